@@ -18,7 +18,7 @@ from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.reporting import explorers
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.explorers.parts import Within
+from torchmatrix.reporting.explorers.data import Within
 
 STEADY = (0.999, 1.0, 1.001)
 WILD = (0.8, 1.0, 1.25)

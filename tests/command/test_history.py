@@ -17,7 +17,7 @@ from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.history import Trend, series, trends
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import history_page
-from torchmatrix.reporting.charts import trends as drawing
+from torchmatrix.reporting.charts import lines as drawing
 
 EVIL = "<script>alert(1)</script>\x1b[31m\n"
 

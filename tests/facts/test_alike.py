@@ -15,7 +15,7 @@ from torchmatrix.facts.environments import CONDITIONS, UNKNOWN, environment_of, 
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly.gate import judge, verdicts
-from torchmatrix.reporting import cell_summaries, exports, machines_page, redaction, report, terminal
+from torchmatrix.reporting import exports, machines_page, redaction, report, terminal
 from torchmatrix.reporting.exports.formats import FORMATS
 
 HOST = {
@@ -213,8 +213,8 @@ def test_exports_have_the_figure_without_it_and_the_reason(uneven: RunFolder) ->
 
 
 def test_a_run_ends_with_how_many_are_left_out(uneven: RunFolder) -> None:
-    cells = cell_summaries.of_launches(uneven.launches(), ["stack-a/resnet50-train-fp32-b4/gpu0"])
-    assert "stable; 1 left out" in cell_summaries.in_words(cells, 120, 5) and cells[0].throughput == 101.0
+    cells = terminal.summaries_of(uneven.launches(), ["stack-a/resnet50-train-fp32-b4/gpu0"])
+    assert "stable; 1 left out" in terminal.summaries_in_words(cells, 120, 5) and cells[0].throughput == 101.0
 
 
 def test_compare_leaves_it_out_and_says_so(tmp_path: Path, uneven: RunFolder) -> None:

@@ -9,20 +9,23 @@ from drawn import HOSTILE
 from torchmatrix.ground import assets
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import lines, png_of
-from torchmatrix.reporting.charts.rows import Chart, Panel, Row, file_svg
+from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, file_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def chart(name: str = "B200", value: float = 1.3) -> Chart:
-    rows = (Row(label=name, value=value, figures=(f"{value:.2f}",)), Row(label="later", begin=value, value=0.5, figures=("",)))
+    rows = (
+        BarRow(label=name, value=value, figures=(f"{value:.2f}",)),
+        BarRow(label="later", begin=value, value=0.5, figures=("",)),
+    )
     panel = Panel(title=name, rows=rows, high=2.0)
     return Chart(id=words.slug("of", name), title=f"{name} is measured", sub="What it is.", panels=((panel,),))
 
 
-def line(*values: float | None, low: float = 0.0, high: float = 10.0) -> lines.Chart:
+def line(*values: float | None, low: float = 0.0, high: float = 10.0) -> lines.LineChart:
     points = tuple(lines.Point(x=float(place), value=value, low=value, high=value) for place, value in enumerate(values))
-    return lines.Chart(id="line", title="t", sub="s", points=points, low=low, high=high, ends=("0", "1"))
+    return lines.LineChart(id="line", title="t", sub="s", points=points, low=low, high=high, ends=("0", "1"))
 
 
 def test_a_file_stands_alone_and_becomes_an_image() -> None:

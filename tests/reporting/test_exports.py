@@ -20,11 +20,10 @@ from records import write_run
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import exports, report
-from torchmatrix.reporting.charts.rows import Chart, Panel, Row
+from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel
 from torchmatrix.reporting.exports import Tables, folder, formats
 from torchmatrix.reporting.exports.columns import TABLES
-from torchmatrix.reporting.exports.formats import FORMATS, inert
-from torchmatrix.reporting.exports.markdown import escaped
+from torchmatrix.reporting.exports.formats import FORMATS, escaped, inert
 
 FORMULAS = ("=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1+1", "＝1+1")
 RATES = (99.7, 100.123456789012345, 1 / 3)
@@ -210,7 +209,7 @@ def test_what_goes_into_a_page_comes_out_as_the_file(tmp_path: Path) -> None:
 
 
 def chart(title: str = "A title") -> Chart:
-    panel = Panel(title="", rows=(Row(label="x", value=1.0, figures=("1",)),), high=1.0)
+    panel = Panel(title="", rows=(BarRow(label="x", value=1.0, figures=("1",)),), high=1.0)
     return Chart(id="one", title=title, sub="What it is.", panels=((panel,),))
 
 

@@ -11,8 +11,8 @@ from profiled_steps import allocation, packed, record, span
 from torchmatrix.analysis.why import NOT_MEASURED, Measured, why
 from torchmatrix.facts import profiles
 from torchmatrix.reporting import profile_pages
-from torchmatrix.reporting.charts import step_parts
-from torchmatrix.reporting.profiled import Seen, seen_in
+from torchmatrix.reporting.charts import lines
+from torchmatrix.reporting.profile_pages import Seen, seen_in
 
 
 def seen(folder: Path, cell: str, conv: float, measured: Measured = NOT_MEASURED) -> Seen:
@@ -42,7 +42,7 @@ def test_why_begins_with_both_steps_and_what_makes_the_difference(pages: dict[st
 def test_each_bar_of_the_waterfall_begins_where_the_one_above_ends(tmp_path: Path) -> None:
     sides = seen(tmp_path, "a/w/cpu0", 6), seen(tmp_path, "b/w/cpu0", 12)
     found = why(sides[0].side, sides[1].side)
-    ((panel,),) = step_parts.waterfall(found, "t").panels
+    ((panel,),) = lines.waterfall(found, "t").panels
     first, *between, last = panel.rows
     ends = [1e3 * found.steps[0], *(row.value for row in between)]
     assert [row.begin for row in between] == pytest.approx(ends[:-1]) and ends[-1] == pytest.approx(last.value)
@@ -51,8 +51,8 @@ def test_each_bar_of_the_waterfall_begins_where_the_one_above_ends(tmp_path: Pat
 
 def test_all_parts_add_up_to_the_step(tmp_path: Path) -> None:
     shares = seen(tmp_path, "a/w/cpu0", 6).side.shares
-    ((panel,),) = step_parts.parts(shares, "t").panels
-    whole = [sum(row.value or 0.0 for row in panel.rows), sum(row["ms of a step"] for row in step_parts.table(shares))]
+    ((panel,),) = lines.parts(shares, "t").panels
+    whole = [sum(row.value or 0.0 for row in panel.rows), sum(row["ms of a step"] for row in lines.table(shares))]
     assert whole == pytest.approx([1e3 * shares.seconds] * 2)
     assert panel.rows[0].figures == ("3.00\u202fms", "30.0\u202f%") and len(panel.rows) == 17
 

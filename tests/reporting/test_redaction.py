@@ -10,7 +10,7 @@ from records import write_run
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.reporting import redaction, report
-from torchmatrix.reporting.redaction import Pseudonyms, Redaction, names
+from torchmatrix.reporting.redaction import Pseudonyms, Redaction, identities
 from torchmatrix.reporting.redaction.secrets import is_secret_name, without_secrets
 
 UUID = "GPU-3f9a1c2e-77aa-4b1c-9d2e-0a1b2c3d4e5f"
@@ -227,19 +227,19 @@ def test_fields_with_telling_names_lose_their_values() -> None:
 
 
 def test_pseudonyms_stay_the_same_from_one_publication_to_the_next(tmp_path: Path) -> None:
-    first = names.load(tmp_path)
+    first = identities.load(tmp_path)
     assert [first.of("host", "b"), first.of("host", "a"), first.of("user", "a")] == ["host-1", "host-2", "user-1"]
     first.save(tmp_path)
-    again = names.load(tmp_path)
+    again = identities.load(tmp_path)
     assert again.of("host", "A") == "host-2" and again.of("host", "c") == "host-3" and again.secret == first.secret
-    assert (tmp_path / names.FILE).stat().st_mode & 0o077 == 0
+    assert (tmp_path / identities.FILE).stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"secret": "x", "numbers": [1]}'])
 def test_a_damaged_list_of_pseudonyms_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / names.FILE).write_text(text)
+    (tmp_path / identities.FILE).write_text(text)
     with pytest.raises(BadInput, match="damaged"):
-        names.load(tmp_path)
+        identities.load(tmp_path)
 
 
 def test_pseudonyms_that_cant_be_kept_are_an_error(tmp_path: Path) -> None:
@@ -297,13 +297,13 @@ def test_addresses_inside_of_addresses_end_somewhere() -> None:
 
 
 def test_pseudonyms_that_another_command_gave_meanwhile_are_never_given_twice(tmp_path: Path) -> None:
-    names.load(tmp_path).save(tmp_path)
-    one, other = names.load(tmp_path), names.load(tmp_path)
+    identities.load(tmp_path).save(tmp_path)
+    one, other = identities.load(tmp_path), identities.load(tmp_path)
     assert one.of("host", "a") == other.of("host", "b") == "host-1"
     one.save(tmp_path)
     with pytest.raises(EngineUnusable, match="another command"):
         other.save(tmp_path)
-    again = names.load(tmp_path)
+    again = identities.load(tmp_path)
     assert (again.of("host", "a"), again.of("host", "b")) == ("host-1", "host-2")
     again.save(tmp_path)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from records import write_run
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting import report
-from torchmatrix.reporting.report import filters
+from torchmatrix.reporting.report.page import figure
 
 
 def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:
@@ -157,7 +157,7 @@ def test_the_html_is_balanced(tmp_path: Path) -> None:
 
 
 def test_figures_have_four_digits_and_no_silent_zero() -> None:
-    assert [filters.figure(v) for v in (1012.4, 2.4134, 37.0, 16621.0, 123456.7, 0.00012345, float("nan"), None)] == [
+    assert [figure(v) for v in (1012.4, 2.4134, 37.0, 16621.0, 123456.7, 0.00012345, float("nan"), None)] == [
         "1012", "2.413", "37.00", "16621", "123457", "0.0001234", "n/a", "n/a",
     ]  # fmt: skip
 

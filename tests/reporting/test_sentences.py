@@ -15,7 +15,7 @@ from torchmatrix.analysis.bisection import begun
 from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.verdicts import VERDICTS
 from torchmatrix.facts.store import Results
-from torchmatrix.reporting import advised, bisected, cubes, terminal, words
+from torchmatrix.reporting import cubes, terminal, verb_texts, words
 
 ONCE = (1.0,)
 
@@ -53,7 +53,7 @@ def test_settings_by_single_launches_are_not_tested(tmp_path: Path) -> None:
     best, way = section.sentences[:2]
     assert "The highest of 8 combinations" in best and "2.41× (not tested) over" in best
     assert "precision amp 2.00× (not tested), then compile 1.20× (not tested)" in way
-    said = advised.text(advice.advise(read.launches, "resnet50", "train", advice.AIMS["throughput"], {}), "r", "")
+    said = verb_texts.advice_text(advice.advise(read.launches, "resnet50", "train", advice.AIMS["throughput"], {}), "r", "")
     assert "2.41× (not tested) over the usual settings" in said and "with no difference shown" in said
 
 
@@ -63,7 +63,9 @@ def test_a_search_by_single_launches_says_that_it_tested_nothing(tmp_path: Path)
     search = begun(("old", "new"))
     for _ in range(3):
         search = search.told(launches)
-    assert "too few launches to see a difference between old and new: 0.80× (not tested)" in bisected.text(search, "job", None)
+    assert "too few launches to see a difference between old and new: 0.80× (not tested)" in verb_texts.bisection_text(
+        search, "job", None
+    )
 
 
 # ---------------------------------------------------------------- equal cells

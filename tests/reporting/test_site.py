@@ -25,8 +25,9 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import site
 from torchmatrix.reporting.exports import folder
-from torchmatrix.reporting.redaction import names
-from torchmatrix.reporting.site import badges, feed, permalinks
+from torchmatrix.reporting.redaction import identities
+from torchmatrix.reporting.site.front import atom_feed, badge_address
+from torchmatrix.reporting.site.pages import ABOUT, read_page
 
 
 def add_run(root: Path, run: str = "20260101T000000Z", host: str = "testhost", **more: Any) -> RunFolder:
@@ -191,9 +192,9 @@ def test_a_badge_shows_the_newest_figure_and_none_of_a_failed_launch(tmp_path: P
 
 def test_badges_of_all_names_have_addresses_of_their_own_inside_the_site(tmp_path: Path) -> None:
     names = ["../../../evil", "a b", "a-b", "<script>alert(1)</script>", "ünï", "con?x=1&y", "%2e%2e"]
-    assert len({badges.address_of("host", name) for name in names} | {badges.address_of(n, "cell") for n in names}) == 14
+    assert len({badge_address("host", name) for name in names} | {badge_address(n, "cell") for n in names}) == 14
     for name in names:
-        assert re.fullmatch(r"badges(/[A-Za-z0-9_+][A-Za-z0-9._+-]*)+\.svg", badges.address_of(name, f"stack/{name}/gpu0"))
+        assert re.fullmatch(r"badges(/[A-Za-z0-9_+][A-Za-z0-9._+-]*)+\.svg", badge_address(name, f"stack/{name}/gpu0"))
     made = write_run(tmp_path / "r", [{"workload": '<b>&\x07 "quoted"', "devices": (0, 1, 2, 3)}])
     publish(tmp_path / "r", tmp_path / "site")
     (cell,) = newest(tmp_path / "site")
@@ -234,7 +235,7 @@ def checked(content: bytes) -> ElementTree.Element:
 def feed_of(results: Results, count: int, secret: str = "s") -> ElementTree.Element:
     """The feed of the oldest `count` runs."""
     told = history.trends(history.series(facts_cache.read(results, results.runs()[:count])))
-    return checked(feed.of(told, {("testhost", "20260113T000000Z"): "runs/x/index.html"}, 1.0, secret))
+    return checked(atom_feed(told, {("testhost", "20260113T000000Z"): "runs/x/index.html"}, 1.0, secret))
 
 
 def test_changes_of_level_are_a_feed_whose_ids_stay(tmp_path: Path) -> None:
@@ -424,9 +425,9 @@ def test_files_of_ours_that_are_nested_without_end_are_damaged_and_no_crash(tmp_
     deep = "[" * 100_000
     (tmp_path / ".pseudonyms.json").write_text(deep)
     with pytest.raises(BadInput, match=re.escape(".pseudonyms.json is damaged")):
-        names.load(tmp_path)
-    (tmp_path / permalinks.ABOUT).write_text(deep)
-    assert permalinks.read(tmp_path) == {}
+        identities.load(tmp_path)
+    (tmp_path / ABOUT).write_text(deep)
+    assert read_page(tmp_path) == {}
     (tmp_path / folder.MARKER).write_text(deep)
     with pytest.raises(BadInput):
         folder.written_before(tmp_path, force=False)

@@ -1,4 +1,4 @@
-"""Estimate a figure and its uncertainty from launches: means, medians, their intervals, and a variance learned from all cells."""
+"""Estimate a figure and its uncertainty from launches: means, medians, their intervals, a variance learned from all cells."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -81,7 +81,7 @@ def advise(
     """
     from torchmatrix.analysis import advice, facts_cache
     from torchmatrix.facts.store import Results, select_one
-    from torchmatrix.reporting import advised
+    from torchmatrix.reporting import verb_texts
 
     if aim not in advice.AIMS or mode not in ("train", "infer"):
         word, what, known = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", ["train", "infer"])
@@ -95,13 +95,13 @@ def advise(
     limits = {name: most for name, most in asked.items() if most is not None}
     found = advice.advise(summary.launches, model, mode, advice.AIMS[aim], limits)
     if write:
-        write_new(write, advised.matrix_to_measure(found, folder.read_record().matrix))
+        write_new(write, verb_texts.matrix_to_measure(found, folder.read_record().matrix))
     how = (
         f"torchmatrix run --matrix {shlex.quote(str(write))}"
         if write
         else "add --write FILE, then torchmatrix run --matrix FILE"
     )
-    print(json.dumps(advised.record(found, folder.id)) if as_json else advised.text(found, folder.id, how))
+    print(json.dumps(verb_texts.advice_record(found, folder.id)) if as_json else verb_texts.advice_text(found, folder.id, how))
 
 
 # The verb that finds the release that made a cell faster or slower: bisect.
@@ -151,7 +151,7 @@ def bisect(
     """
     from torchmatrix.analysis import bisection
     from torchmatrix.matrix.method import AB_LAUNCHES, Request
-    from torchmatrix.reporting import bisected
+    from torchmatrix.reporting import verb_texts
     from torchmatrix.running import bisecting
 
     volume = volume_of(quiet, verbose)
@@ -162,11 +162,15 @@ def bisect(
     search = bisection.begun(hunt.stacks)
     for name, why in hunt.left_out.items():
         search = search.without(name, why)
-    say("\n".join(bisected.plan_in_words(search, hunt.job, hunt.matrix.method.launches)), volume)
+    say("\n".join(verb_texts.plan_in_words(search, hunt.job, hunt.matrix.method.launches)), volume)
     own = _Runs(hunt, output, volume, anew=new_runs)
     while search.wanted:
         search = _after_one_step(search, own)
-    print(json.dumps(search.as_record()) if as_json else bisected.text(search, hunt.job, str(write) if write else None))
+    print(
+        json.dumps(search.as_record())
+        if as_json
+        else verb_texts.bisection_text(search, hunt.job, str(write) if write else None)
+    )
 
 
 class _Runs:
@@ -195,7 +199,7 @@ class _Runs:
 
 def _after_one_step(search: "Search", own: _Runs) -> "Search":
     """The search after one more look at what it wants; without its middle, if that can't be measured."""
-    from torchmatrix.reporting import bisected
+    from torchmatrix.reporting import verb_texts
     from torchmatrix.running import bisecting
 
     names = search.wanted
@@ -208,7 +212,7 @@ def _after_one_step(search: "Search", own: _Runs) -> "Search":
         say(f"left out: {search.middle}: {reasons[search.middle]}", own.volume)
         return search.without(search.middle, reasons[search.middle])
     after = search.told(launches)
-    say("\n".join(("", *bisected.step_in_words(after.steps[-1]), "")), own.volume)
+    say("\n".join(("", *verb_texts.step_in_words(after.steps[-1]), "")), own.volume)
     return after
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from torchmatrix.analysis.compare import Comparison
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
-    from torchmatrix.reporting.cell_summaries import CellSummary
     from torchmatrix.reporting.overview import Answers
+    from torchmatrix.reporting.terminal import CellSummary
     from torchmatrix.running.launch_cell import Job
     from torchmatrix.running.session import Session
 
@@ -249,12 +249,12 @@ def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bo
 def tell_cells(s: "Session", folder: "RunFolder", outcomes: Mapping[str, int], volume: Volume) -> "list[CellSummary]":
     """Print a small table of what was measured and how the launches ended; returns its rows."""
     from torchmatrix.facts.reading import sorted_out
-    from torchmatrix.reporting import cell_summaries
+    from torchmatrix.reporting import terminal
 
     launches, unreadable = sorted_out(folder.everything())
     say_unreadable(unreadable, volume)
-    cells = cell_summaries.of_launches(launches, [cell.id for cell in s.plan.cells])
-    table = cell_summaries.in_words(cells, width(), len(cells) if volume is Volume.VERBOSE else MOST_ROWS)
+    cells = terminal.summaries_of(launches, [cell.id for cell in s.plan.cells])
+    table = terminal.summaries_in_words(cells, width(), len(cells) if volume is Volume.VERBOSE else MOST_ROWS)
     said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
     say(f"\n{table}\n\nlaunches: {said or 'none'}", volume)
     return cells

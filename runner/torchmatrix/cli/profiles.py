@@ -34,7 +34,7 @@ from torchmatrix.ground.formatting import printable
 if TYPE_CHECKING:
     from torchmatrix.facts.profiles import Profile
     from torchmatrix.planning.plan import Cell
-    from torchmatrix.reporting.profiled import Seen
+    from torchmatrix.reporting.profile_pages import Seen
     from torchmatrix.running.session import Session
 
 
@@ -60,7 +60,7 @@ def profile(
 
     Runs the cell under torch.profiler and shows operators or kernels, gaps, memory and a trace. Records no result.
     """
-    from torchmatrix.reporting import profile_pages, profiled
+    from torchmatrix.reporting import profile_pages
     from torchmatrix.reporting.report import page
     from torchmatrix.running import profiling, session
 
@@ -70,7 +70,7 @@ def profile(
     preamble(s, volume)
     held = _profiled(s, profiles, chosen, steps, name_kernels, volume)
     (seen,) = _seen(s, [held], kernels=not operators)
-    print(json.dumps(profiled.profile_record(seen)) if as_json else profiled.shares_in_words(seen))
+    print(json.dumps(profile_pages.profile_record(seen)) if as_json else profile_pages.shares_in_words(seen))
     say(f"\ntrace, for ui.perfetto.dev: {held.path_of()}", volume)
     say(f"page: {page.save(profile_pages.of_profile(seen), output)}", volume)
 
@@ -102,7 +102,7 @@ def why(
     cells that have no profile yet.
     """
     from torchmatrix.analysis import why as analysis
-    from torchmatrix.reporting import profile_pages, profiled
+    from torchmatrix.reporting import profile_pages
     from torchmatrix.reporting.report import page
     from torchmatrix.running import profiling, session
 
@@ -120,7 +120,7 @@ def why(
     held = [one or _profiled(s, profiles, cell, steps, name_kernels, volume) for cell, one in pairs]
     sides = _seen(s, held, kernels=not operators)
     told = analysis.why(sides[0].side, sides[1].side)
-    print(json.dumps(profiled.why_record(told, sides)) if as_json else profiled.why_in_words(told, sides))
+    print(json.dumps(profile_pages.why_record(told, sides)) if as_json else profile_pages.why_in_words(told, sides))
     say(f"\npage: {page.save(profile_pages.of_why(told, sides), output)}", volume)
 
 
@@ -144,10 +144,10 @@ def _seen(s: "Session", held: "list[Profile]", kernels: bool) -> "list[Seen]":
     """What the profiles say, beside what a run measured. Raises BadInput for a trace that can't be read."""
     from torchmatrix.analysis.why import measured
     from torchmatrix.facts.checked import Malformed
-    from torchmatrix.reporting import profiled
+    from torchmatrix.reporting import profile_pages
 
     known = measured(s.results, s.host.machine, {one.cell: one.work["batch"] for one in held})
     try:
-        return [profiled.seen_in(one, step, kernels) for one, step in zip(held, known, strict=True)]
+        return [profile_pages.seen_in(one, step, kernels) for one, step in zip(held, known, strict=True)]
     except Malformed as why:
         raise BadInput(str(why), hint="profile again: torchmatrix profile CELL, or torchmatrix why --again A B") from None

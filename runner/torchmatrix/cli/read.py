@@ -148,9 +148,9 @@ def audit(
     from torchmatrix.analysis.published import audit as auditing
     from torchmatrix.analysis.published.audit import as_record, coverage
     from torchmatrix.facts.store import Results
-    from torchmatrix.reporting import audited
+    from torchmatrix.reporting import verb_texts
 
-    stated = audited.stated(Results(results), target)
+    stated = verb_texts.stated(Results(results), target)
     findings, several = auditing.check(stated.figures), coverage(stated.figures)
     checked = auditing.checked(stated.figures, stated.mixed)
     if as_json:
@@ -160,16 +160,16 @@ def audit(
         record |= {"unreadable": [{"file": str(one.path), "reason": one.reason} for one in stated.unreadable]}
         print(json.dumps(record))
     else:
-        words = (audited.findings_in_words(findings) if findings else "", audited.unparsed_in_words(stated.unparsed))
+        words = (verb_texts.findings_in_words(findings) if findings else "", verb_texts.unparsed_in_words(stated.unparsed))
         print("\n".join(filter(None, words)), end="\n" if any(words) else "")
-    for line in audited.unchecked_in_words(checked.unchecked):
+    for line in verb_texts.unchecked_in_words(checked.unchecked):
         say(line)
     say_unreadable(stated.unreadable)
     unread = f", {len(stated.unparsed)} not read" if stated.unparsed else ""
-    say(f"{count(checked.figures, 'figure')}, {audited.result_in_words(checked, findings)}{unread}")
-    if said := audited.coverage_in_words(several):
+    say(f"{count(checked.figures, 'figure')}, {verb_texts.result_in_words(checked, findings)}{unread}")
+    if said := verb_texts.coverage_in_words(several):
         say(said)
-    say(audited.checked_in_words(checked))
+    say(verb_texts.checked_in_words(checked))
     clean = checked.is_any and not (findings or stated.unparsed or stated.unreadable)
     raise typer.Exit(ExitCode.OK if clean else ExitCode.FINDINGS)
 

@@ -76,12 +76,12 @@ def printable_lines(text: str) -> str:
 def _attach(store: "Results", seen: "Seen", checks: "list[Check]", output: Path) -> list[Path]:
     """The findings as text, and with everything that was seen as JSON. Raises BadInput."""
     from torchmatrix.reporting import redaction
-    from torchmatrix.reporting.redaction import names
+    from torchmatrix.reporting.redaction import identities
     from torchmatrix.running import deep
     from torchmatrix.running.doctor import as_records, as_text
 
     record: dict[str, Any] = {"torchmatrix": __version__, **deep.as_record(seen), "findings": as_records(checks)}
-    pseudonyms = names.load(store.root)
+    pseudonyms = identities.load(store.root)
     clean = redaction.for_results(store, True, pseudonyms)
     clean.know("host", seen.host.name)
     clean.learn(record)

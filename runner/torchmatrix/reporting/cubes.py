@@ -12,7 +12,7 @@ from torchmatrix.analysis.metrics import Metric
 from torchmatrix.ground.formatting import count, figure
 from torchmatrix.matrix.factors import Value
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts.rows import Chart, Panel, Row, scale_of
+from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, scale_of
 
 MOST_CUBES = 6
 """Of one page; all are in the exported tables."""
@@ -151,8 +151,8 @@ def _front(cube: Cube, cost: Metric, known: list[Point], place: int) -> Chart:
     )
 
 
-def _row(cube: Cube, cost: Metric, one: Point, unit: str) -> Row:
+def _row(cube: Cube, cost: Metric, one: Point, unit: str) -> BarRow:
     metric = cube.points.metric
     speed = metric.times * metric.speed(one.speed)
     spent = words.with_unit(cost.times * one.costs[cost.column], cost.shown_unit)
-    return Row(label=combination(one.settings), value=speed, figures=(words.short(speed), spent))
+    return BarRow(label=combination(one.settings), value=speed, figures=(words.short(speed), spent))

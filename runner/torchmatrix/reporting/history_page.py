@@ -9,7 +9,7 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.history import Change, Trend, never_launched
 from torchmatrix.facts.environments import Differences, differences_in_words
 from torchmatrix.reporting import terminal, words
-from torchmatrix.reporting.charts import trends as drawing
+from torchmatrix.reporting.charts import lines as drawing
 from torchmatrix.reporting.report import page
 
 MOST_HEADLINES = 8

@@ -1,16 +1,184 @@
 """Profiles -> HTML pages: where a cell's time goes, and why two cells differ."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.analysis.why import Bar, Why
-from torchmatrix.facts.profiles import TRACE
-from torchmatrix.ground.formatting import figure
-from torchmatrix.reporting import profiled, words
-from torchmatrix.reporting.charts import step_parts
-from torchmatrix.reporting.profiled import Seen
+from torchmatrix.analysis import profiles
+from torchmatrix.analysis.profiles import Memory
+from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Measured, Side, Why, largest
+from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
+from torchmatrix.ground.formatting import clipped, count, figure, is_known, printable, without_nan
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts import lines
 from torchmatrix.reporting.report import page
-from torchmatrix.reporting.report.filters import utc
+from torchmatrix.reporting.report.page import utc
+
+# Profiles -> lines for the terminal and records for JSON: what `profile` and `why` print.
+
+MOST_LETTERS = 56
+SLOWER = "the profiler slows steps down: read shares, not seconds"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """One profiled cell: `side` has its shares; `memory`: None where no allocation was traced."""
+
+    profile: Profile
+    side: Side
+    memory: Memory | None
+
+
+def seen_in(profile: Profile, measured: Measured, kernels: bool) -> Seen:
+    """What the traces of a profile say, by kernel or by operator. Raises Malformed."""
+    found = profiles.shares(profiles.parse(profile.trace()), kernels)
+    side = Side(cell=profile.cell, shares=found, plain=profile.plain_seconds, measured=measured)
+    return Seen(profile=profile, side=side, memory=profiles.memory_of(profiles.parse(profile.trace(MEMORY))))
+
+
+def times_in_words(one: Side, steps: int) -> str:
+    """A step with the profiler, without it, and as a run measured it."""
+    slower = one.shares.seconds / one.plain - 1
+    profiled = f"{_ms(one.shares.seconds)} profiled ({steps} steps), {_ms(one.plain)} without the profiler"
+    return f"a step: {profiled}, so {100 * slower:+.0f} %; {_measured(one.measured)}"
+
+
+def _measured(known: Measured) -> str:
+    if not known.launches:
+        return "not measured by a run"
+    return f"measured {_ms(known.seconds)} (median of {count(known.launches, 'launch')}, run {known.run})"
+
+
+def shares_in_words(seen: Seen) -> str:
+    """What of a step is spent where, and the gap."""
+    found = seen.side.shares
+    kinds = "kernel" if found.on_device else "operator"
+    rows = [(part.name, part.seconds, figure(part.calls)) for part in found.parts[:MOST_BARS]]
+    others = found.parts[MOST_BARS:]
+    rows += [(f"({len(others)} others)", sum(part.seconds for part in others), "")] if others else []
+    rows += [(found.gap_name, found.gap, "")]
+    lines = [seen.profile.cell, times_in_words(seen.side, seen.profile.steps), SLOWER, ""]
+    lines += [f"{kinds:<{MOST_LETTERS}}  {'ms of a step':>12}  {'share':>7}  {'calls':>7}"]
+    for name, seconds, calls in rows:
+        named, share = f"{clipped(name, MOST_LETTERS):<{MOST_LETTERS}}", _percent(seconds / found.seconds)
+        lines.append(f"{named}  {figure(1e3 * seconds):>12}  {share:>7}  {calls:>7}")
+    if seen.memory:
+        beyond = "" if seen.memory.of_device else ", beyond what was allocated before"
+        lines += ["", f"memory in a step: up to {seen.memory.peak / 2**20:.1f} MiB{beyond}"]
+    return "\n".join(map(printable, lines))
+
+
+def why_in_words(found: Why, sides: Sequence[Seen]) -> str:
+    """The operators or kernels that make the difference, down to what isn't attributed."""
+    a, b, steps = found.a, found.b, [seen.profile.steps for seen in sides]
+    kinds = "kernel" if a.shares.on_device else "operator"
+    lines = [f"A: {a.cell}", f"  {times_in_words(a, steps[0])}", f"B: {b.cell}", f"  {times_in_words(b, steps[1])}", ""]
+    lines += [f"{kinds:<{MOST_LETTERS}}  {'A, ms':>9}  {'B, ms':>9}  {'B - A, ms':>10}  {'share':>7}  calls"]
+    lines += [_bar_in_words(found, bar) for bar in largest(found)]
+    lines += [_sum("profiled", (a.shares.seconds, b.shares.seconds), "100.0 %" if not found.is_scatter else "unknown")]
+    lines += [_sum(NOT_ATTRIBUTED, None, "", found.not_attributed)]
+    lines += [
+        _sum("measured" if found.is_measured else "without the profiler", found.steps, ""),
+        "",
+        f"{SLOWER[0].upper()}{SLOWER[1:]}.",
+        *notes(found),
+    ]
+    return "\n".join(map(printable, lines))
+
+
+def notes(found: Why) -> Iterator[str]:
+    """How far the attribution can be trusted."""
+    yield "Shares are parts of the profiled difference."
+    if found.is_scatter:
+        yield "The profiled steps differ by less than 2 %, which is within the scatter of single launches: no shares are given."
+    if found.is_doubtful:
+        told, profiled = words.more_milliseconds(found.told), words.more_milliseconds(found.profiled)
+        yield (
+            f"The profiler changes the difference from {told} to {profiled}: more than half of it is not attributed, so the "
+            "bars say little about steps without the profiler."
+        )
+
+
+def _bar_in_words(found: Why, bar: Bar) -> str:
+    calls = f"{figure(bar.calls[0])} and {figure(bar.calls[1])}" if is_known(bar.calls[0]) else ""
+    return _line(bar.name, bar.seconds, bar.difference, _percent(found.share(bar)), calls)
+
+
+def _sum(name: str, seconds: tuple[float, float] | None, share: str, difference: float = math.nan) -> str:
+    return _line(name, seconds, seconds[1] - seconds[0] if seconds else difference, share, "")
+
+
+def _line(name: str, seconds: tuple[float, float] | None, difference: float, share: str, calls: str) -> str:
+    both = [figure(1e3 * one) for one in seconds] if seconds else ["", ""]
+    change = f"{1e3 * difference:+.3f}"
+    named = f"{clipped(name, MOST_LETTERS):<{MOST_LETTERS}}"
+    return f"{named}  {both[0]:>9}  {both[1]:>9}  {change:>10}  {share:>7}  {calls}".rstrip()
+
+
+def _ms(seconds: float) -> str:
+    return f"{figure(1e3 * seconds)} ms" if is_known(seconds) else "not measured"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if is_known(share) else "unknown"
+
+
+def profile_record(seen: Seen) -> dict[str, Any]:
+    """All that is known of a profile; seconds are of a step."""
+    found = seen.side.shares
+    parts = [
+        {"name": one.name, "seconds": one.seconds, "calls": one.calls, "launched_by": one.by or None} for one in found.parts
+    ]
+    return dict(
+        without_nan(
+            {
+                **_side_record(seen.side),
+                "torch": seen.profile.torch,
+                "command": seen.profile.command,
+                "profiled_unix_seconds": seen.profile.unix_seconds,
+                "steps": seen.profile.steps,
+                "of": "kernels" if found.on_device else "operators",
+                "parts": parts,
+                "gap": {"name": found.gap_name, "seconds": found.gap, "share": found.gap / found.seconds},
+                "memory_peak_bytes": seen.memory.peak if seen.memory else None,
+                "trace": str(seen.profile.path_of(TRACE)),
+                "memory_trace": str(seen.profile.path_of(MEMORY)),
+            }
+        )
+    )
+
+
+def why_record(found: Why, sides: Sequence[Seen]) -> dict[str, Any]:
+    """All bars, which add up with the gap to the profiled difference; seconds are of a step, differences B minus A."""
+    bars = [_bar_record(found, bar) | {"launched_by": bar.by or None, "calls": bar.calls} for bar in found.bars]
+    record = {
+        "a": profile_record(sides[0]),
+        "b": profile_record(sides[1]),
+        "measured_in": found.a.measured.run or None,
+        "difference_seconds": found.told,
+        "profiled_difference_seconds": found.profiled,
+        "not_attributed_seconds": found.not_attributed,
+        "bars": bars,
+        "gap": _bar_record(found, found.gap),
+        "notes": list(notes(found)),
+    }
+    return dict(without_nan(record))
+
+
+def _bar_record(found: Why, bar: Bar) -> dict[str, Any]:
+    return {"name": bar.name, "seconds": bar.seconds, "difference_seconds": bar.difference, "share": found.share(bar)}
+
+
+def _side_record(one: Side) -> dict[str, Any]:
+    return {
+        "cell": one.cell,
+        "profiled_seconds": one.shares.seconds,
+        "plain_seconds": one.plain,
+        "measured_seconds": one.measured.seconds,
+        "measured_launches": one.measured.launches,
+        "run": one.measured.run or None,
+    }
 
 
 def of_profile(seen: Seen) -> str:
@@ -22,9 +190,9 @@ def of_profile(seen: Seen) -> str:
     if seen.memory:
         answers += [f"Tensors take up to {words.with_unit(seen.memory.peak / 2**20, 'MiB')} in a step."]
     drawn = {
-        "chart": step_parts.parts(found, "Where the time of a step goes"),
-        "table": step_parts.table(found),
-        "memory": step_parts.memory(seen.memory, "What tensors take while the steps run") if seen.memory else None,
+        "chart": lines.parts(found, "Where the time of a step goes"),
+        "table": lines.table(found),
+        "memory": lines.memory(seen.memory, "What tensors take while the steps run") if seen.memory else None,
     }
     return _page("Profile", seen.profile.cell, answers, drawn, [("", seen)])
 
@@ -38,9 +206,9 @@ def of_why(found: Why, sides: Sequence[Seen]) -> str:
     answers = [f"A: {found.a.cell}", f"B: {found.b.cell}", f"{steps}: {words.more_milliseconds(found.told)}."]
     answers += [f"Most of the difference of profiled steps, {words.more_milliseconds(found.profiled)}: {'; '.join(most)}."]
     drawn = {
-        "chart": step_parts.waterfall(found, "From a step of A to a step of B"),
+        "chart": lines.waterfall(found, "From a step of A to a step of B"),
         "rows": [_row(found, bar) for bar in (*found.bars, found.gap)],
-        "notes": list(profiled.notes(found)),
+        "notes": list(notes(found)),
     }
     title = f"Where a step of B differs from one of A, {words.more_milliseconds(found.told)}"
     return _page("Why", title, answers, drawn, list(zip("AB", sides, strict=True)))
@@ -64,7 +232,7 @@ def _page(kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any]
         "title": title,
         "answers": answers,
         "sides": [_side(name, seen) for name, seen in sides],
-        "slower": profiled.SLOWER,
+        "slower": SLOWER,
         "has_kernels": any(row["by"] for row in drawn.get("rows", [])),
     }
     return page.render("profile.html.j2", **context, **drawn)

@@ -4,14 +4,20 @@ Places are in per cent of the drawing; lines.html.j2 writes it.
 """
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
+from torchmatrix.analysis.history import Trend
+from torchmatrix.analysis.profiles import Memory, Shares
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Why, largest
+from torchmatrix.facts.environments import differences_in_words
+from torchmatrix.ground.formatting import clipped, is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts.rows import hundredths, inside
-from torchmatrix.reporting.charts.ticks import round_values
+from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, hundredths, inside, round_values, scale_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +46,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Chart:
+class LineChart:
     """One line from `low` to `high`. `id`: [a-z0-9-]. `title`: the finding; `sub`: what and in which unit. `ends`: what stands
     below the first and the last point. `table`: what is drawn, by the columns' names."""
 
@@ -94,3 +100,234 @@ def ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
     step = values[1] - values[0] if len(values) > 1 else high - low
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return tuple((value, words.spaced(value, decimals)) for value in values)
+
+
+# Profiles -> charts: what of a step is spent where, bars from one step time to another, memory over time.
+
+_LETTERS = 60
+"""Of a name; a reader who points at it sees the whole."""
+LESS, LONGER, WHOLE = 0, 1, 2
+"""The colours of bars in page.css's .steps."""
+_GAP_NOTE = (
+    "On a device the gap is the time in which no kernel and no copy runs; on a CPU the time of the step outside all operators, "
+    "such as Python's."
+)
+WHY_NOTE = (
+    "From A's step at the top to B's at the bottom; each bar begins where the one above it ends. Orange: B takes longer; "
+    "blue: B takes less. Columns: time, share of the difference of profiled steps, to which the operators and the gap add up; "
+    "the bar before the last is what that lacks of the difference of steps without the profiler. " + _GAP_NOTE
+)
+SHARES_NOTE = (
+    "A profiled step by what ran: of operators inside each other the innermost; where several streams or threads are busy at "
+    "once, each gets an equal part. The bars add up to the step. Columns: time, share of the step. " + _GAP_NOTE
+)
+
+
+def waterfall(found: Why, title: str) -> Chart:
+    """From A's step time to B's, bar by bar."""
+    first, last = found.steps
+    rows, now = [_whole("A", found.a.cell, first)], first
+    for bar in (*largest(found), Bar(name=NOT_ATTRIBUTED, seconds=(0.0, found.not_attributed))):
+        rows.append(_difference(found, bar, now))
+        now += bar.difference
+    rows.append(_whole("B", found.b.cell, last))
+    low, high = _zoomed(rows)
+    marks = tuple((value, f"{text}{words.THIN}ms") for value, text in ticks(low, high))
+    panel = Panel(title="", rows=tuple(rows), low=low, high=high, kind="latency steps", ticks=marks)
+    return Chart(id="why", title=title, sub=WHY_NOTE + (" The scale does not begin at 0." if low else ""), panels=((panel,),))
+
+
+def _whole(side: str, cell: str, seconds: float) -> BarRow:
+    return BarRow(label=f"{side}: {cell}", value=1e3 * seconds, figures=(words.milliseconds(seconds), ""), colour=WHOLE)
+
+
+def _difference(found: Why, bar: Bar, begin: float) -> BarRow:
+    is_rest = bar.name == NOT_ATTRIBUTED
+    colour = WHOLE if is_rest else LONGER if bar.difference >= 0 else LESS
+    share = "" if is_rest or found.is_scatter else words.percent(found.share(bar))
+    figures, end = (words.more_milliseconds(bar.difference), share), 1e3 * (begin + bar.difference)
+    return BarRow(
+        label=clipped(bar.name, _LETTERS), note=bar.name, begin=1e3 * begin, value=end, figures=figures, colour=colour
+    )
+
+
+def _zoomed(rows: list[BarRow]) -> tuple[float, float]:
+    """Where the scale begins: of two large steps that differ little, not at 0. Bars of whole steps are then cut off."""
+    ends = [end for row in rows for end in (row.begin, row.value) if end is not None]
+    low, high = min(ends), max(ends)
+    return (0.0, high) if low < 2 * (high - low) or low == high else (low - 0.15 * (high - low), high)
+
+
+def parts(found: Shares, title: str) -> Chart:
+    """Where the time of a step goes, the largest first."""
+    shown, others = found.parts[:MOST_BARS], found.parts[MOST_BARS:]
+    named = [(part.name, part.seconds) for part in shown]
+    named += [(f"({len(others)} others)", sum(part.seconds for part in others))] if others else []
+    rows = tuple(_part(name, seconds, found.seconds) for name, seconds in (*named, (found.gap_name, found.gap)))
+    panel = Panel(title="", rows=rows, high=scale_of(rows), kind="latency steps")
+    return Chart(id="parts", title=title, sub=SHARES_NOTE, panels=((panel,),))
+
+
+def _part(name: str, seconds: float, step: float) -> BarRow:
+    figures = (words.milliseconds(seconds), words.percent(seconds / step, 1))
+    return BarRow(label=clipped(name, _LETTERS), note=name, value=1e3 * seconds, figures=figures)
+
+
+def table(found: Shares) -> list[dict[str, Any]]:
+    """All parts of a step and the gap."""
+    every = [*((part.name, part.seconds) for part in found.parts), (found.gap_name, found.gap)]
+    return [{"what": name, "ms of a step": 1e3 * seconds} for name, seconds in every]
+
+
+def memory(found: Memory, title: str) -> LineChart:
+    """Bytes over the time of a few steps."""
+    steps = [(x, taken) for (x, taken), (end, _) in pairwise(found.points) for x in (x, end)] + list(found.points[-1:])
+    points = [Point(x=seconds, value=taken / 2**20, low=0.0, high=taken / 2**20) for seconds, taken in steps]
+    beyond = "" if found.of_device else " On a CPU beyond the least of these steps: what was allocated before is unknown."
+    return LineChart(
+        id="memory",
+        title=title,
+        sub=f"MiB of tensors, in steps of their own: recording each allocation takes time.{beyond}",
+        points=tuple(points),
+        low=0.0,
+        high=1.05 * found.peak / 2**20 or 1.0,
+        ends=(words.milliseconds(found.points[0][0]), f"{words.milliseconds(found.points[-1][0])} since the steps began"),
+        table=tuple({"ms since the steps began": 1e3 * seconds, "MiB": taken / 2**20} for seconds, taken in found.points),
+    )
+
+
+# Trends -> charts: the throughput of one cell over time, with the changes of its level and of its environment.
+
+MOST_CHARTS = 40
+MOST_RUNS = 1000
+"""The most runs drawn for a cell: the newest, two per pixel."""
+MOST_TIPS = 60
+"""The most figures that show their numbers on hover, the newest; more would double the page. The table has them all."""
+MOST_RULES = 20
+"""The most changes of the environment that are drawn, the newest; a new image every night would hide the line."""
+TEXT_WIDTH = 0.18
+"""Of a change of level, on the narrowest drawing."""
+
+
+def charts(trends: Sequence[Trend]) -> tuple[tuple[LineChart, ...], int]:
+    """One for each cell with at least two figures, the largest newest change of level first; how many rows they leave out."""
+    pairs = [(_newest(trend), len(trend.rows)) for trend in trends]
+    ranked = sorted((pair for pair in pairs if len(pair[0].measured) > 1), key=lambda pair: _weight(pair[0]), reverse=True)
+    found = tuple(_chart(number, trend) for number, (trend, _) in enumerate(ranked[:MOST_CHARTS], 1))
+    return found, sum(rows for _, rows in ranked) - sum(len(chart.points) for chart in found)
+
+
+def _newest(trend: Trend) -> Trend:
+    """Its newest runs that have a known time."""
+    return trend.since([row for row in trend.rows if math.isfinite(row["started"])][-MOST_RUNS:])
+
+
+def _weight(trend: Trend) -> tuple[float, float]:
+    """By the newest change of level; without one by the last figure over the first."""
+    newest = abs(math.log(trend.changes[-1].ratio.value)) if trend.changes else 0.0
+    return newest, abs(trend.change)
+
+
+def _chart(number: int, trend: Trend) -> LineChart:
+    low, high = _domain(trend)
+    return LineChart(
+        id=f"trend-{number}-{words.slug(trend.cell)}",
+        title=_title(trend),
+        sub=" ".join(_sub(trend)),
+        points=tuple(_points(trend)),
+        low=low,
+        high=high,
+        ends=(_day(trend.rows[0]["started"]), _day(trend.rows[-1]["started"])),
+        marks=(*_environment(trend), *_crosses(trend), *_levels(trend)),
+        table=tuple(_table(trend)),
+    )
+
+
+def _title(trend: Trend) -> str:
+    if not trend.changes:
+        return f"{trend.cell}: the same level in {len(trend.measured)} runs"
+    newest = trend.changes[-1]
+    return f"{trend.cell}: {words.change(newest.ratio.value)} since {_day(newest.started)}"
+
+
+def _sub(trend: Trend) -> Iterator[str]:
+    yield f"{trend.shown_unit} on {trend.host}: {words.short(trend.shown(trend.last))} in the last run."
+    newest = trend.changes[-1] if trend.changes else None
+    if newest and newest.environment and newest.environment_run == newest.run:
+        yield f"With the new level: {differences_in_words(newest.environment, most=2)}."
+    if len(_changed(trend)) > MOST_RULES:
+        yield f"The newest {MOST_RULES} changes of the environment are drawn."
+
+
+def _domain(trend: Trend) -> tuple[float, float]:
+    """The range of the figures, with a margin; a wider band is cut off."""
+    values = [trend.shown(row["value"]) for row in trend.measured]
+    room = max(0.15 * (max(values) - min(values)), 0.02 * max(values))
+    return max(0.0, min(values) - room), max(values) + room
+
+
+def _points(trend: Trend) -> Iterator[Point]:
+    """Runs without a figure are gaps in line and band."""
+    tips = {row["run"] for row in trend.measured[-MOST_TIPS:]}
+    for row in trend.rows:
+        value, low, high = (trend.shown(row[name]) if is_known(row[name]) else None for name in ("value", "low", "high"))
+        note = f"{row['run']}: {_figure(trend, row)}" if row["run"] in tips else ""
+        yield Point(x=row["started"], value=value, low=low, high=high, note=note)
+
+
+def _figure(trend: Trend, row: Row) -> str:
+    value, low, high = (trend.shown(row[name]) for name in ("value", "low", "high"))
+    return f"{words.with_unit(value, trend.shown_unit)} {words.rate_interval(value, low, high)}".strip()
+
+
+def _crosses(trend: Trend) -> Iterator[Mark]:
+    """The runs without a figure."""
+    for row in trend.rows:
+        if not row["n"]:
+            tone = "soft" if row["outcome"] == "skipped" else "bad"
+            yield Mark(x=row["started"], kind="cross", tone=tone, note=f"{row['run']}: {_why(row)}")
+
+
+def _levels(trend: Trend) -> Iterator[Mark]:
+    """Newest first; the text of one that is near a newer one's would cover it."""
+    last, span = math.inf, trend.rows[-1]["started"] - trend.rows[0]["started"]
+    for change in reversed(trend.changes):
+        is_near = last - change.started < TEXT_WIDTH * span
+        last = last if is_near else change.started
+        value, low, high = change.ratio.value, change.ratio.low, change.ratio.high
+        limits = f", 95 % interval {words.change(low)} to {words.change(high)}" if is_known(low) else ""
+        note = f"{change.run}: {words.change(value)}{limits}; {change.cause}"
+        tone = "bad" if trend.is_worse(value) else "good"
+        yield Mark(x=change.started, kind="level", tone=tone, note=note, text="" if is_near else words.change(value))
+
+
+def _environment(trend: Trend) -> Iterator[Mark]:
+    for row in _changed(trend)[-MOST_RULES:]:
+        note = f"{row['run']}: {differences_in_words(row['environment'])}"
+        yield Mark(x=row["started"], kind="changed", tone="soft", note=note)
+
+
+def _changed(trend: Trend) -> list[Row]:
+    return [row for row in trend.rows if row["environment"]]
+
+
+def _table(trend: Trend) -> Iterator[dict[str, Any]]:
+    levels = {change.run: words.change(change.ratio.value) for change in trend.changes}
+    for row in trend.rows:
+        yield {
+            "run": row["run"],
+            trend.shown_unit: trend.shown(row["value"]),
+            "95 % from": trend.shown(row["low"]),
+            "95 % to": trend.shown(row["high"]),
+            "launches": row["n"],
+            "new level": levels.get(row["run"], ""),
+            "what had changed, or why no launch was ok": differences_in_words(row["environment"]) if row["n"] else _why(row),
+        }
+
+
+def _why(row: Row) -> str:
+    return ": ".join(filter(None, (words.OUTCOMES.get(row["outcome"], row["outcome"]), row["reason"])))
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))

@@ -12,13 +12,32 @@ from functools import partial
 from html import escape
 from itertools import zip_longest
 
+# Round values for a scale.
+
+
+def round_values(low: float, high: float, most: int = 7, is_log: bool = False) -> list[float]:
+    """At most about `most` round values from `low` to `high`: multiples of 1, 2 or 5 times a power of ten; on a wide
+    logarithmic scale 1, 2, 5, 10, … , or the powers of ten alone. They have 1 (and 0) among them where it lies inside.
+    """
+    if is_log and high >= 4 * low:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [digit * 10.0**power for power in decades for digit in (1, 2, 5) if low <= digit * 10.0**power <= high]
+        return found if len(found) <= most else [value for value in found if math.log10(value) % 1 == 0]
+    if not 0 < high - low < math.inf:
+        return [low]
+    power = math.floor(math.log10((high - low) / most))
+    step = next(step for digit in (1, 2, 5, 10) if (high - low) / (step := digit * 10.0**power) <= most * (1 + 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(place * step, max(0, -power) + 1) for place in range(first, last + 1)]
+
+
 FONT = "system-ui, sans-serif"
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """What XML can't represent (https://www.w3.org/TR/xml/#charsets); one such character would abort the whole process of a PNG."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class BarRow:
     """One bar or dot. `value`, `low`, `high`: in the panel's unit; None: unknown. `figures`: the text of each column.
     `begin`: where the bar begins, else at the scale's.
 
@@ -52,7 +71,7 @@ class Panel:
     """
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[BarRow, ...]
     high: float
     low: float = 0.0
     unit: str = ""
@@ -73,12 +92,12 @@ class Panel:
             return inside(math.log(value / self.low) / math.log(self.high / self.low))
         return inside((value - self.low) / (self.high - self.low)) if self.high > self.low else 0.0
 
-    def bar(self, row: Row) -> tuple[str, str]:
+    def bar(self, row: BarRow) -> tuple[str, str]:
         """Where a row's bar begins, and how wide it is, in per cent."""
         left, right = sorted((self.share(row.begin), self.share(row.value)))
         return f"{hundredths(left)}%", f"{hundredths(right - left)}%"
 
-    def is_cut(self, row: Row) -> bool:
+    def is_cut(self, row: BarRow) -> bool:
         """Does the interval go on beyond the scale?"""
         return row.high is not None and row.high > self.high * (1 + 1e-9)
 
@@ -110,7 +129,7 @@ ROOM = 1.25
 """An interval is cut off if it ends further beyond the longest bar than this factor."""
 
 
-def scale_of(rows: Iterable[Row]) -> float:
+def scale_of(rows: Iterable[BarRow]) -> float:
     """Where a scale from 0 ends that shows all values, and their intervals if they are not far beyond."""
     every = [row for row in rows if row.value is not None]
     longest = max((row.value or 0.0 for row in every), default=1.0) or 1.0
@@ -154,7 +173,7 @@ def _x(panel: Panel, widths: Sequence[float], value: float | None) -> float:
     return 16 + _LABEL + panel.share(value) * (_WIDTH - 42 - _LABEL - sum(widths))
 
 
-def _svg_row(panel: Panel, row: Row, y: float, widths: Sequence[float]) -> Sequence[str]:
+def _svg_row(panel: Panel, row: BarRow, y: float, widths: Sequence[float]) -> Sequence[str]:
     x = partial(_x, panel, widths)
     weight = 700 if row.is_best else 400
     found = [_text(16, y, row.label, size=13, weight=weight)]

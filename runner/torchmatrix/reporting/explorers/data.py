@@ -2,23 +2,253 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from torchmatrix.analysis import gpu_specs
+from torchmatrix.analysis import gpu_specs, prices
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.intervals import Moments
+from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
+from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row, makes_figures
 from torchmatrix.analysis.speedups import Ratios
+from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
+from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
 from torchmatrix.analysis.verdicts import Significance
-from torchmatrix.ground.formatting import UNKNOWN, is_known
+from torchmatrix.ground.formatting import UNKNOWN, in_digits, is_known
 from torchmatrix.matrix.factors import COLUMNS, Factor
 from torchmatrix.reporting import words
-from torchmatrix.reporting.explorers import figures
-from torchmatrix.reporting.explorers.figures import Metric, key_of
-from torchmatrix.reporting.explorers.parts import Parts, Within, parts_of
+
+# The figures of each cell: throughput, what it costs, latency, scatter, scaling; and which of them bars can show.
+
+
+def rounded(value: float | None, digits: int = 5) -> float | int | None:
+    """A number to place a mark by; None for what is unknown."""
+    return in_digits(value, digits) if value is not None and math.isfinite(value) else None
+
+
+def key_of(row: Mapping[str, Any]) -> tuple[str, str]:
+    return str(row.get("machine", "")), str(row["cell"])
+
+
+def figures(row: Row, held: PriceList) -> Row:
+    return {metric.name: row[metric.column] for metric in DRAWN if metric not in _APART} | {
+        "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
+        "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
+        "rate": row["throughput"], "low": row["low"], "high": row["high"],
+        "watts": row["power_watts"],
+        "purchase": prices.cost(held, row, "purchase"), "hour": prices.cost(held, row, "per_hour"),
+    }  # fmt: skip
+
+
+def served_of(launches: Iterable[Row]) -> dict[tuple[str, str], Row]:
+    """Of each cell that served requests, by metric: its percentiles in seconds, with their limits."""
+    rows = [row for row in launches if row["requests"]]
+    found: dict[tuple[str, str], Row] = {}
+    for kind, metrics in OF_REQUESTS.items():
+        named = [(part, metric.name) for part, metric in zip(PERCENTILES, metrics, strict=True) if metric.drawn]
+        for row in latency_rows(rows, kind):
+            own = {f"{name}{end}": row[f"{part}{end}"] for part, name in named for end in ("", "_low", "_high")}
+            found.setdefault(key_of(row), {}).update(own)
+    return found
+
+
+def scaled_by(row: Mapping[str, Any]) -> Row:
+    known = {name: row.get(name, math.nan) for name in ("S", "S_low", "S_high")}
+    return known | {"impossible": int(row.get("impossible", False))}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """What bars can show: a column times `times`, over the column `over`. `unit`: {unit} is the items' name.
+
+    `limits`: the columns of its interval, or () without one.
+    """
+
+    name: str
+    title: str
+    unit: str
+    note: str
+    column: str
+    times: float = 1.0
+    over: str | None = None
+    limits: tuple[str, ...] = ()
+
+    def of(self, row: Row) -> tuple[float | None, float | None, float | None]:
+        """A cell's value with its limits, None where they are unknown."""
+        per = row[self.over] if self.over else 1
+        columns = (self.column, *(self.limits or ("", "")))
+        known = [row.get(name) if row["n"] and per else None for name in columns]
+        value, low, high = (None if one is None else one * self.times / per for one in known)
+        return value, low, high
+
+
+def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
+    """Throughput, and what else is known of some cell."""
+    for metric in (*map(_bar, DRAWN), _PER_WATT, *_money(currency)):
+        if any(row["n"] and row.get(metric.over or metric.column) is not None for row in rows):
+            yield metric
+
+
+_OF_RATE = ("low", "high")
+DRAWN = tuple(metric for metric in METRICS if metric.drawn)
+_APART = frozenset({THROUGHPUT}) | OF_ALL_REQUESTS
+"""Those that have intervals, which are not of one row."""
+_PER_WATT = Metric(
+    name="per_watt", title="per watt", unit="{unit}/s per watt", note=DEFINITIONS["per_watt"], column="rate", over="watts"
+)  # fmt: skip
+
+
+def _bar(metric: OfLaunch) -> Metric:
+    """As bars; the definition of percentiles stands at the first of them."""
+    said = DEFINITIONS.get(metric.definition, f"{metric.title.capitalize()}: {metric.meaning}.")
+    note = "" if metric is THROUGHPUT or "p99" in metric.name else said
+    column, limits = (
+        ("rate", _OF_RATE) if metric is THROUGHPUT else (metric.name, (f"{metric.name}_low", f"{metric.name}_high"))
+    )
+    return Metric(
+        name=metric.name, title=metric.title, unit=metric.shown_unit, note=note, column=column, times=metric.times,
+        limits=limits,
+    )  # fmt: skip
+
+
+def _money(currency: str) -> tuple[Metric, ...]:
+    return (
+        Metric(
+            name="per_price", title=f"per 1000 {currency}", unit=f"{{unit}}/s per 1000 {currency}",
+            note=DEFINITIONS["per_price"], column="rate", times=1000.0, over="purchase", limits=_OF_RATE,
+        ),
+        Metric(
+            name="per_rent", title=f"per {currency}", unit=f"{{unit}} per {currency}", note=DEFINITIONS["per_rent"],
+            column="rate", times=3600.0, over="hour", limits=_OF_RATE,
+        ),
+    )  # fmt: skip
+
+
+# What a run tells of its cells besides throughput, as rows to draw (drawn.py).
+
+Parts: TypeAlias = Mapping[str, tuple[Row, ...]]
+"""By explorer its rows; `at`: the place of the cell."""
+CAUSES = {
+    "E_hetero": "unequal devices", "E_corun": "shared power, PCIe, CPU", "E_ddp": "DDP overhead",
+    "E_comm": "waiting for all-reduce", "E": "all of it: the efficiency",
+}  # fmt: skip
+"""Why an efficiency is what it is, down to the efficiency itself."""
+_LOOKS = (6, 3, 7, 5, 1, 0, 4)
+"""The colour of each phase."""
+_PICKED = {"slowed": "one that was slowed down", "hottest": "the hottest", "first": "the first"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Within:
+    """The tables of one run: scaling.decomposition_table and devices_table, rows of time_split, traces."""
+
+    decomposition: Sequence[Row] = ()
+    devices: Sequence[Row] = ()
+    phases: Sequence[Row] = ()
+    steps: Sequence[Row] = ()
+    traces: Sequence[Trace] = ()
+
+
+def parts_of(within: Within, cells: Sequence[str]) -> Parts:
+    """The rows of each explorer; `cells`: of one run, in the order of their places."""
+    at = {cell: place for place, cell in enumerate(cells)}
+    return {
+        "loss": tuple({"at": at[row["cell"]]} | one for row in within.decomposition for one in _loss(row)),
+        "alone": tuple({"at": at[row["cell"]]} | _alone(row) for row in within.devices),
+        "phases": tuple({"at": at[row["cell"]]} | _phases(row) for row in within.phases),
+        "steps": tuple({"at": at[row["cell"]]} | _steps(row) for row in within.steps),
+        "trace": tuple({"at": at[trace.cell]} | _trace(trace) for trace in within.traces),
+    }
+
+
+def _loss(row: Row) -> Iterator[Row]:
+    """Each cause goes on with the product so far, which ends at the efficiency; after an unknown one all are unknown."""
+    level = 1.0
+    for name, label in CAUSES.items():
+        start = 1.0 if name == "E" else level
+        value, low, high = (rounded(start * row[f"{name}{end}"]) for end in ("", "_low", "_high"))
+        spans = [] if name == "E" or value is None else [[rounded(start), value, ""]]
+        placed = {"value": value if name == "E" else None, "low": low, "high": high, "spans": spans}
+        yield {"label": label, "title": name} | _effect(row, name) | placed
+        level *= row[name]
+
+
+def _effect(row: Row, name: str) -> Row:
+    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+    told = {"text": words.effect(value), "interval": words.effect_interval(value, low, high)}
+    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)} | told
+
+
+def _alone(row: Row) -> Row:
+    if row["ratio_low"] == row["ratio_high"] == 1:
+        return {"value": 1, "text": "the median device"}
+    return _effect(row, "ratio") | ({"more": "weak", "colour": "bad"} if row["weak"] else {})
+
+
+def _phases(row: Row) -> Row:
+    known = [(phase, look, row[phase]) for phase, look in zip(PHASES, _LOOKS, strict=True) if row[phase] > 0]
+    ends = [sum(seconds for *_, seconds in known[:place]) for place in range(len(known) + 1)]
+    spans = [
+        [rounded(begin, 4), rounded(end, 4), f"q{look}", f"{phase}: {words.with_unit(seconds, 's')}"]
+        for (phase, look, seconds), begin, end in zip(known, ends, ends[1:], strict=False)
+    ]
+    timed = f"{words.percent(row['measure'] / row['total'])} timed" if is_known(row["measure"] / row["total"]) else ""
+    cache = f"{row['cache']} cache" if row["cache"] else ""
+    return {"label": cache, "text": words.with_unit(row["total"], "s"), "interval": timed, "spans": spans}
+
+
+def legend() -> list[tuple[str, int]]:
+    """Of the phases."""
+    return list(zip(PHASES, _LOOKS, strict=True))
+
+
+def _steps(row: Row) -> Row:
+    ms = {name: 1e3 * row[name] for name in QUANTILES}
+    looks = (("p1", "p99", "thin"), ("p5", "p95", "mid"), ("p25", "p75", ""))
+    spans = [[rounded(ms[begin], 4), rounded(ms[end], 4), look] for begin, end, look in looks]
+    told = ", ".join(f"{name} {words.short(value)}" for name, value in ms.items())
+    return {
+        "value": rounded(ms["p50"], 4), "ring": rounded(ms["max"], 4), "spans": spans, "text": words.short(ms["p50"]),
+        "interval": f"longest {words.short(ms['max'])}", "more": f"{words.spaced(row['steps'])} steps", "title": f"ms: {told}",
+    }  # fmt: skip
+
+
+def _trace(trace: Trace) -> Row:
+    """`plots`: title, whether its axis begins at 0, values of each device; `slow`: begin, end, reason."""
+    reasons = ", ".join(sorted({reason for *_, reason in trace.slowdowns}))
+    notes = [
+        ": ".join(filter(None, ("throttled in the timed windows", reasons))) if trace.seen.throttled else "",
+        f"drawn: {_PICKED[trace.picked]} of {trace.more_devices + 1} devices" if trace.more_devices else "",
+    ]
+    return {
+        "note": "; ".join(filter(None, notes)),
+        "names": [one.device for one in trace.readings],
+        "seconds": [[_brief(time) for time in one.seconds] for one in trace.readings],
+        "plots": [
+            [title, int(name in ("power_watts", "busy_cpus")), [_values(one, name) for one in trace.readings]]
+            for name, title in QUANTITIES.items()
+            if any(name in one.values for one in trace.readings)
+        ],
+        "windows": [[round(time, 1) for time in window] for window in trace.windows],
+        "slow": [[round(start, 1), round(stop, 1), reason] for start, stop, reason in trace.slowdowns],
+    }  # fmt: skip
+
+
+def _values(one: Readings, name: str) -> list[float | None]:
+    return [_brief(value) for value in one.values.get(name, ())]
+
+
+def _brief(value: float | None) -> float | int | None:
+    """With two digits after the point, none from 100 on."""
+    if value is None or not math.isfinite(value):
+        return None
+    short = round(value) if abs(value) >= 100 else round(value, 2)
+    return int(short) if short == int(short) else short
+
 
 Keys: TypeAlias = dict[str, tuple[str, str]]
 """For each dimension a value as it stands in an address, and as a reader sees it."""
@@ -76,7 +306,7 @@ def data_of(
     gpus = _gpus(told)
     measured = {key_of(cell.row): cell.moments() for cell in index.every}
     scaled = {key_of(row): row for row in scaling}
-    served = figures.served(row for cell in index.every for row in cell.launches)
+    served = served_of(row for cell in index.every for row in cell.launches)
     keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(told, gpus, strict=True)])
     dims = tuple(_dims(keyed))
     places = {dim.name: {value: place for place, value in enumerate(dim.values)} for dim in dims}
@@ -85,7 +315,7 @@ def data_of(
     for row, keys in zip(told, keyed, strict=True):
         which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
         key = key_of(row)
-        found = figures.figures(row, held) | served.get(key, {}) | figures.scaled(scaled.get(key, {}))
+        found = figures(row, held) | served.get(key, {}) | scaled_by(scaled.get(key, {}))
         theirs, source = published.get(_place(row), (math.nan, None))
         found |= {"which": which, "theirs": theirs, "source": source}
         rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in found.items()})
@@ -94,7 +324,7 @@ def data_of(
         dims=dims,
         rows=tuple(rows),
         moments=tuple(measured.get(key_of(row)) for row in told),
-        metrics=tuple(figures.metrics_of(rows, held.currency)),
+        metrics=tuple(metrics_of(rows, held.currency)),
         pairs=tuple(_pairs(told, ratios)),
         parts=parts_of(within, [row["cell"] for row in told]),
         significance=ratios.significance,
@@ -221,7 +451,7 @@ def _label(factor: Factor, value: Any) -> str:
 
 def _short(value: Any) -> Any:
     """Numbers with eight digits, None for what is unknown."""
-    return figures.rounded(value, _DIGITS) if isinstance(value, float) else value
+    return rounded(value, _DIGITS) if isinstance(value, float) else value
 
 
 Places: TypeAlias = dict[tuple[str, str, str, str], int]

@@ -13,7 +13,7 @@ from torchmatrix.analysis.rows import CELLS, LAUNCHES, Column, a_flag, a_list, a
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.matrix.factors import CONTRASTED
-from torchmatrix.reporting.exports.cube_rows import ABOUT_CUBES, CUBE_TABLES
+from torchmatrix.reporting.exports.rows import ABOUT_CUBES, CUBE_TABLES
 
 
 def _of(table: str) -> tuple[Column, ...]:

@@ -18,7 +18,7 @@ from torchmatrix.ground.files import content_of, write_whole
 from torchmatrix.reporting.charts import png_of
 from torchmatrix.reporting.charts.rows import Chart, file_svg
 from torchmatrix.reporting.exports import ABOUT, COLUMNS_FILE, Tables, export_tables
-from torchmatrix.reporting.exports.markdown import escaped
+from torchmatrix.reporting.exports.formats import escaped
 
 MARKER = "torchmatrix-export.json"
 ANSWERS = "answers.json"

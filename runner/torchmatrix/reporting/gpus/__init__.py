@@ -1,12 +1,249 @@
 """GPU beside GPU: what a page of several machines says first. Open first: facts.py; answers.py and charts.py are made of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchmatrix.analysis.intervals import geometric_mean
+from torchmatrix.analysis.rows import Row
+from torchmatrix.ground.formatting import is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts.rows import Chart
-from torchmatrix.reporting.gpus import answers, charts
-from torchmatrix.reporting.gpus.facts import Gpus
+from torchmatrix.reporting.charts.rows import BarRow as Bar
+from torchmatrix.reporting.charts.rows import Chart, Panel, round_values, scale_of
+from torchmatrix.reporting.gpus import answers
+from torchmatrix.reporting.gpus.answers import Gpus
 from torchmatrix.reporting.overview.answers import Answers
+from torchmatrix.reporting.overview.cells import grouped, span
+
+# The charts of a page of machines as rows: relative throughput, models, what several devices bring, per joule and price.
+
+MOST_MODELS = 6
+VENDORS = ("NVIDIA", "AMD", "other")
+COLOURS = (("#2563a8", "#5a9fdc"), ("#d96f0d", "#f08a2c"), ("#17684c", "#4bc298"))
+"""Of the vendors, on white and on black."""
+
+
+def _legend(gpus: Gpus) -> tuple[tuple[int, str], ...]:
+    found = sorted({gpus.colour(gpu) for gpu in gpus.names})
+    return tuple((number, VENDORS[number]) for number in found) if len(found) > 1 else ()
+
+
+def relative(gpus: Gpus) -> Chart | None:
+    """On the fewest and on the most devices of each; None where nothing is compared."""
+    if not gpus.counts:
+        return None
+    ends = list(dict.fromkeys((gpus.counts[0], gpus.counts[-1])))
+    rows = {count: tuple(_mean(gpus, gpu, count) for gpu, _ in gpus.ranked(count)) for count in ends}
+    every = [row for own in rows.values() for row in own]
+    high = max(scale_of(every), *(stroke for row in every for stroke in row.strokes), 1.0) * 1.02
+    ticks = tuple((value, f"{value:g}×") for value in round_values(0.0, high))
+    return Chart(
+        id="relative", title=_relative_title(gpus),
+        sub=f"Throughput over that of {gpus.relative.baseline} on as many devices, for the same workload and "
+        f"{'batch' if gpus.relative.batch == 'same' else 'each at its own batch'}. Bar: the geometric mean over the workloads "
+        "that both measured; strokes: the workloads.",
+        panels=tuple((Panel(title=answers.of_each(gpus, count), unit=f"{gpus.relative.baseline} = 1×", rows=rows[count],
+                            high=high, kind="rel", ticks=ticks),) for count in ends),
+        legend=_legend(gpus),
+    )  # fmt: skip
+
+
+def _relative_title(gpus: Gpus) -> str:
+    names = answers.first_two(gpus)
+    assert names is not None
+    top, other = names
+    mean, verdict, _ = answers.beside(gpus, top, other) or (None, "", "")
+    assert mean is not None
+    effect = words.effect(mean.interval.value)
+    return (
+        f"{top} is {verdict} than {other}: {effect}"
+        if mean.verdict == "FASTER"
+        else f"{top} beside {other}: {effect}, {verdict}"
+    )
+
+
+def _mean(gpus: Gpus, gpu: str, count: int) -> Bar:
+    own = [row for row in gpus.rows if row["gpu"] == gpu and row["count"] == count]
+    mean = gpus.mean(gpu, gpus.relative.baseline, count) if gpu != gpus.relative.baseline else None
+    if mean is None:
+        many = sum(row["n"] > 0 for row in own)
+        return Bar(label=gpu, value=1.0, colour=gpus.colour(gpu), figures=("1×", "the baseline", answers.workloads(many)))
+    value, missing = mean.interval, sum(bool(row["why"]) for row in own)
+    many = f"{mean.n} of {answers.workloads(mean.n + missing)}" if missing else answers.workloads(mean.n)
+    effect, limits = words.effect(value.value), words.effect_interval(value.value, value.low, value.high)
+    low, high = (end if is_known(end) else None for end in (value.low, value.high))
+    return Bar(
+        label=gpu, value=value.value, low=low, high=high, colour=gpus.colour(gpu), strokes=tuple(gpus.ratios(gpu, count)),
+        figures=(f"{effect} {limits}".strip(), words.verdict(mean.verdict), many),
+    )  # fmt: skip
+
+
+def throughput(gpus: Gpus) -> Chart | None:
+    """For each model a panel of each precision, in it a bar for each GPU, eager and compiled."""
+    jobs = [job for job in gpus.jobs if any(row["n"] for row in job)]
+    panels = tuple(_panels(gpus, job) for job in jobs[:MOST_MODELS])
+    if not panels:
+        return None
+    name, means = answers.setting_means(gpus)
+    values = [mean.interval.value for mean in means.values()]
+    bring = "bring" if "+" in name else "brings"
+    where = f" on {'these' if len(values) > 1 else 'this'} {gpus.noun}{'s' * (len(values) > 1)}"
+    return Chart(
+        id="throughput", title=f"{name} {bring} {span(values, words.effect)}{where}" if means else "Throughput of each model",
+        sub=f"Items per second, {answers.of_each(gpus, gpus.least)}; the panels of a model share a scale. "
+        f"{gpus.noun.capitalize() if gpus.noun == 'machine' else gpus.noun}s in the order of the chart above. "
+        "bs: batch per device.",
+        panels=panels, legend=_legend(gpus), more=f"{len(jobs) - MOST_MODELS} more models" if len(jobs) > MOST_MODELS else "",
+    )  # fmt: skip
+
+
+def _panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
+    by_precision = grouped(job, lambda row: row["precision"])
+    bars = [_bars(gpus, own) for own in by_precision]
+    high, several = scale_of(bar for own in bars for bar in own), len({(row["model"], row["mode"]) for row in gpus.rows})
+    mode = f", {words.mode(job[0]['mode'])}" if several and len({row["mode"] for row in gpus.rows}) > 1 else ""
+    return tuple(
+        Panel(title=f"{words.model(rows[0]['model'])}{mode}, {words.precision(rows[0]['precision'])}",
+              unit=f"{rows[0]['unit']}/s", rows=own, high=high, kind="bars gpu")
+        for rows, own in zip(by_precision, bars, strict=True)
+    )  # fmt: skip
+
+
+def _bars(gpus: Gpus, rows: Sequence[Row]) -> tuple[Bar, ...]:
+    found: list[Bar] = []
+    for own in sorted(grouped(rows, lambda row: row["compile"]), key=lambda own: bool(own[0]["compile"])):
+        engine, releases = "torch.compile" if own[0]["compile"] else "eager", gpus.by_release(own)
+        measured = {row["gpu"] for release in releases for row in release}
+        for number, release in enumerate(releases):
+            chosen = {row["gpu"]: row for row in release}
+            shown = [gpu for gpu in gpus.order if gpu in chosen or (not number and gpu not in measured)]
+            failed = {row["gpu"]: row for row in own if not row["n"]}
+            heads = [f"{engine}, {release[0]['stack_class']}", *[""] * len(shown)]
+            bars = (_bar(gpus, gpu, chosen.get(gpu, failed.get(gpu)), head) for gpu, head in zip(shown, heads, strict=False))
+            found += bars
+    return tuple(found)
+
+
+def _bar(gpus: Gpus, gpu: str, row: Row | None, head: str) -> Bar:
+    if row is None or not row["n"]:
+        why = row["why"] if row and row["why"] in words.OUTCOMES else ""
+        return Bar(label=gpu, head=head, colour=gpus.colour(gpu), problem=words.failed(why))
+    low, high = (row[name] if is_known(row[name]) else None for name in ("low", "high"))
+    limits = words.rate_interval(row["throughput"], low, high) or ("1 launch" if row["n"] == 1 else "")
+    return Bar(
+        label=gpu, head=head, value=row["throughput"], low=low, high=high, colour=gpus.colour(gpu),
+        figures=(words.short(row["throughput"]), limits, f"bs{words.THIN}{row['batch']}"),
+        note=f"{row['workload']}, {row['stack']}",
+    )  # fmt: skip
+
+
+def scaling(gpus: Gpus) -> Chart | None:
+    """What several devices do of the work of one: efficiency by their number, and whole machines."""
+    if not gpus.scaled:
+        return None
+    counts = sorted({row["N"] for row in gpus.scaled})
+    shares = [row["S"] / row["N"] for row in gpus.scaled]
+    low, high = max(0.0, int(min(shares) * 10 - 0.5) / 10), max(1.02, min(1.2, max(shares)))
+    ticks = tuple((share, words.percent(share)) for share in round_values(low, 1.0, 4))
+    panels = [
+        Panel(title=f"{count} {gpus.device}s", unit="efficiency", rows=_efficiencies(gpus, count), low=low, high=high,
+              kind="eff sc", ticks=ticks)
+        for count in counts[-3:]
+    ]  # fmt: skip
+    whole = tuple(panel for job in gpus.jobs[:3] if (panel := _whole(gpus, job)))
+    return Chart(
+        id="scaling", title=_scaling_title(gpus),
+        sub=f"Efficiency: what several {gpus.device}s do of the work of one, over their number; 100{words.THIN}% is ideal. "
+        "Dot: geometric mean over all workloads; strokes: the workloads. Below: whole machines, with the multiple of one.",
+        panels=(tuple(panels), *([whole] if whole else [])), legend=_legend(gpus),
+    )  # fmt: skip
+
+
+def _scaling_title(gpus: Gpus) -> str:
+    found = sorted(answers.ends(gpus), key=lambda one: -one[2] / one[1])
+    best, worst = found[0], found[-1]
+    said = f"{best[1]} × {best[0]} reach {words.percent(best[2] / best[1])} of the ideal"
+    return said if best is worst else f"{said}, {worst[1]} × {worst[0]} {words.percent(worst[2] / worst[1])}"
+
+
+def _efficiencies(gpus: Gpus, count: int) -> tuple[Bar, ...]:
+    found = []
+    for gpu in gpus.order:
+        own = [row["S"] / row["N"] for row in gpus.scaled if row["N"] == count and gpus.name(row) == gpu]
+        if own:
+            value = geometric_mean(own).value
+            figures = (f"{words.ratio(value * count)}  {words.percent(value)}",)
+            found.append(Bar(label=gpu, value=value, shape="dot", strokes=tuple(own) if len(own) > 1 else (), figures=figures,
+                             colour=gpus.colour(gpu), note=answers.workloads(len(own))))  # fmt: skip
+    return tuple(found)
+
+
+def _whole(gpus: Gpus, job: Sequence[Row]) -> Panel | None:
+    """Of the setting that charts of one setting show, each machine on its most devices."""
+    best = gpus.best([row for row in job if row["n"]])
+    stacks = {row["stack"] for row in best}
+    bars = []
+    for gpu in gpus.order:
+        own = [row for row in gpus.scaled if gpus.name(row) == gpu and _is_like(gpus, row, best, stacks)]
+        if own:
+            row = max(own, key=lambda one: (one["N"], one["rate"]))
+            bars.append(Bar(
+                label=f"{row['N']} × {gpu}", value=row["rate"], low=row["low"], high=row["high"], colour=gpus.colour(gpu),
+                figures=(words.short(row["rate"]), words.ratio(row["S"]), f"bs{words.THIN}{row['bs']}"),
+            ))  # fmt: skip
+    if not bars:
+        return None
+    title = f"{words.model(best[0]['model'])}, {answers.setting(best[0])}"
+    return Panel(title=title, unit=f"{best[0]['unit']}/s", rows=tuple(bars), high=scale_of(bars), kind="bars gpu")
+
+
+def _is_like(gpus: Gpus, row: Row, best: Sequence[Row], stacks: set[str]) -> bool:
+    cells, first = gpus.cells, best[0]
+    told = {"model": first["model"], "mode": first["mode"], "precision": first["precision"]}
+    same = all(cells.value(row, name) == value for name, value in told.items()) and cells.value(row, "stack") in stacks
+    return (
+        same and (cells.value(row, "compile") == "true") == bool(first["compile"]) and row["bs"] in {b["batch"] for b in best}
+    )
+
+
+def worth(gpus: Gpus) -> Chart | None:
+    """Items per joule, and throughput per price where a list gives one; one device of each machine."""
+    names = [name for name in ("per_joule", "per_price") if any(is_known(row[name]) for row in gpus.worth)]
+    found = [tuple(panel for job in gpus.jobs[:3] if (panel := _per(gpus, job, name))) for name in names]
+    panels = tuple(some for some in found if some)
+    if not panels:
+        return None
+    tops = [answers.worth_rows(gpus, job, name) for name in names for job in gpus.jobs[:1]]
+    said = [f"most per {_unit_word(gpus, name)} from {gpus.who(top[0])}" for name, top in zip(names, tops, strict=True) if top]
+    title = words.enumerated(said)
+    return Chart(
+        id="worth", title=f"{words.model(gpus.jobs[0][0]['model'])}: {title}, not tested" if title else "What a joule gives",
+        sub="Power and price of the GPU alone, without the server around it.",
+        panels=panels, legend=_legend(gpus),
+    )  # fmt: skip
+
+
+def _unit_word(gpus: Gpus, name: str) -> str:
+    return "joule" if name == "per_joule" else gpus.held.currency
+
+
+def _per(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
+    rows = answers.worth_rows(gpus, job, name)
+    if not rows:
+        return None
+    bars = tuple(
+        Bar(label=gpus.who(row), value=row[name], figures=(words.short(row[name]), words.stacks([row["stack"]])[row["stack"]]),
+            colour=gpus.colour(row["machine"] if gpus.noun == "machine" else row["gpu"]))
+        for row in rows
+    )  # fmt: skip
+    unit = f"{rows[0]['unit']} per joule" if name == "per_joule" else f"{rows[0]['unit']}/s per 1000 {gpus.held.currency}"
+    return Panel(
+        title=f"{words.model(rows[0]['model'])}, {answers.setting(rows[0])}",
+        unit=unit,
+        rows=bars,
+        high=scale_of(bars),
+        kind="per",
+    )
+
 
 __all__ = ["Gpus", "Shown", "shown"]
 
@@ -34,7 +271,7 @@ class Shown:
 
 def shown(gpus: Gpus) -> Shown:
     """The default view of a page of machines."""
-    made = charts.relative(gpus), charts.throughput(gpus), charts.scaling(gpus), charts.worth(gpus)
+    made = relative(gpus), throughput(gpus), scaling(gpus), worth(gpus)
     return Shown(answers=answers.answers(gpus), charts=tuple(one for one in made if one), pairs=pairs(gpus))
 
 

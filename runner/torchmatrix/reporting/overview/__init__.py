@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.speedups import Since
 from torchmatrix.reporting.charts.rows import Chart
-from torchmatrix.reporting.overview import changes, effects, energy, latency, scaling, throughput
+from torchmatrix.reporting.overview import charts
 from torchmatrix.reporting.overview.answers import Answer, Answers, answers
 from torchmatrix.reporting.overview.cells import Cells
 
@@ -30,14 +30,14 @@ class Overview:
 def overview(cells: Cells, held: PriceList, since: Since | None = None, failed: Sequence[str] = ()) -> Overview:
     """Of the cells of one machine or of several. `failed`: outcomes of launches without a figure."""
     others = [
-        scaling.chart(cells),
-        effects.chart(cells),
-        energy.chart(cells, held),
-        changes.chart(cells, since),
-        latency.chart(cells),
+        charts.scaling_chart(cells),
+        charts.effects_chart(cells),
+        charts.energy_chart(cells, held),
+        charts.changes_chart(cells, since),
+        charts.latency_chart(cells),
     ]
     return Overview(
         answers=answers(cells, held, since, failed),
-        throughputs=tuple(throughput.charts(cells)) if cells.rows else (),
+        throughputs=tuple(charts.throughput_charts(cells)) if cells.rows else (),
         charts=tuple(chart for chart in others if chart),
     )

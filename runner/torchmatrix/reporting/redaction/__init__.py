@@ -23,9 +23,7 @@ from torchmatrix.facts.lines import Event, Lines
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground import assets, settings
 from torchmatrix.ground.files import files_below
-from torchmatrix.reporting.redaction.identities import Identities, strings
-from torchmatrix.reporting.redaction.names import Pseudonyms, load
-from torchmatrix.reporting.redaction.places import Places
+from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load, strings
 from torchmatrix.reporting.redaction.secrets import GONE, MOST_LETTERS, each_without_secrets, is_secret_name, without_secrets
 
 __all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]

@@ -16,15 +16,46 @@ from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.speedups import Since, since
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
-from torchmatrix.reporting import audited, cubes, explorers, exports, redaction
+from torchmatrix.reporting import cubes, explorers, exports, redaction, verb_texts
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.explorers.data import Data
-from torchmatrix.reporting.explorers.parts import Within
-from torchmatrix.reporting.overview import Answers, Cells, Overview, colours, overview
-from torchmatrix.reporting.report import attached, page, sections
-from torchmatrix.reporting.report.filters import utc
-from torchmatrix.reporting.report.page import save
+from torchmatrix.reporting.explorers.data import Data, Within
+from torchmatrix.reporting.exports.formats import to_markdown
+from torchmatrix.reporting.overview import Answers, Cells, Overview, cells, overview
+from torchmatrix.reporting.report import page, sections
+from torchmatrix.reporting.report.page import save, utc
 from torchmatrix.reporting.view import View, make_view, view_of
+
+# The data embedded in a page: tables as CSV, the facts, a table to paste.
+
+MOST_PASTED = 200
+"""A table with more rows than this is not offered for pasting."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Carried:
+    """`facts_bytes`: the size of the facts if they are too large to be among the `files`; else None.
+
+    `markdown`: the cells as a table to paste; None where there are none or more than MOST_PASTED.
+    """
+
+    files: tuple[exports.Embedded, ...]
+    facts_bytes: int | None
+    markdown: str | None
+
+
+def carried_of(view: View, held: PriceList, archive: exports.Archive | None) -> Carried:
+    """The tables of cells and launches, what their columns mean, and the facts. Without `archive`: no facts."""
+    tables = exports.launched(view, held)
+    cells = tables.values["cells"]
+    files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if view.summary.launches else []
+    if archive and archive.data:
+        files.append(exports.in_page(f"{view.id}-facts.tar.gz", "application/gzip", archive.data))
+    return Carried(
+        files=tuple(files),
+        facts_bytes=archive.facts_bytes if archive and not archive.data else None,
+        markdown=to_markdown("cells", cells).decode() if 0 < len(view.every_cell) <= MOST_PASTED else None,
+    )
+
 
 __all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "render", "rendered", "save", "view_of", "write"]
 
@@ -96,7 +127,7 @@ def rendered(
         "report.html.j2",
         explorers=explorers,
         links=links,
-        carried=attached.of(view, held, archive),
+        carried=carried_of(view, held, archive),
         shown=shown,
         **_context(view, explorers),
     )
@@ -154,7 +185,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "collectives": view.collectives,
         "devices": view.devices,
         "gpus": gpu_specs.gpu_table(view.every_cell),
-        "colours": colours.colours(names),
+        "colours": cells.colours(names),
         "stack_names": names,
         "flags": sections.flagged(view),
         "state": sections.state(view),
@@ -183,7 +214,7 @@ def _audit(view: View) -> dict[str, Any]:
     findings = sections.wrong_builds(view) + audit.check(figures)
     return {
         "findings": findings,
-        "audited": audited.result_in_words(checked, findings) if checked.figures else None,
-        "checked": audited.checked_in_words(checked),
-        "unchecked": list(audited.unchecked_in_words(checked.unchecked)),
+        "audited": verb_texts.result_in_words(checked, findings) if checked.figures else None,
+        "checked": verb_texts.checked_in_words(checked),
+        "unchecked": list(verb_texts.unchecked_in_words(checked.unchecked)),
     }

@@ -17,7 +17,7 @@ from torchmatrix.facts.run_record import RunRecord, Scheduler
 from torchmatrix.facts.wire import END_TO_END, LATENCY, decoded
 from torchmatrix.ground.formatting import count, is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.report.filters import ratio
+from torchmatrix.reporting.report.page import ratio
 from torchmatrix.reporting.view import View
 
 LAUNCH_BOUND = 0.9

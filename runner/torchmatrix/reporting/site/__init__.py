@@ -31,8 +31,8 @@ from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import files_below, plain_bytes, plain_open, scratch, write_whole
 from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Redaction
-from torchmatrix.reporting.redaction.names import Pseudonyms, load
-from torchmatrix.reporting.site import badges, for_programs, front, permalinks
+from torchmatrix.reporting.redaction.identities import Pseudonyms, load
+from torchmatrix.reporting.site import front, pages
 from torchmatrix.reporting.site.pages import Waiting, rendered
 
 
@@ -62,11 +62,11 @@ def publish(
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
-        permalinks.known(target)  # before anything of ours is in a folder of somebody else
+        pages.known_pages(target)  # before anything of ours is in a folder of somebody else
         with _alone(target, tell):
             names = load(results.root)
             cleaner = redaction.for_results(results, redact, names)
-            links = permalinks.of(target, _real(runs, tell), names, cleaner, redact)
+            links = pages.permalinks_of(target, _real(runs, tell), names, cleaner, redact)
             written = list(_write_runs(target, links, cleaner, names, held, tell))
             _write_front(target, results, links, cleaner, held, names)
     except OSError as error:
@@ -119,20 +119,20 @@ def _write_runs(
         copies = (_copy(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
         for one, summary, files in rendered(copies, len(due), held):
             names.save(one.run.path.parent.parent)  # before anything is shown under them
-            identity = {"key": permalinks.key_of(one.run, names), "fingerprint": prints[one.run]}
+            identity = {"key": pages.key_of(one.run, names), "fingerprint": prints[one.run]}
             about = identity | {"redacted": cleaner.enabled, "tool": __version__} | summary
-            if cleaner.enabled and not permalinks.read(target / permalinks.RUNS / one.slug).get("redacted"):
-                _clear(target, f"{permalinks.RUNS}/{one.slug}", files)
-            for name, content in {**files, permalinks.ABOUT: _json(about)}.items():  # the last marks the folder as complete
-                put(target, f"{permalinks.RUNS}/{one.slug}/{name}", content)
+            if cleaner.enabled and not pages.read_page(target / pages.RUNS / one.slug).get("redacted"):
+                _clear(target, f"{pages.RUNS}/{one.slug}", files)
+            for name, content in {**files, pages.ABOUT: _json(about)}.items():  # the last marks the folder as complete
+                put(target, f"{pages.RUNS}/{one.slug}/{name}", content)
             shutil.rmtree(one.place)
             tell(f"{one.number} of {len(links)}: {one.slug}")
             yield one.slug
 
 
 def _is_there(target: Path, slug: str, fingerprint: str) -> bool:
-    folder = target / permalinks.RUNS / slug
-    return permalinks.read(folder).get("fingerprint") == fingerprint and (folder / "index.html").exists()
+    folder = target / pages.RUNS / slug
+    return pages.read_page(folder).get("fingerprint") == fingerprint and (folder / "index.html").exists()
 
 
 def _copy(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> Waiting:
@@ -143,7 +143,7 @@ def _write_front(
     target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, held: PriceList, names: Pseudonyms
 ) -> None:
     """Write what stands at the root, if any run or the choice of runs changed since; site.json comes last."""
-    known, before = permalinks.known(target), permalinks.state_of(target)
+    known, before = pages.known_pages(target), pages.state_of(target)
     told = sorted((slug, str(about.get("fingerprint"))) for slug, about in known.items())
     made_from = hashlib.sha256(repr((told, sorted(links.values()), cleaner.enabled, _makers())).encode()).hexdigest()
     if before.get("fingerprint") == made_from and (target / "index.html").exists():
@@ -156,12 +156,12 @@ def _write_front(
     for name in gone:
         remove(target, name)
     if before.get("redacted") != cleaner.enabled:
-        _clear(target, badges.FOLDER, files)
+        _clear(target, front.FOLDER, files)
     if cleaner.enabled:
-        permalinks.refuse_bare(target, known)
-    listed = for_programs.of(target, known, cleaner.enabled)
+        pages.refuse_bare(target, known)
+    listed = pages.runs_for_programs(target, known, cleaner.enabled)
     ours = {name for name in (*files, *(before.get("badges") or ())) if name.endswith(".svg") and (target / name).exists()}
-    put(target, permalinks.STATE, _json(listed | {"badges": sorted(ours), "fingerprint": made_from}))
+    put(target, pages.STATE, _json(listed | {"badges": sorted(ours), "fingerprint": made_from}))
 
 
 def put(target: Path, name: str, content: bytes) -> None:

@@ -1,27 +1,156 @@
 """What stands at the root of a site: the machines compared, the newest nights and figures, all runs, their history."""
 
+import hashlib
+import hmac
 import json
+import math
+import re
+import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree
 
+from torchmatrix import __version__
 from torchmatrix.analysis import facts_cache, history, machines
 from torchmatrix.analysis import history as trends
-from torchmatrix.analysis.history import Newest, Trend
+from torchmatrix.analysis.history import Change, Newest, Trend
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.files import scratch
-from torchmatrix.ground.formatting import is_known, without_nan
-from torchmatrix.reporting import exports, history_page, machines_page, redaction
-from torchmatrix.reporting.exports.machines import MACHINE_TABLES as TABLES
+from torchmatrix.ground.formatting import figure, is_known, printable, without_nan
+from torchmatrix.reporting import exports, history_page, machines_page, redaction, terminal
+from torchmatrix.reporting.exports.table_set import MACHINE_TABLES as TABLES
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.report import page
-from torchmatrix.reporting.report.filters import utc
-from torchmatrix.reporting.site import badges, feed
-from torchmatrix.reporting.site.pages import WORDS, as_files, place_of
-from torchmatrix.reporting.site.permalinks import RUNS, Page
+from torchmatrix.reporting.report.page import utc
+from torchmatrix.reporting.site.pages import RUNS, WORDS, Page, as_files, place_of
+
+# A small image for every cell, to be shown on other pages: left what was measured, right the newest figure and its date.
+#
+# badges/MACHINE/CELL.svg: red without a number if the newest launch failed, grey if a newer run didn't launch the cell.
+
+FOLDER = "badges"
+_COLOURS = {"ok": "#0b6bcb", "failed": "#b42318", "stale": "#656d76"}
+_UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+_LONGEST = 100
+_NARROW, _WIDE = frozenset("fijlrtI.,:;|'!()[]-/ "), frozenset("mwMW%@±")
+_PADDING = 6
+
+
+def badge_address(host: str, cell: str) -> str:
+    """Of a cell's badge, relative to the site: always the same, and safe as a path and in a link, whatever the names are."""
+    return "/".join([FOLDER, *map(_safe, (host, *PurePosixPath(cell).parts))]) + ".svg"
+
+
+def badge_svg(newest: Newest) -> bytes:
+    """The badge of a cell."""
+    left, right = printable(f"{newest.workload} · {_devices(newest.devices)} · {newest.stack}"), printable(badge_text(newest))
+    widths = [_width(left), _width(right)]
+    context = {
+        "title": printable(f"{newest.cell} on {newest.host}: {badge_text(newest)}"),
+        "texts": [(left, _PADDING, widths[0]), (right, widths[0] + 3 * _PADDING, widths[1])],
+        "edge": widths[0] + 2 * _PADDING,
+        "width": sum(widths) + 4 * _PADDING,
+        "colour": _COLOURS[badge_state(newest)],
+    }
+    return page.small("badge.svg.j2", **context).encode()
+
+
+def badge_state(newest: Newest) -> str:
+    """ok, failed or stale."""
+    return "failed" if newest.outcome != "ok" else "stale" if newest.is_stale else "ok"
+
+
+def badge_text(newest: Newest) -> str:
+    """Such as "2412 ± 8.3 images/s · 2026-03-01"."""
+    day = "n/a" if math.isnan(newest.started) else time.strftime("%Y-%m-%d", time.gmtime(newest.started))
+    what = f"failed: {newest.outcome}" if newest.outcome != "ok" else f"{with_margin(newest)} {newest.unit}/s"
+    return f"{what} · {'stale, ' if newest.is_stale else ''}{day}"
+
+
+def with_margin(newest: Newest) -> str:
+    """The figure ± half its interval; alone if it has none."""
+    half = (newest.high - newest.low) / 2
+    return figure(newest.throughput) + ("" if math.isnan(half) else f" ± {float(f'{half:.2g}'):g}")
+
+
+def _devices(label: str) -> str:
+    """As in the cell's id; from three numbers in a row on only the ends: gpu0+1+2+3 is gpu0–3."""
+    found = re.fullmatch(r"(\D+)(\d+(?:\+\d+){2,})", label)
+    numbers: Sequence[int] = [int(number) for number in found[2].split("+")] if found else ()
+    if not found or list(numbers) != list(range(numbers[0], numbers[0] + len(numbers))):
+        return label
+    return f"{found[1]}{numbers[0]}–{numbers[-1]}"
+
+
+def _safe(name: str) -> str:
+    """The name itself if it is safe; else what is safe of it, and enough of its hash to be nobody else's."""
+    plain = _UNSAFE.sub("-", name).strip(".-")[:_LONGEST]
+    return plain if plain == name else f"{plain or 'cell'}-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
+
+
+def _width(text: str) -> int:
+    """About the width in a sans-serif of 11 pixels; the image tells the browser to make it fit."""
+    return round(sum(4.0 if letter in _NARROW else 9.5 if letter in _WIDE else 6.8 for letter in text))
+
+
+# changes.xml: the changes of level as an Atom feed (RFC 4287), one entry per run that changed any cell's level.
+#
+# Ids follow from the site's secret, the host and the run, so that a reader meets an entry once, wherever the site is served.
+
+FILE = "changes.xml"
+MOST_ENTRIES = 50
+"""The newest ones; the page of the history has them all."""
+_ATOM = "http://www.w3.org/2005/Atom"
+
+
+def atom_feed(trends: Sequence[Trend], pages: Mapping[tuple[str, str], str], newest: float, secret: str) -> bytes:
+    """The feed. `pages`: the address of a run's report by host and run; `newest`: start of the newest run, in unix seconds."""
+    runs = history_page.changes_by_run(trends)
+    feed = ElementTree.Element("feed", {"xmlns": _ATOM})
+    _text(feed, "title", "torchmatrix: changes of level")
+    _text(feed, "id", _id(secret, "feed"))
+    _text(feed, "updated", _time(newest))
+    ElementTree.SubElement(feed, "link", {"rel": "self", "type": "application/atom+xml", "href": FILE})
+    ElementTree.SubElement(feed, "link", {"rel": "alternate", "type": "text/html", "href": "history.html"})
+    _text(ElementTree.SubElement(feed, "author"), "name", "torchmatrix")
+    ElementTree.SubElement(feed, "generator", {"version": __version__}).text = "torchmatrix"
+    launched = sum(trend.is_launched for trend in trends)
+    for (host, run), pairs in list(runs.items())[:MOST_ENTRIES]:
+        _entry(feed, _id(secret, host, run), pages.get((host, run), "history.html"), pairs, launched)
+    ElementTree.indent(feed, " ")
+    return bytes(ElementTree.tostring(feed, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _entry(feed: ElementTree.Element, name: str, page: str, pairs: Sequence[tuple[Trend, Change]], launched: int) -> None:
+    entry = ElementTree.SubElement(feed, "entry")
+    _text(entry, "title", history_page.headline(pairs, launched))
+    _text(entry, "id", name)
+    _text(entry, "updated", _time(pairs[0][1].started))
+    ElementTree.SubElement(entry, "link", {"rel": "alternate", "type": "text/html", "href": page})
+    lines = [f"{trend.cell}: {terminal.change_in_words(change)}" for trend, change in pairs]
+    _text(entry, "content", "\n".join(map(printable, lines)))
+
+
+def _text(parent: ElementTree.Element, tag: str, text: str) -> None:
+    """XML can't hold control characters."""
+    ElementTree.SubElement(parent, tag).text = "\n".join(map(printable, text.split("\n")))
+
+
+def _id(secret: str, *names: str) -> str:
+    digest = hmac.new(secret.encode(), "\0".join(names).encode(errors="replace"), hashlib.sha256).digest()
+    return uuid.UUID(bytes=digest[:16], version=5).urn
+
+
+def _time(seconds: float) -> str:
+    """RFC 3339; what has no known time gets the epoch, since the format requires one."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(0 if math.isnan(seconds) else seconds))
+
 
 HISTORY, CELLS = "history.html", "newest.json"
 HISTORY_DATA, FRONT_DATA = "history.json", "front.json"
@@ -46,8 +175,8 @@ def files(
     told = trends.trends(trends.series(history.noted(cleaned, seen)))
     figures, started = history.of(seen), max((run.started for run in seen.last.values() if is_known(run.started)), default=0.0)
     pages = {(cleaner.host(run.path.parent.name), cleaner.text(run.id)): _page_of(slug) for run, slug in links.items()}
-    found = {badges.address_of(one.host, one.cell): badges.svg(one) for one in figures}
-    found |= {CELLS: _json(map(_figure, figures)), feed.FILE: feed.of(told, pages, started, secret)}
+    found = {badge_address(one.host, one.cell): badge_svg(one) for one in figures}
+    found |= {CELLS: _json(map(_figure, figures)), FILE: atom_feed(told, pages, started, secret)}
     if len(links) > 1:  # a single run has no trend
         found[HISTORY] = history_page.render(told, {**_ABOVE, "JSON": HISTORY_DATA}).encode()
         found[HISTORY_DATA] = _json(trend.as_record() for trend in told)
@@ -137,8 +266,8 @@ def _device(one: Newest) -> str | None:
 
 def _figure(one: Newest) -> dict[str, Any]:
     """A row of newest.json."""
-    about = {"state": badges.state(one), "badge": quote(badges.address_of(one.host, one.cell))}
-    return one.as_record() | about | {"figure": badges.with_margin(one) if one.outcome == "ok" else None}
+    about = {"state": badge_state(one), "badge": quote(badge_address(one.host, one.cell))}
+    return one.as_record() | about | {"figure": with_margin(one) if one.outcome == "ok" else None}
 
 
 def _cleaned(run: RunSummary, cleaner: Redaction) -> RunSummary:

@@ -1,27 +1,148 @@
 """The folders of runs in a site, made from their (redacted) facts; of many runs in several processes."""
 
+import hashlib
+import hmac
+import json
 import os
+import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from torchmatrix import __version__
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.errors import BadInput, EngineUnusable
+from torchmatrix.ground.files import content_of
 from torchmatrix.ground.formatting import is_known
 from torchmatrix.ground.process import help_only
 from torchmatrix.machine.cpu import usable_cpus
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
+from torchmatrix.reporting.redaction import Redaction
+from torchmatrix.reporting.redaction.identities import Pseudonyms
 from torchmatrix.reporting.report import sections
-from torchmatrix.reporting.site import permalinks
-from torchmatrix.reporting.site.permalinks import FACTS, Page
 from torchmatrix.reporting.view import View
+
+# The address of each run of a site, and what earlier publications left there.
+
+RUNS, ABOUT, FACTS, STATE = "runs", "run.json", "facts.tar.gz", "site.json"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 100
+
+Page = dict[str, Any]
+"""The content of run.json."""
+
+
+def permalinks_of(
+    target: Path, runs: Sequence[RunFolder], names: Pseudonyms, cleaner: Redaction, redact: bool
+) -> dict[RunFolder, str]:
+    """The permalink of every run, in the order of `runs`: the one that it already has, else its id, else its id with a number.
+
+    Raises BadInput if the folder isn't a site, or if it would then hold both redacted and other pages.
+    """
+    earlier = known_pages(target)
+    for run in runs:
+        cleaner.learn(next(iter(run.events()), {}))
+    held = {str(page.get("key")): slug for slug, page in earlier.items() if page.get("redacted") or cleaner.text(slug) == slug}
+    found: dict[RunFolder, str] = {}
+    for run in runs:
+        plain = _UNSAFE.sub("-", cleaner.text(run.id)).strip(".-")[:_LONGEST] or "run"
+        numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
+        free = (slug for slug in numbered if slug not in earlier and slug not in found.values())
+        found[run] = held.get(key_of(run, names)) or next(free)
+    if state_of(target).get("redacted") and not redact:
+        raise BadInput(f"{target} is a redacted site", hint="add --redact, or publish into another folder")
+    if redact:
+        refuse_bare(target, earlier, now=list(found.values()))
+    return found
+
+
+def known_pages(target: Path) -> dict[str, Page]:
+    """What earlier publications wrote, by permalink. Raises BadInput if the folder's index isn't ours."""
+    if (target / "index.html").exists() and not (target / STATE).exists():
+        raise BadInput(f"{target} has an index.html that isn't ours", hint="name another folder; nothing was changed")
+    return {path.parent.name: read_page(path.parent) for path in sorted(target.glob(f"{RUNS}/*/{ABOUT}"))}
+
+
+def read_page(folder: Path) -> Page:
+    """The run.json of a run's folder; empty if there is none."""
+    return _object_in(folder / ABOUT)
+
+
+def _object_in(path: Path) -> Page:
+    try:
+        return dict(json.loads(content_of(path)))
+    except (FileNotFoundError, ValueError, TypeError, RecursionError):
+        return {}
+
+
+def state_of(target: Path) -> Page:
+    """The site.json of a site; empty if there is none."""
+    return _object_in(target / STATE)
+
+
+def identity_of(content: bytes) -> dict[str, Any]:
+    """What tells a reader of site.json whether it already has a file."""
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def key_of(run: RunFolder, names: Pseudonyms) -> str:
+    """Identifies a run of a results folder, but reveals nothing to a reader."""
+    text = f"{run.path.parent.name}/{run.id}"
+    return hmac.new(names.secret.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def refuse_bare(target: Path, known: Mapping[str, Page], now: Sequence[str] = ()) -> None:
+    """Raise BadInput if the site holds folders of runs that aren't redacted, nor published `now`: it is redacted as a whole or
+    not at all. One that a killed command left tells nothing of itself; in a site that was redacted before, it is.
+    """
+    was_redacted = bool(state_of(target).get("redacted"))
+    folders = {
+        path.name for path in target.glob(f"{RUNS}/*") if path.is_dir() and not (was_redacted and path.name not in known)
+    }
+    bare = [f"{RUNS}/{slug}" for slug in sorted(folders - set(now)) if not known.get(slug, {}).get("redacted")]
+    if bare:
+        raise BadInput(
+            f"{target} holds {len(bare)} pages that were published without --redact and are not published now",
+            hint=f"publish into another folder, or remove them first: {', '.join(bare[:3])}",
+        )
+
+
+# site.json: the list of a site's runs for programs, so that facts and tables can be fetched without reading a page.
+
+FORMAT = 1
+"""Fields may be added; any other change is another format."""
+
+
+def runs_for_programs(target: Path, known: Mapping[str, Page], redacted: bool) -> dict[str, Any]:
+    """All runs in the order of their start. Addresses are relative to site.json and percent-encoded."""
+    runs = [_run(target, slug, about) for slug, about in known.items()]
+    runs.sort(key=lambda run: (run["started_unix_seconds"] or 0.0, run["page"]))
+    return {"format": FORMAT, "tool": __version__, "redacted": redacted, "runs": runs}
+
+
+def _run(target: Path, slug: str, about: Page) -> dict[str, Any]:
+    """One run. `machine`: the folder of its runs, which is one machine's only, unlike `host`.
+
+    `facts`: the archive of its facts and its identity; None if somebody has removed it.
+    """
+    place, archive = f"{RUNS}/{quote(slug)}", target / RUNS / slug / FACTS
+    told = {
+        name: about.get(name) for name in ("run", "machine", "host", "started_unix_seconds", "complete", "cells", "cells_ok")
+    }
+    facts = None
+    if archive.is_file():  # an older version's run.json doesn't say
+        facts = {"address": f"{place}/{FACTS}"} | (about.get("facts") or identity_of(archive.read_bytes()))
+    return told | {"page": f"{place}/index.html", "tables": f"{place}/tables/", "facts": facts}
+
 
 FEWEST_RUNS = 4
 """So many runs, or more, are shared among processes: each takes as long to start as two runs take."""
@@ -89,7 +210,7 @@ def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
     return _summary(view, made.answers.lead) | {
         "answers": made.answers.as_record(),
         "machine": run.path.parent.name,
-        "facts": permalinks.identity_of(archive),
+        "facts": identity_of(archive),
     }, files
 
 

@@ -1,0 +1,520 @@
+"""Draw the overview: throughput, scaling, effects of settings, latency, energy, changes since the last run."""
+
+import fnmatch
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.speedups import Changed, Since
+from torchmatrix.ground.formatting import is_known, number_or_nan
+from torchmatrix.matrix.factors import CONTRASTED
+from torchmatrix.reporting import words
+from torchmatrix.reporting.charts.rows import BarRow as Bar
+from torchmatrix.reporting.charts.rows import BarRow as Dot
+from torchmatrix.reporting.charts.rows import Chart, Panel, round_values, scale_of
+from torchmatrix.reporting.overview import answers
+from torchmatrix.reporting.overview.cells import Cells, grouped, span
+
+# Throughput: a row of panels for each model, one for each precision, a bar for each stack, eager and compiled.
+
+MOST_MODELS_OF_THROUGHPUT, MOST_BARS = 8, 40
+"""More are in the explorer and in the table of all cells."""
+
+
+def throughput_charts(cells: Cells) -> list[Chart]:
+    """On the most devices that were measured, then on one."""
+    counts = sorted({row["N"] for row in cells.rows if row["n"]} or {row["N"] for row in cells.rows})
+    return [_chart(cells, count, number) for number, count in enumerate(dict.fromkeys((counts[-1], counts[0])))]
+
+
+def _chart(cells: Cells, count: int, number: int) -> Chart:
+    jobs = [[row for row in job if row["N"] == count] for job in cells.jobs]
+    jobs = [job for job in jobs if job]
+    panels, left = [], 0
+    for job in jobs[:MOST_MODELS_OF_THROUGHPUT]:
+        made, missing = _throughput_panels(cells, job)
+        panels.append(made)
+        left += missing
+    shown = {row["stack"]: row for job in jobs for row in job}
+    legend = tuple((stack, cells.who(row)) for stack, row in sorted(shown.items(), key=lambda one: cells.age(one[1])))
+    more = [
+        f"{len(jobs) - MOST_MODELS_OF_THROUGHPUT} more models" if len(jobs) > MOST_MODELS_OF_THROUGHPUT else "",
+        f"{left} more bars" if left else "",
+    ]
+    return Chart(
+        id="throughput" if not number else "throughput-one",
+        title=_throughput_title(cells, count),
+        sub=f"{_doing(cells)} throughput, items per second, on {_places(cells, jobs)}. Bars start at zero; the panels of a "
+        "model share a scale. bs: batch per device. Bold: the fastest, and all not shown to be slower.",
+        panels=tuple(panels),
+        legend=legend if len(legend) > 1 else (),
+        more="; ".join(filter(None, more)),
+    )  # fmt: skip
+
+
+def _doing(cells: Cells) -> str:
+    modes = cells.dims["mode"].labels
+    return " and ".join(modes).capitalize()
+
+
+def _places(cells: Cells, jobs: Sequence[Sequence[Row]]) -> str:
+    return words.enumerated(dict.fromkeys(cells.place(row) for job in jobs for row in job))
+
+
+def _throughput_title(cells: Cells, count: int) -> str:
+    """Who is the fastest at the headline's model, on so many devices."""
+    of = [row for row in cells.chosen if row["N"] == count and row["n"]]
+    top = max(of, key=lambda row: row["rate"], default=None)
+    if top is None:
+        return "No cell was measured"
+    equal = answers.fastest(cells, top)
+    stacks = list(dict.fromkeys(cells.who(row) for row in equal))
+    if len(stacks) == 1:
+        return f"{cells.model(top)}: {stacks[0]} with {words.enumerated(cells.settings(top).split(', '), 9)} is fastest"
+    return f"{cells.model(top)}: {stacks[0]} is highest; no difference shown from {words.enumerated(stacks[1:])}"
+
+
+def _throughput_panels(cells: Cells, job: Sequence[Row]) -> tuple[tuple[Panel, ...], int]:
+    """One for each precision, on one scale; how many bars are left out."""
+    top = cells.best(job)
+    rows = cells.like(job, top or job[0])
+    equal = answers.fastest(cells, top) if top else []
+    bold = {row["place"] for row in equal} if top and cells.moments(top) else set()
+    by_precision = sorted(grouped(rows, lambda row: row["precision"]), key=lambda some: some[0]["precision"])
+    shown = [
+        sorted(some, key=lambda row: (row["runtime"], row["compile"], cells.age(row)))[:MOST_BARS] for some in by_precision
+    ]
+    bars = [
+        [_throughput_bar(cells, row, before, bold) for before, row in zip([None, *some], some, strict=False)] for some in shown
+    ]
+    scale = scale_of(bar for some in bars for bar in some)
+    unit = f"{top['unit']}/s" if top else ""
+    made = tuple(
+        Panel(title=f"{cells.model(some[0])}, {cells.precision(some[0])}", unit=unit, rows=tuple(own), high=scale)
+        for some, own in zip(shown, bars, strict=True)
+    )
+    return made, sum(map(len, by_precision)) - sum(map(len, shown))
+
+
+def _throughput_bar(cells: Cells, row: Row, before: Row | None, bold: set[int]) -> Bar:
+    engine = cells.engine(row)
+    head = engine if before is None or cells.engine(before) != engine else ""
+    batch = f"bs{words.THIN}{row['bs']}" if row["n"] else ""
+    label = cells.who(row)
+    note = f"{cells.value(row, 'stack')}: {cells.settings(row)}, {cells.place(row)} {cells.which(row)}".strip()
+    if not row["n"]:
+        return Bar(label=label, head=head, colour=row["stack"], problem=words.failed(row["outcome"]), note=note)
+    limits = words.rate_interval(row["rate"], row["low"], row["high"])
+    return Bar(
+        label=label, head=head, colour=row["stack"], value=row["rate"], low=row["low"], high=row["high"],
+        figures=(words.short(row["rate"]), limits or ("1 launch" if row["n"] == 1 else ""), batch),
+        is_best=row["place"] in bold, marks=cells.marks.get(row["place"], ()), note=note,
+    )  # fmt: skip
+
+
+# Scaling: what several devices do of the work of one, for each model; beside it the efficiency of every stack.
+
+MOST_MODELS_OF_SCALING, MOST_SERIES = 6, 12
+
+
+def scaling_chart(cells: Cells) -> Chart | None:
+    """None without a cell on several devices that has a speed-up."""
+    known = [row for row in cells.rows if row["S"] is not None]
+    if not known:
+        return None
+    most = max(row["N"] for row in known)
+    jobs = [job for job in cells.jobs if any(row["S"] is not None for row in job)]
+    ends = [row for row in known if row["N"] == most]
+    noun = f"{cells.device(ends[0])}s"
+    low = min(0.9, *(row["S_low"] or row["S"] for row in ends)) if most > 1 else 0.9
+    every = [row["S"] / row["N"] for row in ends]
+    return Chart(
+        id="scaling",
+        title=f"{most} {noun} do {span([row['S'] for row in ends], words.ratio)} the work of one",
+        sub=f"Beside each bar: throughput, multiple of one, and efficiency, the multiple over the number of {noun}. "
+        "Dashed: the ideal. Grey: what is missing from it.",
+        panels=tuple(_scaling_panels(cells, job, most, _floor([*every, low / most if low > 1 else low])) for job in jobs[:MOST_MODELS_OF_SCALING]),
+        more="; ".join(filter(None, (_models_left(jobs), _lines_left(jobs[:MOST_MODELS_OF_SCALING], most)))),
+    )  # fmt: skip
+
+
+def _models_left(jobs: Sequence[Sequence[Row]]) -> str:
+    return f"{len(jobs) - MOST_MODELS_OF_SCALING} more models" if len(jobs) > MOST_MODELS_OF_SCALING else ""
+
+
+def _lines_left(jobs: Sequence[Sequence[Row]], most: int) -> str:
+    """How many cells on the most devices stand only in the table of all scale factors."""
+    lines = [sum(row["S"] is not None and row["N"] == most for row in job) for job in jobs]
+    left = sum(max(0, count - MOST_SERIES) for count in lines)
+    return f"{left} more settings" if left else ""
+
+
+def _floor(values: Sequence[float]) -> float:
+    """Where the axis of efficiencies begins: a multiple of 10 % below all of them."""
+    return max(0.0, int(min(values) * 10 - 0.5) / 10)
+
+
+def _scaling_panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -> tuple[Panel, ...]:
+    ends = [row for row in job if row["S"] is not None]
+    here = max(row["N"] for row in ends)
+    best = max((row for row in ends if row["N"] == here), key=lambda row: row["rate"])
+    series = _series(cells, job, best)
+    bars = tuple(_scaling_bar(cells, row, best) for row in series)
+    of = _beside(cells, [row for row in ends if row["N"] == here], best)
+    top = max(1.02, *((row["S_high"] or row["S"]) / row["N"] for row in of))
+    ticks = tuple((share, words.percent(share)) for share in round_values(floor, 1.0, 4))
+    return (
+        Panel(title=f"{cells.model(best)}, {cells.settings(best)}", unit=f"{best['unit']}/s, {cells.who(best)}", rows=bars,
+              high=float(most), kind="scale"),
+        Panel(title=f"{cells.model(best)}: efficiency on {cells.label(best, 'devices')}", unit="share of the ideal",
+              rows=tuple(_scaling_dot(cells, row, of) for row in of), low=floor, high=min(top, 1.2), kind="eff", ticks=ticks),
+    )  # fmt: skip
+
+
+def _beside(cells: Cells, rows: Sequence[Row], best: Row) -> list[Row]:
+    """The other stacks with the settings of the best cell; of a single stack its other settings."""
+    same = [row for row in rows if cells.settings(row) == cells.settings(best)]
+    found = sorted(same, key=cells.age) if len(same) > 1 else sorted(rows, key=lambda row: -row["rate"])
+    return found[:MOST_SERIES]
+
+
+def _series(cells: Cells, job: Sequence[Row], best: Row) -> list[Row]:
+    """The cells of the best one's line: one for each number of devices."""
+    names = [name for name in cells.dims if name not in ("devices", "set")]
+    same = [row for row in job if row["n"] and all(row[name] == best[name] for name in names)]
+    first = [some[0] for some in grouped(same, lambda row: row["N"])]
+    return sorted(first, key=lambda row: row["N"])
+
+
+def _scaling_bar(cells: Cells, row: Row, best: Row) -> Bar:
+    count = row["S"] if row["S"] is not None else 1.0 if row["N"] == 1 else None
+    figures = (words.short(row["rate"]), words.ratio(count) if row["N"] > 1 else "1×")
+    efficiency = words.percent(count / row["N"]) if count is not None and row["N"] > 1 else ""
+    marks = (("impossible", "above 102 % of the ideal: look for a wrong baseline"),) if row["impossible"] else ()
+    return Bar(
+        label=cells.label(row, "devices"), value=count, low=row["S_low"], high=row["S_high"], ideal=float(row["N"]),
+        figures=(*figures, efficiency), colour=best["stack"], marks=(*marks, *cells.marks.get(row["place"], ())),
+    )  # fmt: skip
+
+
+def _scaling_dot(cells: Cells, row: Row, beside: Sequence[Row]) -> Bar:
+    n = row["N"]
+    value, low, high = (None if row[name] is None else row[name] / n for name in ("S", "S_low", "S_high"))
+    assert value is not None
+    half = f"±{words.THIN}{50 * (high - low):.1f}" if low is not None and high is not None else ""
+    names = (cells.who, cells.settings)
+    varied = [name(row) for name in names if len({name(one) for one in beside}) > 1] or [cells.settings(row)]
+    return Bar(
+        label=" · ".join(varied), value=value, low=low, high=high, shape="dot", colour=row["stack"],
+        figures=(f"{words.percent(value, 1)} {half}".strip(),), note=f"{cells.value(row, 'stack')}, {cells.settings(row)}",
+    )  # fmt: skip
+
+
+# One forest plot of everything that was varied: precision, compilation, memory format, versions, runtimes, every factor.
+
+MOST_ROWS_OF_EFFECTS, MOST_STROKES = 10, 40
+_IDLE = {pair.name: factor.idle_for for factor in CONTRASTED for pair in factor.contrasts}
+_ORDER = [pair.name for factor in CONTRASTED for pair in factor.contrasts]
+_LEAST = 1.1
+"""The scale reaches at least this far to both sides of 1."""
+
+
+def effects_chart(cells: Cells) -> Chart | None:
+    """None where no pair of cells differs in one setting only."""
+    kinds = sorted({pair["kind"] for pair in cells.data.pairs if pair["ratio"] is not None}, key=_rank)
+    if not kinds:
+        return None
+    rows = [row for kind in kinds for row in _effects_rows(cells, kind)]
+    ends = [end for row in rows for end in (row.value, row.low, row.high, *row.strokes) if end]
+    high = max(_LEAST, *(min(end, 100.0) for end in ends)) * 1.03
+    low = min(1 / _LEAST, *(max(end, 0.01) for end in ends)) / 1.03
+    panel = Panel(
+        title="", rows=tuple(rows), low=low, high=high, is_log=True, kind="forest", ticks=_ticks(low, high)
+    )  # fmt: skip
+    return Chart(
+        id="settings", title=_effects_title(cells, kinds),
+        sub="Throughput with a setting over throughput without it, all else equal; logarithmic scale. A thin stroke is a pair "
+        "of cells, the diamond their geometric mean with its interval over launches.",
+        panels=((panel,),),
+        more=_left_out(cells, kinds),
+    )  # fmt: skip
+
+
+def _rank(kind: str) -> int:
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+
+
+def _effects_title(cells: Cells, kinds: Sequence[str]) -> str:
+    """The settings by what they bring."""
+    told = [
+        (kind, answers.mean_of(cells, own)) for kind in kinds if kind != "stack" and (own := _without_controls(cells, kind))
+    ]
+    moved = [(kind, mean) for kind, mean in told if mean.verdict in ("FASTER", "SLOWER")]
+    if told and all(mean.verdict == "n/a" for _, mean in told):
+        named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in told[:3]]
+        return f"{', '.join(named)}: too few launches, not tested"
+    if not moved:
+        stacks = _rows_of_stacks(cells, answers.pairs_of(cells, "stack"))
+        shown = [f"{row.label} {words.effect(row.value)}" for row in stacks if row.is_best or row.colour < 0]
+        said = "No difference shown for any setting" if told else "What another stack brings"
+        return f"{said}; another stack: {', '.join(shown[:2])}" if told and shown else said
+    moved.sort(key=lambda one: -abs(math.log(one[1].interval.value)))
+    named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in moved[:3]]
+    return f"Largest effect first: {', '.join(named)}"
+
+
+def _without_controls(cells: Cells, kind: str) -> list[Row]:
+    return [pair for pair in answers.pairs_of(cells, kind) if not _is_control(cells, kind, pair)]
+
+
+def _is_control(cells: Cells, kind: str, pair: Row) -> bool:
+    model = cells.value(cells.rows[pair["at"]], "model")
+    return any(fnmatch.fnmatchcase(model, glob) for glob in _IDLE.get(kind, ()))
+
+
+def _effects_rows(cells: Cells, kind: str) -> list[Dot]:
+    """A head, a row for each model (of stacks: each stack), and one for all of them."""
+    pairs = answers.pairs_of(cells, kind)
+    if kind == "stack":
+        return _rows_of_stacks(cells, pairs)
+    own, other = words.CONTRASTS[kind]
+    by_model = grouped(pairs, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("mode", "model")))
+    found = [_effects_row(cells, some, _name(cells, kind, some)) for some in by_model[:MOST_ROWS_OF_EFFECTS]]
+    if len(by_model) > 1 and (real := _without_controls(cells, kind)):
+        found.append(
+            _effects_row(cells, real, f"all {len(by_model)} models" if len(real) == len(pairs) else "all but the control")
+        )
+    return _headed(found, f"{own} instead of {other}")
+
+
+def _left_out(cells: Cells, kinds: Sequence[str]) -> str:
+    """How many models have no row of their own; their pairs are among those of all models."""
+    models = [{cells.rows[pair["at"]]["model"] for pair in answers.pairs_of(cells, kind)} for kind in kinds if kind != "stack"]
+    most = max((len(one) for one in models), default=0) - MOST_ROWS_OF_EFFECTS
+    return f"rows of {most} more models, whose pairs are counted" if most > 0 else ""
+
+
+def _headed(rows: list[Dot], head: str) -> list[Dot]:
+    return [replace(rows[0], head=head), *rows[1:]]
+
+
+def _name(cells: Cells, kind: str, pairs: Sequence[Row]) -> str:
+    control = " (control: no convolutions)" if _is_control(cells, kind, pairs[0]) else ""
+    return f"{cells.model(cells.rows[pairs[0]['at']])}{control}"
+
+
+def _rows_of_stacks(cells: Cells, pairs: Sequence[Row]) -> list[Dot]:
+    found: list[Dot] = []
+    for some in grouped(pairs, lambda pair: cells.rows[pair["over"]]["stack"]):
+        base = cells.stack(cells.rows[some[0]["over"]])
+        stacks = grouped(some, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("gpu", "machine", "stack")))
+        rows = [_effects_row(cells, own, cells.who(cells.rows[own[0]["at"]])) for own in stacks[:MOST_ROWS_OF_EFFECTS]]
+        found += _headed(rows, f"another stack instead of {base}")
+    return found
+
+
+def _effects_row(cells: Cells, pairs: Sequence[Row], label: str) -> Dot:
+    mean = answers.mean_of(cells, pairs)
+    value = mean.interval
+    limits = words.effect_interval(value.value, value.low, value.high)
+    spread = f"{mean.n} pairs, {span([mean.lowest, mean.highest], words.effect)}" if mean.n > 1 else "1 pair"
+    has_limits = not math.isnan(value.low)
+    return Dot(
+        label=label, value=value.value, low=value.low if has_limits else None, high=value.high if has_limits else None,
+        strokes=tuple(pair["ratio"] for pair in pairs[:MOST_STROKES]) if mean.n > 1 else (), shape="diamond",
+        figures=(f"{words.effect(value.value)} {limits}".strip(), words.verdict(mean.verdict), spread),
+        is_best=mean.verdict == "FASTER", colour=-1 if mean.verdict == "SLOWER" else 0,
+    )  # fmt: skip
+
+
+def _ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
+    """1 and round ratios on both sides."""
+    return tuple((value, "the same" if value == 1 else f"{value:g}×") for value in round_values(low, high, is_log=True))
+
+
+# Inference: the percentiles of requests as dots on one axis, throughput beside them.
+
+MOST_ROWS_OF_LATENCY = 24
+
+
+def latency_chart(cells: Cells) -> Chart | None:
+    """None without a cell that served requests."""
+    known = [row for row in cells.rows if row["n"] and is_known(row.get("latency_p50"))]
+    if not known:
+        return None
+    jobs = grouped(known, lambda row: row["model"])
+    ends = [1e3 * row[name] for row in known for name in ("latency_p50", "latency_p99") if is_known(row.get(name))]
+    low, high = min(ends) / 1.15, max(ends) * 1.15
+    fastest = min(known, key=lambda row: row["latency_p50"])
+    return Chart(
+        id="latency",
+        title=_latency_title(cells, fastest),
+        sub="Time of single requests on the device, one after the other; logarithmic scale. Dot: the median request; "
+        "line: to the 99th percentile. Beside it the throughput of the same cells.",
+        panels=tuple(_latency_panels(cells, job, low, high) for job in jobs),
+        more=f"{more} more cells" if (more := sum(max(0, len(job) - MOST_ROWS_OF_LATENCY) for job in jobs)) else "",
+    )  # fmt: skip
+
+
+def _latency_title(cells: Cells, row: Row) -> str:
+    """The median request of the cell whose median is lowest, and its 99th percentile, which takes 100 requests."""
+    said = f"{cells.model(row)}: half of the requests within {words.with_unit(1e3 * row['latency_p50'], 'ms')}"
+    p99 = number_or_nan(row.get("latency_p99"))
+    return said if math.isnan(p99) else f"{said}, 99 of 100 within {words.with_unit(1e3 * p99, 'ms')}"
+
+
+def _latency_panels(cells: Cells, job: list[Row], low: float, high: float) -> tuple[Panel, Panel]:
+    """Latency, and in the same order throughput."""
+    rows = sorted(job, key=lambda row: row["latency_p50"])[:MOST_ROWS_OF_LATENCY]
+    bars = tuple(_latency_bar(cells, row) for row in rows)
+    ticks = tuple((value, f"{value:g}{words.THIN}ms") for value in round_values(low, high, is_log=True))
+    top = scale_of(bars)
+    rates = tuple((value, f"{value:g}") for value in round_values(0.0, top, 3))
+    name = cells.label(job[0], "model")
+    return (
+        Panel(title=f"{name}: latency", unit="milliseconds", rows=tuple(_latency_dot(cells, row) for row in rows), low=low, high=high,
+              is_log=True, kind="latency", ticks=ticks),
+        Panel(title=f"{name}: throughput", unit=f"{rows[0]['unit']}/s", rows=bars, high=top, kind="latency",
+              ticks=rates),
+    )  # fmt: skip
+
+
+def _latency_dot(cells: Cells, row: Row) -> Dot:
+    p50, p99 = (1e3 * row[name] if is_known(row.get(name)) else math.nan for name in ("latency_p50", "latency_p99"))
+    figures = (words.with_unit(p50, "ms"), "" if math.isnan(p99) else words.with_unit(p99, "ms"))
+    return Dot(label=_label(cells, row), value=p50, low=p50,
+               high=None if math.isnan(p99) else p99, shape="dot", colour=row["stack"], figures=figures,
+               marks=cells.marks.get(row["place"], ()))  # fmt: skip
+
+
+def _latency_bar(cells: Cells, row: Row) -> Dot:
+    limits = words.rate_interval(row["rate"], row["low"], row["high"])
+    return Dot(label=_label(cells, row), value=row["rate"], low=row["low"], high=row["high"], colour=row["stack"],
+               figures=(words.short(row["rate"]), limits))  # fmt: skip
+
+
+def _label(cells: Cells, row: Row) -> str:
+    return f"{cells.who(row)}, {cells.settings(row)}, bs{words.THIN}{row['bs']}"
+
+
+# Energy and cost: items per joule, and what a million items cost, for each model at three settings.
+
+MOST_MODELS_OF_ENERGY = 6
+
+
+def energy_chart(cells: Cells, held: PriceList) -> Chart | None:
+    """None where neither energy nor a price is known."""
+    known = [row for row in cells.rows if row["n"] and (is_known(row["per_joule"]) or answers.cost_of_million(row) is not None)]
+    if not known:
+        return None
+    jobs = grouped(known, lambda row: (row["mode"], row["model"]))
+    panels = [_energy_panel(cells, job, held) for job in jobs[:MOST_MODELS_OF_ENERGY]]
+    joules = any(is_known(row["per_joule"]) for row in known)
+    price = f" Cost at {held.currency} per device and hour from the price list." if held.currency else ""
+    return Chart(
+        id="energy", title=_energy_title(cells, jobs[0], joules),
+        sub="Power: the mean of the devices in the timed windows, without the rest of the server. Columns: throughput, power, "
+        f"items per joule{', price of a million items' if held.currency else ''}.{price}",
+        panels=tuple((panel,) for panel in panels),
+        more=f"{len(jobs) - MOST_MODELS_OF_ENERGY} more models" if len(jobs) > MOST_MODELS_OF_ENERGY else "",
+    )  # fmt: skip
+
+
+def _energy_title(cells: Cells, job: list[Row], joules: bool) -> str:
+    """The least and the most energy per item of the first model."""
+    if not joules:
+        return "What a million items cost"
+    rows = [row for row in _energy_rows(cells, job) if is_known(row["per_joule"])]
+    if len(rows) < 2:
+        return "Items per joule"
+    first, best = rows[0], max(rows, key=lambda row: row["per_joule"])
+    share = words.percent(first["per_joule"] / best["per_joule"])
+    if best is first:
+        return f"{cells.model(first)}: {cells.settings(first)} takes the least energy"
+    return f"{cells.model(first)}: {cells.settings(best)} takes {share} of the energy of {cells.settings(first)}"
+
+
+def _energy_rows(cells: Cells, job: list[Row]) -> list[Row]:
+    """Of the best cell's stack and devices one cell for each precision and engine."""
+    best = cells.best(job)
+    assert best is not None
+    same = [row for row in job if all(row[name] == best[name] for name in ("gpu", "machine", "stack", "devices", "set"))]
+    return sorted(cells.like(same, best), key=lambda row: (row["precision"], row["runtime"], row["compile"]))
+
+
+def _energy_panel(cells: Cells, job: list[Row], held: PriceList) -> Panel:
+    rows = _energy_rows(cells, job)
+    bars = tuple(_energy_bar(cells, row, held) for row in rows)
+    unit = rows[0]["unit"]
+    what = f"{cells.who(rows[0])}, {cells.place(rows[0])}"
+    return Panel(title=cells.model(rows[0]), unit=f"{unit} per joule, {what}", rows=bars, high=scale_of(bars), kind="energy")
+
+
+def _energy_bar(cells: Cells, row: Row, held: PriceList) -> Bar:
+    cost = answers.cost_of_million(row)
+    figures = [
+        words.with_unit(row["rate"], f"{row['unit']}/s"),
+        words.with_unit(row["watts"], "W") if is_known(row["watts"]) else "",
+        words.short(row["per_joule"]) if is_known(row["per_joule"]) else "",
+    ]
+    figures += [words.money(cost, held.currency) if cost is not None else ""] if held.currency else []
+    value = row["per_joule"] if is_known(row["per_joule"]) else None
+    return Bar(
+        label=cells.settings(row), value=value, figures=tuple(figures), colour=row["stack"],
+        marks=cells.marks.get(row["place"], ()),
+    )  # fmt: skip
+
+
+# Since the last run: each cell a dot, and a row for each that changed.
+
+MOST_ROWS_OF_CHANGES = 12
+
+
+def changes_chart(cells: Cells, found: Since | None) -> Chart | None:
+    """None without an earlier run that shares a cell."""
+    if found is None or not found.cells:
+        return None
+    ratios = [one.ratio.value for one in found.cells]
+    changed = sorted((one for one in found.cells if one.verdict in ("SLOWER", "FASTER")), key=lambda one: one.ratio.value)
+    reach = max(0.02, *(abs(ratio - 1) for ratio in ratios), *(abs(end - 1) for one in changed for end in _ends(one))) * 1.05
+    names = {row["cell"]: row for row in cells.rows}
+    every = Dot(label=f"all {len(ratios)} cells", strokes=tuple(ratios), value=None, figures=("", ""), shape="dot")
+    rows = [every, *(_changes_row(cells, names, one) for one in changed[:MOST_ROWS_OF_CHANGES])]
+    more = [f"{len(changed) - MOST_ROWS_OF_CHANGES} more changed" if len(changed) > MOST_ROWS_OF_CHANGES else ""]
+    more += [f"{found.missing} cells without a figure in one of the two" if found.missing else ""]
+    more += [f"{found.refused} cells did other work" if found.refused else ""]
+    ticks = tuple((value, words.change(value)) for value in round_values(1 - reach, 1 + reach, 5))
+    return Chart(
+        id="since",
+        title=_changes_title(found),
+        sub=f"Each stroke is a cell: its throughput over that in run {found.run}. Verdicts allow for {len(ratios)} "
+        "comparisons. They are about these two runs; runs of one machine may differ, too. "
+        f"{answers.what_else(found)}",
+        panels=((Panel(title="", rows=tuple(rows), low=1 - reach, high=1 + reach, kind="forest since", ticks=ticks),),),
+        more="; ".join(filter(None, more)),
+    )  # fmt: skip
+
+
+def _changes_title(found: Since) -> str:
+    slower, faster = found.count("SLOWER"), found.count("FASTER")
+    rest = len(found.cells) - slower - faster
+    parts = [f"{slower} slower" if slower else "", f"{faster} faster" if faster else "", f"{rest} with no difference shown"]
+    return f"Since the last run: {', '.join(part for part in parts if part)}"
+
+
+def _ends(one: Changed) -> tuple[float, ...]:
+    return tuple(end for end in (one.ratio.low, one.ratio.high) if end == end)
+
+
+def _changes_row(cells: Cells, names: dict[str, dict[str, object]], one: Changed) -> Dot:
+    row = names.get(one.cell)
+    label = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.label(row, 'devices')}" if row else one.cell
+    ends = _ends(one) or (None, None)
+    limits = words.effect_interval(one.ratio.value, *ends)
+    return Dot(
+        label=label, value=one.ratio.value, low=ends[0], high=ends[-1], shape="dot",
+        colour=-1 if one.verdict == "SLOWER" else -2,
+        figures=(f"{words.effect(one.ratio.value)} {limits}".strip(), words.verdict(one.verdict)), note=one.cell,
+    )  # fmt: skip
