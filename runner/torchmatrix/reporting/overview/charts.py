@@ -130,13 +130,14 @@ def scaling_chart(cells: Cells) -> Chart | None:
     noun = f"{cells.device(ends[0])}s"
     low = min(0.9, *(row["S_low"] or row["S"] for row in ends)) if most > 1 else 0.9
     every = [row["S"] / row["N"] for row in ends]
+    drawn = jobs[:MOST_MODELS_OF_SCALING]
     return Chart(
         id="scaling",
         title=f"{most} {noun} do {span([row['S'] for row in ends], words.ratio)} the work of one",
         sub=f"Beside each bar: throughput, multiple of one, and efficiency, the multiple over the number of {noun}. "
         "Dashed: the ideal. Grey: what is missing from it.",
-        panels=tuple(_scaling_panels(cells, job, most, _floor([*every, low / most if low > 1 else low])) for job in jobs[:MOST_MODELS_OF_SCALING]),
-        more="; ".join(filter(None, (_models_left(jobs), _lines_left(jobs[:MOST_MODELS_OF_SCALING], most)))),
+        panels=tuple(_scaling_panels(cells, job, most, _floor([*every, low / most if low > 1 else low])) for job in drawn),
+        more="; ".join(filter(None, (_models_left(jobs), _lines_left(drawn, most)))),
     )  # fmt: skip
 
 
@@ -374,8 +375,8 @@ def _latency_panels(cells: Cells, job: list[Row], low: float, high: float) -> tu
     rates = tuple((value, f"{value:g}") for value in round_values(0.0, top, 3))
     name = cells.label(job[0], "model")
     return (
-        Panel(title=f"{name}: latency", unit="milliseconds", rows=tuple(_latency_dot(cells, row) for row in rows), low=low, high=high,
-              is_log=True, kind="latency", ticks=ticks),
+        Panel(title=f"{name}: latency", unit="milliseconds", rows=tuple(_latency_dot(cells, row) for row in rows), low=low,
+              high=high, is_log=True, kind="latency", ticks=ticks),
         Panel(title=f"{name}: throughput", unit=f"{rows[0]['unit']}/s", rows=bars, high=top, kind="latency",
               ticks=rates),
     )  # fmt: skip
