@@ -9,18 +9,8 @@ import pytest
 from scipy.special import stdtrit
 
 from records import write_run
-from torchmatrix.analysis import run_summary, verdicts
+from torchmatrix.analysis import intervals, run_summary, verdicts
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.intervals import (
-    PAIRED_FROM,
-    Interval,
-    center_interval,
-    difference_verdict,
-    moments,
-    of_normal,
-    relative_half_width,
-    widening,
-)
 from torchmatrix.analysis.pairs import pair, pair_by_rounds, pair_over_sum
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
@@ -57,7 +47,7 @@ def share(hits: Iterator[bool]) -> float:
     return float(np.mean(list(hits)))
 
 
-def covers(found: Interval, truth: float) -> bool:
+def covers(found: intervals.Interval, truth: float) -> bool:
     return found.low <= truth <= found.high
 
 
@@ -73,7 +63,9 @@ def cell(cpu_host: Host) -> Cell:
 @pytest.mark.parametrize("count", [3, 5])
 def test_the_interval_covers_the_truth_19_times_out_of_20(count: int) -> None:
     device = Device(seed=count)
-    assert share(covers(center_interval(device.launches(count)), TRUTH) for _ in range(5000)) == pytest.approx(0.95, abs=0.01)
+    assert share(covers(intervals.center_interval(device.launches(count)), TRUTH) for _ in range(5000)) == pytest.approx(
+        0.95, abs=0.01
+    )
 
 
 def slowed(random: np.random.Generator, count: int) -> list[float]:
@@ -85,7 +77,7 @@ def slowed(random: np.random.Generator, count: int) -> list[float]:
 def test_the_interval_covers_the_median_of_launches_that_are_skewed(count: int, least: float) -> None:
     """The interval of their mean covers it in 64 % at 30 launches, and less with more."""
     random = np.random.default_rng(count)
-    found = [center_interval(slowed(random, count)) for _ in range(3000)]
+    found = [intervals.center_interval(slowed(random, count)) for _ in range(3000)]
     assert share(covers(one, TRUTH * (1 - PERCENT)) for one in found) >= least
 
 
@@ -94,8 +86,8 @@ def test_a_figure_always_lies_inside_its_interval() -> None:
     for count in (2, 3, 4, 5, 30):
         for _ in range(300):
             above, below = slowed(random, count), slowed(random, 3)
-            own, other = moments(above), moments(below)
-            found = [center_interval(above, statistic) for statistic in ("median", "mean")]
+            own, other = intervals.moments(above), intervals.moments(below)
+            found = [intervals.center_interval(above, statistic) for statistic in ("median", "mean")]
             found += [pair(above, below).interval, pair_over_sum(own, [other, own]).interval]
             assert all(one.low <= one.value <= one.high for one in found)
 
@@ -105,8 +97,8 @@ def test_the_widening_of_the_median_is_as_large_as_it_needs(count: int) -> None:
     draws = np.random.default_rng(1).standard_normal((200_000, count))
     medians, errors = np.median(draws, axis=1), draws.var(axis=1, ddof=1) / count
     found = np.quantile(np.abs(medians) / np.sqrt(errors) / stdtrit(count - 1, 0.975), 0.95)
-    assert found <= widening(count) + 0.01 and widening(count) - found < 0.07
-    assert medians.std() * np.sqrt(count) == pytest.approx(of_normal(count), abs=0.01)
+    assert found <= intervals.widening(count) + 0.01 and intervals.widening(count) - found < 0.07
+    assert medians.std() * np.sqrt(count) == pytest.approx(intervals.of_normal(count), abs=0.01)
 
 
 @pytest.mark.parametrize("truth", [1.0, 1.3])
@@ -120,7 +112,7 @@ def test_the_interval_of_a_ratio_covers_the_truth_at_least_19_times_out_of_20(co
 @pytest.mark.parametrize("between", [0.005, 0.01, 0.03])
 @pytest.mark.parametrize("count", [3, 5])
 def test_two_identical_cells_are_called_different_once_in_twenty_at_most(count: int, between: float) -> None:
-    found = [difference_verdict(pair(a, b).interval) for a, b in pairs(Device(count, between), count, 1.0, 6000)]
+    found = [intervals.difference_verdict(pair(a, b).interval) for a, b in pairs(Device(count, between), count, 1.0, 6000)]
     assert share(verdict in ("FASTER", "SLOWER") for verdict in found) <= 0.05
 
 
@@ -132,7 +124,7 @@ def test_of_forty_identical_cells_hardly_ever_one_is_called_different(count: int
     def differ(draws: int, corrected: bool) -> bool:
         samples = list(pairs(device, count, 1.0, draws))
         found = [pair(a, b) for a, b in samples]
-        alone = (difference_verdict(one.interval) for one in found)
+        alone = (intervals.difference_verdict(one.interval) for one in found)
         said = [one.verdict for one in verdicts.judged(found)] if corrected else alone
         return any(verdict in ("FASTER", "SLOWER") for verdict in said)
 
@@ -173,21 +165,21 @@ def drifting(device: Device, count: int, truth: float) -> tuple[list[float], lis
 @pytest.mark.parametrize("truth", [1.0, 1.3])
 def test_round_by_round_the_interval_covers_the_truth_although_the_machine_drifts(truth: float) -> None:
     device = Device(seed=7)
-    found = [pair_by_rounds(*drifting(device, PAIRED_FROM, truth)).interval for _ in range(4000)]
+    found = [pair_by_rounds(*drifting(device, intervals.PAIRED_FROM, truth)).interval for _ in range(4000)]
     assert share(covers(one, truth) for one in found) == pytest.approx(0.95, abs=0.01)
-    alarms = share(difference_verdict(one) in ("FASTER", "SLOWER") for one in found)
+    alarms = share(intervals.difference_verdict(one) in ("FASTER", "SLOWER") for one in found)
     assert alarms <= 0.05 if truth == 1.0 else alarms == 1.0
 
 
 def test_round_by_round_a_drift_does_not_hide_that_two_cells_are_the_same() -> None:
     device = Device(seed=8)
     draws = [drifting(device, 12, 1.0) for _ in range(500)]
-    assert share(difference_verdict(pair_by_rounds(*sides).interval) == "SAME" for sides in draws) > 0.9
-    assert share(difference_verdict(pair(*sides).interval) == "AMBIGUOUS" for sides in draws) > 0.9
+    assert share(intervals.difference_verdict(pair_by_rounds(*sides).interval) == "SAME" for sides in draws) > 0.9
+    assert share(intervals.difference_verdict(pair(*sides).interval) == "AMBIGUOUS" for sides in draws) > 0.9
 
 
 def test_a_difference_of_5_percent_is_seen_with_5_launches_that_scatter_by_1_percent() -> None:
-    found = [difference_verdict(pair(a, b).interval) for a, b in pairs(Device(seed=1), 5, 1.05, 1000)]
+    found = [intervals.difference_verdict(pair(a, b).interval) for a, b in pairs(Device(seed=1), 5, 1.05, 1000)]
     assert share(verdict == "FASTER" for verdict in found) > 0.99
 
 
@@ -195,10 +187,10 @@ def settled(device: Device, count: int, truth: float) -> float:
     """The share of AMBIGUOUS pairs that are no longer so once continued to the number of launches that was named."""
     found = []
     for a, b in pairs(device, count, truth, 600):
-        if difference_verdict(pair(a, b).interval) == "AMBIGUOUS":
+        if intervals.difference_verdict(pair(a, b).interval) == "AMBIGUOUS":
             more = max(0, (pair(a, b).settled_by() or 0) - count)
             a, b = a + device.launches(more, truth * TRUTH), b + device.launches(more)
-            found.append(difference_verdict(pair(a, b).interval) != "AMBIGUOUS")
+            found.append(intervals.difference_verdict(pair(a, b).interval) != "AMBIGUOUS")
     assert len(found) > 100
     return share(iter(found))
 
@@ -251,9 +243,9 @@ def test_stopping_when_the_interval_is_narrow_costs_little_of_its_coverage(cell:
     """To stop when the scatter looks small favours samples that scatter too little; the rounds that follow make up for it."""
     method = Method(launches=ADAPTIVE_MINIMUM, until=PERCENT)
     found = adaptive_samples(cell, Device(seed=1, between=between), method, 2500)
-    assert share(covers(center_interval(values), TRUTH) for values in found) >= least
+    assert share(covers(intervals.center_interval(values), TRUTH) for values in found) >= least
     assert all(ADAPTIVE_MINIMUM <= len(values) <= ADAPTIVE_MAXIMUM for values in found)
-    narrow = [relative_half_width(values[:-CONFIRMING]) <= PERCENT for values in found]
+    narrow = [intervals.relative_half_width(values[:-CONFIRMING]) <= PERCENT for values in found]
     assert all(done or len(values) == ADAPTIVE_MAXIMUM for done, values in zip(narrow, found, strict=True))
 
 
@@ -266,9 +258,9 @@ def test_on_a_drifting_machine_until_tells_no_two_equal_cells_apart(cell: Cell) 
         for chosen, number in launch_order.adaptive(cells, method, seed, lambda c, rates=rates: rates[c.id], lambda: False):
             scatter = 0.001 if chosen.id == "a" else 0.02
             rates[chosen.id].append(TRUTH * (1 - 0.1 * number / 30) * random.normal(1.0, scatter))
-        paired = len(rates["a"]) >= PAIRED_FROM
+        paired = len(rates["a"]) >= intervals.PAIRED_FROM
         found = pair_by_rounds(rates["a"], rates["b"]).interval if paired else pair(rates["a"], rates["b"]).interval
-        false += difference_verdict(found) in ("FASTER", "SLOWER")
+        false += intervals.difference_verdict(found) in ("FASTER", "SLOWER")
     assert false / 200 <= 0.05
 
 
@@ -279,6 +271,6 @@ def test_the_report_says_of_launch_files_what_the_intervals_say_of_the_same_samp
         samples = device.launches(3)
         run = write_run(tmp_path / str(number), [{"rate": rate} for rate in samples])
         (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(run.launches())))
-        expected = center_interval(samples)
+        expected = intervals.center_interval(samples)
         assert (row["throughput"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
         assert row["n"] == 3

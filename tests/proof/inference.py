@@ -20,17 +20,8 @@ from proof.draws import (
 )
 from proof.row import Claim, Random, at_least, at_most, bias_within
 
-from torchmatrix.analysis import between_runs, scaling, verdicts
+from torchmatrix.analysis import between_runs, intervals, scaling, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
-from torchmatrix.analysis.intervals import (
-    Interval,
-    Moments,
-    around,
-    center_interval,
-    difference_verdict,
-    moments,
-    reproduction_verdict,
-)
 from torchmatrix.analysis.pairs import Pair, pair, pair_by_rounds, pair_of_moments, pair_over_sum
 from torchmatrix.analysis.verdicts import Significance
 
@@ -44,26 +35,29 @@ TWENTY, TEN = (1.0,) * 20, (1.0, *(0.95,) * 9)
 OTHER_RUNS = 10
 
 
-def covers(found: Interval, truth: float) -> bool:
+def covers(found: intervals.Interval, truth: float) -> bool:
     return found.low <= truth <= found.high
 
 
 def differ(found: Pair) -> bool:
-    return difference_verdict(found.interval) in DIFFERENT
+    return intervals.difference_verdict(found.interval) in DIFFERENT
 
 
 def headline_covers(noise: Noise, n: int, random: Random) -> bool:
-    return covers(center_interval(launches(random, noise, n)), TRUTH)
+    return covers(intervals.center_interval(launches(random, noise, n)), TRUTH)
 
 
 def headline_is_inside(random: Random) -> bool:
-    found = center_interval(launches(random, lognormal, int(random.choice((3, 5, 30)))))
+    found = intervals.center_interval(launches(random, lognormal, int(random.choice((3, 5, 30)))))
     return found.low <= found.value <= found.high
 
 
 def is_reproduced(random: Random) -> bool:
     """10 % too slow, two launches."""
-    return reproduction_verdict(center_interval(launches(random, gaussian, 2, 0.9)), *around(TRUTH)) == "reproduced"
+    return (
+        intervals.reproduction_verdict(intervals.center_interval(launches(random, gaussian, 2, 0.9)), *intervals.around(TRUTH))
+        == "reproduced"
+    )
 
 
 def equal(noise: Noise, random: Random, *counts: int) -> Pair:
@@ -82,12 +76,15 @@ def pair_differs(noise: Noise, n: int, random: Random) -> bool:
 def is_told(random: Random) -> bool:
     """5 %, five launches each."""
     found = pair(launches(random, gaussian, 5, 1.05), launches(random, gaussian, 5)).interval
-    return difference_verdict(found) == "FASTER"
+    return intervals.difference_verdict(found) == "FASTER"
 
 
 def is_same(random: Random) -> bool:
     """Two cells at the edge of SAME."""
-    return difference_verdict(pair(launches(random, gaussian, 5, 1.02), launches(random, gaussian, 5)).interval) == "SAME"
+    return (
+        intervals.difference_verdict(pair(launches(random, gaussian, 5, 1.02), launches(random, gaussian, 5)).interval)
+        == "SAME"
+    )
 
 
 def by_rounds(random: Random, rounds: int, scatter: float = PERCENT) -> Pair:
@@ -104,7 +101,7 @@ def rounds_differ(rounds: int, random: Random) -> bool:
 
 
 def rounds_are_same(random: Random) -> bool:
-    return difference_verdict(by_rounds(random, 12).interval) == "SAME"
+    return intervals.difference_verdict(by_rounds(random, 12).interval) == "SAME"
 
 
 def any_of_40(random: Random) -> bool:
@@ -153,14 +150,14 @@ def is_impossible(random: Random) -> bool:
     return scaling.is_impossible(found.value, found.low)
 
 
-def figures(random: Random, n: int, speeds: Sequence[float], noise: Noise = gaussian) -> list[Moments]:
+def figures(random: Random, n: int, speeds: Sequence[float], noise: Noise = gaussian) -> list[intervals.Moments]:
     """Of stacks that are so fast."""
-    return [moments(launches(random, noise, n, speed)) for speed in speeds]
+    return [intervals.moments(launches(random, noise, n, speed)) for speed in speeds]
 
 
 def picked_covers(speeds: Sequence[float], n: int, random: Random) -> bool:
     """The highest of several figures is too high on average; does its interval cover what it is truly?"""
-    found = [center_interval(launches(random, gaussian, n, speed)) for speed in speeds]
+    found = [intervals.center_interval(launches(random, gaussian, n, speed)) for speed in speeds]
     place = max(range(len(speeds)), key=lambda place: found[place].value)
     return covers(verdicts.of_picked(found[place], n - 1, len(speeds)), speeds[place] * TRUTH)
 
@@ -188,7 +185,7 @@ def ahead_covers(speeds: Sequence[float], random: Random) -> bool:
 def mean_covers(n: int, random: Random) -> bool:
     """The geometric mean of the ratios of five equal stacks to a sixth one, which all of them share."""
     base, *others = figures(random, n, [1.0] * 6)
-    known: dict[Hashable, Moments | None] = dict(enumerate((base, *others)))
+    known: dict[Hashable, intervals.Moments | None] = dict(enumerate((base, *others)))
     pairs = [(place, 0, pair_of_moments(one, base).value) for place, one in enumerate(others, 1)]
     return covers(verdicts.mean_ratio(pairs, known, Significance()).interval, 1.0)
 
@@ -196,7 +193,7 @@ def mean_covers(n: int, random: Random) -> bool:
 def sum_covers(random: Random) -> bool:
     """One figure over the sum of eight others, three launches each."""
     speeds = np.linspace(0.9, 1.0, 8)
-    own, *parts = (moments(launches(random, gaussian, 3, speed)) for speed in (7.0, *speeds))
+    own, *parts = (intervals.moments(launches(random, gaussian, 3, speed)) for speed in (7.0, *speeds))
     return covers(pair_over_sum(own, parts).interval, 7.0 / speeds.sum())
 
 

@@ -7,24 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from torchmatrix.analysis import levels, rows
-from torchmatrix.analysis.intervals import (
-    CONFIDENCE,
-    NO_PRIOR,
-    PAIRED_FROM,
-    SEEN_FROM,
-    Interval,
-    Moments,
-    Prior,
-    center_interval,
-    learned_of,
-    mean_of,
-    median_of,
-    moments,
-    noise_verdict,
-    outliers,
-    variance_of,
-)
+from torchmatrix.analysis import intervals, levels, rows
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_by_rounds, pair_of_moments
 from torchmatrix.analysis.rows import Counted, Row, StackUsed, Work, has_failed, is_ok, makes_figures
 from torchmatrix.facts.launch import UNLIKE
@@ -45,13 +28,13 @@ class Family:
 
     def __init__(self, cells: Sequence["Cell"] = ()) -> None:
         self._cells = cells
-        self._priors: dict[str, Prior] = {}
+        self._priors: dict[str, intervals.Prior] = {}
         self._jumps: dict[str, float] = {}
 
-    def prior(self, column: str) -> Prior:
+    def prior(self, column: str) -> intervals.Prior:
         """Of the variances of a metric."""
         if column not in self._priors:
-            self._priors[column] = learned_of(self._of(column))
+            self._priors[column] = intervals.learned_of(self._of(column))
         return self._priors[column]
 
     def jump(self, column: str) -> float:
@@ -66,7 +49,7 @@ class Family:
         """The cuts of the throughputs of cells whose launches come in two levels, by the cells' ids as objects."""
         cells = [cell for cell in self._cells if len(cell.samples) >= levels.SEEN_IN_CELL and min(cell.samples) > 0]
         cuts = levels.best_cuts([[math.log(rate) for rate in cell.samples] for cell in cells])
-        told = levels.told_levels(cuts, 1 - CONFIDENCE)
+        told = levels.told_levels(cuts, 1 - intervals.CONFIDENCE)
         return {id(cell): cut for cell, cut in zip(cells, told, strict=True) if cut}
 
     def _of(self, column: str) -> Iterator[list[float]]:
@@ -89,8 +72,8 @@ class Cell:
         self.launches = launches
         self.family = family
         self.ok = [row for row in launches if is_ok(row)]
-        self._estimates: dict[str, Interval] = {}
-        self._moments: dict[str, Moments | None] = {}
+        self._estimates: dict[str, intervals.Interval] = {}
+        self._moments: dict[str, intervals.Moments | None] = {}
 
     @cached_property
     def row(self) -> Row:
@@ -138,18 +121,18 @@ class Cell:
         """What its ok launches say of a metric, by the metric's column."""
         return [row[column] for row in self.ok if row[column] == row[column]]
 
-    def estimate(self, column: str = "throughput") -> Interval:
+    def estimate(self, column: str = "throughput") -> intervals.Interval:
         """The centre of a metric with the 95 % interval; NaN where too few launches tell it."""
         if column not in self._estimates:
             values = self.values(column)
-            prior = self.family.prior(column) if len(values) > 1 else NO_PRIOR
-            self._estimates[column] = center_interval(values, self.last["statistic"], prior)
+            prior = self.family.prior(column) if len(values) > 1 else intervals.NO_PRIOR
+            self._estimates[column] = intervals.center_interval(values, self.last["statistic"], prior)
         return self._estimates[column]
 
     def median(self, column: str) -> float:
         """Over the ok launches that tell it; NaN if none does."""
         known = self.values(column)
-        return median_of(known) if known else math.nan
+        return intervals.median_of(known) if known else math.nan
 
     @property
     def failed(self) -> int:
@@ -167,22 +150,22 @@ class Cell:
         """What its launches say of a metric: n that tell it, failed, left_out and why, the figure, low, high, cv, verdict, …"""
         values, found, figure = self.values(column), self.estimate(column), self.moments(column)
         n = len(values)
-        cv = math.sqrt(variance_of(values)) / mean_of(values) if n > 1 else math.nan
+        cv = math.sqrt(intervals.variance_of(values)) / intervals.mean_of(values) if n > 1 else math.nan
         left_out, why = self.left_out
         return {
             "n": n, "failed": self.failed, "left_out": left_out, "left_out_why": why,
-            column: found.value, "low": found.low, "high": found.high, "cv": cv, "verdict": noise_verdict(cv, n),
-            "detectable": pair_of_moments(figure, figure).detectable(CONFIDENCE) if figure else math.nan,
-            "outliers": outliers(values), "levels": self.levels,
+            column: found.value, "low": found.low, "high": found.high, "cv": cv, "verdict": intervals.noise_verdict(cv, n),
+            "detectable": pair_of_moments(figure, figure).detectable(intervals.CONFIDENCE) if figure else math.nan,
+            "outliers": intervals.outliers(values), "levels": self.levels,
         }  # fmt: skip
 
-    def moments(self, column: str = "throughput") -> Moments | None:
+    def moments(self, column: str = "throughput") -> intervals.Moments | None:
         """Of a metric (intervals.moments), with what its family tells of the scatter; None unless two launches tell it."""
         if column not in self._moments:
             values, found = self.values(column), None
             if len(values) > 1 and min(values) > 0:
-                found = moments(values, self.family.prior(column))
-                if len(values) < SEEN_FROM:
+                found = intervals.moments(values, self.family.prior(column))
+                if len(values) < intervals.SEEN_FROM:
                     found = found._replace(jump=self.family.jump(column))
             self._moments[column] = found
         return self._moments[column]
@@ -192,7 +175,7 @@ class Cell:
         if self is base:
             return ITSELF
         rounds = self.rounds_with(base, column)
-        if len(rounds) >= PAIRED_FROM:
+        if len(rounds) >= intervals.PAIRED_FROM:
             own, other = zip(*rounds, strict=True)
             return pair_by_rounds(own, other)
         above, below = self.moments(column), base.moments(column)
@@ -200,7 +183,7 @@ class Cell:
 
     def rounds_with(self, other: "Cell", column: str = "throughput") -> list[tuple[float, float]]:
         """Its values and the other's in every round of one run that both have: such launches were interleaved."""
-        if min(len(self.ok), len(other.ok)) < PAIRED_FROM or self.family is not other.family:
+        if min(len(self.ok), len(other.ok)) < intervals.PAIRED_FROM or self.family is not other.family:
             return []
         a, b = ({(row["run"], row["round"]): row[column] for row in cell.ok} for cell in (self, other))
         pairs = [(a[key], b[key]) for key in sorted(a.keys() & b.keys())]

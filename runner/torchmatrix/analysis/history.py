@@ -13,17 +13,7 @@ from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.run_summary import RunSummary
-from torchmatrix.facts.environments import (
-    UNKNOWN,
-    Compared,
-    Differences,
-    Environment,
-    changed,
-    compared,
-    differences_in_words,
-    is_told,
-    values_of,
-)
+from torchmatrix.facts import environments
 from torchmatrix.ground.formatting import none_for_nan, without_nan
 
 NEAR = 2
@@ -50,15 +40,15 @@ class Change:
     started: float
     ratio: Interval
     runs: tuple[int, int]
-    environment: Differences
+    environment: environments.Differences
     environment_run: str | None
-    compared: Compared
+    compared: environments.Compared
 
     @property
     def cause(self) -> str:
         """What changed in the environment, in words; else that nothing did, of how much that was recorded."""
         none = f"no change of the environment was recorded ({self.compared.in_words})"
-        return differences_in_words(self.environment) or none
+        return environments.differences_in_words(self.environment) or none
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +123,7 @@ def series(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> list[Row]
     nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not launched; `reason`: then why.
     `environment`: in what the cell's environment differs from that of the run before in which its stack told it.
     """
-    known: dict[tuple[str, str], Environment] = {}
+    known: dict[tuple[str, str], environments.Environment] = {}
     return [_with_differences(row, known) for run in runs for row in _rows(run, metric)]
 
 
@@ -170,7 +160,7 @@ def _launched(run: RunSummary, cell: Cell, metric: Metric) -> Row:
     shown, found = cell.last, cell.summary(metric.column)
     environment = dict(run.environments.get(shown["stack"], {}))
     if found["n"]:
-        values = ((run.workload_hash or UNKNOWN)[:12], str(shown["batch"]), str(shown["method"]))
+        values = ((run.workload_hash or environments.UNKNOWN)[:12], str(shown["batch"]), str(shown["method"]))
         environment |= dict(zip(_WORK_FIELDS, values, strict=True))
     return {
         "workload": shown["workload"],
@@ -201,15 +191,15 @@ def _not_launched(run: RunSummary, cell: str) -> Row:
     }
 
 
-def _with_differences(row: Row, known: dict[tuple[str, str], Environment]) -> Row:
+def _with_differences(row: Row, known: dict[tuple[str, str], environments.Environment]) -> Row:
     """The row with the differences instead of the environment; `known`: the last one that each cell's stack told."""
     key = (row["host"], row["cell"])
-    environment: Environment = row["environment"]
-    if not is_told(environment):
+    environment: environments.Environment = row["environment"]
+    if not environments.is_told(environment):
         return row | {"environment": {}, _TOLD: {}}
     before = known.get(key, environment)
     known[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | environment
-    return row | {"environment": changed(before, environment), _TOLD: environment}
+    return row | {"environment": environments.changed(before, environment), _TOLD: environment}
 
 
 def _trend(metric: Metric, host: str, cell: str, rows: list[Row]) -> Trend:
@@ -234,11 +224,13 @@ def _changes(rows: Sequence[Row]) -> Iterator[Change]:
             runs=(at - begin, end - at),
             environment=environment,
             environment_run=where,
-            compared=compared(*(values_of([rows[place][_TOLD]]) for place in (places[at - 1], places[at]))),
+            compared=environments.compared(
+                *(environments.values_of([rows[place][_TOLD]]) for place in (places[at - 1], places[at]))
+            ),
         )
 
 
-def _environment_change(rows: Sequence[Row], before: int, after: int) -> tuple[Differences, str | None]:
+def _environment_change(rows: Sequence[Row], before: int, after: int) -> tuple[environments.Differences, str | None]:
     """What changed after row `before` and up to row `after`; else in the nearest row where anything did."""
     if found := _together([row["environment"] for row in rows[before + 1 : after + 1]]):
         return found, rows[after]["run"]
@@ -249,9 +241,9 @@ def _environment_change(rows: Sequence[Row], before: int, after: int) -> tuple[D
     return {}, None
 
 
-def _together(steps: Iterable[Differences]) -> Differences:
+def _together(steps: Iterable[environments.Differences]) -> environments.Differences:
     """Differences from one run to the next as one: the first old value, the last new one."""
-    found: Differences = {}
+    found: environments.Differences = {}
     for step in steps:
         for name, (old, new) in step.items():
             found[name] = (found.get(name, (old, new))[0], new)

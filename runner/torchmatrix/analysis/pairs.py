@@ -11,25 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtr
 
-from torchmatrix.analysis.intervals import (
-    CHANCE_QUANTILE,
-    CONFIDENCE,
-    MOST_LAUNCHES,
-    NO_PRIOR,
-    NOTEWORTHY,
-    PAIRS_FROM,
-    SAME_WITHIN,
-    SEEN_FROM,
-    UNKNOWN,
-    Interval,
-    Moments,
-    Prior,
-    centered,
-    detectable_at,
-    geometric_mean,
-    moments,
-    student,
-)
+from torchmatrix.analysis import intervals
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
 
 
@@ -66,17 +48,17 @@ class Pair:
     why_not: str = ""
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> intervals.Interval:
         """The ratio in the middle of its 95 % interval."""
-        return self.at(CONFIDENCE)
+        return self.at(intervals.CONFIDENCE)
 
-    def at(self, confidence: float) -> Interval:
+    def at(self, confidence: float) -> intervals.Interval:
         """In the middle of its interval: Student's t times the error of the logarithm."""
         if math.isnan(self.error):
-            return Interval(value=self.value, low=math.nan, high=math.nan)
+            return intervals.Interval(value=self.value, low=math.nan, high=math.nan)
         if self.error == 0.0:
-            return Interval(value=self.value, low=self.value, high=self.value)
-        return centered(self.value, self.error, self.freedom, confidence)
+            return intervals.Interval(value=self.value, low=self.value, high=self.value)
+        return intervals.centered(self.value, self.error, self.freedom, confidence)
 
     @property
     def chances(self) -> Chances:
@@ -88,7 +70,7 @@ class Pair:
         """
         if math.isnan(self.freedom):
             return UNTESTED
-        low, high = self.log - math.log(1 - SAME_WITHIN), math.log(1 + SAME_WITHIN) - self.log
+        low, high = self.log - math.log(1 - intervals.SAME_WITHIN), math.log(1 + intervals.SAME_WITHIN) - self.log
         if self.error == 0.0:
             return Chances(differs=float(self.log == 0.0), same=float(min(low, high) < 0))
         differs, below, above = (float(stdtr(self.freedom, -far / self.error)) for far in (abs(self.log), low, high))
@@ -103,9 +85,9 @@ class Pair:
 
     def detectable(self, confidence: float) -> float:
         """The smallest difference from 1 that would have been told with a chance of 4 in 5; NaN with too few launches."""
-        return math.nan if math.isnan(self.freedom) else detectable_at(self.error, self.freedom, confidence)
+        return math.nan if math.isnan(self.freedom) else intervals.detectable_at(self.error, self.freedom, confidence)
 
-    def settled_by(self, confidence: float = CONFIDENCE) -> int | None:
+    def settled_by(self, confidence: float = intervals.CONFIDENCE) -> int | None:
         """How many launches on each side would end an AMBIGUOUS with a chance of 4 in 5, if all else stays as it is.
 
         The smallest n, beyond those at hand, for which Student's t plus the normal quantile of that chance, times the standard
@@ -116,10 +98,10 @@ class Pair:
         if math.isnan(self.variance):
             return None
         center, sides = abs(self.log), 1 if self.paired else 2
-        room = center if center > math.log1p(NOTEWORTHY) else -math.log1p(-SAME_WITHIN) - center
-        for n in range(max(self.launches + 1, SEEN_FROM if self.jump else 0), MOST_LAUNCHES + 1):
+        room = center if center > math.log1p(intervals.NOTEWORTHY) else -math.log1p(-intervals.SAME_WITHIN) - center
+        for n in range(max(self.launches + 1, intervals.SEEN_FROM if self.jump else 0), intervals.MOST_LAUNCHES + 1):
             freedom = max(self.shared + n - 1, sides * (n - 1))
-            quantiles = student(freedom, 0.5 + confidence / 2) + CHANCE_QUANTILE
+            quantiles = intervals.student(freedom, 0.5 + confidence / 2) + intervals.CHANCE_QUANTILE
             if quantiles * math.sqrt(self.variance / n) < room:
                 return n
         return None
@@ -139,18 +121,18 @@ ITSELF = Pair(value=1.0, log=0.0, error=0.0)
 """Of a group over itself, which needs no test."""
 
 
-def pair(above: Sequence[float], below: Sequence[float], prior: Prior = NO_PRIOR) -> Pair:
+def pair(above: Sequence[float], below: Sequence[float], prior: intervals.Prior = intervals.NO_PRIOR) -> Pair:
     """Of two groups of positive figures. Without an interval unless both have two or more."""
     if not above or not below:
         return Pair()
     if above is below:
         return ITSELF
     if len(above) < 2 or len(below) < 2:
-        return Pair(value=geometric_mean(above).value / geometric_mean(below).value)
-    return pair_of_moments(moments(above, prior), moments(below, prior))
+        return Pair(value=intervals.geometric_mean(above).value / intervals.geometric_mean(below).value)
+    return pair_of_moments(intervals.moments(above, prior), intervals.moments(below, prior))
 
 
-def pair_of_moments(above: Moments, below: Moments) -> Pair:
+def pair_of_moments(above: intervals.Moments, below: intervals.Moments) -> Pair:
     """The same of what intervals.moments made."""
     log, total = above.log - below.log, above.squared_error + below.squared_error
     return Pair(
@@ -161,7 +143,7 @@ def pair_of_moments(above: Moments, below: Moments) -> Pair:
     )  # fmt: skip
 
 
-def freedom_of(parts: Sequence[Moments], weights: Sequence[float] = ()) -> float:
+def freedom_of(parts: Sequence[intervals.Moments], weights: Sequence[float] = ()) -> float:
     """Degrees of freedom of a sum of independent logarithms, each times its weight.
 
     Those that all cells share count once, beside the mean of the parts' own; never fewer than without them (B. L. Welch,
@@ -187,7 +169,7 @@ def pair_by_rounds(above: Sequence[float], below: Sequence[float]) -> Pair:
     if not len(logs):
         return Pair()
     center = float(logs.mean())
-    if len(logs) < PAIRS_FROM:
+    if len(logs) < intervals.PAIRS_FROM:
         return Pair(value=math.exp(center))
     error = math.sqrt(float(np.var(logs, ddof=1)) / len(logs))
     return Pair(
@@ -196,7 +178,7 @@ def pair_by_rounds(above: Sequence[float], below: Sequence[float]) -> Pair:
     )  # fmt: skip
 
 
-def pair_over_sum(above: Moments, parts: Sequence[Moments]) -> Pair:
+def pair_over_sum(above: intervals.Moments, parts: Sequence[intervals.Moments]) -> Pair:
     """A geometric mean over the sum of others; the relative variances of the parts add (delta method)."""
     values = [math.exp(part.log) for part in parts]
     total = math.fsum(values)
@@ -214,22 +196,22 @@ WITHIN = 0.005
 matrix allows more."""
 LOOKS = (4, 8, 12)
 """After so many rounds it is decided; after the last, what has not been shown counts as not so."""
-LOOK_CONFIDENCE = 1 - (1 - CONFIDENCE) / len(LOOKS)
+LOOK_CONFIDENCE = 1 - (1 - intervals.CONFIDENCE) / len(LOOKS)
 """Of each look's interval (Bonferroni): a lane that is disturbed by WITHIN passes any of the looks in at most 2.5 %. All lanes
 must pass, which needs no correction for their number (R. L. Berger, Technometrics 24 (1982), 295-300)."""
 
 
-def ratio_of(beside: Sequence[float], alone: Sequence[float]) -> Interval:
+def ratio_of(beside: Sequence[float], alone: Sequence[float]) -> intervals.Interval:
     """Throughput beside the others over that alone; entry by entry of one round."""
-    return pair_by_rounds(beside, alone).at(LOOK_CONFIDENCE) if alone else UNKNOWN
+    return pair_by_rounds(beside, alone).at(LOOK_CONFIDENCE) if alone else intervals.UNKNOWN
 
 
-def is_shown(found: Interval, within: float = WITHIN) -> bool:
+def is_shown(found: intervals.Interval, within: float = WITHIN) -> bool:
     """Whether the lane is not disturbed by more than that."""
     return found.low >= 1 - within and found.high <= 1 + within
 
 
-def is_disturbed(found: Interval, within: float = WITHIN) -> bool:
+def is_disturbed(found: intervals.Interval, within: float = WITHIN) -> bool:
     """Whether the lane is certainly disturbed by more than that, so that further rounds can't help."""
     return found.high < 1 - within or found.low > 1 + within
 
@@ -259,8 +241,8 @@ def why(lanes: Sequence[LaneTest], within: float = WITHIN) -> str:
     return f"not shown within {LOOKS[-1]} rounds that they disturb each other by at most {margin}: {said}"
 
 
-def _ratios(lanes: Sequence[LaneTest]) -> list[Interval]:
-    return [Interval(value=lane.ratio, low=lane.low, high=lane.high) for lane in lanes]
+def _ratios(lanes: Sequence[LaneTest]) -> list[intervals.Interval]:
+    return [intervals.Interval(value=lane.ratio, low=lane.low, high=lane.high) for lane in lanes]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -8,19 +8,10 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtr
 
-from torchmatrix.analysis.intervals import (
-    CONFIDENCE,
-    NOTEWORTHY,
-    UNKNOWN,
-    Interval,
-    Moments,
-    difference_verdict,
-    geometric_mean,
-    student,
-)
+from torchmatrix.analysis import intervals
 from torchmatrix.analysis.pairs import UNTESTED, Chances, Pair, freedom_of, pair_of_moments
 
-FALSE_DISCOVERIES = 1 - CONFIDENCE
+FALSE_DISCOVERIES = 1 - intervals.CONFIDENCE
 """The share of FASTER and SLOWER that may be false, on average; of SAME half of it, as that takes two one-sided tests."""
 CORRECTION = "Benjamini-Hochberg"
 VERDICTS = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS", "n/a")
@@ -122,11 +113,11 @@ def _judged(pair: Pair, differs: float, same: float) -> Judged:
 
 def _decided(pair: Pair, is_different: bool, is_same: bool) -> tuple[str, str]:
     """The verdict, and by which of REASONS. `is_different`, `is_same`: what holds among all comparisons."""
-    alone = difference_verdict(pair.interval)
+    alone = intervals.difference_verdict(pair.interval)
     if alone == "n/a":
         return alone, "untested"
     if alone == "AMBIGUOUS":
-        is_small = abs(pair.value - 1) <= NOTEWORTHY and not pair.interval.low <= 1 <= pair.interval.high
+        is_small = abs(pair.value - 1) <= intervals.NOTEWORTHY and not pair.interval.low <= 1 <= pair.interval.high
         return alone, "small" if is_small else "wide"
     if not (is_same if alone == "SAME" else is_different):
         return "AMBIGUOUS", "many"
@@ -146,7 +137,7 @@ _HIGHEST = 8
 """Of many figures most are below one of so many: these are held against all at once."""
 
 
-def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVERIES) -> list[int]:
+def may_be_best(figures: Sequence[intervals.Moments | None], level: float = FALSE_DISCOVERIES) -> list[int]:
     """The places of the figures that may be the highest, as good as the highest seen or not told apart from a better one.
 
     A figure is out if one is more than NOTEWORTHY (and than a jump between levels) above it with a two-sided p-value of at
@@ -163,7 +154,7 @@ def may_be_best(figures: Sequence[Moments | None], level: float = FALSE_DISCOVER
     return [place for place in range(len(figures)) if place not in out]
 
 
-def chances_of_best(figures: Sequence[Moments | None]) -> Chances:
+def chances_of_best(figures: Sequence[intervals.Moments | None]) -> Chances:
     """p-values of one claim: that the highest is above all others, and that all are the same as the highest.
 
     The first is the smallest `level` at which `may_be_best` leaves the highest alone. Sameness takes that of every other
@@ -178,19 +169,21 @@ def chances_of_best(figures: Sequence[Moments | None]) -> Chances:
     return Chances(differs=min(1.0, len(others) * alone), same=same)
 
 
-def over_the_others(first: Moments | None, others: Sequence[Moments | None], level: float = FALSE_DISCOVERIES) -> Interval:
+def over_the_others(
+    first: intervals.Moments | None, others: Sequence[intervals.Moments | None], level: float = FALSE_DISCOVERIES
+) -> intervals.Interval:
     """The ratio of the first to the best of the others, and Hsu's limits at 1 - `level`: the lowest of those of its ratios to
     each of the others at 1 - `level` / (k - 1). Unknown unless all have an interval."""
     known = [one for one in others if one is not None]
     if first is None or not known or len(known) < len(others):
-        return UNKNOWN
+        return intervals.UNKNOWN
     confidence = 1 - level / len(known)
     found = [pair_of_moments(first, other).at(confidence) for other in known]
     values, lows, highs = zip(*((one.value, one.low, one.high) for one in found), strict=True)
-    return Interval(value=min(values), low=min(lows), high=min(highs))
+    return intervals.Interval(value=min(values), low=min(lows), high=min(highs))
 
 
-def of_picked(found: Interval, freedom: float, candidates: int) -> Interval:
+def of_picked(found: intervals.Interval, freedom: float, candidates: int) -> intervals.Interval:
     """A figure's 95 % interval with so many degrees of freedom, widened so that it covers whichever of the `candidates` was
     picked.
 
@@ -199,13 +192,13 @@ def of_picked(found: Interval, freedom: float, candidates: int) -> Interval:
     """
     if math.isnan(found.low) or freedom <= 0 or candidates < 2:
         return found
-    wanted = 1 - (1 - CONFIDENCE) / candidates
-    factor = student(freedom, 0.5 + wanted / 2) / student(freedom, 0.5 + CONFIDENCE / 2)
+    wanted = 1 - (1 - intervals.CONFIDENCE) / candidates
+    factor = intervals.student(freedom, 0.5 + wanted / 2) / intervals.student(freedom, 0.5 + intervals.CONFIDENCE / 2)
     half = factor * (found.high - found.value)  # the lower limit is no measure: it may have been raised to 0
-    return Interval(value=found.value, low=max(0.0, found.value - half), high=found.value + half)
+    return intervals.Interval(value=found.value, low=max(0.0, found.value - half), high=found.value + half)
 
 
-def _rows(figures: Sequence[Moments | None]) -> "np.ndarray[Any, Any]":
+def _rows(figures: Sequence[intervals.Moments | None]) -> "np.ndarray[Any, Any]":
     """Those that are known, a row of Moments each."""
     return np.array([one for one in figures if one is not None], dtype=float).reshape(-1, 5)
 
@@ -223,7 +216,7 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
         t = above / np.sqrt(total)
         alone = total**2 / (error**2 / n + own_error**2 / own_n)
         freedom = np.maximum(np.minimum(shared, own_shared) + total / (error / n + own_error / own_n), alone)
-    least = np.maximum(np.maximum(jump, own_jump), math.log1p(NOTEWORTHY))
+    least = np.maximum(np.maximum(jump, own_jump), math.log1p(intervals.NOTEWORTHY))
     tested = (above > least) & (t >= -ndtri(most / 2))
     found = np.full(t.shape, math.inf)
     found[tested] = np.where(total[tested] == 0.0, 0.0, 2 * stdtr(freedom[tested], -t[tested]))  # 0: without scatter
@@ -241,7 +234,7 @@ class MeanRatio:
     """`interval`: of the geometric mean of `n` ratios, without limits where a cell has one launch. `lowest`, `highest`: of the
     ratios. `verdict`: at the level of the report that it is part of."""
 
-    interval: Interval
+    interval: intervals.Interval
     lowest: float
     highest: float
     n: int
@@ -249,7 +242,7 @@ class MeanRatio:
 
 
 def mean_ratio(
-    pairs: Sequence[tuple[Hashable, Hashable, float]], moments: Mapping[Hashable, Moments | None], level: Significance
+    pairs: Sequence[tuple[Hashable, Hashable, float]], moments: Mapping[Hashable, intervals.Moments | None], level: Significance
 ) -> MeanRatio:
     """The geometric mean of the `pairs`: of each the cell, the one it is over, and their ratio.
 
@@ -260,7 +253,7 @@ def mean_ratio(
     if not pairs:
         raise ValueError("no ratio, no mean")
     ratios = [ratio for _, _, ratio in pairs]
-    found = Pair(value=geometric_mean(ratios).value)
+    found = Pair(value=intervals.geometric_mean(ratios).value)
     weights: dict[Hashable, float] = {}
     for own, over, _ in pairs:
         weights[own] = weights.get(own, 0.0) + 1 / len(pairs)
@@ -293,12 +286,12 @@ def mean_of_pairs(pairs: Sequence[Pair], shared: float = 0.0, freedom: float = m
     )  # fmt: skip
 
 
-def mean_of_machines(each: Sequence[Moments]) -> Moments:
+def mean_of_machines(each: Sequence[intervals.Moments]) -> intervals.Moments:
     """Of the mean of several machines' figures, with the fewest degrees of freedom of any of them."""
     values = [math.exp(one.log) for one in each]
     total = math.fsum(values)
     error = math.fsum((value / total) ** 2 * one.squared_error for value, one in zip(values, each, strict=True))
-    return Moments(
+    return intervals.Moments(
         log=math.log(total / len(each)), squared_error=error, freedom=min(one.freedom for one in each),
         shared=min(one.shared for one in each), jump=max(one.jump for one in each),
     )  # fmt: skip
@@ -308,7 +301,7 @@ _NOTHING = 1e-12
 """A weight of this size is left of a sum that is 0."""
 
 
-def _pair(value: float, parts: Sequence[tuple[float, Moments]]) -> Pair:
+def _pair(value: float, parts: Sequence[tuple[float, intervals.Moments]]) -> Pair:
     weights, figures = [weight for weight, _ in parts], [one for _, one in parts]
     variance = math.fsum(weight**2 * one.squared_error for weight, one in parts)
     return Pair(value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom_of(figures, weights))

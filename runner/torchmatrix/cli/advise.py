@@ -10,21 +10,6 @@ import typer
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, say, say_undated, say_unreadable, volume_of, write_new
 from torchmatrix.cli.measured import measure
-from torchmatrix.cli.options import (
-    MATRIX,
-    REPORT,
-    RESULTS,
-    EngineOption,
-    JsonOption,
-    LaunchesOption,
-    MatrixOption,
-    OutputOption,
-    QuietOption,
-    ResultsOption,
-    VerboseOption,
-    a_file,
-    app,
-)
 from torchmatrix.ground.errors import BadInput, ExitCode, ToolError
 from torchmatrix.ground.toml_keys import nearest, shown
 
@@ -33,7 +18,7 @@ from torchmatrix.ground.toml_keys import nearest, shown
 _AIMS = ("throughput", "latency", "memory", "energy")
 
 
-@app.command()
+@options.app.command()
 def advise(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model that was measured.")],
     run: Annotated[
@@ -70,10 +55,10 @@ def advise(
     ] = None,
     write: Annotated[
         Path | None,
-        typer.Option("--write", metavar="FILE", help="Write a matrix that measures what is missing.", callback=a_file),
+        typer.Option("--write", metavar="FILE", help="Write a matrix that measures what is missing.", callback=options.a_file),
     ] = None,
-    results: ResultsOption = RESULTS,
-    as_json: JsonOption = False,
+    results: options.ResultsOption = options.RESULTS,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Recommend a configuration of a model: fastest, or least latency, memory or energy.
 
@@ -112,7 +97,7 @@ if TYPE_CHECKING:
     from torchmatrix.running.bisecting import Hunt
 
 
-@app.command()
+@options.app.command()
 def bisect(
     old: Annotated[
         str, typer.Argument(metavar="OLD", help="A release, such as 2.5.1, or a stack.", autocompletion=options.complete_stacks)
@@ -129,21 +114,24 @@ def bisect(
     listed: Annotated[
         bool, typer.Option("--listed", help="Search the stacks of the matrix, in its order, instead of PyTorch's releases.")
     ] = False,
-    launches: LaunchesOption = None,
+    launches: options.LaunchesOption = None,
     new_runs: Annotated[bool, typer.Option("--new", help="Measure again what an earlier search has measured.")] = False,
     write: Annotated[
         Path | None,
         typer.Option(
-            "--write", metavar="FILE", help="Write the search's matrix, for torchmatrix why and report.", callback=a_file
+            "--write",
+            metavar="FILE",
+            help="Write the search's matrix, for torchmatrix why and report.",
+            callback=options.a_file,
         ),
     ] = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    output: OutputOption = REPORT,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
+    output: options.OutputOption = options.REPORT,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Find the release that made a cell faster or slower.
 

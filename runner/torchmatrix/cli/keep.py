@@ -10,26 +10,11 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, complain, say, volume_of
-from torchmatrix.cli.options import (
-    MATRIX,
-    RESULTS,
-    EngineOption,
-    GlobsArgument,
-    JsonOption,
-    MatrixOption,
-    QuietOption,
-    ResultsOption,
-    VerboseOption,
-    WhereOption,
-    WholeSummaries,
-    a_file,
-    app,
-)
 from torchmatrix.ground.errors import BadInput, BuildFailed, ExitCode, NothingSelected, ToolError
 from torchmatrix.ground.formatting import count, printable
 
 
-@app.command()
+@options.app.command()
 def lock(
     stacks: Annotated[
         list[str] | None,
@@ -40,11 +25,11 @@ def lock(
             autocompletion=options.complete_stacks,
         ),
     ] = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
 ) -> None:
     """Pin base images and packages in matrix.lock.
 
@@ -109,24 +94,24 @@ def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
 
 HERE = Path()
 bundle_app = typer.Typer(
-    cls=WholeSummaries,
+    cls=options.WholeSummaries,
     help="Carry a matrix to a machine without a network.\n\nOne archive holds images, lock, presets and wheels.",
 )
-app.add_typer(bundle_app, name="bundle")
+options.app.add_typer(bundle_app, name="bundle")
 
 
 @bundle_app.command("export")
 def bundle_export(
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.", callback=a_file)],
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.", callback=options.a_file)],
+    globs: options.GlobsArgument = None,
+    where: options.WhereOption = None,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
     wheels: Annotated[
         bool, typer.Option("--wheels", help="Add the wheels, for virtualenvs and builds on the other machine.")
     ] = False,
-    quiet: QuietOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Write the selected stacks, locked and built, into one archive."""
     from torchmatrix.running import bundle, session
@@ -142,10 +127,10 @@ def bundle_export(
 def bundle_import(
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="An archive that bundle export wrote.")],
     into: Annotated[Path, typer.Option("--into", help="The folder to write matrix.toml and matrix.lock into.")] = HERE,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing matrix, and move tags of images.")] = False,
-    quiet: QuietOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
     """Unpack an archive; its matrix then runs without a network.
 
@@ -167,8 +152,8 @@ def bundle_import(
 
 @bundle_app.command("kubernetes")
 def bundle_kubernetes(
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
+    globs: options.GlobsArgument = None,
+    where: options.WhereOption = None,
     image: Annotated[str, typer.Option("--image", help="The tool's own image, in a registry that the nodes reach.")] = "",
     claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that takes the results.")] = "",
     gpus: Annotated[int, typer.Option("--gpus", min=0, max=64, help="GPUs of each node; 0: only CPUs.")] = 0,
@@ -177,7 +162,7 @@ def bundle_kubernetes(
     ] = "nvidia",
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=10_000, help="How many nodes measure, each on its own.")] = 1,
     name: Annotated[str, typer.Option("--name", help="The name of the Job and the ConfigMap.")] = "torchmatrix",
-    matrix: MatrixOption = MATRIX,
+    matrix: options.MatrixOption = options.MATRIX,
 ) -> None:
     """Print manifests for Kubernetes: a Job that runs the matrix on each of several nodes.
 
@@ -196,11 +181,11 @@ def bundle_kubernetes(
     print(json.dumps(kubernetes.manifests(matrix, wanted), indent=2))
 
 
-@app.command()
+@options.app.command()
 def clean(
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
     everything: Annotated[bool, typer.Option("--all", help="Include what the matrix still needs.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this, only list them.")] = False,
 ) -> None:
@@ -237,15 +222,15 @@ MOST_REFUSED = 20
 """How many refused files are named on stderr; --json names all."""
 
 
-@app.command()
+@options.app.command()
 def gather(
     sources: Annotated[
         list[str],
         typer.Argument(metavar="SOURCE...", help="A folder, a .tar, .tar.gz or .zip, user@host:path, or a site's address."),
     ],
-    results: ResultsOption = RESULTS,
+    results: options.ResultsOption = options.RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be copied; check nothing.")] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Copy results of other machines into one folder.
 

@@ -9,45 +9,20 @@ import typer
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, preamble, say, tell, volume_of
 from torchmatrix.cli.measured import Measured, as_typed, compared, measure, refuse_nothing, skips_in_words, tell_cells
-from torchmatrix.cli.options import (
-    MATRIX,
-    REPORT,
-    RESULTS,
-    AbOption,
-    BudgetOption,
-    ColdCompilesOption,
-    EngineOption,
-    GlobsArgument,
-    JsonOption,
-    LaunchesOption,
-    LockedOption,
-    MatrixOption,
-    MethodOption,
-    NewOption,
-    OutputOption,
-    ParallelOption,
-    QuietOption,
-    ResultsOption,
-    RunEngineOption,
-    UntilOption,
-    VerboseOption,
-    WhereOption,
-    app,
-)
 from torchmatrix.engines.choose import SLURM
 from torchmatrix.ground.errors import BadInput, ExitCode, NothingSelected
 
 
-@app.command()
+@options.app.command()
 def build(
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    locked: LockedOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    globs: options.GlobsArgument = None,
+    where: options.WhereOption = None,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
+    locked: options.LockedOption = False,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
 ) -> None:
     """Build the images or virtualenvs of the selected cells."""
     from torchmatrix.running import run as running
@@ -62,31 +37,31 @@ def build(
     raise typer.Exit(options.exit_code_of_failures(failed))
 
 
-@app.command()
+@options.app.command()
 def run(
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: RunEngineOption = "auto",
-    output: OutputOption = REPORT,
-    method: MethodOption = None,
-    launches: LaunchesOption = None,
+    globs: options.GlobsArgument = None,
+    where: options.WhereOption = None,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.RunEngineOption = "auto",
+    output: options.OutputOption = options.REPORT,
+    method: options.MethodOption = None,
+    launches: options.LaunchesOption = None,
     fast: Annotated[bool, typer.Option("--fast", help="One launch per cell; quick, but gives no intervals.")] = False,
     rigorous: Annotated[bool, typer.Option("--rigorous", help="Five launches per cell.")] = False,
-    until: UntilOption = None,
-    budget: BudgetOption = None,
-    cold_compiles: ColdCompilesOption = None,
-    ab: AbOption = None,
-    parallel: ParallelOption = False,
-    new: NewOption = False,
-    locked: LockedOption = False,
+    until: options.UntilOption = None,
+    budget: options.BudgetOption = None,
+    cold_compiles: options.ColdCompilesOption = None,
+    ab: options.AbOption = None,
+    parallel: options.ParallelOption = False,
+    new: options.NewOption = False,
+    locked: options.LockedOption = False,
     detach: Annotated[
         bool,
         typer.Option("--detach", help="With --engine slurm: submit and return; run the same command again to collect results."),
     ] = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document at the end instead of the report's path.")
     ] = False,
@@ -119,15 +94,15 @@ def run(
     _end(compared(done, ab, volume) if ab else done, as_json)
 
 
-@app.command()
+@options.app.command()
 def batch(
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    globs: options.GlobsArgument = None,
+    where: options.WhereOption = None,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
 ) -> None:
     """Find the largest batch that fits.
 
@@ -145,7 +120,7 @@ def batch(
     raise typer.Exit(options.exit_code_of_batches(found))
 
 
-@app.command()
+@options.app.command()
 def explain(
     globs: Annotated[
         list[str],
@@ -153,17 +128,17 @@ def explain(
             metavar="CELL...", help="Cells on several devices: ids or globs.", autocompletion=options.complete_cells
         ),
     ],
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    output: OutputOption = REPORT,
-    method: MethodOption = None,
-    launches: LaunchesOption = None,
-    new: NewOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
+    where: options.WhereOption = None,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
+    output: options.OutputOption = options.REPORT,
+    method: options.MethodOption = None,
+    launches: options.LaunchesOption = None,
+    new: options.NewOption = False,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Show where the scaling loss of a cell comes from.
 
@@ -190,7 +165,7 @@ def explain(
     raise typer.Exit(done.exit_code)
 
 
-@app.command()
+@options.app.command()
 def reproduce(
     target: Annotated[
         str,
@@ -200,14 +175,14 @@ def reproduce(
             autocompletion=options.complete_presets,
         ),
     ],
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    output: OutputOption = REPORT,
+    globs: options.GlobsArgument = None,
+    where: options.WhereOption = None,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
+    output: options.OutputOption = options.REPORT,
     only_print: Annotated[bool, typer.Option("--print", help="Show the plan or the commands; run nothing.")] = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
 ) -> None:
     """Repeat a published benchmark or a recorded launch.
 

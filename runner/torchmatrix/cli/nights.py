@@ -14,20 +14,6 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, say, say_undated, say_unreadable, volume_of
-from torchmatrix.cli.options import (
-    MATRIX,
-    RESULTS,
-    EngineOption,
-    JsonOption,
-    MatrixOption,
-    QuietOption,
-    ResultsOption,
-    WholeSummaries,
-    a_file,
-    app,
-    complete_cells,
-    complete_runs,
-)
 from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
 from torchmatrix.ground.files import write_to
 from torchmatrix.ground.formatting import count
@@ -37,10 +23,10 @@ if TYPE_CHECKING:
     from torchmatrix.nightly.night import Order
 
 nightly_app = typer.Typer(
-    cls=WholeSummaries,
+    cls=options.WholeSummaries,
     help="Measure every night, judge the run and publish the pages.\n\nA timer starts the nights. Old runs can be removed.",
 )
-app.add_typer(nightly_app, name="nightly")
+options.app.add_typer(nightly_app, name="nightly")
 
 REPORTS = Path("reports")
 ReportsOption = Annotated[Path, typer.Option("--reports", help="The folder for the pages, gate.xml and gate.md.")]
@@ -67,10 +53,10 @@ PinOption = Annotated[
 
 @nightly_app.command("run")
 def nightly_run(
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
     reports: ReportsOption = REPORTS,
-    engine: EngineOption = "auto",
+    engine: options.EngineOption = "auto",
     run_with: RunWithOption = "",
     gate_with: GateWithOption = "",
     keep: KeepOption = None,
@@ -81,7 +67,7 @@ def nightly_run(
         str | None,
         typer.Option("--if-missed", metavar="HH:MM", help="Run only if the last night at HH:MM was missed or cut short."),
     ] = None,
-    quiet: QuietOption = False,
+    quiet: options.QuietOption = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what the steps print even without a terminal.")
     ] = False,
@@ -103,10 +89,10 @@ def nightly_run(
 @nightly_app.command("install")
 def nightly_install(
     at: Annotated[str, typer.Option("--at", metavar="HH:MM", help="When to start, in this machine's local time.")] = "02:30",
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
     reports: ReportsOption = REPORTS,
-    engine: EngineOption = "auto",
+    engine: options.EngineOption = "auto",
     run_with: RunWithOption = "",
     gate_with: GateWithOption = "",
     keep: KeepOption = None,
@@ -157,7 +143,11 @@ def nightly_install(
 
 
 @nightly_app.command("status")
-def nightly_status(matrix: MatrixOption = MATRIX, results: ResultsOption = RESULTS, as_json: JsonOption = False) -> None:
+def nightly_status(
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    as_json: options.JsonOption = False,
+) -> None:
     """Show what is installed, the next night, and how the last one ended."""
     from torchmatrix.nightly import timers
 
@@ -186,7 +176,7 @@ def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @nightly_app.command("remove")
-def nightly_remove(matrix: MatrixOption = MATRIX) -> None:
+def nightly_remove(matrix: options.MatrixOption = options.MATRIX) -> None:
     """Remove what install set up for this matrix.
 
     Results, logs and pages stay, and lines that you pasted into a crontab.
@@ -203,7 +193,7 @@ def nightly_remove(matrix: MatrixOption = MATRIX) -> None:
 
 @nightly_app.command("keep")
 def nightly_keep(
-    results: ResultsOption = RESULTS,
+    results: options.ResultsOption = options.RESULTS,
     keep: KeepOption = None,
     disk_gb: DiskOption = None,
     pin: PinOption = None,
@@ -283,7 +273,7 @@ def _words(option: str, text: str) -> tuple[str, ...]:
 
 def _parsed(verb: str, words: Sequence[str]) -> dict[str, Any]:
     """The parameters that the verb parses from `words`; checked now rather than at night. Raises BadInput."""
-    command = typer.main.get_command(app).commands[verb]  # type: ignore[attr-defined]
+    command = typer.main.get_command(options.app).commands[verb]  # type: ignore[attr-defined]
     try:
         return dict(command.make_context(verb, list(words)).params)
     except Exception as error:
@@ -309,15 +299,19 @@ _CODES = {
 }  # fmt: skip
 
 
-@app.command()
+@options.app.command()
 def gate(
     run: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="The run to judge: last, last~1 or an id.", autocompletion=complete_runs)
+        str,
+        typer.Argument(metavar="[RUN]", help="The run to judge: last, last~1 or an id.", autocompletion=options.complete_runs),
     ] = "last",
     baseline: Annotated[
         str | None,
         typer.Option(
-            "--baseline", metavar="RUN", help="Compare with this run instead of earlier nights.", autocompletion=complete_runs
+            "--baseline",
+            metavar="RUN",
+            help="Compare with this run instead of earlier nights.",
+            autocompletion=options.complete_runs,
         ),
     ] = None,
     nights: Annotated[int, typer.Option("--nights", min=1, help="Take the median of this many nights as the baseline.")] = 7,
@@ -325,7 +319,10 @@ def gate(
     canary: Annotated[
         list[str] | None,
         typer.Option(
-            "--canary", metavar="GLOB", help="Cells of a stack that never changes; repeatable.", autocompletion=complete_cells
+            "--canary",
+            metavar="GLOB",
+            help="Cells of a stack that never changes; repeatable.",
+            autocompletion=options.complete_cells,
         ),
     ] = None,
     tolerance: Annotated[
@@ -341,13 +338,14 @@ def gate(
     host: Annotated[
         str | None, typer.Option("--host", help="Judge runs of this host; default: that of the newest run.")
     ] = None,
-    results: ResultsOption = RESULTS,
-    as_json: JsonOption = False,
+    results: options.ResultsOption = options.RESULTS,
+    as_json: options.JsonOption = False,
     junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit XML.", callback=a_file)
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit XML.", callback=options.a_file)
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the verdict as a Markdown table.", callback=a_file)
+        Path | None,
+        typer.Option("--markdown", metavar="FILE", help="Write the verdict as a Markdown table.", callback=options.a_file),
     ] = None,
     hook: Annotated[
         str | None,
@@ -363,18 +361,18 @@ def gate(
     from torchmatrix.nightly import gate as gating
     from torchmatrix.nightly.gate import judged, read_runs, verdicts
 
-    options = gating.GateOptions(
+    asked = gating.GateOptions(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
     store = Results(results)
     say_undated(store)
     runs = read_runs(store, run, nights, baseline, host)
     say_unreadable([*(one for found in runs for one in found.unreadable), *judged.unreadable_record(store, runs[-1].host)])
-    found = gating.judge(runs, options, judged.read_accepted(store, runs[-1].host))
+    found = gating.judge(runs, asked, judged.read_accepted(store, runs[-1].host))
     if accept or because:
         _check_acceptance(accept, because)
-        found = gating.judge(runs, options, judged.accept(store, found, accept or (), because))
-    where = None if results == RESULTS else results
+        found = gating.judge(runs, asked, judged.accept(store, found, accept or (), because))
+    where = None if results == options.RESULTS else results
     print(json.dumps(verdicts.record(found, where)) if as_json else verdicts.text(found, where), flush=True)
     try:
         write_verdict(found, junit, markdown, where)

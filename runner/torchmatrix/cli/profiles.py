@@ -8,26 +8,6 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, preamble, say, volume_of
-from torchmatrix.cli.options import (
-    MATRIX,
-    PROFILE,
-    PROFILES,
-    RESULTS,
-    WHY,
-    EngineOption,
-    JsonOption,
-    MatrixOption,
-    NameKernelsOption,
-    OperatorsOption,
-    OutputOption,
-    ProfilesOption,
-    QuietOption,
-    ResultsOption,
-    StepsOption,
-    VerboseOption,
-    WhereOption,
-    app,
-)
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.formatting import printable
 
@@ -38,23 +18,23 @@ if TYPE_CHECKING:
     from torchmatrix.running.session import Session
 
 
-@app.command()
+@options.app.command()
 def profile(
     cell: Annotated[
         str, typer.Argument(metavar="CELL", help="The id of a planned cell, or a glob.", autocompletion=options.complete_cells)
     ],
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    profiles: ProfilesOption = PROFILES,
-    engine: EngineOption = "auto",
-    steps: StepsOption = 10,
-    operators: OperatorsOption = False,
-    name_kernels: NameKernelsOption = False,
-    output: OutputOption = PROFILE,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
+    where: options.WhereOption = None,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    profiles: options.ProfilesOption = options.PROFILES,
+    engine: options.EngineOption = "auto",
+    steps: options.StepsOption = 10,
+    operators: options.OperatorsOption = False,
+    name_kernels: options.NameKernelsOption = False,
+    output: options.OutputOption = options.PROFILE,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Show where a cell spends its step time.
 
@@ -75,26 +55,26 @@ def profile(
     say(f"page: {page.save(profile_pages.of_profile(seen), output)}", volume)
 
 
-@app.command()
+@options.app.command()
 def why(
     a: Annotated[str, typer.Argument(metavar="A", help="A cell: its id, or a glob.", autocompletion=options.complete_cells)],
     b: Annotated[
         str, typer.Argument(metavar="B", help="Another cell. Differences are B minus A.", autocompletion=options.complete_cells)
     ],
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    profiles: ProfilesOption = PROFILES,
-    engine: EngineOption = "auto",
-    steps: StepsOption = 10,
+    where: options.WhereOption = None,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    profiles: options.ProfilesOption = options.PROFILES,
+    engine: options.EngineOption = "auto",
+    steps: options.StepsOption = 10,
     again: Annotated[bool, typer.Option("--again", help="Profile both cells again.")] = False,
     recorded: Annotated[bool, typer.Option("--recorded", help="Launch nothing; use the profiles that are there.")] = False,
-    operators: OperatorsOption = False,
-    name_kernels: NameKernelsOption = False,
-    output: OutputOption = WHY,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-    as_json: JsonOption = False,
+    operators: options.OperatorsOption = False,
+    name_kernels: options.NameKernelsOption = False,
+    output: options.OutputOption = options.WHY,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Show which operators make two cells differ.
 

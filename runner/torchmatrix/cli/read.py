@@ -10,19 +10,6 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import say, say_undated, say_unreadable
-from torchmatrix.cli.options import (
-    HISTORY,
-    RESULTS,
-    HostOption,
-    JsonOption,
-    MetricOption,
-    PricesOption,
-    RedactOption,
-    ResultsOption,
-    SinceOption,
-    a_file,
-    app,
-)
 from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.files import scratch
 from torchmatrix.ground.formatting import count
@@ -33,7 +20,7 @@ if TYPE_CHECKING:
     from torchmatrix.facts.store import Results
 
 
-@app.command()
+@options.app.command()
 def compare(
     a: Annotated[
         str,
@@ -49,13 +36,13 @@ def compare(
             metavar="B", help="What to compare it with. Ratios are A over B.", autocompletion=options.complete_runs_and_machines
         ),
     ],
-    results: ResultsOption = RESULTS,
+    results: options.ResultsOption = options.RESULTS,
     own_batch: Annotated[
         bool, typer.Option("--own-batch", help="Where batches differ, compare each side at its own batch, and show both.")
     ] = False,
-    metric: MetricOption = "throughput",
+    metric: options.MetricOption = "throughput",
     reasons: Annotated[bool, typer.Option("--reasons", help="Also print the rule that decided each verdict.")] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Compare two runs, machines or stacks: ratio, interval, verdict.
 
@@ -83,7 +70,7 @@ def compare(
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
 
 
-@app.command()
+@options.app.command()
 def history(
     word: Annotated[
         str,
@@ -91,14 +78,16 @@ def history(
             metavar="[RUNS]", help="all, last-30d (or h, w), last, last~1, a run's id.", autocompletion=options.complete_runs
         ),
     ] = "all",
-    results: ResultsOption = RESULTS,
-    since: SinceOption = None,
-    host: HostOption = None,
-    metric: MetricOption = "throughput",
-    as_json: JsonOption = False,
+    results: options.ResultsOption = options.RESULTS,
+    since: options.SinceOption = None,
+    host: options.HostOption = None,
+    metric: options.MetricOption = "throughput",
+    as_json: options.JsonOption = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help=f"The HTML file to write; default: {HISTORY}; none with --json.", callback=a_file),
+        typer.Option(
+            "--output", help=f"The HTML file to write; default: {options.HISTORY}; none with --json.", callback=options.a_file
+        ),
     ] = None,
 ) -> None:
     """Show how each cell changed from run to run.
@@ -125,10 +114,10 @@ def history(
     say_unreadable(unreadable)
     print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else terminal.trends_in_words(found))
     if output or not as_json:
-        say(f"{count(len(runs), 'run')}: {page.save(pages.render(found), output or HISTORY)}")
+        say(f"{count(len(runs), 'run')}: {page.save(pages.render(found), output or options.HISTORY)}")
 
 
-@app.command()
+@options.app.command()
 def audit(
     target: Annotated[
         str,
@@ -138,8 +127,8 @@ def audit(
             autocompletion=options.complete_runs,
         ),
     ],
-    results: ResultsOption = RESULTS,
-    as_json: JsonOption = False,
+    results: options.ResultsOption = options.RESULTS,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Check throughputs for impossible or inconsistent values.
 
@@ -174,12 +163,12 @@ def audit(
     raise typer.Exit(ExitCode.OK if clean else ExitCode.FINDINGS)
 
 
-@app.command()
+@options.app.command()
 def export(
     words: Annotated[
         list[str], typer.Argument(metavar="[RUN] DIR", help="The run: last (the default), last~1 or an id; then the folder.")
     ],
-    results: ResultsOption = RESULTS,
+    results: options.ResultsOption = options.RESULTS,
     formats: Annotated[
         list[str] | None,
         typer.Option("--format", help="csv, json, parquet (needs pyarrow), md; repeatable; default: all.", show_default=False),
@@ -196,8 +185,8 @@ def export(
     ] = False,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Write every chart as SVG and PNG.")] = True,
     scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")] = 2.0,
-    prices: PricesOption = None,
-    redact: RedactOption = False,
+    prices: options.PricesOption = None,
+    redact: options.RedactOption = False,
     force: Annotated[bool, typer.Option("--force", help="Write even if the folder holds other files; they stay.")] = False,
 ) -> None:
     """Write the tables and charts of a run, or of several machines, as files.

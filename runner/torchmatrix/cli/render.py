@@ -10,17 +10,6 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import say, say_undated, width
-from torchmatrix.cli.options import (
-    REPORT,
-    RESULTS,
-    HostOption,
-    OutputOption,
-    PricesOption,
-    RedactOption,
-    ResultsOption,
-    SinceOption,
-    app,
-)
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import scratch
 from torchmatrix.ground.formatting import count
@@ -46,7 +35,7 @@ class _Asked:
         return self.own_batch or self.baseline_gpu is not None
 
 
-@app.command()
+@options.app.command()
 def report(
     words: Annotated[
         list[str] | None,
@@ -57,8 +46,8 @@ def report(
             autocompletion=options.complete_runs,
         ),
     ] = None,
-    results: ResultsOption = RESULTS,
-    output: OutputOption = REPORT,
+    results: options.ResultsOption = options.RESULTS,
+    output: options.OutputOption = options.REPORT,
     run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.", autocompletion=options.complete_runs)] = None,
     machines: Annotated[
         bool, typer.Option("--machines", help="Compare all machines, each by its newest complete run.")
@@ -73,10 +62,10 @@ def report(
     publish: Annotated[
         Path | None, typer.Option("--publish", metavar="DIR", help="Write a static site of many runs into this folder.")
     ] = None,
-    since: SinceOption = None,
-    host: HostOption = None,
-    redact: RedactOption = False,
-    prices: PricesOption = None,
+    since: options.SinceOption = None,
+    host: options.HostOption = None,
+    redact: options.RedactOption = False,
+    prices: options.PricesOption = None,
     baseline: Annotated[
         str | None,
         typer.Option(

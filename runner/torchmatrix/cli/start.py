@@ -10,20 +10,6 @@ import typer
 from torchmatrix import __version__
 from torchmatrix.cli import measured, options
 from torchmatrix.cli.console import preamble, say
-from torchmatrix.cli.options import (
-    MATRIX,
-    RESULTS,
-    AbOption,
-    EngineOption,
-    GlobsArgument,
-    JsonOption,
-    MatrixOption,
-    ParallelOption,
-    ResultsOption,
-    WhereOption,
-    a_file,
-    app,
-)
 from torchmatrix.ground.errors import BadInput, ExitCode
 from torchmatrix.ground.files import write_to
 from torchmatrix.ground.formatting import count, printable
@@ -98,9 +84,9 @@ def _attach(store: "Results", seen: "Seen", checks: "list[Check]", output: Path)
     return paths
 
 
-@app.command()
+@options.app.command()
 def init(
-    output: Annotated[Path, typer.Option("--output", help="The file to write.", callback=a_file)] = MATRIX,
+    output: Annotated[Path, typer.Option("--output", help="The file to write.", callback=options.a_file)] = options.MATRIX,
     python: Annotated[str | None, typer.Option("--python", help="A Python interpreter that already has PyTorch.")] = None,
     preset: Annotated[
         str | None,
@@ -145,8 +131,8 @@ def _starter(python: str | None) -> str:
     return variants.starter_matrix(here, containers_answer(), own, fit.suited)
 
 
-@app.command("presets")
-def list_presets(as_json: JsonOption = False) -> None:
+@options.app.command("presets")
+def list_presets(as_json: options.JsonOption = False) -> None:
     """List the published benchmarks that you can repeat here."""
     from torchmatrix.engines.choose import containers_answer
     from torchmatrix.machine import host
@@ -176,12 +162,12 @@ def _described(name: str, here: "Host", supplies: "Supplies") -> dict[str, Any]:
     return {"name": name, **said, "stacks": [stack.name for stack in matrix.stacks], **counts}
 
 
-@app.command()
+@options.app.command()
 def doctor(
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    as_json: JsonOption = False,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
+    as_json: options.JsonOption = False,
     deep: Annotated[
         bool, typer.Option("--deep", help="Also use all devices for a minute or more: mapping, links, precision, load.")
     ] = False,
@@ -190,7 +176,8 @@ def doctor(
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="With --deep: the length of the load.")] = 30.0,
     output: Annotated[
-        Path, typer.Option("--output", metavar="PATH", help="With --deep: write PATH.txt and PATH.json.", callback=a_file)
+        Path,
+        typer.Option("--output", metavar="PATH", help="With --deep: write PATH.txt and PATH.json.", callback=options.a_file),
     ] = ATTACHMENT,
 ) -> None:
     """Check the engine, GPUs, driver, disk and network.
@@ -209,17 +196,17 @@ def doctor(
     raise typer.Exit(max(check.exit_code for check in checks))
 
 
-@app.command()
+@options.app.command()
 def plan(
-    globs: GlobsArgument = None,
-    where: WhereOption = None,
-    matrix: MatrixOption = MATRIX,
-    results: ResultsOption = RESULTS,
-    engine: EngineOption = "auto",
-    parallel: ParallelOption = False,
-    ab: AbOption = None,
+    globs: options.GlobsArgument = None,
+    where: options.WhereOption = None,
+    matrix: options.MatrixOption = options.MATRIX,
+    results: options.ResultsOption = options.RESULTS,
+    engine: options.EngineOption = "auto",
+    parallel: options.ParallelOption = False,
+    ab: options.AbOption = None,
     skipped: Annotated[bool, typer.Option("--skipped", help="List every skipped cell with its reason and fix.")] = False,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Show what would run, how long it may take, and what is skipped.
 

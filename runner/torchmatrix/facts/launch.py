@@ -9,22 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from torchmatrix.facts import parts, plausible
+from torchmatrix.facts import parts, plausible, wire
 from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Transport, Unseen
-from torchmatrix.facts.wire import (
-    ALL_REDUCE,
-    AllReduce,
-    Block,
-    Box,
-    Collective,
-    Failure,
-    Memory,
-    Precision,
-    Reference,
-    Requests,
-    SeenDevice,
-    WarmUp,
-)
 from torchmatrix.ground.formatting import number_or_nan
 
 UNFINISHED = ("interrupted", "lost")
@@ -67,30 +53,30 @@ class Launch(Header, frozen=True, kw_only=True):
     """
 
     path: Path
-    box: Box | None
+    box: wire.Box | None
     told_ranks: int | None
     parameters: int | None
     stamps: tuple[parts.Stamp, ...]
-    seen_devices: tuple[SeenDevice, ...]
+    seen_devices: tuple[wire.SeenDevice, ...]
     compile_cache: str | None
     batches: int | None
-    windows: tuple[Block, ...]
-    warm_up_blocks: tuple[Block, ...]
+    windows: tuple[wire.Block, ...]
+    warm_up_blocks: tuple[wire.Block, ...]
     unseen: Unseen
-    requests: tuple[Requests, ...]
-    warm_up: WarmUp | None
+    requests: tuple[wire.Requests, ...]
+    warm_up: wire.WarmUp | None
     phases: Mapping[str, float]
-    memory: tuple[Memory, ...]
+    memory: tuple[wire.Memory, ...]
     enqueue_seconds: tuple[float, ...]
-    precision: tuple[Precision, ...]
+    precision: tuple[wire.Precision, ...]
     changed_settings: tuple[str, ...]
     remarks: tuple[str, ...]
-    reference: Reference | None
-    collectives: tuple[AllReduce | Collective, ...]
+    reference: wire.Reference | None
+    collectives: tuple[wire.AllReduce | wire.Collective, ...]
     telemetry: tuple[Readings, ...]
     other_nodes: tuple[OtherNode, ...]
     transport: Transport | None
-    failures: tuple[Failure, ...]
+    failures: tuple[wire.Failure, ...]
     is_done: bool
     refused: str | None
     malformed: str | None
@@ -102,7 +88,7 @@ class Launch(Header, frozen=True, kw_only=True):
     @property
     def bus_bytes_per_second(self) -> float:
         """Of the largest all-reduce that was probed; NaN if none was."""
-        told = [size for one in self.collectives if one.operation == ALL_REDUCE for size in one.sizes]
+        told = [size for one in self.collectives if one.operation == wire.ALL_REDUCE for size in one.sizes]
         return number_or_nan(told[-1].bus_bytes_per_second) if told else math.nan
 
     @property

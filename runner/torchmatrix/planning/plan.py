@@ -15,18 +15,7 @@ from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import DEFAULT_KEY, Workload, batch_key, batch_on, changed, ddp_id
-from torchmatrix.planning.fit import (
-    Supplies,
-    least_disk_bytes,
-    why_not_gpus,
-    why_not_memory,
-    why_not_mixed,
-    why_not_nodes,
-    why_not_slices,
-    why_not_stack,
-    why_not_supplied,
-    why_not_workload,
-)
+from torchmatrix.planning import fit
 from torchmatrix.planning.fit_gpu import Why
 
 # CPU slots: equal shares of a machine's cores, cut along its topology. Pure.
@@ -174,17 +163,17 @@ class Plan:
         return tuple(sorted({cell.gpus.unlike for cell in self.cells} - {""}))
 
 
-def make_plan(matrix: Matrix, host: Host, supplies: Supplies) -> Plan:
+def make_plan(matrix: Matrix, host: Host, supplies: fit.Supplies) -> Plan:
     """Every cell of the matrix, to run or to skip, with the one-device baselines added."""
     entries: list[Cell | Skip] = []
     places, hosts = _places(matrix, host, supplies.nodes)
     for stack in matrix.stacks:
-        first, last = why_not_stack(stack, matrix, host, supplies), why_not_supplied(stack, supplies)
-        of_stack = [first or why_not_gpus(stack, on, host) or last for on in hosts]
+        first, last = fit.why_not_stack(stack, matrix, host, supplies), fit.why_not_supplied(stack, supplies)
+        of_stack = [first or fit.why_not_gpus(stack, on, host) or last for on in hosts]
         for workload, placed in places:
             if not _belong_together(stack, workload, host):
                 continue
-            reasons = [why or why_not_workload(stack, workload, on) for why, on in zip(of_stack, hosts, strict=True)]
+            reasons = [why or fit.why_not_workload(stack, workload, on) for why, on in zip(of_stack, hosts, strict=True)]
             for variant, gpus, on, name, place_reason in placed:
                 cell = Cell(id=f"{stack.name}/{name}", stack=stack, workload=variant, gpus=gpus)
                 why = reasons[on] or place_reason
@@ -220,7 +209,7 @@ def _places(matrix: Matrix, host: Host, nodes: int) -> tuple[list[tuple[Workload
         every = tuple(gpu for gpus, _, _ in asked for gpu in gpus.gpus) if matrix.gpus.mixed else ()
         for gpus, on, reason in asked:
             for variant in _variants(workload, gpus, every or gpus.gpus):
-                why = reason or why_not_memory(variant, gpus.gpus)
+                why = reason or fit.why_not_memory(variant, gpus.gpus)
                 placed.append((variant, gpus, on, f"{variant.id}/{gpus.label}", why))
         found.append((workload, placed))
     return found, sets.hosts
@@ -347,7 +336,7 @@ class _SetsOf:
 
     def _on(self, nodes: int, gpus: GpuSet, why: Why | None) -> tuple[GpuSet, Why | None]:
         """A set on so many nodes."""
-        return replace(gpus, nodes=nodes), why or why_not_nodes(nodes, self._nodes)
+        return replace(gpus, nodes=nodes), why or fit.why_not_nodes(nodes, self._nodes)
 
     @cached_property
     def _slots(self) -> Cut:
@@ -371,7 +360,7 @@ class _SetsOf:
             why = Why(reason=reason, fix="lower [gpus] counts or lists, or use a machine with more GPUs")
             return GpuSet(indices=indices, vendor=self._host.vendor, threads=threads), why
         chosen = tuple(gpus[i] for i in indices)
-        unfit = why_not_slices(chosen) or (None if self._matrix.gpus.mixed else why_not_mixed(chosen))
+        unfit = fit.why_not_slices(chosen) or (None if self._matrix.gpus.mixed else fit.why_not_mixed(chosen))
         return GpuSet(indices=indices, vendor=self._host.vendor, gpus=chosen, threads=threads), unfit
 
 
@@ -434,7 +423,7 @@ def held_against(estimated: float, took: float) -> str:
 
 def disk_in_words(to_build: Iterable[Stack]) -> str:
     """What building takes on disk at least, by the catalog's rough table; which stacks are unknown to it is said."""
-    sizes = {stack.name: least_disk_bytes(stack) for stack in to_build}
+    sizes = {stack.name: fit.least_disk_bytes(stack) for stack in to_build}
     if not sizes:
         return "nothing to build"
     total = sum(size for size in sizes.values() if size)

@@ -18,16 +18,7 @@ from torchmatrix.facts import launch_file, profiles
 from torchmatrix.facts.lines import Event
 from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
 from torchmatrix.facts.store import keep_model
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import (
-    BadInput,
-    BuildFailed,
-    EngineUnusable,
-    ExitCode,
-    LaunchFailed,
-    NothingSelected,
-    ToolError,
-)
+from torchmatrix.ground import errors, settings
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.workloads import AUTO, Workload
 from torchmatrix.planning.plan import Cell
@@ -49,11 +40,15 @@ def one_cell(s: Session, word: str) -> Cell:
     if found:
         listing = "".join(f"\n  {cell.id}" for cell in found[:MOST_NAMED])
         more = f"\n  … and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-        raise BadInput(f"{word} means {len(found)} cells, not one:{listing}{more}", hint="name one of them, or add --where")
+        raise errors.BadInput(
+            f"{word} means {len(found)} cells, not one:{listing}{more}", hint="name one of them, or add --where"
+        )
     why = next((skip.why for skip in s.plan.skips if fnmatchcase(skip.cell.id, word)), None)
     if why:
-        raise NothingSelected(f"{word} is skipped here: {why.reason}", hint=f"{why.fix}; torchmatrix plan --skipped lists all")
-    raise NothingSelected(f"{word} matches no cell", hint="torchmatrix plan lists the ids of all cells")
+        raise errors.NothingSelected(
+            f"{word} is skipped here: {why.reason}", hint=f"{why.fix}; torchmatrix plan --skipped lists all"
+        )
+    raise errors.NothingSelected(f"{word} matches no cell", hint="torchmatrix plan lists the ids of all cells")
 
 
 def same_work(a: Cell, b: Cell) -> None:
@@ -63,9 +58,9 @@ def same_work(a: Cell, b: Cell) -> None:
         f"{name.replace('_', ' ')} ({one} and {works[1][name]})" for name, one in works[0].items() if one != works[1][name]
     ]
     if a.id == b.id:
-        raise BadInput(f"{a.id} is both A and B", hint="name two cells; a cell on two stacks has two ids")
+        raise errors.BadInput(f"{a.id} is both A and B", hint="name two cells; a cell on two stacks has two ids")
     if differ:
-        raise BadInput(
+        raise errors.BadInput(
             f"a step of A does other work than a step of B: they differ in {', '.join(differ)}",
             hint="choose two cells that differ in the stack or in a setting, such as compile or precision",
         )
@@ -80,7 +75,7 @@ def refuse_unknown(cells: Sequence[Cell], known: Sequence[Profile | None]) -> No
     missing = [cell.id for cell, one in zip(cells, known, strict=True) if one is None]
     if missing:
         commands = "; ".join(f"torchmatrix profile '{cell}'" for cell in missing)
-        raise BadInput(f"not profiled yet on this machine: {', '.join(missing)}", hint=commands)
+        raise errors.BadInput(f"not profiled yet on this machine: {', '.join(missing)}", hint=commands)
 
 
 def known(s: Session, root: Path, cell: Cell, named: bool) -> Profile | None:
@@ -112,14 +107,16 @@ def profile(s: Session, root: Path, cell: Cell, steps: int, named: bool) -> Gene
     """
     engine, recipe = s.engine_for(cell.stack), _recipe(s, cell)
     if recipe is None:
-        raise NothingSelected(f"stack {cell.stack.name} is not built", hint=f"torchmatrix build '{cell.stack.name}/*'")
+        raise errors.NothingSelected(f"stack {cell.stack.name} is not built", hint=f"torchmatrix build '{cell.stack.name}/*'")
     batch = _batch(s, cell)
     with s.results.hold(), run.watching(s) as (sensors, _):
         session.remove_orphans(s)
         try:
             image = engine.build(recipe, lambda line: None)
-        except BuildFailed as failure:
-            raise EngineUnusable(f"{cell.stack.name}: {failure}", hint=f"torchmatrix build '{cell.stack.name}/*'") from None
+        except errors.BuildFailed as failure:
+            raise errors.EngineUnusable(
+                f"{cell.stack.name}: {failure}", hint=f"torchmatrix build '{cell.stack.name}/*'"
+            ) from None
         yield from readiness.wait(sensors, devices_of(cell), Method())
         begin = time.time()
         command, events = yield from _told(s, cell, image, _spec(s, cell, batch, steps, _names_kernels(cell, named)))
@@ -134,7 +131,7 @@ def _batch(s: Session, cell: Cell) -> int:
     found = recorded(s.results, s.host.machine, cell.id)
     batch = next((launch.batch_used for _, launch in found if launch.batch_used), None)
     if batch is None:
-        raise NothingSelected(
+        raise errors.NothingSelected(
             f"the batch of {cell.id} is not known yet: it is the largest that fits",
             hint=f"torchmatrix run '{cell.id}' finds it",
         )
@@ -174,7 +171,7 @@ def _told(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[s
                 if event["event"] == "phase":
                     yield f"{event['phase']}: {event['seconds']:.1f} s"
             code = execution.wait().returncode
-    except LaunchFailed as failure:
+    except errors.LaunchFailed as failure:
         raise _failed(cell, str(failure)) from None
     if timed_out.is_set():
         raise _failed(cell, f"ended after the time-out of {s.matrix.timeout_seconds:g} s ([run] timeout_minutes)")
@@ -191,11 +188,11 @@ def _refuse_too_much(found: Sequence[Event], event: Event) -> None:
             raise launch_file.Refused("the traces are larger than 256 MiB: profile fewer steps (--steps)")
 
 
-def _failed(cell: Cell, why: str) -> ToolError:
-    return ToolError(
+def _failed(cell: Cell, why: str) -> errors.ToolError:
+    return errors.ToolError(
         f"{cell.id} could not be profiled: {why}",
         hint=f"torchmatrix run --new --launches 1 '{cell.id}' measures it, and keeps what it says",
-        exit_code=ExitCode.CELL_NOT_OK,
+        exit_code=errors.ExitCode.CELL_NOT_OK,
     )
 
 
@@ -237,6 +234,8 @@ def _whole(events: Sequence[Event], name: str) -> bytes:
             raise ValueError(f"{len(parts)} parts came")
         return b"".join(base64.b64decode(part["data"], validate=True) for part in parts)
     except (ValueError, binascii.Error) as error:
-        raise ToolError(
-            f"the box sent no whole {name} trace: {error}", hint="try again, with fewer --steps", exit_code=ExitCode.CELL_NOT_OK
+        raise errors.ToolError(
+            f"the box sent no whole {name} trace: {error}",
+            hint="try again, with fewer --steps",
+            exit_code=errors.ExitCode.CELL_NOT_OK,
         ) from None

@@ -15,18 +15,8 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, run
-from torchmatrix.running.cluster import orders
+from torchmatrix.running.cluster import orders, slurm
 from torchmatrix.running.cluster.cluster import Cluster, Kind
-from torchmatrix.running.cluster.slurm import (
-    OVER,
-    POLL_SECONDS,
-    SETTLING_POLLS,
-    STALE_POLLS,
-    NotNow,
-    Submission,
-    Task,
-    array_index,
-)
 from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 
@@ -133,7 +123,7 @@ class Submitted:
         while self.later:
             try:
                 self._submit(self.later[0])
-            except NotNow:
+            except slurm.NotNow:
                 self.refused_at = len(self.waiting)
                 if not self.waiting:
                     raise
@@ -143,7 +133,7 @@ class Submitted:
     def _submit(self, batch: Batch) -> None:
         order, kind = self.cluster.order, batch.kind
         number = orders.keep_launches(order, kind.home, [(cell.id, its) for cell, its in batch.launches])
-        wish = Submission(
+        wish = slurm.Submission(
             script=orders.script("launch", str(order.place), str(number)),
             name=self.cluster.name,
             nodes=batch.nodes,
@@ -179,8 +169,8 @@ def _attach(found: Submitted) -> None:
     order, arrays = found.cluster.order, orders.jobs_of(found.cluster.order)
     kinds = {kind.home: (kind, {cell.id: cell for cell in kind.session.plan.cells}) for kind in found.cluster.kinds}
     for task in found.cluster.slurm.tasks(found.cluster.name) if arrays else ():
-        job, index = array_index(task.id)
-        if job not in arrays or task.state in OVER:
+        job, index = slurm.array_index(task.id)
+        if job not in arrays or task.state in slurm.OVER:
             continue
         home, launches = orders.launches_of(order, arrays[job])
         cell, number = launches[index]
@@ -200,7 +190,7 @@ def watch(found: Submitted) -> Generator[News, None, None]:
     """Tell what becomes of the launches until none is left; what the cluster lost is submitted again."""
     unanswered, told = 0, set[str]()
     while found.waiting or found.later:
-        time.sleep(POLL_SECONDS)
+        time.sleep(slurm.POLL_SECONDS)
         try:
             found.submit()
             tasks = {task.id: task for task in found.cluster.slurm.tasks(found.cluster.name)}
@@ -211,8 +201,10 @@ def watch(found: Submitted) -> Generator[News, None, None]:
             continue
         unanswered = 0
         for name, waiting in list(found.waiting.items()):
-            task = tasks.get(name) or tasks.get(array_index(name)[0])  # tasks that are cancelled together stand as one job
-            if task and task.state not in OVER:
+            task = tasks.get(name) or tasks.get(
+                slurm.array_index(name)[0]
+            )  # tasks that are cancelled together stand as one job
+            if task and task.state not in slurm.OVER:
                 yield from _under_way(waiting, task)
                 yield from _told(waiting, task, told)
             elif news := _settled(found, name, waiting, task):
@@ -220,7 +212,7 @@ def watch(found: Submitted) -> Generator[News, None, None]:
         found.add_further()
 
 
-def _under_way(waiting: Waiting, task: Task) -> Iterator[News]:
+def _under_way(waiting: Waiting, task: slurm.Task) -> Iterator[News]:
     """A job that was requeued begins again."""
     waiting.polls = 0
     if task.state == "RUNNING" and not waiting.started:
@@ -229,7 +221,7 @@ def _under_way(waiting: Waiting, task: Task) -> Iterator[News]:
     waiting.started = waiting.started and task.state == "RUNNING"
 
 
-def _told(waiting: Waiting, task: Task, told: set[str]) -> Iterator[News]:
+def _told(waiting: Waiting, task: slurm.Task, told: set[str]) -> Iterator[News]:
     """Why a launch waits, where neither time nor its turn ends that: once for each reason."""
     place = "+".join(waiting.kind.at[waiting.cell.id])
     said = f"{place}: {task.reason}"
@@ -238,7 +230,7 @@ def _told(waiting: Waiting, task: Task, told: set[str]) -> Iterator[News]:
         yield LaunchWaits(cell=waiting.cell, place=place, reason=task.reason)
 
 
-def _settled(found: Submitted, name: str, waiting: Waiting, task: Task | None) -> LaunchFinished | None:
+def _settled(found: Submitted, name: str, waiting: Waiting, task: slurm.Task | None) -> LaunchFinished | None:
     """How a launch ended whose job is over; None if that isn't clear yet, or if it was submitted again."""
     folder = waiting.kind.folder(found.cluster.order.run)
     if launch := _complete(folder, waiting):
@@ -248,7 +240,7 @@ def _settled(found: Submitted, name: str, waiting: Waiting, task: Task | None) -
         )
     waiting.polls += 1
     state = task.state if task else "gone"
-    if waiting.polls < (STALE_POLLS if state == "COMPLETED" else SETTLING_POLLS):
+    if waiting.polls < (slurm.STALE_POLLS if state == "COMPLETED" else slurm.SETTLING_POLLS):
         return None
     del found.waiting[name]
     if state == "CANCELLED":
@@ -295,10 +287,10 @@ def _recorded(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: str)
 def end(found: Submitted) -> None:
     """End all that is with Slurm, and wait until the launches have been closed."""
     found.cluster.slurm.cancel(found.cluster.name)
-    for _ in range(int(60 / POLL_SECONDS)):
-        if all(task.state in OVER for task in found.cluster.slurm.tasks(found.cluster.name)):
+    for _ in range(int(60 / slurm.POLL_SECONDS)):
+        if all(task.state in slurm.OVER for task in found.cluster.slurm.tasks(found.cluster.name)):
             return
-        time.sleep(POLL_SECONDS)
+        time.sleep(slurm.POLL_SECONDS)
 
 
 def begin(cluster: Cluster, command: str) -> None:
