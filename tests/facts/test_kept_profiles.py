@@ -8,10 +8,10 @@ import pytest
 from profiled_steps import packed, record, span, trace
 
 from torchmatrix.facts import profiles
-from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.profiles import RECORD, Profile
 from torchmatrix.facts.store import Results
 from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.ground.inputs import Malformed
 
 CELL = "stack[1]/resnet50-train-fp32-b4/cpu0"
 

@@ -21,7 +21,7 @@ from torchmatrix.analysis import gpu_specs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel
-from torchmatrix.reporting.exports import Tables, folder, formats
+from torchmatrix.reporting.exports import Tables, formats
 from torchmatrix.reporting.exports.columns import TABLES
 from torchmatrix.reporting.exports.formats import FORMATS, escaped, inert
 
@@ -215,7 +215,7 @@ def chart(title: str = "A title") -> Chart:
 
 def test_an_export_is_a_folder_with_tables_charts_and_their_meaning(tmp_path: Path) -> None:
     target = tmp_path / "deep" / "out"
-    names = folder.write(gpu_run(tmp_path), [chart("a | <b>")], target, ["csv", "json"], 1.0, force=False)
+    names = exports.write(gpu_run(tmp_path), [chart("a | <b>")], target, ["csv", "json"], 1.0, force=False)
     assert set(names) == {p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()}
     assert (target / "charts/one.png").read_bytes().startswith(b"\x89PNG") and "<svg" in (target / "charts/one.svg").read_text()
     readme = (target / "README.md").read_text()
@@ -226,9 +226,9 @@ def test_an_export_is_a_folder_with_tables_charts_and_their_meaning(tmp_path: Pa
 
 def test_an_export_replaces_its_own_files_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "out"
-    folder.write(gpu_run(tmp_path / "a"), [], target, ["csv", "md"], 2.0, force=False)
+    exports.write(gpu_run(tmp_path / "a"), [], target, ["csv", "md"], 2.0, force=False)
     (target / "notes.txt").write_text("mine")
-    folder.write(tables_of(tmp_path / "b"), [], target, ["csv"], 2.0, force=False)
+    exports.write(tables_of(tmp_path / "b"), [], target, ["csv"], 2.0, force=False)
     assert (target / "notes.txt").read_text() == "mine" and not (target / "cells.md").exists()
     assert len(read_csv((target / "cells.csv").read_bytes())) == 0
 
@@ -236,21 +236,21 @@ def test_an_export_replaces_its_own_files_and_nothing_else(tmp_path: Path) -> No
 def test_another_folder_is_refused_unless_forced_and_then_keeps_its_files(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir()
-    folder.write(tables_of(tmp_path / "a"), [], target, ["csv"], 2.0, force=False)  # an empty one is no other
+    exports.write(tables_of(tmp_path / "a"), [], target, ["csv"], 2.0, force=False)  # an empty one is no other
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("years of work")
     with pytest.raises(BadInput, match="something other"):
-        folder.write(tables_of(tmp_path / "b"), [], foreign, ["csv"], 2.0, force=False)
+        exports.write(tables_of(tmp_path / "b"), [], foreign, ["csv"], 2.0, force=False)
     assert [path.name for path in foreign.iterdir()] == ["thesis.tex"]
-    folder.write(tables_of(tmp_path / "c"), [], foreign, ["csv"], 2.0, force=True)
+    exports.write(tables_of(tmp_path / "c"), [], foreign, ["csv"], 2.0, force=True)
     assert (foreign / "thesis.tex").read_text() == "years of work" and (foreign / "cells.csv").exists()
 
 
 def test_an_export_that_fails_leaves_nothing(tmp_path: Path) -> None:
     bad: Any = replace(chart(), panels=((None,),))
     with pytest.raises(AttributeError):
-        folder.write(gpu_run(tmp_path / "a"), [chart(), bad], tmp_path / "out", ["csv"], 2.0, force=False)
+        exports.write(gpu_run(tmp_path / "a"), [chart(), bad], tmp_path / "out", ["csv"], 2.0, force=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
@@ -280,10 +280,10 @@ def test_the_gpus_measured_stand_beside_their_data_sheet_with_the_best_mfu(tmp_p
 
 def test_an_export_never_waits_for_a_pipe_in_the_place_of_its_mark(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    os.mkfifo(tmp_path / "out" / folder.MARKER)
+    os.mkfifo(tmp_path / "out" / exports.MARKER)
     signal.alarm(30)  # ends the test where it waits
     with pytest.raises(BadInput, match="holds something other than an export"):
-        folder.written_before(tmp_path / "out", force=False)
+        exports.written_before(tmp_path / "out", force=False)
     signal.alarm(0)
 
 

@@ -23,8 +23,7 @@ from support import PATIENCE_SECONDS
 from torchmatrix.analysis import facts_cache, history
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.ground.errors import BadInput
-from torchmatrix.reporting import site
-from torchmatrix.reporting.exports import folder
+from torchmatrix.reporting import exports, site
 from torchmatrix.reporting.redaction import identities
 from torchmatrix.reporting.site.front import atom_feed, badge_address
 from torchmatrix.reporting.site.pages import ABOUT, read_page
@@ -428,9 +427,9 @@ def test_files_of_ours_that_are_nested_without_end_are_damaged_and_no_crash(tmp_
         identities.load(tmp_path)
     (tmp_path / ABOUT).write_text(deep)
     assert read_page(tmp_path) == {}
-    (tmp_path / folder.MARKER).write_text(deep)
+    (tmp_path / exports.MARKER).write_text(deep)
     with pytest.raises(BadInput):
-        folder.written_before(tmp_path, force=False)
+        exports.written_before(tmp_path, force=False)
 
 
 def test_redacted_and_other_pages_never_stand_side_by_side(tmp_path: Path) -> None:

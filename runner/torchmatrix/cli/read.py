@@ -213,17 +213,16 @@ def export(
     run = select_one(store, words[0] if len(words) == 2 else "last")
     from torchmatrix.analysis import facts_cache
     from torchmatrix.analysis.prices import held_for
-    from torchmatrix.reporting import report
-    from torchmatrix.reporting.exports import folder
+    from torchmatrix.reporting import exports, report
 
-    folder.written_before(Path(words[-1]), force)  # refuses before anything is drawn
+    exports.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = held_for(prices, [run])
     with scratch() as temporary:
         shown, found = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.details(store, run))
         view = report.view_of(shown, found=found)
         overview = report.overview_of(view, held, report.last_before(shown, view.summary))
         drawn, answers = overview.every if charts else (), overview.answers.as_record()
-        names = folder.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers)
+        names = exports.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
 
@@ -237,16 +236,15 @@ def _export_machines(
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts.store import select_each
     from torchmatrix.reporting import exports, machines_page
-    from torchmatrix.reporting.exports import folder
 
-    folder.written_before(target, force)
+    exports.written_before(target, force)
     runs = select_each(store, ["all"], None, None)
     held = held_for(prices, runs)
     with scratch() as temporary:
         fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *beside)
         shown = machines_page.shown_of(fleet, relative, held)
         charts, answers = shown.charts if drawn[0] else (), shown.answers.as_record()
-        names = folder.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force, answers)
+        names = exports.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force, answers)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)
 

@@ -15,7 +15,7 @@ from requests.exceptions import RequestException
 from torchmatrix.engines.containers import LOST_HINT, words
 from torchmatrix.engines.engine import Log, Recipe
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground import inputs, settings, tars
+from torchmatrix.ground import inputs, settings
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineLost
 from torchmatrix.ground.files import sha256_of
 from torchmatrix.ground.formatting import clipped, printable
@@ -41,7 +41,7 @@ def verify_saved(archive: IO[bytes], ids: Mapping[str, str]) -> None:
     Every blob is verified against its digest here; the layers of older archives are verified by the daemon.
     """
     try:
-        with tars.opened(archive) as tar:
+        with inputs.open_tar(archive) as tar:
             lists, blobs = _content(tar)
             missing = {layer for entry in lists["manifest.json"] for layer in entry["Layers"]} - set(tar.getnames())
         told = _told(lists)

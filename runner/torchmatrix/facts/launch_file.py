@@ -10,12 +10,12 @@ from typing import IO, Any
 import orjson
 
 from torchmatrix.facts import lines, wire
-from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.lines import ARRIVED, PREFIX, Event, version_problem
 from torchmatrix.ground import settings
 from torchmatrix.ground.errors import LaunchFailed
 from torchmatrix.ground.files import disk_errors, open_new
 from torchmatrix.ground.formatting import LONGEST, clipped, in_one_line
+from torchmatrix.ground.inputs import Malformed
 from torchmatrix.ground.settings import MEGABYTE
 
 # The border of a running box: each line that it prints is an event, a text for the log, or the end of the launch.

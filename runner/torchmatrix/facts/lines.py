@@ -19,9 +19,9 @@ from typing import IO, Any
 
 import orjson
 
-from torchmatrix.facts.checked import short
 from torchmatrix.ground import settings
 from torchmatrix.ground.files import plain_bytes
+from torchmatrix.ground.inputs import short_json
 from torchmatrix.ground.settings import MEGABYTE
 
 # The format of the lines: JSON objects with a kind, as the box prints them (version 1) and as they are stored on disk.
@@ -42,7 +42,7 @@ Event = dict[str, Any]
 def version_problem(event: Event) -> str | None:
     """Why this tool can't read a box that says this `hello`, or None."""
     if event["event"] == "hello" and event.get("protocol") != VERSION:
-        said = short(event.get("protocol"))
+        said = short_json(event.get("protocol"))
         return f"the image speaks protocol {said}, this tool speaks {VERSION}: rebuild it (torchmatrix build)"
     return None
 

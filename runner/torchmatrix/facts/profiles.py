@@ -16,11 +16,11 @@ from typing import Annotated, Any
 import orjson
 from msgspec import Meta, Struct, field
 
-from torchmatrix.facts import checked
-from torchmatrix.facts.checked import Malformed
 from torchmatrix.facts.wire import Moment, OneOrMore, decoded
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.ground.files import plain_bytes, write_whole
+from torchmatrix.ground.inputs import Malformed
 
 VERSION = 1
 MOST_PACKED_BYTES = 256 * 2**20
@@ -105,7 +105,7 @@ def newest(root: Path, cell: str, machine: str | None, workload_hash: str) -> Pr
         with suppress(Malformed):
             found.append(read(path.parent))
     own = [one for one in found if one.machine == machine and one.workload_hash == workload_hash]
-    own = [one for one in own if not checked.is_to_come(one.unix_seconds)]
+    own = [one for one in own if not inputs.is_to_come(one.unix_seconds)]
     return max(own, key=lambda one: one.unix_seconds, default=None)
 
 

@@ -13,15 +13,16 @@ from typing import Any
 
 from msgspec.structs import asdict, force_setattr
 
-from torchmatrix.facts import checked, lines, wire
-from torchmatrix.facts.checked import Malformed
+from torchmatrix.facts import lines, wire
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.lines import ARRIVED, Event, version_problem
 from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Stamp, Transport, Unseen, misnamed, try_number
 from torchmatrix.facts.wire import Block
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import named_below
 from torchmatrix.ground.formatting import number_or_nan
+from torchmatrix.ground.inputs import Malformed
 
 _READ = (
     *("sample", "steps", "requests", "unseen", "environment", "setup", "precision", "all-reduce", "collective", "hello"),
@@ -181,7 +182,7 @@ def _joined(parts: Sequence[_Rows]) -> tuple[tuple[Any, ...], ...]:
 def _stamps(events: Sequence[Event]) -> tuple[Stamp, ...]:
     """Of each line of the box; none if the host recorded no arrivals."""
     pairs = ((event["monotonic_seconds"], event[ARRIVED]) for event in events if {"monotonic_seconds", ARRIVED} <= event.keys())
-    return tuple((told, came) for told, came in pairs if checked.is_number(told) and checked.is_number(came))
+    return tuple((told, came) for told, came in pairs if inputs.is_number(told) and inputs.is_number(came))
 
 
 # Did a launch do what the proven launch of its cell did? Its first step and all its losses are held against it.

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from torchmatrix.facts import checked, parts
-from torchmatrix.facts.checked import Malformed, Record
+from torchmatrix.facts import parts
 from torchmatrix.facts.lines import Event
 from torchmatrix.facts.wire import Facts, Finite, Moment, Number, Whole, decoded, without_nulls
+from torchmatrix.ground import inputs
 from torchmatrix.ground.formatting import number_or_nan
+from torchmatrix.ground.inputs import Malformed, Record
 
 T = TypeVar("T")
 
@@ -176,7 +177,7 @@ def _header(line: Record, problems: list[str]) -> dict[str, Any]:
 
 def _begin(found: float, problems: list[str]) -> float:
     """NaN where it isn't known: also if it is still to come, since such a run would be the newest one for ever."""
-    if not checked.is_to_come(found):
+    if not inputs.is_to_come(found):
         return found
     problems.append(f"its first line: unix_seconds is {found:.0f}, which is still to come: when it began isn't known")
     return math.nan

@@ -26,12 +26,13 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.facts import checked, lines, parts
+from torchmatrix.facts import lines, parts
 from torchmatrix.facts.launch import UNFINISHED, Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.lines import Event, Lines, most_bytes
 from torchmatrix.facts.reading import launch_files, launch_of, launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import disk_errors, hold_lock, plain_bytes, plain_open, write_whole
 from torchmatrix.ground.formatting import as_text
@@ -79,7 +80,7 @@ class RunFolder:
         """
         if stamp := _STAMP.fullmatch(self.id):
             found = float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
-            if not checked.is_to_come(found):
+            if not inputs.is_to_come(found):
                 return found
         return self.read_record().unix_seconds
 

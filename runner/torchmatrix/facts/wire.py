@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from msgspec import Meta, Struct, ValidationError, convert, field
 
-from torchmatrix.facts.checked import Malformed, Record, is_number, short
+from torchmatrix.ground.inputs import Malformed, Record, is_number, short_json
 
 Facts = Mapping[str, Any]
 """Facts about the host, the engine, the image or the container that are only shown or compared, never computed with."""
@@ -135,9 +135,9 @@ def _in_words(why: str, record: Record, kind: type[Struct]) -> str:
     wanted = re.match("Expected (.+?)(, got .*)?$", text)
     if wanted is None:
         valid = " or ".join(get_args(get_type_hints(kind)[place])) if "enum" in text else "valid"
-        return f"{place} is {short(value)}, not {valid}"
+        return f"{place} is {short_json(value)}, not {valid}"
     words = re.sub(r"int|float|str|bool|array|object|`| \| null| \| ", lambda found: _PLAIN[found[0]], wanted[1])
-    return f"{place} is {short(value)}, not {words}"
+    return f"{place} is {short_json(value)}, not {words}"
 
 
 def same_ranks(name: str, per_rank: Sequence[Any], seconds: Sequence[float]) -> None:

@@ -6,15 +6,18 @@ bounded size and depth, whose whole numbers fit 64 bits.
 
 import csv
 import json
+import math
 import os
 import re
 import sys
+import tarfile
+import time
 import types
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import IO, Any, Union, get_args, get_origin, get_type_hints
 
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import NotPlain, opened
@@ -249,3 +252,114 @@ def _plain(kind: type, told: Any, name: str) -> Any:
     if not isinstance(told, allowed) or (isinstance(told, bool) and kind is not bool):
         raise ValueError(f"{name} is a {type(told).__name__}, not a {kind.__name__}")
     return told
+
+
+# What all readers of facts ask of a value, and the error for one that can't be read.
+
+Record = Mapping[str, Any]
+"""One JSON object."""
+
+_SKEW_SECONDS = 3600.0
+"""The clocks of two machines differ by less, unless one is wrong."""
+
+
+class Malformed(ValueError):
+    """A value of the wrong type for its place; the text names the place."""
+
+
+def is_to_come(unix_seconds: float) -> bool:
+    """Whether a time lies an hour or more in the future: a clock that keeps local time is wrong by hours before it is set."""
+    return unix_seconds >= time.time() + _SKEW_SECONDS
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite number that a float can hold."""
+    try:
+        return (type(value) is float or type(value) is int) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def short_json(value: Any) -> str:
+    """A value as JSON, at most 40 letters of it."""
+    said = json.dumps(value, default=str)
+    return said if len(said) <= 40 else f"{said[:39]}…"
+
+
+# Tar archives of unknown origin.
+
+_LONGEST_READ = 1 << 20
+NOT_A_TAR = (tarfile.TarError, EOFError, ValueError, RecursionError, OverflowError)
+"""What reading one raises for what is damaged or hostile: also for headers of headers without an end."""
+
+
+def open_tar(file: IO[bytes]) -> tarfile.TarFile:
+    """The archive at the file's position, never packed: what is packed could unpack to anything. Raises tarfile.TarError.
+
+    What reads of it raises ValueError for a header of more than 1 MiB.
+    """
+    return tarfile.open(fileobj=_Bounded(file), mode="r:")  # type: ignore[call-overload, no-any-return]
+
+
+def stream_tar(stream: IO[bytes], most: int) -> tarfile.TarFile:
+    """As `opened`, of a stream that is read once, forwards, and no more than `most` bytes of it."""
+    return open_tar(_Forwards(stream, most))  # type: ignore[arg-type]  # what tarfile needs of a file
+
+
+def tar_ends_well(tar: tarfile.TarFile) -> bool:
+    """Whether zeros end what was read, as POSIX has it: tarfile takes a damaged header, and the file's end, for that too."""
+    assert tar.fileobj is not None
+    tar.fileobj.seek(tar.offset)
+    return tar.fileobj.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
+
+
+def member_content(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> bytes | None:
+    """What a plain file in an archive holds, one byte more than `most` at most; None for what is no plain file."""
+    content = tar.extractfile(member) if member.isreg() and not member.issparse() else None
+    if content is None:
+        return None
+    parts, left = [], most + 1
+    while left > 0 and (part := content.read(min(left, _LONGEST_READ))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+class _Forwards:
+    """A stream as a file whose place only moves forwards."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream, self._most, self._place = stream, most, 0
+
+    def read(self, size: int) -> bytes:
+        if self._place + size > self._most + _LONGEST_READ:
+            raise ValueError(f"it is longer than {self._most} bytes")
+        data = self._stream.read(size)
+        self._place += len(data)
+        return data
+
+    def seek(self, place: int) -> None:
+        while self._place < place:
+            if not self.read(min(place - self._place, _LONGEST_READ)):
+                raise EOFError("it ends early")
+        if self._place > place:
+            raise ValueError("it can't be read backwards")
+
+    def tell(self) -> int:
+        return self._place
+
+    def seekable(self) -> bool:
+        return True
+
+
+class _Bounded:
+    """A file that is never read in large pieces: tarfile reads a header whole, however long it claims to be."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _LONGEST_READ:
+            raise ValueError(f"a header of {size} bytes")
+        return self._file.read(size)

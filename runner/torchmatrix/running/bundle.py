@@ -22,7 +22,7 @@ from torchmatrix.engines import recipes as stack_recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.engines.recipes import lock_path
-from torchmatrix.ground import assets, inputs, tars
+from torchmatrix.ground import assets, inputs
 from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
 from torchmatrix.ground.files import NotPlain, followed, opened, sha256_of, whole
 from torchmatrix.ground.formatting import clipped, printable
@@ -175,7 +175,7 @@ def _opened(archive: Path) -> IO[bytes]:
 
 def _members(file: IO[bytes]) -> tarfile.TarFile:
     file.seek(0)
-    return tars.opened(file)
+    return inputs.open_tar(file)
 
 
 def _verified(file: IO[bytes], archive: Path) -> dict[str, Any]:

@@ -81,9 +81,9 @@ def watching(s: Session) -> Iterator[tuple[Sequence[Sensor], Sequence[str]]]:
     if not s.is_here:
         yield (), (f"{UNWATCHED}: the engine runs on another machine",)
         return
-    from torchmatrix.machine.telemetry.sensors import opened
+    from torchmatrix.machine.telemetry.cpu import open_sensors
 
-    with opened(s.host) as found:
+    with open_sensors(s.host) as found:
         yield found
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, RECORD, Limits, Name, Offer, Sorting, Source
-from torchmatrix.ground import tars
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.formatting import clipped, in_one_line
 from torchmatrix.ground.process import end_with_parent
@@ -116,7 +116,7 @@ class _Remote:
             with self._running(f"{self._cd} && tar -c -f - -T -", listed, seconds) as (stream, end):
                 try:
                     yield from _members(stream, wanted, most)
-                except (*tars.NOT_A_TAR, OSError) as error:
+                except (*inputs.NOT_A_TAR, OSError) as error:
                     stream.close()
                     code, said = end()
                     self._complain(code, said or [f"what it sends is no archive of what was asked for: {error}"])
@@ -194,11 +194,11 @@ def _end_connection(command: Sequence[str]) -> None:
 
 def _members(stream: IO[bytes], wanted: dict[Name, Name], most: int) -> Iterator[tuple[Name, bytes]]:
     """The wanted files of a tar that comes as a stream; anything else that the other side sends is passed over."""
-    with tars.streamed(stream, most) as tar:
+    with inputs.stream_tar(stream, most) as tar:
         while member := tar.next():
             tar.members = []  # type: ignore[attr-defined]  # else it keeps all of them
             name = wanted.get(member.name) or wanted.get(f"./{member.name}")
-            content = tars.content_of(tar, member, LONGEST_FILE_BYTES) if name else None
+            content = inputs.member_content(tar, member, LONGEST_FILE_BYTES) if name else None
             if name and content is not None:
                 yield name, content
                 wanted.pop(member.name, None)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from torchmatrix.ground import tars
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.ground.files import opened, plain_bytes, sha256_of
 from torchmatrix.ground.formatting import clipped, in_one_line
@@ -246,8 +246,8 @@ def of_file(file: IO[bytes], label: str, temporary: Path, stack: ExitStack, limi
             head = file.read(2)
         if head[:2] == b"\x1f\x8b":
             file = _unpacked(file, label, temporary, stack)
-        return _tar(stack.enter_context(tars.opened(file)), found)
-    except (*tars.NOT_A_TAR, *_NOT_A_ZIP) as error:
+        return _tar(stack.enter_context(inputs.open_tar(file)), found)
+    except (*inputs.NOT_A_TAR, *_NOT_A_ZIP) as error:
         raise BadInput(f"{label} is no archive of facts, or it is damaged: {error}", hint=_HINT) from None
 
 
@@ -300,14 +300,14 @@ def _tar(tar: tarfile.TarFile, found: Sorting) -> Source:
             name = member.name.removeprefix("./")
             if found.add(name, Offer(size=member.size), problem):
                 members[name] = member
-    if not tars.ends_well(tar):
+    if not inputs.tar_ends_well(tar):
         found.refused[found.label] = "it is damaged, or cut off: what came after its last readable file is missing"
 
     def fetch(names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
         for name in names:
             try:
-                content = tars.content_of(tar, members[name], LONGEST_FILE_BYTES)
-            except (*tars.NOT_A_TAR, OSError) as error:
+                content = inputs.member_content(tar, members[name], LONGEST_FILE_BYTES)
+            except (*inputs.NOT_A_TAR, OSError) as error:
                 lost[name] = _damaged(error)
                 continue
             if content is not None:

@@ -1,8 +1,9 @@
 """The host's CPUs and memory: psutil, the kernel's RAPL energy counters and its thermal-throttle counters."""
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import psutil
 
 from torchmatrix.ground.files import text_of
-from torchmatrix.machine.cpu import Quota, throttled
+from torchmatrix.machine.cpu import Quota, quota, throttled
+from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor
+from torchmatrix.machine.telemetry.amd import open_amd
+from torchmatrix.machine.telemetry.nvidia import open_nvidia
 
 NO_QUOTA = Quota()
 _TEMPERATURES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
@@ -170,3 +174,26 @@ def _throttle_files(cpus: Path) -> list[_Throttle]:
 def _whole_number(path: Path) -> int | None:
     text = text_of(path)
     return int(text) if text and text.isdigit() else None
+
+
+# The sensors of this machine: its GPUs' and its CPU's, opened once per run.
+
+CLOSE_SECONDS = 5.0
+
+
+@contextmanager
+def open_sensors(host: Host) -> Iterator[tuple[tuple[Sensor, ...], tuple[str, ...]]]:
+    """The sensors for `host` and what can't be monitored, in words; closed on leaving."""
+    found: list[tuple[Sensor | None, str | None]] = [open_cpu(limits=quota())]
+    if host.vendor == "nvidia":
+        found.append(open_nvidia([gpu.uuid for gpu in host.gpus]))
+    if host.vendor == "amd":
+        found.append(open_amd(host.gpus))
+    sensors: Sequence[Sensor] = [sensor for sensor, _ in found if sensor]
+    try:
+        yield tuple(sensors), tuple(note for _, note in found if note)
+    finally:
+        for sensor in sensors:
+            closing = threading.Thread(target=sensor.close, daemon=True)  # a library that hangs must not block the tool
+            closing.start()
+            closing.join(timeout=CLOSE_SECONDS)

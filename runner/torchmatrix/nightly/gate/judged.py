@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.intervals import NOTEWORTHY
-from torchmatrix.facts import checked, lines
+from torchmatrix.facts import lines
 from torchmatrix.facts.environments import Compared, is_of_the_machine
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, run_event
+from torchmatrix.ground import inputs
 from torchmatrix.ground.errors import BadInput
 from torchmatrix.ground.files import disk_errors, plain_open
 from torchmatrix.ground.formatting import none_for_nan
@@ -151,9 +152,9 @@ def read_accepted(results: Results, host: str) -> dict[str, Accepted]:
     found = {}
     for event in () if unreadable_record(results, host) else lines.read(accepted_path(results, host)).events:
         run, started, because, cell = (event.get(name) for name in ("run", "started", "because", "cell"))
-        if event.get("event") == KIND and checked.is_number(started) and isinstance(cell, str):
+        if event.get("event") == KIND and inputs.is_number(started) and isinstance(cell, str):
             found[cell] = Accepted(run=str(run), started=float(started or 0), because=str(because))
-    return {cell: one for cell, one in found.items() if not checked.is_to_come(one.started)}
+    return {cell: one for cell, one in found.items() if not inputs.is_to_come(one.started)}
 
 
 def unreadable_record(results: Results, host: str) -> list[Unreadable]:
