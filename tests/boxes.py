@@ -13,11 +13,11 @@ from bench import parse
 from containers import free_port
 from records import launch_lines
 from support import PATIENCE_SECONDS
+from torchmatrix.core import assets
 from torchmatrix.engines.engine import Meeting, box_environment, torchrun
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.lines import PREFIX
 from torchmatrix.facts.reading import launch_at
-from torchmatrix.ground import assets
 
 SMALL = ["--device", "cpu", "--steps", "3", "--warmup-steps", "2", "--warmup-cap", "4", "--threads", "1"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import FAKE_PYTHON, Command, cache_in, invoke
-from torchmatrix.ground import settings
+from torchmatrix.core import settings
 from torchmatrix.machine.host import Gpu, Host
 
 pytest_plugins = ["real_things"]

@@ -22,9 +22,9 @@ import pytest
 from containers import BRIDGE, SMALL, Registry, free_port, remove_images
 from sites import Authority, make_authority
 from support import NEWEST_MATRIX, REAL_MATRIX
+from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import packages, recipes
 from torchmatrix.engines.docker import DockerEngine, connect
-from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.matrix.stacks import PYPI
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

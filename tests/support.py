@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from torchmatrix import cli
+from torchmatrix.core import settings
 from torchmatrix.engines.processes import environment_of
-from torchmatrix.ground import settings
 
 FAKE_PYTHON = Path(__file__).parent / "fake_python"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -13,8 +13,8 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import METRICS
+from torchmatrix.core.toml_keys import Key
 from torchmatrix.facts.environments import CONDITIONS
-from torchmatrix.ground.toml_keys import Key
 from torchmatrix.matrix import catalog, factors, matrix_file, stacks, workloads
 
 DOCS = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.prices import Price, PriceList
 from torchmatrix.analysis.rows import Refused, Row, StackUsed, stack_match
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 
 GPUS = {
     "h100": ("NVIDIA H100 80GB HBM3", 80), "4090": ("NVIDIA GeForce RTX 4090", 24), "mi300x": ("AMD Instinct MI300X", 192),

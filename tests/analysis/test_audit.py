@@ -9,8 +9,8 @@ from records import CLEAN, table, write_run
 from torchmatrix.analysis import glossary, scaling
 from torchmatrix.analysis.published import audit, figure_files
 from torchmatrix.analysis.published.audit import Coverage, Finding
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core import assets
+from torchmatrix.core.errors import BadInput
 from torchmatrix.reporting import report
 
 

@@ -14,7 +14,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.published import claims, figure_files, figures
 from torchmatrix.analysis.published.claims import Claim
 from torchmatrix.analysis.published.figures import Figure, Measured
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.matrix import catalog
 from torchmatrix.reporting import report
 

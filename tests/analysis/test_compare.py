@@ -11,9 +11,9 @@ from torchmatrix.analysis import compare
 from torchmatrix.analysis.intervals import Interval, difference_verdict
 from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.pairs import pair
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import BadInput
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from torchmatrix.analysis import compare
 from torchmatrix.analysis.compare import Comparison
 from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.rows import Refused
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import BadInput
 
 CUDA = {"name": "torch2.5.1-cu124", "torch": "2.5.1"}
 ROCM = {"name": "torch2.5.1-rocm6.2", "torch": "2.5.1"}

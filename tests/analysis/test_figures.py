@@ -7,7 +7,7 @@ import re
 import pytest
 
 from torchmatrix.analysis import gpu_specs
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.matrix import catalog, variants
 from torchmatrix.matrix.factors import PRECISIONS
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from torchmatrix.analysis import gpu_specs
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 
 GIB = 2**30
 MIB = 2**20

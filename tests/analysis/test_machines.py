@@ -10,8 +10,8 @@ from records import write_run
 from torchmatrix.analysis import across, machines, run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.rows import Row
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import BadInput
 
 H100 = {"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1", "memory_bytes": 80 * 2**30}
 RTX4090 = {"name": "NVIDIA GeForce RTX 4090", "uuid": "GPU-2", "memory_bytes": 24 * 2**30}

@@ -11,11 +11,11 @@ from torchmatrix.analysis import advice, facts_cache, history, metrics
 from torchmatrix.analysis.compare import compare
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.time_split import latency_rows
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.wire import END_TO_END, LATENCY
-from torchmatrix.ground.errors import BadInput
 from torchmatrix.nightly import gate
 from torchmatrix.nightly.gate import GateOptions, judge, verdicts
 from torchmatrix.reporting import exports, report

@@ -7,7 +7,7 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import gpu_specs, prices
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 from torchmatrix.reporting import exports, report
 
 HEAD = "gpu,price_per_hour,purchase_price,currency,source,date\n"

@@ -7,7 +7,7 @@ import pytest
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.published import audit, figure_files
 from torchmatrix.analysis.published.figure_files import Unparsed
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 
 LAMBDA = """name_gpu,num_gpu,watt,price,ssd,bert_base_squad,ncf,resnet50
 A100 80GB SXM4,1.0,400.0,16250.0,400.0,440.0,50000000.0,1500.0

@@ -10,7 +10,7 @@ import pytest
 from records import write_run
 from torchmatrix.analysis import run_summary, speedups
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 
 RATES = (0.99, 1.0, 1.01)
 

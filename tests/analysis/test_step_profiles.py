@@ -7,7 +7,7 @@ from profiled_steps import allocation, span, trace
 
 from torchmatrix.analysis.profiles import MOST_POINTS, NO_OPERATOR, STEP, WINDOW, Shares, memory_of, parse, shares
 from torchmatrix.analysis.why import Measured, Side, Why, largest, why
-from torchmatrix.ground.inputs import Malformed
+from torchmatrix.core.inputs import Malformed
 
 
 def parts(found: Shares) -> dict[str, float]:

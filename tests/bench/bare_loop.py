@@ -201,7 +201,7 @@ warmup_cap = {warmup}
 
 def built_python() -> str:
     """The interpreter of the stack that the tests build."""
-    from torchmatrix.ground.settings import cache_folder
+    from torchmatrix.core.settings import cache_folder
 
     (stack,) = matrix_file.parse(REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n').stacks
     engine = LocalEngine(cache_folder(), "bare-loop")

@@ -23,7 +23,7 @@ with warnings.catch_warnings():
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torchmatrix
-from torchmatrix.ground import credentials, formatting
+from torchmatrix.core import credentials, formatting
 from torchmatrix.reporting.redaction import Pseudonyms, Redaction
 from torchmatrix.reporting.redaction.secrets import without_secrets
 

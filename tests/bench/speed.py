@@ -26,12 +26,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from records import launch_lines, nights, write_run
 from support import REAL_MATRIX
 from torchmatrix.analysis import facts_cache
+from torchmatrix.core import assets
+from torchmatrix.core.errors import ExitCode
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Log, Recipe
 from torchmatrix.facts import lines
 from torchmatrix.facts.store import Results
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import ExitCode
 from torchmatrix.machine.host import detect
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method

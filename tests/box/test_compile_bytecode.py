@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 
 SOURCES = {
     "one.py": "KINDS = {'a', 'b', 'c', 'd'}\ndef told(kind):\n    return kind in {'x', 'y', 'z'}\n",

@@ -14,11 +14,11 @@ import pytest
 from boxes import bench, only
 
 from support import PATIENCE_SECONDS
+from torchmatrix.core import assets
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
-from torchmatrix.ground import assets
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method

@@ -9,8 +9,8 @@ import pytest
 from boxes import bench, only, own_model
 
 from support import PATIENCE_SECONDS
+from torchmatrix.core import assets
 from torchmatrix.facts import wire
-from torchmatrix.ground import assets
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 GOOD = """\

@@ -13,8 +13,8 @@ import pytest
 from boxes import bench, only, own_model
 
 from torchmatrix.analysis.profiles import memory_of, parse, shares
+from torchmatrix.core import assets
 from torchmatrix.facts import wire
-from torchmatrix.ground import assets
 
 RESNET18 = ("--model", "resnet18", "--image-size", "32", "--batch", "2", "--profile", "3")
 bench_once = functools.cache(bench)

@@ -12,7 +12,7 @@ from boxes import bench, only, own_model
 from sabotaged import BERT, RESNET
 
 from support import PATIENCE_SECONDS
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 
 pytestmark = [
     pytest.mark.thorough,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import vendor_guard
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from vendors import TORCH, plain_wheel, torch_wheel, wheel
 
 Guard = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -8,9 +8,9 @@ from boxes import SMALL
 from docker.errors import ImageNotFound
 
 from support import NEWEST_MATRIX, OLDEST_MATRIX, Command
+from torchmatrix.core import assets
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
-from torchmatrix.ground import assets
 
 pytestmark = pytest.mark.thorough
 

@@ -12,7 +12,7 @@ import pytest
 from boxes import bench, only, own_model
 
 from support import PATIENCE_SECONDS
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.matrix import catalog
 
 bench_once = functools.cache(bench)

@@ -15,11 +15,11 @@ import pytest
 from containers import Registry, listing, remove_images, vendor_image
 from sites import CLOSED, NO_NETWORK, mirrors, tiny_matrix, tiny_stack, tiny_wheels
 from support import FAKE_PYTHON, PATIENCE_SECONDS, Command, until
+from torchmatrix.core.settings import Settings
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.settings import Settings
 
 pytestmark = pytest.mark.thorough
 

@@ -9,7 +9,7 @@ import pytest
 
 from records import write_run
 from support import Command, full_device
-from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.reporting.report import page
 
 PRICES = "gpu,price_per_hour,purchase_price,currency,source,date\nH200 SXM,3.6,30000,EUR,us,2026-01-31\n"

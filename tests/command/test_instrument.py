@@ -12,12 +12,12 @@ import pytest
 from support import PATIENCE_SECONDS, Command
 from torchmatrix.analysis import run_summary, scaling
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts import lines
 from torchmatrix.facts.launch import Launch, last_tries
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading
 from torchmatrix.matrix import matrix_file

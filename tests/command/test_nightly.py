@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from support import PATIENCE_SECONDS, Command, cache_in, processes_of, until
+from torchmatrix.core.files import lock_holder
 from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.files import lock_holder
 from torchmatrix.nightly.journal import Journal, Night, name_for
 
 SYSTEMCTL = """#!/bin/sh

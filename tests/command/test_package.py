@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.matrix import variants
 
 pytestmark = pytest.mark.thorough
@@ -27,5 +27,5 @@ def test_a_wheel_in_a_clean_virtualenv_inits_and_plans(tmp_path: Path) -> None:
     words = [command, "init", "--preset", "bourke-2023", "--output", "preset.toml"]
     assert subprocess.run(words, cwd=tmp_path, capture_output=True).returncode == 0
     assert (tmp_path / "preset.toml").read_text() == variants.preset_text("bourke-2023")
-    where = "import torchmatrix.ground.assets as a, sys; sys.exit(not (a.WORKLOAD / 'bench.py').is_file())"
+    where = "import torchmatrix.core.assets as a, sys; sys.exit(not (a.WORKLOAD / 'bench.py').is_file())"
     assert subprocess.run([str(tmp_path / "venv/bin/python"), "-c", where]).returncode == 0

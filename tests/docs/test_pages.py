@@ -12,8 +12,8 @@ import typer
 
 from torchmatrix import cli
 from torchmatrix.cli.options import app
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import ExitCode
+from torchmatrix.core import assets
+from torchmatrix.core.errors import ExitCode
 
 ROOT = Path(cli.__file__).parents[3]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from torchmatrix.core import assets
+from torchmatrix.core.errors import BuildFailed
 from torchmatrix.engines import builders
 from torchmatrix.engines.endpoints import Endpoint
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import BuildFailed
 
 WHERE = Endpoint(host="unix:///nowhere.sock")
 BUILD = builders.Build(

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from support import FAKE_PYTHON, Command, until
+from torchmatrix.core.settings import Settings
 from torchmatrix.engines import containment
 from torchmatrix.engines.containment import Limits
 from torchmatrix.engines.engine import Exit
 from torchmatrix.engines.processes import LocalExecution
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.settings import Settings
 
 GROW = "kept = []\nwhile True:\n    kept.append(bytearray(5_000_000))\n"
 BOMB = """

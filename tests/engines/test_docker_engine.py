@@ -11,12 +11,12 @@ import docker
 import pytest
 
 from support import OLDEST_MATRIX, PATIENCE_SECONDS, Command, until
+from torchmatrix.core import assets
 from torchmatrix.engines import recipes
 from torchmatrix.engines.containers import DockerExecution, container_options
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Image, LaunchSpec
 from torchmatrix.facts.store import Results
-from torchmatrix.ground import assets
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.plan import GpuSet
 
@@ -207,7 +207,7 @@ def test_a_base_that_cannot_be_pulled_is_a_failed_build_with_dockers_words(
 
 
 def test_a_gpu_without_the_vendors_runtime_is_explained(client: docker.DockerClient, built: Image, nvidia_host: object) -> None:
-    from torchmatrix.ground.errors import LaunchFailed
+    from torchmatrix.core.errors import LaunchFailed
 
     if "nvidia" in client.info().get("Runtimes", {}):
         pytest.skip("this daemon has NVIDIA's runtime")

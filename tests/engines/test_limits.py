@@ -8,9 +8,9 @@ import docker
 import pytest
 
 from support import archive_of
+from torchmatrix.core.settings import Settings
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Exit, Image, LaunchSpec
-from torchmatrix.ground.settings import Settings
 from torchmatrix.planning.plan import GpuSet
 
 GREEDY = """

@@ -164,10 +164,10 @@ def test_a_program_that_is_no_python_is_a_failed_build(torchmatrix: Command, tmp
 
 
 def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_build(real_python: str, tmp_path: Path) -> None:
+    from torchmatrix.core.errors import BuildFailed
     from torchmatrix.engines import recipes
     from torchmatrix.engines.choose import choose
     from torchmatrix.engines.engine import Image
-    from torchmatrix.ground.errors import BuildFailed
     from torchmatrix.matrix import matrix_file
 
     (stack,) = matrix_file.parse(REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n').stacks

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from torchmatrix.core.errors import BadInput
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground.errors import BadInput
 
 ONE = StackLock(
     name="torch2.5.1-cpu", platform="linux/amd64", python="3.11", base="python:3.11-slim-bookworm", digest="sha256:" + "a" * 64,

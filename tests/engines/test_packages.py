@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from sites import tiny_matrix, tiny_stack, tiny_wheels
+from torchmatrix.core.settings import Settings
 from torchmatrix.engines import builders, packages
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground.settings import Settings
 
 Site = Callable[..., Settings]
 CPU = "https://download.pytorch.org/whl/cpu"

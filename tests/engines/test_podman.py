@@ -6,12 +6,12 @@ from pathlib import Path
 import docker
 import pytest
 
+from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import endpoints
 from torchmatrix.engines.caches import CacheFacts, Volume
 from torchmatrix.engines.choose import choose
 from torchmatrix.engines.containers import container_options, run_command
 from torchmatrix.engines.engine import Image, LaunchSpec
-from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.planning.plan import GpuSet
 
 

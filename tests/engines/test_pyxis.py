@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from support import Command
+from torchmatrix.core.errors import LaunchFailed
 from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
 from torchmatrix.engines.file_engine import PYXIS_SHARED, FileEngine, Pyxis, binds_of
-from torchmatrix.ground.errors import LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet
 

@@ -11,12 +11,12 @@ import pytest
 
 from containers import BRIDGE, Registry, free_port, listing, remove_images, vendor_image
 from sites import Authority, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
+from torchmatrix.core.errors import BuildFailed
+from torchmatrix.core.settings import Settings
 from torchmatrix.engines import recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Recipe
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground.errors import BuildFailed
-from torchmatrix.ground.settings import Settings
 from torchmatrix.matrix import matrix_file
 from vendors import plain_wheel
 

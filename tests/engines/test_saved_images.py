@@ -12,9 +12,9 @@ from bundled import write
 
 from containers import context, remove_images
 from support import Command
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.settings import Settings
 from torchmatrix.engines.docker import DockerEngine
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.settings import Settings
 from torchmatrix.running import bundle
 
 FILES = {"wheelhouse/helper-1.0-py3-none-any.whl": b"w", "matrix.toml": b"# a matrix\n", "matrix.lock": b"# a lock\n"}

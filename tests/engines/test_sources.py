@@ -11,10 +11,10 @@ import pytest
 
 from sites import OFFICIAL, Index, mirrors, serving, tiny_matrix, tiny_wheels
 from support import Command
+from torchmatrix.core.errors import BuildFailed
+from torchmatrix.core.settings import Settings
 from torchmatrix.engines import lockfile, packages
 from torchmatrix.engines.local import LocalEngine
-from torchmatrix.ground.errors import BuildFailed
-from torchmatrix.ground.settings import Settings
 
 Site = Callable[..., Settings]
 

@@ -10,10 +10,10 @@ import docker
 import pytest
 
 from containers import context, remove_images
+from torchmatrix.core.errors import BuildFailed
 from torchmatrix.engines import recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Image
-from torchmatrix.ground.errors import BuildFailed
 from torchmatrix.matrix import catalog, matrix_file
 from vendors import TORCH, plain_wheel, torch_wheel, wheel
 

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from records import write_run
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import hold_lock
 from torchmatrix.facts import lines
 from torchmatrix.facts.gathering import Brought, Limits, gather
 from torchmatrix.facts.gathering.importer import Taken
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import hold_lock
 
 RUN = "20260101T000000Z"
 FIRST, SECOND = "a" * 16, "b" * 16

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from records import write_run
+from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts import lines
 from torchmatrix.facts.gathering import Limits, gather
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.reporting import site as sites
 
 RUN = "20260101T000000Z"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from profiled_steps import packed, record, span, trace
 
+from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts import profiles
 from torchmatrix.facts.profiles import RECORD, Profile
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.inputs import Malformed
 
 CELL = "stack[1]/resnet50-train-fp32-b4/cpu0"
 

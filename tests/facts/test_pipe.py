@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from records import launch_lines
+from torchmatrix.core import settings
+from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.launch_file import LaunchFile, Refused, event_in
 from torchmatrix.facts.reading import launch_of, read_launch
-from torchmatrix.ground import settings
-from torchmatrix.ground.inputs import Malformed
 
 RECORDED = sorted((Path(__file__).parents[1] / "data/recorded").rglob("round*.jsonl"))
 SAMPLE: dict[str, Any] = {"event": "sample", "phase": "measure", "steps": 5, "items": 20, "seconds": [1.0]}

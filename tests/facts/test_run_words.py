@@ -8,8 +8,8 @@ import pytest
 
 from records import nights, write_run
 from torchmatrix.analysis import machines
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results, select, select_each, undated
-from torchmatrix.ground.errors import BadInput
 
 IDS = nights(4)
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from records import launch_lines, write_run
+from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.facts import store
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
 from torchmatrix.facts.store import Results, RunFolder, select
-from torchmatrix.ground.errors import EngineUnusable
 
 
 def header(number: int = 1) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from faults.workplace import Ended, Workplace
 from support import until
+from torchmatrix.core.files import lock_holder
 from torchmatrix.facts.launch import UNFINISHED, Launch
 from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.files import lock_holder
 
 _TOLD = re.compile(r"\] ([a-z-]+) +(\S+) round (\d+)")
 """A finished launch, as the tool reports it: outcome, cell, round."""

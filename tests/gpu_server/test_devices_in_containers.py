@@ -20,10 +20,10 @@ from invented_servers import amd_uuid, uuid
 from stand_ins import RENDER_GROUP, Running
 
 from sites import serving, tiny_wheels
+from torchmatrix.core import assets
+from torchmatrix.core.errors import LaunchFailed
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Image, LaunchSpec
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import LaunchFailed
 from torchmatrix.machine.host import Gpu
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning.plan import GpuSet

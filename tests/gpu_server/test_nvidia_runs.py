@@ -11,7 +11,7 @@ from stand_ins import Running
 
 from support import FAKE_PYTHON
 from torchmatrix.analysis import run_summary, watched
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 
 H100 = [uuid(number) for number in range(8)]
 SLICES = [uuid(number, "MIG") for number in (10, 11, 13, 14)]

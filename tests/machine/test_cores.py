@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground import inputs
+from torchmatrix.core import inputs
 from torchmatrix.machine.cpu import CoreGroup, core_groups, cpus_in, kinds_of, within
 from torchmatrix.machine.host import Host
 

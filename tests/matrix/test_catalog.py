@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.catalog import Release, compiled_for, version_key
 

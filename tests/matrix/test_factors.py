@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.matrix import factors, matrix_file
 from torchmatrix.matrix.factors import BY_NAME, FACTORS
 

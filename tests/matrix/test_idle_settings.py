@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from support import Command
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 

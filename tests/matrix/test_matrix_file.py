@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core import assets
+from torchmatrix.core.errors import BadInput
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.matrix_file import load, parse
 from torchmatrix.matrix.stacks import PYPI, Stack

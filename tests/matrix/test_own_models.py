@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 from torchmatrix.matrix import matrix_file, own_models
 
 STACK = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'

@@ -10,8 +10,8 @@ import pytest
 
 from support import Command
 from torchmatrix.analysis import gpu_specs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import count
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import count
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, variants
 from torchmatrix.matrix.matrix_file import load, parse

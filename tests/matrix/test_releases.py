@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 from torchmatrix.matrix import catalog, matrix_file
 from torchmatrix.matrix.variants import named_release, releases_between
 

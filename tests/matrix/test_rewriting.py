@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.matrix import matrix_file, variants
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.variants import rewritten, workload_keys

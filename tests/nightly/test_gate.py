@@ -15,8 +15,8 @@ import pytest
 
 from records import write_run
 from support import PATIENCE_SECONDS, Command
+from torchmatrix.core.errors import BadInput, NothingSelected
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import BadInput, NothingSelected
 from torchmatrix.nightly import gate
 from torchmatrix.nightly.gate import Gate, GateOptions, Judged, judge, learned, verdicts
 from torchmatrix.nightly.gate.judged import accept, accepted_path, read_accepted, unreadable_record

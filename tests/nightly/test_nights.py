@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from support import PATIENCE_SECONDS, until
+from torchmatrix.core.errors import EngineUnusable, ExitCode
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import EngineUnusable, ExitCode
 from torchmatrix.nightly import journal, keeping
 from torchmatrix.nightly.journal import Journal, decide
 from torchmatrix.nightly.night import NOT_STARTED, TIMED_OUT, Log, Order, carry_out, spend

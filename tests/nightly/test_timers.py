@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 from torchmatrix.machine import masks
 from torchmatrix.nightly import timers
 from torchmatrix.nightly.journal import Timetable, environment_text, name_for, timetable, variables_taken

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request

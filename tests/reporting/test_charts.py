@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from drawn import HOSTILE
 
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import lines, png_of
 from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, file_svg

@@ -12,8 +12,8 @@ from browsing import CHROMIUM
 from drawn import PRICES, Tables, cell, everything, readings, tables
 from scripted import Choices, written
 
-from torchmatrix.ground import assets
-from torchmatrix.ground.formatting import figure
+from torchmatrix.core import assets
+from torchmatrix.core.formatting import figure
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers import TITLES
 

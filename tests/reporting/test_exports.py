@@ -18,7 +18,7 @@ import pytest
 
 from records import write_run
 from torchmatrix.analysis import gpu_specs
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel
 from torchmatrix.reporting.exports import Tables, formats

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from records import write_run
+from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.reporting import redaction, report
 from torchmatrix.reporting.redaction import Pseudonyms, Redaction, identities
 from torchmatrix.reporting.redaction.secrets import is_secret_name, without_secrets

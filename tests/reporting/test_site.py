@@ -21,8 +21,8 @@ from test_redaction import PLANTED, leaks, planted_run
 from records import nights, write_run
 from support import PATIENCE_SECONDS
 from torchmatrix.analysis import facts_cache, history
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import BadInput
 from torchmatrix.reporting import exports, site
 from torchmatrix.reporting.redaction import identities
 from torchmatrix.reporting.site.front import atom_feed, badge_address

@@ -15,10 +15,10 @@ from bundled import write
 
 from sites import OFFICIAL, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
 from support import FAKE_PYTHON, Command
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.settings import Settings
 from torchmatrix.engines import docker_images
 from torchmatrix.engines.local import LocalEngine
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.settings import Settings
 from torchmatrix.running import bundle
 
 Site = Callable[..., Settings]
@@ -155,7 +155,7 @@ def test_a_file_that_is_not_in_the_index_or_stands_there_twice_is_refused(
 def test_a_bundle_for_another_machine_or_of_another_form_is_refused(
     load: Callable[..., bundle.Imported], tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
-    from torchmatrix.ground.errors import ToolError
+    from torchmatrix.core.errors import ToolError
 
     with pytest.raises(ToolError, match=said) as caught:
         load(write(tmp_path / "b.tar", FILES, **changes))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BadInput, ExitCode
-from torchmatrix.ground.settings import SlurmSettings
+from torchmatrix.core import settings
+from torchmatrix.core.errors import BadInput, ExitCode
+from torchmatrix.core.settings import SlurmSettings
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from support import Command, processes_of, until
+from torchmatrix.core.errors import ExitCode
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import ExitCode
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.running import deep

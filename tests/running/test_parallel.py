@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from support import PATIENCE_SECONDS
+from torchmatrix.core.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.engines.engine import Capabilities, Exit, Image, LaunchSpec, Line
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method

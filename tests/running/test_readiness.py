@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from torchmatrix.ground.errors import EngineUnusable, ExitCode
+from torchmatrix.core.errors import EngineUnusable, ExitCode
 from torchmatrix.machine.telemetry import Reading
 from torchmatrix.matrix.method import METHODS, Method
 from torchmatrix.running import readiness

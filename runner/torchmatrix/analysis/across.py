@@ -36,7 +36,7 @@ from torchmatrix.analysis.rows import (
 )
 from torchmatrix.analysis.speedups import geometric_means
 from torchmatrix.analysis.verdicts import MeanRatio, Significance, as_mean, judged, mean_of_machines, mean_ratio
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 
 # Cells of several machines -> those to compare: one for each machine, stack, job and number of devices.
 

@@ -10,9 +10,9 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import METRICS, OF_REQUESTS, Metric
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.verdicts import may_be_best
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.toml_keys import nearest
 from torchmatrix.facts.wire import LATENCY
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.toml_keys import nearest
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.factors import FACTORS, Factor, Value
 

@@ -15,9 +15,9 @@ from typing import Any
 from torchmatrix.analysis.compare import ComparedRow, compare
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import none_for_nan
 from torchmatrix.facts.launch import Launch
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import none_for_nan
 
 MOST_LOOKS = 3
 """A step that can't be decided is measured so often at most; all its rounds count."""

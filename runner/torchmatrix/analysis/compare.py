@@ -34,6 +34,8 @@ from torchmatrix.analysis.rows import (
     work_of,
 )
 from torchmatrix.analysis.verdicts import mean_of_pairs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import as_text, count, none_for_nan
 from torchmatrix.facts import alike
 from torchmatrix.facts.environments import (
     Compared,
@@ -45,8 +47,6 @@ from torchmatrix.facts.environments import (
     values_of,
 )
 from torchmatrix.facts.launch import Launch
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import as_text, count, none_for_nan
 
 # What a comparison finds (compare.py): its rows, their means, and what they are about.
 

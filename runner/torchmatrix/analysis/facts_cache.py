@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
+from torchmatrix.core.files import opened, write_whole
 from torchmatrix.facts.store import Results, RunFolder, host_of
-from torchmatrix.ground.files import opened, write_whole
 
 T = TypeVar("T")
 FOLDER = ".cache"

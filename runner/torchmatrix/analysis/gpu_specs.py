@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from torchmatrix.analysis.rows import Row, makes_figures
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, SILENT, memory_error, name_words
 
 _MAKERS = ("nvidia", "tesla")

@@ -13,8 +13,8 @@ from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.core.formatting import none_for_nan, without_nan
 from torchmatrix.facts import environments
-from torchmatrix.ground.formatting import none_for_nan, without_nan
 
 NEAR = 2
 """Of small changes the place is uncertain: where the environment didn't change in that very run, so many runs before and after

@@ -28,11 +28,11 @@ from torchmatrix.analysis.rows import (
     an_interval,
     work_of,
 )
+from torchmatrix.core.formatting import as_text, number_or_nan
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_seconds
 from torchmatrix.facts.parts import AskedWorkload
 from torchmatrix.facts.wire import Facts, SeenDevice
-from torchmatrix.ground.formatting import as_text, number_or_nan
 from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, Factor
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from scipy.special import gammaincc, stdtr
 from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM, Numbers, median_of, variance_of
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.verdicts import adjusted
-from torchmatrix.ground.formatting import in_digits
+from torchmatrix.core.formatting import in_digits
 
 # Do launches come in two levels, as where a library chooses its algorithm anew, or memory lies otherwise, in each of them?
 #

@@ -17,6 +17,9 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs, prices, run_summary
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.rows import Row, makes_figures
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import printable
+from torchmatrix.core.toml_keys import shown
 from torchmatrix.facts import store
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, of_machine, unlike
@@ -25,9 +28,6 @@ from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.facts.store import Results, RunFolder, host_of
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import printable
-from torchmatrix.ground.toml_keys import shown
 
 UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
 _SHORTEST_ID = 4

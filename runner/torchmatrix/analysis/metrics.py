@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from torchmatrix.analysis import watched
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.launch import Launch, measured_items, throughput
 from torchmatrix.facts.wire import END_TO_END, LATENCY
-from torchmatrix.ground.errors import BadInput
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 

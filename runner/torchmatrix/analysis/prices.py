@@ -19,10 +19,10 @@ from typing import Any
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.published import figure_files
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.toml_keys import nearest
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.toml_keys import nearest
 
 COLUMNS = ("gpu", "price_per_hour", "purchase_price", "currency", "source", "date")
 _CURRENCY = re.compile(r"[A-Za-z]{2,8}|[€$£¥₹₩]")

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from torchmatrix.ground.inputs import Malformed, is_number
+from torchmatrix.core.inputs import Malformed, is_number
 
 # The JSON of a trace, as torch.profiler writes it since torch 1.12 -> what ran when, on which thread or stream.
 #

@@ -18,6 +18,8 @@ from torchmatrix.analysis.rows import Row, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
 from torchmatrix.analysis.traces import Whole, whole_of
 from torchmatrix.analysis.watched import summarize
+from torchmatrix.core.formatting import as_text
+from torchmatrix.core.process import help_only
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
@@ -26,8 +28,6 @@ from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder, host_of
 from torchmatrix.facts.wire import Box
 from torchmatrix.facts.wire import Facts as Told
-from torchmatrix.ground.formatting import as_text
-from torchmatrix.ground.process import help_only
 from torchmatrix.machine.cpu import usable_cpus
 
 # Launches -> rows: one per launch, one per cell, as dictionaries. Unknown numbers are NaN, other unknowns None.

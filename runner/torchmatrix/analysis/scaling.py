@@ -12,7 +12,7 @@ from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, Prior, geometric_mean, median_of
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_over_sum
 from torchmatrix.analysis.rows import Row, is_ok
-from torchmatrix.ground.formatting import is_known
+from torchmatrix.core.formatting import is_known
 
 IMPOSSIBLE_EFFICIENCY = 1.02
 IMPOSSIBLE_UNTESTED = 1.10

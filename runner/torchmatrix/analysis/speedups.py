@@ -11,10 +11,10 @@ from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.pairs import Chances, Pair
 from torchmatrix.analysis.rows import Row, counted_difference, counted_of_row, is_ok
 from torchmatrix.analysis.verdicts import Significance, chances_of_best, judged, significance_of
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import read_launch
-from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix.factors import CONTRASTED, Value
 
 # Launches -> tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means.

@@ -11,8 +11,8 @@ from torchmatrix import __version__
 from torchmatrix.cli import advise, clustered, keep, measure, nights, profiles, read, render, start
 from torchmatrix.cli.console import complain
 from torchmatrix.cli.options import app
-from torchmatrix.ground import process
-from torchmatrix.ground.errors import ExitCode, ToolError, lack_of
+from torchmatrix.core import process
+from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 
 __all__ = [
     "advise",

@@ -10,8 +10,8 @@ import typer
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, say, say_undated, say_unreadable, volume_of, write_new
 from torchmatrix.cli.measured import measure
-from torchmatrix.ground.errors import BadInput, ExitCode, ToolError
-from torchmatrix.ground.toml_keys import nearest, shown
+from torchmatrix.core.errors import BadInput, ExitCode, ToolError
+from torchmatrix.core.toml_keys import nearest, shown
 
 # The verb that recommends a configuration from the facts at hand: advise.
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.cli.console import Volume, preamble, say, tell
 from torchmatrix.cli.measured import Measured, as_typed, plan_in_one_line, refuse_nothing, tell_answers, tell_cells
-from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode, ToolError
-from torchmatrix.ground.formatting import count
+from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode, ToolError
+from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.matrix.method import Request

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix import __version__
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import write_whole
-from torchmatrix.ground.formatting import as_text, count, printable
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import write_whole
+from torchmatrix.core.formatting import as_text, count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable

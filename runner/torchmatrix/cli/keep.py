@@ -10,8 +10,8 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, complain, say, volume_of
-from torchmatrix.ground.errors import BadInput, BuildFailed, ExitCode, NothingSelected, ToolError
-from torchmatrix.ground.formatting import count, printable
+from torchmatrix.core.errors import BadInput, BuildFailed, ExitCode, NothingSelected, ToolError
+from torchmatrix.core.formatting import count, printable
 
 
 @options.app.command()

@@ -9,8 +9,8 @@ import typer
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, preamble, say, tell, volume_of
 from torchmatrix.cli.measured import Measured, as_typed, compared, measure, refuse_nothing, skips_in_words, tell_cells
+from torchmatrix.core.errors import BadInput, ExitCode, NothingSelected
 from torchmatrix.engines.choose import SLURM
-from torchmatrix.ground.errors import BadInput, ExitCode, NothingSelected
 
 
 @options.app.command()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, preamble, say, say_unreadable, tell, width
-from torchmatrix.ground.errors import ExitCode, NothingSelected, ToolError
-from torchmatrix.ground.formatting import count, printable
+from torchmatrix.core.errors import ExitCode, NothingSelected, ToolError
+from torchmatrix.core.formatting import count, printable
 
 # What the verbs print about a plan: a summary, what is skipped and why, and suggestions if a selection matches nothing.
 

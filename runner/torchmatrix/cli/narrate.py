@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from torchmatrix.cli.console import Volume
+from torchmatrix.core.formatting import clipped, figure, printable
 from torchmatrix.facts.launch import throughput
-from torchmatrix.ground.formatting import clipped, figure, printable
 from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.reporting import words

@@ -14,9 +14,9 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, say, say_undated, say_unreadable, volume_of
-from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
-from torchmatrix.ground.files import write_to
-from torchmatrix.ground.formatting import count
+from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.core.files import write_to
+from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.nightly.gate.judged import Gate

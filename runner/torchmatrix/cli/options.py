@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.engines.choose import NAMES, SLURM
-from torchmatrix.ground.errors import BadInput, ExitCode, ToolError
 
 # The Typer application that the verbs' modules add to, and how its help lists them.
 

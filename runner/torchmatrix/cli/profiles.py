@@ -8,8 +8,8 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import Volume, preamble, say, volume_of
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import printable
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.profiles import Profile
@@ -123,7 +123,7 @@ def _profiled(s: "Session", root: Path, cell: "Cell", steps: int, named: bool, v
 def _seen(s: "Session", held: "list[Profile]", kernels: bool) -> "list[Seen]":
     """What the profiles say, beside what a run measured. Raises BadInput for a trace that can't be read."""
     from torchmatrix.analysis.why import measured
-    from torchmatrix.ground.inputs import Malformed
+    from torchmatrix.core.inputs import Malformed
     from torchmatrix.reporting import profile_pages
 
     known = measured(s.results, s.host.machine, {one.cell: one.work["batch"] for one in held})

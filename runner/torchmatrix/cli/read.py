@@ -10,9 +10,9 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import say, say_undated, say_unreadable
-from torchmatrix.ground.errors import BadInput, ExitCode
-from torchmatrix.ground.files import scratch
-from torchmatrix.ground.formatting import count
+from torchmatrix.core.errors import BadInput, ExitCode
+from torchmatrix.core.files import scratch
+from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.run_summary import RunSummary

@@ -10,9 +10,9 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import say, say_undated, width
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import scratch
-from torchmatrix.ground.formatting import count
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.files import scratch
+from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.machines import Chosen

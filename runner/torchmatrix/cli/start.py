@@ -10,9 +10,9 @@ import typer
 from torchmatrix import __version__
 from torchmatrix.cli import measured, options
 from torchmatrix.cli.console import preamble, say
-from torchmatrix.ground.errors import BadInput, ExitCode
-from torchmatrix.ground.files import write_to
-from torchmatrix.ground.formatting import count, printable
+from torchmatrix.core.errors import BadInput, ExitCode
+from torchmatrix.core.files import write_to
+from torchmatrix.core.formatting import count, printable
 
 # `torchmatrix doctor --deep`: runs the self-check, says what it found, and writes what can be attached to an issue.
 

@@ -17,12 +17,12 @@ from typing import IO, Any
 
 import docker
 
+from torchmatrix.core import assets, settings
+from torchmatrix.core.errors import BuildFailed
 from torchmatrix.engines import containment, packages
 from torchmatrix.engines.endpoints import Endpoint
 from torchmatrix.engines.engine import Log, Recipe
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground import assets, settings
-from torchmatrix.ground.errors import BuildFailed
 
 # The inputs of a Docker build: the files of its context and the arguments. Pure, except that it reads images/.
 

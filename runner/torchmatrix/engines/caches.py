@@ -19,8 +19,8 @@ from docker.types import Mount
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
+from torchmatrix.core.files import plain_open, sha256_of, text_of, write_whole
 from torchmatrix.engines.engine import CACHE_FOLDERS
-from torchmatrix.ground.files import plain_open, sha256_of, text_of, write_whole
 
 # The seal of a compile cache: a digest of all that a launch would execute from it.
 #

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.engines import endpoints, recipes
 from torchmatrix.engines.engine import Engine
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.engines.packages import finds_python, python_sources
-from torchmatrix.ground.errors import BadInput, EngineUnusable
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning.fit import Supplies
 
@@ -55,8 +55,8 @@ def choose(asked: str, owner: str) -> Engines:
         raise BadInput("only `torchmatrix run` works on a cluster", hint=f"engines of the other verbs: {', '.join(NAMES)}")
     if asked not in NAMES:
         raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(NAMES)}")
+    from torchmatrix.core.settings import cache_folder
     from torchmatrix.engines.local import LocalEngine
-    from torchmatrix.ground.settings import cache_folder
 
     cache = cache_folder()
     local = LocalEngine(cache, owner)

@@ -23,6 +23,8 @@ from docker.utils.socket import STDOUT, frames_iter
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
+from torchmatrix.core.errors import EngineLost, LaunchFailed
+from torchmatrix.core.files import text_of
 from torchmatrix.engines import caches
 from torchmatrix.engines.caches import LABEL, Volume
 from torchmatrix.engines.containment import OOM_SCORE_ADJ, Limits, kernel_oom_kills
@@ -39,8 +41,6 @@ from torchmatrix.engines.engine import (
     box_environment,
     with_hint,
 )
-from torchmatrix.ground.errors import EngineLost, LaunchFailed
-from torchmatrix.ground.files import text_of
 from torchmatrix.planning.plan import GpuSet
 
 USER = f"{caches.USER}:{caches.GROUP}"

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+from torchmatrix.core import assets, settings
+from torchmatrix.core.files import text_of
 from torchmatrix.engines import supervisor
-from torchmatrix.ground import assets, settings
-from torchmatrix.ground.files import text_of
 from torchmatrix.machine import masks
 
 # What a launch may use of its machine. Generous, so that no limit changes the figure of a launch that ends by itself.

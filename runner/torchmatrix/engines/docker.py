@@ -17,6 +17,8 @@ from docker.tls import TLSConfig
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
+from torchmatrix.core import assets, settings
+from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import builders, caches, containers, endpoints, packages
 from torchmatrix.engines.caches import LABEL, CacheFacts, Volume
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
@@ -36,8 +38,6 @@ from torchmatrix.engines.engine import (
     disk_of,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.ground import assets, settings
-from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.host import Host, seen_through
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning.fit import Disk

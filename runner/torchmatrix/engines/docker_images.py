@@ -12,14 +12,14 @@ import docker
 from docker.errors import APIError, DockerException, ImageLoadError, ImageNotFound
 from requests.exceptions import RequestException
 
+from torchmatrix.core import inputs, settings
+from torchmatrix.core.errors import BadInput, BuildFailed, EngineLost
+from torchmatrix.core.files import sha256_of
+from torchmatrix.core.formatting import clipped, printable
+from torchmatrix.core.toml_keys import shown
 from torchmatrix.engines.containers import LOST_HINT, words
 from torchmatrix.engines.engine import Log, Recipe
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground import inputs, settings
-from torchmatrix.ground.errors import BadInput, BuildFailed, EngineLost
-from torchmatrix.ground.files import sha256_of
-from torchmatrix.ground.formatting import clipped, printable
-from torchmatrix.ground.toml_keys import shown
 
 # An archive of images as `docker save` writes it: does it hold exactly the images that somebody lists?
 #

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.files import content_of
 from torchmatrix.engines import caches
-from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import content_of
 from torchmatrix.matrix.catalog import version_key
 
 # Where Docker answers, found as Docker's own client finds it.

@@ -13,9 +13,9 @@ from pathlib import Path, PurePath, PurePosixPath
 from types import TracebackType
 from typing import IO, Any, Protocol
 
+from torchmatrix.core import settings
+from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground import settings
-from torchmatrix.ground.settings import MEGABYTE
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet

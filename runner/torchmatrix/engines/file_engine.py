@@ -13,6 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from torchmatrix.core import assets, files
+from torchmatrix.core.errors import BuildFailed, EngineUnusable, LaunchFailed
+from torchmatrix.core.files import scratch, sha256_of, write_whole
 from torchmatrix.engines import packages, processes
 from torchmatrix.engines.choose import containers_answer
 from torchmatrix.engines.containment import LIBRARIES, OWNER_VARIABLE, inherited_variables
@@ -35,9 +38,6 @@ from torchmatrix.engines.engine import (
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.engines.processes import MARKS, NOWHERE, PLATFORM, UNLIMITED, LocalExecution, OwnProcesses
-from torchmatrix.ground import assets, files
-from torchmatrix.ground.errors import BuildFailed, EngineUnusable, LaunchFailed
-from torchmatrix.ground.files import scratch, sha256_of, write_whole
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 

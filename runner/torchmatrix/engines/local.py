@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__
+from torchmatrix.core import assets, settings
+from torchmatrix.core.errors import BuildFailed
+from torchmatrix.core.files import write_whole
 from torchmatrix.engines import packages, processes
 from torchmatrix.engines.containment import LIBRARIES, OWNER_VARIABLE, changes_results, inherited_variables, withheld_variables
 from torchmatrix.engines.engine import (
@@ -27,9 +30,6 @@ from torchmatrix.engines.engine import (
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.engines.processes import PLATFORM, LocalExecution, OwnProcesses
-from torchmatrix.ground import assets, settings
-from torchmatrix.ground.errors import BuildFailed
-from torchmatrix.ground.files import write_whole
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import write_to
-from torchmatrix.ground.toml_keys import shown
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.files import write_to
+from torchmatrix.core.toml_keys import shown
 from torchmatrix.matrix.stacks import locked_line_problem
 
 VERSION = 1

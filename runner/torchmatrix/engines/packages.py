@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from torchmatrix.core import settings
+from torchmatrix.core.errors import BuildFailed
+from torchmatrix.core.files import scratch, whole
 from torchmatrix.engines import containment
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BuildFailed
-from torchmatrix.ground.files import scratch, whole
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI
 

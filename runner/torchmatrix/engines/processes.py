@@ -16,13 +16,13 @@ from platform import machine
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+from torchmatrix.core import files
+from torchmatrix.core.errors import BuildFailed, LaunchFailed
+from torchmatrix.core.files import plain_open
 from torchmatrix.engines import containment
 from torchmatrix.engines.caches import LocalCache, remove_tree
 from torchmatrix.engines.containment import OWNER_VARIABLE, ControlGroup, GroupPlace, Limits, kernel_oom_kills, limits_of
 from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Leftover, Line, Output, disk_of
-from torchmatrix.ground import files
-from torchmatrix.ground.errors import BuildFailed, LaunchFailed
-from torchmatrix.ground.files import plain_open
 from torchmatrix.machine.cpu import quota
 from torchmatrix.machine.host import free_port
 from torchmatrix.planning.fit import Disk

@@ -13,13 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core import assets, settings
+from torchmatrix.core.errors import BuildFailed, LaunchFailed
+from torchmatrix.core.files import write_whole
 from torchmatrix.engines import lockfile, packages
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, asked_lock, line_text, time_limit
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts import launch_file
-from torchmatrix.ground import assets, settings
-from torchmatrix.ground.errors import BuildFailed, LaunchFailed
-from torchmatrix.ground.files import write_whole
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI, Index, Stack
 from torchmatrix.planning.plan import Cell, GpuSet

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from torchmatrix.core.formatting import clipped
 from torchmatrix.facts import environments
 from torchmatrix.facts.environments import UNDER_LOAD, UNKNOWN, Environment, condition_of, environment_of, values_of
 from torchmatrix.facts.launch import Launch, last_tries
-from torchmatrix.ground.formatting import clipped
 
 MOST_NAMED = 3
 """More conditions are only counted."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from torchmatrix.core.formatting import clipped
+from torchmatrix.core.inputs import is_number
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.parts import Gpu
 from torchmatrix.facts.wire import Facts
-from torchmatrix.ground.formatting import clipped
-from torchmatrix.ground.inputs import is_number
 
 Environment = dict[str, str]
 """What a launch recorded of CONDITIONS, by label, in words; what it did not record is UNKNOWN."""

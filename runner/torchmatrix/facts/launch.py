@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from torchmatrix.core.formatting import number_or_nan
 from torchmatrix.facts import parts, plausible, wire
 from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Transport, Unseen
-from torchmatrix.ground.formatting import number_or_nan
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""

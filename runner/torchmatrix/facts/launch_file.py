@@ -9,14 +9,14 @@ from typing import IO, Any
 
 import orjson
 
+from torchmatrix.core import settings
+from torchmatrix.core.errors import LaunchFailed
+from torchmatrix.core.files import disk_errors, open_new
+from torchmatrix.core.formatting import LONGEST, clipped, in_one_line
+from torchmatrix.core.inputs import Malformed
+from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.lines import ARRIVED, PREFIX, Event, version_problem
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import LaunchFailed
-from torchmatrix.ground.files import disk_errors, open_new
-from torchmatrix.ground.formatting import LONGEST, clipped, in_one_line
-from torchmatrix.ground.inputs import Malformed
-from torchmatrix.ground.settings import MEGABYTE
 
 # The border of a running box: each line that it prints is an event, a text for the log, or the end of the launch.
 #

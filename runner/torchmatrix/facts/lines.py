@@ -19,10 +19,10 @@ from typing import IO, Any
 
 import orjson
 
-from torchmatrix.ground import settings
-from torchmatrix.ground.files import plain_bytes
-from torchmatrix.ground.inputs import short_json
-from torchmatrix.ground.settings import MEGABYTE
+from torchmatrix.core import settings
+from torchmatrix.core.files import plain_bytes
+from torchmatrix.core.inputs import short_json
+from torchmatrix.core.settings import MEGABYTE
 
 # The format of the lines: JSON objects with a kind, as the box prints them (version 1) and as they are stored on disk.
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
 
+from torchmatrix.core.inputs import Record
 from torchmatrix.facts.wire import Block, Clock, Facts, Finite, Line, Moment, Number, Whole, decoded, without_nulls
-from torchmatrix.ground.inputs import Record
 
 # The reader of old facts: what earlier versions didn't record is derived from the ids and names that they recorded.
 #

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 import orjson
 from msgspec import Meta, Struct, field
 
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.files import plain_bytes, write_whole
+from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts.wire import Moment, OneOrMore, decoded
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import plain_bytes, write_whole
-from torchmatrix.ground.inputs import Malformed
 
 VERSION = 1
 MOST_PACKED_BYTES = 256 * 2**20

@@ -13,16 +13,16 @@ from typing import Any
 
 from msgspec.structs import asdict, force_setattr
 
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.files import named_below
+from torchmatrix.core.formatting import number_or_nan
+from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.lines import ARRIVED, Event, version_problem
 from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Stamp, Transport, Unseen, misnamed, try_number
 from torchmatrix.facts.wire import Block
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import named_below
-from torchmatrix.ground.formatting import number_or_nan
-from torchmatrix.ground.inputs import Malformed
 
 _READ = (
     *("sample", "steps", "requests", "unseen", "environment", "setup", "precision", "all-reduce", "collective", "hello"),

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
+from torchmatrix.core import inputs
+from torchmatrix.core.formatting import number_or_nan
+from torchmatrix.core.inputs import Malformed, Record
 from torchmatrix.facts import parts
 from torchmatrix.facts.lines import Event
 from torchmatrix.facts.wire import Facts, Finite, Moment, Number, Whole, decoded, without_nulls
-from torchmatrix.ground import inputs
-from torchmatrix.ground.formatting import number_or_nan
-from torchmatrix.ground.inputs import Malformed, Record
 
 T = TypeVar("T")
 

@@ -26,17 +26,17 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import disk_errors, hold_lock, plain_bytes, plain_open, write_whole
+from torchmatrix.core.formatting import as_text
+from torchmatrix.core.toml_keys import shown
 from torchmatrix.facts import lines, parts
 from torchmatrix.facts.launch import UNFINISHED, Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.lines import Event, Lines, most_bytes
 from torchmatrix.facts.reading import launch_files, launch_of, launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import disk_errors, hold_lock, plain_bytes, plain_open, write_whole
-from torchmatrix.ground.formatting import as_text
-from torchmatrix.ground.toml_keys import shown
 
 IDENTITY_DIGITS = 6
 """So many digits of a machine's identity tell its folder from that of another machine with the same name."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from msgspec import Meta, Struct, ValidationError, convert, field
 
-from torchmatrix.ground.inputs import Malformed, Record, is_number, short_json
+from torchmatrix.core.inputs import Malformed, Record, is_number, short_json
 
 Facts = Mapping[str, Any]
 """Facts about the host, the engine, the image or the container that are only shown or compared, never computed with."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground.files import text_of
+from torchmatrix.core.files import text_of
 
 Facts = dict[str, Any]
 Ask = Callable[..., Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from torchmatrix.ground.files import text_of
+from torchmatrix.core.files import text_of
 
 # The cores that a benchmark may use, in groups: a group's are of one socket, one NUMA node and one type.
 

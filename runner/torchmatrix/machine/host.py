@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground import settings
-from torchmatrix.ground.files import text_of, write_whole
+from torchmatrix.core import settings
+from torchmatrix.core.files import text_of, write_whole
 from torchmatrix.machine import conditions
 from torchmatrix.machine.cpu import CoreGroup, board_name, core_groups, cpu_name, quota, within
 from torchmatrix.machine.host_gpus import CONDITIONS, amd_gpus, conditions_of, nvidia_gpus

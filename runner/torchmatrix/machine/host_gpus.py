@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground.files import text_of
+from torchmatrix.core.files import text_of
 from torchmatrix.machine import conditions, topology
 
 # The words of a GPU's name: drivers, vendors and people spell one name in many ways, and a word more may be another GPU.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground.files import text_of
+from torchmatrix.core.files import text_of
 
 Matrix = list[list[str]]
 _Address = tuple[int, int, int]  # PCI domain, bus, device

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 
 if sys.version_info >= (3, 11):
     import tomllib

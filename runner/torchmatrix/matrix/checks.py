@@ -8,7 +8,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from torchmatrix.ground.toml_keys import Place, Problems, Table
+from torchmatrix.core.toml_keys import Place, Problems, Table
 from torchmatrix.matrix import catalog, factors
 from torchmatrix.matrix.catalog import Extra
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.ground.toml_keys import Key
+from torchmatrix.core.toml_keys import Key
 
 # What can run a model in inference: one entry for each module of images/workload/runtimes, and for each choice within one.
 

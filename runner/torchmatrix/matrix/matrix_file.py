@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground import assets, inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import count
-from torchmatrix.ground.toml_keys import ADDRESSES, MOST_PROBLEMS, Key, Place, Problems, Table, check, nearest, shown
+from torchmatrix.core import assets, inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import count
+from torchmatrix.core.toml_keys import ADDRESSES, MOST_PROBLEMS, Key, Place, Problems, Table, check, nearest, shown
 from torchmatrix.matrix import checks, method
 from torchmatrix.matrix.method import Method, Request
 from torchmatrix.matrix.stacks import Stack, make_stack

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core.errors import BadInput
 
 FAST_LAUNCHES = 1
 RIGOROUS_LAUNCHES = 5

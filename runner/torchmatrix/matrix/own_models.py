@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from torchmatrix.ground import credentials, inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import printable
-from torchmatrix.ground.toml_keys import nearest, shown
+from torchmatrix.core import credentials, inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import printable
+from torchmatrix.core.toml_keys import nearest, shown
 from torchmatrix.matrix.catalog import OWN, Model
 
 HINT = "docs/own-model.md shows an example on one page"

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from torchmatrix.ground.formatting import clipped, printable
-from torchmatrix.ground.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, shown
+from torchmatrix.core.formatting import clipped, printable
+from torchmatrix.core.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, shown
 from torchmatrix.matrix import catalog
 
 # What a user may write as a Python requirement: a name with versions (PEP 508), or a name with the address of its file.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torchmatrix.ground import assets, inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.toml_keys import Place, Problems, nearest, shown
+from torchmatrix.core import assets, inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.toml_keys import Place, Problems, nearest, shown
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import catalog, matrix_file, own_models
 from torchmatrix.matrix.factors import FACTORS

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.toml_keys import NAME, Key, Place, Problems, Table, check, nearest, shown
 from torchmatrix.facts.launch import ONE_MODEL
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.toml_keys import NAME, Key, Place, Problems, Table, check, nearest, shown
 from torchmatrix.machine import host_gpus
 from torchmatrix.matrix import catalog, factors, own_models
 from torchmatrix.matrix.catalog import Model

@@ -19,13 +19,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.core.files import hold_lock, plain_open
+from torchmatrix.core.inputs import is_number
+from torchmatrix.core.toml_keys import shown
 from torchmatrix.engines.choose import VARIABLES
 from torchmatrix.facts.lines import Event, read_lines
 from torchmatrix.facts.store import run_event
-from torchmatrix.ground.errors import BadInput, EngineUnusable, ExitCode
-from torchmatrix.ground.files import hold_lock, plain_open
-from torchmatrix.ground.inputs import is_number
-from torchmatrix.ground.toml_keys import shown
 from torchmatrix.machine import masks
 
 FOLDER = "nightly"

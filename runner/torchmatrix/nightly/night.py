@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import IO
 
 from torchmatrix import __version__
+from torchmatrix.core.errors import EngineUnusable, ExitCode, ToolError
+from torchmatrix.core.files import lock_holder, plain_open
+from torchmatrix.core.process import end_with_parent
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import EngineUnusable, ExitCode, ToolError
-from torchmatrix.ground.files import lock_holder, plain_open
-from torchmatrix.ground.process import end_with_parent
 from torchmatrix.nightly.journal import Journal, Next, decide, own_command
 from torchmatrix.nightly.keeping import is_complete, name_of
 

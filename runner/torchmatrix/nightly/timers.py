@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import lock_holder, write_whole
 from torchmatrix.engines.choose import SERVICES
 from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.store import run_event
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import lock_holder, write_whole
 from torchmatrix.nightly.journal import (
     CATCH_UP_SECONDS,
     NOTE,

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from itertools import islice
 
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.toml_keys import nearest
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.toml_keys import nearest
 from torchmatrix.machine.cpu import CoreGroup
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix.factors import FACTORS

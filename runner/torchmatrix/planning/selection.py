@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TypeAlias
 
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.toml_keys import nearest, shown
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.toml_keys import nearest, shown
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request

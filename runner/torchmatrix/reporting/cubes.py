@@ -9,7 +9,7 @@ from torchmatrix.analysis.cube_points import COSTS, Best, Point, Points, front_o
 from torchmatrix.analysis.effects import Cube, cubes_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import Metric
-from torchmatrix.ground.formatting import count, figure
+from torchmatrix.core.formatting import count, figure
 from torchmatrix.matrix.factors import Value
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, scale_of

@@ -15,10 +15,10 @@ from torchmatrix.analysis.rows import BATCH, EQUIVALENT, is_ok
 from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
 from torchmatrix.analysis.verdicts import REASONS
+from torchmatrix.core.formatting import clipped, count, figure, four_decimals, none_for_nan, printable
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.formatting import clipped, count, figure, four_decimals, none_for_nan, printable
 from torchmatrix.reporting import words
 
 EQUIVALENT_MARK = " ≈"

@@ -18,9 +18,9 @@ from torchmatrix.analysis.published import figure_files, figures
 from torchmatrix.analysis.published.audit import Checked, Coverage, Finding, Unchecked, place
 from torchmatrix.analysis.published.figure_files import HINT, Taken, Unparsed
 from torchmatrix.analysis.run_summary import launch_rows
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import clipped, count, figure, is_known, none_for_nan, printable
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import clipped, count, figure, is_known, none_for_nan, printable
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.variants import rewritten
 from torchmatrix.reporting import words

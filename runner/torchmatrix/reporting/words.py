@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from torchmatrix.analysis.intervals import SAME_WITHIN
-from torchmatrix.ground.formatting import HUGE, is_known
+from torchmatrix.core.formatting import HUGE, is_known
 from torchmatrix.matrix.factors import CONTRASTED
 
 THIN = "\N{NARROW NO-BREAK SPACE}"

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torchmatrix.core.errors import BadInput, NothingSelected
+from torchmatrix.core.toml_keys import nearest, shown
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.errors import BadInput, NothingSelected
-from torchmatrix.ground.toml_keys import nearest, shown
 from torchmatrix.matrix import matrix_file, variants
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request

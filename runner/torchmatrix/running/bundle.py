@@ -17,17 +17,17 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from torchmatrix import __version__
+from torchmatrix.core import assets, inputs
+from torchmatrix.core.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
+from torchmatrix.core.files import NotPlain, followed, opened, sha256_of, whole
+from torchmatrix.core.formatting import clipped, printable
+from torchmatrix.core.settings import cache_folder
+from torchmatrix.core.toml_keys import shown
 from torchmatrix.engines import packages
 from torchmatrix.engines import recipes as stack_recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.engines.recipes import lock_path
-from torchmatrix.ground import assets, inputs
-from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
-from torchmatrix.ground.files import NotPlain, followed, opened, sha256_of, whole
-from torchmatrix.ground.formatting import clipped, printable
-from torchmatrix.ground.settings import cache_folder
-from torchmatrix.ground.toml_keys import shown
 from torchmatrix.matrix.own_models import OwnModel
 from torchmatrix.running.session import Session
 

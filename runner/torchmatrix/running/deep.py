@@ -8,14 +8,14 @@ from itertools import product
 from typing import Any
 
 from torchmatrix.analysis import watched
+from torchmatrix.core import settings
+from torchmatrix.core.errors import BadInput, BuildFailed, EngineUnusable, ExitCode, LaunchFailed, NothingSelected
+from torchmatrix.core.formatting import count, figure, number_or_nan
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import launch_file
 from torchmatrix.facts.launch import bare_uuid
 from torchmatrix.facts.lines import Event
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BadInput, BuildFailed, EngineUnusable, ExitCode, LaunchFailed, NothingSelected
-from torchmatrix.ground.formatting import count, figure, number_or_nan
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.machine.telemetry import SLOWDOWNS, Reading, Sensor, Watcher
 from torchmatrix.matrix import catalog

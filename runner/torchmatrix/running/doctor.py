@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core import settings
+from torchmatrix.core.errors import ExitCode, ToolError
+from torchmatrix.core.formatting import count, in_one_line
 from torchmatrix.engines import containment, recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, verified
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import ExitCode, ToolError
-from torchmatrix.ground.formatting import count, in_one_line
 from torchmatrix.planning.fit import least_disk_bytes
 from torchmatrix.running import readiness, run, session
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core.errors import BadInput
 from torchmatrix.engines import recipes
-from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix import matrix_file
 
 GPUS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}

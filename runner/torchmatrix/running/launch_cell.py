@@ -13,14 +13,14 @@ import orjson
 
 from torchmatrix import __version__
 from torchmatrix.analysis import gpu_specs, watched
+from torchmatrix.core import settings
+from torchmatrix.core.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Meeting, Recipe, time_limit
 from torchmatrix.facts import launch_file, lines
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import Proven, compare, launch_at
 from torchmatrix.facts.store import RunFolder, keep_model
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.machine.host import Host, before_launch
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
 from torchmatrix.matrix.factors import FACTORS

@@ -10,12 +10,12 @@ from msgspec.structs import asdict
 
 from torchmatrix.analysis import pairs
 from torchmatrix.analysis.intervals import UNKNOWN
+from torchmatrix.core.errors import BuildFailed
+from torchmatrix.core.formatting import none_for_nan
 from torchmatrix.engines.engine import Image
 from torchmatrix.facts.launch import throughput
 from torchmatrix.facts.reading import Proven, proof_of
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
-from torchmatrix.ground.errors import BuildFailed
-from torchmatrix.ground.formatting import none_for_nan
 from torchmatrix.machine.telemetry import Sensor
 from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell

@@ -12,13 +12,13 @@ from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.analysis.why import recorded
+from torchmatrix.core import errors, settings
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import launch_file, profiles
 from torchmatrix.facts.lines import Event
 from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
 from torchmatrix.facts.store import keep_model
-from torchmatrix.ground import errors, settings
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.workloads import AUTO, Workload
 from torchmatrix.planning.plan import Cell

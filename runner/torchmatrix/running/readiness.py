@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.machine.telemetry import Reading, Sensor, read_within
 from torchmatrix.matrix.method import Method
 

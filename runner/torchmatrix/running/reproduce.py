@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.files import content_of, sha256_of
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import content_of, sha256_of
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.workloads import ddp_id

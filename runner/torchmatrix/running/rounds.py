@@ -11,13 +11,13 @@ from functools import partial
 import psutil
 
 from torchmatrix.analysis import watched
+from torchmatrix.core import settings
+from torchmatrix.core.errors import BuildFailed, EngineUnusable
+from torchmatrix.core.files import plain_open
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, with_hint
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import Proven, proof_of
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BuildFailed, EngineUnusable
-from torchmatrix.ground.files import plain_open
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id

@@ -10,12 +10,12 @@ from statistics import fmean
 from typing import Any
 
 from torchmatrix import __version__
+from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import recipes
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import throughput
 from torchmatrix.facts.run_record import ParallelTest
 from torchmatrix.facts.store import RunFolder, run_event
-from torchmatrix.ground.errors import BuildFailed, EngineUnusable
 from torchmatrix.machine.telemetry import UNWATCHED, Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
 from torchmatrix.planning import plan

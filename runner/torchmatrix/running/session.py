@@ -8,13 +8,13 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.settings import cache_folder
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.choose import Engines, choose, find_supplies, supplies_unseen
 from torchmatrix.engines.engine import Engine, Leftover, Recipe
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.settings import cache_folder
 from torchmatrix.machine.host import Host, detect
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix

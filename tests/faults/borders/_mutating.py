@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from tempfile import mkdtemp
 
-from torchmatrix.ground.errors import ExitCode, ToolError
+from torchmatrix.core.errors import ExitCode, ToolError
 
 ODD = (
     "",

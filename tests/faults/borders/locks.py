@@ -8,9 +8,9 @@ from random import Random
 
 from faults.borders._mutating import as_bytes, held, in_files, mixed, mutated
 from torchmatrix.analysis import prices
+from torchmatrix.core import settings
 from torchmatrix.engines import lockfile
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground import settings
 
 _DIGEST = "0" * 64
 _LOCK = 'version = 1\nstacks = [\n    "own",\n]\n\n' + StackLock(

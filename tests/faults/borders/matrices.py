@@ -5,7 +5,7 @@ from functools import partial
 from random import Random
 
 from faults.borders._mutating import ODD, held, mutated
-from torchmatrix.ground import assets
+from torchmatrix.core import assets
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies

@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 
 from records import launch_lines, write_run
+from torchmatrix.core.errors import BadInput
 from torchmatrix.facts import lines
 from torchmatrix.facts.gathering import Limits, gather
 from torchmatrix.facts.store import Results
-from torchmatrix.ground.errors import BadInput
 
 RUN = "20260101T000000Z"
 GATHERED = 0.02

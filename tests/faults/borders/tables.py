@@ -6,7 +6,7 @@ from random import Random
 
 from faults.borders._mutating import as_bytes, held, in_files, mixed, mutated
 from torchmatrix.analysis.published import figure_files
-from torchmatrix.ground import inputs
+from torchmatrix.core import inputs
 
 _TABLE = """vendor,framework,mode,gpu,gpus,model,precision,batch_per_gpu,throughput,unit,torch,source,notes
 NVIDIA,pytorch,training,A100 SXM4 80GB,8,resnet50,amp,256,"21,050.5",images/s,2.1.0,https://example.org/a,

@@ -9,8 +9,8 @@ from typing import Any
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, reproduction_verdict
 from torchmatrix.analysis.published import audit, figure_files
 from torchmatrix.analysis.published.figures import Figure, Measured
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import BadInput
+from torchmatrix.core import assets
+from torchmatrix.core.errors import BadInput
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.factors import PRECISIONS
 from torchmatrix.matrix.matrix_file import Preset

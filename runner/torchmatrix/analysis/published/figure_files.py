@@ -11,10 +11,10 @@ from pathlib import Path
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import peak_flops
 from torchmatrix.analysis.published.figures import Figure
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.facts.launch import Unreadable
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import clipped, printable
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.factors import PRECISIONS
 

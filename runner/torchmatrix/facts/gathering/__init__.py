@@ -25,15 +25,15 @@ from urllib.parse import unquote, urljoin, urlsplit
 from msgspec import Struct
 
 from torchmatrix import __version__
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import hold_lock, opened
+from torchmatrix.core.formatting import count
+from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts.gathering import remote, sources
 from torchmatrix.facts.gathering.importer import AlreadyHere, Brought, Places, Taken, runs_of, take
 from torchmatrix.facts.gathering.sources import Limits, Source
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.wire import Whole, decoded
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import hold_lock, opened
-from torchmatrix.ground.formatting import count
-from torchmatrix.ground.inputs import Malformed
 
 # A published site as sources: one archive of facts per run, listed in site.json with size and digest.
 

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.files import disk_errors, plain_bytes, settle, whole, write_whole
 from torchmatrix.facts import parts
 from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 from torchmatrix.facts.launch import Unreadable
@@ -17,8 +19,6 @@ from torchmatrix.facts.lines import as_written, ends_of, lines_of, most_bytes
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.facts.store import IDENTITY_DIGITS, Results
-from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import disk_errors, plain_bytes, settle, whole, write_whole
 
 # What came of a source: runs and launches, new or already here, and what was refused and why.
 

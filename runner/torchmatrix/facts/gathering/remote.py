@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.formatting import clipped, in_one_line
+from torchmatrix.core.process import end_with_parent
 from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, RECORD, Limits, Name, Offer, Sorting, Source
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.formatting import clipped, in_one_line
-from torchmatrix.ground.process import end_with_parent
 
 _HOST = r"(?P<host>(?:[^\s/:@]+@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s/:@\[\]]+))"
 _PLACE = re.compile(rf"{_HOST}:(?P<path>.*)", re.DOTALL)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import opened, plain_bytes, sha256_of
-from torchmatrix.ground.formatting import clipped, in_one_line
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import opened, plain_bytes, sha256_of
+from torchmatrix.core.formatting import clipped, in_one_line
 
 LONGEST_FILE_BYTES = 64 << 20
 """A larger file is refused: no launch writes so much."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from torchmatrix.ground.files import text_of
+from torchmatrix.core.files import text_of
 from torchmatrix.machine.cpu import Quota, quota, throttled
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor

@@ -12,10 +12,10 @@ from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.analysis.rows import Row, counted_difference, has_failed, work_difference
 from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.core.errors import BadInput, NothingSelected
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import UNFINISHED
 from torchmatrix.facts.store import Results, RunFolder, host_of, select
-from torchmatrix.ground.errors import BadInput, NothingSelected
 from torchmatrix.nightly.gate import noise
 from torchmatrix.nightly.gate.drift import Drift, drift
 from torchmatrix.nightly.gate.judged import ACCEPTABLE, Accepted, Gate, GateOptions, Judged, attribute

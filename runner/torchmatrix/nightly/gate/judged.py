@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.intervals import NOTEWORTHY
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.files import disk_errors, plain_open
+from torchmatrix.core.formatting import none_for_nan
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import Compared, is_of_the_machine
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, run_event
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import disk_errors, plain_open
-from torchmatrix.ground.formatting import none_for_nan
 
 COUNTING = ("regression", "failed", "missing", "skipped-now")
 """Verdicts on a cell that make the gate's verdict REGRESSION. Others: ok, faster, suspected, accepted, those of UNJUDGED."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import vl_convert
 
-from torchmatrix.ground.formatting import in_one_line
+from torchmatrix.core.formatting import in_one_line
 
 
 def png_of(svg: str, scale: float = 2.0) -> bytes:

@@ -14,8 +14,8 @@ from torchmatrix.analysis.history import Trend
 from torchmatrix.analysis.profiles import Memory, Shares
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Why, largest
+from torchmatrix.core.formatting import clipped, is_known
 from torchmatrix.facts.environments import differences_in_words
-from torchmatrix.ground.formatting import clipped, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, hundredths, inside, round_values, scale_of
 

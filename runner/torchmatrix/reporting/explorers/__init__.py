@@ -18,7 +18,7 @@ from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.scaling import FACTORS
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.verdicts import Significance
-from torchmatrix.ground.formatting import is_known
+from torchmatrix.core.formatting import is_known
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import (

@@ -18,7 +18,7 @@ from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
 from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
 from torchmatrix.analysis.verdicts import Significance
-from torchmatrix.ground.formatting import UNKNOWN, in_digits, is_known
+from torchmatrix.core.formatting import UNKNOWN, in_digits, is_known
 from torchmatrix.matrix.factors import COLUMNS, Factor
 from torchmatrix.reporting import words
 

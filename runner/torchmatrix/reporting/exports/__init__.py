@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from torchmatrix import __version__
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.files import content_of, files_below, write_whole
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import content_of, files_below, write_whole
 from torchmatrix.reporting.charts import png_of
 from torchmatrix.reporting.charts.rows import Chart, file_svg
 from torchmatrix.reporting.exports.formats import FORMATS, INSTALL, PARQUET, escaped, names_of, to_csv, usable

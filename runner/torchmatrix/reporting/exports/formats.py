@@ -17,9 +17,9 @@ from typing import Any
 
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.analysis.rows import Row
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import figure
-from torchmatrix.ground.toml_keys import nearest
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import figure
+from torchmatrix.core.toml_keys import nearest
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.table_set import EVERY_TABLE, Values, by_row, frame
 

@@ -13,7 +13,7 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.machines import Chosen, fleet_gpu_table, worth_table
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.rows import Column, Row, a_flag, a_list, a_number, a_text, a_whole, an_interval
-from torchmatrix.ground.formatting import number_or_nan
+from torchmatrix.core.formatting import number_or_nan
 from torchmatrix.reporting.exports import rows
 from torchmatrix.reporting.exports.columns import ABOUT, TABLES
 from torchmatrix.reporting.view import View

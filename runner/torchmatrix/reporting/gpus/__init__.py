@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.rows import Row
-from torchmatrix.ground.formatting import is_known
+from torchmatrix.core.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import BarRow as Bar
 from torchmatrix.reporting.charts.rows import Chart, Panel, round_values, scale_of

@@ -10,7 +10,7 @@ from torchmatrix.analysis.intervals import Moments, geometric_mean
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
-from torchmatrix.ground.formatting import is_known
+from torchmatrix.core.formatting import is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.answers import Answer, Answers, pairs_of
 from torchmatrix.reporting.overview.cells import Cells, grouped, span

@@ -17,8 +17,8 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.speedups import Since
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
+from torchmatrix.core.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.facts.environments import differences_in_words
-from torchmatrix.ground.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.cells import Cells, span
 

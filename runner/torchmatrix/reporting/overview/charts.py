@@ -8,7 +8,7 @@ from dataclasses import replace
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.speedups import Changed, Since
-from torchmatrix.ground.formatting import is_known, number_or_nan
+from torchmatrix.core.formatting import is_known, number_or_nan
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import BarRow as Bar

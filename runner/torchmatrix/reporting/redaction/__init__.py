@@ -17,12 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.core import assets, settings
+from torchmatrix.core.files import files_below
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import condition_of
 from torchmatrix.facts.lines import Event, Lines
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground import assets, settings
-from torchmatrix.ground.files import files_below
 from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load, strings
 from torchmatrix.reporting.redaction.secrets import GONE, MOST_LETTERS, each_without_secrets, is_secret_name, without_secrets
 

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import plain_bytes, plain_open, write_whole
+from torchmatrix.core import assets
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import plain_bytes, plain_open, write_whole
 from torchmatrix.reporting.redaction.secrets import GONE
 
 # Pseudonyms: the same for one name on every page of a results folder, stored beside the facts and never published.

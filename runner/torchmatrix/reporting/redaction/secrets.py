@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
-from torchmatrix.ground.credentials import KEY, SHAPES
+from torchmatrix.core.credentials import KEY, SHAPES
 
 # Where the value after a telling name begins and ends, in the notations of shells, programs, settings and logs.
 #

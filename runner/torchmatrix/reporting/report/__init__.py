@@ -14,8 +14,8 @@ from torchmatrix.analysis.published.figures import mixed
 from torchmatrix.analysis.rows import is_ok
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.speedups import Since, since
+from torchmatrix.core.files import scratch
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.files import scratch
 from torchmatrix.reporting import cubes, explorers, exports, redaction, verb_texts
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data, Within

@@ -19,10 +19,10 @@ from markupsafe import Markup
 from torchmatrix import __version__
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.published.claims import Claim, Tested
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import EngineUnusable
-from torchmatrix.ground.files import write_to
-from torchmatrix.ground.formatting import figure, is_known
+from torchmatrix.core import assets
+from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.files import write_to
+from torchmatrix.core.formatting import figure, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets

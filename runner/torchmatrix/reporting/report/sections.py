@@ -11,11 +11,11 @@ from torchmatrix.analysis.metrics import MORE, Metric
 from torchmatrix.analysis.published.audit import IMPOSSIBLE, Finding
 from torchmatrix.analysis.rows import has_failed, is_ok, makes_figures
 from torchmatrix.analysis.time_split import latency_rows
+from torchmatrix.core.formatting import count, is_known
+from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.run_record import RunRecord, Scheduler
 from torchmatrix.facts.wire import END_TO_END, LATENCY, decoded
-from torchmatrix.ground.formatting import count, is_known
-from torchmatrix.ground.inputs import Malformed
 from torchmatrix.reporting import words
 from torchmatrix.reporting.report.page import ratio
 from torchmatrix.reporting.view import View

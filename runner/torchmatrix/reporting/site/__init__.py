@@ -25,10 +25,10 @@ from typing import Any
 
 from torchmatrix import __version__
 from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.core import assets
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import files_below, plain_bytes, plain_open, scratch, write_whole
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground import assets
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import files_below, plain_bytes, plain_open, scratch, write_whole
 from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.identities import Pseudonyms, load

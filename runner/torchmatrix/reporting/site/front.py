@@ -20,9 +20,9 @@ from torchmatrix.analysis import history as trends
 from torchmatrix.analysis.history import Change, Newest, Trend
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.core.files import scratch
+from torchmatrix.core.formatting import figure, is_known, printable, without_nan
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground.files import scratch
-from torchmatrix.ground.formatting import figure, is_known, printable, without_nan
 from torchmatrix.reporting import exports, history_page, machines_page, redaction, terminal
 from torchmatrix.reporting.exports.table_set import MACHINE_TABLES as TABLES
 from torchmatrix.reporting.redaction import Redaction

@@ -18,11 +18,11 @@ from urllib.parse import quote
 
 from torchmatrix import __version__
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.files import content_of
+from torchmatrix.core.formatting import is_known
+from torchmatrix.core.process import help_only
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.files import content_of
-from torchmatrix.ground.formatting import is_known
-from torchmatrix.ground.process import help_only
 from torchmatrix.machine.cpu import usable_cpus
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS

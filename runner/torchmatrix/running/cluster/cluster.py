@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from torchmatrix.core import settings
+from torchmatrix.core.errors import BadInput, EngineUnusable, ToolError
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BadInput, EngineUnusable, ToolError
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request

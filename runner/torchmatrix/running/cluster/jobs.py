@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.facts.launch import UNFINISHED, Launch
 from torchmatrix.facts.reading import launches_below, sorted_out
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground.errors import EngineUnusable
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, run
 from torchmatrix.running.cluster import orders, slurm

@@ -6,15 +6,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torchmatrix.core import settings
+from torchmatrix.core.errors import BadInput, BuildFailed, LaunchFailed, ToolError
+from torchmatrix.core.formatting import count
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Execution, Image, LaunchSpec
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.parts import device_on
 from torchmatrix.facts.reading import Proven, proof_of
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BadInput, BuildFailed, LaunchFailed, ToolError
-from torchmatrix.ground.formatting import count
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Watcher
 from torchmatrix.matrix.matrix_file import MOST_NODES

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput, ExitCode
+from torchmatrix.core.files import disk_errors, write_whole
+from torchmatrix.core.formatting import printable
 from torchmatrix.engines import lockfile
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput, ExitCode
-from torchmatrix.ground.files import disk_errors, write_whole
-from torchmatrix.ground.formatting import printable
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix

@@ -20,11 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from torchmatrix.core import settings
+from torchmatrix.core.errors import EngineLost, LaunchFailed
+from torchmatrix.core.process import end_with_parent
 from torchmatrix.engines.engine import Execution, Exit, Image, LaunchSpec, Line, Meeting
 from torchmatrix.facts.launch import in_words
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import EngineLost, LaunchFailed
-from torchmatrix.ground.process import end_with_parent
 from torchmatrix.machine import host
 from torchmatrix.running.cluster.slurm import Slurm
 from torchmatrix.running.launch_cell import OF_NODE

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.ground.errors import BadInput, EngineUnusable
-from torchmatrix.ground.settings import SlurmSettings
+from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.settings import SlurmSettings
 
 # What Slurm's words for the state of a node mean to a job that asks for this node.
 

@@ -8,9 +8,9 @@ import pytest
 
 from torchmatrix.analysis import prices
 from torchmatrix.analysis.published import figure_files
+from torchmatrix.core import inputs, settings
+from torchmatrix.core.errors import BadInput
 from torchmatrix.engines import lockfile
-from torchmatrix.ground import inputs, settings
-from torchmatrix.ground.errors import BadInput
 from torchmatrix.matrix import matrix_file
 
 

@@ -29,10 +29,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.ground import inputs
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.formatting import clipped, printable
-from torchmatrix.ground.toml_keys import Key, Place, Problems, check
+from torchmatrix.core import inputs
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import clipped, printable
+from torchmatrix.core.toml_keys import Key, Place, Problems, check
 
 HUB = "docker.io"
 MEGABYTE = 1_000_000

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from torchmatrix.ground.formatting import printable
+from torchmatrix.core.formatting import printable
 
 
 class ExitCode(IntEnum):

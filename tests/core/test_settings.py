@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.ground import settings
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.settings import Settings
+from torchmatrix.core import settings
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.settings import Settings
 
 Site = Callable[..., Settings]
 

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-from torchmatrix.ground.errors import EngineUnusable
+from torchmatrix.core.errors import EngineUnusable
 
 _CHUNK_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 12

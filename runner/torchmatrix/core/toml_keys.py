@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from torchmatrix.ground.formatting import clipped, printable
+from torchmatrix.core.formatting import clipped, printable
 
 Table = Mapping[str, Any]
 MOST_PROBLEMS = 50

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from support import full_device
-from torchmatrix.ground.files import plain_open, scratch, whole, write_to, write_whole
+from torchmatrix.core.files import plain_open, scratch, whole, write_to, write_whole
 
 HOLDS = """
 import sys
-from torchmatrix.ground.files import scratch
+from torchmatrix.core.files import scratch
 with scratch() as folder:
     (folder / "file").touch()
     print(folder, flush=True)
@@ -25,7 +25,7 @@ with scratch() as folder:
 WRITES = """
 import sys
 from pathlib import Path
-from torchmatrix.ground.files import whole
+from torchmatrix.core.files import whole
 with whole(Path(sys.argv[1])) as file:
     print("half way", flush=True)
     sys.stdin.read()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from torchmatrix.ground.errors import lack_of
+from torchmatrix.core.errors import lack_of
 
 
 class PanicException(BaseException):

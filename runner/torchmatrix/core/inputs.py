@@ -19,9 +19,9 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, Any, Union, get_args, get_origin, get_type_hints
 
-from torchmatrix.ground.errors import BadInput
-from torchmatrix.ground.files import NotPlain, opened
-from torchmatrix.ground.formatting import clipped, printable
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.files import NotPlain, opened
+from torchmatrix.core.formatting import clipped, printable
 
 if sys.version_info >= (3, 11):
     import tomllib
