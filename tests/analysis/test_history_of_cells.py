@@ -9,7 +9,8 @@ import pytest
 
 from records import nights, write_run
 from torchmatrix.analysis import facts_cache
-from torchmatrix.analysis.history import Trend, differences_in_words, series, trends
+from torchmatrix.analysis.history import Trend, series, trends
+from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.facts.store import Results
 
 CELL = "stack-a/resnet50-train-fp32-b4/gpu0"

@@ -15,7 +15,8 @@ from torchmatrix.analysis.pairs import pair, pair_by_rounds, pair_over_sum
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
-from torchmatrix.planning.plan import Cell, Supplies, make_plan
+from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
 
 TRUTH = 100.0
