@@ -67,7 +67,7 @@ def parse(argv):
     parser.add_argument("--requests", type=int, default=0, help="infer only: at most so many are timed one by one")
     parser.add_argument("--request-seconds", type=float, default=10, help="then fewer, but at least 10 of them")
     parser.add_argument("--batches", type=int, default=4, help="different random batches, used in turn")
-    parser.add_argument("--device", choices=("cuda", "cpu"), required=True, help="cuda also names ROCm devices")
+    parser.add_argument("--device", choices=("cuda", "xpu", "cpu"), required=True, help="cuda also names ROCm devices")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads per process; 0: one per allowed CPU")
     parser.add_argument("--cpus", default="", help='CPUs of each process, such as "0-3:4-7"; none: any')
     parser.add_argument("--cache", default="", help="folder for compile caches, kept from launch to launch")

@@ -13,15 +13,15 @@ import cache
 import failures
 from channel import VERSION, Channel, Unsupported
 
-REDUCED_MEGABYTES = {"cuda": 256, "cpu": 16}
-LOAD_SIZE = {"cuda": 8192, "cpu": 768}
+REDUCED_MEGABYTES = {"cuda": 256, "xpu": 256, "cpu": 16}
+LOAD_SIZE = {"cuda": 8192, "xpu": 8192, "cpu": 768}
 SLICES = 10
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16")
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--device", choices=("cuda", "cpu"), required=True, help="cuda also names ROCm devices")
+    parser.add_argument("--device", choices=("cuda", "xpu", "cpu"), required=True, help="cuda also names ROCm devices")
     parser.add_argument("--seconds", type=float, default=30, help="length of the load")
     parser.add_argument("--load-size", type=int, default=0, help="rows and columns of the load's matrices; 0: by device")
     parser.add_argument("--megabytes", type=int, default=0, help="size of copies and of the largest all-reduce; 0: by device")
@@ -70,12 +70,10 @@ def _timed(channel, phase, action):
 
 
 def _start(args):
-    import torch
-
+    import devices
     from world import World
 
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
+    devices.of_kind(args.device).require()
     return World(args)
 
 
@@ -90,12 +88,15 @@ def _peers(world, size):
     """Which device (row) can read another's memory, and at which speed a copy arrives whole there; of GPUs only."""
     import torch
 
+    import devices
+
     found = {"access": None, "bytes_per_second": None, "wrong": []}
     world.barrier()
-    if world.rank == 0 and world.device.type == "cuda" and world.size > 1:
+    if world.rank == 0 and world.kind.is_gpu and world.size > 1:
+        kinds = [devices.of_kind(world.kind.kind)(index) for index in range(world.size)]
         ids = range(world.size)
-        found["access"] = [[one == other or torch.cuda.can_device_access_peer(one, other) for other in ids] for one in ids]
-        speeds = [[None if one == other else _copy(torch, one, other, size) for other in ids] for one in ids]
+        found["access"] = world.kind.access(world.size)
+        speeds = [[None if one is other else _copy(torch, one, other, size) for other in kinds] for one in kinds]
         found["bytes_per_second"] = speeds
         found["wrong"] = [[one, other] for one in ids for other in ids if speeds[one][other] == 0]
     world.barrier()
@@ -104,14 +105,13 @@ def _peers(world, size):
 
 def _copy(torch, one, other, size):
     """Bytes per second of a copy between two devices; 0 if what arrives is not what was sent."""
-    sent = torch.arange(size // 4, dtype=torch.int32, device=torch.device("cuda", one))
-    target = torch.device("cuda", other)
-    sent.to(target)  # the first copy sets up the access
-    torch.cuda.synchronize(other)
+    sent = torch.arange(size // 4, dtype=torch.int32, device=one.torch)
+    sent.to(other.torch)  # the first copy sets up the access
+    other.synchronize()
     begin = time.perf_counter()
-    arrived = sent.to(target)
-    torch.cuda.synchronize(one)
-    torch.cuda.synchronize(other)
+    arrived = sent.to(other.torch)
+    one.synchronize()
+    other.synchronize()
     seconds = time.perf_counter() - begin
     return size / seconds if torch.equal(arrived.cpu(), sent.cpu()) else 0
 
@@ -152,7 +152,7 @@ def _load(world, size, seconds):
     """Products of matrices on all devices at once, in `SLICES` timed blocks: edges on the host's clock, FLOP/s of each rank."""
     import torch
 
-    dtype = torch.float16 if world.device.type == "cuda" else torch.float32
+    dtype = world.kind.load_type
     left, right = (torch.randn(size, size).to(world.device).to(dtype) for _ in range(2))
     product = torch.matmul(left, right)
     world.barrier()

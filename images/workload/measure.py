@@ -171,16 +171,16 @@ def window(world, step, steps, first, ended=_nothing):
     and `losses`, both read after the window. Nothing else happens inside it. `ended` is called right
     after it, before the ranks wait for each other.
     """
-    run, marks, taken = step.run, _Marks(world.device), step.taken()
+    run, mark, marks, taken = step.run, world.kind.mark, [], step.taken()
     with no_garbage_collection():
         world.barrier()
         world.synchronize()
         begin = time.monotonic()
         start = time.perf_counter_ns()
-        marks.add()
+        marks.append(mark())
         for index in range(first, first + steps):
             run(index)
-            marks.add()
+            marks.append(mark())
         enqueued = time.perf_counter_ns()
         world.synchronize()
         stop = time.perf_counter_ns()
@@ -191,7 +191,7 @@ def window(world, step, steps, first, ended=_nothing):
         "start_monotonic_seconds": begin,
         "stop_monotonic_seconds": end,
         "enqueue_seconds": (enqueued - start) / 1e9,
-        "step_seconds": marks.intervals(),
+        "step_seconds": [world.kind.seconds(*pair) for pair in zip(marks, marks[1:])],
         "losses": step.losses(),
     }
     if taken is not None:
@@ -207,25 +207,3 @@ def no_garbage_collection():
         yield
     finally:
         gc.enable()
-
-
-class _Marks:
-    """Points in time on the device: CUDA/HIP events (read only after the window), perf_counter on a CPU."""
-
-    def __init__(self, device):
-        self._cuda = device.type == "cuda"
-        self._marks = []
-
-    def add(self):
-        if self._cuda:
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self._marks.append(event)
-        else:
-            self._marks.append(time.perf_counter_ns())
-
-    def intervals(self):
-        pairs = zip(self._marks, self._marks[1:])
-        if self._cuda:
-            return [a.elapsed_time(b) / 1e3 for a, b in pairs]
-        return [(b - a) / 1e9 for a, b in pairs]

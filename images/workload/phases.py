@@ -6,7 +6,6 @@ measure.py holds what is timed; this module puts it in order and writes the resu
 import collections
 import functools
 import itertools
-import resource
 import time
 
 import chance
@@ -18,6 +17,7 @@ import torch
 from unseen import Unseen
 
 import collectives
+import devices
 import families
 import measure
 import precision
@@ -25,7 +25,7 @@ import profiling
 import record
 import runtimes
 import samples
-from channel import Numerics, Unsupported
+from channel import Numerics
 from proofs import arithmetic, deeds, effective_precision, remarks, rules, windows, work
 from world import World
 
@@ -34,8 +34,7 @@ ENQUEUE_REPEATS = 5
 
 def run(channel, args):
     """Measure what `args` ask for and emit all results; raises on any failure."""
-    if args.device == "cuda" and not torch.cuda.is_available():
-        raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
+    devices.of_kind(args.device).require()
     world = _timed(channel, "init", lambda: World(args))
     with world.naming_unused_parameters():
         (_profile if args.profile else _measure_and_prove)(channel, args, world)
@@ -207,7 +206,7 @@ def _time(channel, args, world, begun):
     warm = measure.warm_up(args, world, step, tell)
     channel.emit("warm-up", **spent)
     watch = windows.Watch(args, world, begun, warm.steps) if args.proof != work.NONE else None
-    _reset_peak(world)
+    world.kind.reset_peak()
     found = measure.timed_windows(args, world, step, warm, tell, functools.partial(channel.emit, "clock"))
     channel.emit("warm-up", flat=found.flat, drift=found.drift, **spent)
     for number, ranks in enumerate(found.windows):
@@ -229,7 +228,7 @@ def _enqueue_seconds(args, world, step):
     Over a whole window it would mean nothing: the device's queue holds about a thousand kernels, then the host waits for room.
     GradScaler reads a number from the device in each step: with it, only zeroing, forward and backward are submitted.
     """
-    if world.device.type != "cuda":
+    if not world.kind.is_gpu:
         return None
     found = []
     for index in range(ENQUEUE_REPEATS):
@@ -243,13 +242,5 @@ def _enqueue_seconds(args, world, step):
 
 def _peaks(world):
     """Peak memory of each rank: allocated and reserved on the GPU, or resident (of the whole process so far) on a CPU."""
-    if world.device.type != "cuda":
-        return {"peak_bytes": world.gather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}
-    own = torch.cuda.max_memory_allocated(world.device), torch.cuda.max_memory_reserved(world.device)
-    peaks = world.gather(own)
-    return {"peak_bytes": [peak for peak, _ in peaks], "peak_reserved_bytes": [peak for _, peak in peaks]}
-
-
-def _reset_peak(world):
-    if world.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(world.device)
+    ranks = world.gather(world.kind.peak())
+    return {name: [rank[name] for rank in ranks] for name in ranks[0]}

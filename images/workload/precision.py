@@ -12,6 +12,7 @@ import contextlib
 
 import torch
 
+import devices
 from channel import Unsupported
 
 _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
@@ -20,10 +21,9 @@ _WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16}
 
 def set_knobs(name, device):
     """Set TF32 on or off for matmul and convolutions; raise Unsupported if the device can't do `name`."""
-    if device.type == "cpu" and name in ("tf32", "amp"):
-        raise Unsupported("precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % name)
-    if name == "tf32" and (torch.version.hip or torch.cuda.get_device_capability(device)[0] < 8):
-        raise Unsupported("tf32 needs an NVIDIA GPU of compute capability 8.0 or newer")
+    lack = devices.of(device).lack(name)
+    if lack:
+        raise Unsupported(lack)
     mode = "tf32" if name == "tf32" else "ieee"
     torch.set_float32_matmul_precision("highest")  # also keeps oneDNN from using bfloat16 for float32 products on a CPU
     torch.backends.cuda.matmul.allow_tf32 = mode == "tf32"
@@ -75,7 +75,7 @@ def autocast(name, device):
     """A fresh autocast context for one forward pass; does nothing but for amp and amp-bf16."""
     if name not in _AUTOCAST:
         return contextlib.nullcontext()
-    return torch.autocast(device_type=device.type, dtype=_AUTOCAST[name])
+    return torch.autocast(device_type=devices.of(device).kind, dtype=_AUTOCAST[name])
 
 
 def autocast_type(kind):
@@ -93,5 +93,5 @@ def grad_scaler(name, device):
     """The GradScaler of this version of torch, disabled unless `name` is amp (float16)."""
     enabled = name == "amp"
     if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler(device.type, enabled=enabled)
+        return torch.amp.GradScaler(devices.of(device).kind, enabled=enabled)
     return torch.cuda.amp.GradScaler(enabled=enabled)

@@ -71,8 +71,7 @@ def _traced(world, step, steps, memory, path=None):
     """As _seconds, under the profiler on rank 0; its trace is written to `path`."""
     if world.rank > 0:
         return _seconds(world, step, steps)
-    kinds = [torch.profiler.ProfilerActivity.CPU]
-    kinds += [torch.profiler.ProfilerActivity.CUDA] if world.device.type == "cuda" else []
+    kinds = [getattr(torch.profiler.ProfilerActivity, name) for name in world.kind.activities]
     with torch.profiler.profile(activities=kinds, profile_memory=memory) as found:
         seconds = _seconds(world, step, steps)
     if path:

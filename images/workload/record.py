@@ -60,18 +60,7 @@ def _is_secret(name):
 
 def device(world):
     """The device of this rank as torch sees it."""
-    if world.device.type == "cpu":
-        return {"name": "cpu", "threads": torch.get_num_threads(), "cpus": world.cpus, "isa": _cpu_capability()}
-    properties = torch.cuda.get_device_properties(world.device)
-    return {
-        "name": properties.name,
-        "memory_bytes": properties.total_memory,
-        "capability": "%d.%d" % (properties.major, properties.minor),
-        "multiprocessors": properties.multi_processor_count,
-        "gfx": getattr(properties, "gcnArchName", None),
-        "uuid": str(properties.uuid) if hasattr(properties, "uuid") else None,
-        "cpus": world.cpus,
-    }
+    return dict(world.kind.facts(), cpus=world.cpus)
 
 
 def _nccl_version():
@@ -95,13 +84,6 @@ def _triton_version():
     except ImportError:
         return None
     return getattr(triton, "__version__", None)
-
-
-def _cpu_capability():
-    try:
-        return torch.backends.cpu.get_cpu_capability()
-    except AttributeError:
-        return None
 
 
 def _packages():

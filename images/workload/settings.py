@@ -2,15 +2,12 @@
 
 import torch
 
+import devices
 import precision
 from channel import Unsupported
 
-_OF_ALL = ("float32_matmul_precision", "fp32_precision", "autocast")
-_DECIDED = {
-    "cpu": (*_OF_ALL, "threads"),
-    "cuda": (*_OF_ALL, "matmul_allow_tf32", "cudnn_allow_tf32", "cudnn_benchmark"),
-}
-"""What the matrix decides and what acts on such a device."""
+_DECIDED = ("float32_matmul_precision", "fp32_precision", "autocast")
+"""What the matrix decides on every kind of device."""
 
 
 def read():
@@ -33,7 +30,9 @@ def _narrowed(own, now):
 
 def refuse(changed, device):
     """Raise Unsupported if a setting has `changed` (differences) that the matrix decides: a figure would have a wrong name."""
-    wrong = ["%s from %s to %s" % (name, *changed[name]) for name in _DECIDED[device.type] if name in changed]
+    wrong = [
+        "%s from %s to %s" % (name, *changed[name]) for name in (*_DECIDED, *devices.of(device).decided) if name in changed
+    ]
     if wrong:
         text = "the model's code, or a library that it uses, changes %s, which the matrix decides: leave it out there"
         raise Unsupported(text % " and ".join(wrong))

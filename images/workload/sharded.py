@@ -9,6 +9,7 @@ import functools
 
 import torch
 
+import devices
 from channel import Unsupported
 
 FIRST_WITH_PARAMETERS = (2, 0)
@@ -25,7 +26,7 @@ def shard(model, device):
     release = _release()
     if release < FIRST_WITH_PARAMETERS:
         raise Unsupported("torch %s can't shard a model and keep its parameters apart" % torch.__version__)
-    if device.type == "cpu" and release < FIRST_ON_CPUS:
+    if not devices.of(device).is_gpu and release < FIRST_ON_CPUS:
         raise Unsupported("torch %s shards on GPUs only" % torch.__version__)
     fully_shard = find_fully_shard() if release >= FIRST_WITH_FULLY_SHARD else None
     if fully_shard is None:
@@ -114,4 +115,4 @@ def _release():
 def _mesh(device):
     from torch.distributed.device_mesh import init_device_mesh
 
-    return init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    return init_device_mesh(devices.of(device).kind, (torch.distributed.get_world_size(),))

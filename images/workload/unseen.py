@@ -58,10 +58,10 @@ class Unseen:
 
     def _lack(self):
         """Of memory on the device: an allocation that fails in a step would end the launch."""
-        if self._device.type != "cuda":
+        free = self._world.kind.free_bytes()
+        if free is None:
             return None
         needed = 2 * STEPS * sum(tensor.numel() * tensor.element_size() for tensor in self._like.values())
-        free = torch.cuda.mem_get_info(self._device)[0]
         return "new batches need %d MB on the device, %d MB are free" % (needed >> 20, free >> 20) if free < needed else None
 
     def _renew(self):
@@ -97,7 +97,7 @@ class Unseen:
 
     def in_host_memory(self):
         """The same in the host's memory, pinned for a GPU."""
-        return self._endless(torch.device("cpu"), torch.Tensor.pin_memory if self._device.type == "cuda" else _itself)
+        return self._endless(torch.device("cpu"), self._world.kind.pinned)
 
     def _endless(self, device, place=_itself):
         """New ones for SECONDS, then one with another item each time."""

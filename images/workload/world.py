@@ -9,6 +9,7 @@ import sharded
 import torch
 import torch.distributed as dist
 
+import devices
 from channel import Unsupported
 
 ONE_MODEL = ("ddp", "fsdp")
@@ -22,19 +23,19 @@ _UNUSED = (
 
 
 class World:
-    """Rank, size and device of this process; the collective calls that the measurement needs."""
+    """Rank, size and device of this process (`kind`: what its kind can do); the collective calls that the measurement needs."""
 
     def __init__(self, args):
         self.rank = int(os.environ.get("RANK", "0"))
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
-        self.device = torch.device(args.device, self.local_rank) if args.device == "cuda" else torch.device("cpu")
+        self.kind = devices.of_kind(args.device)(self.local_rank)
+        self.device = self.kind.torch
         self.cpus = _pin_cpus(args.cpus, self.local_rank)
         torch.set_num_threads(args.threads or len(os.sched_getaffinity(0)))
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
+        self.kind.select()
         if self.size > 1:
-            self.backend = "nccl" if self.device.type == "cuda" else "gloo"
+            self.backend = self.kind.backend()
             dist.init_process_group(self.backend, timeout=datetime.timedelta(seconds=args.collective_timeout))
         else:
             self.backend = None
@@ -48,10 +49,9 @@ class World:
         if self.backend == "gloo" and any(parameter.is_complex() for parameter in model.parameters()):
             raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")
         self._require_reduction({parameter.dtype for parameter in model.parameters() if parameter.requires_grad})
-        ids = [self.local_rank] if self.device.type == "cuda" else None
         self._reduced = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         words = {"find_unused_parameters": True} if args.find_unused_parameters else {}
-        return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids, **words)
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=self.kind.ids, **words)
 
     def _require_reduction(self, types):
         """Raise Unsupported where the backend can't add up gradients of one of `types`, as gloo of old torch can't bfloat16.
@@ -80,8 +80,7 @@ class World:
             raise Unsupported(_UNUSED % (", ".join(names[:5]), ", …" if len(names) > 5 else "")) from error
 
     def synchronize(self):
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        self.kind.synchronize()
 
     def barrier(self):
         if self.size > 1:

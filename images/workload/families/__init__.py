@@ -74,7 +74,7 @@ def build(args, device):
         _refuse_another(args, model)
         with torch.no_grad():
             for parameter in model.parameters():
-                if parameter.dim() > 1 and parameter.device.type != "meta" and not parameter.any():
+                if parameter.dim() > 1 and not parameter.is_meta and not parameter.any():
                     parameter.copy_(_SPREAD * torch.randn(parameter.shape))
     return model, chosen
 

@@ -128,7 +128,7 @@ def _passes(args, world, family, begun):
         step, alone = Watched(), Watched()
         try:
             with torch.no_grad(), precision.autocast(args.precision, world.device):
-                alone.autocast = precision.autocast_type(world.device.type)
+                alone.autocast = precision.autocast_type(world.kind.kind)
                 alone.see(functools.partial(_called, args, family, begun.plain, few))
             sharded.rest(begun.plain)
             if args.runtime != "eager":

@@ -13,8 +13,6 @@ import functools
 
 import failures
 
-SIZE, PIXELS = {"cuda": 512, "cpu": 256}, {"cuda": 32, "cpu": 16}
-"""Of the matrices and images; less on a CPU, where larger ones take up to a second."""
 CHANNELS = 64
 EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
 """What each setting of --precision means for products and convolutions."""
@@ -157,7 +155,9 @@ def _linear(device):
     """A linear layer of known weights, and what it is given."""
     import torch
 
-    size, generator = SIZE[device.type], torch.Generator().manual_seed(1)
+    import devices
+
+    size, generator = devices.of(device).probe_size, torch.Generator().manual_seed(1)
     random = functools.partial(torch.randn, generator=generator, dtype=torch.float32)  # whatever a model's file has set
     layer = torch.nn.Linear(size, size, bias=False)
     layer.weight.data = random(size, size)
@@ -170,6 +170,8 @@ def _operations(device, few=False):
     """
     import torch
 
+    import devices
+
     class Operation(torch.nn.Module):
         def __init__(self, operation, weight):
             super().__init__()
@@ -180,7 +182,7 @@ def _operations(device, few=False):
 
     generator = torch.Generator().manual_seed(1)
     random = functools.partial(torch.randn, generator=generator, dtype=torch.float32)  # whatever a model's file has set
-    size, pixels = SIZE[device.type], PIXELS[device.type]
+    size, pixels = devices.of(device).probe_size, devices.of(device).probe_pixels
     left, right = (random(size, size) for _ in range(2))
     image = random(2, CHANNELS, pixels, pixels)
     kernel = random(CHANNELS, CHANNELS, 3, 3)

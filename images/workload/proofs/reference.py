@@ -11,6 +11,7 @@ import chance
 import torch
 import torch.nn.utils.parametrize
 
+import devices
 import families
 import precision
 from proofs import deeds, quantizing
@@ -89,7 +90,7 @@ class Reference:
             quantizing.emulate(self.model, self._args.arithmetic)
             for scale in _SCALES.get(name, (1.0,)):
                 self._set_back()
-                half = torch.autocast(device_type=device.type, dtype=_HALF[name]) if name in _HALF else None
+                half = torch.autocast(device_type=devices.of(device).kind, dtype=_HALF[name]) if name in _HALF else None
                 loss, found = self._answer(half, scale)
                 if all(bool(torch.isfinite(one).all()) for one in found):
                     break

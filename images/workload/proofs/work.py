@@ -78,8 +78,7 @@ def _look_again(args, world, timed):
 
 def _free(world):
     gc.collect()
-    if world.device.type == "cuda":
-        torch.cuda.empty_cache()
+    world.kind.release()
 
 
 def _do(args, world, timed, known, loud):

@@ -4,6 +4,7 @@ and nothing may fall back to the CPU, which ONNX Runtime would do silently.
 
 import torch
 
+import devices
 from channel import Unsupported
 from runtimes.exporting import Export, library
 
@@ -22,14 +23,16 @@ def prepare(args, model, example):
     used = session.get_providers()
     if used[: len(asked)] != [name for name, _ in asked]:
         raise Unsupported("onnxruntime fell back to %s; %s was asked for" % (used[0], asked[0][0]))
-    run = _on_cpu(session, export) if device.type == "cpu" else _bound(onnxruntime, session, device, export)
+    run = _on_cpu(session, export) if not devices.of(device).is_gpu else _bound(onnxruntime, session, device, export)
     return export.run_by(run, name="onnxruntime", version=onnxruntime.__version__, providers=used)
 
 
 def _providers(args, device):
     """The one provider asked for, with its options."""
-    if device.type == "cpu":
+    if not devices.of(device).is_gpu:
         return [(_CPU, {})]
+    if devices.of(device).kind != "cuda":
+        raise Unsupported("onnxruntime runs here on a CPU and on NVIDIA's GPUs")
     own = {"device_id": device.index, "user_compute_stream": str(torch.cuda.current_stream(device).cuda_stream)}
     cuda = (_CUDA, {**own, "use_tf32": int(args.precision == "tf32"), "cudnn_conv_algo_search": "EXHAUSTIVE"})
     tensorrt = (_TENSORRT, {**own, "trt_fp16_enable": args.precision == "half"})
@@ -48,7 +51,7 @@ def _session(onnxruntime, graph, device, providers):
 def _options(onnxruntime, device):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
-    if device.type == "cuda":
+    if devices.of(device).is_gpu:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         getattr(onnxruntime, "preload_dlls", lambda: None)()  # of CUDA and cuDNN: those that came with torch
     return options

@@ -1,0 +1,233 @@
+"""The kinds of devices: CUDA (NVIDIA's GPUs, and AMD's by ROCm), XPU (Intel's GPUs) and the CPU.
+
+A new kind is one class here. No other module asks which kind a device is: it asks what the kind can do, and how.
+"""
+
+import resource
+import time
+
+import torch
+import torch.distributed as dist
+
+from channel import Unsupported
+
+_TF32 = "tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"
+
+
+class Device:
+    """The device of a rank; its base is the CPU. `torch`: the torch.device on which tensors are made."""
+
+    kind = "cpu"
+    is_gpu = False
+    decided = ("threads",)
+    """Settings of torch besides those of all devices that the matrix decides (settings.py)."""
+    probe_size, probe_pixels = 256, 16
+    """Sides of matrices and images from which the effective precision is measured: less on a CPU, which takes up to a second
+    for larger ones."""
+    activities = ("CPU",)
+    """What torch's profiler traces, as names of ProfilerActivity."""
+    load_type = torch.float32
+    """In what type the device is loaded."""
+
+    def __init__(self, index=0):
+        self.torch = torch.device(self.kind, index) if self.is_gpu else torch.device(self.kind)
+
+    @classmethod
+    def require(cls):
+        """Raise Unsupported if torch sees no such device here."""
+
+    def select(self):
+        """Make it the current device of this process."""
+
+    @property
+    def ids(self):
+        """`device_ids` for DDP."""
+        return None
+
+    def backend(self):
+        """Return the backend of torch.distributed for ranks on such devices. Raises Unsupported if this torch has none."""
+        return "gloo"
+
+    def synchronize(self):
+        """Wait until the device has done all that was submitted."""
+
+    def mark(self):
+        """Return a point in time on the device's clock; a GPU's can be read only after the device was waited for."""
+        return time.perf_counter_ns()
+
+    @staticmethod
+    def seconds(begin, end):
+        """Return the seconds from one mark to another."""
+        return (end - begin) / 1e9
+
+    def reset_peak(self):
+        """Forget how much memory was used so far, where the device counts."""
+
+    def peak(self):
+        """Return the peak of memory in bytes by name: on a CPU that of the whole process so far."""
+        return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+    def free_bytes(self):
+        """Return how many bytes are free on a GPU; None where an allocation that fails ends nothing, as on a CPU."""
+        return None
+
+    def release(self):
+        """Give memory that torch keeps for later back to the device."""
+
+    def pinned(self, tensor):
+        """Return a tensor in the host's memory, so that copies to the device don't wait."""
+        return tensor
+
+    def lack(self, precision):
+        """Say why the device doesn't have `precision`; None if it does."""
+        return "precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % precision if precision in ("tf32", "amp") else None
+
+    def facts(self):
+        """Describe the device as torch sees it."""
+        return {"name": "cpu", "threads": torch.get_num_threads(), "isa": _cpu_capability()}
+
+    def access(self, count):
+        """Return which of `count` devices (row) reads another's memory; None for devices that have none of their own."""
+        return None
+
+
+class Gpu(Device):
+    """What CUDA and XPU have in common: torch.cuda and torch.xpu offer the same functions."""
+
+    is_gpu = True
+    probe_size, probe_pixels = 512, 32
+    load_type = torch.float16
+
+    @classmethod
+    def _api(cls):
+        return getattr(torch, cls.kind, None)
+
+    @classmethod
+    def require(cls):
+        if cls._api() is None or not cls._api().is_available():
+            raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)
+
+    def select(self):
+        self._api().set_device(self.torch)
+
+    @property
+    def ids(self):
+        return [self.torch.index]
+
+    def synchronize(self):
+        self._api().synchronize(self.torch)
+
+    def mark(self):
+        event = self._api().Event(enable_timing=True)
+        event.record()
+        return event
+
+    @staticmethod
+    def seconds(begin, end):
+        return begin.elapsed_time(end) / 1e3
+
+    def reset_peak(self):
+        self._api().reset_peak_memory_stats(self.torch)
+
+    def peak(self):
+        api = self._api()
+        return {"peak_bytes": api.max_memory_allocated(self.torch), "peak_reserved_bytes": api.max_memory_reserved(self.torch)}
+
+    def free_bytes(self):
+        return self._api().mem_get_info(self.torch)[0]
+
+    def release(self):
+        self._api().empty_cache()
+
+    def pinned(self, tensor):
+        return tensor.pin_memory()
+
+    def facts(self):
+        properties = self._api().get_device_properties(self.torch)
+        return {"name": properties.name, "memory_bytes": properties.total_memory, "uuid": _uuid(properties)}
+
+
+class Cuda(Gpu):
+    """A GPU of NVIDIA, or one of AMD, which torch for ROCm calls cuda too."""
+
+    kind = "cuda"
+    decided = ("matmul_allow_tf32", "cudnn_allow_tf32", "cudnn_benchmark")
+    activities = ("CPU", "CUDA")
+
+    def backend(self):
+        return "nccl"
+
+    def lack(self, precision):
+        if precision == "tf32" and (torch.version.hip or torch.cuda.get_device_capability(self.torch)[0] < 8):
+            return _TF32
+        return None
+
+    def facts(self):
+        properties = torch.cuda.get_device_properties(self.torch)
+        return dict(
+            super().facts(),
+            capability="%d.%d" % (properties.major, properties.minor),
+            multiprocessors=properties.multi_processor_count,
+            gfx=getattr(properties, "gcnArchName", None),
+        )
+
+    def access(self, count):
+        ids = range(count)
+        return [[one == other or torch.cuda.can_device_access_peer(one, other) for other in ids] for one in ids]
+
+
+class Xpu(Gpu):
+    """A GPU of Intel: https://docs.pytorch.org/docs/stable/notes/get_start_xpu.html. Not tried on a real one yet."""
+
+    kind = "xpu"
+    activities = ("CPU", "XPU")
+
+    def backend(self):
+        if not getattr(dist, "is_xccl_available", lambda: False)():
+            raise Unsupported(
+                "torch %s has no XCCL, by which ranks on Intel GPUs talk: 2.8 and newer have it" % torch.__version__
+            )
+        return "xccl"
+
+    def lack(self, precision):
+        return _TF32 if precision == "tf32" else None
+
+    def free_bytes(self):
+        """None before torch 2.6, which doesn't tell."""
+        return super().free_bytes() if hasattr(torch.xpu, "mem_get_info") else None
+
+    def facts(self):
+        properties = torch.xpu.get_device_properties(self.torch)
+        return dict(
+            super().facts(),
+            capability=getattr(properties, "version", None),
+            multiprocessors=getattr(properties, "max_compute_units", None),
+            gfx=None,
+        )
+
+
+_KINDS = {device.kind: device for device in (Cuda, Xpu, Device)}
+KINDS = tuple(_KINDS)
+
+
+def of_kind(kind):
+    """Return the class of a kind of device."""
+    return _KINDS[kind]
+
+
+def of(device):
+    """Return what is known of a torch.device."""
+    return _KINDS[device.type](device.index or 0)
+
+
+def _uuid(properties):
+    """Return the UUID as the driver writes it; None where torch is too old to tell."""
+    return str(properties.uuid) if hasattr(properties, "uuid") else None
+
+
+def _cpu_capability():
+    """Return the instruction set that torch uses, such as AVX512; None where torch is too old to tell."""
+    try:
+        return torch.backends.cpu.get_cpu_capability()
+    except AttributeError:
+        return None
