@@ -132,6 +132,36 @@ def test_inference_in_tf32_is_measured_on_one_device_and_refused_where_the_devic
     assert old["kind"] == "unsupported" and "compute capability 8.0" in old["message"]
 
 
+INTEL = {"kind": "xpu", "name": "Intel(R) Data Center GPU Max 1550"}
+
+
+def test_two_devices_of_intel_are_measured_by_their_own_clock_memory_and_collectives(on_cuda: Callable[..., Done]) -> None:
+    done = on_cuda("--device", "xpu", *IN_HALF_PRECISION, processes=2, clock=1000.0, **INTEL)
+    assert done.code == 0, done.stderr
+    setup = only(done.events, "setup")
+    assert setup["backend"] == "xccl"
+    assert [(one["name"], one["uuid"][:8]) for one in setup["devices"]] == [
+        (INTEL["name"], f"0000000{rank}") for rank in (0, 1)
+    ]
+    assert {call["device_type"] for call in done.calls("autocast")} == {"xpu"}
+    (window,) = (e for e in done.events if e["event"] == "sample" and e["phase"] == "measure")
+    assert sum(window["step_seconds"][0]) == pytest.approx(1000 * window["seconds"][0], rel=0.05)
+    memory = [e for e in done.events if e["event"] == "memory"][-1]
+    assert min(memory["peak_reserved_bytes"]) >= min(memory["peak_bytes"]) > 12 * PARAMETERS
+    assert [one["matmul"] for one in only(done.events, "precision")["effective"]] == ["fp16", "fp16"]
+    assert only(done.events, "reference")["agrees"]
+
+
+def test_intel_s_devices_refuse_tf32_and_a_torch_without_their_collectives(on_cuda: Callable[..., Done]) -> None:
+    for words, more, reason in (
+        (("--precision", "tf32"), {}, "tf32 needs an NVIDIA GPU"),
+        ((), {"no_xccl": True, "processes": 2}, "no XCCL"),
+    ):
+        events = on_cuda("--device", "xpu", *words, **more, **INTEL).events
+        failures = [event for event in events if event["event"] == "failure"]
+        assert {failure["kind"] for failure in failures} == {"unsupported"} and reason in failures[0]["message"]
+
+
 def test_a_model_that_does_not_fit_is_out_of_memory(on_cuda: Callable[..., Done]) -> None:
     """Weights fit, gradients and the optimizer's state do not."""
     done = on_cuda(memory_bytes=9 * PARAMETERS)

@@ -1,4 +1,4 @@
-"""torch.cuda as the box calls it, on invented devices; and what torch itself asks of torch.cuda while the box runs."""
+"""torch.cuda or torch.xpu as the workload calls it, on invented devices; and what torch itself asks of it meanwhile."""
 
 import collections
 import datetime
@@ -50,7 +50,7 @@ class Autocast(torch.autocast):
 
     def __init__(self, device_type, dtype=None, enabled=True, cache_enabled=None):
         tell("autocast", device_type=device_type, dtype=str(dtype))
-        super().__init__("cpu" if device_type == "cuda" else device_type, dtype, enabled, cache_enabled)
+        super().__init__("cpu" if device_type == SCRIPT["kind"] else device_type, dtype, enabled, cache_enabled)
 
 
 def install():
@@ -58,7 +58,7 @@ def install():
     import stand_in_tensors
 
     for name, function in _API.items():
-        setattr(torch.cuda, name, function)
+        setattr(getattr(torch, SCRIPT["kind"]), name, function)
     torch.autocast = torch.amp.autocast = torch.amp.autocast_mode.autocast = Autocast
     _map_collectives()
     torch.nn.modules.module.register_module_forward_pre_hook(FAILURES.enter)
@@ -74,7 +74,7 @@ def _map_collectives():
 
     def init_process_group(backend=None, timeout=None, **words):
         tell("init_process_group", backend=backend, timeout_seconds=timeout.total_seconds(), device=_state.current)
-        if backend != "nccl":
+        if backend != {"cuda": "nccl", "xpu": "xccl"}[SCRIPT["kind"]]:
             return begin(backend, timeout=timeout, **words)
         if not _state.is_chosen:
             raise RuntimeError("NCCL was set up before a device was chosen: every rank would use GPU 0")
@@ -82,6 +82,7 @@ def _map_collectives():
         return begin("gloo", timeout=datetime.timedelta(hours=1), **words)
 
     dist.init_process_group = init_process_group
+    dist.is_xccl_available = lambda: SCRIPT["kind"] == "xpu" and not SCRIPT["no_xccl"]
     for name in ("barrier", "all_reduce", "all_gather_object", "_broadcast_coalesced"):
         setattr(dist, name, FAILURES.waits(getattr(dist, name)))
     # Of GPUs PyTorch lets NCCL gather these, and gloo, which stands in for it, would leave them to nobody to wait for.
@@ -107,11 +108,11 @@ def synchronize(device=None):
 
 
 def get_device_properties(device=None):
+    known = {"name": SCRIPT["name"], "total_memory": SCRIPT["memory_bytes"], "uuid": uuid(_index(device))}
+    if SCRIPT["kind"] == "xpu":
+        return SimpleNamespace(**known, version="12.55.8", max_compute_units=448)
     major, minor = SCRIPT["capability"]
-    return SimpleNamespace(
-        name=SCRIPT["name"], total_memory=SCRIPT["memory_bytes"], major=major, minor=minor, multi_processor_count=132,
-        uuid=uuid(_index(device)),
-    )  # fmt: skip
+    return SimpleNamespace(**known, major=major, minor=minor, multi_processor_count=132)
 
 
 def reset_peak_memory_stats(device=None):

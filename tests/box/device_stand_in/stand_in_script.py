@@ -1,10 +1,11 @@
 """What the stand-in is to be and to do: the JSON object in STAND_IN.
 
-`folder`: where it records calls. `below`: the folder whose executed lines are recorded too (slow), or none.
+`kind`: cuda or xpu. `folder`: where it records calls. `below`: the folder whose executed lines are recorded too (slow), or none.
 `devices`, `memory_bytes`, `capability`, `uuids`, `name`: of the invented GPUs. `clock`: how many seconds of the device's events
 a second of the host lasts. `peers`: false if the devices can't read each other's memory. `no_tf32`: the devices ignore the
-settings for TF32. `fail`: {"kind": …, "step": k, "rank": r}: what goes wrong in forward pass k, counting from 1 (in every rank
-if there is no "rank").
+settings for TF32. `no_xccl`: this torch has no backend for ranks on Intel's GPUs.
+`fail`: {"kind": …, "step": k, "rank": r}: what goes wrong in forward pass k, counting from 1 (in every rank if there is no
+"rank").
 """
 
 import json
@@ -14,7 +15,7 @@ import time
 _GIVEN = json.loads(os.environ["STAND_IN"])
 _FACTS = {
     "devices": 2, "memory_bytes": 80 << 30, "capability": [9, 0], "name": "NVIDIA H100 80GB HBM3", "uuids": None, "clock": 1.0,
-    "peers": True, "fail": None, "no_tf32": False, "below": None,
+    "peers": True, "fail": None, "kind": "cuda", "no_tf32": False, "below": None, "no_xccl": False,
 }  # fmt: skip
 SCRIPT = {**_FACTS, **_GIVEN}
 RANK = int(os.environ.get("RANK", "0"))

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 _aten = torch.ops.aten
+KIND = SCRIPT["kind"]
 _PRODUCTS = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
 _CONVOLUTIONS = {_aten.convolution.default, _aten.convolution_backward.default}
 _ACROSS = {_aten.copy_.default, _aten._to_copy.default, _aten.index.Tensor, _aten.index_put_.default}
@@ -54,7 +55,7 @@ def _common_place(function, given):
     if function in _ACROSS:
         return places[0][0] if places else None
     if len(devices) + hosts > 1:
-        named = sorted("cuda:%d" % device for device in devices) + ["cpu"] * hosts
+        named = sorted("%s:%d" % (KIND, device) for device in devices) + ["cpu"] * hosts
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, %s! (%s)"
             % (" and ".join(named[:2]), function)
@@ -92,9 +93,9 @@ def index_of(device):
     if isinstance(device, int) and not isinstance(device, bool):
         return device
     device = torch.device(device) if isinstance(device, str) else device
-    if not isinstance(device, torch.device) or device.type != "cuda":
+    if not isinstance(device, torch.device) or device.type != KIND:
         return None
-    return torch.cuda.current_device() if device.index is None else device.index
+    return getattr(torch, KIND).current_device() if device.index is None else device.index
 
 
 class Devices(TorchFunctionMode):
@@ -120,11 +121,11 @@ class Devices(TorchFunctionMode):
 
 def _device(function, args, kwargs):
     place = MEMORY.place(args[0])
-    return function(*args, **kwargs) if place in (None, HOST) else torch.device("cuda", place)
+    return function(*args, **kwargs) if place in (None, HOST) else torch.device(KIND, place)
 
 
 def _is_cuda(function, args, kwargs):
-    return MEMORY.place(args[0]) not in (None, HOST)
+    return KIND == "cuda" and MEMORY.place(args[0]) not in (None, HOST)
 
 
 def _to(function, args, kwargs):
