@@ -1,6 +1,6 @@
 """What the stand-in is to be and to do: the JSON object in STAND_IN.
 
-`kind`: cuda or xpu. `folder`: where it records calls. `below`: the folder whose executed lines are recorded too (slow), or none.
+`kind`: cuda or xpu. `folder`: where it records calls. `below`: the folder whose executed lines are recorded (slow), or none.
 `devices`, `memory_bytes`, `capability`, `uuids`, `name`: of the invented GPUs. `clock`: how many seconds of the device's events
 a second of the host lasts. `peers`: false if the devices can't read each other's memory. `no_tf32`: the devices ignore the
 settings for TF32. `no_xccl`: this torch has no backend for ranks on Intel's GPUs.
