@@ -76,10 +76,10 @@ def test_every_exit_code_is_described() -> None:
 def decides_by_device(node: ast.AST) -> bool:
     """Whether an expression asks which kind of device it is, or calls torch.cuda."""
     if isinstance(node, ast.Attribute):
-        return ast.unparse(node) == "torch.cuda"
+        return ast.unparse(node) == "torch.cuda" or node.attr == "is_gpu"
     if isinstance(node, ast.Compare):
-        return any(isinstance(part, ast.Constant) and part.value in ("cuda", "cpu") for part in ast.walk(node))
-    return isinstance(node, ast.Subscript) and ast.unparse(node.slice) in ("world.device.type", "args.device")
+        return any(isinstance(part, ast.Constant) and part.value in ("cuda", "xpu", "cpu") for part in ast.walk(node))
+    return isinstance(node, ast.Subscript) and ast.unparse(node.slice) in ("world.kind.kind", "args.device")
 
 
 def functions_that_decide(node: ast.AST, name: str) -> Iterator[str]:
@@ -91,12 +91,20 @@ def functions_that_decide(node: ast.AST, name: str) -> Iterator[str]:
         yield from functions_that_decide(child, f"{name}.{child.name}".lstrip(".") if inner else name)
 
 
-def test_every_difference_between_gpu_and_cpu_in_the_box_is_documented() -> None:
-    files = [ROOT / "images/workload" / name for name in assets.sources_in(assets.WORKLOAD) if name.suffix == ".py"]
+def test_every_difference_between_gpu_and_cpu_in_the_workload_is_documented() -> None:
+    page = (ROOT / "docs/first-gpu-server.md").read_text()
+    table = page.partition("| `devices.py` |")[2].partition("\n\n")[0]
+    told = {name for row in re.findall(r"^\| (`[\w`, ]+`) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)}
+    tree = ast.parse((assets.WORKLOAD / "devices.py").read_text())
+    (device,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Device")
+    targets = [target for node in device.body if isinstance(node, ast.Assign) for target in node.targets]
+    names = {node.name for node in device.body if isinstance(node, ast.FunctionDef)}
+    names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    assert told == {"torch"} | {name for name in names if not name.startswith("_")}
+    files = [path for path in assets.sources_in(assets.WORKLOAD) if path.suffix == ".py" and path.name != "devices.py"]
     found = {
         f"{path.relative_to(assets.WORKLOAD)}: {name}"
         for path in files
         for name in functions_that_decide(ast.parse(path.read_text()), "")
     }
-    page = (ROOT / "docs/first-gpu-server.md").read_text()
     assert set(re.findall(r"`([\w/]+\.py: [\w.]+)`", page)) == found
