@@ -97,11 +97,11 @@ def test_what_a_killed_tool_and_supervisor_leave_is_ended_and_removed_at_the_nex
     mark = f"mark-{uuid.uuid4().hex}"
     command = [sys.executable, "-S", "-c", BOMB, mark]
     tool = textwrap.dedent(f"""
-        from torchmatrix.engines import cgroups
-        from torchmatrix.engines.limits import Limits
+        from torchmatrix.engines import containment
+        from torchmatrix.engines.containment import Limits
         from torchmatrix.engines.processes import LocalExecution
         limits = Limits(memory_bytes=100_000_000, processes=64)
-        with LocalExecution({command!r}, {{}}, {owner!r}, place=cgroups.find(), limits=limits) as execution:
+        with LocalExecution({command!r}, {{}}, {owner!r}, place=containment.find_group_place(), limits=limits) as execution:
             for line in execution.lines():
                 print(line, flush=True)
     """)

@@ -13,14 +13,14 @@ from torchmatrix.engines import packages
 KILLED = """
 import os, signal, sys, threading
 from pathlib import Path
-from torchmatrix.engines import logged
+from torchmatrix.engines import packages
 
 def heard(line):
     if line == "begun":
         os.kill(os.getpid(), signal.SIGKILL)
 
 command = ["sh", "-c", "sleep 1000 & setsid sleep 1000 & echo begun; sleep 1000"]
-thread = threading.Thread(target=lambda: logged.run(command, heard, dict(os.environ), Path("/")))
+thread = threading.Thread(target=lambda: packages.run_logged(command, heard, dict(os.environ), Path("/")))
 thread.start()
 thread.join()
 """

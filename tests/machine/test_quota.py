@@ -209,13 +209,13 @@ TELL = """
 import json, os, sys, time
 from pathlib import Path
 Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
-from torchmatrix.machine import host, quota
-limits = quota.quota()
+from torchmatrix.machine import cpu, host
+limits = cpu.quota()
 end = time.monotonic() + float(sys.argv[2])
-while not quota.throttled(limits).periods and time.monotonic() < end:
+while not cpu.throttled(limits).periods and time.monotonic() < end:
     pass
 here = host.detect()
-print(json.dumps([limits.cpus, quota.throttled(limits).periods, len(here.cores), here.cpu_quota, here.limits_in_words]))
+print(json.dumps([limits.cpus, cpu.throttled(limits).periods, len(here.cores), here.cpu_quota, here.limits_in_words]))
 """
 
 

@@ -15,8 +15,8 @@ from support import PATIENCE_SECONDS
 HOLDING = 'echo $$ >"$HELD"; exec sleep 1000'
 BEGINNINGS = {
     "hook": f"""
-from torchmatrix.nightly.gate.hooks import call
-call({HOLDING!r}.replace("$HELD", os.environ["HELD"]), {{"verdict": "pass", "run": "1"}})
+from torchmatrix.nightly.gate.verdicts import call_hook
+call_hook({HOLDING!r}.replace("$HELD", os.environ["HELD"]), {{"verdict": "pass", "run": "1"}})
 """,
     "ssh": """
 from torchmatrix.facts.gathering import gather
