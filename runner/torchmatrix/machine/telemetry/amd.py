@@ -208,7 +208,7 @@ class AmdCommandSensor:
         ]
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Return without doing anything: nothing is held."""
 
 
 class _Throttle:

@@ -104,7 +104,7 @@ class CpuSensor:
         return [reading]
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Return without doing anything: nothing is held."""
 
     def _shares(self) -> dict[str, float]:
         """Return busy and stolen percent of the time since the last reading.
