@@ -87,7 +87,10 @@ class LocalEngine:
             python = recipe.arguments["PYTHON"]
         else:
             python = str(self._venv(recipe) / "bin" / "python")
-            self._ensure_virtualenv(recipe, log)
+            if not self.is_ready(recipe):
+                with processes.alone(self._venv(recipe)):
+                    if not self.is_ready(recipe):
+                        self._make_virtualenv(recipe, log)
             lock = from_text(self._mark(recipe).read_text(encoding="utf-8"))
         facts = {
             "kind": recipe.source,
@@ -171,13 +174,6 @@ class LocalEngine:
 
     def _mark(self, recipe: Recipe) -> Path:
         return self._venv(recipe) / "torchmatrix-lock.toml"
-
-    def _ensure_virtualenv(self, recipe: Recipe, log: Log) -> None:
-        if self.is_ready(recipe):
-            return
-        with processes.alone(self._venv(recipe)):
-            if not self.is_ready(recipe):
-                self._make_virtualenv(recipe, log)
 
     def _make_virtualenv(self, recipe: Recipe, log: Log) -> None:
         venv = self._venv(recipe)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.files import text_of
+from torchmatrix.machine.cpu import whole_number
 
 Facts = dict[str, Any]
 Ask = Callable[..., Any]
@@ -92,8 +93,8 @@ def _read_text(path: str) -> str:
 
 
 def _read_flag(path: Path) -> bool | None:
-    text = text_of(path) or ""
-    return int(text) > 0 if text.isdigit() else None
+    number = whole_number(path)
+    return None if number is None else number > 0
 
 
 def _clock_limits(policies: Iterable[str]) -> str | None:

@@ -40,7 +40,7 @@ def core_groups(devices: Path, allowed: Iterable[int]) -> tuple[CoreGroup, ...]:
     kinds, nodes = _core_kinds(devices, cores), _numa_nodes(devices / "system/node")
 
     def key(core: int) -> tuple[int, int, int]:
-        socket = _whole_number(cpus / f"cpu{core}/topology/physical_package_id")
+        socket = whole_number(cpus / f"cpu{core}/topology/physical_package_id")
         return kinds[core], -1 if socket is None else socket, nodes.get(core, -1)
 
     return tuple(
@@ -93,7 +93,7 @@ def _core_kinds(devices: Path, cores: Collection[int]) -> dict[int, int]:
     if efficient := cpus_in(text_of(devices / "cpu_atom/cpus") or ""):
         return kinds_of({core: 0 if core in efficient else 1 for core in cores})
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        speeds = {core: speed for core in cores if (speed := _whole_number(devices / f"system/cpu/cpu{core}/{name}"))}
+        speeds = {core: speed for core in cores if (speed := whole_number(devices / f"system/cpu/cpu{core}/{name}"))}
         if len(speeds) == len(cores):
             return kinds_of(speeds)
     return dict.fromkeys(cores, 0)
@@ -105,7 +105,8 @@ def _numa_nodes(folder: Path) -> dict[int, int]:
     return {cpu: int(path.name[4:]) for path, listed in lists.items() for cpu in cpus_in(listed)}
 
 
-def _whole_number(path: Path) -> int | None:
+def whole_number(path: Path) -> int | None:
+    """Return the whole number in a file of the kernel; None if there is none, or a negative one."""
     text = text_of(path) or ""
     return int(text) if text.isdigit() else None
 

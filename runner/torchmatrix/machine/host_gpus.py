@@ -187,12 +187,12 @@ def _list_nvidia_gpus(nvml: Any, sys_root: Path, notes: list[str]) -> Found:
     devices, dead = topology.usable(nvml, notes)
     notes += _dead_device_notes(nvml, devices, dead)
     wholes = list({device.number: device.whole for device in devices}.values())
-    cuda = _ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
+    cuda = topology.ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
     return Found(
         gpus=tuple(_nvidia_gpu(nvml, index, device, sys_root) for index, device in enumerate(devices)),
         links=topology.spread(topology.nvidia_links(nvml, wholes), devices),
         p2p=topology.spread(topology.nvidia_p2p(nvml, wholes), devices),
-        driver=_ask(nvml, "nvmlSystemGetDriverVersion"),
+        driver=topology.ask(nvml, "nvmlSystemGetDriverVersion"),
         cuda_driver=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         called=tuple(device.called for device in devices),
     )
@@ -206,17 +206,9 @@ def _dead_device_notes(nvml: Any, devices: Sequence[topology.Usable], dead: Sequ
     return [f"{device.what} can't be used: {device.why}; {_hint(nvml, device.why)}; {left}" for device in dead]
 
 
-def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """Call a function of NVML; None where NVML refuses, pynvml has no such function, or the driver's text can't be decoded."""
-    try:
-        return topology.as_text(getattr(nvml, function)(*arguments))
-    except (nvml.NVMLError, AttributeError, UnicodeDecodeError):
-        return None
-
-
 def _nvidia_gpu(nvml: Any, index: int, device: topology.Usable, sys_root: Path) -> Gpu:
     """Describe a GPU, or a slice, which has a name, a UUID and memory of its own; the rest is its GPU's."""
-    ask = partial(_ask, nvml)
+    ask = partial(topology.ask, nvml)
     memory = ask("nvmlDeviceGetMemoryInfo", device.handle)
     capability, pci = (ask(f"nvmlDeviceGet{what}", device.whole) for what in ("CudaComputeCapability", "PciInfo"))
     bus = topology.as_text(pci.busId) if pci else None
@@ -264,7 +256,7 @@ def conditions_of(gpus: Sequence[Gpu], sys_root: Path, by_uuid: dict[str, dict[s
     for gpu in nvidia:
         with suppress(module.NVMLError):
             handle = module.nvmlDeviceGetHandleByUUID(gpu.slice_of or gpu.uuid)
-            by_uuid[gpu.uuid] = conditions.of_nvidia(partial(_ask, module), module, handle)
+            by_uuid[gpu.uuid] = conditions.of_nvidia(partial(topology.ask, module), module, handle)
     module.nvmlShutdown()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.files import text_of
+from torchmatrix.machine.cpu import whole_number
 
 Matrix = list[list[str]]
 _Address = tuple[int, int, int]  # PCI domain, bus, device
@@ -31,7 +32,7 @@ _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  
 
 def nvidia_links(nvml: Any, handles: Sequence[Any]) -> Matrix:
     """Return the labels of `nvidia-smi topo -m`: NV<n> (n active NVLinks, through a switch too), PIX, PXB, PHB, NODE or SYS."""
-    gpus = [_address(_answer(nvml, "nvmlDeviceGetPciInfo", handle)) for handle in handles]
+    gpus = [_address(ask(nvml, "nvmlDeviceGetPciInfo", handle)) for handle in handles]
     ends = [_link_ends(nvml, handle, gpus) for handle in handles]
 
     def label(row: int, column: int) -> str:
@@ -40,7 +41,7 @@ def nvidia_links(nvml: Any, handles: Sequence[Any]) -> Matrix:
             return "n/a"
         if links := row_ends[address] or min(row_ends["switch"], column_ends["switch"]):
             return f"NV{links}"
-        level = _answer(nvml, "nvmlDeviceGetTopologyCommonAncestor", handles[row], handles[column])
+        level = ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", handles[row], handles[column])
         return _ANCESTORS.get(level, "n/a")
 
     return _matrix(len(handles), label)
@@ -54,7 +55,7 @@ def nvidia_p2p(nvml: Any, handles: Sequence[Any]) -> Matrix:
 
     def label(row: int, column: int) -> str:
         for capability in (_READ, _NVLINK):  # the second for drivers that don't tell the first
-            status = _answer(nvml, "nvmlDeviceGetP2PStatus", handles[row], handles[column], capability)
+            status = ask(nvml, "nvmlDeviceGetP2PStatus", handles[row], handles[column], capability)
             if status in _P2P:
                 return _P2P[status]
         return "n/a"
@@ -66,8 +67,8 @@ def nvidia_pcie(nvml: Any, handle: Any) -> str | None:
     """Return the PCIe link, such as "gen5 x16 (max gen5 x16)"; an idle GPU may show a lower generation than one at work."""
     current, most = (
         (
-            _answer(nvml, f"nvmlDeviceGet{which}PcieLinkGeneration", handle),
-            _answer(nvml, f"nvmlDeviceGet{which}PcieLinkWidth", handle),
+            ask(nvml, f"nvmlDeviceGet{which}PcieLinkGeneration", handle),
+            ask(nvml, f"nvmlDeviceGet{which}PcieLinkWidth", handle),
         )
         for which in ("Curr", "Max")
     )
@@ -148,8 +149,7 @@ def amd_p2p(sys_root: Path) -> Matrix:
 
 def pci_numa_node(device: Path) -> int | None:
     """Return the NUMA node that a PCI device's folder in sysfs names; None if there is none (-1) or it can't be read."""
-    text = text_of(device / "numa_node") or ""
-    return int(text) if text.isdigit() else None
+    return whole_number(device / "numa_node")
 
 
 def pci_local_cpus(device: Path) -> str | None:
@@ -162,7 +162,7 @@ def sysfs_pcie(device: Path) -> str | None:
     current, most = (
         (
             _GENERATIONS.get((text_of(device / f"{which}_link_speed") or "").split(" ")[0]),
-            int(width) if (width := text_of(device / f"{which}_link_width") or "").isdigit() else None,
+            whole_number(device / f"{which}_link_width"),
         )
         for which in ("current", "max")
     )
@@ -181,10 +181,10 @@ def _matrix(size: int, label: Callable[[int, int], str]) -> Matrix:
     return [["X" if row == column else label(row, column) for column in range(size)] for row in range(size)]
 
 
-def _answer(nvml: Any, function: str, *arguments: Any) -> Any:
+def ask(nvml: Any, function: str, *arguments: Any) -> Any:
     """Call a function of NVML; None where NVML refuses, pynvml has no such function, or the driver's text can't be decoded."""
     try:
-        return getattr(nvml, function)(*arguments)
+        return as_text(getattr(nvml, function)(*arguments))
     except (nvml.NVMLError, AttributeError, UnicodeDecodeError):
         return None
 
@@ -218,10 +218,10 @@ def _is_link_active(nvml: Any, handle: Any, link: int) -> bool | None:
 
 
 def _link_end(nvml: Any, handle: Any, link: int, gpus: Sequence[_Address | None]) -> _Address | str | None:
-    device_type = _answer(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+    device_type = ask(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
     if device_type == _SWITCH:
         return "switch"
-    address = _address(_answer(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+    address = _address(ask(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
     # Older drivers don't tell the type: an address that is none of the GPUs' may then be a switch or anything else.
     return address if device_type in (_GPU, _NPU) or address in gpus else None
 

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from torchmatrix.core.files import text_of
-from torchmatrix.machine.cpu import Quota, quota, throttled
+from torchmatrix.machine.cpu import Quota, quota, throttled, whole_number
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor
 from torchmatrix.machine.telemetry.amd import open_amd
@@ -29,7 +29,7 @@ def open_cpu(root: Path = Path("/sys"), system: Any = psutil, limits: Quota = NO
     """
     packages = _packages(root / "class/powercap")
     counters = tuple(_EnergyCounter(package) for package in packages)
-    unreadable = [package for package in packages if _whole_number(package / "energy_uj") is None]
+    unreadable = [package for package in packages if whole_number(package / "energy_uj") is None]
     note = None
     if unreadable:
         files = root / "class/powercap/intel-rapl:*/energy_uj"
@@ -46,7 +46,7 @@ class _Throttle:
 
     def count(self) -> int:
         """Return the events so far, the core's and the package's; 0 while they can't be read (the CPU is offline)."""
-        return sum(_whole_number(file) or 0 for file in self.files)
+        return sum(whole_number(file) or 0 for file in self.files)
 
 
 class _EnergyCounter:
@@ -57,12 +57,12 @@ class _EnergyCounter:
 
     def __init__(self, package: Path) -> None:
         self._file = package / "energy_uj"
-        self._range = _whole_number(package / "max_energy_range_uj") or 0
-        self._last = _whole_number(self._file) or 0
+        self._range = whole_number(package / "max_energy_range_uj") or 0
+        self._last = whole_number(self._file) or 0
         self._total = self._last
 
     def joules(self) -> float | None:
-        now = _whole_number(self._file)
+        now = whole_number(self._file)
         if now is None:
             return None
         self._total += now - self._last + (self._range if now < self._last else 0)
@@ -173,11 +173,6 @@ def _throttle_files(cpus: Path) -> list[_Throttle]:
         if files:
             throttles.append(_Throttle(text_of(cpu / "topology/physical_package_id") or "0", files))
     return throttles
-
-
-def _whole_number(path: Path) -> int | None:
-    text = text_of(path)
-    return int(text) if text and text.isdigit() else None
 
 
 # The sensors of this machine: its GPUs' and its CPU's, opened once per run.

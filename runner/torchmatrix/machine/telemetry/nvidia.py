@@ -1,5 +1,6 @@
 """Read NVIDIA's GPUs through NVML, one handle per GPU for the whole launch: https://docs.nvidia.com/deploy/nvml-api/."""
 
+import importlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -41,7 +42,7 @@ def open_nvidia(uuids: Sequence[str], nvml: Any = None) -> tuple[Sensor | None, 
     if not uuids:
         return None, None
     try:
-        module = nvml or _pynvml()
+        module = nvml or importlib.import_module("pynvml")
     except ImportError as error:
         return None, f"{UNWATCHED}: {error}; reinstall torchmatrix (it needs nvidia-ml-py)"
     try:
@@ -104,12 +105,6 @@ class NvidiaSensor:
                 reading[key] = value
         # A GPU off the bus often answers "Unknown Error" to everything instead of "GPU is lost".
         return reading if len(reading) > 1 else {"device": uuid, "error": f"{trouble}; {LOST_HINT}"}
-
-
-def _pynvml() -> Any:
-    import pynvml
-
-    return pynvml
 
 
 def _has_code(nvml: Any, error: Exception, names: Sequence[str]) -> bool:
