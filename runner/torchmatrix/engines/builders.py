@@ -125,10 +125,10 @@ def has_buildx(where: Endpoint) -> bool:
     """Check whether the docker command line has buildx. A context's builder has its name and works on that context's daemon."""
     if shutil.which("docker") is None:
         return False
-    words = ["docker", "buildx", "inspect", where.context]
+    command = ["docker", "buildx", "inspect", where.context]
     try:
         result = subprocess.run(
-            words, capture_output=True, encoding="utf-8", errors="replace", timeout=20, env=_variables(where)
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=20, env=_variables(where)
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
@@ -145,14 +145,25 @@ def buildx(where: Endpoint, build: Build, log: Log) -> None:
     dockerfile = build.files[build.dockerfile]
     assert isinstance(dockerfile, bytes)
     files = {**build.files, build.dockerfile: with_cache(dockerfile.decode()).encode()}
-    words = ["docker", "buildx", "build", "--builder", where.context, "--load", "--progress", "plain", "--provenance", "false"]
-    words += ["--file", build.dockerfile, "--tag", build.tag]
-    words += [part for name in proxies() for part in ("--build-arg", name)]
-    words += [part for name, value in build.arguments.items() for part in ("--build-arg", f"{name}={value}")]
-    words += [part for name, value in build.labels.items() for part in ("--label", f"{name}={value}")]
+    command = [
+        "docker",
+        "buildx",
+        "build",
+        "--builder",
+        where.context,
+        "--load",
+        "--progress",
+        "plain",
+        "--provenance",
+        "false",
+    ]
+    command += ["--file", build.dockerfile, "--tag", build.tag]
+    command += [part for name in proxies() for part in ("--build-arg", name)]
+    command += [part for name, value in build.arguments.items() for part in ("--build-arg", f"{name}={value}")]
+    command += [part for name, value in build.labels.items() for part in ("--label", f"{name}={value}")]
     outcome = _BuildLog()
     with context_archive(files) as archive, subprocess.Popen(
-        containment.supervised_command([*words, "-"], archive), pass_fds=[archive.fileno()], start_new_session=True,
+        containment.supervised_command([*command, "-"], archive), pass_fds=[archive.fileno()], start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_variables(where),
     ) as process:  # fmt: skip
         assert process.stdout is not None

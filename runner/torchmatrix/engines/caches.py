@@ -264,7 +264,7 @@ class LocalCache:
         sealed = ("--sealed-cache", str(self._folder / "sealed")) if self.facts.state == "sealed" else ()
         return ("--cache", str(self._folder / "work"), *sealed)
 
-    def bound(self, work: str, sealed: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def container_binds(self, work: str, sealed: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the binds of a container, as source:target or source:target:ro, and the flags of the workload in it.
 
         `work`, `sealed`: where the container finds the folders. Both results are empty if the cache can't be kept.
@@ -281,7 +281,7 @@ class LocalCache:
             return binds, flags
         return (*binds, f"{self._folder / 'sealed'}:{sealed}:ro"), (*flags, "--sealed-cache", sealed)
 
-    def ended(self, returncode: int) -> str | None:
+    def finish(self, returncode: int) -> str | None:
         """Seal the cache after a complete first launch. Return why a launch can't count that has changed the sealed cache."""
         if self._folder is None or self.facts.state == "none":
             return None

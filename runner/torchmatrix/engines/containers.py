@@ -68,14 +68,16 @@ def device_options(gpus: GpuSet) -> dict[str, Any]:
     return {"cpuset_cpus": ",".join(gpus.cpus)} if gpus.cpus else {}
 
 
-def by_cdi(options: dict[str, Any], known: Collection[str] | None) -> dict[str, Any]:
-    """Return `options` with the NVIDIA GPUs as devices of the Container Device Interface, if each is among `known`, the names
-    of all devices that the daemon found; else unchanged. `known` is None for Podman, which can't list its devices, and takes
-    GPUs only by CDI. Pure.
+def by_cdi(options: dict[str, Any], discovered: Collection[str] | None) -> dict[str, Any]:
+    """Return `options` with the NVIDIA GPUs as devices of the Container Device Interface, if all are among `discovered`;
+    else unchanged. Pure.
+
+    `discovered`: the names of all devices that the daemon found; None for Podman, which can't list its devices, and
+    takes GPUs only by CDI.
     """
     requests = options.get("device_requests", ())
     names = [f"{CDI_KIND}={uuid}" for request in requests for uuid in request["DeviceIDs"]]
-    if not names or not (known is None or set(names) <= set(known)):
+    if not names or not (discovered is None or set(names) <= set(discovered)):
         return options
     return options | {"device_requests": [DeviceRequest(driver="cdi", device_ids=names)]}
 
@@ -147,23 +149,23 @@ def _gpu_arguments(request: DeviceRequest) -> list[str]:
 
 def run_command(options: dict[str, Any], model_file: Path | None = None, program: str = "docker") -> str:
     """Return the command of Docker's or Podman's `program` with the same effect as container_options, ready to paste."""
-    words = [program, "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
-    words += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
-    words += ["--shm-size", options["shm_size"], "--oom-score-adj", str(options["oom_score_adj"])]
+    arguments = [program, "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
+    arguments += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
+    arguments += ["--shm-size", options["shm_size"], "--oom-score-adj", str(options["oom_score_adj"])]
     limits = {"--memory": "mem_limit", "--memory-swap": "memswap_limit", "--pids-limit": "pids_limit"}
-    words += [part for flag, key in limits.items() if key in options for part in (flag, str(options[key]))]
-    words += ["--log-driver", options["log_config"].type]
-    words += [part for key, value in options["log_config"].config.items() for part in ("--log-opt", f"{key}={value}")]
-    words += [part for path, how in options["tmpfs"].items() for part in ("--tmpfs", f"{path}:{how}")]
-    words += [part for mount in options["mounts"] for part in ("-v", _volume_argument(mount))]
-    words += ["-v", f"{model_file}:{MODEL_FOLDER / model_file.name}:ro"] if model_file else []
-    words += [part for key, value in options["environment"].items() for part in ("-e", f"{key}={value}")]
-    words += [part for limit in options.get("ulimits", ()) for part in ("--ulimit", f"{limit['Name']}={limit['Soft']}")]
-    words += [part for request in options.get("device_requests", ()) for part in _gpu_arguments(request)]
-    words += [part for device in options.get("devices", ()) for part in ("--device", device)]
-    words += [part for group in options.get("group_add", ()) for part in ("--group-add", group)]
-    words += ["--cpuset-cpus", options["cpuset_cpus"]] if "cpuset_cpus" in options else []
-    return shlex.join([*words, options["image"], *options["command"]])
+    arguments += [part for flag, key in limits.items() if key in options for part in (flag, str(options[key]))]
+    arguments += ["--log-driver", options["log_config"].type]
+    arguments += [part for key, value in options["log_config"].config.items() for part in ("--log-opt", f"{key}={value}")]
+    arguments += [part for path, how in options["tmpfs"].items() for part in ("--tmpfs", f"{path}:{how}")]
+    arguments += [part for mount in options["mounts"] for part in ("-v", _volume_argument(mount))]
+    arguments += ["-v", f"{model_file}:{MODEL_FOLDER / model_file.name}:ro"] if model_file else []
+    arguments += [part for key, value in options["environment"].items() for part in ("-e", f"{key}={value}")]
+    arguments += [part for limit in options.get("ulimits", ()) for part in ("--ulimit", f"{limit['Name']}={limit['Soft']}")]
+    arguments += [part for request in options.get("device_requests", ()) for part in _gpu_arguments(request)]
+    arguments += [part for device in options.get("devices", ()) for part in ("--device", device)]
+    arguments += [part for group in options.get("group_add", ()) for part in ("--group-add", group)]
+    arguments += ["--cpuset-cpus", options["cpuset_cpus"]] if "cpuset_cpus" in options else []
+    return shlex.join([*arguments, options["image"], *options["command"]])
 
 
 class DockerExecution:
@@ -307,11 +309,11 @@ def _launch_errors(client: docker.DockerClient) -> Iterator[None]:
         try:
             client.ping()
         except (DockerException, RequestException, OSError):
-            raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
-        raise LaunchFailed(with_hint(words(error))) from None
+            raise EngineLost(f"the container engine stopped answering: {error_text(error)}", hint=LOST_HINT) from None
+        raise LaunchFailed(with_hint(error_text(error))) from None
 
 
-def words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return Docker's own explanation, without the HTTP around it."""
     text = getattr(error, "explanation", None) or str(error)
     return " ".join(str(text).split())
@@ -371,12 +373,12 @@ def _has_started_us(client: docker.DockerClient) -> bool:
 def _docker_sees(client: docker.DockerClient, folder: str) -> bool | None:
     options = client.api.create_host_config(mounts=[Mount(target="/seen", source=folder, type="bind")])
     try:
-        made = client.api.create_container(f"torchmatrix-{secrets.token_hex(16)}", host_config=options)
+        container = client.api.create_container(f"torchmatrix-{secrets.token_hex(16)}", host_config=options)
     except NotFound:
         return True  # no such image
     except APIError as error:
         return False if _NOT_THERE.search(str(error.explanation)) else None
-    client.api.remove_container(made["Id"], force=True)
+    client.api.remove_container(container["Id"], force=True)
     return None
 
 

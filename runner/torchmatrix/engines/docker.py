@@ -21,7 +21,7 @@ from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import builders, caches, containers, endpoints, packages
 from torchmatrix.engines.caches import LABEL, CacheFacts, Volume
-from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
+from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, error_text
 from torchmatrix.engines.containment import Limits, kernel_oom_kills, limits_of
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
 from torchmatrix.engines.endpoints import Endpoint
@@ -34,8 +34,8 @@ from torchmatrix.engines.engine import (
     Log,
     Rebuild,
     Recipe,
-    asked_lock,
     disk_of,
+    requested_lock,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.machine.host import Host, seen_through
@@ -63,7 +63,7 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
         client.ping()
     except (DockerException, RequestException, OSError, ValueError) as error:
         raise EngineUnusable(
-            f"{name} does not answer at {where.in_words}: {words(error)}",
+            f"{name} does not answer at {where.in_words}: {error_text(error)}",
             hint=f"start {name}, set DOCKER_HOST, or run without containers: --engine local",
         ) from None
     return client
@@ -162,7 +162,7 @@ class DockerEngine:
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
         """Resolve the base's digest, from its registry or from the daemon, and every package. Raises BuildFailed."""
         digest, image_id = self._images.identity(str(recipe.base), log, fresh)
-        lock = replace(asked_lock(recipe, self.platform()), digest=digest, image_id=image_id)
+        lock = replace(requested_lock(recipe, self.platform()), digest=digest, image_id=image_id)
         if recipe.source != "wheels":
             return lock
         resolved = packages.resolve(recipe.requires, str(recipe.index), lock.python, log, lock.platform)
@@ -263,7 +263,7 @@ class DockerEngine:
             try:
                 return caches.open_volume(self._client, image.reference, image.environment, spec.cache, spec.owner)
             except APIError as error:
-                return Volume(facts=CacheFacts(state="none", note=words(error)))
+                return Volume(facts=CacheFacts(state="none", note=error_text(error)))
 
     def why_unlimited(self) -> str:
         """Return why launches have no limit: only if the kernel of the daemon's machine has no such limits."""
@@ -314,7 +314,7 @@ class DockerEngine:
             else:
                 return None if caches.discard_volume(self._client, leftover.name) else "a container uses it"
         except (DockerException, RequestException, OSError) as error:
-            return words(error)
+            return error_text(error)
         return None
 
     def _build(
@@ -333,7 +333,7 @@ def _build_errors() -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        raise BuildFailed(words(error)) from None
+        raise BuildFailed(error_text(error)) from None
 
 
 def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock | None) -> dict[str, Any]:
@@ -362,6 +362,6 @@ def _labels(recipe: Recipe) -> dict[str, str]:
 
 def build_command(program: str, dockerfile: str, arguments: dict[str, str], tag: str, labels: Mapping[str, str]) -> list[str]:
     """Return the `docker build` or `podman build` command with the same effect, in the folder of its context."""
-    words = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
-    words += [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
-    return [program, "build", "-f", dockerfile, *words, "-t", tag, "."]
+    options = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
+    options += [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
+    return [program, "build", "-f", dockerfile, *options, "-t", tag, "."]

@@ -17,7 +17,7 @@ from torchmatrix.core.errors import BadInput, BuildFailed, EngineLost
 from torchmatrix.core.files import sha256_of
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.toml_keys import shown
-from torchmatrix.engines.containers import LOST_HINT, words
+from torchmatrix.engines.containers import LOST_HINT, error_text
 from torchmatrix.engines.engine import Log, Recipe
 from torchmatrix.engines.lockfile import StackLock
 
@@ -109,7 +109,7 @@ def answering() -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
+        raise EngineLost(f"the container engine stopped answering: {error_text(error)}", hint=LOST_HINT) from None
 
 
 class DockerImages:
@@ -170,7 +170,7 @@ class DockerImages:
                 if not chunk.get("progress"):
                     log(" ".join(str(chunk[key]) for key in ("id", "status") if key in chunk))
         except (DockerException, RequestException, OSError) as error:
-            raise BuildFailed(f"base image {reference}: {words(error)}") from None
+            raise BuildFailed(f"base image {reference}: {error_text(error)}") from None
 
     def has(self, reference: str) -> bool:
         with answering():
@@ -225,9 +225,9 @@ class DockerImages:
         try:
             self._client.images.load(archive)
         except ImageLoadError as error:
-            raise BadInput(f"Docker refuses the images of the bundle: {words(error)}", hint=HINT) from None
+            raise BadInput(f"Docker refuses the images of the bundle: {error_text(error)}", hint=HINT) from None
         except (DockerException, RequestException, OSError) as error:
-            raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
+            raise EngineLost(f"the container engine stopped answering: {error_text(error)}", hint=LOST_HINT) from None
         loaded = self._ids(ids)
         if wrong := [tag for tag, image_id in ids.items() if loaded.get(tag) != image_id]:
             raise EngineLost(

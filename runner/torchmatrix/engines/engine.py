@@ -311,7 +311,7 @@ def disk_of(folder: Path, larger: str) -> Disk | None:
         return None
 
 
-def asked_lock(recipe: Recipe, platform: str) -> StackLock:
+def requested_lock(recipe: Recipe, platform: str) -> StackLock:
     """Return what the recipe requests, unresolved."""
     return StackLock(
         name=recipe.stack,

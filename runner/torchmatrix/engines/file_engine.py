@@ -37,7 +37,7 @@ from torchmatrix.engines.engine import (
     with_hint,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.processes import MARKS, NOWHERE, PLATFORM, UNLIMITED, LocalExecution, OwnProcesses
+from torchmatrix.engines.processes import MARKS, NOWHERE, PLATFORM, UNLIMITED, LaunchResources, LocalExecution
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 
@@ -69,7 +69,7 @@ class ImageFiles:
     def image(self, recipe: Recipe, log: Log) -> Image:
         """Return the image, and make it if it isn't there. Raises BuildFailed."""
         if not self.has(recipe):
-            with processes.alone(self._path(recipe)):
+            with processes.exclusively(self._path(recipe)):
                 if not self.has(recipe):
                     self._make(recipe, log)
         try:
@@ -92,7 +92,7 @@ class ImageFiles:
             raise BuildFailed(why)
         return DockerEngine(connect())
 
-    def left(self, keep: Collection[str]) -> Iterator[Leftover]:
+    def leftovers(self, keep: Collection[str]) -> Iterator[Leftover]:
         """Yield the images of environments that are not in `keep`."""
         environments = {path: path.stem.rpartition("-")[2] for path in self._folder.glob(f"[!.]*{self._ending}")}
         return processes.left_files("image", environments, keep)
@@ -159,7 +159,7 @@ class Program(Protocol):
         """Return what a launch shares with the machine."""
         ...
 
-    def box(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
+    def command_prefix(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
         """Return the command prefix that runs a program in the image, in an isolated container with `scratch` as /tmp and home.
 
         `binds`: folders and files of the machine, as source:target or source:target:ro.
@@ -176,7 +176,7 @@ class FileEngine:
     def __init__(self, folder: Path, owner: str, program: Program) -> None:
         self.name = program.name
         self._program = program
-        self._processes = OwnProcesses(folder)
+        self._resources = LaunchResources(folder)
         self._images = ImageFiles(folder, program.ending, program.conversion, owner)
 
     def facts(self) -> dict[str, Any]:
@@ -193,11 +193,11 @@ class FileEngine:
 
     def disk(self) -> Disk | None:
         """Return the disk of the engine's folder."""
-        return self._processes.disk()
+        return self._resources.disk()
 
     def why_unlimited(self) -> str:
         """Return why no control groups can be made here."""
-        return self._program.why_unlimited() or self._processes.groups.why_not
+        return self._program.why_unlimited() or self._resources.groups.why_not
 
     def why_not_built(self) -> str:
         """Return why no image can be made here."""
@@ -237,31 +237,34 @@ class FileEngine:
             try:
                 scratch = held.enter_context(files.scratch())
                 shared = self._program.isolation(image.reference, spec)
-                program = bench_command("python3", str(WORKLOAD_FOLDER / spec.program), spec, self._processes.port())
+                program = bench_command("python3", str(WORKLOAD_FOLDER / spec.program), spec, self._resources.port())
             except (OSError, subprocess.SubprocessError) as error:
                 raise LaunchFailed(with_hint(f"its container can't be prepared: {error}")) from None
             program += spec.model_flags(MODEL_FOLDER)
-            cache = self._processes.compile_cache(image, spec)
-            binds, flags = cache.bound(*CACHE_FOLDERS)
+            cache = self._resources.compile_cache(image, spec)
+            binds, flags = cache.container_binds(*CACHE_FOLDERS)
 
-            def command(*more: str) -> list[str]:
-                return [*self._program.box(image.reference, spec, scratch, [*binds_of(spec), *more], shared), *program]
+            def launch_command(*more: str) -> list[str]:
+                return [
+                    *self._program.command_prefix(image.reference, spec, scratch, [*binds_of(spec), *more], shared),
+                    *program,
+                ]
 
             limited = (
-                (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._processes.groups, self._processes.limits)
+                (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._resources.groups, self._resources.limits)
             )
             return LocalExecution(
-                [*command(*binds), *flags], inherited_variables([LIBRARIES]), spec.owner, cache, *limited,
-                held=held.pop_all(), pasted=pasted(command(), scratch), facts=shared.as_facts(),
+                [*launch_command(*binds), *flags], inherited_variables([LIBRARIES]), spec.owner, cache, *limited,
+                held=held.pop_all(), pasted=pasted(launch_command(), scratch), facts=shared.as_facts(),
             )  # fmt: skip
 
     def remove_orphans(self, owner: str) -> list[str]:
         """End this user's processes that carry the mark of `owner`; the caller holds the owner's lock."""
-        return self._processes.remove_orphans(owner)
+        return self._resources.remove_orphans(owner)
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
         """Return image files and compile caches that `keep` doesn't need."""
-        return [*self._images.left(keep), *self._processes.caches_left(keep)]
+        return [*self._images.leftovers(keep), *self._resources.caches_left(keep)]
 
     def remove(self, leftover: Leftover) -> str | None:
         """Remove a file or a cache, unless another run is making it."""
@@ -328,21 +331,21 @@ class Apptainer:
         if spec.meeting:
             return Isolation(network="machine")
         if self._why_networked is None:
-            words = [self._path, "exec", *APPTAINER_CLOSED, *NO_NETWORK, image, "python3", "--version"]
-            tried = subprocess.run(words, capture_output=True, encoding="utf-8", errors="replace", timeout=600, check=False)
+            command = [self._path, "exec", *APPTAINER_CLOSED, *NO_NETWORK, image, "python3", "--version"]
+            tried = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=600, check=False)
             errors = [line for line in tried.stderr.splitlines() if "FATAL" in line or "ERROR" in line]
             self._why_networked = errors[-1] if tried.returncode and errors else ""
         return Isolation(network="machine" if self._why_networked else "none", note=self._why_networked or None)
 
-    def box(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
+    def command_prefix(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
         """Return a command that isolates as Docker's container does, for the user that runs it: no privileges, nobody else's
         processes, no variables or folders but the given ones, and no network unless that is shared. Pure.
         """
         variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus) | {"USER": "bench"}
-        words = [self._path, "exec", *APPTAINER_CLOSED, *(NO_NETWORK if shared.network == "none" else ())]
-        words += [*GPUS.get(str(spec.gpus.vendor), ()), "--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
-        words += [part for bind in binds for part in ("--bind", bind)]
-        return [*words, *(part for key, value in variables.items() for part in ("--env", f"{key}={value}")), image]
+        command = [self._path, "exec", *APPTAINER_CLOSED, *(NO_NETWORK if shared.network == "none" else ())]
+        command += [*GPUS.get(str(spec.gpus.vendor), ()), "--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
+        command += [part for bind in binds for part in ("--bind", bind)]
+        return [*command, *(part for key, value in variables.items() for part in ("--env", f"{key}={value}")), image]
 
 
 def _mount_method() -> str:
@@ -410,18 +413,18 @@ class Pyxis:
         self._remove_stale_containers()
         return PYXIS_SHARED
 
-    def box(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
+    def command_prefix(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
         """Return the command of a step on this node, which takes all that the job has of the node: with no folders but the
         given ones, and only the workload's variables. Pure.
         """
-        words = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none"]
-        words += ["--cpu-bind=none", "--kill-on-bad-exit=1"]
-        words += [f"--nodelist={self._job['SLURMD_NODENAME']}"] if "SLURMD_NODENAME" in self._job else []
-        words += [f"--cpus-per-task={self._job['SLURM_CPUS_ON_NODE']}"] if "SLURM_CPUS_ON_NODE" in self._job else []
-        words += [f"--export={','.join(MARKS)}", f"--container-image={image}", *PYXIS_CLOSED, "--container-workdir=/tmp"]
-        words += [f"--container-mounts={','.join([f'{scratch}:/tmp', *binds])}", "sh", "-c", _SHELL, "box"]
+        command = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none"]
+        command += ["--cpu-bind=none", "--kill-on-bad-exit=1"]
+        command += [f"--nodelist={self._job['SLURMD_NODENAME']}"] if "SLURMD_NODENAME" in self._job else []
+        command += [f"--cpus-per-task={self._job['SLURM_CPUS_ON_NODE']}"] if "SLURM_CPUS_ON_NODE" in self._job else []
+        command += [f"--export={','.join(MARKS)}", f"--container-image={image}", *PYXIS_CLOSED, "--container-workdir=/tmp"]
+        command += [f"--container-mounts={','.join([f'{scratch}:/tmp', *binds])}", "sh", "-c", _SHELL, "box"]
         variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
-        return [*words, *(f"{key}={value}" for key, value in (variables | {"USER": "bench", "HOME": "/tmp"}).items())]
+        return [*command, *(f"{key}={value}" for key, value in (variables | {"USER": "bench", "HOME": "/tmp"}).items())]
 
     def _remove_stale_containers(self) -> None:
         """Remove the containers of this job that a node which died left on its disk: the job runs again under the same number,

@@ -23,13 +23,13 @@ from torchmatrix.engines.engine import (
     Leftover,
     Log,
     Recipe,
-    asked_lock,
     bench_command,
     box_environment,
+    requested_lock,
     visible_devices,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.processes import PLATFORM, LocalExecution, OwnProcesses
+from torchmatrix.engines.processes import PLATFORM, LaunchResources, LocalExecution
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 
@@ -46,7 +46,7 @@ class LocalEngine:
     def __init__(self, cache: Path, owner: str) -> None:
         self._cache = cache
         self._owner = owner
-        self._processes = OwnProcesses(cache)
+        self._resources = LaunchResources(cache)
 
     def facts(self) -> dict[str, Any]:
         """Return engine and version, for the record."""
@@ -62,7 +62,7 @@ class LocalEngine:
 
     def disk(self) -> Disk | None:
         """Return the disk of the cache folder, or of the folder that will contain it."""
-        return self._processes.disk()
+        return self._resources.disk()
 
     def why_not_built(self) -> str:
         """Return "": nothing keeps the engine from building."""
@@ -88,7 +88,7 @@ class LocalEngine:
         else:
             python = str(self._venv(recipe) / "bin" / "python")
             if not self.is_ready(recipe):
-                with processes.alone(self._venv(recipe)):
+                with processes.exclusively(self._venv(recipe)):
                     if not self.is_ready(recipe):
                         self._make_virtualenv(recipe, log)
             lock = from_text(self._mark(recipe).read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ class LocalEngine:
         if recipe.source != "wheels":
             raise BuildFailed("needs a container engine, which knows the image's digest")
         resolved = packages.resolve(recipe.requires, str(recipe.index), str(recipe.python), log, PLATFORM)
-        return replace(asked_lock(recipe, PLATFORM), packages=resolved)
+        return replace(requested_lock(recipe, PLATFORM), packages=resolved)
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
         """Return None: uv links the files of virtualenvs to its own cache."""
@@ -124,30 +124,30 @@ class LocalEngine:
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
         """Prepare an execution of the workload under the image's Python."""
-        cache = self._processes.compile_cache(image, spec)
-        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._processes.port())
+        cache = self._resources.compile_cache(image, spec)
+        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._resources.port())
         # The user's variables that reach a launch: those of the settings, and what a user's own interpreter may need.
         names = (*settings.load().variables, *(() if image.lock else (LIBRARIES,)))
         variables = inherited_variables(names) | box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
         model_flags = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
         return LocalExecution(
-            [*command, *model_flags, *cache.flags], variables, spec.owner, cache, self._processes.groups,
-            self._processes.limits, scratch=True,
+            [*command, *model_flags, *cache.flags], variables, spec.owner, cache, self._resources.groups,
+            self._resources.limits, scratch=True,
             facts=Isolation(network="machine").as_facts() | _variable_facts(names),
         )  # fmt: skip
 
     def why_unlimited(self) -> str:
         """Return why no control groups can be made here."""
-        return self._processes.groups.why_not
+        return self._resources.groups.why_not
 
     def remove_orphans(self, owner: str) -> list[str]:
         """End this user's processes that carry the mark of `owner`, and its groups; the caller holds the owner's lock."""
-        return self._processes.remove_orphans(owner)
+        return self._resources.remove_orphans(owner)
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
         """Return virtualenvs and compile caches under the cache folder that `keep` doesn't need."""
         stacks = {path: path.name.rpartition("-")[2] for path in (self._cache / "stacks").glob("[!.]*")}
-        return [*processes.left_files("virtualenv", stacks, keep), *self._processes.caches_left(keep)]
+        return [*processes.left_files("virtualenv", stacks, keep), *self._resources.caches_left(keep)]
 
     def remove(self, leftover: Leftover) -> str | None:
         """Remove the folder, unless another run is building it."""
@@ -201,7 +201,7 @@ class LocalEngine:
         version = subprocess.run(
             [python, "-c", _VERSION], capture_output=True, encoding="utf-8", errors="replace", check=True
         ).stdout.strip()
-        return replace(asked_lock(recipe, PLATFORM), python=version, packages=resolved)
+        return replace(requested_lock(recipe, PLATFORM), python=version, packages=resolved)
 
 
 def _variable_facts(names: Sequence[str]) -> dict[str, Any]:

@@ -127,14 +127,14 @@ def write(path: Path, locks: Iterable[StackLock]) -> None:
         raise BadInput(f"can't write {path}: {error.strerror}", hint="free space or choose another --matrix") from None
 
 
-def drift(lock: StackLock, asked: StackLock) -> list[str]:
-    """Describe how the current matrix differs from the lock; `asked` has no packages and no digest."""
+def drift(lock: StackLock, requested: StackLock) -> list[str]:
+    """Describe how the current matrix differs from the lock; `requested` has no packages and no digest."""
     differences = []
     for key, word in {"platform": "platform", "python": "Python", "base": "base image", "index": "index"}.items():
-        locked, now = getattr(lock, key), getattr(asked, key)
+        locked, now = getattr(lock, key), getattr(requested, key)
         if locked != now and not (key == "python" and locked.startswith(f"{now}.")):
             differences.append(f"{word}: {locked or 'none'} in the lock, {now or 'none'} now")
-    old, new = set(lock.requires) - set(asked.requires), set(asked.requires) - set(lock.requires)
+    old, new = set(lock.requires) - set(requested.requires), set(requested.requires) - set(lock.requires)
     if old or new:
         differences.append(f"packages: {', '.join(sorted(old)) or 'none'} in the lock, {', '.join(sorted(new)) or 'none'} now")
     return differences

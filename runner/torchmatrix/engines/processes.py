@@ -140,7 +140,7 @@ class LocalExecution:
         """
         assert self._process is not None
         code = self._process.wait()
-        problem = self._cache.ended(code) if self._cache else None
+        problem = self._cache.finish(code) if self._cache else None
         kills = containment.oom_kills(self._group) if self._group else kernel_oom_kills() - self._oom_kills
         return Exit(returncode=code, oom_killed=code != 0 and kills > 0, problem=problem)
 
@@ -197,7 +197,7 @@ PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machin
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-class OwnProcesses:
+class LaunchResources:
     """Control groups, ports and compile caches of an engine. `folder`: what the engine keeps; its compile caches are below
     it.
     """
@@ -261,7 +261,7 @@ def lock_of(path: Path) -> Path:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusively(path: Path) -> Iterator[None]:
     """Let one tool at a time make `path`: another run with other results may share the cache. Whoever waited finds it made.
 
     Raises BuildFailed.

@@ -17,7 +17,7 @@ from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, LaunchFailed
 from torchmatrix.core.files import write_whole
 from torchmatrix.engines import lockfile, packages
-from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, asked_lock, line_text, time_limit
+from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, line_text, requested_lock, time_limit
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts import launch_file
 from torchmatrix.matrix import catalog
@@ -233,7 +233,7 @@ def applicable_locks(
     drifts: Drifts = {}
     for stack in (stack for stack in stacks if stack.name in held and stack.source != "interpreter"):
         lock = held[stack.name]
-        differences = [lockfile.drift(lock, asked_lock(recipe, engine.platform())) for recipe in recipes(stack, lock)]
+        differences = [lockfile.drift(lock, requested_lock(recipe, engine.platform())) for recipe in recipes(stack, lock)]
         if engine.capabilities.runs_images and not (lock.digest or lock.image_id):
             differences = [["base image: not locked, since the local engine made the lock"]]
         if [] in differences:

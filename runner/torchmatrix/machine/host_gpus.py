@@ -128,7 +128,7 @@ CONDITIONS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class VendorGpus:
     """The GPUs of one vendor, or those that a mask leaves. `called`: the names by which a mask may choose each."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -139,19 +139,19 @@ class Found:
     called: tuple[tuple[str, ...], ...] = ()
 
 
-def nvidia_gpus(notes: list[str], nvml: Any = None, sys_root: Path = Path("/sys"), dev_root: Path = Path("/dev")) -> Found:
+def nvidia_gpus(notes: list[str], nvml: Any = None, sys_root: Path = Path("/sys"), dev_root: Path = Path("/dev")) -> VendorGpus:
     """Return NVIDIA's GPUs in PCI order, with the driver's version and the newest CUDA it supports; trouble goes to
     `notes`. `nvml`: like pynvml.
     """
     module, note = _open_nvml(nvml, dev_root / "nvidiactl")
     notes += [note] if note else []
     if module is None:
-        return Found()
+        return VendorGpus()
     try:
         return _list_nvidia_gpus(module, sys_root, notes)
     except module.NVMLError as error:
         notes.append(f"NVML failed while listing GPUs: {error}; {_hint(module, error)}")
-        return Found()
+        return VendorGpus()
     finally:
         module.nvmlShutdown()
 
@@ -183,22 +183,22 @@ def _hint(nvml: Any, why: Exception | str) -> str:
     return _HINTS.get(_hint_key(nvml, why), LOST_HINT) if isinstance(why, nvml.NVMLError) else "update NVIDIA's driver"
 
 
-def _list_nvidia_gpus(nvml: Any, sys_root: Path, notes: list[str]) -> Found:
-    devices, dead = topology.usable(nvml, notes)
+def _list_nvidia_gpus(nvml: Any, sys_root: Path, notes: list[str]) -> VendorGpus:
+    devices, dead = topology.find_devices(nvml, notes)
     notes += _dead_device_notes(nvml, devices, dead)
     wholes = list({device.number: device.whole for device in devices}.values())
     cuda = topology.ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
-    return Found(
+    return VendorGpus(
         gpus=tuple(_nvidia_gpu(nvml, index, device, sys_root) for index, device in enumerate(devices)),
-        links=topology.spread(topology.nvidia_links(nvml, wholes), devices),
-        p2p=topology.spread(topology.nvidia_p2p(nvml, wholes), devices),
+        links=topology.device_matrix(topology.nvidia_links(nvml, wholes), devices),
+        p2p=topology.device_matrix(topology.nvidia_p2p(nvml, wholes), devices),
         driver=topology.ask(nvml, "nvmlSystemGetDriverVersion"),
         cuda_driver=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         called=tuple(device.called for device in devices),
     )
 
 
-def _dead_device_notes(nvml: Any, devices: Sequence[topology.Usable], dead: Sequence[topology.Dead]) -> list[str]:
+def _dead_device_notes(nvml: Any, devices: Sequence[topology.Device], dead: Sequence[topology.UnusableDevice]) -> list[str]:
     """Return a note for each device that can't be used. Raises NVMLError if none can."""
     if dead and not devices and isinstance(dead[0].why, nvml.NVMLError):
         raise dead[0].why
@@ -206,7 +206,7 @@ def _dead_device_notes(nvml: Any, devices: Sequence[topology.Usable], dead: Sequ
     return [f"{device.what} can't be used: {device.why}; {_hint(nvml, device.why)}; {left}" for device in dead]
 
 
-def _nvidia_gpu(nvml: Any, index: int, device: topology.Usable, sys_root: Path) -> Gpu:
+def _nvidia_gpu(nvml: Any, index: int, device: topology.Device, sys_root: Path) -> Gpu:
     """Describe a GPU, or a slice, which has a name, a UUID and memory of its own; the rest is its GPU's."""
     ask = partial(topology.ask, nvml)
     memory = ask("nvmlDeviceGetMemoryInfo", device.handle)
@@ -233,7 +233,7 @@ def _nvidia_gpu(nvml: Any, index: int, device: topology.Usable, sys_root: Path) 
     )
 
 
-def _nvidia_name(device: topology.Usable, pci: Any) -> str:
+def _nvidia_name(device: topology.Device, pci: Any) -> str:
     """Return the driver's name. It calls each product that it doesn't know "Graphics Device": two of these may differ."""
     if device.name and "Graphics Device" not in device.name:
         return device.name
@@ -264,13 +264,13 @@ def _amd_device(gpu: Gpu, sys_root: Path) -> Path:
     return sys_root / "class/drm" / Path(gpu.render_node or "").name / "device"
 
 
-def amd_gpus(sys_root: Path, dev_root: Path) -> Found:
+def amd_gpus(sys_root: Path, dev_root: Path) -> VendorGpus:
     """Return AMD's GPUs in KFD's order, with the amdgpu driver's version."""
     nodes = topology.amd_nodes(sys_root)
     if not nodes:
-        return Found()
+        return VendorGpus()
     identified = enumerate(zip(nodes, _identities(nodes), strict=True))
-    return Found(
+    return VendorGpus(
         gpus=tuple(_amd_gpu(index, node, uuid, sys_root, dev_root) for index, (node, uuid) in identified),
         called=tuple(_unique_id(node) for node in nodes),
         links=tuple(map(tuple, topology.amd_links(sys_root))),

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from torchmatrix.machine.host_gpus import Found
+from torchmatrix.machine.host_gpus import VendorGpus
 
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 """All variables that choose GPUs, or say how they are counted."""
@@ -30,41 +30,41 @@ _UNCOUNTABLE = (
 )
 
 
-def masked(found: Found, environment: Mapping[str, str], notes: list[str]) -> Found:
-    """Return the GPUs of `found` that the variables of `environment` leave, in the host's order; describe the effect in
+def masked(detected: VendorGpus, environment: Mapping[str, str], notes: list[str]) -> VendorGpus:
+    """Return the GPUs of `detected` that the variables of `environment` leave, in the host's order; describe the effect in
     `notes`.
     """
-    if not found.gpus:
-        return found
-    left, masks = (_masked_by_cuda if found.gpus[0].vendor == "nvidia" else _masked_by_rocm)(found, environment)
+    if not detected.gpus:
+        return detected
+    left, masks = (_masked_by_cuda if detected.gpus[0].vendor == "nvidia" else _masked_by_rocm)(detected, environment)
     if not masks:
-        return found
+        return detected
     kept = sorted(left)
     names = f"{' and '.join(name for name, _ in masks)} {'is' if len(masks) == 1 else 'are'} set"
-    note = f"{names}: {len(kept)} of {len(found.gpus)} GPUs are used; gpu0 is the first of them"
+    note = f"{names}: {len(kept)} of {len(detected.gpus)} GPUs are used; gpu0 is the first of them"
     notes.append("; ".join([note, *(f"{name} {why}" for name, why in masks if why)]))
-    links, p2p = (tuple(tuple(rows[i][j] for j in kept) for i in kept) for rows in (found.links, found.p2p))
-    called = tuple(found.called[i] for i in kept)
-    return replace(found, gpus=tuple(found.gpus[i] for i in kept), called=called, links=links, p2p=p2p)
+    links, p2p = (tuple(tuple(rows[i][j] for j in kept) for i in kept) for rows in (detected.links, detected.p2p))
+    called = tuple(detected.called[i] for i in kept)
+    return replace(detected, gpus=tuple(detected.gpus[i] for i in kept), called=called, links=links, p2p=p2p)
 
 
-def _masked_by_cuda(found: Found, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
+def _masked_by_cuda(detected: VendorGpus, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
     """Return positions among the GPUs."""
     name = "CUDA_VISIBLE_DEVICES"
     if name not in environment:
         return (), []
     words = [word.strip() for word in _split(environment[name])]
-    left, why = _parse_list(words, partial(_find_by_cuda, found.called), again="none")
+    left, why = _parse_list(words, partial(_find_by_cuda, detected.called), again="none")
     has_numbers = any(not _is_uuid(word) for word in words[: len(left)])
-    if has_numbers and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and not _is_countable(found, left):
+    if has_numbers and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and not _is_countable(detected, left):
         left, why = (), _UNCOUNTABLE
     return left, [(name, why)]
 
 
-def _is_countable(found: Found, left: Sequence[int]) -> bool:
+def _is_countable(detected: VendorGpus, left: Sequence[int]) -> bool:
     """Check whether numbers mean the same GPUs in each order: one model, or all GPUs."""
-    models = {gpu.name.partition(" MIG ")[0] for gpu in found.gpus}
-    numbers = {name for called in found.called for name in called if name.isdecimal()}
+    models = {gpu.name.partition(" MIG ")[0] for gpu in detected.gpus}
+    numbers = {name for called in detected.called for name in called if name.isdecimal()}
     return len(models) < 2 or len(left) == len(numbers)
 
 
@@ -82,9 +82,9 @@ def _find_by_cuda(called: Sequence[Sequence[str]], word: str) -> int | None:
     return positions[0] if len(positions) == 1 else None
 
 
-def _masked_by_rocm(found: Found, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
+def _masked_by_rocm(detected: VendorGpus, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
     """Return positions among the GPUs, each named by KFD's unique id, if it has one."""
-    uuids = ["".join(names) for names in found.called]
+    uuids = ["".join(names) for names in detected.called]
     visible: tuple[int, ...] = tuple(range(len(uuids)))
     masks: _Masks = []
     if (text := environment.get("ROCR_VISIBLE_DEVICES")) is not None:

@@ -258,7 +258,7 @@ Rows = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Usable:
+class Device:
     """A device that CUDA can use, by its own UUID and name. `whole`: its GPU, whose number among all GPUs is `number`.
 
     `slice_of`: the UUID of the GPU that it is only a part of. `called`: the names that CUDA_VISIBLE_DEVICES may use for it.
@@ -274,25 +274,25 @@ class Usable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dead:
+class UnusableDevice:
     """A GPU or a slice that can't be used, and why."""
 
     what: str
     why: Exception | str
 
 
-def usable(nvml: Any, notes: list[str]) -> tuple[list[Usable], list[Dead]]:
+def find_devices(nvml: Any, notes: list[str]) -> tuple[list[Device], list[UnusableDevice]]:
     """Return all GPUs, those in MIG mode replaced by their slices, and the devices that can't be identified.
 
     A GPU in MIG mode without a slice is left out and noted.
     """
-    devices, dead = list[Usable](), list[Dead]()
+    devices, dead = list[Device](), list[UnusableDevice]()
     for number in range(nvml.nvmlDeviceGetCount()):
         try:
             whole = nvml.nvmlDeviceGetHandleByIndex(number)
             parts = _slices(nvml, whole) if _is_sliced(nvml, whole) else None
         except (nvml.NVMLError, UnicodeDecodeError) as error:
-            dead.append(Dead(what=f"GPU {number}", why=error))
+            dead.append(UnusableDevice(what=f"GPU {number}", why=error))
             continue
         if parts == []:
             notes.append(
@@ -304,11 +304,11 @@ def usable(nvml: Any, notes: list[str]) -> tuple[list[Usable], list[Dead]]:
                 devices.append(_identify(nvml, number, whole, handle, is_first=position == 0))
             except (nvml.NVMLError, UnicodeDecodeError) as error:
                 what = f"GPU {number}" if parts is None else f"slice {position} of GPU {number}"
-                dead.append(Dead(what=what, why=error))
+                dead.append(UnusableDevice(what=what, why=error))
     return _without_twins(devices, dead)
 
 
-def _identify(nvml: Any, number: int, whole: Any, handle: Any, is_first: bool) -> Usable:
+def _identify(nvml: Any, number: int, whole: Any, handle: Any, is_first: bool) -> Device:
     """Identify a device. Raises NVMLError for one that can't tell its UUID and its name.
 
     Whoever names a GPU in MIG mode gets its first slice. Drivers before R470 know a slice by its GPU and its instances only:
@@ -316,12 +316,12 @@ def _identify(nvml: Any, number: int, whole: Any, handle: Any, is_first: bool) -
     """
     uuid, name = as_text(nvml.nvmlDeviceGetUUID(handle)), as_text(nvml.nvmlDeviceGetName(handle))
     if handle is whole:
-        return Usable(
+        return Device(
             handle=handle, uuid=uuid, name=name, whole=whole, number=number, slice_of=None, called=(uuid, str(number))
         )
     gpu = as_text(nvml.nvmlDeviceGetUUID(whole))
     called = [uuid, *_instance_name(nvml, gpu, handle), *((gpu, str(number)) if is_first else ())]
-    return Usable(handle=handle, uuid=uuid, name=name, whole=whole, number=number, slice_of=gpu, called=tuple(called))
+    return Device(handle=handle, uuid=uuid, name=name, whole=whole, number=number, slice_of=gpu, called=tuple(called))
 
 
 def _instance_name(nvml: Any, gpu: str, handle: Any) -> list[str]:
@@ -331,11 +331,11 @@ def _instance_name(nvml: Any, gpu: str, handle: Any) -> list[str]:
         return []
 
 
-def _without_twins(devices: list[Usable], dead: list[Dead]) -> tuple[list[Usable], list[Dead]]:
+def _without_twins(devices: list[Device], dead: list[UnusableDevice]) -> tuple[list[Device], list[UnusableDevice]]:
     """Remove devices that share a UUID: neither CUDA nor NVML can tell them apart, so none of them is usable."""
     times = Counter(device.uuid for device in devices)
     twins = [
-        Dead(what=f"GPU {device.number}", why=f"another GPU has its UUID, {device.uuid}")
+        UnusableDevice(what=f"GPU {device.number}", why=f"another GPU has its UUID, {device.uuid}")
         for device in devices
         if times[device.uuid] > 1
     ]
@@ -347,14 +347,14 @@ def as_text(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def spread(rows: Rows, devices: Sequence[Usable]) -> tuple[tuple[str, ...], ...]:
+def device_matrix(rows: Rows, devices: Sequence[Device]) -> tuple[tuple[str, ...], ...]:
     """Turn a matrix of the GPUs of `devices` into one of `devices` themselves.
 
     Slices have no links: neither NVLink nor peer access reaches them.
     """
     position = {number: row for row, number in enumerate(dict.fromkeys(device.number for device in devices))}
 
-    def label(device: Usable, other: Usable) -> str:
+    def label(device: Device, other: Device) -> str:
         if device is other:
             return "X"
         return "n/a" if device.slice_of or other.slice_of else rows[position[device.number]][position[other.number]]

@@ -25,7 +25,7 @@ SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 """The reasons that spoil a measurement. A power cap (sw_power_cap) is normal in dense training: its share is recorded."""
 
 
-OF_THE_WHOLE = ("power_watts", "power_limit_watts", "energy_joules", "utilization_percent")
+WHOLE_GPU_KEYS = ("power_watts", "power_limit_watts", "energy_joules", "utilization_percent")
 """The readings of a whole GPU: they say nothing about one of its parts, beside which others are in use."""
 
 UNWATCHED = "unseen: temperature, clocks, power and other programs"

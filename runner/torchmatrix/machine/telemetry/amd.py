@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.machine.host import Gpu
-from torchmatrix.machine.telemetry import OF_THE_WHOLE, UNWATCHED, Reading, Sensor
+from torchmatrix.machine.telemetry import UNWATCHED, WHOLE_GPU_KEYS, Reading, Sensor
 
 COMMAND_SECONDS = 5.0
 """The command starts a Python interpreter each time; running it more often would disturb the measurement."""
@@ -177,7 +177,7 @@ class AmdSensor:
                 if isinstance(error, AttributeError) or getattr(error, "err_code", None) in _PERMANENT_ERRORS:
                     self._refused.add((uuid, name))
                 trouble = str(error)
-        return _reading(uuid, answers, self._throttle, trouble, without=OF_THE_WHOLE if uuid in self._parts else ())
+        return _reading(uuid, answers, self._throttle, trouble, without=WHOLE_GPU_KEYS if uuid in self._parts else ())
 
 
 class AmdCommandSensor:
@@ -201,7 +201,7 @@ class AmdCommandSensor:
         except Exception as error:
             return [{"device": uuid, "error": f"amd-smi metric --json: {error}"} for uuid in self._indexes]
         trouble = "amd-smi does not report this GPU"
-        without = {uuid: OF_THE_WHOLE if uuid in self._parts else () for uuid in self._indexes}
+        without = {uuid: WHOLE_GPU_KEYS if uuid in self._parts else () for uuid in self._indexes}
         return [
             _reading(uuid, entries.get(index, {}), self._throttle, trouble, without[uuid])
             for uuid, index in self._indexes.items()

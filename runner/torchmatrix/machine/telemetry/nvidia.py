@@ -7,7 +7,7 @@ from typing import Any
 
 from torchmatrix.machine import topology
 from torchmatrix.machine.host_gpus import LOST_HINT
-from torchmatrix.machine.telemetry import OF_THE_WHOLE, UNWATCHED, Reading, Sensor
+from torchmatrix.machine.telemetry import UNWATCHED, WHOLE_GPU_KEYS, Reading, Sensor
 
 REASONS = {
     0x001: "gpu_idle",
@@ -26,7 +26,7 @@ _LOST = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED", "NVML_ERROR_NOT_
 _PERMANENT_ERRORS = ("NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_NO_PERMISSION", "NVML_ERROR_FUNCTION_NOT_FOUND")
 _NOT_AVAILABLE = (None, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # NVML_VALUE_NOT_AVAILABLE, 32 and 64 bits wide
 
-_OF_A_SLICE = ("memory_used_bytes", "processes")
+_SLICE_KEYS = ("memory_used_bytes", "processes")
 """The readings that NVML has of a MIG slice; temperature, clocks, reasons and errors are those of its GPU."""
 
 _HINTS = {
@@ -90,10 +90,10 @@ class NvidiaSensor:
         trouble = "NVML answers nothing"
         whole = self._wholes.get(uuid)
         for key, ask in _FIELDS.items():
-            if (uuid, key) in self._refused or (uuid in self._wholes and key in OF_THE_WHOLE):
+            if (uuid, key) in self._refused or (uuid in self._wholes and key in WHOLE_GPU_KEYS):
                 continue
             try:
-                value = ask(self._nvml, handle if whole is None or key in _OF_A_SLICE else whole)
+                value = ask(self._nvml, handle if whole is None or key in _SLICE_KEYS else whole)
             except Exception as error:  # NVMLError, or a function that this pynvml doesn't have
                 if _has_code(self._nvml, error, _LOST):
                     return {"device": uuid, "error": f"{error}; {LOST_HINT}"}
