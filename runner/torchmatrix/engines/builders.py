@@ -87,9 +87,7 @@ def write_context(files: Mapping[str, bytes | Path], folder: Path) -> None:
 
 @contextmanager
 def context_archive(files: Mapping[str, bytes | Path]) -> Iterator[IO[bytes]]:
-    """Write `files` as a tar archive with fixed times and owners, so that the layer cache works; on disk, since wheels are
-    large.
-    """
+    """Archive `files` with fixed times and owners, so that the layer cache works; on disk, since wheels are large."""
     with tempfile.TemporaryFile() as buffer:
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for name, content in files.items():
@@ -216,9 +214,7 @@ def _chunk_text(chunk: dict[str, Any]) -> str:
 
 
 class _BuildLog:
-    """The end of a build, read from its lines: the step it was in, its program's output from the first error on, the last
-    line.
-    """
+    """The end of a build, from its lines: the step it was in, its program's output from the first error on, the last line."""
 
     def __init__(self) -> None:
         self.step, self.last = "", ""

@@ -239,8 +239,8 @@ class LocalCache:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Open the cache `name` below `folder`, and lock it. Without a `name`, or if it can't be written or is in use, none is
-        kept.
+        """Open and lock the cache `name` below `folder`. None is kept without a `name`, or if it can't be written or is in
+        use.
         """
         self._lock: IO[str] | None = None
         self._folder: Path | None = None

@@ -46,7 +46,7 @@ class Engines:
 
 
 def choose(name: str, owner: str) -> Engines:
-    """Return the engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable if the requested one is
+    """Return the engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable if a requested one is
     absent.
     """
     if name == SLURM:

@@ -125,7 +125,7 @@ def _mount_point(process: Path, kind: str, option: str) -> Path:
 
 
 def _group_above(process: Path, group: str) -> Path:
-    """Return the group above this process's own, for version 2. Raises OSError if it can't limit, or its group would be
+    """Return the group above this process's own (version 2). Raises OSError if it can't limit, or its group would be
     escaped.
     """
     folder = _mount_point(process, "cgroup2", "rw") / group.lstrip("/")
@@ -223,8 +223,7 @@ def start_supervised(
 
 
 def supervised_command(argv: Sequence[str], given: IO[bytes] | None = None) -> list[str]:
-    """Return the command line that runs a command below a supervisor: it ends, with all that it started, once its standard
-    input is closed.
+    """Return the words that run a command below a supervisor; closing its standard input ends it and all that it started.
 
     `given`: what the command reads instead; whoever starts it passes that descriptor on.
     """

@@ -51,10 +51,9 @@ API_SECONDS = 120
 
 
 def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.DockerClient:
-    """Return a client of the daemon at `where`, or where Docker's own client finds one, that answered a ping. Raises
-    EngineUnusable.
+    """Return a client of the daemon at `where`, or where Docker's own client finds one, that answered a ping.
 
-    `name`: of the program that should answer.
+    `name`: of the program that should answer. Raises EngineUnusable.
     """
     where = where or endpoints.endpoint()
     try:
@@ -125,9 +124,7 @@ class DockerEngine:
         return str(self.facts().get("ServerVersion"))
 
     def machine(self, here: Host) -> Host:
-        """Return the daemon's machine, as the daemon describes it. Raises EngineUnusable if its GPUs can't be given to
-        containers.
-        """
+        """Return the daemon's machine, as the daemon describes it. Raises EngineUnusable if containers can't have its GPUs."""
         info = self._client.info()
         info = {**info, "ID": None} if self._podman else info  # Podman's changes from answer to answer
         host = seen_through(here, info, self._is_here)
@@ -214,8 +211,7 @@ class DockerEngine:
         self._build(files, builders.dockerfile_of(recipe), arguments, tag, labels, log)
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild:
-        """Return the commands that build environment and workload, ready to paste, and their tag; write their contexts to
-        `folder`.
+        """Return the commands that build environment and workload, ready to paste, and their tag; write contexts to `folder`.
 
         They use the locked base, and our labels, so that `torchmatrix clean` finds what they make.
         """

@@ -77,9 +77,7 @@ def default_socket(machines: Path = DOCKER_SOCKET) -> Path:
 
 
 def _current_context(config: Path) -> str:
-    """Return the context that `docker context use` wrote; like Docker's client, take a file that can't be read for an empty
-    one.
-    """
+    """Return the context that `docker context use` wrote; like Docker's client, take an unreadable file for an empty one."""
     try:
         return str(json.loads(config.read_bytes()).get("currentContext") or "")
     except (OSError, ValueError, AttributeError):
@@ -112,8 +110,7 @@ _TMPFS_FOR_ALL = "rw,exec,nosuid,mode=1777,size=8g"
 
 
 def podman_address() -> str:
-    """Return Podman's address: by its own variable CONTAINER_HOST, else a socket of the machine's or of this user's, else
-    DOCKER_HOST.
+    """Return Podman's address: its own variable CONTAINER_HOST, else the machine's or this user's socket, else DOCKER_HOST.
 
     Raises EngineUnusable.
     """

@@ -281,9 +281,7 @@ class Engine(Protocol):
         ...
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild | None:
-        """Return commands that build the recipe as locked; write what they need to `folder`. None if there are no such
-        commands.
-        """
+        """Return commands that build the recipe as locked; write what they need to `folder`. None if no commands can."""
         ...
 
     def start(self, image: Image, spec: LaunchSpec) -> Execution:

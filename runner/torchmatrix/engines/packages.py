@@ -149,9 +149,7 @@ def _read_blocks(place: str) -> Iterator[bytes]:
 
 
 def _requirement(entry: Mapping[str, Any]) -> str:
-    """Return one package of a pylock.toml (PEP 751) as a requirement: its wheels for this platform, or what an address
-    names.
-    """
+    """Return a package of a pylock.toml (PEP 751) as a requirement: its wheels for this platform, or what an address names."""
     if "vcs" in entry:
         return f"{entry['name']} @ {entry['vcs']['type']}+{entry['vcs']['url']}@{entry['vcs']['commit-id']}"
     files = entry.get("wheels") or [entry[kind] for kind in ("sdist", "archive") if kind in entry]
@@ -162,8 +160,7 @@ def _requirement(entry: Mapping[str, Any]) -> str:
 
 
 def layers(packages: Iterable[str]) -> dict[str, list[str]]:
-    """Group `packages` by the layer of an image that installs them, in order: toolkit, libraries, rest, torch (see the
-    catalog).
+    """Group `packages` by the image layer that installs them, in order: toolkit, libraries, rest, torch (see the catalog).
 
     Layers that are equal in two stacks, up to the first one that differs, are on disk once.
     """

@@ -54,8 +54,9 @@ class LocalExecution:
         scratch: bool = False,
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`held`: what the launch needs as long as it runs; closed at its end. `pasted`: the command as a person can repeat it,
-        if that isn't `command`. `scratch`: whether it gets a temporary folder of its own. `facts`: further ones for the record.
+        """Prepare to run `command`. `held`: what the launch needs as long as it runs; closed at its end. `pasted`: the
+        command as a person can repeat it, if that isn't `command`. `scratch`: whether it gets a temporary folder of its
+        own. `facts`: further ones for the record.
         """
         self._argv = command
         self._cache = cache
@@ -198,9 +199,7 @@ _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class LaunchResources:
-    """Control groups, ports and compile caches of an engine. `folder`: what the engine keeps; its compile caches are below
-    it.
-    """
+    """Control groups, ports and compile caches of an engine. `folder`: what the engine keeps, its compile caches included."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

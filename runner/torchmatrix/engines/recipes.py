@@ -26,9 +26,7 @@ from torchmatrix.planning.plan import Cell, GpuSet
 
 
 def recipes(stack: Stack, lock: StackLock | None = None) -> list[Recipe]:
-    """Return the recipes that make `stack`, best first: one per package index that can serve it; with `lock`, just the
-    locked one.
-    """
+    """Return the recipes of `stack`, best first: one per package index that can serve it; with `lock`, just the locked one."""
     if stack.source == "wheels":
         every = [
             _recipe(
@@ -272,9 +270,7 @@ def resolve_stacks(
 
 
 def _with_added(lock: StackLock, tested: Mapping[str, Any] | None, log: Callable[[str], None]) -> StackLock:
-    """Add to the lock the packages that were added to a vendor's image when it was built here: only the image knows what
-    fits.
-    """
+    """Add to the lock the packages that building here added to a vendor's image: only the image knows what fits."""
     added = (tested or {}).get("vendor", {}).get("added", [])
     if not tested or not added:
         return lock

@@ -19,8 +19,7 @@ the favoured cores of one type differ by a few per cent, efficiency or dense cor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoreGroup:
-    """Cores that are alike. `cores`: one logical CPU of each; hyper-threads share what a benchmark measures. `kind`: 0 are
-    the fastest.
+    """Cores that are alike. `cores`: one logical CPU of each; hyper-threads share what is measured. `kind`: 0 are the fastest.
 
     `socket`, `node`: None if the kernel doesn't say.
     """
@@ -32,9 +31,7 @@ class CoreGroup:
 
 
 def core_groups(devices: Path, allowed: Iterable[int]) -> tuple[CoreGroup, ...]:
-    """Return the groups, the fastest cores first. `devices`: sysfs' folder of devices; `allowed`: the logical CPUs that we
-    may use.
-    """
+    """Group cores, the fastest first. `devices`: sysfs' folder of devices; `allowed`: the logical CPUs that we may use."""
     cpus = devices / "system/cpu"
     cores = _first_cpu_of_each_core(cpus, sorted(allowed))
     kinds, nodes = _core_kinds(devices, cores), _numa_nodes(devices / "system/node")
@@ -50,9 +47,7 @@ def core_groups(devices: Path, allowed: Iterable[int]) -> tuple[CoreGroup, ...]:
 
 
 def within(groups: Sequence[CoreGroup], cpus: float | None) -> tuple[CoreGroup, ...]:
-    """Limit the groups to as many cores as the time of `cpus` CPUs can fill, at least one, from the first groups on; None:
-    no limit.
-    """
+    """Keep as many cores as the time of `cpus` CPUs can fill, at least one, from the first groups on; None: no limit."""
     left = sum(len(group.cores) for group in groups) if cpus is None else max(1, int(cpus))
     limited = []
     for group in groups:
@@ -205,8 +200,7 @@ _MOUNT = re.compile(r"^\d+ \d+ \d+:\d+ ([^ \n]+) ([^ \n]+) [^\n]* - (cgroup2?) [
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quota:
-    """The limits of control groups. `cpus`: how many CPUs' worth of time; `memory_bytes`: of all processes together; None:
-    no limit.
+    """Limits of control groups. `cpus`: CPUs' worth of time; `memory_bytes`: of all processes together; None: no limit.
 
     `groups`: the folders of those that limit the time. `unseen`: there are groups, but none is mounted, so the limits
     are unknown.

@@ -43,9 +43,7 @@ MEMORY_TOLERANCE = 0.10
 
 
 def name_words(text: str) -> tuple[str, ...]:
-    """Return the words of a name, such as ("nvidia", "a100", "sxm4", "80gb"), in lower case; "RTX4090Ti" is rtx, 4090 and
-    ti.
-    """
+    """Split a name into words, such as ("nvidia", "a100", "sxm4", "80gb"), in lower case; "RTX4090Ti" is rtx, 4090 and ti."""
     plain = text.casefold()
     for pattern, replacement in _SPELLINGS:
         plain = pattern.sub(replacement, plain)

@@ -31,9 +31,7 @@ _UNCOUNTABLE = (
 
 
 def masked(detected: VendorGpus, environment: Mapping[str, str], notes: list[str]) -> VendorGpus:
-    """Return the GPUs of `detected` that the variables of `environment` leave, in the host's order; describe the effect in
-    `notes`.
-    """
+    """Return the `detected` GPUs that the variables of `environment` leave, in the host's order; add the effect to `notes`."""
     if not detected.gpus:
         return detected
     left, masks = (_masked_by_cuda if detected.gpus[0].vendor == "nvidia" else _masked_by_rocm)(detected, environment)

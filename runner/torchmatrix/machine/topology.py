@@ -112,9 +112,7 @@ def amd_nodes(sys_root: Path) -> list[Node]:
 
 
 def _is_partitioned(sys_root: Path, card: str | None) -> bool:
-    """Check whether a card is partitioned: where only one of the partitions was given to this machine, nothing else shows
-    it.
-    """
+    """Check whether a card is partitioned: nothing else shows it where only one partition was given to this machine."""
     mode = text_of(sys_root / f"bus/pci/devices/{card}.0/current_compute_partition")
     return mode in ("DPX", "TPX", "QPX", "CPX")
 
@@ -126,9 +124,7 @@ def _card(properties: Mapping[str, int]) -> str | None:
 
 
 def amd_links(sys_root: Path) -> Matrix:
-    """Return "XGMI" or "PCIE" where KFD knows a link from GPU to GPU; without one ("n/a") data goes through the host's
-    memory.
-    """
+    """Return "XGMI" or "PCIE" where KFD knows a link between GPUs; without one ("n/a") data goes through the host's memory."""
 
     def label(links: list[dict[str, int]]) -> str:
         types = {link.get("type", 0) for link in links}

@@ -273,9 +273,7 @@ def _value_at(value: Any, path: str) -> Any:
 
 
 def _number_in(value: Any) -> float | None:
-    """Return the number in 42, "42", {"value": 42, "unit": "W"} or (the mean) [42, "N/A"]; None if it isn't one, or not
-    available.
-    """
+    """Return the number in 42, "42", {"value": 42, "unit": "W"} or (the mean) [42, "N/A"]; None if there is none available."""
     if isinstance(value, dict):
         return _number_in(value.get("value"))
     if isinstance(value, list):

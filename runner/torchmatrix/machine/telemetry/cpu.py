@@ -147,9 +147,7 @@ class CpuSensor:
         return sum(readable) if readable and len(readable) == len(joules) else None
 
     def _thermal_events(self) -> int | None:
-        """Count thermal events: of each package the highest count among its CPUs (each CPU counts what it was interrupted
-        for).
-        """
+        """Count thermal events: of each package the highest count among its CPUs (each counts what it was interrupted for)."""
         highest: dict[str, int] = {}
         for throttle in self._throttles:
             highest[throttle.package] = max(highest.get(throttle.package, 0), throttle.count())

@@ -157,9 +157,7 @@ def _uncorrected(nvml: Any, handle: Any) -> Any:
 
 
 def _processes(nvml: Any, handle: Any) -> list[int]:
-    """Return ids of the processes that compute, in the host's numbering; graphics processes (a desktop's server) don't
-    disturb.
-    """
+    """Return the host's ids of processes that compute; graphics processes (a desktop's server) don't disturb."""
     processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     return sorted({process.pid for process in processes if process.pid not in _NOT_AVAILABLE})
 
