@@ -143,19 +143,8 @@ def buildx(where: Endpoint, build: Build, log: Log) -> None:
     dockerfile = build.files[build.dockerfile]
     assert isinstance(dockerfile, bytes)
     files = {**build.files, build.dockerfile: with_cache(dockerfile.decode()).encode()}
-    command = [
-        "docker",
-        "buildx",
-        "build",
-        "--builder",
-        where.context,
-        "--load",
-        "--progress",
-        "plain",
-        "--provenance",
-        "false",
-    ]
-    command += ["--file", build.dockerfile, "--tag", build.tag]
+    command = ["docker", "buildx", "build", "--builder", where.context, "--load", "--progress", "plain"]
+    command += ["--provenance", "false", "--file", build.dockerfile, "--tag", build.tag]
     command += [part for name in proxies() for part in ("--build-arg", name)]
     command += [part for name, value in build.arguments.items() for part in ("--build-arg", f"{name}={value}")]
     command += [part for name, value in build.labels.items() for part in ("--label", f"{name}={value}")]

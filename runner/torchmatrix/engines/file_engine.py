@@ -245,10 +245,8 @@ class FileEngine:
             binds, flags = cache.container_binds(*CACHE_FOLDERS)
 
             def launch_command(*more: str) -> list[str]:
-                return [
-                    *self._program.command_prefix(image.reference, spec, scratch, [*binds_of(spec), *more], shared),
-                    *program,
-                ]
+                prefix = self._program.command_prefix(image.reference, spec, scratch, [*binds_of(spec), *more], shared)
+                return [*prefix, *program]
 
             limited = (
                 (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._resources.groups, self._resources.limits)
