@@ -176,10 +176,10 @@ def test_gpus_and_the_network_of_several_nodes_are_asked_for(nvidia_host: Host, 
     meeting = Meeting(node=0, nodes=2, address="10.0.0.1", port=1, interface="ib0", devices=("/dev/infiniband",))
     spec = LaunchSpec(arguments=(), processes=2, gpus=gpus, cache="", owner="o", meeting=meeting)
     program = Apptainer("apptainer")
-    words = program.box("x.sif", spec, tmp_path, binds_of(spec), Isolation(network="machine"))
+    words = program.command_prefix("x.sif", spec, tmp_path, binds_of(spec), Isolation(network="machine"))
     assert "--nv" in words and "CUDA_VISIBLE_DEVICES=GPU-222,GPU-000" in words and "--net" not in words
     assert "/dev/infiniband:/dev/infiniband" in words and "NCCL_SOCKET_IFNAME=ib0" in words and words[-1] == "x.sif"
     alone = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(1,), vendor="amd"), cache="", owner="o")
-    amd = program.box("x.sif", alone, tmp_path, (), Isolation(network="none"))
+    amd = program.command_prefix("x.sif", alone, tmp_path, (), Isolation(network="none"))
     assert "--rocm" in amd and "--net" in amd
     assert pasted(["a", f"{tmp_path}:/tmp", "b c"], tmp_path) == "a \"$(mktemp -d)\":/tmp 'b c'"

@@ -19,10 +19,10 @@ BUILD = builders.Build(
 
 
 def said(lines: str) -> str:
-    heard = builders._Said()
+    build_log = builders._BuildLog()
     for line in lines.strip().splitlines():
-        heard.hear(builders.plain(line))
-    return heard.failure(BUILD)
+        build_log.add(builders.plain(line))
+    return build_log.failure(BUILD)
 
 
 def test_buildx_keeps_downloads_for_every_step_that_installs_and_changes_nothing_else() -> None:

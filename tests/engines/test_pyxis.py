@@ -38,7 +38,7 @@ def test_a_step_has_what_its_job_has_of_this_node_and_no_more_folders_and_variab
 ) -> None:
     gpus = GpuSet(indices=(2,), vendor="nvidia", gpus=(nvidia_host.gpus[2],))
     spec = LaunchSpec(arguments=(), processes=1, gpus=gpus, cache="", owner="o", model_file=tmp_path / "net.py")
-    words = Pyxis(JOB).box("/shared/x.sqsh", spec, tmp_path, [*binds_of(spec), "/cache/work:/cache"], PYXIS_SHARED)
+    words = Pyxis(JOB).command_prefix("/shared/x.sqsh", spec, tmp_path, [*binds_of(spec), "/cache/work:/cache"], PYXIS_SHARED)
     assert {"--overlap", "--nodes=1", "--ntasks=1", "--nodelist=node2", "--cpus-per-task=64"} <= set(words)
     assert {"--container-image=/shared/x.sqsh", "--container-readonly", "--no-container-mount-home"} <= set(words)
     assert "--export=TORCHMATRIX_OWNER,TORCHMATRIX_LAUNCH" in words
@@ -50,7 +50,7 @@ def test_a_step_has_what_its_job_has_of_this_node_and_no_more_folders_and_variab
     )
     meeting = Meeting(node=0, nodes=2, address="a", port=1, interface="ib0", devices=("/dev/infiniband",))
     spec = replace(spec, meeting=meeting)
-    several = Pyxis({}).box("/shared/x.sqsh", spec, tmp_path, binds_of(spec), PYXIS_SHARED)
+    several = Pyxis({}).command_prefix("/shared/x.sqsh", spec, tmp_path, binds_of(spec), PYXIS_SHARED)
     assert "/dev/infiniband:/dev/infiniband" in several[several.index("sh") - 1] and not any(
         "nodelist" in word for word in several
     )

@@ -13,7 +13,7 @@ import pytest
 from fake_nvml import FakeNvml, raises
 from torchmatrix.machine.conditions import hyper_threading
 from torchmatrix.machine.host import Gpu, Host, detect, seen_through, sockets
-from torchmatrix.machine.host_gpus import LOST_HINT, Found, amd_gpus, nvidia_gpus
+from torchmatrix.machine.host_gpus import LOST_HINT, VendorGpus, amd_gpus, nvidia_gpus
 from torchmatrix.machine.masks import masked
 from torchmatrix.planning.fit import why_not_mixed
 
@@ -57,25 +57,25 @@ def test_two_nvidia_gpus_with_nvlink(tmp_path: Path) -> None:
 def test_without_pynvml_only_a_machine_with_the_driver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     notes: list[str] = []
-    assert nvidia_gpus(notes, dev_root=tmp_path) == Found() and notes == []
+    assert nvidia_gpus(notes, dev_root=tmp_path) == VendorGpus() and notes == []
     (tmp_path / "nvidiactl").touch()
-    assert nvidia_gpus(notes, dev_root=tmp_path) == Found()
+    assert nvidia_gpus(notes, dev_root=tmp_path) == VendorGpus()
     assert "reinstall torchmatrix (it needs nvidia-ml-py)" in notes[0]
 
 
 def test_without_nvmls_library_only_a_machine_with_the_driver_is_told(tmp_path: Path) -> None:
     nvml = FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     notes: list[str] = []
-    assert nvidia_gpus(notes, nvml, dev_root=tmp_path) == Found() and notes == []
+    assert nvidia_gpus(notes, nvml, dev_root=tmp_path) == VendorGpus() and notes == []
     (tmp_path / "nvidiactl").touch()
-    assert nvidia_gpus(notes, nvml, dev_root=tmp_path) == Found()
+    assert nvidia_gpus(notes, nvml, dev_root=tmp_path) == VendorGpus()
     assert "NVML Shared Library Not Found; is NVIDIA's driver installed" in notes[0] and "nvmlShutdown" not in nvml.calls
 
 
 def test_no_permission_is_said_with_a_hint(tmp_path: Path) -> None:
     notes: list[str] = []
     found = nvidia_gpus(notes, FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_NO_PERMISSION)), dev_root=tmp_path)
-    assert found == Found() and notes == [
+    assert found == VendorGpus() and notes == [
         "NVIDIA's GPUs can't be used: NVML says Insufficient Permissions; "
         "you need read and write access to /dev/nvidia*; ls -l /dev/nvidia* shows the owners"
     ]
@@ -84,7 +84,7 @@ def test_no_permission_is_said_with_a_hint(tmp_path: Path) -> None:
 def test_a_gpu_lost_while_listing_is_said(tmp_path: Path) -> None:
     notes: list[str] = []
     nvml = FakeNvml(nvmlDeviceGetUUID=raises(pynvml.NVML_ERROR_GPU_IS_LOST))
-    assert nvidia_gpus(notes, nvml, tmp_path, tmp_path) == Found() and nvml.calls[-1] == "nvmlShutdown"
+    assert nvidia_gpus(notes, nvml, tmp_path, tmp_path) == VendorGpus() and nvml.calls[-1] == "nvmlShutdown"
     assert notes == [f"NVML failed while listing GPUs: GPU is lost; {LOST_HINT}"]
 
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from torchmatrix.machine.host import Gpu
-from torchmatrix.machine.host_gpus import Found
+from torchmatrix.machine.host_gpus import VendorGpus
 from torchmatrix.machine.masks import masked
 
 
-def found(vendor: str, names: list[str], called: list[tuple[str, ...]]) -> Found:
+def found(vendor: str, names: list[str], called: list[tuple[str, ...]]) -> VendorGpus:
     """The GPUs of a machine with these names, each linked to each other."""
     gpus = tuple(
         Gpu(index=i, uuid=called[i][0] if called[i] else f"PCI-{i}", name=name, vendor=vendor) for i, name in enumerate(names)
     )
     links = tuple(tuple("X" if i == j else f"NV{i}{j}" for j in range(len(gpus))) for i in range(len(gpus)))
-    return Found(gpus=gpus, links=links, p2p=links, driver="570", called=tuple(called))
+    return VendorGpus(gpus=gpus, links=links, p2p=links, driver="570", called=tuple(called))
 
 
 H100 = found("nvidia", 4 * ["NVIDIA H100"], [(f"GPU-{i}{i}7f-aa", str(i)) for i in range(4)])
@@ -90,7 +90,7 @@ CUDA = [
 
 
 @pytest.mark.parametrize(("machine", "mask", "left"), CUDA)
-def test_what_cuda_visible_devices_leaves(machine: Found, mask: str, left: list[int]) -> None:
+def test_what_cuda_visible_devices_leaves(machine: VendorGpus, mask: str, left: list[int]) -> None:
     kept = masked(machine, {"CUDA_VISIBLE_DEVICES": mask}, [])
     assert list(kept.gpus) == [machine.gpus[i] for i in left]
     assert kept.links == kept.p2p == tuple(tuple(machine.links[i][j] for j in left) for i in left)
@@ -175,7 +175,7 @@ ROCM = [
 
 
 @pytest.mark.parametrize(("machine", "environment", "left"), ROCM)
-def test_what_rocms_variables_leave(machine: Found, environment: dict[str, str], left: list[int]) -> None:
+def test_what_rocms_variables_leave(machine: VendorGpus, environment: dict[str, str], left: list[int]) -> None:
     assert [gpu.index for gpu in masked(machine, environment, []).gpus] == left
 
 
@@ -198,7 +198,7 @@ def test_what_rocms_variables_leave(machine: Found, environment: dict[str, str],
     ],
 )
 def test_a_note_tells_what_a_mask_leaves_and_where_it_ends_early(
-    machine: Found, environment: dict[str, str], note: str
+    machine: VendorGpus, environment: dict[str, str], note: str
 ) -> None:
     notes: list[str] = []
     masked(machine, environment, notes)
@@ -207,7 +207,7 @@ def test_a_note_tells_what_a_mask_leaves_and_where_it_ends_early(
 
 def test_without_a_mask_or_without_gpus_nothing_is_left_out_and_nothing_said() -> None:
     notes: list[str] = []
-    for machine in (H100, MI300X, Found(driver="570")):
+    for machine in (H100, MI300X, VendorGpus(driver="570")):
         assert masked(machine, {"NVIDIA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, notes) == machine
-    assert masked(replace(Found(), driver="570"), {"CUDA_VISIBLE_DEVICES": "1"}, notes).gpus == () and notes == []
+    assert masked(replace(VendorGpus(), driver="570"), {"CUDA_VISIBLE_DEVICES": "1"}, notes).gpus == () and notes == []
     assert masked(H100, {ROCR: "1", HIP: "1", ORDINAL: "1"}, notes) == H100, "AMD's variables are none of NVIDIA's"

@@ -1,4 +1,4 @@
-"""Two ways to do the same `docker build`: buildx, which keeps downloaded packages between builds, or else the docker SDK."""
+"""Run a `docker build` in one of two ways: buildx, which keeps downloaded packages between builds, or else the docker SDK."""
 
 import atexit
 import io
@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -31,44 +31,44 @@ Files = dict[str, bytes | Path]
 
 
 def environment_files(recipe: Recipe, lock: StackLock) -> Files:
-    """The context of the environment: its Dockerfile and, for wheels, what to install in each layer."""
+    """Return the build context of the environment: its Dockerfile and, for wheels, what to install in each layer."""
     site, dockerfile = settings.load(), dockerfile_of(recipe)
     files: Files = {path.name: path.read_bytes() for path in assets.build_files(dockerfile)}
     if recipe.source != "wheels":
-        listed = "".join(f"{line}\n" for line in lock.packages)
-        return files | ({"requirements/vendor.txt": listed.encode()} if listed else {})
+        requirements = "".join(f"{line}\n" for line in lock.packages)
+        return files | ({"requirements/vendor.txt": requirements.encode()} if requirements else {})
     by_layer = {"uv": [lock.installer], **packages.layers(lock.packages)}
     for layer, lines in by_layer.items():
         files[f"requirements/{layer}.txt"] = "".join(f"{line}\n" for line in lines).encode()
     if site.ca_bundle:
         files["site.crt"] = site.ca_bundle.read_bytes()
     if site.wheelhouse:
-        wanted = {packages.name_of(line) for line in [lock.installer, *lock.packages]}
-        wheels = [wheel for wheel in sorted(site.wheelhouse.glob("*.whl")) if packages.name_of(wheel.name) in wanted]
+        names = {packages.name_of(line) for line in [lock.installer, *lock.packages]}
+        wheels = [wheel for wheel in sorted(site.wheelhouse.glob("*.whl")) if packages.name_of(wheel.name) in names]
         files |= {f"wheelhouse/{wheel.name}": wheel for wheel in wheels}
     return files
 
 
 def dockerfile_of(recipe: Recipe) -> str:
-    """A wheelhouse has its own Dockerfile, which leaves the wheels out of the image."""
+    """Return the recipe's Dockerfile. A wheelhouse has its own, which leaves the wheels out of the image."""
     if recipe.source == "wheels" and settings.load().wheelhouse:
         return "wheelhouse.Dockerfile"
     return str(recipe.dockerfile)
 
 
 def environment_arguments(recipe: Recipe, base: str) -> dict[str, str]:
-    """The build arguments; `base`: the reference to build on, as this machine pulls it."""
+    """Return the build arguments; `base`: the reference to build on, as this machine pulls it."""
     arguments = {"BASE": base, **recipe.arguments}
     if recipe.index is None or settings.load().wheelhouse:
         return arguments
     options = packages.index_options(recipe.index, for_container=True)
-    named = dict(zip(options[::2], options[1::2], strict=True))
-    default = named["--default-index"]
-    return arguments | {"INDEX_URL": named.get("--index", default), "DEFAULT_INDEX_URL": default}
+    values = dict(zip(options[::2], options[1::2], strict=True))
+    default = values["--default-index"]
+    return arguments | {"INDEX_URL": values.get("--index", default), "DEFAULT_INDEX_URL": default}
 
 
 def workload_files() -> Files:
-    """The context of the workload's image."""
+    """Return the build context of the workload's image."""
     dockerfile = "workload.Dockerfile"
     files: Files = {dockerfile: (assets.IMAGES / dockerfile).read_bytes()}
     return files | {str(path.relative_to(assets.IMAGES)): path for path in assets.sources_in(assets.WORKLOAD)}
@@ -87,7 +87,7 @@ def write_context(files: Mapping[str, bytes | Path], folder: Path) -> None:
 
 @contextmanager
 def context_archive(files: Mapping[str, bytes | Path]) -> Iterator[IO[bytes]]:
-    """`files` as a tar archive with fixed times and owners, so that the layer cache works; on disk, since wheels are large."""
+    """Archive `files` with fixed times and owners, so that the layer cache works; on disk, since wheels are large."""
     with tempfile.TemporaryFile() as buffer:
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             for name, content in files.items():
@@ -101,11 +101,9 @@ def context_archive(files: Mapping[str, bytes | Path]) -> Iterator[IO[bytes]]:
 
 
 CACHE = "--mount=type=cache,target=/root/.cache/uv,sharing=locked"
-"""install.sh uses this folder if it exists; it is not part of the image."""
-
-
+"""A folder that install.sh uses if it exists; it is not part of the image."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_OF_THE_BUILDER = re.compile(r"Removing intermediate container |ERROR: (process|failed to solve)|-----|>>>| > |DONE |CANCELED")
+_BUILDER_LINES = re.compile(r"Removing intermediate container |ERROR: (process|failed to solve)|-----|>>>| > |DONE |CANCELED")
 """Lines that don't come from the step's program."""
 
 
@@ -122,22 +120,22 @@ class Build:
 
 @cache
 def has_buildx(where: Endpoint) -> bool:
-    """Whether the docker command line has buildx. A context's builder, which has its name, works on that context's daemon."""
+    """Check whether the docker command line has buildx. A context's builder has its name and works on that context's daemon."""
     if shutil.which("docker") is None:
         return False
-    words = ["docker", "buildx", "inspect", where.context]
+    command = ["docker", "buildx", "inspect", where.context]
     try:
-        asked = subprocess.run(
-            words, capture_output=True, encoding="utf-8", errors="replace", timeout=20, env=_variables(where)
+        result = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=20, env=_variables(where)
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return asked.returncode == 0 and "Status: running" in re.sub(r" +", " ", asked.stdout)
+    return result.returncode == 0 and "Status: running" in re.sub(r" +", " ", result.stdout)
 
 
 def _variables(where: Endpoint) -> dict[str, str]:
-    """This process's, but that the docker command line uses no other daemon than the SDK. DOCKER_HOST would win."""
-    return {name: word for name, word in os.environ.items() if name != "DOCKER_HOST"} | where.variables
+    """Return this process's variables, so that the docker command line uses the SDK's daemon. DOCKER_HOST would win."""
+    return {name: value for name, value in os.environ.items() if name != "DOCKER_HOST"} | where.variables
 
 
 def buildx(where: Endpoint, build: Build, log: Log) -> None:
@@ -145,96 +143,91 @@ def buildx(where: Endpoint, build: Build, log: Log) -> None:
     dockerfile = build.files[build.dockerfile]
     assert isinstance(dockerfile, bytes)
     files = {**build.files, build.dockerfile: with_cache(dockerfile.decode()).encode()}
-    words = ["docker", "buildx", "build", "--builder", where.context, "--load", "--progress", "plain", "--provenance", "false"]
-    words += ["--file", build.dockerfile, "--tag", build.tag]
-    words += [part for name in proxies() for part in ("--build-arg", name)]
-    words += [part for name, value in build.arguments.items() for part in ("--build-arg", f"{name}={value}")]
-    words += [part for name, value in build.labels.items() for part in ("--label", f"{name}={value}")]
-    said = _Said()
+    command = ["docker", "buildx", "build", "--builder", where.context, "--load", "--progress", "plain"]
+    command += ["--provenance", "false", "--file", build.dockerfile, "--tag", build.tag]
+    command += [part for name in proxies() for part in ("--build-arg", name)]
+    command += [part for name, value in build.arguments.items() for part in ("--build-arg", f"{name}={value}")]
+    command += [part for name, value in build.labels.items() for part in ("--label", f"{name}={value}")]
+    outcome = _BuildLog()
     with context_archive(files) as archive, subprocess.Popen(
-        containment.supervised_command([*words, "-"], archive), pass_fds=[archive.fileno()], start_new_session=True,
+        containment.supervised_command([*command, "-"], archive), pass_fds=[archive.fileno()], start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_variables(where),
     ) as process:  # fmt: skip
         assert process.stdout is not None
         end = partial(containment.end_supervised, process)
         atexit.register(end)  # builds run in threads, which an interruption ends silently
         try:
-            for line in _lines(process.stdout):
-                said.hear(plain(line))
+            for line in (data.decode(errors="replace").rstrip() for data in process.stdout if data.strip()):
+                outcome.add(plain(line))
                 log(line)
         finally:
             atexit.unregister(end)
     if process.returncode:
-        raise BuildFailed(said.failure(build))
+        raise BuildFailed(outcome.failure(build))
 
 
 def plain(line: str) -> str:
-    """A line of buildx without the number of its step and the seconds."""
+    """Return a line of buildx without the number of its step and the seconds."""
     return _COLOUR.sub("", re.sub(r"^#\d+ ([\d.]+ )?", "", line))
 
 
 def with_cache(dockerfile: str) -> str:
-    """The Dockerfile with a package cache mounted where packages are installed, which only BuildKit understands."""
+    """Mount a package cache in a Dockerfile where packages are installed, which only BuildKit understands."""
     return re.sub(r"(?m)^RUN (?=sh /opt/build/install\.sh)", f"RUN {CACHE} ", dockerfile)
 
 
 def classic(client: docker.DockerClient, build: Build, log: Log) -> None:
     """Build with the docker SDK. Raises BuildFailed, and what the SDK raises."""
-    said, rest, error = _Said(), "", None
+    outcome, rest, error = _BuildLog(), "", None
     with context_archive(build.files) as archive:
         stream = client.api.build(
             fileobj=archive, custom_context=True, dockerfile=build.dockerfile, tag=build.tag, rm=True, forcerm=True,
             buildargs=build.arguments | proxies(), labels=build.labels, decode=True,
         )  # fmt: skip
         for chunk in stream:
-            *lines, rest = (rest + _words_of_chunk(chunk)).split("\n")
+            *lines, rest = (rest + _chunk_text(chunk)).split("\n")
             for line in filter(str.strip, lines):
-                said.hear(line)
+                outcome.add(line)
                 log(line)
             error = chunk.get("error") or error
-    if error:  # only now, since a stream read to its end is a closed one
-        said.last = str(error).strip()
-        raise BuildFailed(said.failure(build))
+    if error:  # only now, since reading a stream to its end closes it
+        outcome.last = str(error).strip()
+        raise BuildFailed(outcome.failure(build))
 
 
-def _words_of_chunk(chunk: dict[str, Any]) -> str:
-    """What a chunk of the SDK's stream adds to the log: a step's output comes in pieces, its standard error in red."""
+def _chunk_text(chunk: dict[str, Any]) -> str:
+    """Return a chunk's addition to the log: a step's output comes in pieces, its standard error in red."""
     if "status" in chunk:
         return f"{chunk['status']}\n"
     return _COLOUR.sub("", str(chunk.get("stream", ""))).replace("\r", "\n")
 
 
-class _Said:
-    """How a build ended, from its lines: the step it was in, its program's output from the first error on, the last line."""
+class _BuildLog:
+    """The end of a build, from its lines: the step it was in, its program's output from the first error on, the last line."""
 
     def __init__(self) -> None:
         self.step, self.last = "", ""
         self.errors: list[str] = []
 
-    def hear(self, line: str) -> None:
-        """One line."""
+    def add(self, line: str) -> None:
+        """Take in one line."""
         step = re.match(r"(?i:step) \d+/\d+ ?: (.*)|\[[^]]*\d+/\d+\] (.*)|\[internal\] load metadata for", line)
         if step:
             self.step, self.errors = step[1] or step[2] or "FROM", []
         elif self.errors or line.lower().startswith("error: "):
-            self.errors += [line] if not _OF_THE_BUILDER.match(line) else []
+            self.errors += [line] if not _BUILDER_LINES.match(line) else []
         if line.strip():
             self.last = line.strip()
 
     def failure(self, build: Build) -> str:
-        """The failure in words; the builder's own last line if the program printed nothing."""
+        """Describe the failure; with the builder's own last line if the program printed nothing."""
         place = f"base image {build.arguments.get('BASE')}" if self.step.startswith("FROM") else self.step.partition(" ")[0]
-        said = packages.first_error(self.errors) if self.errors else self.last
-        return f"{place or 'build'}: {re.sub('^error: ', '', said, flags=re.IGNORECASE)}"
-
-
-def _lines(stream: Iterable[bytes]) -> Iterator[str]:
-    for line in stream:
-        if line.strip():
-            yield line.decode(errors="replace").rstrip()
+        message = packages.first_error(self.errors) if self.errors else self.last
+        return f"{place or 'build'}: {re.sub('^error: ', '', message, flags=re.IGNORECASE)}"
 
 
 def proxies() -> dict[str, str]:
-    """The proxies of this site, as build arguments that Docker predefines and leaves out of the image; never logged."""
+    """Return the proxies of this site, as build arguments that Docker predefines and leaves out of the image; never logged."""
     names = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
-    return {name: os.environ[name] for known in names for name in (known, known.lower()) if name in os.environ}
+    spellings = (spelling for name in names for spelling in (name, name.lower()))
+    return {name: os.environ[name] for name in spellings if name in os.environ}

@@ -22,13 +22,13 @@ from torchmatrix import __version__
 from torchmatrix.core.files import plain_open, sha256_of, text_of, write_whole
 from torchmatrix.engines.engine import CACHE_FOLDERS
 
-# The seal of a compile cache: a digest of all that a launch would execute from it.
+# The seal of a compile cache: a digest of everything that a launch could execute from it.
 #
 # The first launch of a stack and workload compiles into an empty cache, which is then sealed. Later launches get a copy of it.
 # The digest covers names and contents; a cache that holds anything but folders and plain files is never sealed.
 
 COMPLETE = "complete"
-"""The file with which the box says that the cache is that of a complete launch."""
+"""The file by which the workload marks the cache of a complete launch."""
 BROKEN = "the compile cache was changed while the launch ran: it is thrown away, and the next launch compiles again"
 DIFFERED = "it differed from its seal and was thrown away"
 IN_USE = "another launch is using it"
@@ -43,12 +43,12 @@ class CacheFacts:
     note: str | None = None
 
     def as_facts(self) -> dict[str, Any]:
-        """The field of a launch's header under `started`."""
+        """Return the field of a launch's header under `started`."""
         return {"compile_cache": {"state": self.state, "sha256": self.sha256, "note": self.note}}
 
 
 def digest_of_folder(folder: Path) -> str | None:
-    """The digest of a folder; None if it can't be sealed. Raises OSError."""
+    """Return the digest of a folder; None if it can't be sealed. Raises OSError."""
     entries: list[tuple[str, str]] = []
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
@@ -59,11 +59,11 @@ def digest_of_folder(folder: Path) -> str | None:
                 entries.append((name, sha256_of(file)))
         else:
             entries.append((name, "folder"))
-    return _sealed(entries)
+    return _seal_digest(entries)
 
 
 def digest_of_archive(chunks: Iterable[bytes]) -> str | None:
-    """The digest of the folder in a tar archive, the first part of each name left out; None if it can't be sealed.
+    """Return the digest of the folder in a tar archive, the first part of each name left out; None if it can't be sealed.
 
     Raises tarfile.TarError.
     """
@@ -79,10 +79,10 @@ def digest_of_archive(chunks: Iterable[bytes]) -> str | None:
                 entries.append((name, sha256_of(file)))
             elif name:
                 entries.append((name, "folder"))
-    return _sealed(entries)
+    return _seal_digest(entries)
 
 
-def _sealed(entries: list[tuple[str, str]]) -> str | None:
+def _seal_digest(entries: list[tuple[str, str]]) -> str | None:
     if COMPLETE not in dict(entries):
         return None
     lines = "".join(f"{digest} {name!r}\n" for name, digest in sorted(entries))
@@ -97,7 +97,7 @@ class _Stream:
         self._rest = b""
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; fewer only at the end."""
+        """Return at most `size` bytes; fewer only at the end."""
         parts, missing = [], size
         while missing and (data := self._rest or next(self._chunks, b"")):
             parts.append(data[:missing])
@@ -119,7 +119,7 @@ _WORK, _SEALED = CACHE_FOLDERS
 NOT_KEPT = CacheFacts(state="none")
 USER, GROUP = 65532, 65532
 TMPFS = f"rw,exec,nosuid,uid={USER},gid={GROUP},size=8g"
-"""It takes the mode of the image's folder, whatever mode is asked for, but not its owner."""
+"""The tmpfs takes the mode of the image's folder, whatever mode is requested, but not its owner."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,13 +131,13 @@ class Volume:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Those of the box, which makes a cache of its own without them."""
+        """Return the workload's flags, without which it makes a cache of its own."""
         sealed = ("--sealed-cache", _SEALED) if self.facts.state == "sealed" else ()
         return ("--cache", _WORK, *sealed) if self.facts.state != "none" else ()
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of the container: a new cache is written, a sealed one is read only, and a tmpfs holds its copy."""
+        """Return the container's options: a new cache is written, a sealed one is read-only, and a tmpfs holds its copy."""
         if self.facts.state == "none":
             return {}
         if self.facts.state == "new":
@@ -150,41 +150,41 @@ def _mount(name: str, target: str, *, read_only: bool = False) -> Mount:
 
 
 def volume_environment(name: str) -> str:
-    """The environment that a cache's volume belongs to; "" for a volume of an earlier version, which had several caches."""
+    """Return the environment that a cache's volume belongs to; "" for a volume of an earlier version, with several caches."""
     return name.removeprefix(CACHE_VOLUME).rpartition("-")[0]
 
 
 def open_volume(client: docker.DockerClient, image: str, environment: str, cache: str, owner: str) -> Volume:
-    """The volume of the cache `cache` of an environment, as the next launch may use it. Raises DockerException."""
+    """Return the volume of an environment's cache `cache`, as the next launch may use it. Raises DockerException."""
     if not cache:
         return Volume()
     name = f"{CACHE_VOLUME}{environment}-{hashlib.sha256(cache.encode()).hexdigest()[:12]}"
-    said = _volume_seal(client, name)
-    if said and said == _volume_digest(client, image, name, owner):
-        return Volume(name=name, facts=CacheFacts(state="sealed", sha256=said))
+    seal = _volume_seal(client, name)
+    if seal and seal == _volume_digest(client, image, name, owner):
+        return Volume(name=name, facts=CacheFacts(state="sealed", sha256=seal))
     if not discard_volume(client, name):
         return Volume(facts=CacheFacts(state="none", note=IN_USE))
     client.volumes.create(name, labels={LABEL: __version__})  # one that a container's mount creates gets no label from Podman
-    return Volume(name=name, facts=CacheFacts(state="new", note=DIFFERED if said else None))
+    return Volume(name=name, facts=CacheFacts(state="new", note=DIFFERED if seal else None))
 
 
 def seal_volume(client: docker.DockerClient, container: Container, volume: Volume, returncode: int) -> str | None:
-    """Seal it after a complete first launch. Returns why a later launch can't count, if the sealed cache was changed."""
-    if volume.facts.state == "sealed" and _digest_in(container, _SEALED) != volume.facts.sha256:
-        return BROKEN  # found again by the next launch, which removes it: this container still holds it
+    """Seal the volume after a complete first launch. Return why a later launch can't count, if the sealed cache was changed."""
+    if volume.facts.state == "sealed" and _digest_in_container(container, _SEALED) != volume.facts.sha256:
+        return BROKEN  # the next launch removes the cache: this container still holds it
     if volume.facts.state == "new" and returncode == 0:
         with suppress(DockerException, RequestException, OSError):  # it is then made again
-            digest = _digest_in(container, _WORK)
+            digest = _digest_in_container(container, _WORK)
             if digest:
-                client.volumes.create(_seal_of(volume.name), labels={f"{LABEL}.seal": digest})
+                client.volumes.create(_seal_name(volume.name), labels={f"{LABEL}.seal": digest})
     return None
 
 
 def discard_volume(client: docker.DockerClient, name: str) -> bool:
-    """Remove a cache, its seal first: without it the rest means nothing. False if a container uses it."""
-    for one in (_seal_of(name), name):
+    """Remove a cache, its seal first: without the seal the rest means nothing. Return False if a container uses it."""
+    for volume in (_seal_name(name), name):
         try:
-            client.volumes.get(one).remove()
+            client.volumes.get(volume).remove()
         except NotFound:
             continue
         except APIError as error:
@@ -194,31 +194,31 @@ def discard_volume(client: docker.DockerClient, name: str) -> bool:
     return True
 
 
-def _seal_of(name: str) -> str:
+def _seal_name(name: str) -> str:
     return SEAL_VOLUME + name.removeprefix(CACHE_VOLUME)
 
 
 def _volume_seal(client: docker.DockerClient, name: str) -> str | None:
-    """The digest that a volume was sealed with."""
+    """Return the digest that a volume was sealed with."""
     try:
-        labels = client.volumes.get(_seal_of(name)).attrs.get("Labels") or {}
+        labels = client.volumes.get(_seal_name(name)).attrs.get("Labels") or {}
     except NotFound:
         return None
     return labels.get(f"{LABEL}.seal")
 
 
 def _volume_digest(client: docker.DockerClient, image: str, name: str, owner: str) -> str | None:
-    """Of a volume, through a container that never runs."""
+    """Compute the digest of a volume, through a container that never runs."""
     labels = {LABEL: __version__, f"{LABEL}.owner": owner}
     mounts = [_mount(name, _SEALED, read_only=True)]
     container = client.containers.create(image, ["true"], mounts=mounts, labels=labels, network_mode="none")
     try:
-        return _digest_in(container, _SEALED)
+        return _digest_in_container(container, _SEALED)
     finally:
         container.remove(force=True)
 
 
-def _digest_in(container: Container, folder: str) -> str | None:
+def _digest_in_container(container: Container, folder: str) -> str | None:
     chunks, _ = container.get_archive(folder)
     try:
         return digest_of_archive(chunks)
@@ -239,48 +239,50 @@ class LocalCache:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        """`name` is empty for a launch whose cache is not kept; nor is one that can't be written, or that is in use."""
+        """Open and lock the cache `name` below `folder`. None is kept without a `name`, or if it can't be written or is in
+        use.
+        """
         self._lock: IO[str] | None = None
         self._folder: Path | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(folder / name) if name else None
+            self._lock = _lock_folder(folder / name) if name else None
             if self._lock:  # a launch whose record can't be written never begins, and so never ends
                 weakref.finalize(self, self._lock.close)
             self._folder = folder / name if self._lock else Path(tempfile.mkdtemp(prefix=".own-", dir=folder))
-            self.facts = _opened(self._folder) if self._lock else CacheFacts(state="none", note=IN_USE if name else None)
+            self.facts = _open_cache(self._folder) if self._lock else CacheFacts(state="none", note=IN_USE if name else None)
         except OSError as error:
             self._folder = None
             self.release()
-            self.facts = _unwritable(folder, error)
+            self.facts = _write_failure(folder, error)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Those of the box, which makes a cache of its own without them."""
+        """Return the workload's flags, without which it makes a cache of its own."""
         if self._folder is None:
             return ()
         sealed = ("--sealed-cache", str(self._folder / "sealed")) if self.facts.state == "sealed" else ()
         return ("--cache", str(self._folder / "work"), *sealed)
 
-    def bound(self, work: str, sealed: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(folders that a container gets, as source:target or source:target:ro; the flags of the box in it).
+    def container_binds(self, work: str, sealed: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the binds of a container, as source:target or source:target:ro, and the flags of the workload in it.
 
-        `work`, `sealed`: where the container finds them. Both are empty if the cache can't be kept.
+        `work`, `sealed`: where the container finds the folders. Both results are empty if the cache can't be kept.
         """
         if self._folder is None:
             return (), ()
         try:
             (self._folder / "work").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self.facts = _unwritable(self._folder, error)
+            self.facts = _write_failure(self._folder, error)
             return (), ()
         binds, flags = (f"{self._folder / 'work'}:{work}",), ("--cache", work)
         if self.facts.state != "sealed":
             return binds, flags
         return (*binds, f"{self._folder / 'sealed'}:{sealed}:ro"), (*flags, "--sealed-cache", sealed)
 
-    def ended(self, returncode: int) -> str | None:
-        """Seal it after a complete first launch. Returns why a later launch can't count, if it changed the sealed cache."""
+    def finish(self, returncode: int) -> str | None:
+        """Seal the cache after a complete first launch. Return why a launch can't count that has changed the sealed cache."""
         if self._folder is None or self.facts.state == "none":
             return None
         if self.facts.state == "sealed" and _digest(self._folder) != self.facts.sha256:
@@ -292,7 +294,7 @@ class LocalCache:
         return None
 
     def release(self) -> None:
-        """Remove what isn't kept."""
+        """Remove what isn't kept, and unlock the cache."""
         if self._folder is not None:
             with suppress(OSError):
                 _remove(self._folder / "work" if self._lock else self._folder)
@@ -301,22 +303,22 @@ class LocalCache:
             self._lock = None
 
 
-def _unwritable(folder: Path, error: OSError) -> CacheFacts:
+def _write_failure(folder: Path, error: OSError) -> CacheFacts:
     return CacheFacts(state="none", note=f"can't write {folder}: {error.strerror}")
 
 
-def _opened(folder: Path) -> CacheFacts:
-    """The state of a cache that nobody else uses; one that isn't as sealed is emptied."""
-    said = text_of(folder / "seal")
-    if said and said == _digest(folder):
+def _open_cache(folder: Path) -> CacheFacts:
+    """Return the state of a cache that nobody else uses; empty one that isn't as sealed."""
+    seal = text_of(folder / "seal")
+    if seal and seal == _digest(folder):
         _remove(folder / "work")
-        return CacheFacts(state="sealed", sha256=said)
+        return CacheFacts(state="sealed", sha256=seal)
     _discard(folder)
-    return CacheFacts(state="new", note=DIFFERED if said else None)
+    return CacheFacts(state="new", note=DIFFERED if seal else None)
 
 
 def _seal(folder: Path) -> None:
-    """Whatever interrupts this, there is no seal without the whole cache that it belongs to."""
+    """Seal the cache. Whatever interrupts this, there is no seal without the whole cache that it belongs to."""
     work, sealed = folder / "work", folder / "sealed"
     digest = digest_of_folder(work)
     if digest is None:
@@ -341,8 +343,8 @@ def _discard(folder: Path) -> None:
         _remove(path)
 
 
-def _locked(folder: Path) -> IO[str] | None:
-    """The open lock of a cache's folder, which is made; None if another launch holds it."""
+def _lock_folder(folder: Path) -> IO[str] | None:
+    """Make a cache's folder and return its open lock; None if another launch holds it."""
     folder.mkdir(exist_ok=True)
     lock = plain_open(folder.with_name(f".{folder.name}.lock"), "a")
     try:

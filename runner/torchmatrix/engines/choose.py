@@ -1,10 +1,9 @@
-"""Which engines a command uses: by name, or by what this machine offers. Imports an engine only once it is chosen."""
+"""Choose the engines of a command: by name, or by what this machine offers. Imports an engine only once it is chosen."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.engines import endpoints, recipes
@@ -14,18 +13,15 @@ from torchmatrix.engines.packages import finds_python, python_sources
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning.fit import Supplies
 
-if TYPE_CHECKING:
-    pass
-
 NAMES = ("auto", "docker", "podman", "apptainer", "pyxis", "local")
 """The choices; auto takes containers if a daemon answers."""
 SLURM = "slurm"
-"""What `run` knows besides: each launch is a job on a node of a cluster, which chooses among NAMES."""
+"""A further choice of `run`: each launch is a job on a node of a cluster, which chooses among NAMES."""
 HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST, or use --engine podman"
 VARIABLES = "(DOCKER|CONTAINER)"
 """Prefixes of the variables that say where an engine is and how to reach it, as a regular expression."""
 SERVICES = ("docker.service", "podman.socket")
-"""What systemd should have started before a launch."""
+"""The units that systemd should have started before a launch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,48 +31,52 @@ class Engines:
     `why`: which builder it is and why, in words.
     """
 
-    builder: "Engine"
-    local: "Engine"
+    builder: Engine
+    local: Engine
     why: str
 
     @property
-    def every(self) -> "tuple[Engine, ...]":
-        """Each engine once."""
+    def every(self) -> tuple[Engine, ...]:
+        """Return each engine once."""
         return (self.local,) if self.builder is self.local else (self.local, self.builder)
 
-    def for_stack(self, stack: "Stack") -> "Engine":
-        """The engine for a stack: an interpreter of this machine always runs locally, all others on the chosen engine."""
+    def for_stack(self, stack: Stack) -> Engine:
+        """Return the engine for a stack: the local one for an interpreter of this machine, the chosen one for all others."""
         return self.local if stack.source == "interpreter" else self.builder
 
 
-def choose(asked: str, owner: str) -> Engines:
-    """The engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable if Docker is requested but absent."""
-    if asked == SLURM:
+def choose(name: str, owner: str) -> Engines:
+    """Return the engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable if a requested one is
+    absent.
+    """
+    if name == SLURM:
         raise BadInput("only `torchmatrix run` works on a cluster", hint=f"engines of the other verbs: {', '.join(NAMES)}")
-    if asked not in NAMES:
-        raise BadInput(f'unknown engine "{asked}"', hint=f"engines: {', '.join(NAMES)}")
+    if name not in NAMES:
+        raise BadInput(f'unknown engine "{name}"', hint=f"engines: {', '.join(NAMES)}")
     from torchmatrix.core.settings import cache_folder
     from torchmatrix.engines.local import LocalEngine
 
     cache = cache_folder()
     local = LocalEngine(cache, owner)
-    if asked == "local":
+    if name == "local":
         return Engines(builder=local, local=local, why=f"local (as requested); virtualenvs under {cache}")
-    if asked in ("apptainer", "pyxis"):
-        return Engines(builder=_of_files(asked, cache, owner), local=local, why=f"{asked} (as requested); images under {cache}")
-    if asked == "podman":
+    if name in ("apptainer", "pyxis"):
+        return Engines(
+            builder=_file_engine(name, cache, owner), local=local, why=f"{name} (as requested); images under {cache}"
+        )
+    if name == "podman":
         return _podman(local)
     try:
-        builder, where = _docker(may_be_missing=asked == "auto")
+        builder, where = _docker(may_be_missing=name == "auto")
     except EngineUnusable as error:
-        if asked == "docker" or endpoints.is_asked():
+        if name == "docker" or endpoints.is_asked():
             raise
         return Engines(builder=local, local=local, why=f"local, because {error}; virtualenvs under {cache}")
     return Engines(builder=builder, local=local, why=f"docker at {where}")
 
 
-def _docker(may_be_missing: bool) -> "tuple[Engine, str]":
-    """Docker, and where it answers. Raises EngineUnusable; if there may be none, without a look for one that can't be."""
+def _docker(may_be_missing: bool) -> tuple[Engine, str]:
+    """Return Docker, and where it answers. Raises EngineUnusable; with `may_be_missing`, at once if there is no socket."""
     where = endpoints.endpoint()
     if may_be_missing and where.is_missing:
         raise EngineUnusable("no Docker socket was found", hint=HOW_TO_HAVE_CONTAINERS)
@@ -85,8 +85,7 @@ def _docker(may_be_missing: bool) -> "tuple[Engine, str]":
     return DockerEngine(connect(where), where), where.in_words
 
 
-def _podman(local: "Engine") -> Engines:
-    from torchmatrix.engines import endpoints
+def _podman(local: Engine) -> Engines:
     from torchmatrix.engines.docker import DockerEngine, connect
 
     where = endpoints.Endpoint(host=endpoints.podman_address())
@@ -96,22 +95,22 @@ def _podman(local: "Engine") -> Engines:
     return Engines(builder=builder, local=local, why=f"podman at {where.host}")
 
 
-def _of_files(asked: str, cache: Path, owner: str) -> "Engine":
+def _file_engine(name: str, cache: Path, owner: str) -> Engine:
     from torchmatrix.engines import file_engine
     from torchmatrix.engines.file_engine import FileEngine
 
-    if asked == "pyxis":
+    if name == "pyxis":
         if not file_engine.is_enroot_here():
             raise EngineUnusable("there is no enroot here", hint="Pyxis needs it on each node, and where images are made")
-        return FileEngine(cache / asked, owner, file_engine.Pyxis())
+        return FileEngine(cache / name, owner, file_engine.Pyxis())
     program = file_engine.find_apptainer()
     if program is None:
         raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
-    return FileEngine(cache / asked, owner, file_engine.Apptainer(program))
+    return FileEngine(cache / name, owner, file_engine.Apptainer(program))
 
 
 def containers_answer() -> bool:
-    """Whether a container engine answers."""
+    """Check whether a container engine answers."""
     from torchmatrix.engines.docker import connect
 
     try:
@@ -121,16 +120,16 @@ def containers_answer() -> bool:
     return True
 
 
-# Finds out what there is to run with: what is built, which indexes and Pythons are available, how much disk is free.
+# Supplies: what is built, which indexes and Pythons are available, how much disk is free.
 
 
 def supplies_unseen(engine: Engine) -> Supplies:
-    """The assumption without looking: nothing is built, and everything is available."""
+    """Return the assumption without looking: nothing is built, and everything is available."""
     return Supplies(containers=engine.capabilities.runs_images, how_to_have_containers=HOW_TO_HAVE_CONTAINERS)
 
 
 def find_supplies(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], is_here: bool) -> Supplies:
-    """The supplies for the stacks that `engine` would build. Networks and Pythons are checked only for those not built yet.
+    """Find the supplies for the stacks that `engine` would build; networks and Pythons only for stacks that are not built yet.
 
     `locks`: those of stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
     """
@@ -150,12 +149,12 @@ def find_supplies(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, S
 
 
 def _pythonless(stacks: Sequence[Stack], locks: Mapping[str, StackLock]) -> frozenset[str]:
-    """The stacks whose Python is neither here nor available from where uv gets it; a lock leaves no choice of Python."""
-    found = cache(finds_python)
+    """Return the stacks whose Python is neither here nor available from where uv gets it; a lock leaves no choice of Python."""
+    is_found = cache(finds_python)
     wheels = {
         s: (locks[s.name].python,) if s.name in locks else (s.python, s.python_range) for s in stacks if s.source == "wheels"
     }
-    lacking = [stack for stack, requests in wheels.items() if not any(found(request) for request in requests if request)]
+    lacking = [stack for stack, requests in wheels.items() if not any(is_found(request) for request in requests if request)]
     sources = set(python_sources()) if lacking else set()
     remote = {url for url in sources if url.startswith("http")}
     if sources - recipes.unreachable_indexes(remote):

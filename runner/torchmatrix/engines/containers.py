@@ -1,4 +1,4 @@
-"""Containers: the options of a cell's container, and its life from start to removal."""
+"""Options of a cell's container, and its life from start to removal."""
 
 import io
 import platform
@@ -48,12 +48,12 @@ STOP_SECONDS = 10
 UNLIMITED = Limits()
 NO_CACHE = Volume()
 CDI_KIND = "nvidia.com/gpu"
-"""What `nvidia-ctk cdi generate` calls its devices: nvidia.com/gpu=UUID."""
+"""The kind of the devices that `nvidia-ctk cdi generate` describes: nvidia.com/gpu=UUID."""
 LOST_HINT = "check that it runs (docker info, podman info); the same command then continues"
 
 
 def device_options(gpus: GpuSet) -> dict[str, Any]:
-    """(vendor, GpuSet) -> the docker SDK options that give a container exactly these devices. Pure.
+    """Return the docker SDK options that give a container exactly these devices. Pure.
 
     NVIDIA: a device request by UUID, since indices differ between NVML and CUDA. AMD: /dev/kfd and the render node of
     each GPU, with the numeric groups that own them. CPU: the cores of the slots.
@@ -68,20 +68,22 @@ def device_options(gpus: GpuSet) -> dict[str, Any]:
     return {"cpuset_cpus": ",".join(gpus.cpus)} if gpus.cpus else {}
 
 
-def by_cdi(options: dict[str, Any], known: Collection[str] | None) -> dict[str, Any]:
-    """`options` with the NVIDIA GPUs as devices of the Container Device Interface, if each is among `known`, the names of all
-    devices that the daemon found; else unchanged. `known` is None for Podman, which can't list its devices, and takes GPUs
-    only by CDI. Pure.
+def by_cdi(options: dict[str, Any], discovered: Collection[str] | None) -> dict[str, Any]:
+    """Return `options` with the NVIDIA GPUs as devices of the Container Device Interface, if all are among `discovered`;
+    else unchanged. Pure.
+
+    `discovered`: the names of all devices that the daemon found; None for Podman, which can't list its devices, and
+    takes GPUs only by CDI.
     """
     requests = options.get("device_requests", ())
     names = [f"{CDI_KIND}={uuid}" for request in requests for uuid in request["DeviceIDs"]]
-    if not names or not (known is None or set(names) <= set(known)):
+    if not names or not (discovered is None or set(names) <= set(discovered)):
         return options
     return options | {"device_requests": [DeviceRequest(driver="cdi", device_ids=names)]}
 
 
 def communication_options(gpus: GpuSet) -> dict[str, Any]:
-    """Shared memory, and for several GPUs the limits that NCCL and RCCL need (a daemon may refuse to raise limits)."""
+    """Return shared memory, and for several GPUs the limits that NCCL and RCCL need (a daemon may refuse to raise limits)."""
     options: dict[str, Any] = {"shm_size": "8g" if gpus.vendor != "cpu" else "1g"}
     if gpus.vendor != "cpu" and gpus.count > 1:
         options["ulimits"] = [Ulimit(name="memlock", soft=-1, hard=-1), Ulimit(name="stack", soft=67108864, hard=67108864)]
@@ -89,7 +91,7 @@ def communication_options(gpus: GpuSet) -> dict[str, Any]:
 
 
 def limit_options(limits: Limits) -> dict[str, Any]:
-    """What the container may use of its machine; without swap, which would slow a launch down instead of ending it."""
+    """Return the container's limits; without swap, which would slow a launch down instead of ending it."""
     options: dict[str, Any] = {"oom_score_adj": OOM_SCORE_ADJ, "ulimits": [Ulimit(name="core", soft=0, hard=0)]}
     options["log_config"] = LogConfig(type="json-file", config={"max-size": f"{limits.log_mb}m", "max-file": "1"})
     if limits.memory_bytes:
@@ -98,14 +100,14 @@ def limit_options(limits: Limits) -> dict[str, Any]:
 
 
 def container_options(image: Image, spec: LaunchSpec, limits: Limits = UNLIMITED, cache: Volume = NO_CACHE) -> dict[str, Any]:
-    """All arguments of the SDK's `containers.create`. Pure.
+    """Return all arguments of the SDK's `containers.create`. Pure.
 
     No privileges: an ordinary user, no capabilities, no way to gain any, no network unless several nodes take part, a read-only
     root with a tmpfs for /tmp and the compile cache of its own stack and workload; and `limits`.
     """
     arguments = bench_command("python3", str(WORKLOAD_FOLDER / spec.program), spec, 29500)
-    limited, talking = limit_options(limits), communication_options(spec.gpus)
-    kept = {"mounts": [], "tmpfs": {}} | cache.options
+    limited, communication = limit_options(limits), communication_options(spec.gpus)
+    storage = {"mounts": [], "tmpfs": {}} | cache.options
     return {
         "image": image.reference,
         "command": [*arguments, *spec.model_flags(MODEL_FOLDER), *cache.flags],
@@ -117,55 +119,59 @@ def container_options(image: Image, spec: LaunchSpec, limits: Limits = UNLIMITED
         "security_opt": ["no-new-privileges"],
         "network_mode": "host" if spec.meeting else "none",
         "read_only": True,
-        "tmpfs": {"/tmp": "rw,exec,nosuid,mode=1777,size=8g", **kept["tmpfs"]},
-        "mounts": kept["mounts"],
+        "tmpfs": {"/tmp": "rw,exec,nosuid,mode=1777,size=8g", **storage["tmpfs"]},
+        "mounts": storage["mounts"],
         **_with_fabric(device_options(spec.gpus), spec.meeting),
         **limited,
-        **talking,
-        "ulimits": [*limited["ulimits"], *talking.get("ulimits", ())],
+        **communication,
+        "ulimits": [*limited["ulimits"], *communication.get("ulimits", ())],
     }
 
 
 def _with_fabric(options: dict[str, Any], meeting: Meeting | None) -> dict[str, Any]:
-    """The devices of the network beside those of the cell."""
+    """Return `options` with the devices of the network beside those of the cell."""
     fabric = [f"{path}:{path}:rw" for path in meeting.devices] if meeting else []
     return options | ({"devices": [*options.get("devices", ()), *fabric]} if fabric else {})
 
 
-def _volume_word(mount: Mount) -> str:
-    """A sealed cache is only read; a new one is an empty volume without a name: a pasted command leaves the kept one alone."""
+def _volume_argument(mount: Mount) -> str:
+    """Return a -v argument: a sealed cache is read-only; a new one becomes an unnamed volume, so that a pasted command leaves
+    the kept one alone.
+    """
     return f"{mount['Source']}:{mount['Target']}:ro" if mount["ReadOnly"] else str(mount["Target"])
 
 
-def _request_words(request: DeviceRequest) -> list[str]:
+def _gpu_arguments(request: DeviceRequest) -> list[str]:
     if request["Driver"] == "cdi":
         return [part for name in request["DeviceIDs"] for part in ("--device", name)]
     return ["--gpus", '"device=' + ",".join(request["DeviceIDs"]) + '"']
 
 
 def run_command(options: dict[str, Any], model_file: Path | None = None, program: str = "docker") -> str:
-    """The command of Docker's or Podman's `program` with the same effect as container_options, ready to paste."""
-    words = [program, "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
-    words += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
-    words += ["--shm-size", options["shm_size"], "--oom-score-adj", str(options["oom_score_adj"])]
+    """Return the command of Docker's or Podman's `program` with the same effect as container_options, ready to paste."""
+    arguments = [program, "run", "--rm", "--init", "--user", options["user"], "--network", options["network_mode"]]
+    arguments += ["--read-only", "--cap-drop", "ALL", "--security-opt", options["security_opt"][0]]
+    arguments += ["--shm-size", options["shm_size"], "--oom-score-adj", str(options["oom_score_adj"])]
     limits = {"--memory": "mem_limit", "--memory-swap": "memswap_limit", "--pids-limit": "pids_limit"}
-    words += [part for flag, key in limits.items() if key in options for part in (flag, str(options[key]))]
-    words += ["--log-driver", options["log_config"].type]
-    words += [part for key, value in options["log_config"].config.items() for part in ("--log-opt", f"{key}={value}")]
-    words += [part for path, how in options["tmpfs"].items() for part in ("--tmpfs", f"{path}:{how}")]
-    words += [part for mount in options["mounts"] for part in ("-v", _volume_word(mount))]
-    words += ["-v", f"{model_file}:{MODEL_FOLDER / model_file.name}:ro"] if model_file else []
-    words += [part for key, value in options["environment"].items() for part in ("-e", f"{key}={value}")]
-    words += [part for limit in options.get("ulimits", ()) for part in ("--ulimit", f"{limit['Name']}={limit['Soft']}")]
-    words += [part for request in options.get("device_requests", ()) for part in _request_words(request)]
-    words += [part for device in options.get("devices", ()) for part in ("--device", device)]
-    words += [part for group in options.get("group_add", ()) for part in ("--group-add", group)]
-    words += ["--cpuset-cpus", options["cpuset_cpus"]] if "cpuset_cpus" in options else []
-    return shlex.join([*words, options["image"], *options["command"]])
+    arguments += [part for flag, key in limits.items() if key in options for part in (flag, str(options[key]))]
+    arguments += ["--log-driver", options["log_config"].type]
+    arguments += [part for key, value in options["log_config"].config.items() for part in ("--log-opt", f"{key}={value}")]
+    arguments += [part for path, how in options["tmpfs"].items() for part in ("--tmpfs", f"{path}:{how}")]
+    arguments += [part for mount in options["mounts"] for part in ("-v", _volume_argument(mount))]
+    arguments += ["-v", f"{model_file}:{MODEL_FOLDER / model_file.name}:ro"] if model_file else []
+    arguments += [part for key, value in options["environment"].items() for part in ("-e", f"{key}={value}")]
+    arguments += [part for limit in options.get("ulimits", ()) for part in ("--ulimit", f"{limit['Name']}={limit['Soft']}")]
+    arguments += [part for request in options.get("device_requests", ()) for part in _gpu_arguments(request)]
+    arguments += [part for device in options.get("devices", ()) for part in ("--device", device)]
+    arguments += [part for group in options.get("group_add", ()) for part in ("--group-add", group)]
+    arguments += ["--cpuset-cpus", options["cpuset_cpus"]] if "cpuset_cpus" in options else []
+    return shlex.join([*arguments, options["image"], *options["command"]])
 
 
 class DockerExecution:
-    """One container, removed on every path out of the `with` block. `kills`: how many the kernel of its machine has ended."""
+    """One container, removed on every path out of the `with` block. `kills` counts the processes that its machine's kernel has
+    ended for memory.
+    """
 
     def __init__(
         self,
@@ -199,7 +205,7 @@ class DockerExecution:
         return self
 
     def _start_with_limits(self) -> None:
-        """A daemon that may not raise limits runs the launch without them; NCCL then reports what it lacks."""
+        """Start, and start again without raised limits if the daemon may not raise them; NCCL then reports what it lacks."""
         try:
             self._start(self._options)
         except APIError as error:
@@ -225,38 +231,38 @@ class DockerExecution:
         self._remove()
 
     def lines(self) -> Iterator[Line]:
-        """Lines of both streams until the container ends."""
+        """Yield lines of both streams until the container ends."""
         output = Output()
         while (frame := self._next_frame()) is not None:
             yield from output.add("out" if frame[0] == STDOUT else "err", frame[1])
         yield from output.end()
 
     def _next_frame(self) -> tuple[int, bytes] | None:
-        with _launch_errors(self._client):
+        with _launch_errors(self._client):  # which must not cover the `yield` above
             return next(self._frames, None)
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL, sent by the daemon."""
+        """Let the daemon send SIGTERM, then SIGKILL."""
         assert self._container is not None
         with suppress(APIError):
             self._container.stop(timeout=STOP_SECONDS)
 
     def wait(self) -> Exit:
-        """The exit code, and the daemon's statement about memory; exit code 137 alone may be any SIGKILL.
+        """Return the exit code, and the daemon's statement about memory; exit code 137 alone may be any SIGKILL.
 
-        The daemon only speaks of the container's own limit. If the whole machine ran out, its kernel's count went up.
+        The daemon only reports the container's own limit. If the whole machine ran out of memory, its kernel's count went up.
         """
         assert self._container is not None
         with _launch_errors(self._client):
             code = int(self._container.wait()["StatusCode"])
             self._container.reload()
             problem = caches.seal_volume(self._client, self._container, self._cache, code)
-        said = bool(self._container.attrs["State"].get("OOMKilled"))
-        oom_killed = said or (code != 0 and self._kills() > self._oom_kills)
+        reported = bool(self._container.attrs["State"].get("OOMKilled"))
+        oom_killed = reported or (code != 0 and self._kills() > self._oom_kills)
         return Exit(returncode=code, oom_killed=oom_killed, problem=problem)
 
     def owns(self, pid: int) -> bool:
-        """Whether the process is in the container's control group, as the kernel of this machine sees it."""
+        """Check whether the process is in the container's control group, as this machine's kernel sees it."""
         try:
             groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
         except OSError:
@@ -274,9 +280,9 @@ class DockerExecution:
 
 
 def _archive_of(file: Path) -> bytes:
-    """As a tar archive; root owns the file, so that a launch, which isn't root, can only read it.
+    """Return a file as a tar archive; root owns the file, so that a launch, which isn't root, can only read it.
 
-    It is sent through the daemon, which may run on another machine, into a volume that ends with the container.
+    The archive is sent through the daemon, which may run on another machine, into a volume that ends with the container.
     """
     content, buffer = file.read_bytes(), io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -303,79 +309,80 @@ def _launch_errors(client: docker.DockerClient) -> Iterator[None]:
         try:
             client.ping()
         except (DockerException, RequestException, OSError):
-            raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
-        raise LaunchFailed(with_hint(words(error))) from None
+            raise EngineLost(f"the container engine stopped answering: {error_text(error)}", hint=LOST_HINT) from None
+        raise LaunchFailed(with_hint(error_text(error))) from None
 
 
-def words(error: Exception) -> str:
-    """Docker's own explanation, without the HTTP around it."""
+def error_text(error: Exception) -> str:
+    """Return Docker's own explanation, without the HTTP around it."""
     text = getattr(error, "explanation", None) or str(error)
     return " ".join(str(text).split())
 
 
-# Whether a daemon runs on this machine: asked of the daemon, since names, kernels and addresses may be alike elsewhere.
+# Whether a daemon runs on this machine: the daemon must tell, since names, kernels and addresses may be equal elsewhere.
 #
-# A daemon whose own process listens at a socket of this machine runs here, and so does one that has started the container that
-# this tool is in, or that sees a folder which was just made in this machine's memory (/dev/shm), and doesn't see one that
-# wasn't: it is asked to mount both into something that it can't make. Docker looks for what is to be mounted before it looks
-# for the image; Podman does so when it makes a volume.
+# A daemon runs here if its own process listens at a socket of this machine, if it has started the container that this tool is
+# in, or if it sees a folder that was just made in this machine's memory (/dev/shm), but not one that doesn't exist: it is asked
+# to mount each into a container or volume that it can't make. Docker looks for the source of a mount before it looks for the
+# image; Podman does so when it makes a volume.
 
 _IN_MEMORY = Path("/dev/shm")
 _SOCKET_SECONDS = 10.0
 _NOT_THERE = re.compile(r"(?i)does not exist|no such file")
 _OWN_CONTAINER = re.compile(r"containers/([0-9a-f]{64})/")
-"""In the paths of the files that Docker and Podman mount into a container, such as its hostname."""
+"""Finds the id in the paths of the files that Docker and Podman mount into a container, such as its hostname."""
 _DAEMONS = ("dockerd", "podman", "docker-desktop-")
-"""Names of processes. Docker Desktop's daemon sees little of a distribution of WSL, but listens in it and has its kernel."""
+"""Prefixes of process names. That of Docker Desktop sees little of a WSL distribution, but listens in it and has its kernel."""
 
 
 def is_daemon_here(client: docker.DockerClient, is_podman: bool) -> bool | None:
-    """Whether the daemon runs on this machine; None if it doesn't tell."""
-    ask = _seen_by_podman if is_podman else _seen_by_docker
+    """Check whether the daemon runs on this machine; None if it doesn't tell."""
+    sees = _podman_sees if is_podman else _docker_sees
     try:
         if client.info().get("KernelVersion") != platform.release():
-            return False  # such as that of a virtual machine, which may be given folders of this one
+            return False  # the kernel of a virtual machine, for instance, which may see folders of this machine
         if _listens_here(client) or _has_started_us(client):
             return True
         with tempfile.TemporaryDirectory(prefix="torchmatrix-", dir=_IN_MEMORY) as folder:
-            there, nowhere = ask(client, folder), ask(client, f"{folder}/nothing")
+            sees_folder, sees_nothing = sees(client, folder), sees(client, f"{folder}/nothing")
     except (DockerException, RequestException, OSError):
         return None
-    return there if there is None or nowhere is False else None
+    return sees_folder if sees_folder is None or sees_nothing is False else None
 
 
 def _listens_here(client: docker.DockerClient) -> bool:
-    """Whether the process that made the socket is a daemon, and no relay such as ssh or systemd."""
+    """Check whether the process that made the socket is a daemon, and no relay such as ssh or systemd."""
     path = getattr(client.api.adapters.get("http+docker://"), "socket_path", None)
     if path is None:
         return False
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.settimeout(_SOCKET_SECONDS)
-        asked.connect(path)
-        process, _, _ = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_SOCKET_SECONDS)
+        connection.connect(path)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        process, _, _ = struct.unpack("3i", credentials)
     return (text_of(Path(f"/proc/{process}/comm")) or "").startswith(_DAEMONS)
 
 
 def _has_started_us(client: docker.DockerClient) -> bool:
     with suppress(NotFound):
-        found = _OWN_CONTAINER.search(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
-        return found is not None and client.containers.get(found[1]).id == found[1]
+        match = _OWN_CONTAINER.search(Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace"))
+        return match is not None and client.containers.get(match[1]).id == match[1]
     return False
 
 
-def _seen_by_docker(client: docker.DockerClient, folder: str) -> bool | None:
+def _docker_sees(client: docker.DockerClient, folder: str) -> bool | None:
     options = client.api.create_host_config(mounts=[Mount(target="/seen", source=folder, type="bind")])
     try:
-        made = client.api.create_container(f"torchmatrix-{secrets.token_hex(16)}", host_config=options)
+        container = client.api.create_container(f"torchmatrix-{secrets.token_hex(16)}", host_config=options)
     except NotFound:
         return True  # no such image
     except APIError as error:
         return False if _NOT_THERE.search(str(error.explanation)) else None
-    client.api.remove_container(made["Id"], force=True)
+    client.api.remove_container(container["Id"], force=True)
     return None
 
 
-def _seen_by_podman(client: docker.DockerClient, folder: str) -> bool | None:
+def _podman_sees(client: docker.DockerClient, folder: str) -> bool | None:
     name = f"torchmatrix-{secrets.token_hex(16)}"
     try:
         client.api.create_volume(name, driver="local", driver_opts={"type": "bind", "o": "bind", "device": folder})

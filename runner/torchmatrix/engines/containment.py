@@ -20,10 +20,10 @@ from torchmatrix.core.files import text_of
 from torchmatrix.engines import supervisor
 from torchmatrix.machine import masks
 
-# What a launch may use of its machine. Generous, so that no limit changes the figure of a launch that ends by itself.
+# The limits of a launch: generous, so that none changes the figure of a launch that ends by itself.
 
 OOM_SCORE_ADJ = 1000
-"""The highest: if the machine runs out of memory, the kernel ends the launch before anything else."""
+"""The highest value: if the machine runs out of memory, the kernel ends the launch before anything else."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class Limits:
     log_mb: int = 20
 
     def as_facts(self) -> dict[str, Any]:
-        """The fields of a launch's header under `started`."""
+        """Return the fields of a launch's header under `started`."""
         return {
             "memory_bytes": self.memory_bytes,
             "processes": self.processes,
@@ -49,14 +49,14 @@ class Limits:
 
 
 def limits_of(machine_memory_bytes: int | None) -> Limits:
-    """The site's share of a machine's memory, and its number of processes."""
+    """Return the limits of a launch: the site's share of a machine's memory, and its number of processes."""
     site = settings.load()
     memory = int(machine_memory_bytes * site.memory_share) if machine_memory_bytes else None
     return Limits(memory_bytes=memory, processes=site.processes, log_mb=site.log_mb)
 
 
 def kernel_oom_kills() -> int:
-    """How many processes this machine's kernel has ended for memory, in any control group; 0 if it doesn't say."""
+    """Return how many processes this machine's kernel has ended for memory, in any control group; 0 if it doesn't say."""
     try:
         counts = dict(line.split() for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError):
@@ -64,10 +64,11 @@ def kernel_oom_kills() -> int:
     return int(counts.get("oom_kill", 0))
 
 
-# Control groups of the kernel: what launches without a container may use together, and how many were ended for memory.
+# Control groups of the kernel: they limit all processes of a launch without a container together, and count those that were
+# ended for memory.
 #
-# Version 2 (https://docs.kernel.org/admin-guide/cgroup-v2.html): a group may have processes or groups, not both. So that of a
-# launch stands beside the tool's own, unless that one has limits, which the launch would escape. Version 1: it stands inside.
+# Version 2 (https://docs.kernel.org/admin-guide/cgroup-v2.html): a group may have processes or groups, not both. So a launch's
+# group is made beside the tool's own, unless that has limits, which the launch would escape. Version 1: it is made inside.
 # Limits of single processes are no substitute: a process of CUDA reserves far more address space than it uses memory.
 
 _PREFIX = "torchmatrix-"
@@ -90,10 +91,14 @@ class ControlGroup:
 
 
 def find_group_place(process: Path = Path("/proc/self")) -> GroupPlace:
-    """Where this process may make groups: tried, not guessed. `process`: its folder of /proc."""
+    """Find where this process may make groups, by making one. `process`: its folder of /proc."""
     try:
-        own = dict(_own_groups(process))
-        place = GroupPlace(folders=_inside(process, own) if "memory" in own else (_beside(process, own[""]),))
+        groups = dict(_own_groups(process))
+        if "memory" in groups:  # version 1: inside this process's group, of each controller
+            folders = tuple(_mount_point(process, "cgroup", name) / groups[name].lstrip("/") for name in _CONTROLLERS)
+        else:
+            folders = (_group_above(process, groups[""]),)
+        place = GroupPlace(folders=folders)
         remove_group(make_group(place, "", Limits(memory_bytes=1 << 30, processes=64)))
     except KeyError:
         return GroupPlace(why_not="the kernel has no control groups for memory and processes")
@@ -103,63 +108,60 @@ def find_group_place(process: Path = Path("/proc/self")) -> GroupPlace:
 
 
 def _own_groups(process: Path) -> Iterator[tuple[str, str]]:
-    """(controller, group); the controller of version 2 is "". Raises OSError."""
+    """Yield (controller, group) of the process; the controller of version 2 is "". Raises OSError."""
     for line in (process / "cgroup").read_text(encoding="utf-8").splitlines():
         _, controllers, group = line.split(":", 2)
         for controller in controllers.split(","):
             yield controller, group
 
 
-def _mounted(process: Path, kind: str, option: str) -> Path:
-    """Where a hierarchy is mounted. Raises KeyError."""
+def _mount_point(process: Path, kind: str, option: str) -> Path:
+    """Return the mount point of a hierarchy. Raises KeyError."""
     for line in (process / "mounts").read_text(encoding="utf-8").splitlines():
-        _, place, found, options, *_ = line.split()
-        if found == kind and option in options.split(","):
-            return Path(place)
+        _, mount_point, filesystem, options, *_ = line.split()
+        if filesystem == kind and option in options.split(","):
+            return Path(mount_point)
     raise KeyError(option)
 
 
-def _inside(process: Path, own: dict[str, str]) -> tuple[Path, ...]:
-    """Version 1: the group of this process, of each controller."""
-    return tuple(_mounted(process, "cgroup", name) / own[name].lstrip("/") for name in _CONTROLLERS)
-
-
-def _beside(process: Path, group: str) -> Path:
-    """Version 2: the group above this process's own. Raises OSError if it can't limit, or its group would be escaped."""
-    own = _mounted(process, "cgroup2", "rw") / group.lstrip("/")
-    parent = own.parent if group != "/" else own
+def _group_above(process: Path, group: str) -> Path:
+    """Return the group above this process's own (version 2). Raises OSError if it can't limit, or its group would be
+    escaped.
+    """
+    folder = _mount_point(process, "cgroup2", "rw") / group.lstrip("/")
+    parent = folder.parent if group != "/" else folder
     enabled = (parent / "cgroup.subtree_control").read_text(encoding="utf-8").split()
     if lacking := [name for name in _CONTROLLERS if name not in enabled]:
         raise OSError(0, f"{' and '.join(lacking)} can't be limited there", str(parent))
-    if parent != own and (limit := _limit_of(own)):
-        raise OSError(0, f"the launch would escape {limit}", str(own))
+    if parent != folder and (limit := _limit_of(folder)):
+        raise OSError(0, f"the launch would escape {limit}", str(folder))
     if not os.access(parent / "cgroup.procs", os.W_OK):
         raise OSError(0, "processes can't be moved there", str(parent))
     return parent
 
 
 def _limit_of(group: Path) -> str:
-    """The name of a limit that the group has itself, other than of processes; empty if it has none."""
-    free = {"memory.max": "max", "memory.high": "max", "cpu.max": "max", "cpuset.cpus": "", "cpuset.mems": ""}
-    found = (name for name, none in free.items() if (text_of(group / name) or none).split(" ")[0] != none)
-    return next(found, "")
+    """Return the name of a limit that the group has itself, other than of processes; empty if it has none."""
+    unlimited = {"memory.max": "max", "memory.high": "max", "cpu.max": "max", "cpuset.cpus": "", "cpuset.mems": ""}
+    limits = (name for name, none in unlimited.items() if (text_of(group / name) or none).split(" ")[0] != none)
+    return next(limits, "")
 
 
 def make_group(place: GroupPlace, owner: str, limits: Limits) -> ControlGroup:
-    """A new group with these limits, without swap. Raises OSError, with nothing left."""
+    """Make a group with these limits, without swap. Raises OSError, with nothing left."""
     name = f"{_prefix_of(owner)}{uuid.uuid4().hex[:12]}"
     group = ControlGroup(folders=tuple(folder / name for folder in place.folders))
     try:
         for folder in group.folders:
             folder.mkdir()
-        _limit(group, limits)
+        _apply_limits(group, limits)
     except OSError:
         remove_group(group)
         raise
     return group
 
 
-def _limit(group: ControlGroup, limits: Limits) -> None:
+def _apply_limits(group: ControlGroup, limits: Limits) -> None:
     first, last = group.folders[0], group.folders[-1]
     memory = str(limits.memory_bytes)
     unified = first == last
@@ -171,13 +173,13 @@ def _limit(group: ControlGroup, limits: Limits) -> None:
 
 
 def oom_kills(group: ControlGroup) -> int:
-    """How many processes of the group the kernel has ended for memory."""
+    """Return how many processes of the group the kernel has ended for memory."""
     text = text_of(group.folders[0] / "memory.events") or text_of(group.folders[0] / "memory.oom_control") or ""
     return int(dict(line.split() for line in text.splitlines()).get("oom_kill", 0))
 
 
 def remove_group(group: ControlGroup) -> None:
-    """End what is left in it, and remove it. What the kernel can't end stays, with its group."""
+    """End the group's processes, and remove it. Processes that the kernel holds stay, with their group."""
     end = time.monotonic() + supervisor.PATIENCE_SECONDS
     for folder in group.folders:
         while folder.exists() and time.monotonic() < end:
@@ -189,7 +191,7 @@ def remove_group(group: ControlGroup) -> None:
 
 
 def remove_left_groups(place: GroupPlace, owner: str) -> list[str]:
-    """Remove the groups that a killed tool has left; returns their names. Nobody else may use `owner` meanwhile."""
+    """Remove the groups that a killed tool has left; return their names. Nobody else may use `owner` meanwhile."""
     left = sorted({path.name for folder in place.folders for path in folder.glob(f"{_prefix_of(owner)}*")})
     for name in left:
         remove_group(ControlGroup(folders=tuple(folder / name for folder in place.folders)))
@@ -200,16 +202,16 @@ def _prefix_of(owner: str) -> str:
     return f"{_PREFIX}{hashlib.sha256(owner.encode()).hexdigest()[:12]}-"
 
 
-# Starts what runs below a supervisor, and ends it.
+# Starting and ending commands below a supervisor.
 
 OWNER_VARIABLE = "TORCHMATRIX_OWNER"
-"""It marks our processes, as labels mark containers, so that we find what a killed run left behind."""
+"""The variable that marks our processes, as labels mark containers, so that what a killed run left behind is found."""
 
 
 def start_supervised(
     argv: Sequence[str], variables: Mapping[str, str], group: ControlGroup | None
 ) -> "subprocess.Popen[bytes]":
-    """The command below a supervisor, in a session of its own. Raises OSError."""
+    """Start the command below a supervisor, in a session of its own. Raises OSError."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", supervisor.__file__, str(OOM_SCORE_ADJ), "\n".join(group_folders(group)), *argv],
         env=_clean_environment() | dict(variables),
@@ -221,22 +223,22 @@ def start_supervised(
 
 
 def supervised_command(argv: Sequence[str], given: IO[bytes] | None = None) -> list[str]:
-    """The words that run a command below a supervisor: it ends, with all that it started, once their standard input is closed.
+    """Return the words that run a command below a supervisor; closing its standard input ends it and all that it started.
 
     `given`: what the command reads instead; whoever starts it passes that descriptor on.
     """
     reading = ["sh", "-c", f'exec "$@" </proc/self/fd/{given.fileno()}', "sh"] if given else []
-    own = Path("/proc/self/oom_score_adj").read_text(encoding="utf-8").strip()
-    return [sys.executable, "-I", "-S", supervisor.__file__, own, "", *reading, *argv]
+    score = Path("/proc/self/oom_score_adj").read_text(encoding="utf-8").strip()
+    return [sys.executable, "-I", "-S", supervisor.__file__, score, "", *reading, *argv]
 
 
 def group_folders(group: ControlGroup | None) -> list[str]:
-    """The folders of a control group, if there is one."""
+    """Return the folders of a control group, if there is one."""
     return [str(folder) for folder in group.folders] if group else []
 
 
 def end_supervised(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
-    """Let a supervisor end all that it has below it."""
+    """Let a supervisor end all processes below it."""
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.close()
@@ -250,12 +252,12 @@ def end_supervised(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -
 _FOREIGN = ("PYTHON", "APPTAINER", "SINGULARITY", *masks.VARIABLES)
 _KEPT = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")
 LIBRARIES = "LD_LIBRARY_PATH"
-"""Where programs of this machine may find theirs."""
+"""Names the folders where programs of this machine may find their libraries."""
 
 
 def _clean_environment() -> dict[str, str]:
-    """The user's environment without what would leak into the stack: another installation, another choice of GPUs, more folders
-    or variables for its container, and whatever acts on what runs.
+    """Return the user's environment without what would leak into the stack: another installation, another choice of GPUs,
+    more folders or variables for its container, and whatever changes results.
     """
     return {
         key: value
@@ -266,25 +268,25 @@ def _clean_environment() -> dict[str, str]:
 
 
 def inherited_variables(names: Sequence[str]) -> dict[str, str]:
-    """The user's variables of these names, or patterns such as KMP_*."""
+    """Return the user's variables of these names, or patterns such as KMP_*."""
     return {key: value for key, value in os.environ.items() if any(fnmatchcase(key, name) for name in names)}
 
 
 def withheld_variables(names: Sequence[str]) -> list[str]:
-    """The user's variables that act on what runs and are not among those."""
+    """List the user's variables that change results and match none of `names`."""
     return sorted(key for key in os.environ if changes_results(key) and key not in inherited_variables(names))
 
 
 def changes_results(name: str) -> bool:
-    """Whether a variable of that name changes what a launch computes, or how fast; images/workload/variables.json says so."""
-    known = _variables()
-    return _is_among(name, known["acting"]) and not _is_among(name, known["idle"])
+    """Check whether a variable of that name changes what a launch computes, or how fast, by images/workload/variables.json."""
+    patterns = _variable_patterns()
+    return _matches(name, patterns["acting"]) and not _matches(name, patterns["idle"])
 
 
-def _is_among(name: str, known: Sequence[str]) -> bool:
-    return any(name.startswith(one) if one.endswith("_") else name == one for one in known)
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(name.startswith(pattern) if pattern.endswith("_") else name == pattern for pattern in patterns)
 
 
 @cache
-def _variables() -> dict[str, list[str]]:
+def _variable_patterns() -> dict[str, list[str]]:
     return dict(json.loads((assets.WORKLOAD / "variables.json").read_text(encoding="utf-8")))

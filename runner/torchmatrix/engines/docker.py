@@ -1,4 +1,4 @@
-"""The Docker engine, through the docker SDK: images from static Dockerfiles, found, built, carried and removed."""
+"""Drive a Docker daemon through the docker SDK: find, build, carry and remove images of static Dockerfiles, and launch them."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import builders, caches, containers, endpoints, packages
 from torchmatrix.engines.caches import LABEL, CacheFacts, Volume
-from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, words
+from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, error_text
 from torchmatrix.engines.containment import Limits, kernel_oom_kills, limits_of
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
 from torchmatrix.engines.endpoints import Endpoint
@@ -34,8 +34,8 @@ from torchmatrix.engines.engine import (
     Log,
     Rebuild,
     Recipe,
-    asked_lock,
     disk_of,
+    requested_lock,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.machine.host import Host, seen_through
@@ -51,9 +51,9 @@ API_SECONDS = 120
 
 
 def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.DockerClient:
-    """A client of the daemon at `where`, or where Docker's own client finds one, that answered a ping. Raises EngineUnusable.
+    """Return a client of the daemon at `where`, or where Docker's own client finds one, that answered a ping.
 
-    `name`: of the program that should answer.
+    `name`: of the program that should answer. Raises EngineUnusable.
     """
     where = where or endpoints.endpoint()
     try:
@@ -62,14 +62,14 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
         client.ping()
     except (DockerException, RequestException, OSError, ValueError) as error:
         raise EngineUnusable(
-            f"{name} does not answer at {where.in_words}: {words(error)}",
+            f"{name} does not answer at {where.in_words}: {error_text(error)}",
             hint=f"start {name}, set DOCKER_HOST, or run without containers: --engine local",
         ) from None
     return client
 
 
 def _client(where: Endpoint) -> docker.DockerClient:
-    """With the certificates of its context; those of the default one stand in variables."""
+    """Return a client with the certificates of its context; variables name those of the default context."""
     by_ssh = where.host.startswith("ssh://")
     if where.context == endpoints.DEFAULT:
         variables = dict(os.environ) | {"DOCKER_HOST": where.host}
@@ -78,23 +78,23 @@ def _client(where: Endpoint) -> docker.DockerClient:
 
 
 def _tls(where: Endpoint) -> TLSConfig | bool:
-    """False: in the clear."""
+    """Return the TLS settings of a context; False for a connection without TLS."""
     folder = where.certificates
     if folder is None or not where.host.startswith("tcp://"):
         return False
-    authority, own = folder / "ca.pem", (str(folder / "cert.pem"), str(folder / "key.pem"))
+    authority, client = folder / "ca.pem", (str(folder / "cert.pem"), str(folder / "key.pem"))
     return TLSConfig(
-        client_cert=own if Path(own[0]).exists() else None,
+        client_cert=client if Path(client[0]).exists() else None,
         ca_cert=str(authority) if authority.exists() else None,
         verify=where.verified,
     )
 
 
 class DockerEngine:
-    """Builds images and runs containers by a Docker daemon, or by Podman, which answers as one would.
+    """Builds images and runs containers by a Docker daemon, or by Podman, which answers like one.
 
-    `name`: docker or podman, whichever answers; also the command that recorded command lines begin with. `where`: it does,
-    if not where Docker's own client finds one.
+    `name`: docker or podman, whichever answers; also the command that recorded command lines begin with. `where`: the daemon's
+    endpoint, if not where Docker's own client finds one.
     """
 
     capabilities = Capabilities(runs_images=True, isolates=True, build_seconds=300.0, has_own_groups=True)
@@ -110,72 +110,71 @@ class DockerEngine:
         self.name = "podman" if self._podman else "docker"
 
     def facts(self) -> dict[str, Any]:
-        """Version, storage and runtimes of the daemon, for the record."""
+        """Return version, storage and runtimes of the daemon, for the record."""
         info = self._client.info()
         return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in INFO_KEYS}}
 
     @property
     def store(self) -> DockerImages | None:
-        """The daemon's own; None for Podman, whose archives have another layout than those that are checked."""
+        """Return the daemon's images; None for Podman, whose archives have another layout than those that are checked."""
         return None if self._podman else self._images
 
     def version(self) -> str:
-        """The daemon's."""
+        """Return the daemon's version."""
         return str(self.facts().get("ServerVersion"))
 
     def machine(self, here: Host) -> Host:
-        """The daemon's machine, which it is asked for. Raises EngineUnusable if its GPUs can't be given."""
+        """Return the daemon's machine, as the daemon describes it. Raises EngineUnusable if containers can't have its GPUs."""
         info = self._client.info()
-        own = {**info, "ID": None} if self._podman else info  # Podman's changes from answer to answer
-        found = seen_through(here, own, self._is_here)
-        if found.vendor == "nvidia" and self._podman:
+        info = {**info, "ID": None} if self._podman else info  # Podman's changes from answer to answer
+        host = seen_through(here, info, self._is_here)
+        if host.vendor == "nvidia" and self._podman:
             endpoints.refuse_without_cdi(self._podman)
-        return found
+        return host
 
     @cached_property
     def _is_here(self) -> bool | None:
-        """Whether this is the daemon's machine, asked once; None: it doesn't tell."""
+        """Check whether the daemon runs on this machine, once; None: it doesn't tell."""
         return containers.is_daemon_here(self._client, bool(self._podman))
 
     def disk(self) -> Disk | None:
-        """The data root's disk; it can't be seen if Docker runs on a machine of its own."""
+        """Return the data root's disk; it can't be seen if Docker runs on a machine of its own."""
         root = Path(self.facts().get("DockerRootDir") or "/nonexistent")
         return disk_of(root, "move Docker's data root to a larger disk")
 
     def why_not_built(self) -> str:
-        """Nothing keeps it from building."""
+        """Return "": nothing keeps the daemon from building."""
         return ""
 
     def is_ready(self, recipe: Recipe) -> bool:
-        """Whether there is an image under the recipe's content-hash tag."""
+        """Check whether there is an image under the recipe's content-hash tag."""
         return self._images.has(tag_of(recipe))
 
     def is_stored(self, recipe: Recipe) -> bool:
-        """The same environment with another workload, or the vendor's image that the recipe only adds to."""
+        """Check for the same environment with another workload, or the vendor's image that the recipe only adds to."""
         if self._images.has(environment_tag_of(recipe)):
             return True
         return recipe.source == "image" and self._images.has(settings.load().image(str(recipe.base)))
 
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
-        """The base's digest, from its registry or from the daemon, and every package. Raises BuildFailed."""
-        asked = asked_lock(recipe, self.platform())
+        """Resolve the base's digest, from its registry or from the daemon, and every package. Raises BuildFailed."""
         digest, image_id = self._images.identity(str(recipe.base), log, fresh)
-        asked = replace(asked, digest=digest, image_id=image_id)
+        lock = replace(requested_lock(recipe, self.platform()), digest=digest, image_id=image_id)
         if recipe.source != "wheels":
-            return asked
-        found = packages.resolve(recipe.requires, str(recipe.index), asked.python, log, asked.platform)
-        (installer,) = packages.resolve([packages.UV], PYPI, asked.python, log, asked.platform)
-        return replace(asked, packages=found, installer=installer)
+            return lock
+        resolved = packages.resolve(recipe.requires, str(recipe.index), lock.python, log, lock.platform)
+        (installer,) = packages.resolve([packages.UV], PYPI, lock.python, log, lock.platform)
+        return replace(lock, packages=resolved, installer=installer)
 
     def platform(self) -> str:
-        """The platform of the daemon's machine."""
+        """Return the platform of the daemon's machine."""
         return f"{self._daemon['Os']}/{self._daemon['Arch']}"
 
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Build the environment and the workload's image on it, or find them. Raises BuildFailed with Docker's last message."""
         tag = tag_of(recipe)
         with _build_errors():
-            environment = self._ensured_environment(recipe, log)
+            environment = self._ensure_environment(recipe, log)
             if not self._images.has(tag):
                 arguments = {"ENVIRONMENT": environment}
                 self._build(builders.workload_files(), "workload.Dockerfile", arguments, tag, _labels(recipe), log)
@@ -184,10 +183,10 @@ class DockerEngine:
     def build_environment(self, recipe: Recipe, log: Log) -> Image:
         """Build the image without the workload, or find it. Raises BuildFailed as `build` does."""
         with _build_errors():
-            return self._image(recipe, self._ensured_environment(recipe, log))
+            return self._image(recipe, self._ensure_environment(recipe, log))
 
-    def _ensured_environment(self, recipe: Recipe, log: Log) -> str:
-        """The tag of the image without the workload, which is there."""
+    def _ensure_environment(self, recipe: Recipe, log: Log) -> str:
+        """Return the tag of the image without the workload; build it if it isn't there."""
         if recipe.dockerfile is None:
             raise BuildFailed("an interpreter of this machine can't be run in a container; use the local engine")
         tag = environment_tag_of(recipe)
@@ -203,7 +202,7 @@ class DockerEngine:
         )
 
     def _build_environment(self, recipe: Recipe, tag: str, log: Log) -> None:
-        """The lock of the recipe, or a fresh resolution; the base is pulled first, so that its digest is known."""
+        """Build as the recipe's lock says, or a fresh resolution; the base is pulled first, so that its digest is known."""
         lock = recipe.lock or self.resolve(recipe, log)
         base = self._images.base(recipe, lock, log)
         labels = {**_labels(recipe), f"{LABEL}.lock": lock.text}
@@ -212,7 +211,7 @@ class DockerEngine:
         self._build(files, builders.dockerfile_of(recipe), arguments, tag, labels, log)
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild:
-        """The commands that build environment and workload, ready to paste, and their tag; writes their contexts to `folder`.
+        """Return the commands that build environment and workload, ready to paste, and their tag; write contexts to `folder`.
 
         They use the locked base, and our labels, so that `torchmatrix clean` finds what they make.
         """
@@ -227,22 +226,22 @@ class DockerEngine:
         return Rebuild(commands=commands, reference=tag)
 
     def start(self, image: Image, spec: LaunchSpec) -> DockerExecution:
-        """An execution in a fresh container."""
-        limits = self._limits_here()
-        cache = self._cache_for(image, spec)
+        """Prepare an execution in a fresh container."""
+        limits = self._find_limits()
+        cache = self._open_cache(image, spec)
         started = (
             limits.as_facts() | cache.facts.as_facts() | Isolation(network="machine" if spec.meeting else "none").as_facts()
         )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
         options = endpoints.adapt_for_podman(options) if self._podman else options
-        kills = kernel_oom_kills if self._is_here else _none_seen
+        kills = kernel_oom_kills if self._is_here else lambda: 0  # another machine's kernel can't be seen
         return DockerExecution(self._client, options, started, cache, spec.model_file, self.name, kills)
 
     def _cdi_devices(self, vendor: str | None) -> list[str] | None:
-        """The NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer tell).
+        """Return the NVIDIA GPUs that the daemon knows by the Container Device Interface (Docker 28.2 and newer list them).
 
         Empty if NVIDIA's runtime is configured: then its hook passes GPUs on, as with older daemons. None for Podman, which
-        knows them only so and doesn't tell.
+        knows GPUs by this interface only and doesn't list them.
         """
         if vendor != "nvidia":
             return []
@@ -254,29 +253,29 @@ class DockerEngine:
             return []
         return [str(device.get("ID")) for device in info.get("DiscoveredDevices") or [] if device.get("Source") == "cdi"]
 
-    def _cache_for(self, image: Image, spec: LaunchSpec) -> Volume:
-        """The compile cache; none if the daemon refuses it."""
+    def _open_cache(self, image: Image, spec: LaunchSpec) -> Volume:
+        """Return the compile cache; none if the daemon refuses it."""
         with answering():
             try:
                 return caches.open_volume(self._client, image.reference, image.environment, spec.cache, spec.owner)
             except APIError as error:
-                return Volume(facts=CacheFacts(state="none", note=words(error)))
+                return Volume(facts=CacheFacts(state="none", note=error_text(error)))
 
     def why_unlimited(self) -> str:
-        """Only if the kernel of the daemon's machine has no such limits."""
-        return "" if self._limits_here().memory_bytes else "the daemon's kernel has no limits of memory"
+        """Return why launches have no limit: only if the kernel of the daemon's machine has no such limits."""
+        return "" if self._find_limits().memory_bytes else "the daemon's kernel has no limits of memory"
 
-    def _limits_here(self) -> Limits:
-        """Those that the daemon's machine can enforce, looked up once."""
+    def _find_limits(self) -> Limits:
+        """Return the limits that the daemon's machine can enforce, looked up once."""
         if self._limits is None:
             with answering():
                 info = self._client.info()
-            found = limits_of(info.get("MemTotal") if info.get("MemoryLimit") else None)
-            self._limits = found if info.get("PidsLimit") else replace(found, processes=None)
+            limits = limits_of(info.get("MemTotal") if info.get("MemoryLimit") else None)
+            self._limits = limits if info.get("PidsLimit") else replace(limits, processes=None)
         return self._limits
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
-        """From the images' histories."""
+        """Return the sizes, from the images' histories."""
         return self._images.sizes([image.reference for image in images])
 
     def remove_orphans(self, owner: str) -> list[str]:
@@ -291,17 +290,17 @@ class DockerEngine:
         return removed
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
-        """Images and volumes that carry our label."""
-        found = []
+        """Return images and volumes that carry our label."""
+        leftovers = []
         with answering():
             for image in self._client.images.list(filters={"label": f"{LABEL}.environment"}):
                 if image.labels.get(f"{LABEL}.environment") not in keep:
                     name = image.tags[0] if image.tags else str(image.id)
-                    found.append(Leftover(kind="image", name=name, bytes=image.attrs.get("Size")))
+                    leftovers.append(Leftover(kind="image", name=name, bytes=image.attrs.get("Size")))
             for volume in self._client.volumes.list(filters={"label": LABEL}):
                 if caches.volume_environment(str(volume.name)) not in keep:
-                    found.append(Leftover(kind="volume", name=str(volume.name), bytes=None))
-        return found
+                    leftovers.append(Leftover(kind="volume", name=str(volume.name), bytes=None))
+        return leftovers
 
     def remove(self, leftover: Leftover) -> str | None:
         """Remove without force: what a container uses stays."""
@@ -311,22 +310,17 @@ class DockerEngine:
             else:
                 return None if caches.discard_volume(self._client, leftover.name) else "a container uses it"
         except (DockerException, RequestException, OSError) as error:
-            return words(error)
+            return error_text(error)
         return None
 
     def _build(
         self, files: builders.Files, dockerfile: str, arguments: dict[str, str], tag: str, labels: dict[str, str], log: Log
     ) -> None:
-        """One `docker build`, its lines logged. Raises BuildFailed with the step that failed and its message."""
+        """Run one `docker build`, its lines logged. Raises BuildFailed with the step that failed and its message."""
         log("$ " + shlex.join(build_command(self.name, dockerfile, arguments, tag, {})))
         has_buildx = self.name == "docker" and builders.has_buildx(self._where)
         build = partial(builders.buildx, self._where) if has_buildx else partial(builders.classic, self._client)
         build(builders.Build(files=files, dockerfile=dockerfile, arguments=arguments, tag=tag, labels=labels), log)
-
-
-def _none_seen() -> int:
-    """What the kernel of another machine counts."""
-    return 0
 
 
 @contextmanager
@@ -335,11 +329,11 @@ def _build_errors() -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        raise BuildFailed(words(error)) from None
+        raise BuildFailed(error_text(error)) from None
 
 
 def _facts(recipe: Recipe, tag: str, attributes: dict[str, Any], lock: StackLock | None) -> dict[str, Any]:
-    """The image fields of a launch's header."""
+    """Return the image fields of a launch's header."""
     dockerfile = str(recipe.dockerfile)
     return {
         "kind": recipe.source,
@@ -363,7 +357,7 @@ def _labels(recipe: Recipe) -> dict[str, str]:
 
 
 def build_command(program: str, dockerfile: str, arguments: dict[str, str], tag: str, labels: Mapping[str, str]) -> list[str]:
-    """The `docker build` or `podman build` command with the same effect, in the folder of its context."""
-    words = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
-    words += [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
-    return [program, "build", "-f", dockerfile, *words, "-t", tag, "."]
+    """Return the `docker build` or `podman build` command with the same effect, in the folder of its context."""
+    options = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
+    options += [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
+    return [program, "build", "-f", dockerfile, *options, "-t", tag, "."]

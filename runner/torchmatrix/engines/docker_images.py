@@ -1,4 +1,4 @@
-"""The images of a Docker daemon: found, identified, pulled, measured, written to an archive and read from one."""
+"""The images of a Docker daemon: find, identify, pull and measure them, and write them to an archive or read them from one."""
 
 import re
 import shutil
@@ -17,11 +17,11 @@ from torchmatrix.core.errors import BadInput, BuildFailed, EngineLost
 from torchmatrix.core.files import sha256_of
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.toml_keys import shown
-from torchmatrix.engines.containers import LOST_HINT, words
+from torchmatrix.engines.containers import LOST_HINT, error_text
 from torchmatrix.engines.engine import Log, Recipe
 from torchmatrix.engines.lockfile import StackLock
 
-# An archive of images as `docker save` writes it: does it hold exactly the images that somebody lists?
+# Verify an archive that `docker save` has written: does it hold exactly the listed images?
 #
 # Its files: https://github.com/opencontainers/image-spec/blob/main/image-layout.md and, for the same images,
 # https://github.com/moby/docker-image-spec/blob/main/spec.md (manifest.json, repositories).
@@ -30,7 +30,7 @@ HINT = "don't import it; export it again with torchmatrix bundle export"
 _NAME = "images.tar"
 _BLOB = re.compile(r"(?:blobs/sha256/)?(?P<digest>[0-9a-f]{64})(?:\.json)?")
 _LAYER = re.compile(r"[0-9a-f]{64}/(VERSION|json|layer\.tar)")
-"""Of archives of older daemons, where a layer that several images share is a link to the first one's."""
+"""Names in archives of older daemons, where a layer that several images share is a link to the first one's."""
 _LISTS = ("manifest.json", "index.json", "repositories", "oci-layout")
 _MOST_MEMBERS = 20_000
 
@@ -42,22 +42,22 @@ def verify_saved(archive: IO[bytes], ids: Mapping[str, str]) -> None:
     """
     try:
         with inputs.open_tar(archive) as tar:
-            lists, blobs = _content(tar)
+            lists, blobs = _read_members(tar)
             missing = {layer for entry in lists["manifest.json"] for layer in entry["Layers"]} - set(tar.getnames())
-        told = _told(lists)
+        digests = _digests_by_tag(lists)
     except (tarfile.TarError, EOFError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise BadInput(f"{_NAME} is damaged: {clipped(printable(str(error)), 200)}", hint=HINT) from None
     if missing:
         raise BadInput(f"{_NAME} is incomplete: it lacks the layer {shown(min(missing))}", hint=HINT)
-    if other := sorted(told.keys() - ids.keys()):
+    if other := sorted(digests.keys() - ids.keys()):
         raise BadInput(f"{_NAME} contains {shown(other[0])}, which the bundle does not list", hint=HINT)
-    for tag, its_id in ids.items():
-        if its_id.removeprefix("sha256:") not in told.get(tag, set()) & blobs:
+    for tag, image_id in ids.items():
+        if image_id.removeprefix("sha256:") not in digests.get(tag, set()) & blobs:
             raise BadInput(f"{_NAME} does not contain {shown(tag)} as the image that the bundle lists", hint=HINT)
 
 
-def _content(tar: tarfile.TarFile) -> tuple[dict[str, Any], set[str]]:
-    """The lists by name, and the digests of the blobs, each verified."""
+def _read_members(tar: tarfile.TarFile) -> tuple[dict[str, Any], set[str]]:
+    """Return the lists by name, and the digests of the blobs, each verified."""
     lists: dict[str, Any] = {}
     blobs: set[str] = set()
     for number, member in enumerate(tar):
@@ -72,10 +72,10 @@ def _content(tar: tarfile.TarFile) -> tuple[dict[str, Any], set[str]]:
             if member.size > inputs.LARGE_FILE_BYTES or member.name in lists:
                 raise ValueError(f"{member.name} is too large, or in it twice")
             lists[member.name] = inputs.json_of(content.read(), f"{_NAME}, {member.name}", hint=HINT)
-        elif found := _BLOB.fullmatch(member.name):
-            if sha256_of(content) != found["digest"]:
+        elif match := _BLOB.fullmatch(member.name):
+            if sha256_of(content) != match["digest"]:
                 raise ValueError(f"{member.name} has another digest")
-            blobs.add(found["digest"])
+            blobs.add(match["digest"])
         else:
             raise ValueError(f"{member.name} is no part of an image")
     return lists, blobs
@@ -86,26 +86,21 @@ def _is_older_layer(member: tarfile.TarInfo) -> bool:
     return bool(_LAYER.fullmatch(member.name) and (shared or (member.isreg() and not member.issparse())))
 
 
-def _told(lists: Mapping[str, Any]) -> dict[str, set[str]]:
-    """The digests by which the lists know each tag: of its configuration (its id) or, with containerd, its manifest."""
-    told: dict[str, set[str]] = {}
+def _digests_by_tag(lists: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the digests by which the lists know each tag: of its configuration (its id) or, with containerd, its manifest."""
+    digests: dict[str, set[str]] = {}
     for entry in lists["manifest.json"]:
         if not entry["RepoTags"]:
             raise ValueError("an image without a tag")
         for tag in entry["RepoTags"]:
-            told.setdefault(str(tag), set()).add(str(entry["Config"]).rpartition("/")[2].removesuffix(".json"))
+            digests.setdefault(str(tag), set()).add(str(entry["Config"]).rpartition("/")[2].removesuffix(".json"))
     for entry in lists.get("index.json", {}).get("manifests", ()):
-        for tag in _names(entry.get("annotations") or {}):
-            told.setdefault(tag, set()).add(str(entry["digest"]).removeprefix("sha256:"))
+        if name := (entry.get("annotations") or {}).get("io.containerd.image.name"):
+            digests.setdefault(str(name).removeprefix("docker.io/"), set()).add(str(entry["digest"]).removeprefix("sha256:"))
     for repository, tags in lists.get("repositories", {}).items():
         for tag in tags:
-            told.setdefault(f"{repository}:{tag}", set())
-    return told
-
-
-def _names(annotations: Mapping[str, Any]) -> Iterable[str]:
-    name = annotations.get("io.containerd.image.name")
-    return [str(name).removeprefix("docker.io/")] if name else []
+            digests.setdefault(f"{repository}:{tag}", set())
+    return digests
 
 
 @contextmanager
@@ -114,7 +109,7 @@ def answering() -> Iterator[None]:
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
+        raise EngineLost(f"the container engine stopped answering: {error_text(error)}", hint=LOST_HINT) from None
 
 
 class DockerImages:
@@ -124,7 +119,7 @@ class DockerImages:
         self._client = client
 
     def identity(self, reference: str, log: Log, fresh: bool) -> tuple[str, str]:
-        """(digest, "") for an image from a registry, ("", id) for any other."""
+        """Return (digest, "") for an image from a registry, ("", id) for any other."""
         here = settings.load().image(reference)
         if fresh:
             with suppress(DockerException, RequestException, OSError):  # no registry has it, or none answers
@@ -135,25 +130,26 @@ class DockerImages:
         return (digests[0], "") if digests else ("", str(self._client.images.get(here).id))
 
     def _digests(self, reference: str) -> list[str]:
-        """The digests under which registries know an image of this daemon; those of its own repository first."""
-        own = settings.full_reference(repository(reference))
-        known = [name.split("@") for name in self._client.images.get(reference).attrs.get("RepoDigests") or ()]
-        return [digest for name, digest in sorted(known, key=lambda pair: settings.full_reference(pair[0]) != own)]
+        """Return the digests under which registries know an image of this daemon; those of its own repository first."""
+        own_repository = settings.full_reference(repository(reference))
+        pairs = [name.split("@") for name in self._client.images.get(reference).attrs.get("RepoDigests") or ()]
+        pairs.sort(key=lambda pair: settings.full_reference(pair[0]) != own_repository)
+        return [digest for _, digest in pairs]
 
     def base(self, recipe: Recipe, lock: StackLock, log: Log) -> str:
-        """The reference to build on: the locked one. Raises BuildFailed."""
+        """Return the reference to build on: the locked one. Raises BuildFailed."""
         base = self.locked_base(recipe, lock)
         if lock.digest and not self.has(base):
             self._pull(base, log)
         if not lock.digest:
-            found = self._client.images.get(base).id if self.has(base) else "missing"
-            if found != lock.image_id:
+            image_id = self._client.images.get(base).id if self.has(base) else "missing"
+            if image_id != lock.image_id:
                 locked = f"{lock.image_id} in the lock, and came from no registry"
-                raise BuildFailed(f"base image {base} is {found} here, but {locked}")
+                raise BuildFailed(f"base image {base} is {image_id} here, but {locked}")
         return base
 
     def locked_base(self, recipe: Recipe, lock: StackLock) -> str:
-        """The base by digest; by name if this daemon knows the digest only from another registry."""
+        """Return the base by digest; by name if this daemon knows the digest only from another registry."""
         here = settings.load().image(str(recipe.base))
         by_digest = f"{repository(here)}@{lock.digest}"
         if not lock.digest or (not self.has(by_digest) and self.has(here) and lock.digest in self._digests(here)):
@@ -163,16 +159,18 @@ class DockerImages:
     def _pull(self, reference: str, log: Log) -> None:
         """Pull through the daemon, with the credentials of the user's own store. Raises BuildFailed."""
         log(f"$ docker pull {reference}")
-        name, _, digest = reference.partition("@")
-        name, rest = (name, digest) if digest else (repository(reference), _version_of(reference))
+        name, _, tag = reference.partition("@")
+        if not tag:
+            name = repository(reference)
+            tag = reference.removeprefix(name).removeprefix(":") or "latest"
         try:
-            for chunk in self._client.api.pull(name, tag=rest, stream=True, decode=True):
+            for chunk in self._client.api.pull(name, tag=tag, stream=True, decode=True):
                 if "error" in chunk:
                     raise BuildFailed(f"base image {reference}: {chunk['error']}")
                 if not chunk.get("progress"):
                     log(" ".join(str(chunk[key]) for key in ("id", "status") if key in chunk))
         except (DockerException, RequestException, OSError) as error:
-            raise BuildFailed(f"base image {reference}: {words(error)}") from None
+            raise BuildFailed(f"base image {reference}: {error_text(error)}") from None
 
     def has(self, reference: str) -> bool:
         with answering():
@@ -187,23 +185,23 @@ class DockerImages:
         return True
 
     def sizes(self, references: Sequence[str]) -> list[tuple[int, int]]:
-        """Bytes of each image, and how many of them no earlier image has.
+        """Return the bytes of each image, and how many of them no earlier image has.
 
-        From their histories: steps that are equal from the first one on are on disk once.
+        Both come from the histories: steps that are equal from the first one on are on disk once.
         """
-        seen: set[tuple[object, ...]] = set()
-        found = []
+        counted: set[tuple[object, ...]] = set()
+        sizes = []
         with answering():
             for reference in references:
                 steps = self._client.images.get(reference).history()[::-1]
                 keys = [tuple((s["CreatedBy"], s["Created"], s["Size"]) for s in steps[: i + 1]) for i in range(len(steps))]
-                own = sum(step["Size"] for step, key in zip(steps, keys, strict=True) if key not in seen)
-                seen.update(keys)
-                found.append((sum(step["Size"] for step in steps), own))
-        return found
+                new = sum(step["Size"] for step, key in zip(steps, keys, strict=True) if key not in counted)
+                counted.update(keys)
+                sizes.append((sum(step["Size"] for step in steps), new))
+        return sizes
 
     def save(self, recipes: Sequence[Recipe], path: Path) -> dict[str, str]:
-        """Write the built images of `recipes` into one archive, layers once; returns the images' ids by tag."""
+        """Write the built images of `recipes` into one archive, layers once; return the images' ids by tag."""
         tags = [tag for recipe in recipes for tag in (environment_tag_of(recipe), tag_of(recipe))]
         api = self._client.api
         with answering():
@@ -219,36 +217,36 @@ class DockerImages:
         begin = archive.tell()
         verify_saved(archive, ids)
         archive.seek(begin)
-        taken = [(tag, found) for tag, found in self._ids(ids).items() if found != ids[tag]]
+        taken = [(tag, image_id) for tag, image_id in self._ids(ids).items() if image_id != ids[tag]]
         if taken and not force:
-            tag, found = taken[0]
-            message = f"the tag {tag} exists: it is {found} here, and {ids[tag]} in the bundle"
+            tag, image_id = taken[0]
+            message = f"the tag {tag} exists: it is {image_id} here, and {ids[tag]} in the bundle"
             raise BadInput(message, hint="move it to the image of the bundle with --force")
         try:
             self._client.images.load(archive)
         except ImageLoadError as error:
-            raise BadInput(f"Docker refuses the images of the bundle: {words(error)}", hint=HINT) from None
+            raise BadInput(f"Docker refuses the images of the bundle: {error_text(error)}", hint=HINT) from None
         except (DockerException, RequestException, OSError) as error:
-            raise EngineLost(f"the container engine stopped answering: {words(error)}", hint=LOST_HINT) from None
+            raise EngineLost(f"the container engine stopped answering: {error_text(error)}", hint=LOST_HINT) from None
         loaded = self._ids(ids)
-        if wrong := [tag for tag, its_id in ids.items() if loaded.get(tag) != its_id]:
+        if wrong := [tag for tag, image_id in ids.items() if loaded.get(tag) != image_id]:
             raise EngineLost(
                 f"Docker did not load {', '.join(wrong)} as exported", hint="see the daemon's log; is its disk full?"
             )
 
     def _ids(self, tags: Iterable[str]) -> dict[str, str]:
-        """The ids of those images that are here, by tag."""
+        """Return the ids of the images that are here, by tag."""
         with answering():
             return {tag: str(self._client.images.get(tag).id) for tag in tags if self.has(tag)}
 
 
 def tag_of(recipe: Recipe) -> str:
-    """The tag of the image with the workload."""
+    """Return the tag of the image with the workload."""
     return f"{_repository(recipe)}:{recipe.content}"
 
 
 def environment_tag_of(recipe: Recipe) -> str:
-    """The tag of the image without the workload."""
+    """Return the tag of the image without the workload."""
     return f"{_repository(recipe)}:environment-{recipe.environment}"
 
 
@@ -258,10 +256,6 @@ def _repository(recipe: Recipe) -> str:
 
 
 def repository(reference: str) -> str:
-    """An image reference without tag and digest; a port is not a tag."""
+    """Return an image reference without tag and digest; a port is not a tag."""
     name = reference.partition("@")[0]
     return name.rpartition(":")[0] if ":" in name.rpartition("/")[2] else name
-
-
-def _version_of(reference: str) -> str:
-    return reference.removeprefix(repository(reference)).removeprefix(":") or "latest"

@@ -1,6 +1,6 @@
-"""The one seam behind which containers and virtualenvs are the same: an engine builds a recipe and runs a launch.
+"""The interface behind which containers and virtualenvs are the same: an engine builds a recipe and runs a launch.
 
-Every engine offers `Engine` and `Execution`; the other nouns are what passes through this seam.
+Every engine offers `Engine` and `Execution`; the other classes are what passes through this interface.
 """
 
 import shlex
@@ -20,21 +20,21 @@ from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
 
-# What a launch prints, cut into lines, with a bound on what is kept of a line that doesn't end.
+# The output of a launch, cut into lines, with a bound on what is kept of a line that doesn't end.
 
 Line = tuple[str, bytes]
 """The stream ("out" or "err") and a line with its line break."""
 
 
 class Output:
-    """Cuts two streams into lines. One that is longer than the setting `line_mb` comes in pieces, without line breaks."""
+    """Cuts two streams into lines. A line that is longer than the setting `line_mb` comes in pieces, without line breaks."""
 
     def __init__(self) -> None:
         self._rest = {"out": b"", "err": b""}
         self._longest = settings.load().line_mb * MEGABYTE
 
     def add(self, stream: str, data: bytes) -> Iterator[Line]:
-        """The lines that these bytes complete."""
+        """Yield the lines that these bytes complete."""
         *complete, rest = (self._rest[stream] + data).split(b"\n")
         yield from ((stream, line + b"\n") for line in complete)
         self._rest[stream] = b"" if len(rest) > self._longest else rest
@@ -42,12 +42,12 @@ class Output:
             yield stream, rest
 
     def end(self) -> Iterator[Line]:
-        """What was printed without a line break at the end."""
+        """Yield what was printed without a line break at the end."""
         yield from ((stream, rest) for stream, rest in self._rest.items() if rest)
 
 
 def line_text(line: bytes) -> str:
-    """A line as text, without its line break."""
+    """Return a line as text, without its line break."""
     return line.decode(errors="replace").removesuffix("\n")
 
 
@@ -96,8 +96,8 @@ class Image:
 class Meeting:
     """Where the ranks of several nodes find each other: `address` and `port` are those of node 0.
 
-    `node`: which of the `nodes` this one is, from 0. `interface`: the network interface that reaches the others; empty if that
-    is left to the libraries. `devices`: what a container needs of the network's hardware, such as /dev/infiniband.
+    `node`: this node's number among the `nodes`, from 0. `interface`: the network interface that reaches the others; empty
+    if that is left to the libraries. `devices`: what a container needs of the network's hardware, such as /dev/infiniband.
     """
 
     node: int
@@ -113,7 +113,7 @@ class LaunchSpec:
     """What to run in an image: a program of images/workload with its flags, one process per device, and its owner.
 
     `cache`: the name of the compile cache, one per image and workload; empty if it isn't kept. `owner`: marks what is started,
-    for `remove_orphans`. `model_file`: that of a user's own model, which the box gets under the same name, to be read only.
+    for `remove_orphans`. `model_file`: the file of a user's own model, which the workload gets under the same name, read-only.
     `meeting`: None on one machine.
     """
 
@@ -127,7 +127,7 @@ class LaunchSpec:
     meeting: Meeting | None = None
 
     def model_flags(self, folder: PurePath) -> tuple[str, ...]:
-        """Those of the box; `folder`: where its launches find the file."""
+        """Return the workload's flags for the user's model; `folder`: where its launches find the file."""
         return ("--model-file", str(folder / self.model_file.name)) if self.model_file else ()
 
 
@@ -151,7 +151,7 @@ class Leftover:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capabilities:
-    """What distinguishes engines, so that no code outside this room asks for their names.
+    """What distinguishes engines, so that no code outside this package asks for their names.
 
     `runs_images`: stacks become container images, vendors' images can be run, and a lock holds the base's digest.
     `isolates`: a launch finds Python and compiler in its image; otherwise it uses those of the machine, and its network.
@@ -177,14 +177,14 @@ class ImageStore(Protocol):
     """Images that can be carried from one machine's engine to another's."""
 
     def save(self, recipes: Sequence[Recipe], path: Path) -> dict[str, str]:
-        """Write the built images of `recipes` into one archive; returns the images' ids by tag."""
+        """Write the built images of `recipes` into one archive; return the images' ids by tag."""
         ...
 
     def load(self, archive: IO[bytes], ids: Mapping[str, str], force: bool) -> None:
         """Load what `save` wrote: the images of `ids` and nothing else.
 
         Raises BadInput, with nothing changed, if the archive holds another image or tag, or if a tag stands for another image
-        here; with `force` it is moved. Raises EngineLost if the engine didn't load them.
+        here; with `force` the tag is moved. Raises EngineLost if the engine didn't load them.
         """
         ...
 
@@ -202,7 +202,7 @@ class Execution(Protocol):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
     def lines(self) -> Iterator[Line]:
-        """Lines as they come, until the launch ends."""
+        """Yield lines as they come, until the launch ends."""
         ...
 
     def stop(self) -> None:
@@ -210,11 +210,11 @@ class Execution(Protocol):
         ...
 
     def wait(self) -> Exit:
-        """How the launch ended; call after `lines` has finished."""
+        """Return how the launch ended; call after `lines` has finished."""
         ...
 
     def owns(self, pid: int) -> bool:
-        """Whether this process of the machine is part of the launch."""
+        """Check whether this process of the machine is part of the launch."""
         ...
 
 
@@ -226,43 +226,43 @@ class Engine(Protocol):
 
     @property
     def store(self) -> ImageStore | None:
-        """Where its images are kept; None for an engine without images to carry."""
+        """Return where the engine keeps its images; None for an engine without images to carry."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """Version and settings, for the record."""
+        """Return version and settings, for the record."""
         ...
 
     def version(self) -> str:
-        """The name that users know."""
+        """Return the version that users know."""
         ...
 
     def machine(self, here: Host) -> Host:
-        """The machine that launches run on: `here`, or the engine's description of another one."""
+        """Return the machine that launches run on: `here`, or the engine's description of another one."""
         ...
 
     def disk(self) -> Disk | None:
-        """The disk that holds what it builds; None if that can't be seen from here."""
+        """Return the disk that holds what the engine builds; None if that can't be seen from here."""
         ...
 
     def why_unlimited(self) -> str:
-        """Why its launches have no limit of memory; empty if they have one."""
+        """Return why the engine's launches have no limit of memory; empty if they have one."""
         ...
 
     def why_not_built(self) -> str:
-        """Why it can't build stacks here, but only run what was built elsewhere; empty if it can."""
+        """Return why the engine can't build stacks here, but only run what was built elsewhere; empty if it can."""
         ...
 
     def is_ready(self, recipe: Recipe) -> bool:
-        """Whether this recipe is already built, with the current workload."""
+        """Check whether this recipe is already built, with the current workload."""
         ...
 
     def is_stored(self, recipe: Recipe) -> bool:
-        """Whether the large parts of this recipe are already on disk, so that building it takes little more."""
+        """Check whether the large parts of this recipe are already on disk, so that building it takes little more."""
         ...
 
     def platform(self) -> str:
-        """The platform of the engine's packages and images, such as linux/amd64."""
+        """Return the platform of the engine's packages and images, such as linux/amd64."""
         ...
 
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
@@ -277,40 +277,40 @@ class Engine(Protocol):
         ...
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
-        """Bytes of each image, and how many of them no earlier image in the list has; None if unknown."""
+        """Return the bytes of each image, and how many of them no earlier image in the list has; None if unknown."""
         ...
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> Rebuild | None:
-        """Commands that build the recipe as locked; writes what they need to `folder`. None if there are no such commands."""
+        """Return commands that build the recipe as locked; write what they need to `folder`. None if no commands can."""
         ...
 
     def start(self, image: Image, spec: LaunchSpec) -> Execution:
-        """An execution to be used in a `with` block, which starts it. Both may raise LaunchFailed."""
+        """Prepare an execution to be used in a `with` block, which starts it. Both may raise LaunchFailed."""
         ...
 
     def remove_orphans(self, owner: str) -> list[str]:
-        """End and remove what an earlier, killed run of `owner` left; returns what was removed."""
+        """End and remove what an earlier, killed run of `owner` left; return what was removed."""
         ...
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
-        """What this engine keeps for recipes whose `environment` is not in `keep`; only what is ours."""
+        """Return what this engine keeps for recipes whose `environment` is not in `keep`; only what is ours."""
         ...
 
     def remove(self, leftover: Leftover) -> str | None:
-        """Remove it; returns why that could not be done, or None."""
+        """Remove a leftover; return why that could not be done, or None."""
         ...
 
 
 def disk_of(folder: Path, larger: str) -> Disk | None:
-    """The disk that `folder` lies on, if it can be seen. `larger`: how the engine moves to a larger one."""
+    """Return the disk that `folder` lies on, if it can be seen. `larger`: how the engine moves to a larger one."""
     try:
         return Disk(place=str(folder), free_bytes=shutil.disk_usage(folder).free, larger=larger)
     except OSError:
         return None
 
 
-def asked_lock(recipe: Recipe, platform: str) -> StackLock:
-    """What the recipe requests, unresolved."""
+def requested_lock(recipe: Recipe, platform: str) -> StackLock:
+    """Return what the recipe requests, unresolved."""
     return StackLock(
         name=recipe.stack,
         platform=platform,
@@ -355,15 +355,15 @@ _HINTS = {
 
 
 def with_hint(message: str) -> str:
-    """`message`, with a hint if it is a known one."""
+    """Return `message`, with a hint if it is a known one."""
     hint = next((hint for sign, hint in _HINTS.items() if sign in message.lower()), None)
     return f"{message}; {hint}" if hint else message
 
 
-# What is started in a box: its command line and its variables. Pure.
+# The workload's command line and its variables. Pure.
 
 MONITOR_SECONDS = "0.1"
-"""How often torchrun looks whether its ranks have ended: as newer releases do; those before 2.4 did it every 5 s."""
+"""How often torchrun checks whether its ranks have ended: the default of newer releases; before 2.4 it was 5 s."""
 
 WORKLOAD_FOLDER = PurePosixPath("/opt/workload")
 """Where a container finds images/workload."""
@@ -371,11 +371,11 @@ MODEL_FOLDER = PurePosixPath("/opt/model")
 """Where a container finds the file of a user's own model."""
 
 CACHE_FOLDERS = ("/cache", "/sealed-cache")
-"""Where a container finds its compile cache, and what it was sealed as."""
+"""Where a container finds its compile cache, and the sealed copy of it."""
 
 
 def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
-    """The command line inside the box: python for one process, torchrun for more. `port`: a free one of this machine."""
+    """Return the workload's command line: python for one process, torchrun for more. `port`: a free one of this machine."""
     if spec.processes == 1 and not spec.meeting:
         return [python, script, *spec.arguments]
     meeting = spec.meeting or Meeting(node=0, nodes=1, address="127.0.0.1", port=port)
@@ -383,35 +383,30 @@ def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list
 
 
 def torchrun(script: str, processes: int, meeting: Meeting) -> list[str]:
-    """The program of images/workload that runs torchrun, beside `script`, and its flags; `processes`: on this node."""
+    """Return the program that runs torchrun, beside `script` in images/workload, and its flags; `processes`: on this node."""
     program = str(PurePosixPath(script).with_name("torchrun.py"))
-    there = ["--nnodes", str(meeting.nodes), "--node_rank", str(meeting.node)]
-    there += ["--master_addr", meeting.address, "--master_port", str(meeting.port)]
-    return [program, *there, "--nproc_per_node", str(processes), "--monitor_interval", MONITOR_SECONDS]
+    flags = ["--nnodes", str(meeting.nodes), "--node_rank", str(meeting.node)]
+    flags += ["--master_addr", meeting.address, "--master_port", str(meeting.port)]
+    return [program, *flags, "--nproc_per_node", str(processes), "--monitor_interval", MONITOR_SECONDS]
 
 
 def box_environment(vendor: str | None, meeting: Meeting | None = None) -> dict[str, str]:
-    """Variables that every box gets, for `vendor` (nvidia, amd or cpu).
+    """Return the variables of every workload process, for `vendor` (nvidia, amd or cpu).
 
     With a `meeting`, NCCL says by what it sends from node to node (https://docs.nvidia.com/deeplearning/nccl/user-guide/).
     """
-    return _on_any(vendor) | (_among_nodes(meeting) if meeting else {})
-
-
-def _among_nodes(meeting: Meeting) -> dict[str, str]:
-    named = {"GLOO_SOCKET_IFNAME": meeting.interface, "NCCL_SOCKET_IFNAME": meeting.interface} if meeting.interface else {}
-    return named | {"NCCL_DEBUG": "INFO"}
-
-
-def _on_any(vendor: str | None) -> dict[str, str]:
     common = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if vendor == "cpu":
-        return common | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
-    return common | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        common |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+    else:
+        common |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    if meeting and meeting.interface:
+        common |= {"GLOO_SOCKET_IFNAME": meeting.interface, "NCCL_SOCKET_IFNAME": meeting.interface}
+    return common | ({"NCCL_DEBUG": "INFO"} if meeting else {})
 
 
 def visible_devices(gpus: GpuSet) -> dict[str, str]:
-    """The variable that shows a process only the chosen GPUs, in the chosen order."""
+    """Return the variable that shows a process only the chosen GPUs, in the chosen order."""
     if gpus.vendor == "nvidia":
         return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus.gpus)}
     if gpus.vendor == "amd":
@@ -427,10 +422,10 @@ class Isolation:
     note: str | None = None
 
     def as_facts(self) -> dict[str, Any]:
-        """The field of a launch's header under `started`."""
+        """Return the field of a launch's header under `started`."""
         return {"isolation": {"network": self.network, "note": self.note}}
 
 
 def pasted(command: Sequence[str], scratch: Path) -> str:
-    """The command with a new folder instead of `scratch`, which a launch removes."""
+    """Return the command with a new folder instead of `scratch`, which a launch removes."""
     return " ".join('"$(mktemp -d)"'.join(part and shlex.quote(part) for part in word.split(str(scratch))) for word in command)

@@ -1,4 +1,4 @@
-"""The engine whose images are files (image_files.py): what its programs have in common; apptainer.py and pyxis.py are those.
+"""Run launches in images that are files: the base of the engines for Apptainer and for Pyxis (Enroot).
 
 A launch is a process of this user, as with the local engine, and ends with all that it started.
 """
@@ -37,131 +37,130 @@ from torchmatrix.engines.engine import (
     with_hint,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.processes import MARKS, NOWHERE, PLATFORM, UNLIMITED, LocalExecution, OwnProcesses
+from torchmatrix.engines.processes import MARKS, NOWHERE, PLATFORM, UNLIMITED, LaunchResources, LocalExecution
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 
-# Container images as plain files, for engines without a daemon: made where Docker answers, run where the folder is shared.
+# Image files, for engines without a daemon: made where Docker answers, run where the folder is shared.
 #
-# FOLDER/STACK-ENVIRONMENT.ENDING the image, without the workload FOLDER/STACK-ENVIRONMENT.json what it is made of: written
-# last, so that it stands for a whole image
+# FOLDER/STACK-ENVIRONMENT.ENDING: the image, without the workload
+# FOLDER/STACK-ENVIRONMENT.json: what it is made of; written last, so that it marks a complete image
 
 if TYPE_CHECKING:
     from torchmatrix.engines.docker import DockerEngine
 
 Convert = Callable[[str, Path], list[str]]
-"""(the tag of one of Docker's images, a path) -> the command that writes that image as a file there."""
+"""Returns the command that writes the image with a tag of Docker's as a file at a path."""
 _TEMPORARY = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR", "ENROOT_TEMP_PATH")
-"""Where these programs unpack an image, which a killed one leaves."""
+"""Variables that name the folder where the programs unpack an image; a killed program leaves it there."""
 NO_DOCKER = "no Docker answers here, which makes its images"
 
 
 class ImageFiles:
-    """`folder`: where they are. `ending`: of their names, such as .sif. `owner`: marks what makes them."""
+    """Image files in `folder`; their names end in `ending`, such as .sif. `owner` marks the processes that make them."""
 
     def __init__(self, folder: Path, ending: str, convert: Convert, owner: str) -> None:
         self._folder, self._ending, self._convert, self._owner = folder, ending, convert, owner
 
     def has(self, recipe: Recipe) -> bool:
-        """Whether the image is there, whole."""
-        return self._facts_of(recipe).exists() and self._path(recipe).exists()
+        """Check whether the image file and its facts are there."""
+        return self._facts_path(recipe).exists() and self._path(recipe).exists()
 
     def image(self, recipe: Recipe, log: Log) -> Image:
-        """The image, which is made if it isn't there. Raises BuildFailed."""
+        """Return the image, and make it if it isn't there. Raises BuildFailed."""
         if not self.has(recipe):
-            with processes.alone(self._path(recipe)):
+            with processes.exclusively(self._path(recipe)):
                 if not self.has(recipe):
                     self._make(recipe, log)
         try:
-            said = json.loads(self._facts_of(recipe).read_bytes())
-            lock, facts = recipe.lock or from_text(said["lock"]), said["facts"] | {"locked": recipe.lock is not None}
+            record = json.loads(self._facts_path(recipe).read_bytes())
+            lock, facts = recipe.lock or from_text(record["lock"]), record["facts"] | {"locked": recipe.lock is not None}
         except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-            place = self._facts_of(recipe)
-            raise BuildFailed(f"{place} is damaged: {error}; remove it: the image is then made again") from None
+            path = self._facts_path(recipe)
+            raise BuildFailed(f"{path} is damaged: {error}; remove it: the image is then made again") from None
         return Image(reference=str(self._path(recipe)), environment=recipe.environment, lock=lock, facts=facts)
 
     def why_not_made(self) -> str:
-        """Why no image can be made here; empty if one can."""
+        """Return why no image can be made here; empty if one can."""
         return "" if containers_answer() else NO_DOCKER
 
     def docker(self) -> "DockerEngine":
-        """Docker, which makes the images. Raises BuildFailed."""
+        """Return the Docker engine, which makes the images. Raises BuildFailed."""
         from torchmatrix.engines.docker import DockerEngine, connect
 
         if why := self.why_not_made():
             raise BuildFailed(why)
         return DockerEngine(connect())
 
-    def left(self, keep: Collection[str]) -> Iterator[Leftover]:
-        """Those of environments that are not in `keep`."""
-        found = {path: path.stem.rpartition("-")[2] for path in self._folder.glob(f"[!.]*{self._ending}")}
-        return processes.left_files("image", found, keep)
+    def leftovers(self, keep: Collection[str]) -> Iterator[Leftover]:
+        """Yield the images of environments that are not in `keep`."""
+        environments = {path: path.stem.rpartition("-")[2] for path in self._folder.glob(f"[!.]*{self._ending}")}
+        return processes.left_files("image", environments, keep)
 
     def remove(self, name: str) -> str | None:
-        """Remove an image and its facts; returns why that could not be done."""
+        """Remove an image and its facts; return why that could not be done."""
         return processes.remove_unused(Path(name), Path(name).with_suffix(".json"))
 
     def _make(self, recipe: Recipe, log: Log) -> None:
-        docker = self.docker()
-        made = docker.build_environment(recipe, log)
+        made = self.docker().build_environment(recipe, log)
         path = self._path(recipe)
         part = path.with_name(f".{path.name}.part")
         try:
-            self._written(str(made.facts["tag"]), part, log)
+            self._convert_image(str(made.facts["tag"]), part, log)
             with part.open("rb") as file:
                 facts: dict[str, Any] = {**made.facts, "file": str(path), "file_sha256": sha256_of(file)}
             part.replace(path)
             content = {"facts": facts, "lock": made.lock.text if made.lock else ""}
-            write_whole(self._facts_of(recipe), json.dumps(content).encode())
+            write_whole(self._facts_path(recipe), json.dumps(content).encode())
         except OSError as error:
             raise BuildFailed(f"{error.filename or path}: {error.strerror}") from None
         finally:
             part.unlink(missing_ok=True)
 
-    def _written(self, tag: str, part: Path, log: Log) -> None:
-        part.unlink(missing_ok=True)  # of a try that was killed
+    def _convert_image(self, tag: str, part: Path, log: Log) -> None:
+        part.unlink(missing_ok=True)  # left by an attempt that was killed
         with scratch() as folder:
             variables = dict.fromkeys(_TEMPORARY, str(folder)) | os.environ | {OWNER_VARIABLE: self._owner}
             returncode, lines = packages.run_logged(self._convert(tag, part), log, variables, self._folder)
         if returncode or not part.exists():
-            said = [line for line in lines if "FATAL" in line or "ERROR" in line.upper()] or lines
-            raise BuildFailed(f"{tag} can't be made a file: {said[-1] if said else f'exit code {returncode}'}")
+            errors = [line for line in lines if "FATAL" in line or "ERROR" in line.upper()] or lines
+            raise BuildFailed(f"{tag} can't be made a file: {errors[-1] if errors else f'exit code {returncode}'}")
 
     def _path(self, recipe: Recipe) -> Path:
         return self._folder / f"{recipe.stack}-{recipe.environment}{self._ending}"
 
-    def _facts_of(self, recipe: Recipe) -> Path:
+    def _facts_path(self, recipe: Recipe) -> Path:
         return self._path(recipe).with_suffix(".json")
 
 
 class Program(Protocol):
-    """What runs images that are files. `ending`: of their names, such as .sif."""
+    """A program that runs image files. `ending`: of their names, such as .sif."""
 
     name: str
     ending: str
 
     def version(self) -> str:
-        """The version that users know, such as 1.4.5. Raises EngineUnusable."""
+        """Return the version that users know, such as 1.4.5. Raises EngineUnusable."""
         ...
 
     def facts(self) -> dict[str, Any]:
-        """What else belongs into the record."""
+        """Return further facts about the program for the record."""
         ...
 
     def conversion(self, tag: str, path: Path) -> list[str]:
-        """The command that writes one of Docker's images as a file."""
+        """Return the command that writes one of Docker's images as a file."""
         ...
 
     def why_unlimited(self) -> str:
-        """Why launches are in no control group of ours; empty if they can be."""
+        """Return why launches can't be put into our own control group; empty if they can be."""
         ...
 
     def isolation(self, image: str, spec: LaunchSpec) -> Isolation:
-        """What a launch shares with the machine."""
+        """Return what a launch shares with the machine."""
         ...
 
-    def box(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
-        """What stands before a program that runs in the image: a closed box, with `scratch` as /tmp and home.
+    def command_prefix(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
+        """Return the command prefix that runs a program in the image, in an isolated container with `scratch` as /tmp and home.
 
         `binds`: folders and files of the machine, as source:target or source:target:ro.
         """
@@ -169,7 +168,7 @@ class Program(Protocol):
 
 
 class FileEngine:
-    """`folder`: of its images and compile caches. `owner`: marks what it starts."""
+    """An engine whose images and compile caches are in `folder`. `owner` marks the processes that it starts."""
 
     capabilities = Capabilities(runs_images=True, isolates=True, build_seconds=600.0)
     store = None
@@ -177,90 +176,93 @@ class FileEngine:
     def __init__(self, folder: Path, owner: str, program: Program) -> None:
         self.name = program.name
         self._program = program
-        self._own = OwnProcesses(folder)
+        self._resources = LaunchResources(folder)
         self._images = ImageFiles(folder, program.ending, program.conversion, owner)
 
     def facts(self) -> dict[str, Any]:
-        """Version, and what the program says of itself, for the record."""
+        """Return the version, and the program's own facts, for the record."""
         return {"engine": self.name, "version": self.version(), **self._program.facts()}
 
     def version(self) -> str:
-        """The program's."""
+        """Return the program's version."""
         return self._program.version()
 
     def machine(self, here: Host) -> Host:
-        """This machine."""
+        """Return this machine."""
         return here
 
     def disk(self) -> Disk | None:
-        """That of its folder."""
-        return self._own.disk()
+        """Return the disk of the engine's folder."""
+        return self._resources.disk()
 
     def why_unlimited(self) -> str:
-        """Why no control groups can be made here."""
-        return self._program.why_unlimited() or self._own.groups.why_not
+        """Return why no control groups can be made here."""
+        return self._program.why_unlimited() or self._resources.groups.why_not
 
     def why_not_built(self) -> str:
-        """Why it can't make an image."""
+        """Return why no image can be made here."""
         return self._images.why_not_made()
 
     def is_ready(self, recipe: Recipe) -> bool:
-        """Whether the file is there."""
+        """Check whether the image file is there."""
         return self._images.has(recipe)
 
     def is_stored(self, recipe: Recipe) -> bool:
-        """A file is there as a whole or not at all."""
+        """Check whether the image file is there: it exists as a whole or not at all."""
         return self._images.has(recipe)
 
     def platform(self) -> str:
-        """Of this machine."""
+        """Return the platform of this machine."""
         return PLATFORM
 
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
-        """By Docker, which knows the base's digest. Raises BuildFailed."""
+        """Resolve the recipe with Docker, which knows the base's digest. Raises BuildFailed."""
         return self._images.docker().resolve(recipe, log, fresh=fresh)
 
     def build(self, recipe: Recipe, log: Log) -> Image:
-        """Let Docker build the environment, and make it a file; or find the file. Raises BuildFailed."""
+        """Let Docker build the environment and convert it to a file, or reuse the file. Raises BuildFailed."""
         return self._images.image(recipe, log)
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]]:
-        """Of the files, which share nothing."""
+        """Return the sizes of the files, which share nothing."""
         return [(size, size) for size in (Path(image.reference).stat().st_size for image in images)]
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> None:
-        """None: the command of a launch names the file."""
+        """Return None: the command of a launch names the file."""
         return None
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
-        """An execution in a container of its own. Raises LaunchFailed if this machine can't prepare one."""
+        """Prepare an execution in a container of its own. Raises LaunchFailed if this machine can't prepare one."""
         with ExitStack() as held:
             try:
                 scratch = held.enter_context(files.scratch())
                 shared = self._program.isolation(image.reference, spec)
-                program = bench_command("python3", str(WORKLOAD_FOLDER / spec.program), spec, self._own.port())
+                program = bench_command("python3", str(WORKLOAD_FOLDER / spec.program), spec, self._resources.port())
             except (OSError, subprocess.SubprocessError) as error:
                 raise LaunchFailed(with_hint(f"its container can't be prepared: {error}")) from None
             program += spec.model_flags(MODEL_FOLDER)
-            cache = self._own.compile_cache(image, spec)
-            binds, flags = cache.bound(*CACHE_FOLDERS)
+            cache = self._resources.compile_cache(image, spec)
+            binds, flags = cache.container_binds(*CACHE_FOLDERS)
 
-            def command(*more: str) -> list[str]:
-                return [*self._program.box(image.reference, spec, scratch, [*binds_of(spec), *more], shared), *program]
+            def launch_command(*more: str) -> list[str]:
+                prefix = self._program.command_prefix(image.reference, spec, scratch, [*binds_of(spec), *more], shared)
+                return [*prefix, *program]
 
-            limited = (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._own.groups, self._own.limits)
+            limited = (
+                (NOWHERE, UNLIMITED) if self._program.why_unlimited() else (self._resources.groups, self._resources.limits)
+            )
             return LocalExecution(
-                [*command(*binds), *flags], inherited_variables([LIBRARIES]), spec.owner, cache, *limited,
-                held=held.pop_all(), pasted=pasted(command(), scratch), facts=shared.as_facts(),
+                [*launch_command(*binds), *flags], inherited_variables([LIBRARIES]), spec.owner, cache, *limited,
+                held=held.pop_all(), pasted=pasted(launch_command(), scratch), facts=shared.as_facts(),
             )  # fmt: skip
 
     def remove_orphans(self, owner: str) -> list[str]:
         """End this user's processes that carry the mark of `owner`; the caller holds the owner's lock."""
-        return self._own.remove_orphans(owner)
+        return self._resources.remove_orphans(owner)
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
-        """Its files and compile caches."""
-        return [*self._images.left(keep), *self._own.caches_left(keep)]
+        """Return image files and compile caches that `keep` doesn't need."""
+        return [*self._images.leftovers(keep), *self._resources.caches_left(keep)]
 
     def remove(self, leftover: Leftover) -> str | None:
         """Remove a file or a cache, unless another run is making it."""
@@ -268,7 +270,7 @@ class FileEngine:
 
 
 def binds_of(spec: LaunchSpec) -> list[str]:
-    """What of the machine a launch needs inside, beside its compile cache: images/workload, the user's model, the network."""
+    """Return the binds of a launch, besides its compile cache: images/workload, the user's model, and the network's devices."""
     model = spec.model_file
     return [
         f"{assets.WORKLOAD}:{WORKLOAD_FOLDER}:ro",
@@ -277,22 +279,22 @@ def binds_of(spec: LaunchSpec) -> list[str]:
     ]
 
 
-# Apptainer (or Singularity): containers without a daemon, as clusters have them.
+# Apptainer (or Singularity): containers without a daemon, common on clusters.
 
 APPTAINER_PROGRAMS = ("apptainer", "singularity")
 """The names of the program: Apptainer was called Singularity, and SingularityCE still is."""
 APPTAINER_CLOSED = ("--containall", "--cleanenv", "--no-privs")
-"""Nothing of the machine inside: no folders, processes, variables; and no privileges, if root runs it."""
+"""Options that keep the machine's folders, processes and variables out, and privileges too, if root runs it."""
 NO_NETWORK = ("--net", "--network", "none")
 GPUS = {"nvidia": ("--nv",), "amd": ("--rocm",)}
-"""They bring the driver's libraries and all GPUs' devices; a variable says which GPUs the launch uses."""
+"""Options that bring the driver's libraries and all GPUs' devices; a variable says which GPUs the launch uses."""
 _FAST = ("--mksquashfs-args", "-comp gzip -Xcompression-level 1")
-"""Takes a quarter of the time, for a file that is a tenth larger; every kernel and squashfuse reads it."""
+"""A compression that takes a quarter of the time, for a file that is a tenth larger; every kernel and squashfuse reads it."""
 
 
 def find_apptainer() -> str | None:
-    """The program, if it is here."""
-    return next((found for name in APPTAINER_PROGRAMS if (found := shutil.which(name))), None)
+    """Return the path of Apptainer or Singularity; None if neither is installed."""
+    return next((path for name in APPTAINER_PROGRAMS if (path := shutil.which(name))), None)
 
 
 class Apptainer:
@@ -306,54 +308,54 @@ class Apptainer:
         self._why_networked: str | None = None
 
     def version(self) -> str:
-        """Such as 1.4.5. Raises EngineUnusable."""
-        return _said_by(self._path, "--version").split()[-1]
+        """Return the version, such as 1.4.5. Raises EngineUnusable."""
+        return _output_of(self._path, "--version").split()[-1]
 
     def facts(self) -> dict[str, Any]:
-        """Which program it is, and how it reads images."""
-        return {"program": _said_by(self._path, "--version").split()[0], "mounts": _how_mounted()}
+        """Return which program it is, and how it reads images."""
+        return {"program": _output_of(self._path, "--version").split()[0], "mounts": _mount_method()}
 
     def conversion(self, tag: str, path: Path) -> list[str]:
-        """Docker's daemon gives the image."""
-        fast = _FAST if _FAST[0] in _said_by(self._path, "build", "--help") else ()
+        """Return the build command, which takes the image from Docker's daemon."""
+        fast = _FAST if _FAST[0] in _output_of(self._path, "build", "--help") else ()
         return [self._path, "build", "--disable-cache", *fast, str(path), f"docker-daemon:{tag}"]
 
     def why_unlimited(self) -> str:
-        """They can be in a group: the container is a child of the command."""
+        """Return "": the container is a child of the command, so it can be put into a control group."""
         return ""
 
     def isolation(self, image: str, spec: LaunchSpec) -> Isolation:
-        """No network, where that is allowed here: tried once, with the words of a refusal kept."""
+        """Return no network, where this machine allows that: tried once; the error message of a refusal becomes the note."""
         if spec.meeting:
             return Isolation(network="machine")
         if self._why_networked is None:
-            words = [self._path, "exec", *APPTAINER_CLOSED, *NO_NETWORK, image, "python3", "--version"]
-            tried = subprocess.run(words, capture_output=True, encoding="utf-8", errors="replace", timeout=600, check=False)
-            said = [line for line in tried.stderr.splitlines() if "FATAL" in line or "ERROR" in line]
-            self._why_networked = said[-1] if tried.returncode and said else ""
+            command = [self._path, "exec", *APPTAINER_CLOSED, *NO_NETWORK, image, "python3", "--version"]
+            tried = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=600, check=False)
+            errors = [line for line in tried.stderr.splitlines() if "FATAL" in line or "ERROR" in line]
+            self._why_networked = errors[-1] if tried.returncode and errors else ""
         return Isolation(network="machine" if self._why_networked else "none", note=self._why_networked or None)
 
-    def box(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
-        """As closed as Docker's, of the user that runs it: no privileges, nobody else's processes, no variables or folders but
-        the given ones, and no network unless that is shared. Pure.
+    def command_prefix(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
+        """Return a command that isolates as Docker's container does, for the user that runs it: no privileges, nobody else's
+        processes, no variables or folders but the given ones, and no network unless that is shared. Pure.
         """
         variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus) | {"USER": "bench"}
-        words = [self._path, "exec", *APPTAINER_CLOSED, *(NO_NETWORK if shared.network == "none" else ())]
-        words += [*GPUS.get(str(spec.gpus.vendor), ()), "--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
-        words += [part for bind in binds for part in ("--bind", bind)]
-        return [*words, *(part for key, value in variables.items() for part in ("--env", f"{key}={value}")), image]
+        command = [self._path, "exec", *APPTAINER_CLOSED, *(NO_NETWORK if shared.network == "none" else ())]
+        command += [*GPUS.get(str(spec.gpus.vendor), ()), "--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
+        command += [part for bind in binds for part in ("--bind", bind)]
+        return [*command, *(part for key, value in variables.items() for part in ("--env", f"{key}={value}")), image]
 
 
-def _how_mounted() -> str:
-    """How an ordinary user's image is read: mounted, or else unpacked for each launch, which takes long for a large one."""
+def _mount_method() -> str:
+    """Return how an ordinary user's image is read: mounted, or unpacked for each launch, which takes long for a large one."""
     if os.geteuid() == 0 or shutil.which("squashfuse") or shutil.which("squashfuse_ll"):
         return "mounted"
     return "unpacked by each launch, unless the program is installed setuid; squashfuse would mount it"
 
 
 @cache
-def _said_by(*command: str) -> str:
-    """What a command prints. Raises EngineUnusable."""
+def _output_of(*command: str) -> str:
+    """Return what a command prints. Raises EngineUnusable."""
     try:
         return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
@@ -362,23 +364,23 @@ def _said_by(*command: str) -> str:
 
 # Pyxis: containers as steps of a Slurm job (srun --container-image), run by Enroot.
 #
-# The srun of a launch is a process of this user. What it starts belongs to Slurm's daemon, which ends it with the job; it
-# carries the launch's mark, and is ended with the launch.
+# The srun of a launch is a process of this user. The processes that it starts belong to Slurm's daemon, which ends them with
+# the job; they carry the launch's mark, and are ended with the launch.
 
 PYXIS_PROGRAM = "enroot"
 PYXIS_CLOSED = ("--container-readonly", "--no-container-mount-home", "--no-container-remap-root", "--no-container-entrypoint")
 PYXIS_SHARED = Isolation(network="machine", note="Pyxis shares the machine's network and processes with the container")
 _SHELL = 'PATH=/opt/torchmatrix/bin:/opt/stack/bin:$PATH exec env "$@"'
-"""Inside: a login shell of Enroot's has reset PATH, and Slurm has said which GPUs the whole job has."""
+"""The shell command in the container: Enroot's login shell has reset PATH, and Slurm's variables name the whole job's GPUs."""
 
 
 def is_enroot_here() -> bool:
-    """Whether Enroot is."""
+    """Check whether Enroot is installed."""
     return shutil.which(PYXIS_PROGRAM) is not None
 
 
 class Pyxis:
-    """`job`: the variables of the job that this process is in, or those outside of jobs."""
+    """Pyxis in a Slurm job. `job`: the variables of the job that this process is in, or those outside of jobs."""
 
     name = "pyxis"
     ending = ".sqsh"
@@ -387,64 +389,50 @@ class Pyxis:
         self._job = job
 
     def version(self) -> str:
-        """Enroot's, such as 4.1.2. Raises EngineUnusable."""
-        try:
-            said = subprocess.run(
-                [PYXIS_PROGRAM, "version"], capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=True
-            ).stdout
-        except (OSError, subprocess.SubprocessError) as error:
-            raise EngineUnusable(
-                f"{PYXIS_PROGRAM} can't be used: {error}", hint=f"see what `{PYXIS_PROGRAM} version` says"
-            ) from None
-        return said.strip()
+        """Return Enroot's version, such as 4.1.2. Raises EngineUnusable."""
+        return _output_of(PYXIS_PROGRAM, "version").strip()
 
     def facts(self) -> dict[str, Any]:
-        """Whose version it is."""
+        """Return the program that the version belongs to."""
         return {"program": PYXIS_PROGRAM}
 
     def conversion(self, tag: str, path: Path) -> list[str]:
-        """Docker's command line gives the image."""
+        """Return the import command, which takes the image from Docker's command line."""
         return [PYXIS_PROGRAM, "import", "--output", str(path), f"dockerd://{tag}"]
 
     def why_unlimited(self) -> str:
-        """What runs is no child of ours."""
+        """Return the reason: the processes in the container are no children of ours."""
         return "a launch has the limits of its Slurm job"
 
     def isolation(self, image: str, spec: LaunchSpec) -> Isolation:
-        """Newer releases can do without the network; whether that works depends on each node's hooks of Enroot's."""
-        self._remove_earlier_life()
+        """Return what a launch shares. Newer releases can do without the network; whether that works depends on Enroot's hooks
+        on each node.
+        """
+        self._remove_stale_containers()
         return PYXIS_SHARED
 
-    def box(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
-        """A step on this node, which takes what the job has of it: with no folders but the given ones, and the box's variables
-        alone. Pure.
+    def command_prefix(self, image: str, spec: LaunchSpec, scratch: Path, binds: Sequence[str], shared: Isolation) -> list[str]:
+        """Return the command of a step on this node, which takes all that the job has of the node: with no folders but the
+        given ones, and only the workload's variables. Pure.
         """
-        words = [
-            "srun",
-            "--overlap",
-            "--nodes=1",
-            "--ntasks=1",
-            "--mem=0",
-            "--mpi=none",
-            "--cpu-bind=none",
-            "--kill-on-bad-exit=1",
-        ]
-        words += [f"--nodelist={self._job['SLURMD_NODENAME']}"] if "SLURMD_NODENAME" in self._job else []
-        words += [f"--cpus-per-task={self._job['SLURM_CPUS_ON_NODE']}"] if "SLURM_CPUS_ON_NODE" in self._job else []
-        words += [f"--export={','.join(MARKS)}", f"--container-image={image}", *PYXIS_CLOSED, "--container-workdir=/tmp"]
-        words += [f"--container-mounts={','.join([f'{scratch}:/tmp', *binds])}", "sh", "-c", _SHELL, "box"]
+        command = ["srun", "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none"]
+        command += ["--cpu-bind=none", "--kill-on-bad-exit=1"]
+        command += [f"--nodelist={self._job['SLURMD_NODENAME']}"] if "SLURMD_NODENAME" in self._job else []
+        command += [f"--cpus-per-task={self._job['SLURM_CPUS_ON_NODE']}"] if "SLURM_CPUS_ON_NODE" in self._job else []
+        command += [f"--export={','.join(MARKS)}", f"--container-image={image}", *PYXIS_CLOSED, "--container-workdir=/tmp"]
+        command += [f"--container-mounts={','.join([f'{scratch}:/tmp', *binds])}", "sh", "-c", _SHELL, "box"]
         variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
-        return [*words, *(f"{key}={value}" for key, value in (variables | {"USER": "bench", "HOME": "/tmp"}).items())]
+        return [*command, *(f"{key}={value}" for key, value in (variables | {"USER": "bench", "HOME": "/tmp"}).items())]
 
-    def _remove_earlier_life(self) -> None:
+    def _remove_stale_containers(self) -> None:
         """Remove the containers of this job that a node which died left on its disk: the job runs again under the same number,
         and Pyxis refuses to make a container that is there.
         """
         if not int(self._job.get("SLURM_RESTART_COUNT", "0")) or "SLURM_JOB_ID" not in self._job:
             return
-        there = subprocess.run(
+        containers = subprocess.run(
             [PYXIS_PROGRAM, "list"], capture_output=True, encoding="utf-8", errors="replace", timeout=60, check=False
         ).stdout.split()
-        for name in there:
+        for name in containers:
             if name.startswith(f"pyxis_{self._job['SLURM_JOB_ID']}."):
                 subprocess.run([PYXIS_PROGRAM, "remove", "--force", name], capture_output=True, timeout=600, check=False)

@@ -1,4 +1,4 @@
-"""The local engine: one virtualenv per stack under a cache folder, or an interpreter that already has PyTorch."""
+"""Run launches without containers: in one virtualenv per stack under a cache folder, or an interpreter that has PyTorch."""
 
 import json
 import shutil
@@ -23,13 +23,13 @@ from torchmatrix.engines.engine import (
     Leftover,
     Log,
     Recipe,
-    asked_lock,
     bench_command,
     box_environment,
+    requested_lock,
     visible_devices,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
-from torchmatrix.engines.processes import PLATFORM, LocalExecution, OwnProcesses
+from torchmatrix.engines.processes import PLATFORM, LaunchResources, LocalExecution
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 
@@ -46,48 +46,52 @@ class LocalEngine:
     def __init__(self, cache: Path, owner: str) -> None:
         self._cache = cache
         self._owner = owner
-        self._own = OwnProcesses(cache)
+        self._resources = LaunchResources(cache)
 
     def facts(self) -> dict[str, Any]:
-        """What runs the launches, for the record."""
+        """Return engine and version, for the record."""
         return {"engine": self.name, "version": __version__}
 
     def version(self) -> str:
-        """This tool's own version."""
+        """Return this tool's own version."""
         return __version__
 
     def machine(self, here: Host) -> Host:
-        """This machine."""
+        """Return this machine."""
         return here
 
     def disk(self) -> Disk | None:
-        """The disk of the cache folder, or of the folder that will contain it."""
-        return self._own.disk()
+        """Return the disk of the cache folder, or of the folder that will contain it."""
+        return self._resources.disk()
 
     def why_not_built(self) -> str:
-        """Nothing keeps it from building."""
+        """Return "": nothing keeps the engine from building."""
         return ""
 
     def is_ready(self, recipe: Recipe) -> bool:
-        """A virtualenv is built once its mark is written; an interpreter if it exists."""
+        """Check whether a virtualenv's mark, which is written last, or an interpreter exists."""
         if recipe.source == "interpreter":
             return Path(recipe.arguments["PYTHON"]).exists()
         return self._mark(recipe).exists() and (self._venv(recipe) / "bin" / "python").exists()
 
     def is_stored(self, recipe: Recipe) -> bool:
-        """A virtualenv exists completely or not at all."""
+        """Check as `is_ready` does: a virtualenv exists completely or not at all."""
         return self.is_ready(recipe)
 
     def build(self, recipe: Recipe, log: Log) -> Image:
         """Make the virtualenv (or check the interpreter). Raises BuildFailed with the last lines of the log."""
         if recipe.source == "image":
             raise BuildFailed("a vendor's image needs a container engine")
+        lock = None
         if recipe.source == "interpreter":
             python = recipe.arguments["PYTHON"]
         else:
             python = str(self._venv(recipe) / "bin" / "python")
-            self._ensure_virtualenv(recipe, log)
-        lock = None if recipe.source == "interpreter" else from_text(self._mark(recipe).read_text(encoding="utf-8"))
+            if not self.is_ready(recipe):
+                with processes.exclusively(self._venv(recipe)):
+                    if not self.is_ready(recipe):
+                        self._make_virtualenv(recipe, log)
+            lock = from_text(self._mark(recipe).read_text(encoding="utf-8"))
         facts = {
             "kind": recipe.source,
             "index": recipe.index,
@@ -96,56 +100,54 @@ class LocalEngine:
             "locked": recipe.lock is not None,
         }
         if recipe.source == "interpreter":
-            facts |= _look_at(python)
+            facts |= _inspect_interpreter(python)
         return Image(reference=python, environment=recipe.environment, lock=lock, facts=facts)
 
     def platform(self) -> str:
-        """Of this machine."""
+        """Return the platform of this machine."""
         return PLATFORM
 
     def resolve(self, recipe: Recipe, log: Log, *, fresh: bool = False) -> StackLock:
-        """Every package, for the recipe's own Python on this machine. Raises BuildFailed."""
+        """Resolve every package, for the recipe's own Python on this machine. Raises BuildFailed."""
         if recipe.source != "wheels":
             raise BuildFailed("needs a container engine, which knows the image's digest")
-        found = packages.resolve(recipe.requires, str(recipe.index), str(recipe.python), log, PLATFORM)
-        return replace(asked_lock(recipe, PLATFORM), packages=found)
+        resolved = packages.resolve(recipe.requires, str(recipe.index), str(recipe.python), log, PLATFORM)
+        return replace(requested_lock(recipe, PLATFORM), packages=resolved)
 
     def sizes(self, images: Sequence[Image]) -> list[tuple[int, int]] | None:
-        """Unknown: uv links the files of virtualenvs to its own cache."""
+        """Return None: uv links the files of virtualenvs to its own cache."""
         return None
 
     def rebuild(self, recipe: Recipe, lock: StackLock, folder: Path) -> None:
-        """None: the command of a launch names the virtualenv's Python."""
+        """Return None: the command of a launch names the virtualenv's Python."""
         return None
 
     def start(self, image: Image, spec: LaunchSpec) -> LocalExecution:
-        """An execution of the workload under the image's Python."""
-        cache = self._own.compile_cache(image, spec)
-        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._own.port())
-        named = self._named(image)
-        variables = inherited_variables(named) | box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
-        own = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
+        """Prepare an execution of the workload under the image's Python."""
+        cache = self._resources.compile_cache(image, spec)
+        command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._resources.port())
+        # The user's variables that reach a launch: those of the settings, and what a user's own interpreter may need.
+        names = (*settings.load().variables, *(() if image.lock else (LIBRARIES,)))
+        variables = inherited_variables(names) | box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
+        model_flags = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
         return LocalExecution(
-            [*command, *own, *cache.flags], variables, spec.owner, cache, self._own.groups, self._own.limits, scratch=True,
-            facts=Isolation(network="machine").as_facts() | _told(named),
+            [*command, *model_flags, *cache.flags], variables, spec.owner, cache, self._resources.groups,
+            self._resources.limits, scratch=True,
+            facts=Isolation(network="machine").as_facts() | _variable_facts(names),
         )  # fmt: skip
 
-    def _named(self, image: Image) -> tuple[str, ...]:
-        """Of the user's variables, those that reach a launch: the named ones, and what a user's own interpreter may need."""
-        return (*settings.load().variables, *(() if image.lock else (LIBRARIES,)))
-
     def why_unlimited(self) -> str:
-        """Why no control groups can be made here."""
-        return self._own.groups.why_not
+        """Return why no control groups can be made here."""
+        return self._resources.groups.why_not
 
     def remove_orphans(self, owner: str) -> list[str]:
         """End this user's processes that carry the mark of `owner`, and its groups; the caller holds the owner's lock."""
-        return self._own.remove_orphans(owner)
+        return self._resources.remove_orphans(owner)
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
-        """Virtualenvs and compile caches under the cache folder."""
+        """Return virtualenvs and compile caches under the cache folder that `keep` doesn't need."""
         stacks = {path: path.name.rpartition("-")[2] for path in (self._cache / "stacks").glob("[!.]*")}
-        return [*processes.left_files("virtualenv", stacks, keep), *self._own.caches_left(keep)]
+        return [*processes.left_files("virtualenv", stacks, keep), *self._resources.caches_left(keep)]
 
     def remove(self, leftover: Leftover) -> str | None:
         """Remove the folder, unless another run is building it."""
@@ -155,10 +157,10 @@ class LocalEngine:
         """Run uv, marked as ours. Raises BuildFailed with uv's own message."""
         return packages.run_uv(arguments, log, {OWNER_VARIABLE: self._owner})
 
-    def _create(self, venv: Path, recipe: Recipe, log: Log) -> None:
-        """The stack's own Python version first; then any suitable one, unless the user or a lock insists on it."""
+    def _create_virtualenv(self, venv: Path, recipe: Recipe, log: Log) -> None:
+        """Try the stack's own Python version first; then any suitable one, unless the user or a lock insists on it."""
         ranges = () if recipe.lock else (recipe.python_range,)
-        requests = [r for r in (recipe.python, *ranges) if r]
+        requests = [request for request in (recipe.python, *ranges) if request]
         for request in requests:
             try:
                 self._uv(["venv", "--no-project", "--python", request, str(venv)], log)
@@ -173,24 +175,17 @@ class LocalEngine:
     def _mark(self, recipe: Recipe) -> Path:
         return self._venv(recipe) / "torchmatrix-lock.toml"
 
-    def _ensure_virtualenv(self, recipe: Recipe, log: Log) -> None:
-        if self.is_ready(recipe):
-            return
-        with processes.alone(self._venv(recipe)):
-            if not self.is_ready(recipe):
-                self._make_virtualenv(recipe, log)
-
     def _make_virtualenv(self, recipe: Recipe, log: Log) -> None:
         venv = self._venv(recipe)
         shutil.rmtree(venv, ignore_errors=True)
         python = str(venv / "bin" / "python")
         try:
-            self._create(venv, recipe, log)
+            self._create_virtualenv(venv, recipe, log)
             lock = recipe.lock or self._resolve_for(recipe, python, log)
-            listed = venv / "torchmatrix-requirements.txt"
-            listed.write_text("".join(f"{line}\n" for line in lock.packages), encoding="utf-8")
-            options = ["--python", python, "--no-deps", *packages.WHEELS_ONLY, "--requirement", str(listed)]
-            options += ["--compile-bytecode"]  # a box writes none, and each process would compile all that it imports
+            requirements = venv / "torchmatrix-requirements.txt"
+            requirements.write_text("".join(f"{line}\n" for line in lock.packages), encoding="utf-8")
+            options = ["--python", python, "--no-deps", *packages.WHEELS_ONLY, "--requirement", str(requirements)]
+            options += ["--compile-bytecode"]  # the workload writes none, and each process would compile all that it imports
             self._uv(["pip", "install", *options, *packages.index_options(str(recipe.index))], log)
             write_whole(self._mark(recipe), lock.text.encode())  # a virtualenv with a mark is a ready one
         except OSError as error:
@@ -201,22 +196,22 @@ class LocalEngine:
             raise
 
     def _resolve_for(self, recipe: Recipe, python: str, log: Log) -> StackLock:
-        """The recipe resolved for an interpreter of this machine."""
-        found = packages.resolve(recipe.requires, str(recipe.index), python, log)
+        """Resolve the recipe for an interpreter of this machine."""
+        resolved = packages.resolve(recipe.requires, str(recipe.index), python, log)
         version = subprocess.run(
             [python, "-c", _VERSION], capture_output=True, encoding="utf-8", errors="replace", check=True
         ).stdout.strip()
-        return replace(asked_lock(recipe, PLATFORM), python=version, packages=found)
+        return replace(requested_lock(recipe, PLATFORM), python=version, packages=resolved)
 
 
-def _told(named: Sequence[str]) -> dict[str, Any]:
-    """The names of the user's variables that act on what runs: which reach a launch, which don't."""
-    found = {"passed": sorted(filter(changes_results, inherited_variables(named))), "withheld": withheld_variables(named)}
-    return {"variables": found} if any(found.values()) else {}
+def _variable_facts(names: Sequence[str]) -> dict[str, Any]:
+    """Name the user's variables that change results: which reach a launch, which don't."""
+    facts = {"passed": sorted(filter(changes_results, inherited_variables(names))), "withheld": withheld_variables(names)}
+    return {"variables": facts} if any(facts.values()) else {}
 
 
-def _look_at(python: str) -> dict[str, Any]:
-    """What an existing interpreter has. Raises BuildFailed if it isn't a Python with torch."""
+def _inspect_interpreter(python: str) -> dict[str, Any]:
+    """Return the versions of an existing interpreter and its torch. Raises BuildFailed if it isn't a Python with torch."""
     code = "import json,torch,sys; print(json.dumps({'torch': torch.__version__, 'python': sys.version.split()[0]}))"
     try:
         result = subprocess.run([python, "-c", code], capture_output=True, encoding="utf-8", errors="replace", timeout=300)
@@ -225,9 +220,9 @@ def _look_at(python: str) -> dict[str, Any]:
     if result.returncode:
         last = (result.stderr.strip().splitlines() or ["no output"])[-1]
         raise BuildFailed(f"{python} has no usable torch: {last}")
-    for line in reversed(result.stdout.splitlines()):  # what a site's own hooks print at the end stands after it
+    for line in reversed(result.stdout.splitlines()):  # a site's own hooks may print further lines at the end
         with suppress(ValueError, RecursionError):
-            found = json.loads(line)
-            if isinstance(found, dict) and found.keys() == {"torch", "python"}:
-                return found
+            versions = json.loads(line)
+            if isinstance(versions, dict) and versions.keys() == {"torch", "python"}:
+                return versions
     raise BuildFailed(f"{python} is no Python: it ended without a word on its torch")

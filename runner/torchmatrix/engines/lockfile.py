@@ -1,4 +1,6 @@
-"""matrix.lock: exactly what each stack is made of: the base image by digest, every Python package by version and hash."""
+"""Read and write matrix.lock: exactly what each stack is made of: the base image by digest, every package by version and
+hash.
+"""
 
 import hashlib
 import json
@@ -26,7 +28,8 @@ _LISTS = ("requires", "packages")
 class StackLock:
     """One stack, resolved. `base`: its container base or vendor image; `digest`: its digest in its registry, or `image_id`
     if it came from none. `requires`: what was requested; `packages`: the result, one requirement with hashes each;
-    `installer`: what installs them. `platform`: such as linux/amd64."""
+    `installer`: the package that installs them. `platform`: such as linux/amd64.
+    """
 
     name: str
     platform: str
@@ -41,7 +44,7 @@ class StackLock:
 
     @property
     def text(self) -> str:
-        """A TOML table, one line per fact, so that two locks can be compared line by line."""
+        """Return a TOML table, one line per fact, so that two locks can be compared line by line."""
         lines = ["[[stack]]"]
         for field in fields(self):
             value = getattr(self, field.name)
@@ -54,30 +57,30 @@ class StackLock:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of `text`: the identity that launches record."""
+        """Return the SHA-256 of `text`: the identity that launches record."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def parse(text: str, name: str = "matrix.lock") -> dict[str, StackLock]:
-    """The stacks of a lock file by name. Raises BadInput if it isn't complete."""
+    """Return the stacks of a lock file by name. Raises BadInput if it isn't complete."""
     data = inputs.toml_of(text, name, hint=_HINT, complaint=" is not a complete lock file")
     if data.get("version") != VERSION:
         raise BadInput(f"{name} has the version {shown(data.get('version'))}, not {VERSION}", hint=_HINT)
     try:
         every = [from_table(table) for table in data.get("stack", [])]
-        listed, held = sorted(map(str, data["stacks"])), sorted(lock.name for lock in every)
+        listed, present = sorted(map(str, data["stacks"])), sorted(lock.name for lock in every)
     except KeyError as error:
         raise BadInput(f"{name} is not a complete lock file: {error.args[0]} is missing", hint=_HINT) from None
     except TypeError as error:
         raise BadInput(f"{name} is not a complete lock file: {error}", hint=_HINT) from None
-    if listed != held:
-        odd = ", ".join(map(shown, sorted(set(listed) ^ set(held))[:5])) or "a stack is listed twice"
-        raise BadInput(f"{name} is cut short or badly merged: {odd}", hint=_HINT)
+    if listed != present:
+        difference = ", ".join(map(shown, sorted(set(listed) ^ set(present))[:5])) or "a stack is listed twice"
+        raise BadInput(f"{name} is cut short or badly merged: {difference}", hint=_HINT)
     return {lock.name: lock for lock in every}
 
 
 def from_table(table: Mapping[str, Any]) -> StackLock:
-    """A [[stack]] table of a lock. Raises TypeError or KeyError if it is incomplete: `packages` is its last line."""
+    """Parse a [[stack]] table of a lock. Raises TypeError or KeyError if it is incomplete: `packages` is its last line."""
     if not isinstance(table, Mapping):
         raise TypeError("a stack is no table")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
@@ -88,24 +91,24 @@ def from_table(table: Mapping[str, Any]) -> StackLock:
     for key in ("name", "platform", *_LISTS):
         if key not in values:
             raise KeyError(key)
-    known = {field.name for field in fields(StackLock)}
-    if unknown := [key for key in values if key not in known]:
+    names = {field.name for field in fields(StackLock)}
+    if unknown := [key for key in values if key not in names]:
         raise TypeError(f"unknown key {shown(unknown[0])}")
     for line in (*values["packages"], *filter(None, [values.get("installer")])):
-        if why := locked_line_problem(line):
-            raise TypeError(f'"{shown(line)}" {why}')
+        if problem := locked_line_problem(line):
+            raise TypeError(f'"{shown(line)}" {problem}')
     return StackLock(**values)
 
 
 def from_text(text: str) -> StackLock | None:
-    """The stack that `StackLock.text` described, as an image's label stores it; None if it isn't one."""
+    """Return the stack that `StackLock.text` described, as an image's label stores it; None if it isn't one."""
     with suppress(BadInput, TypeError, KeyError, IndexError):
         return from_table(inputs.toml_of(text, "a lock", hint=_HINT)["stack"][0])
     return None
 
 
 def read(path: Path) -> dict[str, StackLock]:
-    """The lock file's stacks by name; empty if there is no file. Raises BadInput."""
+    """Return the lock file's stacks by name; empty if there is no file. Raises BadInput."""
     try:
         text = inputs.read_text(path, hint="fix its permissions, or remove it", most_bytes=inputs.LARGE_FILE_BYTES)
     except FileNotFoundError:
@@ -124,14 +127,14 @@ def write(path: Path, locks: Iterable[StackLock]) -> None:
         raise BadInput(f"can't write {path}: {error.strerror}", hint="free space or choose another --matrix") from None
 
 
-def drift(lock: StackLock, asked: StackLock) -> list[str]:
-    """How the current matrix differs from the lock, in words; `asked` has no packages and no digest."""
-    found = []
+def drift(lock: StackLock, requested: StackLock) -> list[str]:
+    """Describe how the current matrix differs from the lock; `requested` has no packages and no digest."""
+    differences = []
     for key, word in {"platform": "platform", "python": "Python", "base": "base image", "index": "index"}.items():
-        locked, now = getattr(lock, key), getattr(asked, key)
+        locked, now = getattr(lock, key), getattr(requested, key)
         if locked != now and not (key == "python" and locked.startswith(f"{now}.")):
-            found.append(f"{word}: {locked or 'none'} in the lock, {now or 'none'} now")
-    gone, new = set(lock.requires) - set(asked.requires), set(asked.requires) - set(lock.requires)
-    if gone or new:
-        found.append(f"packages: {', '.join(sorted(gone)) or 'none'} in the lock, {', '.join(sorted(new)) or 'none'} now")
-    return found
+            differences.append(f"{word}: {locked or 'none'} in the lock, {now or 'none'} now")
+    old, new = set(lock.requires) - set(requested.requires), set(requested.requires) - set(lock.requires)
+    if old or new:
+        differences.append(f"packages: {', '.join(sorted(old)) or 'none'} in the lock, {', '.join(sorted(new)) or 'none'} now")
+    return differences

@@ -1,4 +1,4 @@
-"""A stack's Python requirements, resolved exactly: by uv for the box's Python, every file with its hash."""
+"""Resolve a stack's Python requirements exactly: with uv, for the container's Python, every file with its hash."""
 
 import atexit
 import hashlib
@@ -22,13 +22,13 @@ from torchmatrix.engines import containment
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI
 
-# Runs a program whose lines belong into a build's log.
+# Programs whose output belongs into a build's log.
 
 
 def run_logged(
     command: Sequence[str], log: Callable[[str], None], variables: Mapping[str, str], folder: Path
 ) -> tuple[int, list[str]]:
-    """Run `command` in `folder` with these variables alone and log it; returns its exit code and its lines. Raises OSError.
+    """Run `command` in `folder` with these variables alone and log it; return its exit code and its lines. Raises OSError.
 
     However this process ends, the command ends with it.
     """
@@ -57,13 +57,13 @@ else:
     import tomli as tomllib
 
 PLATFORMS = {"linux/amd64": "x86_64-manylinux_2_28", "linux/arm64": "aarch64-manylinux_2_28"}
-"""A container's platform -> uv's name for the wheels that run there; every base in use has a newer glibc than 2.28."""
+"""uv's name for the wheels of a container's platform; every base in use has a newer glibc than 2.28."""
 WHEELS_ONLY = ("--only-binary", ":all:")
-"""For uv on this machine: the source of a package is a program, which would run as this user while it is resolved or built."""
+"""uv's options on this machine: a source package is a program, which would run as this user to be resolved or built."""
 _NO_SOURCES = "; only wheels are used, since a package's source would run on this machine: ask for a version that has a wheel"
 LAYERS = ("toolkit", "libraries", "rest", "torch")
 UV = f"uv=={metadata.version('uv')}"
-"""What installs the packages in a container: the version that resolved them."""
+"""The installer of the packages in a container: the version that resolved them."""
 NEUTRAL_FOLDER = Path("/")
 """Where uv runs: settings in the folder of a matrix (uv.toml, pyproject.toml) could name other indexes. The user's apply."""
 
@@ -76,30 +76,30 @@ def resolve(
     platform: str | None = None,
     alone: bool = False,
 ) -> tuple[str, ...]:
-    """(requirements) -> every package with its version and hashes, as lines that pip and uv install from, sorted by name.
+    """Return every package with its version and hashes, as lines that pip and uv install from, sorted by name.
 
     `python`: a version such as "3.11" together with `platform` (a key of PLATFORMS), or an interpreter's path alone.
     `alone`: without their dependencies. Raises BuildFailed with uv's own message.
     """
-    target = ["--python", python] if platform is None else _for_platform(python, platform)
+    target = ["--python", python] if platform is None else _platform_options(python, platform)
     target += ["--no-deps"] if alone else []
-    return tuple(sorted(map(_line, _entries(target, requirements, index, log))))
+    return tuple(sorted(map(_requirement, _resolve_entries(target, requirements, index, log))))
 
 
-def _for_platform(python: str, platform: str) -> list[str]:
+def _platform_options(python: str, platform: str) -> list[str]:
     if platform not in PLATFORMS:
         raise BuildFailed(f"unknown platform {platform} (known: {', '.join(PLATFORMS)})")
     return ["--python-version", python, "--python-platform", PLATFORMS[platform]]
 
 
-def _entries(target: list[str], lines: Iterable[str], index: str, log: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The packages of the pylock.toml (PEP 751) that uv makes of requirements."""
+def _resolve_entries(target: list[str], lines: Iterable[str], index: str, log: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return the packages of the pylock.toml (PEP 751) that uv makes of requirements."""
     with scratch() as folder:
-        wanted, found = folder / "requirements.in", folder / "pylock.toml"
-        wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        options = [*WHEELS_ONLY, "--format", "pylock.toml", "--no-header", "--quiet", "--output-file", str(found)]
-        run_uv(["pip", "compile", str(wanted), *target, *index_options(index), *options], log)
-        return list(tomllib.loads(found.read_text(encoding="utf-8"))["packages"])
+        requirements, pylock = folder / "requirements.in", folder / "pylock.toml"
+        requirements.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        options = [*WHEELS_ONLY, "--format", "pylock.toml", "--no-header", "--quiet", "--output-file", str(pylock)]
+        run_uv(["pip", "compile", str(requirements), *target, *index_options(index), *options], log)
+        return list(tomllib.loads(pylock.read_text(encoding="utf-8"))["packages"])
 
 
 def download(lines: Iterable[str], index: str, python: str, platform: str, folder: Path, log: Callable[[str], None]) -> None:
@@ -107,7 +107,7 @@ def download(lines: Iterable[str], index: str, python: str, platform: str, folde
     folder.mkdir(parents=True, exist_ok=True)
     every = list(lines)
     locked = {name_of(line): set(re.findall(r"--hash=sha256:(\w+)", line)) for line in every}
-    for entry in _entries(["--no-deps", *_for_platform(python, platform)], every, index, log):
+    for entry in _resolve_entries(["--no-deps", *_platform_options(python, platform)], every, index, log):
         if not entry.get("wheels"):
             why = "is named by an address" if "archive" in entry else "has no wheel, only its source"
             raise BuildFailed(f"{entry['name']} {why}, which can't be bundled")
@@ -123,20 +123,20 @@ def download(lines: Iterable[str], index: str, python: str, platform: str, folde
 
 
 def _fetch(place: str, sha256: str, path: Path) -> None:
-    """`place`: a URL, or a path on this machine, as a wheelhouse gives it."""
+    """Download a file. `place`: a URL, or a path on this machine, as a wheelhouse gives it."""
     digest = hashlib.sha256()
     try:
         with whole(path) as file:
-            for block in _blocks(place):
+            for block in _read_blocks(place):
                 digest.update(block)
                 file.write(block)
             if digest.hexdigest() != sha256:
                 raise BuildFailed(f"{path.name}: its hash is not the locked one")
-    except OSError as error:  # which the exceptions of requests are, too
+    except OSError as error:  # the base class of requests' exceptions, too
         raise BuildFailed(f"{path.name} could not be downloaded: {error}") from None
 
 
-def _blocks(place: str) -> Iterator[bytes]:
+def _read_blocks(place: str) -> Iterator[bytes]:
     if not place.startswith(("http://", "https://")):
         yield from [Path(unquote(place.removeprefix("file://"))).read_bytes()]
         return
@@ -148,8 +148,8 @@ def _blocks(place: str) -> Iterator[bytes]:
         yield from answer.iter_content(1 << 20)
 
 
-def _line(entry: Mapping[str, Any]) -> str:
-    """One package of a pylock.toml (PEP 751) as a requirement: its wheels for this platform, or what an address names."""
+def _requirement(entry: Mapping[str, Any]) -> str:
+    """Return a package of a pylock.toml (PEP 751) as a requirement: its wheels for this platform, or what an address names."""
     if "vcs" in entry:
         return f"{entry['name']} @ {entry['vcs']['type']}+{entry['vcs']['url']}@{entry['vcs']['commit-id']}"
     files = entry.get("wheels") or [entry[kind] for kind in ("sdist", "archive") if kind in entry]
@@ -160,27 +160,27 @@ def _line(entry: Mapping[str, Any]) -> str:
 
 
 def layers(packages: Iterable[str]) -> dict[str, list[str]]:
-    """`packages` by the layer of an image that installs them, in order: toolkit, libraries, rest, torch (see the catalog).
+    """Group `packages` by the image layer that installs them, in order: toolkit, libraries, rest, torch (see the catalog).
 
     Layers that are equal in two stacks, up to the first one that differs, are on disk once.
     """
     globs = catalog.load().layers
-    found: dict[str, list[str]] = {name: [] for name in LAYERS}
+    by_layer: dict[str, list[str]] = {name: [] for name in LAYERS}
     for line in packages:
         name = name_of(line)
         layer = next((layer for layer in globs if any(fnmatchcase(name, glob) for glob in globs[layer])), "rest")
-        found[layer].append(line)
-    return found
+        by_layer[layer].append(line)
+    return by_layer
 
 
 def name_of(line: str) -> str:
-    """The package that a locked line or a wheel's file name names, spelt as in a lock."""
+    """Return the package that a locked line or a wheel's file name names, spelt as in a lock."""
     first = line.partition("-")[0] if line.endswith(".whl") else re.split(r"[=@ ]", line, maxsplit=1)[0]
     return re.sub(r"[-_.]+", "-", first).lower()
 
 
 def index_options(index: str, for_container: bool = False) -> list[str]:
-    """uv's options for a stack's index, with PyPI for what that index doesn't have; through this site's mirrors.
+    """Return uv's options for a stack's index, with PyPI for what that index doesn't have; through this site's mirrors.
 
     A wheelhouse replaces both. A mirror of PyPI that the user set for uv or pip is used, in a container only if it holds no
     password.
@@ -188,24 +188,23 @@ def index_options(index: str, for_container: bool = False) -> list[str]:
     site = settings.load()
     if site.wheelhouse and not for_container:
         return ["--no-index", "--find-links", str(site.wheelhouse)]
-    own = _own_index()
+    mirror = _user_mirror()
     if for_container:
-        default = ["--default-index", own if own and "@" not in own else site.index(PYPI)]
+        default = ["--default-index", mirror if mirror and "@" not in mirror else site.index(PYPI)]
     else:
-        default = [] if own else ["--default-index", site.index(PYPI)]
+        default = [] if mirror else ["--default-index", site.index(PYPI)]
     return default if index == PYPI else ["--index", site.index(index), *default, "--index-strategy", "unsafe-best-match"]
 
 
-def _own_index() -> str | None:
-    return next(
-        (os.environ[name] for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL") if name in os.environ), None
-    )
+def _user_mirror() -> str | None:
+    names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+    return next((os.environ[name] for name in names if name in os.environ), None)
 
 
 def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, str] | None = None) -> list[str]:
     """Run uv, log its lines and return them; `mark`: more variables for it. Raises BuildFailed with uv's own message.
 
-    It runs in NEUTRAL_FOLDER, so paths in `arguments` are absolute.
+    uv runs in NEUTRAL_FOLDER, so paths in `arguments` are absolute.
     """
     command = [sys.executable, "-m", "uv", *arguments]
     returncode, lines = run_logged(command, log, environment() | dict(mark or {}), NEUTRAL_FOLDER)
@@ -216,26 +215,26 @@ def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, 
 
 
 def environment() -> dict[str, str]:
-    """The user's variables without another Python's; a mirror set for pip, and the site's CA bundle, apply to uv too."""
+    """Return the user's variables without another Python's; a mirror set for pip, and the site's CA bundle, apply to uv too."""
     variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "VIRTUAL_ENV"}
-    own, bundle = _own_index(), settings.load().ca_bundle
+    mirror, bundle = _user_mirror(), settings.load().ca_bundle
     variables["UV_NO_WRAP"] = "1"  # its messages are read line by line, whatever the width of the terminal
-    variables |= {"UV_DEFAULT_INDEX": own} if own else {}
+    variables |= {"UV_DEFAULT_INDEX": mirror} if mirror else {}
     return variables | ({"SSL_CERT_FILE": str(bundle)} if bundle else {})
 
 
 def first_error(lines: list[str]) -> str:
-    """uv's error: its error line and the last of the causes on the following lines, which is the root cause."""
-    said = [line.strip(" ×╰─▶") for line in lines if line.strip()]
-    start = next((i for i, line in enumerate(said) if "error" in line.lower() or "no solution" in line.lower()), 0)
-    story = said[start:]
-    mismatch = [line for line in story if "hash mismatch" in line.lower()]
-    parts = dict.fromkeys((*story[:1], *mismatch, *story[-1:]))
-    return " ".join(map(_shortened, parts)) or "uv failed without a message"
+    """Return uv's error: its error line and the last of the causes on the following lines, which is the root cause."""
+    stripped = [line.strip(" ×╰─▶") for line in lines if line.strip()]
+    start = next((i for i, line in enumerate(stripped) if "error" in line.lower() or "no solution" in line.lower()), 0)
+    causes = stripped[start:]
+    mismatch = [line for line in causes if "hash mismatch" in line.lower()]
+    parts = dict.fromkeys((*causes[:1], *mismatch, *causes[-1:]))
+    return " ".join(map(_shorten, parts)) or "uv failed without a message"
 
 
-def _shortened(line: str, most: int = 400) -> str:
-    """Keep both ends: the subject comes first, and the system's message last."""
+def _shorten(line: str, most: int = 400) -> str:
+    """Shorten a line, but keep both ends: the subject comes first, and the system's message last."""
     return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
 
 
@@ -246,13 +245,13 @@ UV_PYTHONS = ("https://github.com/astral-sh/python-build-standalone/releases", "
 
 
 def finds_python(request: str) -> bool:
-    """Whether uv finds such a Python on this machine. `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
+    """Check whether uv finds such a Python here. `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
     command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
     return subprocess.run(command, env=environment(), cwd=NEUTRAL_FOLDER, capture_output=True).returncode == 0
 
 
 def python_sources() -> list[str]:
-    """The addresses that uv may download a Python from; none if the user switched that off.
+    """Return the addresses that uv may download a Python from; none if the user switched that off.
 
     https://docs.astral.sh/uv/reference/environment/ names the variables.
     """

@@ -1,4 +1,4 @@
-"""A launch as processes of this user: started, read, ended with everything that it started."""
+"""Run a launch as processes of this user: start it, read its output, and end it with everything that it started."""
 
 import fcntl
 import os
@@ -28,16 +28,16 @@ from torchmatrix.machine.host import free_port
 from torchmatrix.planning.fit import Disk
 
 LAUNCH_VARIABLE = "TORCHMATRIX_LAUNCH"
-"""It marks the processes of a launch, so that we find what torchrun left behind."""
+"""The variable that marks the processes of a launch, so that processes that torchrun left behind are found."""
 MARKS = (OWNER_VARIABLE, LAUNCH_VARIABLE)
 GRACE_SECONDS = 10.0
-"""Between SIGTERM and SIGKILL when a launch is stopped."""
+"""Seconds between SIGTERM and SIGKILL when a launch is stopped."""
 NOWHERE = GroupPlace()
 UNLIMITED = Limits()
 
 
 class LocalExecution:
-    """The processes of a launch, below a supervisor that ends them all; in a session of their own, so that Ctrl-C reaches the
+    """The processes of a launch, below a supervisor that ends them all; in their own session, so that Ctrl-C reaches the
     tool first.
     """
 
@@ -54,8 +54,9 @@ class LocalExecution:
         scratch: bool = False,
         facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """`held`: what the launch needs as long as it runs; closed at its end. `pasted`: the command as a person can repeat it,
-        if that isn't `command`. `scratch`: it gets a temporary folder of its own. `facts`: more of them for the record.
+        """Prepare to run `command`. `held`: what the launch needs as long as it runs; closed at its end. `pasted`: the
+        command as a person can repeat it, if that isn't `command`. `scratch`: whether it gets a temporary folder of its
+        own. `facts`: further ones for the record.
         """
         self._argv = command
         self._cache = cache
@@ -67,8 +68,8 @@ class LocalExecution:
         self._variables = {**variables, OWNER_VARIABLE: owner, LAUNCH_VARIABLE: self._token}
         self._process: subprocess.Popen[bytes] | None = None
         self._oom_kills = 0
-        own = limits.as_facts() | (cache.facts.as_facts() if cache else {})
-        self.started: Mapping[str, Any] = own | dict(facts)
+        cache_facts = cache.facts.as_facts() if cache else {}
+        self.started: Mapping[str, Any] = limits.as_facts() | cache_facts | dict(facts)
         shown = {k: v for k, v in variables.items() if k.endswith("VISIBLE_DEVICES")}
         self.command = pasted or " ".join([*(f"{k}={shlex.quote(v)}" for k, v in shown.items()), shlex.join(command)])
 
@@ -108,7 +109,7 @@ class LocalExecution:
         self._held.close()
 
     def lines(self) -> Iterator[Line]:
-        """Lines of both streams until the first process has ended and closed them (or left them to stray children)."""
+        """Yield lines of both streams until the first process has ended and closed them (or left them to stray children)."""
         assert self._process is not None
         with selectors.DefaultSelector() as selector:
             output = Output()
@@ -126,7 +127,7 @@ class LocalExecution:
             yield from output.end()
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL after a grace period."""
+        """Send SIGTERM, then SIGKILL after a grace period."""
         assert self._process is not None
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -134,30 +135,32 @@ class LocalExecution:
         self._end()
 
     def wait(self) -> Exit:
-        """The exit code of the first process; out of memory if the kernel has ended a process of the launch for it.
+        """Return the exit code of the first process; out of memory if the kernel has ended a process of the launch for it.
 
         Without a control group the kernel counts for the whole machine.
         """
         assert self._process is not None
         code = self._process.wait()
-        problem = self._cache.ended(code) if self._cache else None
+        problem = self._cache.finish(code) if self._cache else None
         kills = containment.oom_kills(self._group) if self._group else kernel_oom_kills() - self._oom_kills
         return Exit(returncode=code, oom_killed=code != 0 and kills > 0, problem=problem)
 
     def owns(self, pid: int) -> bool:
-        """Whether the process carries the launch's mark, or descends from it."""
+        """Check whether the process carries the launch's mark, or descends from it."""
         assert self._process is not None
         return f"{LAUNCH_VARIABLE}={self._token}".encode() in environment_of(pid) or self._process.pid in _ancestors(pid)
 
     def _end(self) -> None:
-        """Let the supervisor end everything. If it was killed itself, the launch's mark tells what it has left."""
+        """Let the supervisor end everything. If the supervisor itself was killed, the launch's mark identifies the
+        processes it left.
+        """
         assert self._process is not None
         containment.end_supervised(self._process)
         kill_marked(LAUNCH_VARIABLE, self._token)
 
 
 def _ancestors(pid: int) -> Iterator[int]:
-    """The processes that a process descends from, nearest first."""
+    """Yield the processes that a process descends from, nearest first."""
     while pid > 1:
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
@@ -167,41 +170,36 @@ def _ancestors(pid: int) -> Iterator[int]:
 
 
 def kill_marked(variable: str, value: str) -> list[int]:
-    """SIGKILL every process of this user whose environment holds variable=value; returns their ids."""
+    """SIGKILL every process of this user whose environment holds variable=value; return their ids."""
     mark = f"{variable}={value}".encode()
-    found = [pid for pid in _own_processes() if mark in environment_of(pid)]
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return found
-
-
-def _own_processes() -> list[int]:
-    own = []
+    pids = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
-                own.append(int(entry.name))
-    return own
+            if entry.name.isdigit() and entry.stat().st_uid == os.getuid() and mark in environment_of(int(entry.name)):
+                pids.append(int(entry.name))
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return pids
 
 
 def environment_of(pid: int) -> list[bytes]:
-    """The variables that a process was started with, as b"NAME=value"; none if it is gone or may not be read."""
+    """Return the variables that a process was started with, as b"NAME=value"; none if it is gone or may not be read."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
 
 
-# What engines share whose launches are processes of this user: groups, ports, compile caches, orphans, what they left.
+# Shared by the engines whose launches are processes of this user: control groups, ports, compile caches, orphans, leftovers.
 
 PLATFORM = f"{sys.platform}/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(machine(), machine()) }"
-"""Of this machine, as container images name it."""
+"""This machine's platform, as container images name it."""
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-class OwnProcesses:
-    """`folder`: what the engine keeps; its compile caches are below it."""
+class LaunchResources:
+    """Control groups, ports and compile caches of an engine. `folder`: what the engine keeps, its compile caches included."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -210,32 +208,32 @@ class OwnProcesses:
 
     @property
     def groups(self) -> GroupPlace:
-        """Where control groups can be made, looked up once."""
+        """Return where control groups can be made, looked up once."""
         if self._place is None:
             self._place = containment.find_group_place()
         return self._place
 
     @property
     def limits(self) -> Limits:
-        """Those of a launch."""
+        """Return the limits of a launch."""
         if not self.groups.folders:
             return UNLIMITED
-        ours = quota().memory_bytes
-        return limits_of(_MEMORY_BYTES if ours is None else min(ours, _MEMORY_BYTES))
+        limit = quota().memory_bytes
+        return limits_of(_MEMORY_BYTES if limit is None else min(limit, _MEMORY_BYTES))
 
     def disk(self) -> Disk | None:
-        """That of the folder, or of the one that will contain it."""
-        there = next(path for path in (self._folder, *self._folder.parents) if path.exists())
-        return disk_of(there, "set TORCHMATRIX_CACHE to a folder on a larger disk")
+        """Return the disk of the folder, or of the one that will contain it."""
+        existing = next(path for path in (self._folder, *self._folder.parents) if path.exists())
+        return disk_of(existing, "set TORCHMATRIX_CACHE to a folder on a larger disk")
 
     def port(self) -> int:
-        """A free port that no earlier launch was given: one that starts meanwhile may not have taken its own yet."""
+        """Return a free port that no earlier launch was given: one that starts meanwhile may not have taken its port yet."""
         port = next(port for port in iter(free_port, 0) if port not in self._ports)
         self._ports.add(port)
         return port
 
     def compile_cache(self, image: Image, spec: LaunchSpec) -> LocalCache:
-        """The hold of a launch on its cache."""
+        """Open the compile cache of a launch."""
         return LocalCache(self._folder / "compile" / image.environment, spec.cache)
 
     def remove_orphans(self, owner: str) -> list[str]:
@@ -244,26 +242,26 @@ class OwnProcesses:
         return groups + [f"process {pid}" for pid in kill_marked(OWNER_VARIABLE, owner)]
 
     def caches_left(self, keep: Collection[str]) -> list[Leftover]:
-        """The compile caches of environments that are not in `keep`."""
+        """Return the compile caches of environments that are not in `keep`."""
         caches = {path: path.name for path in (self._folder / "compile").glob("[!.]*")}
         return list(left_files("cache", caches, keep))
 
 
-def left_files(kind: str, found: dict[Path, str], keep: Collection[str]) -> Iterator[Leftover]:
-    """Those of the folders and files `found` whose environment is not in `keep`, by name."""
-    for path, environment in sorted(found.items()):
+def left_files(kind: str, environments: dict[Path, str], keep: Collection[str]) -> Iterator[Leftover]:
+    """Yield the folders and files of `environments` whose environment is not in `keep`, by name."""
+    for path, environment in sorted(environments.items()):
         if environment not in keep:
             yield Leftover(kind=kind, name=str(path), bytes=_size(path))
 
 
 def lock_of(path: Path) -> Path:
-    """What whoever makes or removes `path` holds meanwhile."""
+    """Return the lock file that whoever makes or removes `path` holds meanwhile."""
     return path.with_name(f".{path.name}.lock")
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """One tool at a time makes `path`: another run with other results may share the cache. Whoever waited finds it made.
+def exclusively(path: Path) -> Iterator[None]:
+    """Let one tool at a time make `path`: another run with other results may share the cache. Whoever waited finds it made.
 
     Raises BuildFailed.
     """
@@ -278,7 +276,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def remove_unused(path: Path, *mark: Path) -> str | None:
-    """Remove a folder or a file, unless another run is making it; returns why that could not be done.
+    """Remove a folder or a file, unless another run is making it; return why that could not be done.
 
     `mark`: files without which it means nothing, and which go first.
     """
@@ -295,12 +293,12 @@ def remove_unused(path: Path, *mark: Path) -> str | None:
     return None
 
 
-def _size(place: Path) -> int:
-    """Bytes on disk of a file, or below a folder; hard links count once."""
-    seen: dict[tuple[int, int], int] = {}
-    inside = (Path(root) / name for root, _, names in os.walk(place) for name in names)
-    for path in inside if place.is_dir() else (place,):
+def _size(path: Path) -> int:
+    """Return the bytes on disk of a file, or of the files below a folder; hard links count once."""
+    sizes: dict[tuple[int, int], int] = {}
+    inside = (Path(root) / name for root, _, names in os.walk(path) for name in names)
+    for file in inside if path.is_dir() else (path,):
         with suppress(OSError):
-            status = path.lstat()
-            seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
-    return sum(seen.values())
+            status = file.lstat()
+            sizes[(status.st_dev, status.st_ino)] = status.st_blocks * 512
+    return sum(sizes.values())

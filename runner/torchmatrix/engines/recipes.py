@@ -1,4 +1,4 @@
-"""Stack -> Recipe: which Dockerfile or virtualenv, with which arguments, under which content hash."""
+"""Turn a stack into recipes: which Dockerfile or virtualenv, with which arguments, under which content hash."""
 
 import hashlib
 import json
@@ -17,18 +17,24 @@ from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, LaunchFailed
 from torchmatrix.core.files import write_whole
 from torchmatrix.engines import lockfile, packages
-from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, asked_lock, line_text, time_limit
+from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, line_text, requested_lock, time_limit
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts import launch_file
 from torchmatrix.matrix import catalog
-from torchmatrix.matrix.stacks import PYPI, Index, Stack
+from torchmatrix.matrix.stacks import PYPI, Stack
 from torchmatrix.planning.plan import Cell, GpuSet
 
 
 def recipes(stack: Stack, lock: StackLock | None = None) -> list[Recipe]:
-    """The recipes that make `stack`, best first: one per package index that can serve it; with `lock`, just the locked one."""
+    """Return the recipes of `stack`, best first: one per package index that can serve it; with `lock`, just the locked one."""
     if stack.source == "wheels":
-        every = [_wheels_recipe(stack, index, lock) for index in stack.indexes]
+        every = [
+            _recipe(
+                stack, "wheels.Dockerfile", {}, lock=lock, base=stack.base, index=index.url,
+                requires=(*index.requirements, *stack.packages),
+            )
+            for index in stack.indexes
+        ]  # fmt: skip
         return [recipe for recipe in every if lock is None or recipe.index == lock.index] or every
     if stack.source == "image":
         usual = " ".join(catalog.load().vendor_packages)
@@ -38,25 +44,25 @@ def recipes(stack: Stack, lock: StackLock | None = None) -> list[Recipe]:
 
 
 def ready_recipe(stack: Stack, engine: Engine, lock: StackLock | None = None) -> Recipe | None:
-    """The recipe of `stack` that `engine` has already built, if any."""
+    """Return the recipe of `stack` that `engine` has already built, if any."""
     return next((recipe for recipe in recipes(stack, lock) if engine.is_ready(recipe)), None)
 
 
 def choose_recipe(stack: Stack, engine: Engine, unreachable: Iterable[str], lock: StackLock | None = None) -> Recipe:
-    """The recipe that is already built, else the best one whose index answers, else the best."""
+    """Return the recipe that is already built, else the best one whose index answers, else the best."""
     every = recipes(stack, lock)
-    lost = set(unreachable)
-    reachable = (r for r in every if r.index not in lost)
+    excluded = set(unreachable)
+    reachable = (recipe for recipe in every if recipe.index not in excluded)
     return ready_recipe(stack, engine, lock) or next(reachable, every[0])
 
 
 def indexes_to_probe(stacks: Iterable[Stack]) -> set[str]:
-    """The package indexes that building `stacks` may need, as the catalog names them."""
+    """Return the package indexes that building `stacks` may need, as the catalog names them."""
     return {index.url for stack in stacks for index in stack.indexes}
 
 
 def unreachable_indexes(urls: Iterable[str], timeout_seconds: float = 3.0) -> set[str]:
-    """Those of `urls` that don't answer at all; all are tried at once, so that the wait is at most one time-out.
+    """Return the `urls` that don't answer at all; all are tried at once, so that the wait is at most one time-out.
 
     If the site has a mirror, the mirror is tried instead. None is tried if a wheelhouse replaces them, nor PyPI if the user has
     set a mirror of it for uv or pip.
@@ -85,28 +91,23 @@ def _answers(url: str, timeout_seconds: float) -> bool:
 
 
 def stacks_of(cells: Iterable[Cell]) -> list[Stack]:
-    """The stacks of `cells`, each once, in order."""
+    """Return the stacks of `cells`, each once, in order."""
     return list({cell.stack.name: cell.stack for cell in cells}.values())
 
 
 @cache
 def workload_hash() -> str:
-    """SHA-256 over the names and contents of images/workload: launches are comparable only if it is equal."""
+    """Return the SHA-256 over the names and contents of images/workload: launches are comparable only if it is equal."""
     return hash_files(assets.WORKLOAD)
 
 
 def hash_files(folder: Path) -> str:
-    """SHA-256 over the relative names and contents of the Python and JSON files in `folder`."""
+    """Return the SHA-256 over the relative names and contents of the Python and JSON files in `folder`."""
     digest = hashlib.sha256()
     for path in assets.sources_in(folder):
         digest.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _wheels_recipe(stack: Stack, index: Index, lock: StackLock | None) -> Recipe:
-    requires = (*index.requirements, *stack.packages)
-    return _recipe(stack, "wheels.Dockerfile", {}, lock=lock, base=stack.base, index=index.url, requires=requires)
 
 
 def _recipe(
@@ -118,7 +119,7 @@ def _recipe(
     index: str | None = None,
     requires: tuple[str, ...] = (),
 ) -> Recipe:
-    """The contents of `environment` distinguish two images; a mirror or a proxy doesn't."""
+    """Make a recipe. The parts of `environment` distinguish two images; a mirror or a proxy doesn't."""
     texts = [path.read_text(encoding="utf-8") for path in assets.build_files(dockerfile)] if dockerfile else []
     python = [stack.python or "", stack.python_range or ""]
     locked = lock.text if lock else None
@@ -145,103 +146,96 @@ def _digest(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
-# After a build: does the image contain what its recipe says, and does it train? Once per image; the result is stored.
+# The self-test after a build: does the image contain what its recipe says, and does it train? Once per image, and stored.
 
 TIMEOUT_SECONDS = 900.0
 
 
 def ensure_selftest(engine: Engine, image: Image, recipe: Recipe, marks: Path, owner: str, log: Log) -> dict[str, Any]:
-    """What the self-test of `image` found, now or when it was built. Raises BuildFailed.
+    """Return the result of the self-test of `image`, run now or when it was built. Raises BuildFailed.
 
     `marks`: the folder that stores it, one file per engine and environment; editing the workload needs no new test.
     """
-    before = known_selftest(engine, recipe, marks)
-    if before is not None:
-        return before
-    found, mark = run_selftest(engine, image, recipe, owner, log), _mark(engine, recipe, marks)
+    stored = known_selftest(engine, recipe, marks)
+    if stored is not None:
+        return stored
+    result, mark = run_selftest(engine, image, recipe, owner, log), _mark_path(engine, recipe, marks)
     try:
         marks.mkdir(parents=True, exist_ok=True)
-        write_whole(mark, json.dumps(found).encode())
+        write_whole(mark, json.dumps(result).encode())
     except OSError as error:
         raise BuildFailed(f"can't write {mark}: {error.strerror}") from None
-    return found
+    return result
 
 
 def known_selftest(engine: Engine, recipe: Recipe, marks: Path) -> dict[str, Any] | None:
-    """What the self-test found when the recipe was built here, or None."""
+    """Return the result of the self-test when the recipe was built here, or None."""
     try:
-        return dict(json.loads(_mark(engine, recipe, marks).read_text(encoding="utf-8")))
+        return dict(json.loads(_mark_path(engine, recipe, marks).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
-def _mark(engine: Engine, recipe: Recipe, marks: Path) -> Path:
+def _mark_path(engine: Engine, recipe: Recipe, marks: Path) -> Path:
     return marks / f"{engine.name}-{recipe.stack}-{recipe.environment}.json"
 
 
 def run_selftest(engine: Engine, image: Image, recipe: Recipe, owner: str, log: Log) -> dict[str, Any]:
     """Run the self-test in the image as a launch would run: no network, no privileges, only the CPU."""
-    events, told, line_mb = [], list[str](), settings.load().line_mb
+    events, errors, line_mb = [], list[str](), settings.load().line_mb
     try:
-        execution = engine.start(image, _spec(recipe, owner))
+        execution = engine.start(image, _selftest_spec(recipe, owner))
         log(f"$ {execution.command}")
         with execution, time_limit(execution, TIMEOUT_SECONDS):
             for stream, line in execution.lines():
                 log(line_text(line))
-                told += [line_text(line)] if stream == "err" else []
+                errors += [line_text(line)] if stream == "err" else []
                 event = launch_file.event_in(stream, line, line_mb)
                 events += [event] if event else []
             end = execution.wait()
     except launch_file.Refused as why:
         raise BuildFailed(f"self-test: {why}") from None
-    except LaunchFailed as failure:
-        raise BuildFailed(f"the self-test could not be started: {failure}") from None
-    found = next((event for event in events if event["event"] == "self-test"), None)
-    said = next((event.get("message") for event in events if event["event"] == "failure"), None)
-    if said or found is None or end.returncode:
-        words = packages.first_error(told) if told else "no message"
-        raise BuildFailed(f"self-test: {said or f'exit code {end.returncode}, {words}'}")
-    return found
+    except LaunchFailed as error:
+        raise BuildFailed(f"the self-test could not be started: {error}") from None
+    result = next((event for event in events if event["event"] == "self-test"), None)
+    failure = next((event.get("message") for event in events if event["event"] == "failure"), None)
+    if failure or result is None or end.returncode:
+        message = packages.first_error(errors) if errors else "no message"
+        raise BuildFailed(f"self-test: {failure or f'exit code {end.returncode}, {message}'}")
+    return result
 
 
-def _spec(recipe: Recipe, owner: str) -> LaunchSpec:
-    exact = [word for word in recipe.requires if "==" in word]
-    flags = [part for word in exact for part in ("--require", word)]
+def _selftest_spec(recipe: Recipe, owner: str) -> LaunchSpec:
+    flags = [part for requirement in recipe.requires if "==" in requirement for part in ("--require", requirement)]
+    arguments = (*flags, *(["--compile"] if recipe.can_compile else []))
     gpus = GpuSet(indices=(0,), vendor="cpu")
-    return LaunchSpec(
-        program="selftest.py",
-        arguments=(*flags, *(["--compile"] if recipe.can_compile else [])),
-        processes=1,
-        gpus=gpus,
-        cache="",
-        owner=owner,
-    )
+    return LaunchSpec(program="selftest.py", arguments=arguments, processes=1, gpus=gpus, cache="", owner=owner)
 
 
-# matrix.lock beside the matrix: which of its entries match the current matrix, and how to make them.
+# The lock file beside the matrix (matrix.lock): which of its entries match the current matrix, and how they are made.
 
 Drifts = dict[str, list[str]]
-"""By stack: how the matrix differs from the lock, in words."""
+"""How the matrix differs from the lock, in words, by stack."""
 
 
 def lock_path(matrix_path: Path) -> Path:
-    """The lock's path, such as matrix.lock for matrix.toml."""
+    """Return the lock's path, such as matrix.lock for matrix.toml."""
     return matrix_path.with_suffix(".lock")
 
 
 def applicable_locks(
     held: Mapping[str, StackLock], stacks: Iterable[Stack], engine: Engine
 ) -> tuple[dict[str, StackLock], Drifts]:
-    """The locks that match their stacks, by stack; and for the others, how they differ."""
+    """Return the locks that match their stacks, by stack; and for the others, how they differ."""
     good: dict[str, StackLock] = {}
     drifts: Drifts = {}
     for stack in (stack for stack in stacks if stack.name in held and stack.source != "interpreter"):
-        found = held[stack.name]
-        differences = [lockfile.drift(found, asked_lock(recipe, engine.platform())) for recipe in recipes(stack, found)]
-        if engine.capabilities.runs_images and not (found.digest or found.image_id):
+        lock = held[stack.name]
+        differences = [lockfile.drift(lock, requested_lock(recipe, engine.platform())) for recipe in recipes(stack, lock)]
+        if engine.capabilities.runs_images and not (lock.digest or lock.image_id):
             differences = [["base image: not locked, since the local engine made the lock"]]
         if [] in differences:
-            good[stack.name] = found
+            good[stack.name] = lock
         else:
             drifts[stack.name] = differences[0]
     return good, drifts
@@ -250,10 +244,10 @@ def applicable_locks(
 def unlocked_stacks(
     stacks: Iterable[Stack], locks: Mapping[str, StackLock], drifts: Mapping[str, list[str]]
 ) -> tuple[str, ...]:
-    """Those of `stacks` that don't match the lock, and why."""
+    """List the stacks that don't match the lock, and why."""
     names = [stack.name for stack in stacks if stack.source != "interpreter"]
-    said = [f"not as locked: {name}: {'; '.join(drifts[name])}" for name in names if name in drifts]
-    return (*said, *(f"not in the lock: {name}" for name in names if name not in drifts and name not in locks))
+    different = [f"not as locked: {name}: {'; '.join(drifts[name])}" for name in names if name in drifts]
+    return (*different, *(f"not in the lock: {name}" for name in names if name not in drifts and name not in locks))
 
 
 def resolve_stacks(
@@ -261,41 +255,41 @@ def resolve_stacks(
 ) -> Iterator[tuple[Stack, StackLock | BuildFailed]]:
     """Resolve each stack now, a few at a time, in order. `marks`: the folder that stores the self-tests of images."""
 
-    def one(stack: Stack) -> StackLock | BuildFailed:
+    def resolve(stack: Stack) -> StackLock | BuildFailed:
         try:
-            recipe = next((r for r in recipes(stack) if r.index not in unreachable), None)
+            recipe = next((recipe for recipe in recipes(stack) if recipe.index not in unreachable), None)
             if recipe is None:
                 return BuildFailed(f"no answer from {', '.join(index.url for index in stack.indexes)}")
-            found = engine.resolve(recipe, log, fresh=True)
-            return _with_added(found, known_selftest(engine, recipe, marks), log) if recipe.source == "image" else found
+            lock = engine.resolve(recipe, log, fresh=True)
+            return _with_added(lock, known_selftest(engine, recipe, marks), log) if recipe.source == "image" else lock
         except BuildFailed as failure:
             return failure
 
     with ThreadPoolExecutor(max_workers=4) as pool:
-        yield from zip(stacks, pool.map(one, stacks), strict=True)
+        yield from zip(stacks, pool.map(resolve, stacks), strict=True)
 
 
-def _with_added(found: StackLock, tested: Mapping[str, Any] | None, log: Callable[[str], None]) -> StackLock:
-    """The lock with the packages that were added to a vendor's image when it was built here: only the image knows what fits."""
+def _with_added(lock: StackLock, tested: Mapping[str, Any] | None, log: Callable[[str], None]) -> StackLock:
+    """Add to the lock the packages that building here added to a vendor's image: only the image knows what fits."""
     added = (tested or {}).get("vendor", {}).get("added", [])
     if not tested or not added:
-        return found
+        return lock
     python = ".".join(str(tested["python"]).split(".")[:2])
-    return replace(found, packages=packages.resolve(added, PYPI, python, log, found.platform, alone=True))
+    return replace(lock, packages=packages.resolve(added, PYPI, python, log, lock.platform, alone=True))
 
 
 def lock_changes(old: StackLock | None, new: StackLock) -> list[str]:
-    """How a lock differs from the previous one, one phrase per fact or package."""
+    """Describe how a lock differs from the previous one, one phrase per fact or package."""
     if old is None:
         return ["new"]
-    before, now = ({packages.name_of(line): _version(line) for line in one.packages} for one in (old, new))
+    before, now = ({packages.name_of(line): _version(line) for line in lock.packages} for lock in (old, new))
     moved = [f"{name} {before[name]} -> {now[name]}" for name in before if name in now and before[name] != now[name]]
-    gone = [f"without {name}" for name in before if name not in now]
-    came = [f"with {name} {now[name]}" for name in now if name not in before]
-    was, now_is = (one.digest or one.image_id for one in (old, new))
-    base = [f"base {was[:19]} -> {now_is[:19]}"] if was != now_is else []
-    rest = ["hashes"] if old.text != new.text and not (moved or gone or came or base) else []
-    return lockfile.drift(old, new) + base + moved + gone + came + rest
+    removed = [f"without {name}" for name in before if name not in now]
+    added = [f"with {name} {now[name]}" for name in now if name not in before]
+    old_base, new_base = (lock.digest or lock.image_id for lock in (old, new))
+    base = [f"base {old_base[:19]} -> {new_base[:19]}"] if old_base != new_base else []
+    rest = ["hashes"] if old.text != new.text and not (moved or removed or added or base) else []
+    return lockfile.drift(old, new) + base + moved + removed + added + rest
 
 
 def _version(line: str) -> str:

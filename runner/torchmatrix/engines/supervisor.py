@@ -1,13 +1,14 @@
-"""Runs one command and ends everything that it started. A program of its own, which needs the standard library alone:
+"""Run one command and end everything that it started. A program of its own, which needs the standard library alone:
 
     python -I -S supervisor.py OOM_SCORE_ADJ GROUPS COMMAND...
 
 GROUPS: the folders of the control groups that the command is started in, one in each line; may be empty.
 
 Orphans of the command become children of this process (PR_SET_CHILD_SUBREAPER), whatever session, group or environment they
-gave themselves. It kills them all once the command has ended, or once its own standard input is closed: then whoever started
-it has ended. It only signals its own children, whose ids nobody else can have before it has reaped them. SIGTERM is passed on
-to the command's process group. It ends as the command did: with its exit code, or by its signal.
+gave themselves. The supervisor kills them all once the command has ended, or once its own standard input is closed: then
+whoever started it has ended. It only signals its own children, whose ids nobody else can have before it has reaped them.
+SIGTERM is passed on to the command's process group. The supervisor ends as the command did: with its exit code, or by its
+signal.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ def supervise(become: Callable[[], NoReturn], oom_score_adj: str, groups: list[s
     leave_like(signal.SIGKILL if status is None else status)
 
 
-def start(become: Callable[[], NoReturn], oom_score_adj: str, groups: list[str], own: tuple[int, ...]) -> int:
-    """The first process, in a session and control groups of its own, without our `own` descriptors and handlers; it ends with
-    this one. Returns its id.
+def start(become: Callable[[], NoReturn], oom_score_adj: str, groups: list[str], descriptors: tuple[int, ...]) -> int:
+    """Start the first process, in a session and control groups of its own, without our `descriptors` and handlers; it
+    ends with this one. Return its id.
     """
     supervisor, child = os.getpid(), os.fork()
     if child:
@@ -61,7 +62,7 @@ def start(become: Callable[[], NoReturn], oom_score_adj: str, groups: list[str],
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor in own:
+        for descriptor in descriptors:
             os.close(descriptor)
         os.setsid()
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -104,13 +105,13 @@ def watch(child: int, woken: int) -> int | None:
 
 
 def reaped() -> Iterator[tuple[int, int]]:
-    """(id, wait status) of every child that has ended. Raises ChildProcessError if there is no child any more."""
-    while (found := os.waitpid(-1, os.WNOHANG))[0]:
-        yield found
+    """Yield (id, wait status) of every child that has ended. Raises ChildProcessError if there is no child any more."""
+    while (child := os.waitpid(-1, os.WNOHANG))[0]:
+        yield child
 
 
 def pass_on(child: int) -> None:
-    """SIGTERM for the group of `child`."""
+    """Send SIGTERM to the group of `child`."""
     try:
         os.killpg(child, signal.SIGTERM)
     except ProcessLookupError:
@@ -130,7 +131,7 @@ def end_group(group: str) -> None:
 
 
 def end_all() -> bool:
-    """Kill children until there are none: those of a killed child become ours. Returns whether that succeeded in time."""
+    """Kill children until there are none: those of a killed child become ours. Return whether that succeeded in time."""
     end = time.monotonic() + PATIENCE_SECONDS
     try:
         while time.monotonic() < end:
@@ -145,20 +146,20 @@ def end_all() -> bool:
 
 
 def children() -> list[int]:
-    """The ids of all children, as /proc has them."""
-    found = []
+    """Return the ids of all children, as /proc has them."""
+    ids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = (folder / "stat").read_bytes().rpartition(b")")[2].split()[1]
         except OSError:
             continue
         if int(parent) == os.getpid():
-            found.append(int(folder.name))
-    return found
+            ids.append(int(folder.name))
+    return ids
 
 
 def kill(pid: int) -> None:
-    """SIGKILL; a program that has changed its user may be out of reach."""
+    """Send SIGKILL; a program that has changed its user may be out of reach."""
     try:
         os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""What can be set on a machine while it runs and changes what it measures: read before each launch, without privileges.
+"""Read the settings that can change while a machine runs and affect what it measures: before each launch, without privileges.
 
 What can't be read is None. Clocks, temperatures and links as they are at a moment are readings instead (see telemetry).
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.files import text_of
+from torchmatrix.machine.cpu import whole_number
 
 Facts = dict[str, Any]
 Ask = Callable[..., Any]
@@ -19,26 +20,26 @@ _MOST_BYTES = 4096
 
 
 def of_host(root: Path = Path("/")) -> Facts:
-    """Fields of a Host. How a frequency is governed is told of all CPUs, idle states are those of the first."""
+    """Return fields of a Host. The frequency settings are those of all CPUs, the idle states those of the first."""
     cpus, huge = root / "sys/devices/system/cpu", root / "sys/kernel/mm/transparent_hugepage"
     policies = [str(path) for path in sorted((cpus / "cpufreq").glob("policy[0-9]*"))] or [f"{cpus}/cpu0/cpufreq"]
     return {
-        "governor": _each(policies, "scaling_governor"),
+        "governor": _distinct_texts(policies, "scaling_governor"),
         "frequency_driver": text_of(Path(policies[0]) / "scaling_driver"),
-        "energy_preference": _each(policies, "energy_performance_preference"),
+        "energy_preference": _distinct_texts(policies, "energy_performance_preference"),
         "clock_limits": _clock_limits(policies),
         "turbo": _turbo(cpus),
         "idle_states": _idle_states(cpus),
         "smt": hyper_threading(cpus),
         "hugepages": _hugepages(huge),
-        "numa_balancing": _flag(root / "proc/sys/kernel/numa_balancing"),
+        "numa_balancing": _read_flag(root / "proc/sys/kernel/numa_balancing"),
         "mitigations": _mitigations(cpus / "vulnerabilities"),
         "microcode": text_of(cpus / "cpu0/microcode/version") or _microcode(root / "proc/cpuinfo"),
     }
 
 
 def of_nvidia(ask: Ask, nvml: Any, gpu: Any) -> Facts:
-    """Fields of a Gpu. Clocks that somebody locked (nvidia-smi -lgc) can't be asked for: they only show under load."""
+    """Return fields of a Gpu. Clocks that somebody locked (nvidia-smi -lgc) can't be asked for: they only show under load."""
     power, ecc, persistence, boost, compute, mig = (
         ask(f"nvmlDeviceGet{what}", gpu)
         for what in ("PowerManagementLimit", "EccMode", "PersistenceMode", "AutoBoostedClocksEnabled", "ComputeMode", "MigMode")
@@ -56,7 +57,7 @@ def of_nvidia(ask: Ask, nvml: Any, gpu: Any) -> Facts:
 
 
 def of_amd(device: Path) -> Facts:
-    """Fields of a Gpu, from its folder in sysfs: https://docs.kernel.org/gpu/amdgpu/thermal.html."""
+    """Return fields of a Gpu, from its folder in sysfs: https://docs.kernel.org/gpu/amdgpu/thermal.html."""
     caps = sorted(device.glob("hwmon/hwmon*/power1_cap"))
     microwatts = (text_of(caps[0]) if caps else None) or ""
     modes = [text_of(device / f"current_{what}_partition") for what in ("compute", "memory")]
@@ -68,75 +69,78 @@ def of_amd(device: Path) -> Facts:
 
 
 def hyper_threading(cpus: Path) -> bool | None:
-    """Whether hyper-threads are in use."""
-    return _flag(cpus / "smt/active")
+    """Check whether hyper-threads are in use."""
+    return _read_flag(cpus / "smt/active")
 
 
-def _each(folders: Iterable[str], name: str) -> str | None:
-    """What the files of this name say, each once."""
-    return ", ".join(sorted({text for folder in folders if (text := _text(f"{folder}/{name}"))})) or None
+def _distinct_texts(folders: Iterable[str], name: str) -> str | None:
+    """Return the texts of the files of this name, each once."""
+    return ", ".join(sorted({text for folder in folders if (text := _read_text(f"{folder}/{name}"))})) or None
 
 
-def _text(path: str) -> str:
-    """As text_of, in a tenth of its time: a large server has a thousand such files. Empty if it can't be read."""
+def _read_text(path: str) -> str:
+    """Read as text_of does, in a tenth of its time: a large server has a thousand such files. Empty if it can't be read."""
     try:
-        held = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return ""
     try:
-        return os.read(held, _MOST_BYTES).decode(errors="replace").strip()
+        return os.read(descriptor, _MOST_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
-def _flag(path: Path) -> bool | None:
-    text = text_of(path) or ""
-    return int(text) > 0 if text.isdigit() else None
+def _read_flag(path: Path) -> bool | None:
+    number = whole_number(path)
+    return None if number is None else number > 0
 
 
 def _clock_limits(policies: Iterable[str]) -> str | None:
-    """Such as "800 to 3500 MHz", as somebody set them."""
-    found = {(_text(f"{folder}/scaling_min_freq"), _text(f"{folder}/scaling_max_freq")) for folder in policies}
-    known = [(int(low) // 1000, int(high) // 1000) for low, high in found if low.isdigit() and high.isdigit()]
-    return ", ".join(f"{low} to {high} MHz" for low, high in sorted(known)) or None
+    """Return the limits that are set, such as "800 to 3500 MHz"."""
+    texts = {(_read_text(f"{folder}/scaling_min_freq"), _read_text(f"{folder}/scaling_max_freq")) for folder in policies}
+    limits = [(int(low) // 1000, int(high) // 1000) for low, high in texts if low.isdigit() and high.isdigit()]
+    return ", ".join(f"{low} to {high} MHz" for low, high in sorted(limits)) or None
 
 
 def _turbo(cpus: Path) -> bool | None:
-    """https://docs.kernel.org/admin-guide/pm/intel_pstate.html, https://docs.kernel.org/admin-guide/pm/cpufreq.html."""
-    off = _flag(cpus / "intel_pstate/no_turbo")
-    return _flag(cpus / "cpufreq/boost") if off is None else not off
+    """Check whether turbo is on.
+
+    https://docs.kernel.org/admin-guide/pm/intel_pstate.html, https://docs.kernel.org/admin-guide/pm/cpufreq.html
+    """
+    off = _read_flag(cpus / "intel_pstate/no_turbo")
+    return _read_flag(cpus / "cpufreq/boost") if off is None else not off
 
 
 def _idle_states(cpus: Path) -> str | None:
-    """Such as "intel_idle, menu: POLL C1 C6": driver, governor and the states that are not disabled."""
+    """Return driver, governor and the states that are not disabled, such as "intel_idle, menu: POLL C1 C6"."""
     driver, governor = (text_of(cpus / "cpuidle" / name) for name in ("current_driver", "current_governor_ro"))
     states = sorted((cpus / "cpu0/cpuidle").glob("state[0-9]*"), key=lambda state: int(state.name[5:]))
-    used = [name for state in states if (name := text_of(state / "name")) and not _flag(state / "disable")]
+    used = [name for state in states if (name := text_of(state / "name")) and not _read_flag(state / "disable")]
     if driver is None and not states:
         return None
     return f"{driver or 'unknown driver'}, {governor or 'unknown governor'}: {' '.join(used) or 'no state'}"
 
 
 def _hugepages(folder: Path) -> str | None:
-    """Such as "madvise, defrag madvise": the words in brackets."""
+    """Return the words in brackets, such as "madvise, defrag madvise"."""
     chosen = [re.search(r"\[(.+)\]", text_of(folder / name) or "") for name in ("enabled", "defrag")]
-    return ", defrag ".join(found[1] for found in chosen if found) or None if chosen[0] else None
+    return ", defrag ".join(match[1] for match in chosen if match) or None if chosen[0] else None
 
 
 def _mitigations(folder: Path) -> tuple[str, ...] | None:
-    """Such as "spectre_v2: Mitigation: Retpolines", of what this CPU is affected by."""
-    found = {path.name: text_of(path) for path in sorted(folder.glob("*"))}
-    told = tuple(f"{name}: {text}" for name, text in found.items() if text and text != "Not affected")
-    return told if any(found.values()) else None
+    """Return the mitigations of what this CPU is affected by, such as "spectre_v2: Mitigation: Retpolines"."""
+    texts = {path.name: text_of(path) for path in sorted(folder.glob("*"))}
+    affected = tuple(f"{name}: {text}" for name, text in texts.items() if text and text != "Not affected")
+    return affected if any(texts.values()) else None
 
 
 def _microcode(cpuinfo: Path) -> str | None:
-    """Of the first CPU: the kernel takes long to tell of all."""
+    """Return the microcode of the first CPU: the kernel takes long to list all."""
     try:
         with cpuinfo.open("rb") as file:
-            found = re.search(rb"^microcode\s*: (\S+)", file.read(_MOST_BYTES), re.MULTILINE)
+            match = re.search(rb"^microcode\s*: (\S+)", file.read(_MOST_BYTES), re.MULTILINE)
     except OSError:
         return None
-    return found[1].decode(errors="replace") if found else None
+    return match[1].decode(errors="replace") if match else None

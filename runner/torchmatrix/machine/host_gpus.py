@@ -1,4 +1,4 @@
-"""The GPUs of this machine, one vendor at a time: NVIDIA's through NVML, AMD's from the kernel's KFD topology."""
+"""Find the GPUs of this machine, one vendor at a time: NVIDIA's through NVML, AMD's from the kernel's KFD topology."""
 
 import importlib
 import platform
@@ -14,11 +14,11 @@ from typing import Any
 from torchmatrix.core.files import text_of
 from torchmatrix.machine import conditions, topology
 
-# The words of a GPU's name: drivers, vendors and people spell one name in many ways, and a word more may be another GPU.
+# The words of a GPU's name: drivers, vendors and people spell one name in many ways, and one more word may mean another GPU.
 
 _SPELLINGS = tuple(
-    (re.compile(pattern), instead)
-    for pattern, instead in (
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
         (r"[™®]|\((?:tm|r)\)", ""),
         (r"\bmax[- ]?([pq])\b", r"max\1"),
         (r"(?<=\d)[ -]?gi?b\b", "gb"),
@@ -43,31 +43,31 @@ MEMORY_TOLERANCE = 0.10
 
 
 def name_words(text: str) -> tuple[str, ...]:
-    """Such as ("nvidia", "a100", "sxm4", "80gb"), in lower case; "RTX4090Ti" is rtx, 4090 and ti."""
+    """Split a name into words, such as ("nvidia", "a100", "sxm4", "80gb"), in lower case; "RTX4090Ti" is rtx, 4090 and ti."""
     plain = text.casefold()
-    for pattern, instead in _SPELLINGS:
-        plain = pattern.sub(instead, plain)
+    for pattern, replacement in _SPELLINGS:
+        plain = pattern.sub(replacement, plain)
     return tuple(_WORD.findall(plain))
 
 
 def gib_of_word(word: str) -> float | None:
-    """The size that a word such as "80gb" means, in GiB, as vendors write it; None if it means none."""
-    found = _MEMORY.fullmatch(word)
-    return float(found[1]) if found and found[1] else None
+    """Return the size that a word such as "80gb" means, in GiB, as vendors write it; None if it means none."""
+    match = _MEMORY.fullmatch(word)
+    return float(match[1]) if match and match[1] else None
 
 
 def memory_error(size_gib: float, memory_bytes: int) -> float:
-    """How far the memory that a driver reports is from a size, as a fraction of the latter."""
+    """Return how far the memory that a driver reports is from a size, as a fraction of the latter."""
     return abs(memory_bytes / 2**30 - size_gib) / size_gib
 
 
 def names_model(part: tuple[str, ...], name: tuple[str, ...]) -> bool:
-    """Does `part` of the words of a GPU's name say which model it is? What it leaves out is its maker, memory or form."""
+    """Check whether `part` of the words of a GPU's name says which model it is: it may omit only maker, memory and form."""
     rest = set(name) - set(part) - SILENT
     return not SILENT.issuperset(part) and all(_MEMORY.fullmatch(word) or _FORM.fullmatch(word) for word in rest)
 
 
-_ABSENT = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED")  # nothing to tell where there's no device either
+_ABSENT = ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED")  # no reason to report where there's no device either
 _HINTS = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "is NVIDIA's driver installed (in a container: passed in)? Try nvidia-smi",
     "NVML_ERROR_DRIVER_NOT_LOADED": "load the driver (sudo modprobe nvidia), then try nvidia-smi",
@@ -80,8 +80,8 @@ LOST_HINT = "look for Xid in the kernel log (sudo dmesg); reset the GPU (sudo nv
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """One GPU. `index` counts in PCI order; `uuid`: no other GPU of this machine has it, and all that is said of a GPU is filed
-    under it. `render_node` and `groups` (numeric ids) give access to AMD's.
+    """One GPU. `index` counts in PCI order; `uuid`: no other GPU of this machine has it, and all facts about a GPU are
+    filed under it. `render_node` and `groups` (numeric ids) give access to AMD's.
 
     `numa_node`: of its PCI slot; `local_cpus`: the CPUs of that node, such as "0-15,32-47". `pcie`: as linked now, such as
     "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs. `gsp_firmware`: its version, or "off". `slice_of`: the UUID of the
@@ -122,11 +122,11 @@ CONDITIONS = (
     "power_limit_watts", "ecc", "persistence", "application_clocks", "auto_boost", "compute_mode", "mig", "performance_level",
     "partitions",
 )  # fmt: skip
-"""The fields of a Gpu that somebody can set meanwhile."""
+"""The fields of a Gpu that can be changed while the machine runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class VendorGpus:
     """The GPUs of one vendor, or those that a mask leaves. `called`: the names by which a mask may choose each."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -137,23 +137,25 @@ class Found:
     called: tuple[tuple[str, ...], ...] = ()
 
 
-def nvidia_gpus(notes: list[str], nvml: Any = None, sys_root: Path = Path("/sys"), dev_root: Path = Path("/dev")) -> Found:
-    """In PCI order, with the driver's version and the newest CUDA it supports; trouble goes to `notes`. `nvml`: like pynvml."""
+def nvidia_gpus(notes: list[str], nvml: Any = None, sys_root: Path = Path("/sys"), dev_root: Path = Path("/dev")) -> VendorGpus:
+    """Return NVIDIA's GPUs in PCI order, with the driver's version and the newest CUDA it supports; trouble goes to
+    `notes`. `nvml`: like pynvml.
+    """
     module, note = _open_nvml(nvml, dev_root / "nvidiactl")
     notes += [note] if note else []
     if module is None:
-        return Found()
+        return VendorGpus()
     try:
-        return _nvidia_found(module, sys_root, notes)
+        return _list_nvidia_gpus(module, sys_root, notes)
     except module.NVMLError as error:
         notes.append(f"NVML failed while listing GPUs: {error}; {_hint(module, error)}")
-        return Found()
+        return VendorGpus()
     finally:
         module.nvmlShutdown()
 
 
 def _open_nvml(nvml: Any, device: Path) -> tuple[Any, str | None]:
-    """NVML, initialised, or None and the reason; no reason on a machine without NVIDIA's driver."""
+    """Return NVML, initialised, or None and the reason; no reason on a machine without NVIDIA's driver."""
     trouble = f"{device} exists, but its GPUs can't be used" if device.exists() else "NVIDIA's GPUs can't be used"
     try:
         module = nvml or importlib.import_module("pynvml")
@@ -163,56 +165,48 @@ def _open_nvml(nvml: Any, device: Path) -> tuple[Any, str | None]:
     try:
         module.nvmlInit()
     except module.NVMLError as error:
-        name = _code(module, error)
+        name = _hint_key(module, error)
         note = f"{trouble}: NVML says {error}; {_HINTS.get(name, 'try nvidia-smi')}"
         return None, note if device.exists() or name not in _ABSENT else None
     return module, None
 
 
-def _code(nvml: Any, error: Exception | str) -> str:
-    """The name of an error's code, if there is a hint for it."""
+def _hint_key(nvml: Any, error: Exception | str) -> str:
+    """Return the name of an error's code, if there is a hint for it."""
     return next((name for name in _HINTS if getattr(nvml, name, None) == getattr(error, "value", "")), "")
 
 
 def _hint(nvml: Any, why: Exception | str) -> str:
-    """What to do about a device that can't be used: one that contradicts itself, or that answers with an error."""
-    return _HINTS.get(_code(nvml, why), LOST_HINT) if isinstance(why, nvml.NVMLError) else "update NVIDIA's driver"
+    """Return what to do about a device that can't be used: one that contradicts itself, or that answers with an error."""
+    return _HINTS.get(_hint_key(nvml, why), LOST_HINT) if isinstance(why, nvml.NVMLError) else "update NVIDIA's driver"
 
 
-def _nvidia_found(nvml: Any, sys_root: Path, notes: list[str]) -> Found:
-    devices, dead = topology.usable(nvml, notes)
-    notes += _left_out(nvml, devices, dead)
+def _list_nvidia_gpus(nvml: Any, sys_root: Path, notes: list[str]) -> VendorGpus:
+    devices, dead = topology.find_devices(nvml, notes)
+    notes += _dead_device_notes(nvml, devices, dead)
     wholes = list({device.number: device.whole for device in devices}.values())
-    cuda = _ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
-    return Found(
+    cuda = topology.ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
+    return VendorGpus(
         gpus=tuple(_nvidia_gpu(nvml, index, device, sys_root) for index, device in enumerate(devices)),
-        links=topology.spread(topology.nvidia_links(nvml, wholes), devices),
-        p2p=topology.spread(topology.nvidia_p2p(nvml, wholes), devices),
-        driver=_ask(nvml, "nvmlSystemGetDriverVersion"),
+        links=topology.device_matrix(topology.nvidia_links(nvml, wholes), devices),
+        p2p=topology.device_matrix(topology.nvidia_p2p(nvml, wholes), devices),
+        driver=topology.ask(nvml, "nvmlSystemGetDriverVersion"),
         cuda_driver=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         called=tuple(device.called for device in devices),
     )
 
 
-def _left_out(nvml: Any, devices: Sequence[topology.Usable], dead: Sequence[topology.Dead]) -> list[str]:
-    """A note for each device that can't be used. Raises NVMLError if none can."""
+def _dead_device_notes(nvml: Any, devices: Sequence[topology.Device], dead: Sequence[topology.UnusableDevice]) -> list[str]:
+    """Return a note for each device that can't be used. Raises NVMLError if none can."""
     if dead and not devices and isinstance(dead[0].why, nvml.NVMLError):
         raise dead[0].why
     left = f"{len(devices)} of {len(devices) + len(dead)} GPUs are used; gpu0 is the first of them"
-    return [f"{one.what} can't be used: {one.why}; {_hint(nvml, one.why)}; {left}" for one in dead]
+    return [f"{device.what} can't be used: {device.why}; {_hint(nvml, device.why)}; {left}" for device in dead]
 
 
-def _ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """None where NVML refuses, pynvml has no such function, or the driver's words are no text."""
-    try:
-        return topology.as_text(getattr(nvml, function)(*arguments))
-    except (nvml.NVMLError, AttributeError, UnicodeDecodeError):
-        return None
-
-
-def _nvidia_gpu(nvml: Any, index: int, device: topology.Usable, sys_root: Path) -> Gpu:
-    """A slice has a name, a UUID and memory of its own; the rest is its GPU's."""
-    ask = partial(_ask, nvml)
+def _nvidia_gpu(nvml: Any, index: int, device: topology.Device, sys_root: Path) -> Gpu:
+    """Describe a GPU, or a slice, which has a name, a UUID and memory of its own; the rest is its GPU's."""
+    ask = partial(topology.ask, nvml)
     memory = ask("nvmlDeviceGetMemoryInfo", device.handle)
     capability, pci = (ask(f"nvmlDeviceGet{what}", device.whole) for what in ("CudaComputeCapability", "PciInfo"))
     bus = topology.as_text(pci.busId) if pci else None
@@ -237,8 +231,8 @@ def _nvidia_gpu(nvml: Any, index: int, device: topology.Usable, sys_root: Path) 
     )
 
 
-def _nvidia_name(device: topology.Usable, pci: Any) -> str:
-    """The driver's name. It calls each product that it doesn't know "Graphics Device": two of these need not be alike."""
+def _nvidia_name(device: topology.Device, pci: Any) -> str:
+    """Return the driver's name. It calls each product that it doesn't know "Graphics Device": two of these may differ."""
     if device.name and "Graphics Device" not in device.name:
         return device.name
     chip = getattr(pci, "pciDeviceId", None)
@@ -250,17 +244,17 @@ def _gsp_firmware(ask: conditions.Ask, gpu: Any) -> str | None:
     return "off" if mode and not mode[0] else version
 
 
-def conditions_of(gpus: Sequence[Gpu], sys_root: Path, found: dict[str, dict[str, Any]], nvml: Any = None) -> None:
-    """Enter into `found`, by UUID, how each of these GPUs is set now; one that NVML doesn't know is left out."""
-    found |= {gpu.uuid: conditions.of_amd(_amd_device(gpu, sys_root)) for gpu in gpus if gpu.vendor == "amd"}
-    own = [gpu for gpu in gpus if gpu.vendor == "nvidia"]
-    module, _ = _open_nvml(nvml, Path("/dev/nvidiactl")) if own else (None, None)
+def conditions_of(gpus: Sequence[Gpu], sys_root: Path, by_uuid: dict[str, dict[str, Any]], nvml: Any = None) -> None:
+    """Enter into `by_uuid`, by UUID, how each of these GPUs is set now; one that NVML doesn't know is left out."""
+    by_uuid |= {gpu.uuid: conditions.of_amd(_amd_device(gpu, sys_root)) for gpu in gpus if gpu.vendor == "amd"}
+    nvidia = [gpu for gpu in gpus if gpu.vendor == "nvidia"]
+    module, _ = _open_nvml(nvml, Path("/dev/nvidiactl")) if nvidia else (None, None)
     if module is None:
         return
-    for gpu in own:
+    for gpu in nvidia:
         with suppress(module.NVMLError):
             handle = module.nvmlDeviceGetHandleByUUID(gpu.slice_of or gpu.uuid)
-            found[gpu.uuid] = conditions.of_nvidia(partial(_ask, module), module, handle)
+            by_uuid[gpu.uuid] = conditions.of_nvidia(partial(topology.ask, module), module, handle)
     module.nvmlShutdown()
 
 
@@ -268,23 +262,23 @@ def _amd_device(gpu: Gpu, sys_root: Path) -> Path:
     return sys_root / "class/drm" / Path(gpu.render_node or "").name / "device"
 
 
-def amd_gpus(sys_root: Path, dev_root: Path) -> Found:
-    """In KFD's order, with the amdgpu driver's version."""
+def amd_gpus(sys_root: Path, dev_root: Path) -> VendorGpus:
+    """Return AMD's GPUs in KFD's order, with the amdgpu driver's version."""
     nodes = topology.amd_nodes(sys_root)
     if not nodes:
-        return Found()
-    named = enumerate(zip(nodes, _identities(nodes), strict=True))
-    return Found(
-        gpus=tuple(_amd_gpu(index, node, uuid, sys_root, dev_root) for index, (node, uuid) in named),
+        return VendorGpus()
+    identified = enumerate(zip(nodes, _identities(nodes), strict=True))
+    return VendorGpus(
+        gpus=tuple(_amd_gpu(index, node, uuid, sys_root, dev_root) for index, (node, uuid) in identified),
         called=tuple(_unique_id(node) for node in nodes),
-        links=_frozen(topology.amd_links(sys_root)),
-        p2p=_frozen(topology.amd_p2p(sys_root)),
+        links=tuple(map(tuple, topology.amd_links(sys_root))),
+        p2p=tuple(map(tuple, topology.amd_p2p(sys_root))),
         driver=text_of(sys_root / "module/amdgpu/version") or f"kernel {platform.release()}",
     )
 
 
 def _identities(nodes: Sequence[topology.Node]) -> list[str]:
-    """Of each GPU the first name that no other of this machine has: its unique id, its PCI address, its render node.
+    """Return for each GPU the first name that no other of this machine has: its unique id, its PCI address, its render node.
 
     In virtual machines the unique id is 0, and the partitions of a card may share it.
     """
@@ -297,8 +291,8 @@ def _identities(nodes: Sequence[topology.Node]) -> list[str]:
         ]
         for node in nodes
     ]
-    times = Counter(name for own in names for name in own)
-    return [next(name for name in own if times[name] == 1) for own in names]
+    times = Counter(name for candidates in names for name in candidates)
+    return [next(name for name in candidates if times[name] == 1) for candidates in names]
 
 
 def _unique_id(node: topology.Node) -> tuple[str, ...]:
@@ -312,9 +306,9 @@ def _amd_gpu(index: int, node: topology.Node, uuid: str, sys_root: Path, dev_roo
     device = slot if node.address and slot.exists() else sys_root / f"class/drm/renderD{minor}/device"
     render = dev_root / "dri" / f"renderD{minor}"
     groups = set()
-    for way_in in (render, dev_root / "kfd"):
+    for path in (render, dev_root / "kfd"):
         with suppress(OSError):
-            groups.add(way_in.stat().st_gid)
+            groups.add(path.stat().st_gid)
     target = node.properties.get("gfx_target_version", 0)
     capability = f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target else None
     bank = text_of(node.folder / "mem_banks/0/properties") or ""
@@ -340,15 +334,11 @@ def _amd_gpu(index: int, node: topology.Node, uuid: str, sys_root: Path, dev_roo
 
 
 def _amd_name(node: topology.Node, device: Path, capability: str | None) -> str | None:
-    """What the board says to PCI, else KFD's name of the chip, else its number; None: it isn't known.
+    """Return the board's product name, else KFD's name of the chip, else the chip's number; None if unknown.
 
-    KFD calls every GPU since MI300 and RDNA 3 "ip discovery": two of these need not be alike.
+    KFD calls every GPU since MI300 and RDNA 3 "ip discovery": two of these may differ.
     """
     name, chip = text_of(device / "product_name") or text_of(node.folder / "name"), node.properties.get("device_id")
     if name and name != "ip discovery":
         return name
     return f"AMD {capability or 'GPU'} (device {chip:#06x})" if chip else None
-
-
-def _frozen(rows: topology.Matrix) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(row) for row in rows)

@@ -1,12 +1,12 @@
-"""Which GPUs a scheduler or a user left to us, by each vendor's own rules: the others belong to somebody else.
+"""Restrict GPUs to those that a scheduler or a user left to us, by each vendor's own rules: the others belong to somebody else.
 
 NVIDIA: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER,
-https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html; what that leaves open (a device
-that is named twice, what is a number) is as in _parse_visible_devices() of PyTorch's torch/cuda/__init__.py.
+https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html; where that is silent (a device
+that is named twice, what is a number), the rules are those of _parse_visible_devices() of PyTorch's torch/cuda/__init__.py.
 
 AMD: https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html. ROCR_VISIBLE_DEVICES comes first, as in RvdFilter of
-https://github.com/ROCm/ROCR-Runtime (amd_filter_device.cpp). HIP counts among what that leaves, by HIP_VISIBLE_DEVICES or,
-where that is empty, CUDA_VISIBLE_DEVICES, as in Device::init() of https://github.com/ROCm/clr (rocdevice.cpp).
+https://github.com/ROCm/ROCR-Runtime (amd_filter_device.cpp). HIP counts among the GPUs that it leaves, by HIP_VISIBLE_DEVICES
+or, where that is empty, CUDA_VISIBLE_DEVICES, as in Device::init() of https://github.com/ROCm/clr (rocdevice.cpp).
 GPU_DEVICE_ORDINAL is documented for HIP, too.
 """
 
@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from torchmatrix.machine.host_gpus import Found
+from torchmatrix.machine.host_gpus import VendorGpus
 
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
-"""All that choose GPUs, or say how they are counted."""
+"""All variables that choose GPUs, or say how they are counted."""
 
 _Masks = list[tuple[str, str]]
 """The variables that are set, each with the reason why it leaves no more, or ""."""
@@ -30,39 +30,39 @@ _UNCOUNTABLE = (
 )
 
 
-def masked(found: Found, environment: Mapping[str, str], notes: list[str]) -> Found:
-    """The GPUs of `found` that the variables of `environment` leave, in the host's order; what these do goes to `notes`."""
-    if not found.gpus:
-        return found
-    left, masks = (_by_cuda if found.gpus[0].vendor == "nvidia" else _by_rocm)(found, environment)
+def masked(detected: VendorGpus, environment: Mapping[str, str], notes: list[str]) -> VendorGpus:
+    """Return the `detected` GPUs that the variables of `environment` leave, in the host's order; add the effect to `notes`."""
+    if not detected.gpus:
+        return detected
+    left, masks = (_masked_by_cuda if detected.gpus[0].vendor == "nvidia" else _masked_by_rocm)(detected, environment)
     if not masks:
-        return found
+        return detected
     kept = sorted(left)
     names = f"{' and '.join(name for name, _ in masks)} {'is' if len(masks) == 1 else 'are'} set"
-    note = f"{names}: {len(kept)} of {len(found.gpus)} GPUs are used; gpu0 is the first of them"
+    note = f"{names}: {len(kept)} of {len(detected.gpus)} GPUs are used; gpu0 is the first of them"
     notes.append("; ".join([note, *(f"{name} {why}" for name, why in masks if why)]))
-    links, p2p = (tuple(tuple(rows[i][j] for j in kept) for i in kept) for rows in (found.links, found.p2p))
-    called = tuple(found.called[i] for i in kept)
-    return replace(found, gpus=tuple(found.gpus[i] for i in kept), called=called, links=links, p2p=p2p)
+    links, p2p = (tuple(tuple(rows[i][j] for j in kept) for i in kept) for rows in (detected.links, detected.p2p))
+    called = tuple(detected.called[i] for i in kept)
+    return replace(detected, gpus=tuple(detected.gpus[i] for i in kept), called=called, links=links, p2p=p2p)
 
 
-def _by_cuda(found: Found, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
-    """Places among the GPUs."""
+def _masked_by_cuda(detected: VendorGpus, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
+    """Return positions among the GPUs."""
     name = "CUDA_VISIBLE_DEVICES"
     if name not in environment:
         return (), []
-    words = [word.strip() for word in _words(environment[name])]
-    left, why = _listed(words, partial(_of_cuda, found.called), again="none")
+    words = [word.strip() for word in _split(environment[name])]
+    left, why = _parse_list(words, partial(_find_by_cuda, detected.called), again="none")
     has_numbers = any(not _is_uuid(word) for word in words[: len(left)])
-    if has_numbers and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and not _is_countable(found, left):
+    if has_numbers and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and not _is_countable(detected, left):
         left, why = (), _UNCOUNTABLE
     return left, [(name, why)]
 
 
-def _is_countable(found: Found, left: Sequence[int]) -> bool:
-    """Whether numbers mean the same GPUs in each order: one model, or all GPUs."""
-    models = {gpu.name.partition(" MIG ")[0] for gpu in found.gpus}
-    numbers = {name for called in found.called for name in called if name.isdecimal()}
+def _is_countable(detected: VendorGpus, left: Sequence[int]) -> bool:
+    """Check whether numbers mean the same GPUs in each order: one model, or all GPUs."""
+    models = {gpu.name.partition(" MIG ")[0] for gpu in detected.gpus}
+    numbers = {name for called in detected.called for name in called if name.isdecimal()}
     return len(models) < 2 or len(left) == len(numbers)
 
 
@@ -70,34 +70,36 @@ def _is_uuid(word: str) -> bool:
     return word.startswith(("GPU-", "MIG-"))
 
 
-def _of_cuda(called: Sequence[Sequence[str]], word: str) -> int | None:
-    """By the beginning of a UUID that only one device has, or a number, as C's strtoul reads it."""
+def _find_by_cuda(called: Sequence[Sequence[str]], word: str) -> int | None:
+    """Find a GPU by the beginning of a UUID that only one device has, or by a number, as C's strtoul reads it."""
     number = _NUMBER.match(word)
-    wanted = word if _is_uuid(word) else str(int(number[1])) if number else ""
-    exact = [place for place, names in enumerate(called) if wanted in names]
-    begun = [place for place, names in enumerate(called) if _is_uuid(word) and any(n.startswith(word) for n in names)]
-    places = exact or begun
-    return places[0] if len(places) == 1 else None
+    name = word if _is_uuid(word) else str(int(number[1])) if number else ""
+    exact = [position for position, names in enumerate(called) if name in names]
+    begun = [i for i, names in enumerate(called) if _is_uuid(word) and any(name.startswith(word) for name in names)]
+    positions = exact or begun
+    return positions[0] if len(positions) == 1 else None
 
 
-def _by_rocm(found: Found, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
-    """Places among the GPUs, each named by KFD's unique id, if it has one."""
-    uuids = ["".join(names) for names in found.called]
+def _masked_by_rocm(detected: VendorGpus, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
+    """Return positions among the GPUs, each named by KFD's unique id, if it has one."""
+    uuids = ["".join(names) for names in detected.called]
     visible: tuple[int, ...] = tuple(range(len(uuids)))
     masks: _Masks = []
     if (text := environment.get("ROCR_VISIBLE_DEVICES")) is not None:
-        visible, why = _listed(_words(text), partial(_of_rocr, uuids), again="end")
+        visible, why = _parse_list(_split(text), partial(_find_by_rocr, uuids), again="end")
         masks.append(("ROCR_VISIBLE_DEVICES", why))
     left: Sequence[int] = visible
-    for name in _of_hip(environment):
-        places, why = _listed(_words(environment[name]), partial(_of_clr, [uuids[i] for i in visible]), again="skip")
-        left = [place for place in left if place in {visible[i] for i in places}]
+    for name in _hip_variables(environment):
+        positions, why = _parse_list(
+            _split(environment[name]), partial(_find_by_clr, [uuids[i] for i in visible]), again="skip"
+        )
+        left = [position for position in left if position in {visible[i] for i in positions}]
         masks.append((name, why))
     return left, masks
 
 
-def _of_hip(environment: Mapping[str, str]) -> list[str]:
-    """The variables by which HIP chooses. PyTorch counts no GPU where one is empty, so none is used then.
+def _hip_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables by which HIP chooses. PyTorch counts no GPU where one is empty, so none is used then.
 
     Where Slurm isn't told which GPUs it has, it sets those of all vendors alike (Flags in
     https://slurm.schedmd.com/gres.conf.html): they don't count below ROCR_VISIBLE_DEVICES once more.
@@ -105,15 +107,15 @@ def _of_hip(environment: Mapping[str, str]) -> list[str]:
     names = [name for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES") if name in environment]
     chosen = [*[name for name in names if environment[name]], *names][:1]
     chosen += ["GPU_DEVICE_ORDINAL"] if environment.get("GPU_DEVICE_ORDINAL") else []
-    slurms = environment.get("ROCR_VISIBLE_DEVICES") if "SLURM_JOB_ID" in environment else None
-    return [name for name in chosen if name == "HIP_VISIBLE_DEVICES" or environment[name] != slurms]
+    set_by_slurm = environment.get("ROCR_VISIBLE_DEVICES") if "SLURM_JOB_ID" in environment else None
+    return [name for name in chosen if name == "HIP_VISIBLE_DEVICES" or environment[name] != set_by_slurm]
 
 
-def _of_rocr(uuids: Sequence[str], word: str) -> int | None:
-    """By an index, as C's strtol reads it, or the beginning of a unique id that only one GPU has."""
+def _find_by_rocr(uuids: Sequence[str], word: str) -> int | None:
+    """Find a GPU by an index, as C's strtol reads it, or by the beginning of a unique id that only one GPU has."""
     token = word.strip().upper()
     if token.startswith("G"):
-        begun = [place for place, uuid in enumerate(uuids) if uuid.upper().startswith(token) and len(token) > len("GPU-")]
+        begun = [i for i, uuid in enumerate(uuids) if uuid.upper().startswith(token) and len(token) > len("GPU-")]
         return begun[0] if len(begun) == 1 else None
     with suppress(ValueError):
         if re.fullmatch(r"0X[0-9A-F]{1,8}|\d{1,9}", token):
@@ -122,31 +124,31 @@ def _of_rocr(uuids: Sequence[str], word: str) -> int | None:
     return None
 
 
-def _of_clr(uuids: Sequence[str], word: str) -> int | None:
-    """By an index without anything around it, or a part of a unique id: the first GPU with it."""
+def _find_by_clr(uuids: Sequence[str], word: str) -> int | None:
+    """Find a GPU by an index without anything around it, or by a part of a unique id: the first GPU with it."""
     if "GPU-" in word:
-        return next((place for place, uuid in enumerate(uuids) if word in uuid), None)
+        return next((position for position, uuid in enumerate(uuids) if word in uuid), None)
     is_index = re.fullmatch(r"0|[1-9]\d{0,8}", word) is not None and int(word) < len(uuids)
     return int(word) if is_index else None
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return text.removesuffix(",").split(",") if text else []
 
 
-def _listed(words: Sequence[str], place: Callable[[str], int | None], again: str) -> tuple[tuple[int, ...], str]:
-    """The places up to the first word that names no device, and why the list ends there.
+def _parse_list(words: Sequence[str], position_of: Callable[[str], int | None], again: str) -> tuple[tuple[int, ...], str]:
+    """Return the positions up to the first word that names no device, and why the list ends there.
 
     `again`: what a device that is named twice does: leave "none", "end" the list, or be "skip"ped.
     """
-    found: list[int] = []
+    positions: list[int] = []
     for word in words:
-        at = place(word)
-        if at is None:
-            return tuple(found), f"ends at {word[:80]!r}, which is none of them"
-        if at in found and again == "none":
+        position = position_of(word)
+        if position is None:
+            return tuple(positions), f"ends at {word[:80]!r}, which is none of them"
+        if position in positions and again == "none":
             return (), f"names {word[:80]!r} twice, so none is left"
-        if at in found and again == "end":
-            return tuple(found), f"ends at {word[:80]!r}, which it names before"
-        found += [at] if at not in found else []
-    return tuple(found), ""
+        if position in positions and again == "end":
+            return tuple(positions), f"ends at {word[:80]!r}, which it names before"
+        positions += [position] if position not in positions else []
+    return tuple(positions), ""

@@ -1,7 +1,7 @@
-"""How this machine's GPUs are linked, to each other and to the host, as NVML and the kernel report it.
+"""Describe how this machine's GPUs are linked, to each other and to the host, as NVML and the kernel report it.
 
 A matrix has a row and a column per GPU, in the order of the handles (NVIDIA) or of KFD's nodes (AMD): "X" on the diagonal,
-"n/a" where it can't be told.
+"n/a" where the link is unknown.
 """
 
 from collections import Counter
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.files import text_of
+from torchmatrix.machine.cpu import whole_number
 
 Matrix = list[list[str]]
 _Address = tuple[int, int, int]  # PCI domain, bus, device
 
-# nvmlGpuTopologyLevel_t in the words of `nvidia-smi topo -m`; 0: two GPUs on one board. Constants of NVML's ABI are written
+# nvmlGpuTopologyLevel_t as labels of `nvidia-smi topo -m`; 0: two GPUs on one board. Constants of NVML's ABI are written
 # out here, because pynvml's NVML_P2P_CAPS_INDEX_READ is a tuple by mistake: https://docs.nvidia.com/deploy/nvml-api/.
 _ANCESTORS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _READ, _NVLINK = 0, 2  # nvmlGpuP2PCapsIndex_t
@@ -30,44 +31,44 @@ _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  
 
 
 def nvidia_links(nvml: Any, handles: Sequence[Any]) -> Matrix:
-    """The words of `nvidia-smi topo -m`: NV<n> (n active NVLinks, through a switch too), PIX, PXB, PHB, NODE or SYS."""
-    gpus = [_address(_answer(nvml, "nvmlDeviceGetPciInfo", handle)) for handle in handles]
-    ends = [_ends(nvml, handle, gpus) for handle in handles]
+    """Return the labels of `nvidia-smi topo -m`: NV<n> (n active NVLinks, through a switch too), PIX, PXB, PHB, NODE or SYS."""
+    gpus = [_address(ask(nvml, "nvmlDeviceGetPciInfo", handle)) for handle in handles]
+    ends = [_link_ends(nvml, handle, gpus) for handle in handles]
 
-    def word(one: int, other: int) -> str:
-        here, there, address = ends[one], ends[other], gpus[other]
-        if here is None or there is None or address is None:
+    def label(row: int, column: int) -> str:
+        row_ends, column_ends, address = ends[row], ends[column], gpus[column]
+        if row_ends is None or column_ends is None or address is None:
             return "n/a"
-        if links := here[address] or min(here["switch"], there["switch"]):
+        if links := row_ends[address] or min(row_ends["switch"], column_ends["switch"]):
             return f"NV{links}"
-        level = _answer(nvml, "nvmlDeviceGetTopologyCommonAncestor", handles[one], handles[other])
+        level = ask(nvml, "nvmlDeviceGetTopologyCommonAncestor", handles[row], handles[column])
         return _ANCESTORS.get(level, "n/a")
 
-    return _matrix(len(handles), word)
+    return _matrix(len(handles), label)
 
 
 def nvidia_p2p(nvml: Any, handles: Sequence[Any]) -> Matrix:
-    """Whether a GPU (row) can read another's memory: "ok", or what is against it.
+    """Check whether a GPU (row) can read another's memory: "ok", or what is against it.
 
     "chipset", "gpu" or "topology" don't support it, "disabled" in the driver's settings, "unsupported" for another reason.
     """
 
-    def word(one: int, other: int) -> str:
+    def label(row: int, column: int) -> str:
         for capability in (_READ, _NVLINK):  # the second for drivers that don't tell the first
-            status = _answer(nvml, "nvmlDeviceGetP2PStatus", handles[one], handles[other], capability)
+            status = ask(nvml, "nvmlDeviceGetP2PStatus", handles[row], handles[column], capability)
             if status in _P2P:
                 return _P2P[status]
         return "n/a"
 
-    return _matrix(len(handles), word)
+    return _matrix(len(handles), label)
 
 
 def nvidia_pcie(nvml: Any, handle: Any) -> str | None:
-    """Such as "gen5 x16 (max gen5 x16)"; an idle GPU may show a lower generation than one at work."""
+    """Return the PCIe link, such as "gen5 x16 (max gen5 x16)"; an idle GPU may show a lower generation than one at work."""
     current, most = (
         (
-            _answer(nvml, f"nvmlDeviceGet{which}PcieLinkGeneration", handle),
-            _answer(nvml, f"nvmlDeviceGet{which}PcieLinkWidth", handle),
+            ask(nvml, f"nvmlDeviceGet{which}PcieLinkGeneration", handle),
+            ask(nvml, f"nvmlDeviceGet{which}PcieLinkWidth", handle),
         )
         for which in ("Curr", "Max")
     )
@@ -89,14 +90,14 @@ class Node:
 
 
 def amd_nodes(sys_root: Path) -> list[Node]:
-    """KFD's nodes that are GPUs, in its order. The other nodes are CPUs, or not ours to see.
+    """Return KFD's nodes that are GPUs, in its order. The other nodes are CPUs, or not ours to see.
 
     location_id has the PCI bus, device and function, and the partition from bit 28 on (in older kernels: as the function):
     kfd_topology_add_device() in drivers/gpu/drm/amd/amdkfd/kfd_topology.c of Linux.
     """
     folders = [node for node in (sys_root / "class/kfd/kfd/topology/nodes").glob("[0-9]*") if node.name.isdigit()]
-    told = [(node, _properties(node / "properties")) for node in sorted(folders, key=lambda node: int(node.name))]
-    gpus = [(node, properties) for node, properties in told if properties.get("simd_count", 0) > 0]
+    nodes = [(node, _properties(node / "properties")) for node in sorted(folders, key=lambda node: int(node.name))]
+    gpus = [(node, properties) for node, properties in nodes if properties.get("simd_count", 0) > 0]
     cards = Counter(_card(properties) for _, properties in gpus)
     return [
         Node(
@@ -104,61 +105,60 @@ def amd_nodes(sys_root: Path) -> list[Node]:
             properties=properties,
             address=f"{card}.{properties['location_id'] & 7}" if (card := _card(properties)) else None,
             partition=(partition := properties.get("location_id", 0) >> 28),
-            partition_of=card if partition or cards[card] > 1 or _is_divided(sys_root, card) else None,
+            partition_of=card if partition or cards[card] > 1 or _is_partitioned(sys_root, card) else None,
         )
         for node, properties in gpus
     ]
 
 
-def _is_divided(sys_root: Path, card: str | None) -> bool:
-    """Whether a card is partitioned: where only one of the partitions was given to this machine, nothing else shows it."""
+def _is_partitioned(sys_root: Path, card: str | None) -> bool:
+    """Check whether a card is partitioned: nothing else shows it where only one partition was given to this machine."""
     mode = text_of(sys_root / f"bus/pci/devices/{card}.0/current_compute_partition")
     return mode in ("DPX", "TPX", "QPX", "CPX")
 
 
 def _card(properties: Mapping[str, int]) -> str | None:
-    """PCI domain, bus and device."""
+    """Return PCI domain, bus and device."""
     location = properties.get("location_id")
     return f"{properties.get('domain', 0):04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}" if location else None
 
 
 def amd_links(sys_root: Path) -> Matrix:
-    """ "XGMI" or "PCIE" where KFD knows a link from GPU to GPU; without one ("n/a") data goes through the host's memory."""
+    """Return "XGMI" or "PCIE" where KFD knows a link between GPUs; without one ("n/a") data goes through the host's memory."""
 
-    def word(links: list[dict[str, int]]) -> str:
-        kinds = {link.get("type", 0) for link in links}
-        return next((name for kind, name in _IO_LINKS.items() if kind in kinds), "n/a")
+    def label(links: list[dict[str, int]]) -> str:
+        types = {link.get("type", 0) for link in links}
+        return next((name for link_type, name in _IO_LINKS.items() if link_type in types), "n/a")
 
-    return _amd_matrix(sys_root, word)
+    return _amd_matrix(sys_root, label)
 
 
 def amd_p2p(sys_root: Path) -> Matrix:
-    """ "ok" where KFD knows a link from GPU to GPU, "disabled" where it forbids peer access over every one of them."""
+    """Return "ok" where KFD knows a link from GPU to GPU, "disabled" where it forbids peer access over every one of them."""
 
-    def word(links: list[dict[str, int]]) -> str:
+    def label(links: list[dict[str, int]]) -> str:
         forbidden = [link.get("flags", 0) & _NO_PEER_DMA for link in links]
         return "n/a" if not links else "disabled" if all(forbidden) else "ok"
 
-    return _amd_matrix(sys_root, word)
+    return _amd_matrix(sys_root, label)
 
 
 def pci_numa_node(device: Path) -> int | None:
-    """The NUMA node that a PCI device's folder in sysfs names; None if there is none (-1) or it can't be read."""
-    text = text_of(device / "numa_node") or ""
-    return int(text) if text.isdigit() else None
+    """Return the NUMA node that a PCI device's folder in sysfs names; None if there is none (-1) or it can't be read."""
+    return whole_number(device / "numa_node")
 
 
 def pci_local_cpus(device: Path) -> str | None:
-    """The CPUs of that node, in the kernel's words, such as "0-15,32-47"; None as above."""
+    """Return the CPUs of that node, in the kernel's format, such as "0-15,32-47"; None where there is no node."""
     return text_of(device / "local_cpulist") or None if pci_numa_node(device) is not None else None
 
 
 def sysfs_pcie(device: Path) -> str | None:
-    """The same words as nvidia_pcie's from a PCI device's folder in sysfs, whose speeds read "32.0 GT/s PCIe"."""
+    """Return the PCIe link as nvidia_pcie does, from a PCI device's folder in sysfs, whose speeds read "32.0 GT/s PCIe"."""
     current, most = (
         (
             _GENERATIONS.get((text_of(device / f"{which}_link_speed") or "").split(" ")[0]),
-            int(width) if (width := text_of(device / f"{which}_link_width") or "").isdigit() else None,
+            whole_number(device / f"{which}_link_width"),
         )
         for which in ("current", "max")
     )
@@ -166,19 +166,21 @@ def sysfs_pcie(device: Path) -> str | None:
 
 
 def sysfs_pci(sys_root: Path, bus: str) -> Path:
-    """The folder of the PCI device that NVML names such as "00000000:0A:00.0" (sysfs: "0000:0a:00.0", "10000:0a:00.0")."""
+    """Return the folder of the PCI device that NVML names such as "00000000:0A:00.0" (sysfs: "0000:0a:00.0",
+    "10000:0a:00.0").
+    """
     domain, _, rest = bus.lower().partition(":")
     return sys_root / "bus/pci/devices" / f"{domain.lstrip('0'):0>4}:{rest}"
 
 
-def _matrix(size: int, word: Callable[[int, int], str]) -> Matrix:
-    return [["X" if row == column else word(row, column) for column in range(size)] for row in range(size)]
+def _matrix(size: int, label: Callable[[int, int], str]) -> Matrix:
+    return [["X" if row == column else label(row, column) for column in range(size)] for row in range(size)]
 
 
-def _answer(nvml: Any, function: str, *arguments: Any) -> Any:
-    """None where NVML refuses, pynvml has no such function, or the driver's words are no text."""
+def ask(nvml: Any, function: str, *arguments: Any) -> Any:
+    """Call a function of NVML; None where NVML refuses, pynvml has no such function, or the driver's text can't be decoded."""
     try:
-        return getattr(nvml, function)(*arguments)
+        return as_text(getattr(nvml, function)(*arguments))
     except (nvml.NVMLError, AttributeError, UnicodeDecodeError):
         return None
 
@@ -187,12 +189,12 @@ def _address(pci: Any) -> _Address | None:
     return None if pci is None else (pci.domain, pci.bus, pci.device)
 
 
-def _ends(nvml: Any, handle: Any, gpus: Sequence[_Address | None]) -> "Counter[_Address | str] | None":
-    """How many active NVLinks lead to each PCI address and to a "switch"; None: that can't be told of every link."""
+def _link_ends(nvml: Any, handle: Any, gpus: Sequence[_Address | None]) -> "Counter[_Address | str] | None":
+    """Count the active NVLinks to each PCI address and to a "switch"; None if a link's state or end is unknown."""
     ends: Counter[_Address | str] = Counter()
     for link in range(getattr(nvml, "NVML_NVLINK_MAX_LINKS", _MAX_LINKS)):
-        active = _active(nvml, handle, link)
-        end = _end(nvml, handle, link, gpus) if active else None
+        active = _is_link_active(nvml, handle, link)
+        end = _link_end(nvml, handle, link, gpus) if active else None
         if active is None or (active and end is None):
             return None
         if end is not None:
@@ -200,8 +202,8 @@ def _ends(nvml: Any, handle: Any, gpus: Sequence[_Address | None]) -> "Counter[_
     return ends
 
 
-def _active(nvml: Any, handle: Any, link: int) -> bool | None:
-    """Whether the link is up. A GPU, a driver or a binding that doesn't know the link has none; other trouble: None."""
+def _is_link_active(nvml: Any, handle: Any, link: int) -> bool | None:
+    """Check whether the link is up. A GPU, a driver or a binding that doesn't know the link has none; other trouble: None."""
     try:
         return bool(nvml.nvmlDeviceGetNvLinkState(handle, link) == nvml.NVML_FEATURE_ENABLED)
     except AttributeError:
@@ -211,13 +213,13 @@ def _active(nvml: Any, handle: Any, link: int) -> bool | None:
         return False if getattr(error, "value", None) in absent else None
 
 
-def _end(nvml: Any, handle: Any, link: int, gpus: Sequence[_Address | None]) -> _Address | str | None:
-    kind = _answer(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-    if kind == _SWITCH:
+def _link_end(nvml: Any, handle: Any, link: int, gpus: Sequence[_Address | None]) -> _Address | str | None:
+    device_type = ask(nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+    if device_type == _SWITCH:
         return "switch"
-    address = _address(_answer(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
-    # Older drivers don't tell the kind: an address that is none of the GPUs' may then be a switch or anything else.
-    return address if kind in (_GPU, _NPU) or address in gpus else None
+    address = _address(ask(nvml, "nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+    # Older drivers don't tell the type: an address that is none of the GPUs' may then be a switch or anything else.
+    return address if device_type in (_GPU, _NPU) or address in gpus else None
 
 
 def _pcie(current: tuple[int | None, ...], most: tuple[int | None, ...]) -> str | None:
@@ -227,17 +229,19 @@ def _pcie(current: tuple[int | None, ...], most: tuple[int | None, ...]) -> str 
     return f"gen{current[0]} x{current[1]}{limit}"
 
 
-def _amd_matrix(sys_root: Path, word: Callable[[list[dict[str, int]]], str]) -> Matrix:
-    """`word` of the links from node to node: io_links, and p2p_links (over PCIe, in newer kernels)."""
+def _amd_matrix(sys_root: Path, label: Callable[[list[dict[str, int]]], str]) -> Matrix:
+    """Apply `label` to the links from node to node: io_links, and p2p_links (over PCIe, in newer kernels)."""
     nodes = [node.folder for node in amd_nodes(sys_root)]
     links = [[_properties(path) for path in sorted(node.glob("*_links/*/properties"))] for node in nodes]
-    return _matrix(
-        len(nodes), lambda one, other: word([link for link in links[one] if link.get("node_to") == int(nodes[other].name)])
-    )
+
+    def label_of(row: int, column: int) -> str:
+        return label([link for link in links[row] if link.get("node_to") == int(nodes[column].name)])
+
+    return _matrix(len(nodes), label_of)
 
 
 def _properties(path: Path) -> dict[str, int]:
-    """KFD's lines of a name and a number."""
+    """Parse KFD's lines of a name and a number."""
     lines = [line.split() for line in (text_of(path) or "").splitlines()]
     return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}
 
@@ -250,10 +254,10 @@ Rows = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Usable:
+class Device:
     """A device that CUDA can use, by its own UUID and name. `whole`: its GPU, whose number among all GPUs is `number`.
 
-    `slice_of`: the UUID of the GPU that it is only a part of. `called`: what CUDA_VISIBLE_DEVICES may call it.
+    `slice_of`: the UUID of the GPU that it is only a part of. `called`: the names that CUDA_VISIBLE_DEVICES may use for it.
     """
 
     handle: Any
@@ -266,95 +270,96 @@ class Usable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Dead:
+class UnusableDevice:
     """A GPU or a slice that can't be used, and why."""
 
     what: str
     why: Exception | str
 
 
-def usable(nvml: Any, notes: list[str]) -> tuple[list[Usable], list[Dead]]:
-    """All GPUs, those in MIG mode replaced by their slices, and those of them that can't tell who they are.
+def find_devices(nvml: Any, notes: list[str]) -> tuple[list[Device], list[UnusableDevice]]:
+    """Return all GPUs, those in MIG mode replaced by their slices, and the devices that can't be identified.
 
     A GPU in MIG mode without a slice is left out and noted.
     """
-    found, dead = list[Usable](), list[Dead]()
+    devices, dead = list[Device](), list[UnusableDevice]()
     for number in range(nvml.nvmlDeviceGetCount()):
         try:
             whole = nvml.nvmlDeviceGetHandleByIndex(number)
             parts = _slices(nvml, whole) if _is_sliced(nvml, whole) else None
         except (nvml.NVMLError, UnicodeDecodeError) as error:
-            dead.append(Dead(what=f"GPU {number}", why=error))
+            dead.append(UnusableDevice(what=f"GPU {number}", why=error))
             continue
         if parts == []:
             notes.append(
                 f"GPU {number} is in MIG mode and has no slice, so nothing can use it: make one "
                 f"(sudo nvidia-smi mig -i {number} -cgi PROFILE -C) or leave the mode (sudo nvidia-smi -i {number} -mig 0)"
             )
-        for place, handle in enumerate([whole] if parts is None else parts):
+        for position, handle in enumerate([whole] if parts is None else parts):
             try:
-                found.append(_identified(nvml, number, whole, handle, is_first=place == 0))
+                devices.append(_identify(nvml, number, whole, handle, is_first=position == 0))
             except (nvml.NVMLError, UnicodeDecodeError) as error:
-                what = f"GPU {number}" if parts is None else f"slice {place} of GPU {number}"
-                dead.append(Dead(what=what, why=error))
-    return _without_twins(found, dead)
+                what = f"GPU {number}" if parts is None else f"slice {position} of GPU {number}"
+                dead.append(UnusableDevice(what=what, why=error))
+    return _without_twins(devices, dead)
 
 
-def _identified(nvml: Any, number: int, whole: Any, handle: Any, is_first: bool) -> Usable:
-    """Raises NVMLError for a device that can't tell its UUID and its name.
+def _identify(nvml: Any, number: int, whole: Any, handle: Any, is_first: bool) -> Device:
+    """Identify a device. Raises NVMLError for one that can't tell its UUID and its name.
 
-    Who names a GPU in MIG mode gets its first slice. Drivers before R470 know a slice by its GPU and its instances only:
+    Whoever names a GPU in MIG mode gets its first slice. Drivers before R470 know a slice by its GPU and its instances only:
     https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
     """
     uuid, name = as_text(nvml.nvmlDeviceGetUUID(handle)), as_text(nvml.nvmlDeviceGetName(handle))
     if handle is whole:
-        return Usable(
+        return Device(
             handle=handle, uuid=uuid, name=name, whole=whole, number=number, slice_of=None, called=(uuid, str(number))
         )
     gpu = as_text(nvml.nvmlDeviceGetUUID(whole))
-    called = [uuid, *_by_instances(nvml, gpu, handle), *((gpu, str(number)) if is_first else ())]
-    return Usable(handle=handle, uuid=uuid, name=name, whole=whole, number=number, slice_of=gpu, called=tuple(called))
+    called = [uuid, *_instance_name(nvml, gpu, handle), *((gpu, str(number)) if is_first else ())]
+    return Device(handle=handle, uuid=uuid, name=name, whole=whole, number=number, slice_of=gpu, called=tuple(called))
 
 
-def _by_instances(nvml: Any, gpu: str, handle: Any) -> list[str]:
+def _instance_name(nvml: Any, gpu: str, handle: Any) -> list[str]:
     try:
         return [f"MIG-{gpu}/{nvml.nvmlDeviceGetGpuInstanceId(handle)}/{nvml.nvmlDeviceGetComputeInstanceId(handle)}"]
     except (nvml.NVMLError, AttributeError):
         return []
 
 
-def _without_twins(found: list[Usable], dead: list[Dead]) -> tuple[list[Usable], list[Dead]]:
-    """Neither CUDA nor NVML can tell apart devices of one UUID: none of them is usable."""
-    times = Counter(one.uuid for one in found)
+def _without_twins(devices: list[Device], dead: list[UnusableDevice]) -> tuple[list[Device], list[UnusableDevice]]:
+    """Remove devices that share a UUID: neither CUDA nor NVML can tell them apart, so none of them is usable."""
+    times = Counter(device.uuid for device in devices)
     twins = [
-        Dead(what=f"GPU {one.number}", why=f"another GPU has its UUID, {one.uuid}") for one in found if times[one.uuid] > 1
+        UnusableDevice(what=f"GPU {device.number}", why=f"another GPU has its UUID, {device.uuid}")
+        for device in devices
+        if times[device.uuid] > 1
     ]
-    return [one for one in found if times[one.uuid] == 1], dead + twins
+    return [device for device in devices if times[device.uuid] == 1], dead + twins
 
 
 def as_text(value: Any) -> Any:
-    """Older NVML bindings return bytes."""
+    """Decode the bytes that older NVML bindings return."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def spread(rows: Rows, devices: Sequence[Usable]) -> tuple[tuple[str, ...], ...]:
-    """A matrix of the GPUs of `devices` as one of `devices` themselves.
+def device_matrix(rows: Rows, devices: Sequence[Device]) -> tuple[tuple[str, ...], ...]:
+    """Turn a matrix of the GPUs of `devices` into one of `devices` themselves.
 
     Slices have no links: neither NVLink nor peer access reaches them.
     """
+    position = {number: row for row, number in enumerate(dict.fromkeys(device.number for device in devices))}
 
-    place = {number: row for row, number in enumerate(dict.fromkeys(device.number for device in devices))}
-
-    def word(here: Usable, there: Usable) -> str:
-        if here is there:
+    def label(device: Device, other: Device) -> str:
+        if device is other:
             return "X"
-        return "n/a" if here.slice_of or there.slice_of else rows[place[here.number]][place[there.number]]
+        return "n/a" if device.slice_of or other.slice_of else rows[position[device.number]][position[other.number]]
 
-    return tuple(tuple(word(here, there) for there in devices) for here in devices)
+    return tuple(tuple(label(device, other) for other in devices) for device in devices)
 
 
 def whole_of(nvml: Any, handle: Any) -> Any | None:
-    """The GPU that a slice is a part of; None for a whole GPU."""
+    """Return the GPU that a slice is a part of; None for a whole GPU."""
     try:
         return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
     except (nvml.NVMLError, AttributeError):
@@ -369,11 +374,11 @@ def _is_sliced(nvml: Any, handle: Any) -> bool:
 
 
 def _slices(nvml: Any, handle: Any) -> list[Any]:
-    found = []
+    slices = []
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
-            found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+            slices.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
         except nvml.NVMLError as error:
             if getattr(error, "value", None) != nvml.NVML_ERROR_NOT_FOUND:  # indices have gaps
                 raise
-    return found
+    return slices

@@ -1,7 +1,7 @@
-"""Watches the devices from the host while a launch runs: one thread, one persistent handle per library, about 1 Hz.
+"""Watch the devices from the host while a launch runs: one thread, one persistent handle per library, about 1 Hz.
 
-`Sensor` is the seam; nvidia.py, amd.py and cpu.py are its implementations. A reading holds what could be read and nothing
-else: a key that is absent is unknown, never 0.
+`Sensor` is the interface; nvidia.py, amd.py and cpu.py implement it. A reading holds what could be read and nothing else: a key
+that is absent is unknown, never 0.
 """
 
 import threading
@@ -25,18 +25,18 @@ SLOWDOWNS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slo
 """The reasons that spoil a measurement. A power cap (sw_power_cap) is normal in dense training: its share is recorded."""
 
 
-OF_THE_WHOLE = ("power_watts", "power_limit_watts", "energy_joules", "utilization_percent")
-"""What is known of a whole GPU only: it says nothing of one of its parts, beside which others are in use."""
+WHOLE_GPU_KEYS = ("power_watts", "power_limit_watts", "energy_joules", "utilization_percent")
+"""The readings of a whole GPU: they say nothing about one of its parts, beside which others are in use."""
 
 UNWATCHED = "unseen: temperature, clocks, power and other programs"
-"""What nobody knows of a device that can't be read; the reason follows. Whether others use it was not looked at, either."""
+"""What is unknown of a device that can't be read; the reason follows. Whether others use it was not checked, either."""
 
 
 class Sensor(Protocol):
     """Reads some devices of one kind through one persistent handle."""
 
     def read(self) -> list[Reading]:
-        """One reading per device; never raises: what went wrong is the reading's `error`."""
+        """Return one reading per device; never raises: the reading's `error` says what went wrong."""
         ...
 
     def close(self) -> None:
@@ -88,14 +88,14 @@ class Watcher:
 
 
 def read_within(sensors: Sequence[Sensor], seconds: float) -> list[Reading] | None:
-    """The readings of all devices, or None if a library did not answer in time."""
-    found: list[list[Reading]] = []
-    thread = threading.Thread(target=lambda: found.append(read_all(sensors)), daemon=True, name="telemetry-once")
+    """Return the readings of all devices, or None if a library did not answer in time."""
+    results: list[list[Reading]] = []
+    thread = threading.Thread(target=lambda: results.append(read_all(sensors)), daemon=True, name="telemetry-once")
     thread.start()
     thread.join(timeout=seconds)
-    return found[0] if found else None
+    return results[0] if results else None
 
 
 def read_all(sensors: Sequence[Sensor]) -> list[Reading]:
-    """The readings of all devices, now."""
+    """Return the readings of all devices, now."""
     return [reading for sensor in sensors for reading in sensor.read()]

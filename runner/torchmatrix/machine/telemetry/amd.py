@@ -1,4 +1,4 @@
-"""AMD's GPUs through the Python library amdsmi, or, without it, through the command amd-smi every few seconds.
+"""Read AMD's GPUs through the Python library amdsmi, or, without it, through the command amd-smi every few seconds.
 
 The library: https://rocm.docs.amd.com/projects/amdsmi/en/latest/reference/amdsmi-py-api.html. Neither its order nor its UUID
 need be the KFD's (which host.Gpu has, and HIP's order follows), so a GPU is found by its DRM render node, else by its PCI
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.machine.host import Gpu
-from torchmatrix.machine.telemetry import OF_THE_WHOLE, UNWATCHED, Reading, Sensor
+from torchmatrix.machine.telemetry import UNWATCHED, WHOLE_GPU_KEYS, Reading, Sensor
 
 COMMAND_SECONDS = 5.0
 """The command starts a Python interpreter each time; running it more often would disturb the measurement."""
@@ -55,7 +55,7 @@ _PATHS = {
     "memory_used_bytes": ("memory.vram_used", "mem_usage.used_vram"),  # "MB" that are MiB
     "ecc_uncorrected": ("ecc.uncorrectable_count", "ecc.total_uncorrectable_count"),
 }
-"""Where a key's value lies: in the library's answers (by their names in _CALLS), or in an entry of amd-smi metric --json."""
+"""The paths of a key's value: in the library's answers (by their names in _CALLS), or in an entry of amd-smi metric --json."""
 
 _SCALES = {"power_limit_watts": 1e-6, "memory_used_bytes": 1 << 20}
 
@@ -66,7 +66,7 @@ _ACCUMULATORS: dict[tuple[str, ...], str] = {
     ("metrics.vr_thm_residency_acc", "throttle.vr_thermal_accumulated"): "sw_thermal_slowdown",
     ("metrics.hbm_thm_residency_acc", "throttle.hbm_thermal_accumulated"): "sw_thermal_slowdown",
 }
-"""Time spent throttled (MI300 and later): what grew between two readings was a reason.
+"""Time spent throttled (MI300 and later): a counter that grew between two readings was a reason.
 
 amdsmi_get_violation_status shows the same counters (amdsmi.h), but compares over 100 ms only, and waits for them.
 """
@@ -83,7 +83,7 @@ _NOT_AVAILABLE = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # the greatest value 
 _Names = tuple[str | None, str | None, str | None]
 """A GPU's render node, its PCI address, and its UUID; None: not told."""
 _NAMELESS = ("GPU-0000000000000000", "N/A", "", None)  # in virtual machines the unique id is 0
-_FOR_GOOD = (2, 3, 10)  # AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED, _NO_PERM
+_PERMANENT_ERRORS = (2, 3, 10)  # AMDSMI_STATUS_NOT_SUPPORTED, _NOT_YET_IMPLEMENTED, _NO_PERM
 _HINT = "install AMD's Python library (pip install /opt/rocm/share/amd_smi) and check that amd-smi works"
 
 
@@ -95,7 +95,7 @@ def _import_amdsmi() -> Any:
 
 
 def _run_amd_smi(arguments: Sequence[str]) -> str:
-    """What `amd-smi` with these arguments prints. Raises OSError or subprocess.SubprocessError."""
+    """Return what `amd-smi` with these arguments prints. Raises OSError or subprocess.SubprocessError."""
     program = shutil.which("amd-smi") or "/opt/rocm/bin/amd-smi"
     done = subprocess.run(
         [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", timeout=10
@@ -111,7 +111,7 @@ def open_amd(
     run: _Run = _run_amd_smi,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Sensor | None, str | None]:
-    """The sensor of these GPUs, and what can't be monitored, with reasons.
+    """Return the sensor of these GPUs, and what can't be monitored, with reasons.
 
     `load` gives the module amdsmi, `run` what amd-smi prints, `clock` seconds.
     """
@@ -121,27 +121,28 @@ def open_amd(
         library = load()
         library.amdsmi_init()
         handles = _match(gpus, [(handle, _names(library, handle)) for handle in library.amdsmi_get_processor_handles()])
-    except Exception as error:  # the import loads libamd_smi.so: not only an ImportError comes of it
+    except Exception as error:  # the import loads libamd_smi.so, which raises more than ImportError
         return _open_command(gpus, run, clock, f"the library amdsmi can't be used: {error or type(error).__name__}")
-    sensor = AmdSensor(library, handles, _parts(gpus))
+    sensor = AmdSensor(library, handles, _partition_uuids(gpus))
     if not handles:
         sensor.close()
-    return (sensor if handles else None), _missing(gpus, handles)
+    return (sensor if handles else None), _note_missing(gpus, handles)
 
 
 def _open_command(gpus: Sequence[Gpu], run: _Run, clock: Callable[[], float], why: str) -> tuple[Sensor | None, str | None]:
     try:
-        listed = [(e["gpu"], _named(e.get("render"), e.get("bdf"), e.get("hip_uuid"))) for e in _entries(run(_LIST))]
+        entries = _entries(run(_LIST))
+        listed = [(e["gpu"], _normalise(e.get("render"), e.get("bdf"), e.get("hip_uuid"))) for e in entries]
     except Exception as error:
         return None, f"{UNWATCHED}: {why}; amd-smi can't be used: {error}; {_HINT}"
     indexes = _match(gpus, listed)
     slow = f"GPUs are read every {COMMAND_SECONDS:.0f} s only, without process ids and power limit: {why}; {_HINT}"
-    notes = [slow if indexes else why, _missing(gpus, indexes)]
-    sensor = AmdCommandSensor(run, indexes, clock, _parts(gpus)) if indexes else None
+    notes = [slow if indexes else why, _note_missing(gpus, indexes)]
+    sensor = AmdCommandSensor(run, indexes, clock, _partition_uuids(gpus)) if indexes else None
     return sensor, "; ".join(note for note in notes if note)
 
 
-def _parts(gpus: Sequence[Gpu]) -> frozenset[str]:
+def _partition_uuids(gpus: Sequence[Gpu]) -> frozenset[str]:
     return frozenset(gpu.uuid for gpu in gpus if gpu.partition_of)
 
 
@@ -156,7 +157,7 @@ class AmdSensor:
         self._throttle = _Throttle()
 
     def read(self) -> list[Reading]:
-        """One reading per GPU."""
+        """Return one reading per GPU."""
         return [self._read(uuid, handle) for uuid, handle in self._handles.items()]
 
     def close(self) -> None:
@@ -173,10 +174,10 @@ class AmdSensor:
             try:
                 answers[name] = getattr(self._library, function)(handle)
             except Exception as error:  # AmdSmiLibraryException, or a function that this release doesn't have
-                if isinstance(error, AttributeError) or getattr(error, "err_code", None) in _FOR_GOOD:
+                if isinstance(error, AttributeError) or getattr(error, "err_code", None) in _PERMANENT_ERRORS:
                     self._refused.add((uuid, name))
                 trouble = str(error)
-        return _reading(uuid, answers, self._throttle, trouble, without=OF_THE_WHOLE if uuid in self._parts else ())
+        return _reading(uuid, answers, self._throttle, trouble, without=WHOLE_GPU_KEYS if uuid in self._parts else ())
 
 
 class AmdCommandSensor:
@@ -191,7 +192,7 @@ class AmdCommandSensor:
         self._throttle = _Throttle()
 
     def read(self) -> list[Reading]:
-        """One reading per GPU, or none until the next is due; repeating the last one would be false."""
+        """Return one reading per GPU, or none until the next is due; repeating the last one would be false."""
         if self._clock() < self._due:
             return []
         self._due = self._clock() + COMMAND_SECONDS
@@ -200,25 +201,25 @@ class AmdCommandSensor:
         except Exception as error:
             return [{"device": uuid, "error": f"amd-smi metric --json: {error}"} for uuid in self._indexes]
         trouble = "amd-smi does not report this GPU"
-        without = {uuid: OF_THE_WHOLE if uuid in self._parts else () for uuid in self._indexes}
+        without = {uuid: WHOLE_GPU_KEYS if uuid in self._parts else () for uuid in self._indexes}
         return [
             _reading(uuid, entries.get(index, {}), self._throttle, trouble, without[uuid])
             for uuid, index in self._indexes.items()
         ]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Return without doing anything: nothing is held."""
 
 
 class _Throttle:
-    """Remembers each GPU's accumulators of throttled time."""
+    """Each GPU's accumulators of throttled time at the last reading."""
 
     def __init__(self) -> None:
         self._before: dict[str, dict[tuple[str, ...], float]] = {}
 
     def reasons(self, uuid: str, answers: Mapping[str, Any]) -> list[str] | None:
-        """Why it was throttled since the last reading; None at the first one and where there are no accumulators."""
-        now = {paths: count for paths in _ACCUMULATORS if (count := _at(answers, paths)) is not None}
+        """Return why it was throttled since the last reading; None at the first one and where there are no accumulators."""
+        now = {paths: count for paths in _ACCUMULATORS if (count := _number_at(answers, paths)) is not None}
         before = self._before.get(uuid)
         self._before[uuid] = now
         if not before or not now:
@@ -227,7 +228,7 @@ class _Throttle:
 
 
 def _reading(uuid: str, answers: Mapping[str, Any], throttle: _Throttle, trouble: str, without: Collection[str]) -> Reading:
-    fields: dict[str, Any] = {key: _at(answers, paths) for key, paths in _PATHS.items()}
+    fields: dict[str, Any] = {key: _number_at(answers, paths) for key, paths in _PATHS.items()}
     for key, scale in _SCALES.items():
         fields[key] = None if fields[key] is None else fields[key] * scale
     reasons = throttle.reasons(uuid, answers)
@@ -237,42 +238,42 @@ def _reading(uuid: str, answers: Mapping[str, Any], throttle: _Throttle, trouble
     if isinstance(processes, list):  # of opaque handles in older releases
         pids = [process.get("pid") for process in processes if isinstance(process, dict)]
         fields["processes"] = sorted(set(pids)) if all(type(pid) is int for pid in pids) else None
-    known = {key: value for key, value in fields.items() if value is not None and key not in without}
-    return {"device": uuid, **known} if known else {"device": uuid, "error": f"{trouble}; look at sudo dmesg and amd-smi"}
+    values = {key: value for key, value in fields.items() if value is not None and key not in without}
+    return {"device": uuid, **values} if values else {"device": uuid, "error": f"{trouble}; look at sudo dmesg and amd-smi"}
 
 
 def _energy(answers: Mapping[str, Any]) -> float | None:
-    """Joules. 0 is what GPUs without the counter show. The library counts in units of about 15.3 µJ."""
-    ticks = _at(answers, ("energy.energy_accumulator", "energy.power"))  # older releases call it power
-    resolution = _at(answers, ("energy.counter_resolution",))
+    """Return joules. 0 is what GPUs without the counter show. The library counts in units of about 15.3 µJ."""
+    ticks = _number_at(answers, ("energy.energy_accumulator", "energy.power"))  # older releases call it power
+    resolution = _number_at(answers, ("energy.counter_resolution",))
     if ticks and resolution:
         return ticks * resolution / 1e6
-    return _at(answers, ("energy.total_energy_consumption",)) or None
+    return _number_at(answers, ("energy.total_energy_consumption",)) or None
 
 
 def _reasons(answers: Mapping[str, Any]) -> list[str] | None:
-    """Why it is throttled now; "throttled" from releases that make the bits a bool (True on some idle GPUs too)."""
-    status = _dig(answers, "metrics.indep_throttle_status")
+    """Return why it is throttled now; "throttled" from releases that make the bits a bool (True on some idle GPUs too)."""
+    status = _value_at(answers, "metrics.indep_throttle_status")
     bits = _number_in(status)
     if bits is not None:
         return list(dict.fromkeys(_BITS.get(bit, f"bit_0x{1 << bit:x}") for bit in range(64) if int(bits) >> bit & 1))
-    told = status if isinstance(status, bool) else _dig(answers, "power.throttle_status")
-    return ["throttled"] if told in (True, "THROTTLED") else [] if told in (False, "UNTHROTTLED") else None
+    state = status if isinstance(status, bool) else _value_at(answers, "power.throttle_status")
+    return ["throttled"] if state in (True, "THROTTLED") else [] if state in (False, "UNTHROTTLED") else None
 
 
-def _at(answers: Mapping[str, Any], paths: Sequence[str]) -> float | None:
-    """The first number that there is at these paths."""
-    return next((number for path in paths if (number := _number_in(_dig(answers, path))) is not None), None)
+def _number_at(answers: Mapping[str, Any], paths: Sequence[str]) -> float | None:
+    """Return the first number at these paths."""
+    return next((number for path in paths if (number := _number_in(_value_at(answers, path))) is not None), None)
 
 
-def _dig(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def _number_in(value: Any) -> float | None:
-    """The number in 42, "42", {"value": 42, "unit": "W"} or (the mean) [42, "N/A"]; None if it isn't one, or not available."""
+    """Return the number in 42, "42", {"value": 42, "unit": "W"} or (the mean) [42, "N/A"]; None if there is none available."""
     if isinstance(value, dict):
         return _number_in(value.get("value"))
     if isinstance(value, list):
@@ -285,46 +286,49 @@ def _number_in(value: Any) -> float | None:
 
 
 def _entries(printed: str) -> list[dict[str, Any]]:
-    """Per GPU, what amd-smi printed as JSON: a list, in newer releases under "gpu_data"; warnings may stand around it."""
+    """Parse the JSON that amd-smi printed per GPU: a list, in newer releases under "gpu_data"; warnings may stand around it."""
     for start in re.finditer(r"^[\[{]", printed, re.MULTILINE):
         with suppress(ValueError, KeyError, TypeError):
             data, _ = json.JSONDecoder().raw_decode(printed, start.start())
-            told = data["gpu_data"] if isinstance(data, dict) else data
-            if entries := [entry for entry in told if isinstance(entry, dict) and "gpu" in entry]:
+            listed = data["gpu_data"] if isinstance(data, dict) else data
+            if entries := [entry for entry in listed if isinstance(entry, dict) and "gpu" in entry]:
                 return entries
     raise ValueError(f"no GPU in {printed.strip()[:80]!r}")
 
 
 def _names(library: Any, handle: Any) -> _Names:
-    """What _match knows a handle by; older releases tell neither the render node nor HIP's UUID."""
-    told: dict[str, Any] = {}
+    """Return the names by which _match identifies a handle; older releases know neither the render node nor HIP's UUID."""
+    names: dict[str, Any] = {}
     with suppress(Exception):
-        told |= library.amdsmi_get_gpu_enumeration_info(handle)
+        names |= library.amdsmi_get_gpu_enumeration_info(handle)
     with suppress(Exception):
-        told["bdf"] = library.amdsmi_get_gpu_device_bdf(handle)
+        names["bdf"] = library.amdsmi_get_gpu_device_bdf(handle)
     with suppress(Exception):
-        told.setdefault("hip_uuid", f"GPU-{int(library.amdsmi_get_gpu_asic_info(handle)['asic_serial'], 16):016x}")
-    render = told.get("drm_render")
-    return _named(f"renderD{render}" if isinstance(render, int) and render else None, told.get("bdf"), told.get("hip_uuid"))
+        names.setdefault("hip_uuid", f"GPU-{int(library.amdsmi_get_gpu_asic_info(handle)['asic_serial'], 16):016x}")
+    minor = names.get("drm_render")
+    render = f"renderD{minor}" if isinstance(minor, int) and minor else None
+    return _normalise(render, names.get("bdf"), names.get("hip_uuid"))
 
 
-def _named(*names: Any) -> _Names:
+def _normalise(*names: Any) -> _Names:
     render, address, uuid = (None if name in _NAMELESS else str(name) for name in names)
     return render, address.lower() if address else None, uuid
 
 
 def _match(gpus: Sequence[Gpu], things: Sequence[tuple[Any, _Names]]) -> dict[str, Any]:
-    """By UUID, the thing that is this GPU by the first kind of name that both tell, if no other is and no other GPU is it."""
-    own = {gpu.uuid: _named(Path(gpu.render_node or "").name, gpu.pci_bus, gpu.uuid) for gpu in gpus}
+    """Return by UUID the thing that is this GPU: by the first type of name that both have, if no other thing and no other
+    GPU matches.
+    """
+    names = {gpu.uuid: _normalise(Path(gpu.render_node or "").name, gpu.pci_bus, gpu.uuid) for gpu in gpus}
 
-    def are_one(gpu: _Names, thing: _Names) -> bool:
-        return next((one == other for one, other in zip(gpu, thing, strict=True) if one and other), False)
+    def matches(gpu: _Names, thing: _Names) -> bool:
+        return next((name == other for name, other in zip(gpu, thing, strict=True) if name and other), False)
 
-    pairs = [(uuid, place) for uuid, gpu in own.items() for place, (_, thing) in enumerate(things) if are_one(gpu, thing)]
+    pairs = [(uuid, i) for uuid, gpu in names.items() for i, (_, thing) in enumerate(things) if matches(gpu, thing)]
     gpu_times, thing_times = (Counter(pair[side] for pair in pairs) for side in (0, 1))
-    return {uuid: things[place][0] for uuid, place in pairs if gpu_times[uuid] == thing_times[place] == 1}
+    return {uuid: things[i][0] for uuid, i in pairs if gpu_times[uuid] == thing_times[i] == 1}
 
 
-def _missing(gpus: Sequence[Gpu], found: Mapping[str, Any]) -> str | None:
-    uuids = ", ".join(gpu.uuid for gpu in gpus if gpu.uuid not in found)
+def _note_missing(gpus: Sequence[Gpu], matched: Mapping[str, Any]) -> str | None:
+    uuids = ", ".join(gpu.uuid for gpu in gpus if gpu.uuid not in matched)
     return f"{UNWATCHED} of {uuids}: AMD's tools don't identify the GPU; {_HINT}" if uuids else None

@@ -1,4 +1,4 @@
-"""The host's CPUs and memory: psutil, the kernel's RAPL energy counters and its thermal-throttle counters."""
+"""Read the host's CPUs and memory: psutil, the kernel's RAPL energy counters and its thermal-throttle counters."""
 
 import re
 import threading
@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from torchmatrix.core.files import text_of
-from torchmatrix.machine.cpu import Quota, quota, throttled
+from torchmatrix.machine.cpu import Quota, quota, throttled, whole_number
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading, Sensor
 from torchmatrix.machine.telemetry.amd import open_amd
@@ -23,13 +23,13 @@ _TEMPERATURES = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 
 
 def open_cpu(root: Path = Path("/sys"), system: Any = psutil, limits: Quota = NO_QUOTA) -> tuple[Sensor, str | None]:
-    """The CPU's sensor, and what can't be monitored, with reasons. `root`: where sysfs is; `system`: psutil or its like.
+    """Return the CPU's sensor, and what can't be monitored, with reasons. `root`: where sysfs is; `system`: psutil or its like.
 
     `limits`: those that hold for the launches.
     """
     packages = _packages(root / "class/powercap")
-    counters = tuple(_Wrapping(package) for package in packages)
-    unreadable = [package for package in packages if _whole_number(package / "energy_uj") is None]
+    counters = tuple(_EnergyCounter(package) for package in packages)
+    unreadable = [package for package in packages if whole_number(package / "energy_uj") is None]
     note = None
     if unreadable:
         files = root / "class/powercap/intel-rapl:*/energy_uj"
@@ -45,11 +45,11 @@ class _Throttle:
     files: tuple[Path, ...]
 
     def count(self) -> int:
-        """Events so far, the core's and the package's; 0 while they can't be read (the CPU is offline)."""
-        return sum(_whole_number(file) or 0 for file in self.files)
+        """Return the events so far, the core's and the package's; 0 while they can't be read (the CPU is offline)."""
+        return sum(whole_number(file) or 0 for file in self.files)
 
 
-class _Wrapping:
+class _EnergyCounter:
     """A RAPL package's energy, in joules, as a counter that only grows.
 
     The kernel's counter starts again at 0 after max_energy_range_uj: minutes at full power, so never twice between readings.
@@ -57,12 +57,12 @@ class _Wrapping:
 
     def __init__(self, package: Path) -> None:
         self._file = package / "energy_uj"
-        self._range = _whole_number(package / "max_energy_range_uj") or 0
-        self._last = _whole_number(self._file) or 0
+        self._range = whole_number(package / "max_energy_range_uj") or 0
+        self._last = whole_number(self._file) or 0
         self._total = self._last
 
     def joules(self) -> float | None:
-        now = _whole_number(self._file)
+        now = whole_number(self._file)
         if now is None:
             return None
         self._total += now - self._last + (self._range if now < self._last else 0)
@@ -71,10 +71,10 @@ class _Wrapping:
 
 
 class CpuSensor:
-    """Reads the CPUs as one device, "cpu". Percentages are of the time since the reading before."""
+    """Reads the CPUs as one device, "cpu". Percentages are of the time since the last reading."""
 
     def __init__(
-        self, system: Any, energy: Sequence[_Wrapping], throttles: Sequence[_Throttle], limits: Quota = NO_QUOTA
+        self, system: Any, energy: Sequence[_EnergyCounter], throttles: Sequence[_Throttle], limits: Quota = NO_QUOTA
     ) -> None:
         self._system = system
         self._limits = limits
@@ -83,19 +83,19 @@ class CpuSensor:
         self._times = system.cpu_times()
 
     def read(self) -> list[Reading]:
-        """One reading; a key that can't be read is absent."""
+        """Return one reading; a key that can't be read is absent."""
         fields: dict[str, Callable[[], Any]] = {
             "temperature_celsius": self._temperature,
             "clock_mhz": self._clock,
             "memory_used_bytes": lambda: self._system.virtual_memory().used,
             "energy_joules": self._joules,
-            "throttle_count": self._throttled,
+            "throttle_count": self._thermal_events,
         }
         reading: Reading = {"device": "cpu"}
         with suppress(Exception):
             reading.update(self._shares())
         with suppress(Exception):
-            reading.update(self._held_up())
+            reading.update(self._quota_waits())
         for key, ask in fields.items():
             with suppress(Exception):  # sensors come and go; psutil lacks some on some platforms
                 value = ask()
@@ -104,10 +104,10 @@ class CpuSensor:
         return [reading]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Return without doing anything: nothing is held."""
 
     def _shares(self) -> dict[str, float]:
-        """Busy and stolen percent of the time since the last reading.
+        """Return busy and stolen percent of the time since the last reading.
 
         Not psutil.cpu_percent: it remembers per thread, so that its first answer in the watching thread is a meaningless 0.
         """
@@ -123,31 +123,31 @@ class CpuSensor:
         shares = {"utilization_percent": round(100 * busy, 2), "busy_cpus": round(busy * self._system.cpu_count(), 3)}
         return shares | ({"steal_percent": round(100 * spent["steal"] / total, 2)} if "steal" in spent else {})
 
-    def _held_up(self) -> dict[str, float]:
-        """By the quota of a control group."""
-        found = throttled(self._limits)
-        return {"quota_periods": found.periods, "quota_seconds": found.seconds} if found else {}
+    def _quota_waits(self) -> dict[str, float]:
+        """Return how the quota of a control group made processes wait."""
+        waits = throttled(self._limits)
+        return {"quota_periods": waits.periods, "quota_seconds": waits.seconds} if waits else {}
 
     def _temperature(self) -> float | None:
-        """The hottest package; of Intel's, not the single cores, whose readings jump."""
+        """Return the temperature of the hottest package; of Intel's, not the single cores, whose readings jump."""
         sensors = self._system.sensors_temperatures()
-        found = [entry for driver in _TEMPERATURES for entry in sensors.get(driver, ())]
-        packages = [entry for entry in found if entry.label.startswith("Package")] or found
+        entries = [entry for driver in _TEMPERATURES for entry in sensors.get(driver, ())]
+        packages = [entry for entry in entries if entry.label.startswith("Package")] or entries
         return max((entry.current for entry in packages), default=None)
 
     def _clock(self) -> float | None:
-        """The mean over all logical CPUs, in MHz."""
+        """Return the mean over all logical CPUs, in MHz."""
         clocks = [frequency.current for frequency in self._system.cpu_freq(percpu=True) if frequency.current]
         return round(sum(clocks) / len(clocks), 1) if clocks else None
 
     def _joules(self) -> float | None:
-        """All packages together, or None: a sum over some of them would mislead."""
+        """Add up all packages, or return None: a sum over some of them would mislead."""
         joules = [counter.joules() for counter in self._energy]
-        known = [value for value in joules if value is not None]
-        return sum(known) if known and len(known) == len(joules) else None
+        readable = [value for value in joules if value is not None]
+        return sum(readable) if readable and len(readable) == len(joules) else None
 
-    def _throttled(self) -> int | None:
-        """Thermal events: of each package the highest count among its CPUs (each CPU counts what it was interrupted for)."""
+    def _thermal_events(self) -> int | None:
+        """Count thermal events: of each package the highest count among its CPUs (each counts what it was interrupted for)."""
         highest: dict[str, int] = {}
         for throttle in self._throttles:
             highest[throttle.package] = max(highest.get(throttle.package, 0), throttle.count())
@@ -155,13 +155,15 @@ class CpuSensor:
 
 
 def _packages(powercap: Path) -> list[Path]:
-    """RAPL's packages (Intel and AMD): not their parts (intel-rapl:0:1), not psys, not the same again as intel-rapl-mmio."""
+    """Return RAPL's packages (Intel and AMD): not their parts (intel-rapl:0:1), not psys, not the duplicates in
+    intel-rapl-mmio.
+    """
     zones = [zone for zone in powercap.glob("intel-rapl:*") if re.fullmatch(r"intel-rapl:\d+", zone.name)]
     return sorted(zone for zone in zones if (text_of(zone / "name") or "").startswith("package"))
 
 
 def _throttle_files(cpus: Path) -> list[_Throttle]:
-    """The counters of every logical CPU that has them (Intel's do; AMD's kernel driver has none)."""
+    """Return the counters of every logical CPU that has them (Intel's do; AMD's kernel driver has none)."""
     throttles = []
     for cpu in sorted(cpus.glob("cpu[0-9]*")):
         names = ("package_throttle_count", "core_throttle_count")
@@ -171,11 +173,6 @@ def _throttle_files(cpus: Path) -> list[_Throttle]:
     return throttles
 
 
-def _whole_number(path: Path) -> int | None:
-    text = text_of(path)
-    return int(text) if text and text.isdigit() else None
-
-
 # The sensors of this machine: its GPUs' and its CPU's, opened once per run.
 
 CLOSE_SECONDS = 5.0
@@ -183,15 +180,15 @@ CLOSE_SECONDS = 5.0
 
 @contextmanager
 def open_sensors(host: Host) -> Iterator[tuple[tuple[Sensor, ...], tuple[str, ...]]]:
-    """The sensors for `host` and what can't be monitored, in words; closed on leaving."""
-    found: list[tuple[Sensor | None, str | None]] = [open_cpu(limits=quota())]
+    """Open the sensors for `host`, and describe what can't be monitored; closed on leaving."""
+    opened: list[tuple[Sensor | None, str | None]] = [open_cpu(limits=quota())]
     if host.vendor == "nvidia":
-        found.append(open_nvidia([gpu.uuid for gpu in host.gpus]))
+        opened.append(open_nvidia([gpu.uuid for gpu in host.gpus]))
     if host.vendor == "amd":
-        found.append(open_amd(host.gpus))
-    sensors: Sequence[Sensor] = [sensor for sensor, _ in found if sensor]
+        opened.append(open_amd(host.gpus))
+    sensors: Sequence[Sensor] = [sensor for sensor, _ in opened if sensor]
     try:
-        yield tuple(sensors), tuple(note for _, note in found if note)
+        yield tuple(sensors), tuple(note for _, note in opened if note)
     finally:
         for sensor in sensors:
             closing = threading.Thread(target=sensor.close, daemon=True)  # a library that hangs must not block the tool
