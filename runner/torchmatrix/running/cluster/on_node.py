@@ -26,8 +26,8 @@ from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
 from torchmatrix.running.cluster.several_nodes import meeting_of
 from torchmatrix.running.cluster.slurm import WARNING_SECONDS, Slurm
 from torchmatrix.running.launch_cell import (
+    DeviceReadings,
     Job,
-    Telling,
     as_set_now,
     devices_of,
     gpus_of,
@@ -87,8 +87,8 @@ def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
     refuse_others(s.host)
     with run.at_work(s, lambda: folder) as job:
         try:
-            others = several_nodes.others(place, number, task)
-            yield from _launched(s, replace(job, others=others), cell, its_round, order, home)
+            peers = several_nodes.peers(place, number, task)
+            yield from _launched(s, replace(job, peers=peers), cell, its_round, order, home)
         except KeyboardInterrupt:
             if not _is_out_of_time():
                 raise
@@ -149,7 +149,7 @@ def _batches(
     if found := orders.batches_of(order, home, key):
         return found
     every = session_of(order, order.globs, order.where).plan.cells
-    batch = yield from rounds.find_batch(replace(job, others=None), rounds.searched_on(cell, every), image)
+    batch = yield from rounds.find_batch(replace(job, peers=None), rounds.searched_on(cell, every), image)
     orders.keep_batch(order, home, key, batch)
     return {key: batch}
 
@@ -252,7 +252,7 @@ def _run(job: Job, cell: Cell, execution: Execution, number: int, say: Callable[
     def told(readings: list[dict[str, Any]]) -> None:
         say("telemetry", readings=[reading | {"device": device_on(number, reading["device"])} for reading in readings])
 
-    with execution, Watcher(job.sensors, Telling(execution, told, job, cell)):
+    with execution, Watcher(job.sensors, DeviceReadings(execution, told, job, cell)):
         for stream, line in execution.lines():
             say("line", stream=stream, text=line.decode(errors="replace"))
         end = execution.wait()

@@ -46,7 +46,7 @@ class OtherNodes:
     names: tuple[str, ...]
     told: tuple[str, ...]
 
-    def beside(self, execution: Execution, image: Image, spec: LaunchSpec) -> "Together":
+    def join(self, execution: Execution, image: Image, spec: LaunchSpec) -> "Together":
         """The launch on all nodes."""
         asked = {
             "arguments": spec.arguments,
@@ -62,7 +62,7 @@ class OtherNodes:
         return Together(execution, self.names, [*command, *self.told, json.dumps(asked)])
 
 
-def others(place: Path, number: int, task: int) -> OtherNodes | None:
+def peers(place: Path, number: int, task: int) -> OtherNodes | None:
     """The other nodes of this job, which makes a launch of an order's array; None if it has one node. Raises EngineUnusable."""
     if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) < 2:
         return None
