@@ -35,7 +35,8 @@ class LaneLock:
     def hold(self, cell: str, *, alone: bool) -> Iterator[None]:
         """Wait for the lock and hold it for a launch of `cell`. Raises KeyboardInterrupt at the end.
 
-        `alone`: nothing else runs meanwhile. Such a launch goes before launches that don't wait yet: else busy lanes would never let it in.
+        `alone`: nothing else runs meanwhile. Such a launch goes before launches that don't wait yet: else busy lanes would never
+        let it in.
         """
         with self._changed:
             self._wait(alone)
@@ -152,7 +153,7 @@ def run_concurrently(lanes: Sequence[Iterable[News]], lock: LaneLock) -> Iterato
 
 
 def _run_lane(lane: Iterable[News], events: _Events, lock: LaneLock, begin: threading.Barrier) -> None:
-    """Put a lane's events into the queue. Closing it between two events records its launch as interrupted."""
+    """Queue a lane's events. A lane closed between two events records its launch as interrupted, as without threads."""
     failure: BaseException | None = None
     try:
         begin.wait()

@@ -246,8 +246,9 @@ def load_on_all(cell: Cell, host: Host, seconds: float) -> Cell:
 
 
 def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]) -> Iterator[News]:
-    """Build `stacks`, heat if the method does, then run `schedule` in its order. `cells`: all cells of the plan, on one of which a
-    batch is searched for.
+    """Build `stacks`, heat if the method does, then run `schedule` in its order.
+
+    `cells`: all cells of the plan, on one of which a batch is searched for.
     """
     built = yield from build_all(job, stacks)
     yield from heat(job, built, cells)
