@@ -24,8 +24,8 @@ _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """Options of the manifests. `image`: of the tool; `claim`: a PersistentVolumeClaim for the results; `nodes`: pods, each with
-    `gpus` of `vendor`.
+    """Options of the manifests. `image`: of the tool; `claim`: a PersistentVolumeClaim for the results; `nodes`: pods, each
+    with `gpus` of `vendor`.
 
     `words`: further words of the command, such as cells.
     """

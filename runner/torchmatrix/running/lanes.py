@@ -35,8 +35,8 @@ class LaneLock:
     def hold(self, cell: str, *, alone: bool) -> Iterator[None]:
         """Wait for the lock and hold it for a launch of `cell`. Raises KeyboardInterrupt at the end.
 
-        `alone`: nothing else runs meanwhile. Such a launch goes before launches that don't wait yet: else busy lanes would never
-        let it in.
+        `alone`: nothing else runs meanwhile. Such a launch goes before launches that don't wait yet: else busy lanes would
+        never let it in.
         """
         with self._changed:
             self._wait(alone)

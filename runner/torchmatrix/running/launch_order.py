@@ -175,7 +175,7 @@ def next_round(
 
 
 def _narrow_cells(rates: Mapping[str, Sequence[float]], method: Method) -> set[str]:
-    """Return the compared cells whose interval was narrow enough CONFIRMING launches ago; they share one estimate of scatter."""
+    """Return the compared cells whose interval was narrow enough CONFIRMING launches ago; the scatter is estimated jointly."""
     from torchmatrix.analysis.intervals import learned_of, relative_half_width  # with numpy and scipy, which plan doesn't need
 
     assert method.until is not None

@@ -119,7 +119,7 @@ class BatchTried:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchFound:
-    """The largest batch that fits, or None; `outcome` says why."""
+    """The largest batch that fits, or None; `outcome` says why not."""
 
     cell: Cell
     batch: int | None
