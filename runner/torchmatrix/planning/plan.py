@@ -201,9 +201,9 @@ def _places(matrix: Matrix, host: Host, nodes: int) -> tuple[list[tuple[Workload
     for workload in matrix.workloads:
         placed = []
         device_sets = sets.of(workload)
-        every = tuple(gpu for gpus, _, _ in device_sets for gpu in gpus.gpus) if matrix.gpus.mixed else ()
+        mixed = tuple(gpu for gpus, _, _ in device_sets for gpu in gpus.gpus) if matrix.gpus.mixed else ()
         for gpus, on, reason in device_sets:
-            for variant in _variants(workload, gpus, every or gpus.gpus):
+            for variant in _variants(workload, gpus, mixed or gpus.gpus):
                 why = reason or fit.why_not_memory(variant, gpus.gpus)
                 placed.append((variant, gpus, on, f"{variant.id}/{gpus.label}", why))
         placements.append((workload, placed))

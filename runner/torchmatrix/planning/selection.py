@@ -1,4 +1,4 @@
-"""Select cells of a plan: the nearest names to a filter that matches none, and two stacks that take turns (--ab)."""
+"""Select cells of a plan: suggest names for a filter that matches none, and compare two stacks (--ab)."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -76,8 +76,8 @@ def finished(s: Session) -> list[RunFolder]:
 
 def launches_of(runs: Sequence[RunFolder], names: Sequence[str]) -> dict[str, list[Launch]]:
     """Return the last tries of each stack in these runs."""
-    every = [launch for run in runs for launch in counting(sorted_out(run.everything())[0])]
-    return {name: [launch for launch in every if launch.stack.name == name] for name in names}
+    launches = [launch for run in runs for launch in counting(sorted_out(run.everything())[0])]
+    return {name: [launch for launch in launches if launch.stack.name == name] for name in names}
 
 
 def why_none(launches: Sequence[Launch]) -> str | None:
@@ -110,15 +110,15 @@ def _example_cell(s: Session, word: str) -> Cell:
     return cell
 
 
-def _releases_between(asked: Matrix, ends: tuple[str, str], accelerator: str) -> list[variants.Wheels]:
+def _releases_between(matrix: Matrix, ends: tuple[str, str], accelerator: str) -> list[variants.Wheels]:
     """Return the catalog's releases from one end to the other."""
-    (old, old_variant), (new, new_variant) = (variants.named_release(word, asked.stacks) for word in ends)
+    (old, old_variant), (new, new_variant) = (variants.named_release(word, matrix.stacks) for word in ends)
     return variants.releases_between(old, new, accelerator, (old_variant, new_variant))
 
 
-def _stacks_between(asked: Matrix, ends: tuple[str, str]) -> list[str]:
+def _stacks_between(matrix: Matrix, ends: tuple[str, str]) -> list[str]:
     """Return the names of the matrix's stacks from one end to the other."""
-    names = [stack.name for stack in asked.stacks]
+    names = [stack.name for stack in matrix.stacks]
     for word in ends:
         if word not in names:
             raise BadInput(f"the matrix has no stack {shown(word)}", hint=nearest(word, names))

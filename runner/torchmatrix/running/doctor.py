@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -88,15 +89,8 @@ def _conditions(s: session.Session) -> Check:
 def _gpus(s: session.Session) -> list[Check]:
     notes = [Check(mark="note", subject="GPU", finding=note) for note in s.host.notes]
     if not s.host.gpus:
-        return [
-            *notes,
-            Check(
-                mark="note",
-                subject="GPU",
-                finding="none found",
-                fix="on a GPU server, check the driver: nvidia-smi or /dev/kfd",
-            ),
-        ]
+        fix = "on a GPU server, check the driver: nvidia-smi or /dev/kfd"
+        return [*notes, Check(mark="note", subject="GPU", finding="none found", fix=fix)]
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in s.host.gpus)
     driver = f"driver {s.host.driver}" + (f", CUDA up to {s.host.cuda_driver}" if s.host.cuda_driver else "")
     return [*notes, Check(mark="ok", subject="GPU", finding=f"{names}; {driver}")]
@@ -142,10 +136,9 @@ def _variables(s: session.Session) -> list[Check]:
     """Note variables of the user's shell that act on launches of the local engine but do not reach them."""
     is_local = any(s.engine_for(cell.stack).name == "local" for cell in s.plan.cells)
     names = containment.withheld_variables(settings.load().variables) if is_local else []
+    finding = f"don't reach launches: {', '.join(names)}"
     fix = "name those that should, such as TORCHMATRIX_VARIABLES=OMP_PROC_BIND,KMP_*"
-    return (
-        [Check(mark="note", subject="variables", finding=f"don't reach launches: {', '.join(names)}", fix=fix)] if names else []
-    )
+    return [Check(mark="note", subject="variables", finding=finding, fix=fix)] if names else []
 
 
 def _disk(s: session.Session) -> Check:
@@ -202,10 +195,7 @@ def _indexes(s: session.Session) -> list[Check]:
 
 
 def _skips(s: session.Session) -> list[Check]:
-    grouped: dict[tuple[str, str, str], int] = {}
-    for skip in s.plan.skips:
-        key = (skip.cell.stack.name, skip.why.reason, skip.why.fix)
-        grouped[key] = grouped.get(key, 0) + 1
+    grouped = Counter((skip.cell.stack.name, skip.why.reason, skip.why.fix) for skip in s.plan.skips)
     return [
         Check(mark="note", subject=f"skipped: {stack} ({count(number, 'cell')})", finding=reason, fix=fix)
         for (stack, reason, fix), number in grouped.items()

@@ -56,14 +56,10 @@ class LaneLock:
     def _wait(self, alone: bool) -> None:
         self._waiting_alone += alone
         try:
-            while self._is_alone or (self._neighbours if alone else self._waiting_alone):
+            while not self.is_ended and (self._is_alone or (self._neighbours if alone else self._waiting_alone)):
                 self._changed.wait(timeout=_LOOK_SECONDS)
-                self._refuse_when_over()
-            self._refuse_when_over()
         finally:
             self._waiting_alone -= alone
-
-    def _refuse_when_over(self) -> None:
         if self.is_ended:
             raise KeyboardInterrupt
 

@@ -318,7 +318,7 @@ class DeviceReadings:
     def __init__(self, execution: Execution, record: Callable[[list[Reading]], None], job: Job, cell: Cell) -> None:
         self._execution, self._record, self._devices = execution, record, devices_of(cell)
         self._left_out = {"processes"} | (_QUOTA_FIELDS if job.engine_for(cell.stack).capabilities.has_own_groups else set())
-        self._own: set[int] = set()
+        self._launch_pids: set[int] = set()
 
     def __call__(self, readings: list[Reading]) -> None:
         of_launch = [reading for reading in readings if reading["device"] in self._devices]
@@ -332,8 +332,8 @@ class DeviceReadings:
         (the tool runs in a container) may belong to the launch, so it is left out.
         """
         pids = reading.get("processes", ())
-        self._own |= {pid for pid in pids if self._execution.owns(pid)}
-        others = [pid for pid in pids if pid not in self._own and Path(f"/proc/{pid}").exists()]
+        self._launch_pids |= {pid for pid in pids if self._execution.owns(pid)}
+        others = [pid for pid in pids if pid not in self._launch_pids and Path(f"/proc/{pid}").exists()]
         rest = {key: value for key, value in reading.items() if key not in self._left_out}
         return rest | ({"foreign": [readiness.describe(pid) for pid in others]} if others else {})
 

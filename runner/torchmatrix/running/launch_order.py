@@ -139,12 +139,12 @@ def adaptive(
     `is_over`: is the budget spent? A round that was begun is finished.
     """
     assert method.until is not None
-    every = list(cells)
-    yield from interleave(every, method.launches, seed)
+    members = list(cells)
+    yield from interleave(members, method.launches, seed)
     shuffle = random.Random(seed + 1).shuffle
     narrow: set[str] = set()
     for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
-        for group in compared(every):
+        for group in compared(members):
             running = [cell for cell in group if rates(cell)]
             narrow |= _narrow_cells({cell.id: rates(cell) for cell in running}, method)
             if all(cell.id in narrow for cell in running):

@@ -63,8 +63,8 @@ def probe_cell(cells: Sequence[Cell]) -> Cell:
 
 def least_test_seconds(lanes: Sequence[Lane], known: Mapping[str, float]) -> float:
     """Estimate the test if its first look decides; `known`: seconds by cell id."""
-    each = [plan.launch_seconds(probe_cell(lane.cells), 2, known) for lane in lanes]
-    return (1 + pairs.LOOKS[0]) * sum(each) + 1.5 * pairs.LOOKS[0] * max(each)
+    seconds = [plan.launch_seconds(probe_cell(lane.cells), 2, known) for lane in lanes]
+    return (1 + pairs.LOOKS[0]) * sum(seconds) + 1.5 * pairs.LOOKS[0] * max(seconds)
 
 
 def test_lanes(probes: Sequence[Probe]) -> Generator[News, None, ParallelTest]:

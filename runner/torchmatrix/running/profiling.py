@@ -71,9 +71,9 @@ def work_of(workload: Workload, devices: int) -> dict[str, Any]:
     return {**{name: workload.factors.get(name) for name in WORK}, "devices": devices}
 
 
-def refuse_unknown(cells: Sequence[Cell], known: Sequence[Profile | None]) -> None:
+def refuse_unknown(cells: Sequence[Cell], held: Sequence[Profile | None]) -> None:
     """Raise BadInput, with the commands, for cells that were not profiled."""
-    missing = [cell.id for cell, held in zip(cells, known, strict=True) if held is None]
+    missing = [cell.id for cell, newest in zip(cells, held, strict=True) if newest is None]
     if missing:
         commands = "; ".join(f"torchmatrix profile '{cell}'" for cell in missing)
         raise errors.BadInput(f"not profiled yet on this machine: {', '.join(missing)}", hint=commands)

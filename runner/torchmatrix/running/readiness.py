@@ -4,7 +4,7 @@ import pwd
 import time
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,7 @@ class Ready:
 
     def as_record(self) -> dict[str, Any]:
         """Return the fields for the launch's header."""
-        return {
-            "waited_seconds": self.waited_seconds,
-            "temperature_celsius": self.temperature_celsius,
-            "too_warm": self.too_warm,
-        }
+        return asdict(self)
 
 
 def wait(

@@ -104,7 +104,7 @@ def _digest(key: object) -> str:
 
 
 def assemble(
-    asked: Matrix,
+    matrix: Matrix,
     held: Mapping[str, StackLock],
     results: Path,
     engine: str,
@@ -113,7 +113,7 @@ def assemble(
     parallel: bool = False,
     nodes: int = 1,
 ) -> Session:
-    """Assemble the session of the matrix `asked` on this machine; `held`: the existing locks, used where they match the matrix.
+    """Assemble the session of `matrix` on this machine; `held`: the existing locks, used where they match the matrix.
 
     `nodes`: on how many machines like this one it may run at once.
     """
@@ -126,14 +126,14 @@ def assemble(
             f"--parallel must watch the devices, and {engines.builder.name} runs on another machine",
             hint="run torchmatrix on that machine, or leave out --parallel",
         )
-    locks, drifts = recipes.applicable_locks(held, asked.stacks, engines.builder)
-    plan, supplies, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
+    locks, drifts = recipes.applicable_locks(held, matrix.stacks, engines.builder)
+    plan, supplies, wanted = _plan(matrix, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
     ids = sorted(cell.id for cell in plan.cells)
-    key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), recipes.workload_hash()]
-    key += [sorted(used.name for used in engines.every), *sorted(lock.sha256 for lock in locks.values())]
-    key += ["parallel"] if parallel else []
+    identity = [matrix.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(matrix.method), recipes.workload_hash()]
+    identity += [sorted(used.name for used in engines.every), *sorted(lock.sha256 for lock in locks.values())]
+    identity += ["parallel"] if parallel else []
     return Session(
-        matrix=asked,
+        matrix=matrix,
         host=host,
         engines=engines,
         plan=plan,
@@ -143,7 +143,7 @@ def assemble(
         is_here=host is here,
         parallel=parallel,
         results=store,
-        key=_digest(key),
+        key=_digest(identity),
     )
 
 
@@ -153,7 +153,7 @@ def without_locks(s: Session) -> Session:
 
 
 def _plan(
-    asked: Matrix,
+    matrix: Matrix,
     host: Host,
     engines: Engines,
     locks: Mapping[str, StackLock],
@@ -168,7 +168,7 @@ def _plan(
     A stack that can't be built is taken out of the finished plan, so that the fit to this machine is checked only once.
     """
     unseen = replace(supplies_unseen(engines.builder), nodes=nodes, elsewhere=not is_here)
-    plan = make_plan(asked, host, unseen)
+    plan = make_plan(matrix, host, unseen)
     chosen = select(plan, globs, where)
     wanted = recipes.stacks_of(chosen.cells)
     supplies = replace(find_supplies(wanted, engines.builder, locks, is_here), nodes=nodes, elsewhere=not is_here)

@@ -74,17 +74,13 @@ class Submitted:
     def add(self, kind: Kind, nodes: tuple[str, ...], launches: Sequence[tuple[Cell, int]], retries: int = 0) -> None:
         """Queue launches after those that were added before, in arrays as large as Slurm allows."""
         for launch in launches:
-            batch = self._unfilled_batch(kind, nodes, retries)
-            if batch is None:
-                batch = Batch(kind=kind, nodes=nodes, launches=[], retries=retries)
-                self.later.append(batch)
-            batch.launches.append(launch)
-
-    def _unfilled_batch(self, kind: Kind, nodes: tuple[str, ...], retries: int) -> Batch | None:
-        """Return the last array on these nodes, unless it is full, or one of the nodes has other work after it."""
-        last = next((batch for batch in reversed(self.later) if set(batch.nodes) & set(nodes)), None)
-        fits = last and last.kind is kind and (last.nodes, last.retries) == (nodes, retries)
-        return last if last and fits and len(last.launches) < self.most_tasks else None
+            # only into the nodes' last array: an earlier one would run before work that was added later
+            last = next((batch for batch in reversed(self.later) if set(batch.nodes) & set(nodes)), None)
+            fits = last and last.kind is kind and (last.nodes, last.retries) == (nodes, retries)
+            if last and fits and len(last.launches) < self.most_tasks:
+                last.launches.append(launch)
+            else:
+                self.later.append(Batch(kind=kind, nodes=nodes, launches=[launch], retries=retries))
 
     def add_further(self) -> None:
         """Queue the next round of compared cells of an adaptive method, none of whose launches is awaited."""
@@ -199,24 +195,19 @@ def watch(submitted: Submitted) -> Generator[News, None, None]:
             # tasks that are cancelled together stand as one job
             task = tasks.get(name) or tasks.get(slurm.array_index(name)[0])
             if task and task.state not in slurm.OVER:
-                yield from _report_start(waiting, task)
-                yield from _report_wait(waiting, task, reported)
+                yield from _report(waiting, task, reported)
             elif event := _settle(submitted, name, waiting, task):
                 yield event
         submitted.add_further()
 
 
-def _report_start(waiting: Waiting, task: slurm.Task) -> Iterator[News]:
-    """Report a launch that begins, again after its job was requeued."""
+def _report(waiting: Waiting, task: slurm.Task, reported: set[str]) -> Iterator[News]:
+    """Report that a launch begins, again after a requeue, or once why it waits, if only somebody's help ends that."""
     waiting.polls = 0
-    if task.state == "RUNNING" and not waiting.started:
-        waiting.started = True
+    is_running = task.state == "RUNNING"
+    if is_running and not waiting.started:
         yield LaunchStarted(cell=waiting.cell, number=waiting.number)
-    waiting.started = waiting.started and task.state == "RUNNING"
-
-
-def _report_wait(waiting: Waiting, task: slurm.Task, reported: set[str]) -> Iterator[News]:
-    """Report why a launch waits, once for each reason, where neither time nor other jobs' ends help."""
+    waiting.started = is_running
     place = "+".join(waiting.kind.at[waiting.cell.id])
     text = f"{place}: {task.reason}"
     if task.state == "PENDING" and any(word in task.reason for word in _STUCK) and text not in reported:

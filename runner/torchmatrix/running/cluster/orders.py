@@ -139,6 +139,13 @@ def _read(path: Path, type_of: Callable[[Any], type[Content]], hint: str) -> Con
     return content
 
 
+def _read_if_written(path: Path, type_of: Callable[[Any], type[Content]], hint: str) -> Content | None:
+    try:
+        return _read(path, type_of, hint)
+    except FileNotFoundError:
+        return None
+
+
 def text_of(order: Order) -> str:
     """Return the matrix file as it was when the run began."""
     return (order.place / "matrix.toml").read_text(encoding="utf-8")
@@ -163,10 +170,7 @@ def keep_groups(order: Order, groups: Sequence[Sequence[str]]) -> None:
 
 def groups_of(order: Order) -> list[list[str]] | None:
     """Return what `keep_groups` wrote; None if it hasn't yet. Raises BadInput."""
-    try:
-        return _read(order.place / "groups.json", lambda _: list[list[str]], _NEW)
-    except FileNotFoundError:
-        return None
+    return _read_if_written(order.place / "groups.json", lambda _: list[list[str]], _NEW)
 
 
 def keep_node(order: Order, name: str, facts: NodeFacts | NodeError) -> None:
@@ -177,10 +181,8 @@ def keep_node(order: Order, name: str, facts: NodeFacts | NodeError) -> None:
 
 def node_facts(order: Order, name: str) -> NodeFacts | NodeError | None:
     """Return what `keep_node` wrote for a node; None if it hasn't yet. Raises BadInput."""
-    try:
-        return _read(_node_path(order, name), _type_of_node, "remove this file: the node is then asked again")
-    except FileNotFoundError:
-        return None
+    hint = "remove this file: the node is then asked again"
+    return _read_if_written(_node_path(order, name), _type_of_node, hint)
 
 
 def _type_of_node(record: Any) -> type[NodeFacts | NodeError]:
@@ -201,11 +203,9 @@ def keep_batch(order: Order, home: str, key: tuple[str, str], batch: int | None)
 
 def batches_of(order: Order, home: str, key: tuple[str, str]) -> dict[tuple[str, str], int | None]:
     """Return what `keep_batch` wrote; empty if it hasn't yet. Raises BadInput."""
-    try:
-        record = _read(_batch_path(order, home, key), lambda _: _Batch, "remove this file: the batch is then searched again")
-        return {key: record.batch}
-    except FileNotFoundError:
-        return {}
+    hint = "remove this file: the batch is then searched again"
+    record = _read_if_written(_batch_path(order, home, key), lambda _: _Batch, hint)
+    return {key: record.batch} if record else {}
 
 
 def _batch_path(order: Order, home: str, key: tuple[str, str]) -> Path:

@@ -116,9 +116,11 @@ class JoinedExecution:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._end_others()
-        self._here.__exit__(kind, error, trace)
+        self._here.__exit__(error_type, error, trace)
 
     def _await_others(self) -> None:
         """Wait until every other node has its image and free devices, then let them begin. Raises LaunchFailed."""
