@@ -142,15 +142,15 @@ def facts_of(host: Host) -> NodeFacts:
 def test_what_an_order_and_its_nodes_wrote_is_read_again(tmp_path: Path, nvidia_host: Host, cpu_host: Host) -> None:
     order = order_in(tmp_path)
     assert orders.read(order.place) == order
-    assert orders.said_by(order, "n1") is None and orders.groups_of(order) is None
+    assert orders.node_facts(order, "n1") is None and orders.groups_of(order) is None
     for one in (nvidia_host, cpu_host):
         orders.keep_node(order, "n1", facts_of(one))
-        said = orders.said_by(order, "n1")
+        said = orders.node_facts(order, "n1")
         assert isinstance(said, NodeFacts) and said.host == one
         assert said.supplies.built == ("a", "b") and said.supplies.disk == facts_of(one).supplies.disk
     error = NodeError(error="no stack", hint="write one", exit_code=ExitCode.BAD_INPUT)
     orders.keep_node(order, "n1", error)
-    assert orders.said_by(order, "n1") == error
+    assert orders.node_facts(order, "n1") == error
     orders.keep_groups(order, [["n1", "n2"], ["n3"]])
     assert orders.groups_of(order) == [["n1", "n2"], ["n3"]]
     assert orders.launches_of(order, orders.keep_launches(order, "home", [("a/b/c", 2)])) == ("home", [("a/b/c", 2)])
@@ -163,7 +163,7 @@ def test_an_older_version_s_facts_of_a_node_are_read(tmp_path: Path, nvidia_host
     order, told = order_in(tmp_path), json.loads(json.dumps(asdict(facts_of(nvidia_host)), default=sorted))
     del told["host"]["machine"], told["host"]["libc"], told["supplies"]["nodes"]
     (order.place / "nodes" / "n1.json").write_text(json.dumps(told))
-    said = orders.said_by(order, "n1")
+    said = orders.node_facts(order, "n1")
     assert isinstance(said, NodeFacts) and said.machine == "m-1" and said.host.gpus == nvidia_host.gpus
 
 
@@ -194,7 +194,7 @@ def test_facts_of_a_node_that_are_not_ours_are_refused_with_the_file(
     path = order.place / "nodes" / "n1.json"
     path.write_text(json.dumps(told))
     with pytest.raises(BadInput, match="is damaged, or of another version") as raised:
-        orders.said_by(order, "n1")
+        orders.node_facts(order, "n1")
     assert str(path) in str(raised.value) and raised.value.hint == "remove this file: the node is then asked again"
 
 
@@ -228,7 +228,7 @@ def test_every_file_of_an_order_is_refused_in_words_when_it_is_damaged(
     orders.keep_batch(order, "home", ("a", "b"), 8)
     readers: dict[str, Callable[[], object]] = {
         "order.json": lambda: orders.read(order.place),
-        "nodes/n1.json": lambda: orders.said_by(order, "n1"),
+        "nodes/n1.json": lambda: orders.node_facts(order, "n1"),
         "groups.json": lambda: orders.groups_of(order),
         "jobs/1.json": lambda: orders.launches_of(order, 1),
         "batches/home/*.json": lambda: orders.batches_of(order, "home", ("a", "b")),

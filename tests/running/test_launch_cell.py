@@ -8,7 +8,7 @@ import pytest
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.planning.plan import GpuSet
-from torchmatrix.running.launch_cell import Telling
+from torchmatrix.running.launch_cell import DeviceReadings
 
 
 @pytest.mark.parametrize(("engine", "kept"), [(LocalEngine, True), (DockerEngine, False)])
@@ -18,5 +18,5 @@ def test_what_a_quota_made_this_process_wait_is_told_only_of_launches_below_it(e
     cell: Any = SimpleNamespace(stack=None, gpus=GpuSet(indices=(0,), vendor="cpu", cpus=("0",)))
     execution: Any = SimpleNamespace(owns=lambda pid: False)
     reading = {"device": "cpu", "busy_cpus": 1.0, "quota_periods": 3, "quota_seconds": 0.5}
-    Telling(execution, told.extend, job, cell)([reading, {"device": "GPU-of-another-launch"}])
+    DeviceReadings(execution, told.extend, job, cell)([reading, {"device": "GPU-of-another-launch"}])
     assert told == [reading if kept else {"device": "cpu", "busy_cpus": 1.0}]

@@ -1,4 +1,4 @@
-"""Does a stack, a workload or a set of GPUs fit this machine? Each no has a reason and a fix. Pure."""
+"""Check whether a stack, a workload or a set of GPUs fits this machine; each no has a reason and a fix. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from torchmatrix.matrix.workloads import Workload
 from torchmatrix.planning.fit_gpu import Why, nearest_stack, why_not_architecture, why_not_driver
 from torchmatrix.planning.fit_gpu import why_not_memory as why_not_memory
 
-# Can a runtime run this workload on this stack? Pure.
+# Runtimes: can one run this workload on this stack?
 
 
 def why_not_runtime(stack: Stack, workload: Workload, host: Host) -> Why | None:
-    """Why the runtime of `workload` can't run it, or None; also why the packages of its library aren't known."""
+    """Return why the runtime of `workload` can't run it, or why its library's packages aren't known; None if it can."""
     name = workload.factors["runtime"]
     if name is None:
         return _why_not_extra(stack, workload)
@@ -31,7 +31,9 @@ def why_not_runtime(stack: Stack, workload: Workload, host: Host) -> Why | None:
 
 def _why_not_device(stack: Stack, runtime: Runtime, host: Host) -> Why | None:
     if stack.accelerator not in (*runtime.accelerators, "any"):
-        listed = " or ".join({"cpu": "CPU", "cuda": "CUDA", "rocm": "ROCm"}[one] for one in runtime.accelerators)
+        listed = " or ".join(
+            {"cpu": "CPU", "cuda": "CUDA", "rocm": "ROCm"}[accelerator] for accelerator in runtime.accelerators
+        )
         return Why(reason=f"runtime {runtime.name} needs a {listed} stack", fix="narrow the workload: stacks = […]")
     if runtime.in_images and stack.source == "wheels":
         reason = f"runtime {runtime.name} needs TensorRT, whose libraries are no wheels of a package index"
@@ -57,7 +59,7 @@ def _why_not_runtime_precision(workload: Workload, runtime: Runtime) -> Why | No
 
 
 def _why_not_exported(workload: Workload, runtime: Runtime) -> Why | None:
-    """Of a graph that is exported once, in eval mode, and has no gradients."""
+    """Return why a runtime can't run the workload from a graph exported once, in eval mode, without gradients; else None."""
     if workload.compile:
         return Why(reason=f"runtime {runtime.name} compiles by itself, without torch.compile", fix="leave compile out")
     if not workload.factors["eval"]:
@@ -78,7 +80,7 @@ def _why_not_extra(stack: Stack, workload: Workload) -> Why | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    """Where the engine in use keeps what it builds, and how many bytes are free there.
+    """The place where the engine in use keeps what it builds, and the bytes free there.
 
     `larger`: what to do to build on a larger disk.
     """
@@ -93,8 +95,8 @@ class Supplies:
     """What is available to run with. All collections but `unreachable` (index URLs) contain names of stacks.
 
     `containers`: is a container engine chosen? `how_to_have_containers`: what to do if not. `built`: stacks that are built;
-    `stored`: those, and those whose layers are on disk, so that building takes little space. `unbuildable`: why nothing else
-    can be built here.
+    `stored`: built stacks and stacks whose layers are on disk, so that building takes little space. `unbuildable`: why
+    nothing else can be built here.
     `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this machine neither has nor can download.
     `disk`: None if its free space is unknown; then it isn't checked. `nodes`: how many machines like this one there are.
     `elsewhere`: the engine isn't known to run on this machine.
@@ -113,7 +115,7 @@ class Supplies:
 
 
 def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
-    """Different GPU models in one set, or None."""
+    """Return why a set with different GPU models can't be used, or None."""
     names = sorted({gpu.name for gpu in gpus})
     if len(names) < 2:
         return None
@@ -122,7 +124,7 @@ def why_not_mixed(gpus: tuple[Gpu, ...]) -> Why | None:
 
 
 def why_not_nodes(wanted: int, there: int) -> Why | None:
-    """More nodes than there are, or None."""
+    """Return why a set needs more nodes than there are, or None."""
     if wanted <= there:
         return None
     if there == 1:
@@ -132,7 +134,7 @@ def why_not_nodes(wanted: int, there: int) -> Why | None:
 
 
 def why_not_slices(gpus: tuple[Gpu, ...]) -> Why | None:
-    """A set of several devices with a MIG slice among them, or None."""
+    """Return why a set of several devices with a MIG slice among them can't be used, or None."""
     if len(gpus) < 2 or not any(gpu.slice_of for gpu in gpus):
         return None
     reason = "has a MIG slice among several GPUs: slices can't reach each other's memory, and NCCL doesn't join them"
@@ -140,22 +142,22 @@ def why_not_slices(gpus: tuple[Gpu, ...]) -> Why | None:
 
 
 def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) -> Why | None:
-    """Why this machine can't run this stack, whatever the device set, or None."""
+    """Return why this machine can't run this stack, whatever the device set, or None."""
     return _why_not_machine(stack, host) or _why_not_accelerator(stack, matrix, host) or _why_not_engine(stack, supplies)
 
 
 def why_not_gpus(stack: Stack, on: Host, host: Host) -> Why | None:
-    """Why the driver, or a GPU of a set, doesn't run this stack, or None. `on`: `host` with the set's GPUs only."""
+    """Return why the driver or a GPU of a set doesn't run this stack, or None. `on`: `host` with the set's GPUs only."""
     return why_not_driver(stack, on) or why_not_architecture(stack, on, host.gpus)
 
 
 def suited(stack: Stack, host: Host) -> tuple[int, ...]:
-    """Which GPUs run the stack, by their places."""
+    """Return the places of the GPUs that run the stack."""
     return tuple(place for place, gpu in enumerate(host.gpus) if not why_not_gpus(stack, replace(host, gpus=(gpu,)), host))
 
 
 def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
-    """Why this stack can't be built here for want of an index, a Python or disk space, or None."""
+    """Return why this stack can't be built here for want of an index, a Python or disk space, or None."""
     return (
         _why_not_built(stack, supplies)
         or _why_not_index(stack, supplies)
@@ -165,9 +167,9 @@ def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
 
 
 def _why_not_machine(stack: Stack, host: Host) -> Why | None:
-    """NVIDIA's images for integrated GPUs, and pinned wheels, on a machine that can't run them."""
-    pinned = [architecture_of(one) for index in stack.indexes for one in index.requirements]
-    alien = next((one for one in pinned if one and one != host.architecture), None)
+    """Return why this machine can't run the stack's pinned wheels, or NVIDIA's image for integrated GPUs; else None."""
+    pinned = [architecture_of(requirement) for index in stack.indexes for requirement in index.requirements]
+    alien = next((architecture for architecture in pinned if architecture and architecture != host.architecture), None)
     if alien:
         return Why(reason=f"its wheels are for {alien}; this machine is {host.architecture}", fix="pin those for this machine")
     other = without_igpu(stack.image or "")
@@ -181,17 +183,17 @@ def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None
     have = host.gpus_in_words
     if stack.accelerator == "cuda" and host.vendor != "nvidia":
         fix = "run it on a machine with an NVIDIA GPU and its driver; `nvidia-smi` must list it"
-        return Why(reason=f"needs an NVIDIA GPU; this machine has {have}", fix=fix + _instead(stack, host))
+        return Why(reason=f"needs an NVIDIA GPU; this machine has {have}", fix=fix + _suggest_stack(stack, host))
     if stack.accelerator == "rocm" and host.vendor != "amd":
         fix = "run it on a machine with an AMD GPU and the amdgpu driver; /dev/kfd must exist"
-        return Why(reason=f"needs an AMD GPU; this machine has {have}", fix=fix + _instead(stack, host))
+        return Why(reason=f"needs an AMD GPU; this machine has {have}", fix=fix + _suggest_stack(stack, host))
     if stack.accelerator == "cpu" and host.gpus and matrix.cpus_when == "no-gpu":
         return Why(reason="CPU stacks run only where there is no GPU", fix='to run them here too: [cpus] when = "always"')
     return None
 
 
-def _instead(stack: Stack, host: Host) -> str:
-    """The nearest stack that runs on all GPUs, else on the first that some stack runs on."""
+def _suggest_stack(stack: Stack, host: Host) -> str:
+    """Name the nearest stack that runs on all GPUs, else on the first GPU for which there is one."""
     hosts = (host, *(replace(host, gpus=(gpu,)) for gpu in host.gpus))
     near = next((near for on in hosts if (near := nearest_stack(stack, on))), None)
     return f"; for this machine: {near}" if near else ""
@@ -244,19 +246,22 @@ def _why_not_disk(stack: Stack, supplies: Supplies) -> Why | None:
 
 
 def least_disk_bytes(stack: Stack) -> int | None:
-    """Bytes on disk that building the stack takes at least, by the rough table in catalog.toml; None if it has no entry."""
+    """Return the bytes on disk that building the stack takes at least, by catalog.toml's rough table; None without an entry."""
     gib = None
     if stack.source == "wheels":
         gib = catalog.load().wheels_gib[stack.accelerator]
-    elif stack.image and (known := catalog.vendor_images(stack.image)):
-        gib = known.gib
+    elif stack.image and (image := catalog.vendor_images(stack.image)):
+        gib = image.gib
     return None if gib is None else int(gib * 2**30)
 
 
 def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None:
-    """Why this stack can't run this workload, or None. `host`: the machine with the GPUs of a device set only."""
-    if why := _why_not_precision(workload, host) or _why_not_mode(workload):
+    """Return why this stack can't run this workload, or None. `host`: the machine with the GPUs of a device set only."""
+    if why := _why_not_precision(workload, host):
         return why
+    if workload.device == "cpu" and workload.factors["compile_mode"] == "reduce-overhead":
+        reason = "compile_mode reduce-overhead records CUDA graphs, which need a GPU"
+        return Why(reason=reason, fix="on a CPU use default or max-autotune")
     if workload.compile and stack.source == "wheels" and (why := _why_not_compile(stack)):
         return why
     if workload.parallel == "fsdp" and (why := _why_not_sharded(stack, workload)):
@@ -275,16 +280,8 @@ def _why_not_precision(workload: Workload, host: Host) -> Why | None:
         return Why(reason=reason, fix='use amp or bf16-weights, or optimizer = "sgd"')
     if precision == "tf32" and host.vendor == "amd":
         return Why(reason="tf32 is a mode of NVIDIA GPUs", fix="on AMD use fp32 or amp")
-    if precision == "tf32" and any(_older_than(gpu.capability, "8.0") for gpu in host.gpus):
+    if precision == "tf32" and any(gpu.capability and catalog.version_key(gpu.capability) < (8, 0) for gpu in host.gpus):
         return Why(reason="tf32 needs an NVIDIA GPU of compute capability 8.0 or newer", fix="use fp32 or amp")
-    return None
-
-
-def _why_not_mode(workload: Workload) -> Why | None:
-    """Of torch.compile."""
-    if workload.device == "cpu" and workload.factors["compile_mode"] == "reduce-overhead":
-        reason = "compile_mode reduce-overhead records CUDA graphs, which need a GPU"
-        return Why(reason=reason, fix="on a CPU use default or max-autotune")
     return None
 
 
@@ -305,7 +302,7 @@ def _why_not_sharded(stack: Stack, workload: Workload) -> Why | None:
 
 
 _SHARDS, _SHARDS_ON_CPUS = (2, 0), (2, 6)
-"""The first torch whose FSDP does so; see images/workload/sharded.py."""
+"""The first torch releases whose FSDP shards so; see images/workload/sharded.py."""
 
 
 def _why_not_compile(stack: Stack) -> Why | None:
@@ -317,7 +314,3 @@ def _why_not_compile(stack: Stack) -> Why | None:
         reason = f"torch.compile of torch {stack.torch} needs Python {stack.compile_python} or older, not {stack.python}"
         return Why(reason=reason, fix=f'python = "{stack.compile_python}" in the [[stack]]')
     return None
-
-
-def _older_than(capability: str | None, wanted: str) -> bool:
-    return capability is not None and catalog.version_key(capability) < catalog.version_key(wanted)

@@ -1,4 +1,4 @@
-"""Does a stack or a workload fit the GPUs and the driver of this machine, and which stack would? Pure."""
+"""Check whether a stack or a workload fits the GPUs and the driver of this machine, and find the stack that would. Pure."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -23,7 +23,7 @@ class Why:
 
 
 def why_not_driver(stack: Stack, host: Host) -> Why | None:
-    """A driver too old for the stack's CUDA, or None.
+    """Return why the driver is too old for the stack's CUDA, or None.
 
     Within one CUDA major version any driver from its floor on will do ("minor version compatibility"). On data-centre GPUs
     an NGC image also runs on older drivers, of the branches that NVIDIA names for it, by the libraries that it brings
@@ -42,7 +42,10 @@ def why_not_driver(stack: Stack, host: Host) -> Why | None:
 
 
 def why_not_architecture(stack: Stack, host: Host, others: Iterable[Gpu] = ()) -> Why | None:
-    """A GPU of the host that the stack's wheels or image hold no code for, or None. `others`: what may be used in its place."""
+    """Return why the stack's wheels or image hold no code for a GPU of the host, or None.
+
+    `others`: GPUs that may be used in its place.
+    """
     alien = next((gpu for gpu in host.gpus if gpu.capability and _has_code(stack, gpu.capability) is False), None)
     if alien is None:
         return None
@@ -55,20 +58,21 @@ def why_not_architecture(stack: Stack, host: Host, others: Iterable[Gpu] = ()) -
 
 
 def why_not_memory(workload: Workload, gpus: Iterable[Gpu]) -> Why | None:
-    """A GPU of a set that is certainly too small for the workload, or None."""
+    """Return why a GPU of a set is certainly too small for the workload, or None."""
     needed = least_bytes(workload)
     small = next((gpu for gpu in gpus if needed and gpu.memory_bytes is not None and gpu.memory_bytes < needed), None)
     if needed is None or small is None or small.memory_bytes is None:
         return None
+    contents = "weights" if workload.mode == "infer" else "weights, gradients and the optimizer's state"
     reason = (
         f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory at any batch size"
-        f" ({_contents(workload)}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
+        f" ({contents}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
     )
     return Why(reason=reason, fix="use a GPU with more memory (choose it with [gpus] lists) or a smaller model")
 
 
 def least_bytes(workload: Workload) -> int | None:
-    """Bytes of memory without which no GPU runs the workload, a certain lower bound; None if the model isn't in the catalog.
+    """Return the bytes of memory below which no GPU runs the workload, a lower bound; None if the model isn't in the catalog.
 
     parameters × 4 bytes of fp32 weights (autocast keeps them so), and in training × 4 bytes of gradients and the
     optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). The weights are made as fp32; in half precision, all
@@ -86,7 +90,7 @@ def least_bytes(workload: Workload) -> int | None:
 
 
 def nearest_stack(stack: Stack, host: Host) -> str | None:
-    """The keys of the [[stack]] nearest to this one that runs on all GPUs of the host, as far as the catalog knows.
+    """Return the keys of the nearest [[stack]] that runs on all GPUs of the host, as far as the catalog knows.
 
     For an NGC image on NVIDIA's GPUs the newest such image. Else wheels: the same release with another CUDA or ROCm
     first, then the oldest newer release, then the newest older one. None without a GPU, or if the stack's torch isn't known.
@@ -95,20 +99,20 @@ def nearest_stack(stack: Stack, host: Host) -> str | None:
         return f'image = "{image}"'
     if host.vendor is None or stack.torch is None:
         return None
-    own = catalog.version_key(stack.torch)
+    current = catalog.version_key(stack.torch)
     releases = list(catalog.load().releases.values())
-    newer = [r for r in releases if catalog.version_key(r.torch) >= own]
-    older = [r for r in reversed(releases) if catalog.version_key(r.torch) < own]
-    kind = "cu" if host.vendor == "nvidia" else "rocm"
+    newer = [r for r in releases if catalog.version_key(r.torch) >= current]
+    older = [r for r in reversed(releases) if catalog.version_key(r.torch) < current]
+    prefix = "cu" if host.vendor == "nvidia" else "rocm"
     for release in newer + older:
         for variant in release.wheels:
-            if variant.startswith(kind) and _is_known_to_run(release.torch, variant, host):
+            if variant.startswith(prefix) and _is_known_to_run(release.torch, variant, host):
                 return f'torch = "{release.torch}", {catalog.key_of(variant)}'
     return None
 
 
 def _newest_ngc_image(host: Host) -> str | None:
-    """The newest whose content is known and which runs here without forward compatibility."""
+    """Return the newest image whose content is known and which runs here without forward compatibility."""
     for image in reversed(catalog.ngc_images().values()):
         drives = not host.driver or _runs_on_driver(image.cuda, host.driver)
         if image.torch and drives and all(gpu.capability and _ngc_has_code(image.cuda, gpu.capability) for gpu in host.gpus):
@@ -124,13 +128,13 @@ def _is_known_to_run(torch: str, variant: str, host: Host) -> bool:
 
 
 def _runs_on_driver(cuda: str, driver: str) -> bool:
-    """Is the driver at or above the floor of the CUDA's major version? A CUDA without a floor is not judged."""
+    """Check whether the driver is at or above the floor of the CUDA's major version; a CUDA without a floor is not judged."""
     floor = catalog.load().drivers.get(cuda.split(".")[0])
     return floor is None or catalog.version_key(driver) >= catalog.version_key(floor)
 
 
 def _runs_forward(stack: Stack, host: Host) -> bool:
-    """Does the image bring what lets these GPUs use a CUDA newer than their driver?"""
+    """Check whether the image brings what lets these GPUs use a CUDA newer than their driver."""
     image = catalog.ngc_image(stack.image)
     if image is None or not host.driver or not all(_is_for_data_centres(gpu) for gpu in host.gpus):
         return False
@@ -144,7 +148,7 @@ def _is_for_data_centres(gpu: Gpu) -> bool:
 
 
 def _has_code(stack: Stack, capability: str) -> bool | None:
-    """None: not known."""
+    """Check whether the stack has code for a GPU of this capability; None if that is not known."""
     if stack.image:
         return _ngc_has_code(stack.cuda, capability) if stack.cuda else None
     compiled = catalog.compiled_for(stack.torch, stack.variant) if stack.torch and stack.variant else None
@@ -152,20 +156,16 @@ def _has_code(stack: Stack, capability: str) -> bool | None:
 
 
 def _ngc_has_code(cuda: str, capability: str) -> bool | None:
-    """By the row of [ngc_cuda] of the same major capability with the nearest minor one not above; None: there is none."""
+    """Check the row of [ngc_cuda] of the same major capability with the nearest minor one not above; None if there is none."""
     major, minor = catalog.version_key(capability)
-    rows = {catalog.version_key(known): row for known, row in catalog.load().ngc_cuda.items()}
+    rows = {catalog.version_key(version): row for version, row in catalog.load().ngc_cuda.items()}
     below = [key for key in rows if key[0] == major and key[1] <= minor]
     return rows[max(below)].holds(cuda) if below else None
 
 
 def _runs_on(compiled: Collection[str], capability: str) -> bool:
-    """A gfx name must be there itself; CUDA code runs on the same major capability with an equal or higher minor one."""
+    """Check for the gfx name itself; CUDA code runs on the same major capability with an equal or higher minor one."""
     if capability.startswith("gfx"):
         return capability in compiled
     major, minor = catalog.version_key(capability)
     return any((m := catalog.version_key(c))[0] == major and m[1] <= minor for c in compiled)
-
-
-def _contents(workload: Workload) -> str:
-    return "weights" if workload.mode == "infer" else "weights, gradients and the optimizer's state"

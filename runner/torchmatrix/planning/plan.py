@@ -20,8 +20,8 @@ from torchmatrix.planning.fit_gpu import Why
 
 # CPU slots: equal shares of a machine's cores, cut along its topology. Pure.
 #
-# Of several slots each should be like the others, or a ratio of them compares unlike devices. So none begins in one socket or
-# NUMA node and ends in another, and all have cores of the same types. Where that takes smaller slots, cores are left over.
+# Slots should be alike, or their ratio compares unlike devices. So no slot spans two sockets or NUMA nodes, and all slots
+# have cores of the same types. Where that takes smaller slots, cores are left over.
 
 Slot = tuple[int, ...]
 """Logical CPUs, one of each core."""
@@ -29,78 +29,73 @@ Slot = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cut:
-    """`slots`: all of one size; none if there are fewer cores. `unlike`: in what they differ, in words; empty if in nothing."""
+    """Slots of one size, none if there are fewer cores. `unlike`: how the slots differ, in words; empty if they don't."""
 
     slots: tuple[Slot, ...]
     unlike: str = ""
 
     @property
     def size(self) -> int:
-        """How many cores a slot has; at least one."""
+        """Return how many cores a slot has; at least one."""
         return len(self.slots[0]) if self.slots else 1
 
 
 def cut_slots(cores: Sequence[int], groups: Sequence[CoreGroup], count: int) -> Cut:
-    """`count` slots. Equal shares of all cores, if they go along the topology; else the largest that lie within groups of one
-    type, the fastest that has enough cores; else equal shares that are not alike. `groups`: of the cores; none: all are alike.
+    """Cut `count` slots: equal shares of all cores if these follow the topology, else the largest slots within groups of one
+    type, the fastest that has enough cores, else equal shares that are not alike. `groups`: of the cores; empty: all are alike.
     """
     groups = groups or (CoreGroup(cores=tuple(cores)),)
-    shares = _pieces([core for group in groups for core in group.cores], max(1, len(cores) // count), count)
-    if _are_along(shares, groups):
+    shares = _cut_pieces([core for group in groups for core in group.cores], max(1, len(cores) // count), count)
+    if _follow_topology(shares, groups):
         return Cut(slots=shares)
-    for kind in _kinds(groups):
+    for kind in sorted({group.kind for group in groups}):
         alike = [group.cores for group in groups if group.kind == kind]
-        if size := _largest(list(map(len, alike)), count):
-            pieces = [piece for members in alike for piece in _pieces(members, size, len(members) // size)]
+        if size := _largest_size(list(map(len, alike)), count):
+            pieces = [piece for members in alike for piece in _cut_pieces(members, size, len(members) // size)]
             return Cut(slots=tuple(islice(pieces, count)))
-    return Cut(slots=shares, unlike=_in_words(shares, groups))
+    return Cut(slots=shares, unlike=_describe_unlike(shares, groups))
 
 
-def _pieces(cores: Sequence[int], size: int, count: int) -> tuple[Slot, ...]:
-    """Up to `count` whole pieces, each in the order of its numbers."""
+def _cut_pieces(cores: Sequence[int], size: int, count: int) -> tuple[Slot, ...]:
+    """Return up to `count` whole pieces, each sorted by core number."""
     places = range(0, len(cores) - size + 1, size)
     return tuple(tuple(sorted(cores[place : place + size])) for place in islice(places, count))
 
 
-def _are_along(slots: Sequence[Slot], groups: Sequence[CoreGroup]) -> bool:
-    """Whether each slot lies in one group or consists of whole ones, and all have as many cores of each type."""
-    return len({frozenset(_types(slot, groups).items()) for slot in slots}) <= 1 and all(_is_along(s, groups) for s in slots)
+def _follow_topology(slots: Sequence[Slot], groups: Sequence[CoreGroup]) -> bool:
+    """Check whether each slot lies in one group or consists of whole groups, with as many cores of each type in every slot."""
+    for slot in slots:
+        touched = [group.cores for group in groups if not set(slot).isdisjoint(group.cores)]
+        if len(touched) != 1 and sum(map(len, touched)) != len(slot):
+            return False
+    return len({frozenset(_count_types(slot, groups).items()) for slot in slots}) <= 1
 
 
-def _is_along(slot: Slot, groups: Sequence[CoreGroup]) -> bool:
-    touched = [group.cores for group in groups if not set(slot).isdisjoint(group.cores)]
-    return len(touched) == 1 or sum(map(len, touched)) == len(slot)
+def _largest_size(sizes: Sequence[int], count: int) -> int:
+    """Return the largest size of which `count` pieces fit into groups of these sizes; 0 if there are too few cores."""
+    return next((size for size in range(max(sizes), 0, -1) if sum(group_size // size for group_size in sizes) >= count), 0)
 
 
-def _largest(sizes: Sequence[int], count: int) -> int:
-    """The largest size of which `count` pieces fit into groups of these sizes; 0 if there are too few cores."""
-    return next((size for size in range(max(sizes), 0, -1) if sum(one // size for one in sizes) >= count), 0)
-
-
-def _types(slot: Slot, groups: Sequence[CoreGroup]) -> Counter[int]:
-    """How many cores of each type."""
+def _count_types(slot: Slot, groups: Sequence[CoreGroup]) -> Counter[int]:
+    """Count the slot's cores of each type."""
     return sum((Counter({group.kind: len({*slot}.intersection(group.cores))}) for group in groups), Counter())
 
 
-def _kinds(groups: Sequence[CoreGroup]) -> list[int]:
-    return sorted({group.kind for group in groups})
-
-
-def _in_words(slots: Sequence[Slot], groups: Sequence[CoreGroup]) -> str:
-    """Slots of one type could be cut along the topology, so these are of several."""
-    first = _types(slots[0], groups)
-    others = [str(number) for number, slot in enumerate(slots) if _types(slot, groups) != first]
+def _describe_unlike(slots: Sequence[Slot], groups: Sequence[CoreGroup]) -> str:
+    """Describe which slots differ from slot 0. Slots of one type could be cut along the topology, so they have several."""
+    first = _count_types(slots[0], groups)
+    others = [str(number) for number, slot in enumerate(slots) if _count_types(slot, groups) != first]
     return f"CPU slots are unlike devices: cores of other types than slot 0 has are in slot {', '.join(others)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuSet:
-    """Ordered devices of the host; inside the box they are 0..N-1. On a CPU a device is a slot: a set of cores.
+    """Ordered devices of the host; in the container they are 0..N-1. On a CPU a device is a slot: a set of cores.
 
-    `vendor`: "nvidia", "amd", "cpu", or None where the machine lacks the device. `gpus` are the GPUs themselves;
-    `cpus` has one string such as "0-3" per CPU slot. `threads`: CPU threads for each process, the same whatever N is.
-    `nodes`: so many machines of a cluster have this set each, and are one launch together. `unlike`: in what CPU slots
-    differ, in words; empty if in nothing.
+    `vendor`: "nvidia", "amd", "cpu", or None where the machine lacks the device. `gpus`: the GPUs themselves.
+    `cpus`: one string such as "0-3" per CPU slot. `threads`: CPU threads for each process, the same whatever N is.
+    `nodes`: how many machines of a cluster have this set each and run one launch together. `unlike`: how CPU slots
+    differ, in words; empty if they don't.
     """
 
     indices: tuple[int, ...]
@@ -113,13 +108,13 @@ class GpuSet:
 
     @property
     def label(self) -> str:
-        """Such as gpu0, cpu0+1 or gpu0+1@2nodes; part of a cell's id."""
+        """Return a label such as gpu0, cpu0+1 or gpu0+1@2nodes, which is part of a cell's id."""
         nodes = f"@{self.nodes}nodes" if self.nodes > 1 else ""
         return ("cpu" if self.vendor == "cpu" else "gpu") + "+".join(map(str, self.indices)) + nodes
 
     @property
     def count(self) -> int:
-        """How many devices, and processes, on all nodes."""
+        """Return the number of devices, and so of processes, on all nodes."""
         return len(self.indices) * self.nodes
 
 
@@ -149,22 +144,22 @@ class Plan:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """What will run."""
+        """Return the cells that will run."""
         return tuple(entry for entry in self.entries if isinstance(entry, Cell))
 
     @cached_property
     def skips(self) -> tuple[Skip, ...]:
-        """What is skipped."""
+        """Return the cells that are skipped."""
         return tuple(entry for entry in self.entries if isinstance(entry, Skip))
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """What makes figures of its cells hard to compare."""
+        """Return what makes figures of the plan's cells hard to compare."""
         return tuple(sorted({cell.gpus.unlike for cell in self.cells} - {""}))
 
 
 def make_plan(matrix: Matrix, host: Host, supplies: fit.Supplies) -> Plan:
-    """Every cell of the matrix, to run or to skip, with the one-device baselines added."""
+    """Return every cell of the matrix, to run or to skip, with the one-device baselines added."""
     entries: list[Cell | Skip] = []
     places, hosts = _places(matrix, host, supplies.nodes)
     for stack in matrix.stacks:
@@ -184,14 +179,14 @@ def make_plan(matrix: Matrix, host: Host, supplies: fit.Supplies) -> Plan:
 
 
 def withheld(plan: Plan, reasons: Mapping[str, Why]) -> Plan:
-    """The plan with every cell of some stacks skipped. `reasons`: why, by the stack's name."""
+    """Return the plan with every cell of some stacks skipped. `reasons`: why, by stack name."""
 
-    def judged(entry: Cell | Skip) -> Cell | Skip:
+    def withhold(entry: Cell | Skip) -> Cell | Skip:
         cell = entry if isinstance(entry, Cell) else entry.cell
         why = reasons.get(cell.stack.name)
         return Skip(cell=cell, why=why) if why else entry
 
-    return Plan(entries=tuple(map(judged, plan.entries))) if reasons else plan
+    return Plan(entries=tuple(map(withhold, plan.entries))) if reasons else plan
 
 
 _Placed = tuple[Workload, GpuSet, int, str, Why | None]
@@ -200,23 +195,23 @@ why it doesn't fit there (or None)."""
 
 
 def _places(matrix: Matrix, host: Host, nodes: int) -> tuple[list[tuple[Workload, list[_Placed]]], list[Host]]:
-    """Every workload with its variants on its device sets, and the hosts: the same for all stacks, so it is worked out once."""
-    sets = _SetsOf(matrix, host, nodes)
-    found = []
+    """Return every workload with its variants on its device sets, and the hosts; computed once, as all stacks share them."""
+    sets = _DeviceSets(matrix, host, nodes)
+    placements = []
     for workload in matrix.workloads:
         placed = []
-        asked = sets.of(workload)
-        every = tuple(gpu for gpus, _, _ in asked for gpu in gpus.gpus) if matrix.gpus.mixed else ()
-        for gpus, on, reason in asked:
-            for variant in _variants(workload, gpus, every or gpus.gpus):
+        device_sets = sets.of(workload)
+        mixed = tuple(gpu for gpus, _, _ in device_sets for gpu in gpus.gpus) if matrix.gpus.mixed else ()
+        for gpus, on, reason in device_sets:
+            for variant in _variants(workload, gpus, mixed or gpus.gpus):
                 why = reason or fit.why_not_memory(variant, gpus.gpus)
                 placed.append((variant, gpus, on, f"{variant.id}/{gpus.label}", why))
-        found.append((workload, placed))
-    return found, sets.hosts
+        placements.append((workload, placed))
+    return placements, sets.hosts
 
 
 def _refuse_twins(cells: Iterable[Cell]) -> None:
-    """Two workloads may turn out equal on this machine, such as a batch of 64 and a table that gives 64 here."""
+    """Raise BadInput if two workloads are equal on this machine, such as a batch of 64 and a table that gives 64 here."""
     twins = sorted(cell for cell, times in Counter(cell.id for cell in cells).items() if times > 1)
     if twins:
         raise BadInput(
@@ -226,25 +221,27 @@ def _refuse_twins(cells: Iterable[Cell]) -> None:
 
 
 def _variants(workload: Workload, gpus: GpuSet, alike: tuple[Gpu, ...]) -> list[Workload]:
-    """The workload with the smallest batch of the GPUs `alike`; to be explained, also without all-reduce and without DDP."""
-    own = workload
+    """Return the workload with the smallest batch of the GPUs `alike`; if it is to be explained, also without all-reduce and
+    without DDP.
+    """
+    batched = workload
     if workload.batch_for:
         named = [(workload, gpu.name, gpu.memory_bytes) for gpu in alike]
-        found = {batch_key(*one): batch_on(*one) for one in named} or {DEFAULT_KEY: workload.batch}
-        smallest = min(sorted(found), key=found.__getitem__)
-        own = replace(changed(workload, batch=found[smallest], batch_for=()), batch_key=smallest)
+        batches = {batch_key(*gpu_key): batch_on(*gpu_key) for gpu_key in named} or {DEFAULT_KEY: workload.batch}
+        smallest = min(sorted(batches), key=batches.__getitem__)
+        batched = replace(changed(workload, batch=batches[smallest], batch_for=()), batch_key=smallest)
     if not workload.explain or gpus.count < 2 or workload.mode != "train" or workload.parallel != "ddp":
-        return [own]
-    return [own, *(changed(own, parallel=parallel) for parallel in ("no-sync", "independent"))]
+        return [batched]
+    return [batched, *(changed(batched, parallel=parallel) for parallel in ("no-sync", "independent"))]
 
 
 def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
-    """The part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput.
+    """Return the part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput.
 
     Cells that a selected cell depends on are kept: its one-device baselines, and the cells that explain it.
     """
     patterns = tuple(globs)
-    tests = [_condition(text) for text in where]
+    tests = [_parse_condition(text) for text in where]
 
     def chosen(cell: Cell) -> bool:
         return (not patterns or any(fnmatchcase(cell.id, p) for p in patterns)) and all(test(cell) for test in tests)
@@ -263,7 +260,7 @@ def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
     return Plan(entries=tuple(filter(kept, plan.entries)))
 
 
-def _factor(name: str, cell: Cell) -> object:
+def _factor_value(name: str, cell: Cell) -> object:
     value = cell.workload.factors[name]
     return str(value).lower() if isinstance(value, bool) else value
 
@@ -273,7 +270,7 @@ _FIELDS: dict[str, Callable[[Cell], object]] = {
     "torch": lambda c: c.stack.torch,
     "variant": lambda c: c.stack.variant,
     "accelerator": lambda c: c.stack.accelerator,
-    **{factor.name: partial(_factor, factor.name) for factor in FACTORS},
+    **{factor.name: partial(_factor_value, factor.name) for factor in FACTORS},
     "gpus": lambda c: c.gpus.label,
     "count": lambda c: c.gpus.count,
     "nodes": lambda c: c.gpus.nodes,
@@ -281,11 +278,11 @@ _FIELDS: dict[str, Callable[[Cell], object]] = {
 
 
 def values_of(cells: Iterable[Cell], key: str) -> set[str]:
-    """What `cells` have for a key of --where."""
+    """Return the values that `cells` have for a key of --where."""
     return {str(_FIELDS[key](cell)) for cell in cells}
 
 
-def _condition(text: str) -> Callable[[Cell], bool]:
+def _parse_condition(text: str) -> Callable[[Cell], bool]:
     key, equals, value = text.partition("=")
     if not equals or key not in _FIELDS:
         raise BadInput(
@@ -296,53 +293,54 @@ def _condition(text: str) -> Callable[[Cell], bool]:
 
 
 def _belong_together(stack: Stack, workload: Workload, host: Host) -> bool:
-    """A cpu workload is for CPU stacks, a gpu workload for GPU stacks; a user's `stacks` globs narrow that."""
+    """Check that a cpu workload meets a CPU stack, or a gpu workload a GPU stack, within the user's `stacks` globs."""
     on_cpu = stack.accelerator == "cpu" or (stack.accelerator == "any" and not host.gpus)
     return on_cpu == (workload.device == "cpu") and any(fnmatchcase(stack.name, glob) for glob in workload.stacks)
 
 
-class _SetsOf:
+class _DeviceSets:
     """The device sets of a workload, each with the number of its host and the reason why not (or None); computed once per set
     of counts.
 
-    `nodes`: how many machines there are like this one. `hosts`: the machine with one GPU of each model of a set.
+    `nodes`: how many machines like this one there are. `hosts`: the machine with one GPU of each model of a set.
     """
 
     def __init__(self, matrix: Matrix, host: Host, nodes: int) -> None:
         self._matrix, self._host, self._nodes = matrix, host, nodes
-        self._known: dict[tuple[str, tuple[int, ...], bool], list[tuple[GpuSet, int, Why | None]]] = {}
+        self._cache: dict[tuple[str, tuple[int, ...], bool], list[tuple[GpuSet, int, Why | None]]] = {}
         self.hosts: list[Host] = []
 
     def of(self, workload: Workload) -> list[tuple[GpuSet, int, Why | None]]:
-        """Those asked for and their baselines, and then those asked for on several nodes."""
+        """Return the requested device sets and their baselines, then the sets requested on several nodes."""
         key = (workload.device, workload.counts, workload.explain)
-        if key not in self._known:
+        if key not in self._cache:
             on_cpu = workload.device == "cpu"
-            asked, make = (self._matrix.cpus, self._cpu_set) if on_cpu else (self._matrix.gpus, self._gpu_set)
-            lists = [tuple(range(n)) for n in workload.counts or asked.counts] + ([] if workload.counts else list(asked.lists))
-            alone = [(i,) for i in range(len(self._host.gpus))] if asked.each and not workload.counts and not on_cpu else []
-            on_one = _with_baselines([*lists, *alone], each=workload.explain or asked.each)
-            several = [nodes for nodes in sorted(set(asked.nodes)) if nodes > 1]
-            found = [make(indices) for indices in on_one]
-            found += [self._on(nodes, *make(indices)) for nodes in several for indices in _in_order(lists)]
-            self._known[key] = [(gpus, self._host_of(gpus), why) for gpus, why in found]
-        return self._known[key]
+            requested, make = (self._matrix.cpus, self._cpu_set) if on_cpu else (self._matrix.gpus, self._gpu_set)
+            lists = [tuple(range(n)) for n in workload.counts or requested.counts] + (
+                [] if workload.counts else list(requested.lists)
+            )
+            alone = [(i,) for i in range(len(self._host.gpus))] if requested.each and not workload.counts and not on_cpu else []
+            on_one = _with_baselines([*lists, *alone], each=workload.explain or requested.each)
+            several = [nodes for nodes in sorted(set(requested.nodes)) if nodes > 1]
+            sets = [make(indices) for indices in on_one]
+            for nodes in several:
+                for gpus, why in map(make, _sorted_sets(lists)):
+                    sets.append((replace(gpus, nodes=nodes), why or fit.why_not_nodes(nodes, self._nodes)))
+            self._cache[key] = [(gpus, self._add_host(gpus), why) for gpus, why in sets]
+        return self._cache[key]
 
-    def _host_of(self, gpus: GpuSet) -> int:
+    def _add_host(self, gpus: GpuSet) -> int:
+        """Return the number of the host with only the GPU models of this set, after adding it if it is new."""
         models = tuple({(gpu.name, gpu.capability): gpu for gpu in self._host.gpus if gpu in gpus.gpus}.values())
         on = replace(self._host, gpus=models)
         self.hosts += [on] if on not in self.hosts else []
         return self.hosts.index(on)
 
-    def _on(self, nodes: int, gpus: GpuSet, why: Why | None) -> tuple[GpuSet, Why | None]:
-        """A set on so many nodes."""
-        return replace(gpus, nodes=nodes), why or fit.why_not_nodes(nodes, self._nodes)
-
     @cached_property
     def _slots(self) -> Cut:
-        """As many as the largest count in the matrix, so that a slot is always the same."""
-        own = (n for w in self._matrix.workloads if w.device == "cpu" for n in w.counts)
-        return cut_slots(self._host.cores, self._host.core_groups, max((*self._matrix.cpus.counts, *own), default=1))
+        """Cut as many slots as the largest count in the matrix, so that a slot is always the same."""
+        counts = (n for w in self._matrix.workloads if w.device == "cpu" for n in w.counts)
+        return cut_slots(self._host.cores, self._host.core_groups, max((*self._matrix.cpus.counts, *counts), default=1))
 
     def _cpu_set(self, indices: tuple[int, ...]) -> tuple[GpuSet, Why | None]:
         gpus, there = cpu_set(indices, self._slots), len(self._host.cores)
@@ -364,26 +362,26 @@ class _SetsOf:
         return GpuSet(indices=indices, vendor=self._host.vendor, gpus=chosen, threads=threads), unfit
 
 
-def cpu_set(indices: tuple[int, ...], found: Cut) -> GpuSet:
-    """These slots, as far as they are there."""
-    cpus = tuple(",".join(map(str, found.slots[i])) if i < len(found.slots) else "" for i in indices)
-    unlike = found.unlike if len(indices) > 1 else ""
-    return GpuSet(indices=indices, vendor="cpu", cpus=cpus, threads=found.size, unlike=unlike)
+def cpu_set(indices: tuple[int, ...], cut: Cut) -> GpuSet:
+    """Return the set of these slots of `cut`, with empty CPUs for slots that don't exist."""
+    cpus = tuple(",".join(map(str, cut.slots[i])) if i < len(cut.slots) else "" for i in indices)
+    unlike = cut.unlike if len(indices) > 1 else ""
+    return GpuSet(indices=indices, vendor="cpu", cpus=cpus, threads=cut.size, unlike=unlike)
 
 
 def _with_baselines(lists: Iterable[tuple[int, ...]], each: bool) -> list[tuple[int, ...]]:
-    """In order, with the first device of every set alone as its baseline; with `each`, all."""
-    wanted = {indices for indices in lists}
+    """Return the lists in order, with the first device of every set alone as its baseline; with `each`, every device alone."""
+    wanted = set(lists)
     wanted |= {(index,) for indices in wanted for index in (indices if each else indices[:1])}
-    return _in_order(wanted)
+    return _sorted_sets(wanted)
 
 
-def _in_order(lists: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Without repetition, smallest first."""
+def _sorted_sets(lists: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Remove repetitions and sort by size, smallest first."""
     return sorted(set(lists), key=lambda indices: (len(indices), indices))
 
 
-# How long a plan may take: from earlier launches of the same cells on this machine, else a rule of thumb. Never a result.
+# Estimates of a plan's time: from earlier launches of the same cells on this machine, else a rule of thumb. Never a result.
 
 GPU_LAUNCH_SECONDS = 45.0
 CPU_LAUNCH_SECONDS = 14.0
@@ -391,7 +389,7 @@ COLD_COMPILE_SECONDS = 90.0
 
 
 def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float:
-    """One launch of `cell` in round `number`; `known` has seconds by cell id."""
+    """Estimate one launch of `cell` in round `number`; `known`: seconds by cell id."""
     if cell.id in known:
         return known[cell.id]
     usual = CPU_LAUNCH_SECONDS + cell.workload.request_seconds if cell.gpus.vendor == "cpu" else GPU_LAUNCH_SECONDS
@@ -400,8 +398,8 @@ def launch_seconds(cell: Cell, number: int, known: Mapping[str, float]) -> float
 
 
 def total_seconds(launches: Iterable[tuple[Cell, int]], builds: Iterable[float], known: Mapping[str, float]) -> float:
-    """All launches and builds (`builds`: usual seconds for each stack still to be built)."""
-    usual: dict[tuple[int, str | None, bool], float] = {}  # of cells of one workload on one kind of device, which is nearly all
+    """Estimate all launches and builds (`builds`: usual seconds for each stack still to be built)."""
+    usual: dict[tuple[int, str | None, bool], float] = {}  # shared by cells of one workload on one kind of device
 
     def seconds(cell: Cell, number: int) -> float:
         if cell.id in known:
@@ -415,26 +413,26 @@ def total_seconds(launches: Iterable[tuple[Cell, int]], builds: Iterable[float],
 
 
 def held_against(estimated: float, took: float) -> str:
-    """How good an estimate was, such as "took 9 min; 10 min were estimated (-10 %)"."""
+    """Compare an estimate with the time taken, such as "took 9 min; 10 min were estimated (-10 %)"."""
     return (
         f"took {duration_in_words(took)}; {duration_in_words(estimated)} were estimated ({100 * (took / estimated - 1):+.0f} %)"
     )
 
 
 def disk_in_words(to_build: Iterable[Stack]) -> str:
-    """What building takes on disk at least, by the catalog's rough table; which stacks are unknown to it is said."""
+    """Describe what building takes on disk at least, by the catalog's rough table, and name the stacks it doesn't list."""
     sizes = {stack.name: fit.least_disk_bytes(stack) for stack in to_build}
     if not sizes:
         return "nothing to build"
     total = sum(size for size in sizes.values() if size)
     unknown = [name for name, size in sizes.items() if size is None]
-    said = f"at least {total / 2**30:.0f} GiB on disk" if total else ""
+    space = f"at least {total / 2**30:.0f} GiB on disk" if total else ""
     lacking = f"disk space unknown for {', '.join(unknown)}" if unknown else ""
-    return ", ".join(part for part in (said, lacking) if part)
+    return ", ".join(part for part in (space, lacking) if part)
 
 
 def duration_in_words(seconds: float) -> str:
-    """Such as "40 s", "8 min" or "3 h 20 min"."""
+    """Format a duration such as "40 s", "8 min" or "3 h 20 min"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

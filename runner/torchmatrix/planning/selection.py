@@ -1,4 +1,4 @@
-"""Select cells of a plan: the nearest names to a filter that matches none, and two stacks that take turns (--ab)."""
+"""Select cells of a plan: suggest names for a filter that matches none, and compare two stacks (--ab)."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,54 +16,54 @@ from torchmatrix.matrix.method import Request
 from torchmatrix.planning.fit_gpu import Why
 from torchmatrix.planning.plan import Cell, Plan, Skip, values_of
 
-# A selection that matches nothing -> the ids, or values, that may have been meant. Pure.
+# Suggestions for a selection that matches nothing: the ids, or values, that may have been meant.
 
 MOST = 3
 _WILD = re.compile(r"[*?/]+|\[[^\]]*\]")
 
 
 def misses(cells: Sequence[Cell], globs: Iterable[str], where: Iterable[str]) -> dict[str, list[str]]:
-    """Each glob and each condition that matches none of `cells`, with what is nearest to it: ids, or conditions."""
+    """Return each glob and each condition that matches none of `cells`, with the ids or conditions nearest to it."""
     ids = [cell.id for cell in cells]
-    found = {glob: nearest_ids(glob, ids) for glob in globs if not any(fnmatchcase(one, glob) for one in ids)}
+    nearest_by_text = {glob: nearest_ids(glob, ids) for glob in globs if not any(fnmatchcase(id_, glob) for id_ in ids)}
     for condition in where:
         key, _, value = condition.partition("=")
         values = values_of(cells, key)
-        if not any(fnmatchcase(own, value) for own in values):
-            found[condition] = [f"{key}={own}" for own in nearest_words(value, values)]
-    return {asked: near for asked, near in found.items() if near}
+        if not any(fnmatchcase(cell_value, value) for cell_value in values):
+            nearest_by_text[condition] = [f"{key}={word}" for word in nearest_words(value, values)]
+    return {text: near for text, near in nearest_by_text.items() if near}
 
 
 def nearest_ids(glob: str, ids: Iterable[str], most: int = MOST) -> list[str]:
-    """The ids most like `glob`, the nearest first.
+    """Return the ids most like `glob`, the nearest first.
 
     A glob is compared piece by piece, since it is usually much shorter than an id: each piece between its wildcards counts
     by the piece of the id whose beginning it resembles most.
     """
     wanted = [piece for piece in (piece.strip("-") for piece in _WILD.split(glob.lower())) if piece]
-    scored = sorted((-_likeness(wanted, one), place, one) for place, one in enumerate(ids))
-    return [one for _, _, one in scored[:most]]
+    scored = sorted((-_likeness(wanted, id_), place, id_) for place, id_ in enumerate(ids))
+    return [id_ for _, _, id_ in scored[:most]]
 
 
 def nearest_words(word: str, words: Collection[str], most: int = MOST) -> list[str]:
-    """Those of `words` that are most like `word`; a few of them all where none is."""
-    found = get_close_matches(_WILD.sub("", word), sorted(words), n=most, cutoff=0.4)
-    return found or sorted(words)[:most]
+    """Return the `words` that are most like `word`; the first few of them if none is."""
+    close = get_close_matches(_WILD.sub("", word), sorted(words), n=most, cutoff=0.4)
+    return close or sorted(words)[:most]
 
 
-def _likeness(wanted: Sequence[str], one: str) -> float:
-    pieces = _pieces(one)
-    return sum(max(_ratio(piece, own[: len(piece) + more]) for own in pieces for more in (0, 1, 2)) for piece in wanted)
+def _likeness(wanted: Sequence[str], cell_id: str) -> float:
+    parts = _parts_of(cell_id)
+    return sum(max(_ratio(piece, part[: len(piece) + more]) for part in parts for more in (0, 1, 2)) for piece in wanted)
 
 
-def _pieces(one: str) -> list[str]:
-    """The id, the parts between slashes, and each run of words of a part."""
-    found = {one.lower(): None}
-    for part in one.lower().split("/"):
+def _parts_of(cell_id: str) -> list[str]:
+    """Return the id, the parts between slashes, and each run of words of a part."""
+    parts = {cell_id.lower(): None}
+    for part in cell_id.lower().split("/"):
         words = part.split("-")
         runs = ("-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1))
-        found |= dict.fromkeys(runs)
-    return list(found)
+        parts |= dict.fromkeys(runs)
+    return list(parts)
 
 
 @lru_cache(maxsize=100_000)
@@ -71,7 +71,7 @@ def _ratio(a: str, b: str) -> float:
     return SequenceMatcher(None, a, b).ratio()
 
 
-# An A/B: of a matrix two stacks, of its plan the cells that both have. Pure.
+# --ab: two stacks of a matrix, and the cells of its plan that both have.
 
 TwoStacks: TypeAlias = tuple[str, str]
 """The names of A and B."""
@@ -79,13 +79,13 @@ _Job: TypeAlias = tuple[str, str]
 
 
 def matrix_of_two(matrix: Matrix, request: Request, ab: TwoStacks | None) -> Matrix:
-    """The matrix as the command line wants it: under its request and, for an A/B, with these two stacks. Raises BadInput."""
-    every = matrix_file.under(matrix, request)
-    return _only(every, ab) if ab else every
+    """Return the matrix under the command line's request and, for an A/B, with these two stacks only. Raises BadInput."""
+    matrix = matrix_file.under(matrix, request)
+    return _with_stacks(matrix, ab) if ab else matrix
 
 
-def _only(matrix: Matrix, ab: TwoStacks) -> Matrix:
-    """Raises BadInput for one stack twice and for one that the matrix doesn't have."""
+def _with_stacks(matrix: Matrix, ab: TwoStacks) -> Matrix:
+    """Keep two stacks. Raises BadInput for one stack twice and for one that the matrix doesn't have."""
     a, b = ab
     if a == b:
         raise BadInput(
@@ -99,7 +99,7 @@ def _only(matrix: Matrix, ab: TwoStacks) -> Matrix:
 
 
 def shared_cells(plan: Plan, ab: TwoStacks) -> Plan:
-    """The plan of which only cells run whose workload and devices both stacks have; the others are skipped.
+    """Return the plan with every cell skipped whose workload and devices aren't in both stacks.
 
     Raises BadInput if cells would run, but none for both.
     """
@@ -108,23 +108,23 @@ def shared_cells(plan: Plan, ab: TwoStacks) -> Plan:
     both = jobs[ab[0]] & jobs[ab[1]]
     if plan.cells and not both:
         first = plan.cells[0]
-        why = _why(first, ab, reasons)
+        why = _why_not_shared(first, ab, reasons)
         raise BadInput(f"{ab[0]} and {ab[1]} share no cell; the first: {first.id}: {why.reason}", hint=why.fix)
 
-    def kept(entry: Cell | Skip) -> Cell | Skip:
+    def keep_or_skip(entry: Cell | Skip) -> Cell | Skip:
         if isinstance(entry, Skip) or _job(entry) in both:
             return entry
-        return Skip(cell=entry, why=_why(entry, ab, reasons))
+        return Skip(cell=entry, why=_why_not_shared(entry, ab, reasons))
 
-    return Plan(entries=tuple(map(kept, plan.entries)))
+    return Plan(entries=tuple(map(keep_or_skip, plan.entries)))
 
 
 def _job(cell: Cell) -> _Job:
     return cell.workload.id, cell.gpus.label
 
 
-def _why(cell: Cell, ab: TwoStacks, reasons: Mapping[tuple[str, _Job], Why]) -> Why:
-    """Why the other stack doesn't run what `cell` does."""
+def _why_not_shared(cell: Cell, ab: TwoStacks, reasons: Mapping[tuple[str, _Job], Why]) -> Why:
+    """Return why the other stack doesn't run what `cell` does."""
     (other,) = (name for name in ab if name != cell.stack.name)
     why = reasons.get((other, _job(cell)))
     if why:

@@ -1,4 +1,4 @@
-"""The runs of a search through releases (analysis/bisection.py): of which matrix and cells, and which are there already."""
+"""Prepare the runs of a search through releases (analysis/bisection.py), and find the runs that exist already."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,9 +26,9 @@ _ACCELERATORS = {"nvidia": "cuda", "amd": "rocm", "cpu": "cpu"}
 
 @dataclass(frozen=True, kw_only=True)
 class Hunt:
-    """What is searched: `stacks`, oldest first, in a `matrix` of them with one workload. `job`: the end of its cells' ids.
+    """The `stacks` that are searched, oldest first, in a `matrix` with one workload. `job`: the end of its cells' ids.
 
-    `left_out`: those of the stacks that this machine can't run, and why.
+    `left_out`: the stacks that this machine can't run, and why.
     """
 
     matrix: Matrix
@@ -40,7 +40,7 @@ class Hunt:
     engine: str
 
     def session_of(self, names: Sequence[str]) -> Session:
-        """To measure these stacks in turns. Raises ToolError."""
+        """Return the session that measures these stacks alternately. Raises ToolError."""
         globs = [f"{name}/{self.job}" for name in names]
         s = session.assemble(self.matrix, self.held, self.results, self.engine, globs, [])
         return s if self.held else session.without_locks(s)
@@ -53,41 +53,42 @@ def prepare(path: Path, results: Path, engine: str, ends: tuple[str, str], cell:
     BadInput and NothingSelected.
     """
     s = session.prepare(path, results, engine, [cell], [], request)
-    found = _one_job(s, cell)
-    workload = {**workload_keys(found.workload), "counts": [len(found.gpus.indices)]}
+    example = _example_cell(s, cell)
+    workload = {**workload_keys(example.workload), "counts": [len(example.gpus.indices)]}
     if listed:
-        names, text = _listed(s.matrix, ends), rewritten(s.matrix.text, workload)
+        names, text = _stacks_between(s.matrix, ends), rewritten(s.matrix.text, workload)
     else:
-        wheels = _released(s.matrix, ends, _ACCELERATORS[str(found.gpus.vendor)])
-        names, text = [one.name for one in wheels], rewritten(s.matrix.text, workload, [one.table for one in wheels])
+        wheels = _releases_between(s.matrix, ends, _ACCELERATORS[str(example.gpus.vendor)])
+        names = [release.name for release in wheels]
+        text = rewritten(s.matrix.text, workload, [release.table for release in wheels])
     matrix = matrix_file.under(matrix_file.parse(text, folder=path.absolute().parent), request)
     hunt = Hunt(
-        matrix=matrix, stacks=tuple(names), job=found.id.partition("/")[2], left_out={}, results=results, engine=engine,
+        matrix=matrix, stacks=tuple(names), job=example.id.partition("/")[2], left_out={}, results=results, engine=engine,
         held=lockfile.read(recipes.lock_path(path)),
     )  # fmt: skip
-    return _fitting(hunt)
+    return _leave_out_unfit(hunt)
 
 
 def finished(s: Session) -> list[RunFolder]:
-    """The complete runs of just what `s` asks for, on this machine, oldest first."""
+    """Return the complete runs of exactly what `s` asks for, on this machine, oldest first."""
     return s.results.finished(s.results.home(s.host.name, s.host.machine), s.key)
 
 
 def launches_of(runs: Sequence[RunFolder], names: Sequence[str]) -> dict[str, list[Launch]]:
-    """The last tries of each stack in these runs."""
-    every = [launch for run in runs for launch in counting(sorted_out(run.everything())[0])]
-    return {name: [launch for launch in every if launch.stack.name == name] for name in names}
+    """Return the last tries of each stack in these runs."""
+    launches = [launch for run in runs for launch in counting(sorted_out(run.everything())[0])]
+    return {name: [launch for launch in launches if launch.stack.name == name] for name in names}
 
 
 def why_none(launches: Sequence[Launch]) -> str | None:
-    """Why a stack has no figure; None if a launch is ok."""
+    """Return why a stack has no figure; None if a launch is ok."""
     if any(launch.is_ok for launch in launches):
         return None
     return next((f"{launch.outcome}: {launch.error}" for launch in launches), "not launched")
 
 
-def _one_job(s: Session, word: str) -> Cell:
-    """The cell that stands for the one workload and device set that `word` means, on whatever stack."""
+def _example_cell(s: Session, word: str) -> Cell:
+    """Return a cell of the one workload and device set that `word` means, on whatever stack."""
     cells = {cell.id.partition("/")[2]: cell for cell in s.plan.cells}
     if not cells:
         why = next((f": {skip.cell.id}: {skip.why.reason}" for skip in s.plan.skips), "")
@@ -100,24 +101,24 @@ def _one_job(s: Session, word: str) -> Cell:
             f"--cell {word} means {len(cells)} workloads or device sets, not one:{listing}",
             hint="name one of them, such as --cell '*/WORKLOAD/DEVICES'",
         )
-    (found,) = cells.values()
-    if found.workload.batch == AUTO:
+    (cell,) = cells.values()
+    if cell.workload.batch == AUTO:
         raise BadInput(
-            f"the batch of {found.id} is the largest that fits, which may differ from release to release",
+            f"the batch of {cell.id} is the largest that fits, which may differ from release to release",
             hint="give the workload a batch in the matrix; torchmatrix batch says what fits",
         )
-    return found
+    return cell
 
 
-def _released(asked: Matrix, ends: tuple[str, str], accelerator: str) -> list[variants.Wheels]:
-    """The catalog's releases from one end to the other."""
-    (old, old_variant), (new, new_variant) = (variants.named_release(word, asked.stacks) for word in ends)
+def _releases_between(matrix: Matrix, ends: tuple[str, str], accelerator: str) -> list[variants.Wheels]:
+    """Return the catalog's releases from one end to the other."""
+    (old, old_variant), (new, new_variant) = (variants.named_release(word, matrix.stacks) for word in ends)
     return variants.releases_between(old, new, accelerator, (old_variant, new_variant))
 
 
-def _listed(asked: Matrix, ends: tuple[str, str]) -> list[str]:
-    """The stacks of the matrix from one end to the other."""
-    names = [stack.name for stack in asked.stacks]
+def _stacks_between(matrix: Matrix, ends: tuple[str, str]) -> list[str]:
+    """Return the names of the matrix's stacks from one end to the other."""
+    names = [stack.name for stack in matrix.stacks]
     for word in ends:
         if word not in names:
             raise BadInput(f"the matrix has no stack {shown(word)}", hint=nearest(word, names))
@@ -129,8 +130,8 @@ def _listed(asked: Matrix, ends: tuple[str, str]) -> list[str]:
     return names[first : last + 1]
 
 
-def _fitting(hunt: Hunt) -> Hunt:
-    """The hunt with what this machine can't run left out. Raises NothingSelected if that is one of the ends."""
+def _leave_out_unfit(hunt: Hunt) -> Hunt:
+    """Leave out what this machine can't run. Raises NothingSelected if that is one of the ends."""
     s = hunt.session_of(hunt.stacks)
     skipped = {skip.cell.stack.name: skip.why for skip in s.plan.skips}
     for end in (hunt.stacks[0], hunt.stacks[-1]):

@@ -1,8 +1,7 @@
-"""A matrix to carry to a machine without network: images, wheels, lock, presets and own models in one archive, which proves
-itself whole.
+"""Carry a matrix to a machine without network: images, wheels, lock, presets and own models in one archive with checksums.
 
-The archive is a tar file. Its first member, bundle.json, lists every other one with its size and SHA-256, the images with their
-ids, and what the machine must be like. Import reads all of it once before it changes anything.
+The archive is a tar file. Its first member, bundle.json, lists every other member with its size and SHA-256, the images with
+their ids, and what the machine must be like. Import reads the whole archive once before it changes anything.
 """
 
 import hashlib
@@ -28,7 +27,6 @@ from torchmatrix.engines import recipes as stack_recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Recipe
 from torchmatrix.engines.recipes import lock_path
-from torchmatrix.matrix.own_models import OwnModel
 from torchmatrix.running.session import Session
 
 VERSION = 1
@@ -37,7 +35,7 @@ _NAMES = re.compile(
     r"images\.tar|matrix\.(toml|lock)|presets/[\w.+-]+\.toml|wheelhouse/[\w.+!-]+\.whl|own/(?:\w[\w.+-]*/)*\w[\w.+-]*\.py",
     re.ASCII,
 )
-"""What a bundle may hold; nothing of it can lie outside of the folders that an import writes to."""
+"""The files that a bundle may hold; none can lie outside the folders that an import writes to."""
 _TAG = re.compile(r"torchmatrix/[a-z0-9._-]+:[A-Za-z0-9._-]+")
 MOST_FILES = 20_000
 _CUT = "copy the archive again; nothing was imported"
@@ -45,7 +43,7 @@ _CUT = "copy the archive again; nothing was imported"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """What an import put where."""
+    """The places and the images of an import."""
 
     folder: Path
     images: tuple[str, ...]
@@ -79,7 +77,8 @@ def _write(
                 _download(recipe, folder / WHEELS, tell)
         files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
         files |= {"matrix.toml": matrix_path, "matrix.lock": lock_path(matrix_path)}
-        files |= {f"{OWN}{own.path}": matrix_path.parent / own.path for own in _own_models(s)}
+        models = [workload.own for workload in s.matrix.workloads if workload.own]
+        files |= {f"{OWN}{model.path}": matrix_path.parent / model.path for model in models}
         files |= {f"presets/{path.name}": path for path in sorted(assets.PRESETS.glob("*.toml"))}
         index = {
             "version": VERSION,
@@ -90,18 +89,16 @@ def _write(
             "files": {name: {"bytes": path.stat().st_size, "sha256": _sha256(path)} for name, path in files.items()},
         }
         with tarfile.open(fileobj=file, mode="w") as tar:
-            _add(tar, INDEX, json.dumps(index, indent=1).encode())
+            data = json.dumps(index, indent=1).encode()
+            info = tarfile.TarInfo(INDEX)
+            info.size, info.mode = len(data), 0o644
+            tar.addfile(info, io.BytesIO(data))
             for name, path in files.items():
                 tar.add(path, name, filter=_anonymous)
 
 
-def _own_models(s: Session) -> list[OwnModel]:
-    """The users' own models of the matrix."""
-    return [workload.own for workload in s.matrix.workloads if workload.own]
-
-
 def _built_recipes(s: Session) -> list[Recipe]:
-    """The locked recipes of the plan's stacks. Raises BadInput or NothingSelected where one isn't locked or built."""
+    """Return the locked recipes of the plan's stacks. Raises BadInput or NothingSelected where one isn't locked or built."""
     stacks = [stack for stack in stack_recipes.stacks_of(s.plan.cells) if stack.source != "interpreter"]
     if not stacks:
         raise NothingSelected("no stack is selected", hint="torchmatrix plan lists the cells of this machine")
@@ -117,25 +114,25 @@ def _built_recipes(s: Session) -> list[Recipe]:
 
 def _download(recipe: Recipe, folder: Path, tell: Callable[[str], None]) -> None:
     if recipe.source == "wheels" and recipe.lock:  # what was added to a vendor's image is in it
-        held = recipe.lock
-        lines = [*held.packages, *([held.installer] if held.installer else [])]
+        lock = recipe.lock
+        lines = [*lock.packages, *([lock.installer] if lock.installer else [])]
         try:
-            packages.download(lines, held.index, held.python, held.platform, folder, tell)
+            packages.download(lines, lock.index, lock.python, lock.platform, folder, tell)
         except BuildFailed as failure:
             raise EngineUnusable(f"{recipe.stack}: {failure}", hint="check the network, or leave out --wheels") from None
 
 
 def load(archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
-    """Bring in what `export` wrote: images into the engine, wheels into the cache, matrix and lock into `folder`.
+    """Import what `export` wrote: images into the engine, wheels into the cache, matrix and lock into `folder`.
 
     Raises BadInput, with nothing changed, if the archive isn't whole or is for another machine.
     """
-    with _opened(archive) as file:
+    with _open(archive) as file:
         return _load(file, archive, folder, engine, force)
 
 
 def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
-    index = _verified(file, archive)
+    index = _verify(file, archive)
     platform = engine.platform()
     if index["platform"] != platform:
         raise BadInput(f"{archive} is for {index['platform']}, this machine is {platform}", hint="export it on such a machine")
@@ -145,8 +142,8 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
         )
     if index["images"] and IMAGES not in index["files"]:
         raise BadInput(f"{archive} is incomplete: it lists images, but has no {IMAGES}", hint=_CUT)
-    own = sorted(name.removeprefix(OWN) for name in index["files"] if name.startswith(OWN))
-    taken = [name for name in ("matrix.toml", "matrix.lock", *own) if (folder / name).exists()]
+    models = sorted(name.removeprefix(OWN) for name in index["files"] if name.startswith(OWN))
+    taken = [name for name in ("matrix.toml", "matrix.lock", *models) if (folder / name).exists()]
     if taken and not force:
         raise BadInput(f"{folder} already has {' and '.join(taken)}", hint="name another folder with --into, or use --force")
     wheelhouse = cache_folder() / "wheelhouse"
@@ -158,13 +155,13 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
                 continue
             is_wheel = member.name.startswith(WHEELS)
             place = wheelhouse / PurePosixPath(member.name).name if is_wheel else folder / member.name.removeprefix(OWN)
-            _put(_content(tar, member), place, index["files"][member.name]["sha256"])
+            _write_member(_content(tar, member), place, index["files"][member.name]["sha256"])
     has_wheels = any(name.startswith(WHEELS) for name in index["files"])
     return Imported(folder=folder, images=tuple(index["images"]), wheelhouse=wheelhouse if has_wheels else None)
 
 
-def _opened(archive: Path) -> IO[bytes]:
-    """The archive, open once: what was verified is what is loaded. Raises BadInput for what is no file."""
+def _open(archive: Path) -> IO[bytes]:
+    """Open the archive once, so that what was verified is what is loaded. Raises BadInput for what is no file."""
     try:
         return opened(archive)
     except NotPlain as error:
@@ -178,25 +175,25 @@ def _members(file: IO[bytes]) -> tarfile.TarFile:
     return inputs.open_tar(file)
 
 
-def _verified(file: IO[bytes], archive: Path) -> dict[str, Any]:
-    """The index of an archive whose every file was read and has its hash."""
+def _verify(file: IO[bytes], archive: Path) -> dict[str, Any]:
+    """Return the index of an archive after reading every file and comparing its hash."""
     try:
         with _members(file) as tar:
-            index = _index(tar, archive)
-            found: dict[str, str] = {}
+            index = _read_index(tar, archive)
+            hashes: dict[str, str] = {}
             for member in tar:
-                if member.name in found:
+                if member.name in hashes:
                     raise ValueError(f"{shown(member.name)} is in it twice")
-                if len(found) > MOST_FILES:
+                if len(hashes) > MOST_FILES:
                     raise ValueError(f"more than {MOST_FILES:,} files")
-                found[member.name] = sha256_of(_content(tar, member))
-            del found[INDEX]
+                hashes[member.name] = sha256_of(_content(tar, member))
+            del hashes[INDEX]
     except (tarfile.TarError, EOFError, ValueError, LookupError, OverflowError) as error:
         raise BadInput(f"{archive} is cut short or damaged: {clipped(printable(str(error)), 200)}", hint=_CUT) from None
     except OSError as error:
         raise BadInput(f"can't read {archive}: {error.strerror or error}", hint=_CUT) from None
     wanted = {name: entry["sha256"] for name, entry in index["files"].items()}
-    wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    wrong = sorted(name for name in wanted.keys() | hashes.keys() if wanted.get(name) != hashes.get(name))
     if wrong:
         raise BadInput(f"{archive} is cut short or damaged: {', '.join(map(shown, wrong[:5]))}", hint=_CUT)
     strange = sorted(name for name in wanted if not _NAMES.fullmatch(name))
@@ -206,8 +203,8 @@ def _verified(file: IO[bytes], archive: Path) -> dict[str, Any]:
     return index
 
 
-def _index(tar: tarfile.TarFile, archive: Path) -> dict[str, Any]:
-    """The first member's content, checked. Raises BadInput, or ValueError saying what is wrong."""
+def _read_index(tar: tarfile.TarFile, archive: Path) -> dict[str, Any]:
+    """Return the first member's content, checked. Raises BadInput, or ValueError saying what is wrong."""
     first = tar.next()
     if first is None or first.name != INDEX:
         raise BadInput(f"{archive} is not a torchmatrix bundle", hint="make one: torchmatrix bundle export FILE")
@@ -226,12 +223,12 @@ def _index(tar: tarfile.TarFile, archive: Path) -> dict[str, Any]:
 
 
 def _check_entries(files: dict[str, Any], images: dict[str, Any]) -> None:
-    """Raises ValueError saying what of the index is wrong."""
+    """Raise ValueError saying what is wrong in the index."""
     for name, entry in files.items():
         if not isinstance(entry, dict) or not _is_text(entry.get("sha256"), r"[0-9a-f]{64}"):
             raise ValueError(f"{INDEX} has no hash of {shown(name)}")
-    for tag, its_id in images.items():
-        if not _TAG.fullmatch(tag) or not _is_text(its_id, r"sha256:[0-9a-f]+"):
+    for tag, image_id in images.items():
+        if not _TAG.fullmatch(tag) or not _is_text(image_id, r"sha256:[0-9a-f]+"):
             raise ValueError(f"{INDEX} lists an image that is none of ours: {shown(tag)}")
 
 
@@ -246,7 +243,7 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return content
 
 
-def _put(content: IO[bytes], path: Path, sha256: str) -> None:
+def _write_member(content: IO[bytes], path: Path, sha256: str) -> None:
     """Write a file whole or not at all; only if it still is what was verified."""
     digest = hashlib.sha256()
     try:
@@ -268,14 +265,8 @@ def _sha256(path: Path) -> str:
         return sha256_of(file)
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = len(data), 0o644
-    tar.addfile(info, io.BytesIO(data))
-
-
 def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without the names of whoever exported it."""
+    """Remove the user and group of whoever exported the file."""
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     info.mode = 0o644

@@ -1,8 +1,8 @@
-"""One launch of the box's self-check (images/workload/deep.py) over all devices of this machine, watched from the host."""
+"""Run the container's self-check (images/workload/deep.py) over all devices of this machine, and watch it from the host."""
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -29,14 +29,14 @@ from torchmatrix.running.doctor import Check
 from torchmatrix.running.session import Session
 
 LIMIT_SECONDS = 600.0
-"""What everything but the load may take: imports on a slow disk, the first all-reduce over many GPUs."""
+"""Time limit of everything but the load: imports on a slow disk, the first all-reduce over many GPUs."""
 CPU_PROCESSES = 2
 TAIL_LINES = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What the box said and the host read. `readings`: (monotonic seconds, reading). `ended`: what went wrong, or None."""
+    """The self-check's events and the host's readings, as (monotonic seconds, reading). `ended`: what went wrong, or None."""
 
     stack: str
     engine: str
@@ -51,34 +51,31 @@ class Seen:
     tail: tuple[str, ...]
 
     def only(self, kind: str) -> Event | None:
-        """The event of this kind; None if the box didn't get there."""
+        """Return the event of this kind; None if the self-check didn't get there."""
         return next((event for event in self.events if event["event"] == kind), None)
 
     def every(self, kind: str) -> list[Event]:
-        """All events of this kind, in order."""
+        """Return all events of this kind, in order."""
         return [event for event in self.events if event["event"] == kind]
 
 
 def choose_stack(s: Session, name: str | None) -> tuple[Stack, Recipe]:
-    """The stack called `name`, or the newest that is built. Raises BadInput or NothingSelected."""
+    """Return the stack called `name`, or the newest that is built, with its recipe. Raises BadInput or NothingSelected."""
     fitting = recipes.stacks_of(s.plan.cells)
     if name is not None and name not in [stack.name for stack in fitting]:
         near = ", ".join(nearest_words(name, [stack.name for stack in fitting])) or "none"
         raise BadInput(f"no stack {name} that this machine can run; the nearest: {near}", hint="torchmatrix plan --skipped")
     wanted = [stack for stack in fitting if name in (None, stack.name)]
-    ready = [(stack, recipe) for stack in wanted if (recipe := _ready(s, stack))]
+    candidates = [(stack, recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))) for stack in wanted]
+    ready = [(stack, recipe) for stack, recipe in candidates if recipe]
     if not ready:
-        what = f"stack {name} is not built" if name else "no stack that this machine can run is built"
-        raise NothingSelected(what, hint=f"torchmatrix build '{name or '*'}'")
+        problem = f"stack {name} is not built" if name else "no stack that this machine can run is built"
+        raise NothingSelected(problem, hint=f"torchmatrix build '{name or '*'}'")
     return max(ready, key=lambda pair: catalog.version_key(pair[0].torch or "0"))
 
 
-def _ready(s: Session, stack: Stack) -> Recipe | None:
-    return recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
-
-
 def examine(s: Session, stack: Stack, recipe: Recipe, seconds: float) -> Generator[str, None, Seen]:
-    """Wait for the devices, then look at all of them at once; yields what is being done. Raises EngineUnusable."""
+    """Wait for the devices, then run the self-check on all of them at once; yields each step. Raises EngineUnusable."""
     engine = s.engine_for(stack)
     with s.results.hold(), run.watching(s) as (sensors, notes):
         session.remove_orphans(s)
@@ -92,7 +89,7 @@ def examine(s: Session, stack: Stack, recipe: Recipe, seconds: float) -> Generat
 
 
 def all_devices(host: Host, places: Sequence[int]) -> GpuSet:
-    """The GPUs at these places, of whatever models; without one, two processes that share the CPU's cores."""
+    """Return the GPUs at these places, of whatever models; without any, two processes that share the CPU's cores."""
     if places:
         threads = max(1, len(host.cores) // len(host.gpus))
         gpus = tuple(host.gpus[place] for place in places)
@@ -112,13 +109,13 @@ def look(
     sensors: Sequence[Sensor] = (),
     notes: Sequence[str] = (),
 ) -> Generator[str, None, Seen]:
-    """Run the box's self-check and watch it. What goes wrong in the box is part of the result."""
-    begin, found, tail = time.monotonic(), list[Event](), list[str]()
+    """Run the container's self-check and watch it; a failure inside it is part of the result."""
+    begin, events, tail = time.monotonic(), list[Event](), list[str]()
     readings: list[tuple[float, Reading]] = []
     code, refused, line_mb = 0, "", settings.load().line_mb
 
-    def keep(read: list[Reading]) -> None:
-        readings.extend((time.monotonic(), reading) for reading in read)
+    def keep(batch: list[Reading]) -> None:
+        readings.extend((time.monotonic(), reading) for reading in batch)
 
     limit = LIMIT_SECONDS + seconds
     try:
@@ -130,12 +127,12 @@ def look(
                 if event is None:
                     tail = [*tail[1 - TAIL_LINES :], line[:500].decode(errors="replace").rstrip("\n")]
                     continue
-                found.append(event)
+                events.append(event)
                 if event["event"] == "phase":
                     yield f"{event['phase']}: {event['seconds']:.1f} s"
             code = execution.wait().returncode
-    except launch_file.Refused as why:
-        refused = str(why)
+    except launch_file.Refused as refusal:
+        refused = str(refusal)
     except LaunchFailed as failure:
         raise EngineUnusable(f"{stack}: {failure}", hint="torchmatrix doctor checks the engine") from None
     return Seen(
@@ -144,11 +141,11 @@ def look(
         command=execution.command,
         host=host,
         gpus=gpus,
-        events=tuple(found),
+        events=tuple(events),
         readings=tuple(readings),
         watch_notes=tuple(notes),
         seconds=time.monotonic() - begin,
-        ended=f"ended after {limit:.0f} s" if timed_out.is_set() else refused or _trouble(found, code, tail),
+        ended=f"ended after {limit:.0f} s" if timed_out.is_set() else refused or _failure_in_words(events, code, tail),
         tail=tuple(tail),
     )
 
@@ -161,17 +158,17 @@ def _spec(gpus: GpuSet, owner: str, seconds: float) -> LaunchSpec:
     )
 
 
-def _trouble(found: Sequence[Event], code: int, tail: Sequence[str]) -> str | None:
-    failures = [f"rank {event.get('rank')}: {event.get('message')}" for event in found if event["event"] == "failure"]
+def _failure_in_words(events: Sequence[Event], code: int, tail: Sequence[str]) -> str | None:
+    failures = [f"rank {event.get('rank')}: {event.get('message')}" for event in events if event["event"] == "failure"]
     if failures:
         return failures[0].splitlines()[0]
-    if code == 0 and any(event["event"] == "done" for event in found):
+    if code == 0 and any(event["event"] == "done" for event in events):
         return None
     return f"exit code {code}; last line: {tail[-1] if tail else 'none'}"
 
 
 def as_record(seen: Seen) -> dict[str, Any]:
-    """Everything that was seen, for a file."""
+    """Return everything that was observed, for a file."""
     return {
         "stack": seen.stack,
         "engine": seen.engine,
@@ -187,17 +184,24 @@ def as_record(seen: Seen) -> dict[str, Any]:
     }
 
 
-# What the self-check found, in words: each device, link, precision, all-reduce and the load, with what to do about it.
+# Findings in words: each device, link, precision, all-reduce and the load, with what to do about it.
 
 SLOWER_BY = 0.05
-"""A load that loses more than this from its first to its last third, or from device to device, is worth a note."""
+"""A load that loses more than this share from its first to its last third, or from device to device, gets a note."""
 _LINKS = "look at nvidia-smi topo -m, the IOMMU's settings and ACS in the BIOS"
 
 
 def findings(seen: Seen) -> list[Check]:
-    """All findings, in the order in which the box made them; the first tells whether it came to its end."""
-    checks = [_end(seen), *_devices(seen), *_peers(seen), *_precisions(seen), *_all_reduce(seen), *_load(seen)]
-    return [*checks, *_watched(seen), *_energy(seen), _phases(seen)]
+    """Return all findings, in the order of the self-check; the first tells whether it came to its end."""
+    checks = [
+        _check_end(seen),
+        *_check_devices(seen),
+        *_check_peers(seen),
+        *_check_precisions(seen),
+        *_check_all_reduce(seen),
+        *_check_load(seen),
+    ]
+    return [*checks, *_check_readings(seen), *_check_energy(seen), _check_phases(seen)]
 
 
 def _ok(subject: str, finding: str) -> Check:
@@ -212,125 +216,125 @@ def _bad(subject: str, finding: str, fix: str) -> Check:
     return Check(mark="bad", subject=subject, finding=finding, fix=fix, exit_code=ExitCode.CELL_NOT_OK)
 
 
-def _end(seen: Seen) -> Check:
-    what = f"{seen.stack} on {count(len(seen.gpus.indices), 'device')}, {seen.seconds:.0f} s"
+def _check_end(seen: Seen) -> Check:
+    finding = f"{seen.stack} on {count(len(seen.gpus.indices), 'device')}, {seen.seconds:.0f} s"
     if seen.ended is None:
-        return _ok("box", what)
-    return _bad("box", f"{what}: {seen.ended}", "the last lines of the log are in the JSON file, under `tail`")
+        return _ok("box", finding)
+    return _bad("box", f"{finding}: {seen.ended}", "the last lines of the log are in the JSON file, under `tail`")
 
 
-def _devices(seen: Seen) -> Iterator[Check]:
-    told = seen.only("devices")
-    if told is None:
+def _check_devices(seen: Seen) -> Iterator[Check]:
+    event = seen.only("devices")
+    if event is None:
         return
     if not seen.gpus.gpus:
         yield _note("device mapping", "not checked: this machine has no GPU", "run it on the GPU server")
         return
-    left = [f"{place} ({gpu.name})" for place, gpu in enumerate(seen.host.gpus) if place not in seen.gpus.indices]
-    if left:
-        yield _note("GPUs", f"not checked, since {seen.stack} has no code for it: GPU {', '.join(left)}")
-    names = [str(device["name"]) for device in told.get("devices") or ()]
-    pairs = list(zip(seen.gpus.gpus, told["devices"], strict=False))
+    left_out = [f"{place} ({gpu.name})" for place, gpu in enumerate(seen.host.gpus) if place not in seen.gpus.indices]
+    if left_out:
+        yield _note("GPUs", f"not checked, since {seen.stack} has no code for it: GPU {', '.join(left_out)}")
+    names = [str(device["name"]) for device in event.get("devices") or ()]
+    pairs = list(zip(seen.gpus.gpus, event["devices"], strict=False))
     unknown = [str(gpu.index) for gpu, device in pairs if not device.get("uuid") or gpu.vendor != "nvidia"]
     wrong = [
         f"device {place} of the box is {device['uuid']}, GPU {gpu.index} of the host is {gpu.uuid}"
         for place, (gpu, device) in enumerate(pairs)
-        if str(gpu.index) not in unknown and bare_uuid(device["uuid"]) not in _names(gpu)
+        if str(gpu.index) not in unknown and bare_uuid(device["uuid"]) not in _uuids_of(gpu)
     ]
     if wrong or len(names) != len(seen.gpus.gpus):
         fix = "the engine gives the box other GPUs than it was asked for: attach both files to an issue"
         yield _bad("device mapping", "; ".join(wrong) or f"the box has {count(len(names), 'device')}", fix)
     elif unknown:
         is_nvidia = seen.gpus.vendor == "nvidia"
-        teller, fix = ("this torch", "take a stack with torch 2.5 or newer: --stack NAME") if is_nvidia else ("HIP", "")
-        finding = f"{', '.join(sorted(set(names)))}; {teller} doesn't tell the UUID of GPU {', '.join(unknown)}"
+        source, fix = ("this torch", "take a stack with torch 2.5 or newer: --stack NAME") if is_nvidia else ("HIP", "")
+        finding = f"{', '.join(sorted(set(names)))}; {source} doesn't tell the UUID of GPU {', '.join(unknown)}"
         yield _note("device mapping", finding, fix)
     else:
         yield _ok("device mapping", f"{count(len(names), 'device')}, in the host's order, by UUID: {', '.join(names)}")
 
 
-def _names(gpu: Gpu) -> set[str]:
-    """What CUDA may call it: its own UUID, or that of the GPU that it is a slice of."""
-    return {bare_uuid(name) for name in (gpu.uuid, gpu.slice_of) if name}
+def _uuids_of(gpu: Gpu) -> set[str]:
+    """Return the UUIDs that CUDA may report for a GPU: its own, or that of the GPU that it is a slice of."""
+    return {bare_uuid(uuid) for uuid in (gpu.uuid, gpu.slice_of) if uuid}
 
 
-def _peers(seen: Seen) -> Iterator[Check]:
-    told = seen.only("peers")
-    if told is None:
+def _check_peers(seen: Seen) -> Iterator[Check]:
+    event = seen.only("peers")
+    if event is None:
         return
-    if not told.get("access") or not told.get("bytes_per_second"):
+    if not event.get("access") or not event.get("bytes_per_second"):
         yield _note("peer access", "not checked: that needs two GPUs")
         return
-    ids = range(len(told["access"]))
+    ids = range(len(event["access"]))
     if len(ids) != len(seen.gpus.indices):
         yield _bad("peer access", f"the box told of {count(len(ids), 'device')}", "attach both files to an issue")
         return
-    pairs = [(one, other) for one, other in product(ids, ids) if one != other]
-    if told.get("wrong"):
-        listing = ", ".join(f"{one} to {other}" for one, other in told["wrong"])
+    pairs = [(a, b) for a, b in product(ids, ids) if a != b]
+    if event.get("wrong"):
+        listing = ", ".join(f"{a} to {b}" for a, b in event["wrong"])
         yield _bad("peer access", f"a copy arrives wrong from GPU {listing}", f"don't measure before that is mended: {_LINKS}")
         return
-    without = [f"{one} and {other}" for one, other in pairs if one < other and not told["access"][one][other]]
-    speeds = [told["bytes_per_second"][one][other] / 1e9 for one, other in pairs]
+    without = [f"{a} and {b}" for a, b in pairs if a < b and not event["access"][a][b]]
+    speeds = [event["bytes_per_second"][a][b] / 1e9 for a, b in pairs]
     finding = f"copies arrive whole, at {figure(min(speeds))} to {figure(max(speeds))} GB/s"
     if without:
         yield _note("peer access", f"{finding}; through the host's memory between GPU {'; '.join(without)}", _LINKS)
     else:
         yield _ok("peer access", f"between all GPUs; {finding}")
-    driver = [f"{a} to {b}" for a, b in pairs if _driver_says(seen, a, b) not in (None, told["access"][a][b])]
-    if driver:
-        yield _note("peer access", f"driver and box disagree about GPU {', '.join(driver)}", _LINKS)
+    disputed = [f"{a} to {b}" for a, b in pairs if _driver_says(seen, a, b) not in (None, event["access"][a][b])]
+    if disputed:
+        yield _note("peer access", f"driver and box disagree about GPU {', '.join(disputed)}", _LINKS)
 
 
-def _driver_says(seen: Seen, one: int, other: int) -> bool | None:
-    """What the driver reports of two GPUs; None where it can't tell."""
+def _driver_says(seen: Seen, a: int, b: int) -> bool | None:
+    """Check whether the driver reports peer access between two GPUs; None where it can't tell."""
     if not seen.host.p2p:
         return None
-    word = seen.host.p2p[seen.gpus.indices[one]][seen.gpus.indices[other]]
+    word = seen.host.p2p[seen.gpus.indices[a]][seen.gpus.indices[b]]
     return None if word == "n/a" else word == "ok"
 
 
-def _precisions(seen: Seen) -> Iterator[Check]:
-    for told in seen.every("precision"):
-        subject = f"precision {told.get('requested')}"
-        if told.get("unsupported") or not told.get("effective"):
-            yield _note(subject, str(told.get("unsupported")))
+def _check_precisions(seen: Seen) -> Iterator[Check]:
+    for event in seen.every("precision"):
+        subject = f"precision {event.get('requested')}"
+        if event.get("unsupported") or not event.get("effective"):
+            yield _note(subject, str(event.get("unsupported")))
             continue
-        used = sorted({f"{kind} {one[kind]}" for one in told["effective"] for kind in ("matmul", "convolution")}, reverse=True)
-        if told.get("problems"):
+        used = sorted({f"{op} {rank[op]}" for rank in event["effective"] for op in ("matmul", "convolution")}, reverse=True)
+        if event.get("problems"):
             fix = "an environment variable or the image overrides the precision: attach both files to an issue"
-            yield _bad(subject, told["problems"][0], fix)
+            yield _bad(subject, event["problems"][0], fix)
         else:
             yield _ok(subject, f"really computes in: {', '.join(used)}")
 
 
-def _all_reduce(seen: Seen) -> Iterator[Check]:
-    told, devices = seen.only("all-reduce"), seen.only("devices")
-    if told is None:
+def _check_all_reduce(seen: Seen) -> Iterator[Check]:
+    event, devices = seen.only("all-reduce"), seen.only("devices")
+    if event is None:
         if devices and len(seen.gpus.indices) == 1:
             yield _note("all-reduce", "not checked: that needs two devices")
         return
-    if any(told.get("wrong_elements") or ()):
-        ranks = ", ".join(str(rank) for rank, wrong in enumerate(told["wrong_elements"]) if wrong)
+    if any(event.get("wrong_elements") or ()):
+        ranks = ", ".join(str(rank) for rank, wrong in enumerate(event["wrong_elements"]) if wrong)
         yield _bad("all-reduce", f"the sum is wrong on rank {ranks}", f"try NCCL_P2P_DISABLE=1 to find the link; {_LINKS}")
         return
-    largest = (told.get("sizes") or [{}])[-1]
+    largest = (event.get("sizes") or [{}])[-1]
     backend = devices["backend"] if devices else "the backend"
     size, rate = (number_or_nan(largest.get(name)) for name in ("bytes", "bus_bytes_per_second"))
     speed = f"{figure(rate / 1e9)} GB/s bus bandwidth at {'n/a' if math.isnan(size) else f'{size / 2**20:.0f}'} MiB"
     yield _ok("all-reduce", f"every element right on every rank; {backend}, {speed}")
 
 
-def _load(seen: Seen) -> Iterator[Check]:
-    told = seen.only("load")
-    if told is None:
+def _check_load(seen: Seen) -> Iterator[Check]:
+    event = seen.only("load")
+    if event is None:
         return
-    if not all(told["finite"]):
+    if not all(event["finite"]):
         yield _bad("load", "a product is not finite", "the GPU computes wrongly: look for Xid in the kernel log (sudo dmesg)")
         return
-    rates = told["flops_per_second"]
+    rates = event["flops_per_second"]
     means = [sum(rank) / len(rank) for rank in rates]
-    finding = f"{told['stop_monotonic_seconds'] - told['start_monotonic_seconds']:.0f} s of {told['dtype']} products: "
+    finding = f"{event['stop_monotonic_seconds'] - event['start_monotonic_seconds']:.0f} s of {event['dtype']} products: "
     finding += f"{figure(min(means) / 1e9)} to {figure(max(means) / 1e9)} GFLOP/s per device"
     drops = [1 - watched.last_third(rank) / watched.first_third(rank) for rank in rates]
     slower = [f"device {rank} became {drop:.0%} slower" for rank, drop in enumerate(drops) if drop > SLOWER_BY]
@@ -342,13 +346,13 @@ def _load(seen: Seen) -> Iterator[Check]:
         yield _ok("load", f"{finding}, from its beginning to its end")
 
 
-def _window(seen: Seen) -> list[tuple[float, float]]:
-    told = seen.only("load")
-    return [(told["start_monotonic_seconds"], told["stop_monotonic_seconds"])] if told else []
+def _load_window(seen: Seen) -> list[tuple[float, float]]:
+    event = seen.only("load")
+    return [(event["start_monotonic_seconds"], event["stop_monotonic_seconds"])] if event else []
 
 
 def _series(seen: Seen) -> dict[str, watched.Series]:
-    """The readings of each device that was used."""
+    """Return the readings of each device that was used."""
     wanted = [gpu.uuid for gpu in seen.gpus.gpus] or ["cpu"]
     return {
         device: watched.Series(points=tuple((at, reading) for at, reading in seen.readings if reading["device"] == device))
@@ -356,11 +360,11 @@ def _series(seen: Seen) -> dict[str, watched.Series]:
     }
 
 
-def _watched(seen: Seen) -> Iterator[Check]:
-    """Temperature, clock, power and slow-downs of each device while the load ran."""
+def _check_readings(seen: Seen) -> Iterator[Check]:
+    """Yield temperature, clock, power and slow-downs of each device while the load ran."""
     for place, (device, series) in enumerate(_series(seen).items()):
         subject = "CPU under load" if device == "cpu" else f"GPU {seen.gpus.indices[place]} under load"
-        inside = series.inside(_window(seen))
+        inside = series.inside(_load_window(seen))
         errors = sorted({str(reading["error"]) for _, reading in series.points if "error" in reading})
         if errors:
             yield _bad(subject, errors[0], "the driver lost the device: reset it or reboot, then try again")
@@ -369,19 +373,22 @@ def _watched(seen: Seen) -> Iterator[Check]:
             yield _note(subject, "no reading while the load ran", "; ".join(seen.watch_notes))
             continue
         reasons = watched.reason_shares(inside)
-        finding = ", ".join(_told(series, _window(seen))) or "neither temperature, clock nor power can be read"
-        finding += f"; clock-event reasons: {_in_words(reasons)}" if reasons else ""
+        finding = ", ".join(_spans_in_words(series, _load_window(seen))) or "neither temperature, clock nor power can be read"
+        finding += (
+            f"; clock-event reasons: {', '.join(f'{word} {share:.0%}' for word, share in reasons.items())}" if reasons else ""
+        )
         if SLOWDOWNS & set(reasons):
             yield _note(subject, finding, "the device slows down under load: check cooling and power supply")
         else:
             yield _ok(subject, finding)
 
 
-def _told(series: watched.Series, windows: list[tuple[float, float]]) -> Iterator[str]:
+def _spans_in_words(series: watched.Series, windows: list[tuple[float, float]]) -> Iterator[str]:
     for word, unit, keys in _SHOWN:
-        values = series.values(windows, *keys)
-        if values:
-            yield f"{word} {_span(values)} {unit}"
+        if values := series.values(windows, *keys):
+            first, last = values[0], values[-1]
+            span = f"{first:.0f}" if round(first) == round(last) else f"{first:.0f} to {last:.0f}"
+            yield f"{word} {span} {unit}"
 
 
 _SHOWN = (
@@ -391,31 +398,18 @@ _SHOWN = (
 )
 
 
-def _span(values: Sequence[float]) -> str:
-    first, last = values[0], values[-1]
-    return f"{first:.0f}" if round(first) == round(last) else f"{first:.0f} to {last:.0f}"
-
-
-def _in_words(shares: dict[str, float]) -> str:
-    return ", ".join(f"{word} {share:.0%}" for word, share in shares.items())
-
-
-def _energy(seen: Seen) -> Iterator[Check]:
-    window = _window(seen)
+def _check_energy(seen: Seen) -> Iterator[Check]:
+    window = _load_window(seen)
     if not window:
         return
     joules, problem = watched.energy_of(list(_series(seen).values()), window)
-    said = "" if math.isnan(joules) else f"{joules:.0f} J in {window[0][1] - window[0][0]:.0f} s"
+    energy = "" if math.isnan(joules) else f"{joules:.0f} J in {window[0][1] - window[0][0]:.0f} s"
     if problem:
-        yield _note("energy counter", "; ".join(_known((said, problem))), "; ".join(seen.watch_notes))
+        yield _note("energy counter", "; ".join(filter(None, (energy, problem))), "; ".join(seen.watch_notes))
     else:
-        yield _ok("energy counter", f"{said}; the power readings agree within {watched.ENERGY_MUST_AGREE_WITHIN:.0%}")
+        yield _ok("energy counter", f"{energy}; the power readings agree within {watched.ENERGY_MUST_AGREE_WITHIN:.0%}")
 
 
-def _known(words: Iterable[str]) -> list[str]:
-    return [word for word in words if word]
-
-
-def _phases(seen: Seen) -> Check:
+def _check_phases(seen: Seen) -> Check:
     spent = [f"{event['phase']} {event['seconds']:.1f} s" for event in seen.every("phase")]
     return _ok("time", ", ".join(spent) or "the box named no phase")

@@ -1,7 +1,8 @@
-"""What `doctor` finds: the engine, the GPUs, disk and indexes, and what would be skipped, each with its fix."""
+"""Make the checks of `doctor`: engine, GPUs, disk, indexes and skipped cells, each with its fix."""
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,13 +14,12 @@ from torchmatrix.core.formatting import count, in_one_line
 from torchmatrix.engines import containment, recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.facts import environments
-from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, verified
 from torchmatrix.planning.fit import least_disk_bytes
 from torchmatrix.running import readiness, run, session
 
 MOST_NAMED = 20
-"""How many files that can't be read are named."""
+"""The most files that are named when they can't be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,12 +33,12 @@ class Check:
     exit_code: ExitCode = ExitCode.OK
 
     def as_record(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the finding for --json."""
         return asdict(self)
 
 
 def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
-    """All checks, in the order in which a user would mend them; a check that can't be made is itself a finding."""
+    """Make all checks, in the order in which a user would fix them; a check that can't be made is itself a finding."""
     try:
         s = session.prepare(matrix, results, engine, [], [])
     except ToolError as error:
@@ -79,48 +79,41 @@ def _machine(s: session.Session) -> Check:
 
 
 def _conditions(s: session.Session) -> Check:
-    """How much of what can change a figure can be read here; the rest is never taken to be equal."""
-    told = environments.of_machine(s.host.as_record())
-    lacking = [name for name, words in told.items() if words == environments.UNKNOWN]
-    finding = f"{len(told) - len(lacking)} of {len(told)} that can change a figure are read"
+    """Count what can change a figure and can be read here; conditions that can't be read are never taken to be equal."""
+    conditions = environments.of_machine(s.host.as_record())
+    lacking = [name for name, words in conditions.items() if words == environments.UNKNOWN]
+    finding = f"{len(conditions) - len(lacking)} of {len(conditions)} that can change a figure are read"
     return Check(mark="ok", subject="conditions", finding=finding + (f"; not read: {', '.join(lacking)}" if lacking else ""))
 
 
 def _gpus(s: session.Session) -> list[Check]:
     notes = [Check(mark="note", subject="GPU", finding=note) for note in s.host.notes]
     if not s.host.gpus:
-        return [
-            *notes,
-            Check(
-                mark="note",
-                subject="GPU",
-                finding="none found",
-                fix="on a GPU server, check the driver: nvidia-smi or /dev/kfd",
-            ),
-        ]
+        fix = "on a GPU server, check the driver: nvidia-smi or /dev/kfd"
+        return [*notes, Check(mark="note", subject="GPU", finding="none found", fix=fix)]
     names = ", ".join(f"{gpu.index}: {gpu.name}" for gpu in s.host.gpus)
     driver = f"driver {s.host.driver}" + (f", CUDA up to {s.host.cuda_driver}" if s.host.cuda_driver else "")
     return [*notes, Check(mark="ok", subject="GPU", finding=f"{names}; {driver}")]
 
 
 def _watching(s: session.Session) -> list[Check]:
-    """What can be read of the devices while a launch runs, and who uses them now."""
+    """Check what can be read of the devices while a launch runs, and who uses them now."""
     with run.watching(s) as (sensors, notes):
         readings = [reading for sensor in sensors for reading in sensor.read()]
         busy = readiness.busy_with(readings)
     wanted = {"temperature_celsius": "temperature", "power_watts": "power", "energy_joules": "energy"}
     gpus = [reading for reading in readings if reading["device"] != "cpu"] or readings
-    seen = [word for key, word in wanted.items() if gpus and all(key in reading for reading in gpus)]
-    lacking = [word for word in wanted.values() if word not in seen]
-    finding = f"{', '.join(seen) or 'neither temperature, power nor energy'} can be read"
-    finding += f"; not {' or '.join(lacking)}" if seen and lacking else ""
+    readable = [word for key, word in wanted.items() if gpus and all(key in reading for reading in gpus)]
+    lacking = [word for word in wanted.values() if word not in readable]
+    finding = f"{', '.join(readable) or 'neither temperature, power nor energy'} can be read"
+    finding += f"; not {' or '.join(lacking)}" if readable and lacking else ""
     checks = [Check(mark="note" if lacking else "ok", subject="watching", finding=finding, fix="; ".join(notes))]
     fix = "wait for it or choose other GPUs; a busy GPU is refused; torchmatrix ends nobody's process"
     return checks + [Check(mark="note", subject="busy", finding=phrase, fix=fix) for phrase in busy]
 
 
 def _quota(s: session.Session) -> list[Check]:
-    """What this process may use less than the machine has, if the launches are on this machine."""
+    """Note what this process may use less than the machine has, if the launches are on this machine."""
     words = s.host.limits_in_words
     few = s.host.cpu_quota is not None and s.host.cpu_quota < 1
     fix = "less than one CPU: every launch will be held up; ask for at least one" if few else ""
@@ -129,7 +122,7 @@ def _quota(s: session.Session) -> list[Check]:
 
 
 def _limits(s: session.Session) -> list[Check]:
-    """Engines of the plan whose launches could use all memory of the machine."""
+    """Note engines of the plan whose launches could use all memory of the machine."""
     used = {id(engine): engine for engine in (s.engine_for(cell.stack) for cell in s.plan.cells)}
     reasons = [(engine.name, why) for engine in used.values() if (why := engine.why_unlimited())]
     fix = "as an ordinary user: systemd-run --user --scope torchmatrix run; or use containers"
@@ -140,13 +133,12 @@ def _limits(s: session.Session) -> list[Check]:
 
 
 def _variables(s: session.Session) -> list[Check]:
-    """What of the user's shell does not reach launches of the local engine, although it acts on such."""
+    """Note variables of the user's shell that act on launches of the local engine but do not reach them."""
     is_local = any(s.engine_for(cell.stack).name == "local" for cell in s.plan.cells)
     names = containment.withheld_variables(settings.load().variables) if is_local else []
+    finding = f"don't reach launches: {', '.join(names)}"
     fix = "name those that should, such as TORCHMATRIX_VARIABLES=OMP_PROC_BIND,KMP_*"
-    return (
-        [Check(mark="note", subject="variables", finding=f"don't reach launches: {', '.join(names)}", fix=fix)] if names else []
-    )
+    return [Check(mark="note", subject="variables", finding=finding, fix=fix)] if names else []
 
 
 def _disk(s: session.Session) -> Check:
@@ -172,24 +164,20 @@ def _writable(results: Path) -> Check:
 
 
 def _facts(results: Path) -> list[Check]:
-    """How far the facts that are here vouch for themselves; nothing where there are none."""
-    found = verified(Results(results))
-    told = [
-        f"{found.verified} verified by checksum" if found.verified else "",
-        f"{found.unverified} unverified: without checksums, from earlier versions" if found.unverified else "",
-        f"{len(found.unreadable)} unreadable" if found.unreadable else "",
+    """Count the launch files that their checksums verify; nothing where there are no files."""
+    files = verified(Results(results))
+    parts = [
+        f"{files.verified} verified by checksum" if files.verified else "",
+        f"{files.unverified} unverified: without checksums, from earlier versions" if files.unverified else "",
+        f"{len(files.unreadable)} unreadable" if files.unreadable else "",
     ]
-    known = ", ".join(filter(None, told))
-    if not found.unreadable:
-        return [Check(mark="ok", subject="facts", finding=f"files of launches: {known}")] if known else []
-    finding = f"files of launches: {known}, the first: {_named(found.unreadable[0])}"
+    counts = ", ".join(filter(None, parts))
+    if not files.unreadable:
+        return [Check(mark="ok", subject="facts", finding=f"files of launches: {counts}")] if counts else []
+    first, *others = [in_one_line(f"{file.path}: {file.reason}") for file in files.unreadable[:MOST_NAMED]]
     fix = "gather the run again from its machine (torchmatrix gather), or remove the file"
-    others = [Check(mark="note", subject="facts", finding=_named(one), fix=fix) for one in found.unreadable[1:MOST_NAMED]]
-    return [Check(mark="note", subject="facts", finding=finding, fix=fix), *others]
-
-
-def _named(file: Unreadable) -> str:
-    return in_one_line(f"{file.path}: {file.reason}")
+    findings = [f"files of launches: {counts}, the first: {first}", *others]
+    return [Check(mark="note", subject="facts", finding=finding, fix=fix) for finding in findings]
 
 
 def _compiler(s: session.Session) -> list[Check]:
@@ -207,10 +195,7 @@ def _indexes(s: session.Session) -> list[Check]:
 
 
 def _skips(s: session.Session) -> list[Check]:
-    grouped: dict[tuple[str, str, str], int] = {}
-    for skip in s.plan.skips:
-        key = (skip.cell.stack.name, skip.why.reason, skip.why.fix)
-        grouped[key] = grouped.get(key, 0) + 1
+    grouped = Counter((skip.cell.stack.name, skip.why.reason, skip.why.fix) for skip in s.plan.skips)
     return [
         Check(mark="note", subject=f"skipped: {stack} ({count(number, 'cell')})", finding=reason, fix=fix)
         for (stack, reason, fix), number in grouped.items()
@@ -226,7 +211,7 @@ def _summary(s: session.Session) -> Check:
 
 
 def as_text(checks: Sequence[Check]) -> str:
-    """The findings as lines for a terminal or a file."""
+    """Return the findings as lines for a terminal or a file."""
     lines = []
     for check in checks:
         lines.append(f"{check.mark:<5} {check.subject}: {check.finding}")
@@ -235,5 +220,5 @@ def as_text(checks: Sequence[Check]) -> str:
 
 
 def as_records(checks: Sequence[Check]) -> list[dict[str, Any]]:
-    """The findings for JSON."""
+    """Return the findings for JSON."""
     return [check.as_record() for check in checks]

@@ -1,7 +1,7 @@
-"""A matrix as manifests for Kubernetes: a ConfigMap with its files and an Indexed Job, one pod per node. Pure.
+"""Write a matrix as manifests for Kubernetes: a ConfigMap with its files and an Indexed Job, one pod per node. Pure.
 
 Each pod runs the whole matrix on the GPUs of its node, in virtualenvs, and writes a results folder of its own into one volume,
-as machines do that have nothing in common but a file system.
+like machines that share nothing but a file system.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,18 @@ from torchmatrix.matrix import matrix_file
 GPUS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 """The resource that each vendor's device plugin offers."""
 USER = 1000
-"""As whom the pods run; the tool's own image has this user."""
+"""The user id of the pods; the tool's own image has this user."""
 MOST_BYTES = 1_000_000
-"""Of the files: the API server refuses objects of more than 1 MiB."""
+"""The largest size of all files: the API server refuses objects of more than 1 MiB."""
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """`image`: that of the tool; `claim`: a PersistentVolumeClaim for the results; `gpus` of `vendor` per pod; `nodes`: pods.
+    """Options of the manifests. `image`: of the tool; `claim`: a PersistentVolumeClaim for the results; `nodes`: pods, each
+    with `gpus` of `vendor`.
 
-    `words`: what the command is given besides, such as cells.
+    `words`: further words of the command, such as cells.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Wanted:
 
 
 def manifests(matrix: Path, wanted: Wanted) -> dict[str, Any]:
-    """A List of the two objects. Raises BadInput if the matrix can't be read or is too large."""
+    """Return a List of the two objects. Raises BadInput if the matrix can't be read or is too large."""
     files = _files(matrix)
     keys = {name: f"file{number}" for number, name in enumerate(files)}
     config = {
@@ -52,11 +53,11 @@ def manifests(matrix: Path, wanted: Wanted) -> dict[str, Any]:
 
 
 def _files(matrix: Path) -> dict[str, str]:
-    """The matrix, its lock and the users' own models, by their paths from its folder."""
-    found = matrix_file.load(matrix)
+    """Return the matrix, its lock and the users' own models, by their paths from its folder."""
+    loaded = matrix_file.load(matrix)
     lock = recipes.lock_path(matrix)
-    files = {"matrix.toml": found.text, **({"matrix.lock": lock.read_text(encoding="utf-8")} if lock.exists() else {})}
-    files |= {own.path: own.content.decode() for own in (workload.own for workload in found.workloads) if own}
+    files = {"matrix.toml": loaded.text, **({"matrix.lock": lock.read_text(encoding="utf-8")} if lock.exists() else {})}
+    files |= {model.path: model.content.decode() for workload in loaded.workloads if (model := workload.own)}
     size = sum(len(text.encode()) for text in files.values())
     if size > MOST_BYTES:
         raise BadInput(
@@ -101,7 +102,7 @@ def _job(wanted: Wanted, keys: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _container(wanted: Wanted) -> dict[str, Any]:
-    """A pod that is started again continues the run of its index, since it has the same name, machine and folder."""
+    """Return the pod's container. A restarted pod continues the run of its index, with the same name, machine and folder."""
     results = "/results/$(INDEX)"
     limits = {GPUS[wanted.vendor]: wanted.gpus} if wanted.gpus else {}
     return {

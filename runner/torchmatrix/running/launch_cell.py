@@ -1,4 +1,4 @@
-"""One launch: waits for its devices, starts the box, watches it, records all that it says. Yields news, prints nothing."""
+"""Make one launch: wait for its devices, start the workload, watch it, record its output. Yields progress events."""
 
 import math
 import time
@@ -29,28 +29,28 @@ from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running import readiness
-from torchmatrix.running.lanes import Turns
+from torchmatrix.running.lanes import LaneLock
 from torchmatrix.running.news import LaunchCommand, LaunchFinished, LaunchPhase, News
 from torchmatrix.running.readiness import Ready
 
-# What is asked of the box, as flags on its command line; a person can paste them.
+# Flags of the workload's command line; a person can paste them.
 
 DEADLINE_MARGIN_SECONDS = 60.0
-"""A box ends itself so long after the host should have ended it: for the case that the host is dead."""
+"""A workload ends itself so long after the host should have ended it, in case the host is dead."""
 
 
 def factor_flags(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a step does and how it is measured; `values`: of all factors, by name."""
+    """Return the flags for a step and its measurement; `values`: of all factors, by name."""
     return tuple(word for factor in FACTORS for word in factor.words_for(values[factor.name]))
 
 
 def device_flags(cell: Cell, host: Host, seed: int, timeout_seconds: float) -> dict[str, Any]:
-    """The options that say on what a launch runs, and for how long at most; None: as the box has it."""
+    """Return the options for a launch's devices and its longest duration; None: the workload's default."""
     gpus = cell.gpus
     return {
         "--device": "cpu" if gpus.vendor == "cpu" else "cuda",
         "--threads": gpus.threads,
-        "--cpus": ":".join(gpus.cpus) or _near(host, gpus) or None,
+        "--cpus": ":".join(gpus.cpus) or _local_cpus(host, gpus) or None,
         "--seed": seed,
         "--deadline": round(timeout_seconds + DEADLINE_MARGIN_SECONDS),
         "--model-builder": cell.workload.own.name if cell.workload.own else None,
@@ -59,43 +59,43 @@ def device_flags(cell: Cell, host: Host, seed: int, timeout_seconds: float) -> d
 
 
 def flags_in_words(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """As they stand on a command line."""
+    """Return the options as words of a command line."""
     return tuple(word for key, value in options.items() if value is not None for word in (key, str(value)))
 
 
-def _near(host: Host, gpus: GpuSet) -> str:
-    """The CPUs of each GPU's NUMA node, where the machine has several; empty where they aren't known."""
+def _local_cpus(host: Host, gpus: GpuSet) -> str:
+    """Return the CPUs of each GPU's NUMA node if the machine has several nodes; empty if they aren't known."""
     cpus = [gpu.local_cpus or "" for gpu in gpus.gpus]
     return ":".join(cpus) if host.numa_nodes > 1 and any(cpus) else ""
 
 
 INTERRUPTED = "interrupted by the user"
 HEATING = "heating"
-"""What a launch is for whose figure doesn't count and needs no proof."""
+"""The purpose of a launch whose figure doesn't count and needs no proof."""
 OF_NODE = "node"
-"""The stream of an execution on which facts come that another node tells, as JSON."""
+"""The stream of an execution that carries facts from another node, as JSON."""
 
 
-class Others(Protocol):
-    """The other nodes of a cluster that a launch runs on, too."""
+class Peers(Protocol):
+    """The other nodes of a cluster that take part in a launch."""
 
     @property
     def meeting(self) -> Meeting:
-        """Where all ranks find each other, as this node sees it."""
+        """Return where all ranks find each other, as this node sees it."""
         ...
 
-    def beside(self, execution: Execution, image: Image, spec: LaunchSpec) -> Execution:
-        """The launch on all nodes, of which `execution` is this node's part."""
+    def join(self, execution: Execution, image: Image, spec: LaunchSpec) -> Execution:
+        """Return the launch on all nodes, of which `execution` is this node's part."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What a run needs besides its plan. `watch_notes`: what can't be watched, in words.
+    """Everything that a run needs besides its plan. `watch_notes`: what can't be watched, in words.
 
     `marks`: where the self-tests of images are remembered; None: images are not tested.
-    `lane`, `turns`: in which lane its launches are, and what they share with those of other lanes; None: they run alone.
-    `others`: None unless the launches run on several nodes.
+    `lane`, `lanes`: the lane of its launches, and the lock that all lanes share; None: the launches run alone.
+    `peers`: None unless the launches run on several nodes.
     """
 
     folder: RunFolder
@@ -111,8 +111,8 @@ class Job:
     marks: Path | None = None
     engine_facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     lane: str = ""
-    turns: Turns | None = None
-    others: Others | None = None
+    lanes: LaneLock | None = None
+    peers: Peers | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,9 +120,9 @@ class Attempt:
     """One launch of a cell with a batch; `number` is its round. `trial`: only to see whether the batch fits.
 
     `fresh`: it compiles from an empty cache, which isn't kept.
-    `probe`: it only shows whether lanes disturb each other: alone, beside, or first (which isn't counted); or it only heats the
+    `probe`: it only shows whether lanes disturb each other (alone, beside, or first, which isn't counted), or it only heats the
     devices (HEATING).
-    `proven`: the launch of the cell whose work was proven in full, and whose losses it must have; None if none was.
+    `proven`: the launch of the cell whose work was proven in full and whose losses this one must have; None if there is none.
     """
 
     cell: Cell
@@ -135,17 +135,17 @@ class Attempt:
 
 
 def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
-    """The workload's flags; a person can paste them."""
+    """Return the workload's flags; a person can paste them."""
     workload, gpus = attempt.cell.workload, attempt.cell.gpus
-    own = {**workload.factors, "batch": attempt.batch, **(_TRIAL if attempt.trial else {})}
-    known = None if attempt.fresh else attempt.proven  # newly compiled code is proven anew
+    factors = {**workload.factors, "batch": attempt.batch, **(_TRIAL if attempt.trial else {})}
+    proven = None if attempt.fresh else attempt.proven  # newly compiled code is proven anew
     proofs = {
-        "--proof": "none" if attempt.trial or attempt.probe == HEATING else "fingerprint" if known else None,
-        "--proven": f"flops_per_item={known.flops_per_item!r}" if known and not math.isnan(known.flops_per_item) else None,
+        "--proof": "none" if attempt.trial or attempt.probe == HEATING else "fingerprint" if proven else None,
+        "--proven": f"flops_per_item={proven.flops_per_item!r}" if proven and not math.isnan(proven.flops_per_item) else None,
         "--peak-flops": _peak_flops(attempt),
     }
     words = (
-        *factor_flags(own),
+        *factor_flags(factors),
         *flags_in_words(device_flags(attempt.cell, job.host, job.seed, job.timeout_seconds) | proofs),
     )
     probe = (workload.explain or gpus.nodes > 1) and workload.makes_figures and gpus.count > 1
@@ -153,21 +153,21 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
 
 
 def _peak_flops(attempt: Attempt) -> float | None:
-    """The largest peak of the cell's devices, in FLOP/s; None if one is unknown."""
-    named = [gpu_specs.find(gpu.name, gpu.memory_bytes) for gpu in attempt.cell.gpus.gpus]
-    peaks = [gpu_specs.peak_flops(facts, attempt.cell.workload.precision) if facts else None for facts in named]
-    known = [peak for peak in peaks if peak]
-    return max(known) if known and len(known) == len(peaks) else None
+    """Return the largest peak of the cell's devices, in FLOP/s; None if one is unknown."""
+    specs = [gpu_specs.find(gpu.name, gpu.memory_bytes) for gpu in attempt.cell.gpus.gpus]
+    precision = attempt.cell.workload.precision
+    peaks = [gpu_specs.peak_flops(spec, precision) or 0.0 if spec else 0.0 for spec in specs]
+    return max(peaks) if peaks and all(peaks) else None
 
 
 _TRIAL = {
     "steps": 1, "seconds": None, "windows": None, "requests": None, "warmup_steps": 1, "warmup_seconds": None, "warmup_cap": 1,
 }  # fmt: skip
-"""The lengths of a launch that only sees whether the batch fits; None: as the box has it."""
+"""The lengths of a launch that only sees whether the batch fits; None: the workload's default."""
 
 
 def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
-    """Run one attempt and record it; the last news is LaunchFinished."""
+    """Run one attempt and record it; the last event is LaunchFinished."""
     cell = attempt.cell
     begin = time.monotonic()
     waiting = readiness.wait(job.sensors, devices_of(cell), job.method)
@@ -178,14 +178,14 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
             ready = over.value
             break
     try:
-        execution = _started(job, attempt, image)
+        execution = _start(job, attempt, image)
     except LaunchFailed as failure:
         reason, message = ("interrupted", INTERRUPTED) if _is_ending(job) else ("crashed", str(failure))
         yield _not_started(job, attempt, ready, reason, message, f"torchmatrix run '{cell.id}'")
         if reason == "interrupted":
             raise KeyboardInterrupt from None
         return
-    file = _file_of(job, attempt)
+    file = _new_file(job, attempt)
     try:
         head = _header(job, attempt, ready, file.number)
         file.event("launch", **head, image=image_record(image), command=execution.command, started=execution.started)
@@ -209,8 +209,8 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
     yield LaunchFinished(cell=cell, number=attempt.number, launch=done, seconds=seconds, note=note)
 
 
-def _started(job: Job, attempt: Attempt, image: Image) -> Execution:
-    """The execution of an attempt, on all its nodes, to be used in a `with` block. Raises LaunchFailed."""
+def _start(job: Job, attempt: Attempt, image: Image) -> Execution:
+    """Return the execution of an attempt, on all its nodes, to be used in a `with` block. Raises LaunchFailed."""
     cell = attempt.cell
     spec = LaunchSpec(
         arguments=bench_arguments(attempt, job),
@@ -219,28 +219,28 @@ def _started(job: Job, attempt: Attempt, image: Image) -> Execution:
         cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch, job.lane),
         owner=job.owner,
         model_file=model_file_of(job, cell),
-        meeting=job.others.meeting if job.others else None,
+        meeting=job.peers.meeting if job.peers else None,
     )
     execution = job.engine_for(cell.stack).start(image, spec)
-    return job.others.beside(execution, image, spec) if job.others else execution
+    return job.peers.join(execution, image, spec) if job.peers else execution
 
 
 def model_file_of(job: Job, cell: Cell) -> Path | None:
-    """The kept file of a user's own model; None for a library's."""
-    own = cell.workload.own
-    return keep_model(job.folder.models, own.path, own.content) if own else None
+    """Return the kept file of a user's own model; None for a library's."""
+    model = cell.workload.own
+    return keep_model(job.folder.models, model.path, model.content) if model else None
 
 
 def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> Iterator[News]:
-    """Start, watch and read the box to its end."""
+    """Start the workload, watch it and read it to its end."""
     cell = attempt.cell
-    telling, line_mb = Telling(execution, file.telemetry, job, cell), settings.load().line_mb
+    record, line_mb = DeviceReadings(execution, file.telemetry, job, cell), settings.load().line_mb
     transport = launch_file.TransportLog(cell.gpus.vendor)
-    reached = job.turns.covering(execution) if job.turns else nullcontext()
-    with execution, reached, Watcher(job.sensors, telling), time_limit(execution, job.timeout_seconds) as timed_out:
+    stoppable = job.lanes.stopping(execution) if job.lanes else nullcontext()
+    with execution, stoppable, Watcher(job.sensors, record), time_limit(execution, job.timeout_seconds) as timed_out:
         for stream, line in execution.lines():
             if stream == OF_NODE:
-                _keep(file, orjson.loads(line))
+                _record_peer(file, orjson.loads(line))
                 continue
             event = launch_file.event_in(stream, line, line_mb)
             if event is None:
@@ -250,118 +250,118 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
                 file.copy(launch_file.text_of(line))
                 yield LaunchPhase(cell=cell, phase=_phase(event))
         end = execution.wait()
-    if job.others:
-        file.event("transport", **transport.found(job.others.meeting.interface))
+    if job.peers:
+        file.event("transport", **transport.found(job.peers.meeting.interface))
     if end.returncode and _is_ending(job):
         raise KeyboardInterrupt
-    others = {"beside": job.turns.beside(cell.id)} if job.turns else {}
+    neighbours = {"beside": job.lanes.neighbours(cell.id)} if job.lanes else {}
     if timed_out.is_set():
         message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
-        file.close(reason="timeout", message=message, returncode=end.returncode, **others)
+        file.close(reason="timeout", message=message, returncode=end.returncode, **neighbours)
     elif end.problem:
-        file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed, **others)
+        file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed, **neighbours)
     else:
-        compared = _compared(attempt, file.path) if end.returncode == 0 else {}
-        file.close(returncode=end.returncode, oom_killed=end.oom_killed, **compared, **others)
+        compared = _compare_losses(attempt, file.path) if end.returncode == 0 else {}
+        file.close(returncode=end.returncode, oom_killed=end.oom_killed, **compared, **neighbours)
 
 
-def _compared(attempt: Attempt, path: Path) -> dict[str, Any]:
-    """What the last line says of a launch beside the one of its cell that was proven in full."""
+def _compare_losses(attempt: Attempt, path: Path) -> dict[str, Any]:
+    """Return fields for the last line that compare a launch with the launch of its cell that was proven in full."""
     if attempt.proven is None or not (launch := launch_at(path)).is_done:
         return {}
-    found = compare(launch, attempt.proven)
-    wrong = {"reason": "numerics", "message": found.contradiction} if found.contradiction else {}
-    return {"losses_compared": found.losses, **wrong}
+    comparison = compare(launch, attempt.proven)
+    wrong = {"reason": "numerics", "message": comparison.contradiction} if comparison.contradiction else {}
+    return {"losses_compared": comparison.losses, **wrong}
 
 
-def _keep(file: LaunchFile, told: dict[str, Any]) -> None:
-    """A fact of another node; its readings are timed by their arrival, since its clock is another one."""
-    if told["event"] == "telemetry":
-        file.telemetry(told["readings"])
+def _record_peer(file: LaunchFile, event: dict[str, Any]) -> None:
+    """Record a fact of another node; its readings are timed by their arrival, since its clock is another one."""
+    if event["event"] == "telemetry":
+        file.telemetry(event["readings"])
     else:
-        file.event(told.pop("event"), **told)
+        file.event(event.pop("event"), **event)
 
 
 def _is_ending(job: Job) -> bool:
-    """Whether the launches of all lanes are being ended: then this one did not end by itself."""
-    return job.turns is not None and job.turns.are_over
+    """Check whether the launches of all lanes are being ended, so that this one did not end by itself."""
+    return job.lanes is not None and job.lanes.is_ended
 
 
-def _file_of(job: Job, attempt: Attempt) -> LaunchFile:
-    """Of an attempt; the names of trials and probes differ, so that their figures never count."""
-    kind, number = ("batch", attempt.batch) if attempt.trial else ("probe" if attempt.probe else "round", attempt.number)
-    return job.folder.new_launch(attempt.cell.id, number, kind)
+def _new_file(job: Job, attempt: Attempt) -> LaunchFile:
+    """Create the file of an attempt; trials and probes are named differently, so that their figures never count."""
+    prefix, number = ("batch", attempt.batch) if attempt.trial else ("probe" if attempt.probe else "round", attempt.number)
+    return job.folder.new_launch(attempt.cell.id, number, prefix)
 
 
 def _phase(event: dict[str, Any]) -> str:
-    """How far the box is: the phase that an event names, or the event; `warmed-up` ends the blocks of the warm-up."""
+    """Return the phase that an event names, or else the event; `warmed-up` ends the blocks of the warm-up."""
     return "warmed-up" if event["event"] == "warm-up" else str(event.get("phase") or event["event"])
 
 
 def cache_name(cell: Cell, batch: int, lane: str) -> str:
-    """One compile cache per workload, batch and number of devices on each node: compiled code depends on them.
+    """Return the compile cache's name: by workload, batch and devices per node, on which compiled code depends.
 
     Each lane has its own: a cache is held by one launch at a time.
     """
-    found = f"{batch}-" if cell.workload.batch == AUTO else ""
-    own = f"-{lane}" if lane else ""
-    return f"{cell.workload.id}-{found}n{len(cell.gpus.indices)}-{recipes.workload_hash()[:8]}{own}"
+    prefix = f"{batch}-" if cell.workload.batch == AUTO else ""
+    suffix = f"-{lane}" if lane else ""
+    return f"{cell.workload.id}-{prefix}n{len(cell.gpus.indices)}-{recipes.workload_hash()[:8]}{suffix}"
 
 
-_OF_QUOTA = {"quota_periods", "quota_seconds"}
-"""What this process's control groups made wait: not a launch that is in other ones."""
+_QUOTA_FIELDS = {"quota_periods", "quota_seconds"}
+"""Waits imposed by this process's control groups, which don't concern a launch in other groups."""
 
 
-class Telling:
-    """Tells the readings of a launch's own devices, with the processes that aren't the launch's."""
+class DeviceReadings:
+    """Filter that passes on the readings of a launch's devices, with the processes that aren't the launch's."""
 
-    def __init__(self, execution: Execution, tell: Callable[[list[Reading]], None], job: Job, cell: Cell) -> None:
-        self._execution, self._tell, self._devices = execution, tell, devices_of(cell)
-        self._left_out = {"processes"} | (_OF_QUOTA if job.engine_for(cell.stack).capabilities.has_own_groups else set())
-        self._own: set[int] = set()
+    def __init__(self, execution: Execution, record: Callable[[list[Reading]], None], job: Job, cell: Cell) -> None:
+        self._execution, self._record, self._devices = execution, record, devices_of(cell)
+        self._left_out = {"processes"} | (_QUOTA_FIELDS if job.engine_for(cell.stack).capabilities.has_own_groups else set())
+        self._launch_pids: set[int] = set()
 
     def __call__(self, readings: list[Reading]) -> None:
-        own = [reading for reading in readings if reading["device"] in self._devices]
-        if own:
-            self._tell([self._named(reading) for reading in own])
+        of_launch = [reading for reading in readings if reading["device"] in self._devices]
+        if of_launch:
+            self._record([self._name_foreign(reading) for reading in of_launch])
 
-    def _named(self, reading: Reading) -> Reading:
-        """Without the launch's own processes, the others by name.
+    def _name_foreign(self, reading: Reading) -> Reading:
+        """Return the reading without the launch's own processes, and with the others by name.
 
-        One that was ours stays ours while it ends and shows no mark any more. One that can't be seen from here (the tool
-        runs in a container) may be ours: nothing is said of it.
+        A process of the launch stays its own while it ends and shows no mark any more. A process that can't be seen from here
+        (the tool runs in a container) may belong to the launch, so it is left out.
         """
         pids = reading.get("processes", ())
-        self._own |= {pid for pid in pids if self._execution.owns(pid)}
-        others = [pid for pid in pids if pid not in self._own and Path(f"/proc/{pid}").exists()]
+        self._launch_pids |= {pid for pid in pids if self._execution.owns(pid)}
+        others = [pid for pid in pids if pid not in self._launch_pids and Path(f"/proc/{pid}").exists()]
         rest = {key: value for key, value in reading.items() if key not in self._left_out}
         return rest | ({"foreign": [readiness.describe(pid) for pid in others]} if others else {})
 
 
 def devices_of(cell: Cell) -> tuple[str, ...]:
-    """What telemetry calls the devices of a cell; the CPU feeds them all."""
+    """Return telemetry's names for the devices of a cell; the CPU feeds them all."""
     return ("cpu", *(gpu.uuid for gpu in cell.gpus.gpus))
 
 
 def record_failed_build(job: Job, cell: Cell, number: int, failure: BuildFailed) -> LaunchFinished:
-    """A launch that could not be: its image was not built."""
+    """Record a launch whose image was not built."""
     return record_failure(job, cell, number, "build-failed", str(failure), f"torchmatrix build '{cell.stack.name}/*'")
 
 
 def record_failure(job: Job, cell: Cell, number: int, reason: str, message: str, command: str) -> LaunchFinished:
-    """A launch that could not be started at all, as a fact of its own."""
+    """Record a launch that could not be started at all, as a fact."""
     return _not_started(job, Attempt(cell=cell, number=number, batch=0), None, reason, message, command)
 
 
 def _not_started(job: Job, attempt: Attempt, ready: Ready | None, reason: str, message: str, command: str) -> LaunchFinished:
-    file = _file_of(job, attempt)
+    file = _new_file(job, attempt)
     file.event("launch", **_header(job, attempt, ready, file.number), image=None, command=command)
     file.close(reason=reason, message=message)
     return LaunchFinished(cell=attempt.cell, number=attempt.number, launch=launch_at(file.path), seconds=0.0)
 
 
 def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dict[str, Any]:
-    """Who, where, what and how: enough to repeat the launch and to compare it. `number`: which try it is."""
+    """Return who, where, what and how: enough to repeat the launch and to compare it. `number`: which try it is."""
     cell, host = attempt.cell, as_set_now(job, attempt.cell)
     return {
         "protocol": lines.VERSION,
@@ -372,7 +372,7 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
         "try": number,
         "trial": attempt.trial,
         **({"probe": attempt.probe} if attempt.probe else {}),
-        "method": _record_of(job.method) | ({"parallel": True} if job.turns else {}),
+        "method": _record_of(job.method) | ({"parallel": True} if job.lanes else {}),
         "start": ready.as_record() if ready else None,
         "stack": _record_of(cell.stack),
         "workload": cell.workload.as_record(),
@@ -388,20 +388,20 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
 
 
 def as_set_now(job: Job, cell: Cell) -> Host:
-    """The host as it is set before this launch; as it was found where it can't be seen from here."""
+    """Return the host as it is set before this launch; as detected where it can't be seen from here."""
     return before_launch(job.host, devices_of(cell)) if job.sensors else job.host
 
 
 def gpus_of(cell: Cell, host: Host) -> GpuSet:
-    """The device set of a cell with its GPUs as `host` has them."""
+    """Return the device set of a cell with its GPUs as `host` has them."""
     now = {gpu.uuid: gpu for gpu in host.gpus}
     return replace(cell.gpus, gpus=tuple(now.get(gpu.uuid, gpu) for gpu in cell.gpus.gpus))
 
 
-_record_of = lru_cache(1024)(asdict)  # of what a run's headers share
+_record_of = lru_cache(1024)(asdict)  # the headers of a run share their stacks, methods and GPUs
 _host_record = lru_cache(16)(Host.as_record)
 
 
 def image_record(image: Image) -> dict[str, Any]:
-    """What a launch says of its image."""
+    """Return the facts about an image that a launch records."""
     return {"reference": image.reference, "environment": image.environment, **image.facts}

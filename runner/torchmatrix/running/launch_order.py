@@ -1,7 +1,7 @@
-"""In which order cells are launched, and how often: rounds, shuffled by a recorded seed, interleaved within a block.
+"""Order launches: rounds of all cells, shuffled by a recorded seed, interleaved within a block.
 
 Two cells measured one after the other on a warming device differ; interleaved over rounds they don't. A block is all cells on
-the same devices, and those on sets that share a device with them.
+the same devices, and all cells on sets that share a device with them.
 """
 
 import random
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
 from torchmatrix.planning.plan import Cell, GpuSet
 
-# Which cells may be measured at the same time: those on devices that share nothing. Pure: knows no engine, process or clock.
+# Lanes: cells on devices that share nothing may be measured at the same time. Pure: knows no engine, process or clock.
 #
-# Nothing here shuffles, and nothing leaves its order: what is compared with one another shares devices, so it stays in one
-# lane, at comparable times.
+# Lanes keep the order of their launches: cells that are compared share devices, so they stay in one lane, at comparable times.
 
 Launches = list[tuple[Cell, int]]
 """(cell, round), in order."""
@@ -23,7 +22,7 @@ Uses = Callable[[GpuSet], set[tuple[str | None, int]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lane:
-    """Cells of which no two may be measured at once; those of another lane may be. `devices`: all of theirs, such as gpu0+1."""
+    """Cells of which no two may be measured at once; cells of other lanes may be. `devices`: of all cells, such as gpu0+1."""
 
     devices: str
     cells: tuple[Cell, ...]
@@ -31,7 +30,7 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allocation:
-    """`together`: at least two lanes that may be measured at once, or none. `alone`: those after them, one by one.
+    """`together`: at least two lanes that may be measured at once, or none. `alone`: the lanes after them, one by one.
 
     `why_alone`: why there are lanes that are measured alone; empty if there are none.
     """
@@ -42,12 +41,12 @@ class Allocation:
 
 
 def blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Cells whose device sets overlap: their ratios are what a scale factor is made of."""
-    return _joined(cells, lambda gpus: {(gpus.vendor, index) for index in gpus.indices})
+    """Group the cells whose device sets overlap; a scale factor is made of their ratios."""
+    return _connected(cells, lambda gpus: {(gpus.vendor, index) for index in gpus.indices})
 
 
 def allocate(cells: Iterable[Cell]) -> Allocation:
-    """Each cell in one lane, in the order of `cells`.
+    """Put each cell in one lane, in the order of `cells`.
 
     Slices and partitions of one GPU are never measured at once, since they share its power and its clock; nor is anything on
     the CPU beside GPUs, whose launches need the CPU, too. CPU slots on cores of their own may be, where there are no two lanes
@@ -60,29 +59,32 @@ def allocate(cells: Iterable[Cell]) -> Allocation:
         names = [gpu.slice_of or gpu.partition_of or gpu.uuid for gpu in gpus.gpus] or cores or [str(gpus.vendor)]
         return {(gpus.vendor, numbers.setdefault(name, len(numbers))) for name in names}
 
-    lanes = [Lane(devices=_label(members), cells=tuple(members)) for members in _joined(cells, boards)]
-    kinds = [[lane for lane in lanes if _is_on_gpus(lane) == on_gpus] for on_gpus in (True, False)]
-    together = tuple(next((kind for kind in kinds if len(kind) > 1), ()))
+    lanes = [Lane(devices=_label(members), cells=tuple(members)) for members in _connected(cells, boards)]
+    together = tuple(next((group for group in _by_gpus(lanes) if len(group) > 1), ()))
     alone = tuple(lane for lane in lanes if lane not in together)
     return Allocation(together=together, alone=alone, why_alone="; ".join(_why_alone(alone)))
 
 
 def split_by_lane(launches: Iterable[tuple[Cell, int]], lanes: Sequence[Lane]) -> list[Launches]:
-    """The launches of each lane, in the order in which they stand in `launches`; those of other lanes are left out."""
+    """Return the launches of each lane, in their order in `launches`; launches of other lanes are left out."""
     place = {cell.id: number for number, lane in enumerate(lanes) for cell in lane.cells}
-    found: list[Launches] = [[] for _ in lanes]
+    split: list[Launches] = [[] for _ in lanes]
     for cell, number in launches:
         if cell.id in place:
-            found[place[cell.id]].append((cell, number))
-    return found
+            split[place[cell.id]].append((cell, number))
+    return split
 
 
-def _is_on_gpus(lane: Lane) -> bool:
-    return bool(lane.cells[0].gpus.gpus)
+def _by_gpus(lanes: Iterable[Lane]) -> tuple[list[Lane], list[Lane]]:
+    """Split lanes into those on GPUs and those on the CPU."""
+    on_gpus, on_cpu = list[Lane](), list[Lane]()
+    for lane in lanes:
+        (on_gpus if lane.cells[0].gpus.gpus else on_cpu).append(lane)
+    return on_gpus, on_cpu
 
 
 def _why_alone(alone: Sequence[Lane]) -> Iterable[str]:
-    on_gpus, on_cpu = ([lane for lane in alone if _is_on_gpus(lane) == kind] for kind in (True, False))
+    on_gpus, on_cpu = _by_gpus(alone)
     if on_gpus:
         yield f"no two cells on {on_gpus[0].devices} have GPUs of their own"
     if len(on_cpu) == 1:
@@ -97,22 +99,22 @@ def _label(cells: Iterable[Cell]) -> str:
     return members[0].gpus.label.rstrip("0123456789+") + "+".join(map(str, indices))
 
 
-def _joined(cells: Iterable[Cell], uses: Uses) -> list[list[Cell]]:
-    """Cells that use the same, also by way of others."""
+def _connected(cells: Iterable[Cell], uses: Uses) -> list[list[Cell]]:
+    """Group the cells that use the same devices, directly or by way of other cells."""
     by_label: dict[str, list[Cell]] = {}
     for cell in cells:
         by_label.setdefault(cell.gpus.label, []).append(cell)
-    found: list[tuple[set[tuple[str | None, int]], list[Cell]]] = []
+    groups: list[tuple[set[tuple[str | None, int]], list[Cell]]] = []
     for members in by_label.values():
         used = uses(members[0].gpus)
-        touched = [one for one in found if one[0] & used]
-        merged = (used.union(*(its for its, _ in touched)), [c for _, group in touched for c in group] + members)
-        found = [one for one in found if one not in touched] + [merged]
-    return [members for _, members in found]
+        touched = [group for group in groups if group[0] & used]
+        merged = (used.union(*(devices for devices, _ in touched)), [cell for _, group in touched for cell in group] + members)
+        groups = [group for group in groups if group not in touched] + [merged]
+    return [members for _, members in groups]
 
 
 def interleave(cells: Iterable[Cell], launches: int, seed: int) -> Iterator[tuple[Cell, int]]:
-    """(cell, round) in the order to launch: blocks; in each, rounds of all its cells, shuffled by `seed`."""
+    """Yield (cell, round) in the order to launch: block by block, rounds of all cells of the block, shuffled by `seed`."""
     shuffle = random.Random(seed).shuffle
     for block in blocks(cells):
         for number in range(1, launches + 1):
@@ -122,29 +124,29 @@ def interleave(cells: Iterable[Cell], launches: int, seed: int) -> Iterator[tupl
 
 
 def unordered(cells: Sequence[Cell], launches: int) -> list[tuple[Cell, int]]:
-    """What `interleave` gives, round by round: much faster, for those who only count."""
+    """Return the launches of `interleave`, round by round: much faster, for callers who only count."""
     return [(cell, number) for number in range(1, launches + 1) for cell in cells]
 
 
 def adaptive(
     cells: Iterable[Cell], method: Method, seed: int, rates: Callable[[Cell], Sequence[float]], is_over: Callable[[], bool]
 ) -> Iterator[tuple[Cell, int]]:
-    """As `interleave` at first; then more rounds of all cells that are compared, until the interval of each is narrow enough.
+    """Yield rounds as `interleave` does, then more rounds of compared cells until the interval of each is narrow enough.
 
-    A cell whose interval is wider than `method.until` takes those of its model and mode in its block along: a baseline gets as
-    many rounds, at the same times, so that a drift of the machine falls out of the ratio. Once narrow, CONFIRMING rounds follow
-    that had no part in the decision. `rates`: the throughputs of a cell's launches so far, asked anew in each round. `is_over`:
-    is the budget spent? A round that was begun is finished.
+    A cell whose interval is wider than `method.until` takes the cells of its model and mode in its block along: a baseline gets
+    as many rounds, at the same times, so that a drift of the machine falls out of the ratio. Once narrow, CONFIRMING rounds
+    follow that had no part in the decision. `rates`: the throughputs of a cell's launches so far, read anew in each round.
+    `is_over`: is the budget spent? A round that was begun is finished.
     """
     assert method.until is not None
-    every = list(cells)
-    yield from interleave(every, method.launches, seed)
+    members = list(cells)
+    yield from interleave(members, method.launches, seed)
     shuffle = random.Random(seed + 1).shuffle
     narrow: set[str] = set()
     for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
-        for group in compared(every):
+        for group in compared(members):
             running = [cell for cell in group if rates(cell)]
-            narrow |= _were_narrow({cell.id: rates(cell) for cell in running}, method)
+            narrow |= _narrow_cells({cell.id: rates(cell) for cell in running}, method)
             if all(cell.id in narrow for cell in running):
                 continue
             if is_over():
@@ -156,7 +158,7 @@ def adaptive(
 def next_round(
     group: Sequence[Cell], method: Method, seed: int, rates: Mapping[str, Sequence[float]], is_done: Callable[[Cell, int], bool]
 ) -> list[tuple[Cell, int]]:
-    """What `adaptive` launches next of cells that are compared, once their first rounds are over; empty if it is enough.
+    """Return the launches that `adaptive` makes next of compared cells after their first rounds; empty if there are enough.
 
     `rates`: by cell id. `is_done`: was this round of the cell launched? A round that was begun is finished.
     """
@@ -165,30 +167,29 @@ def next_round(
         left = [cell for cell in running if not is_done(cell, number)]
         if not left:
             continue
-        if len(left) == len(running) == len(_were_narrow({cell.id: rates[cell.id] for cell in running}, method)):
+        if len(left) == len(running) == len(_narrow_cells({cell.id: rates[cell.id] for cell in running}, method)):
             return []
         random.Random(seed + number).shuffle(left)
         return [(cell, number) for cell in left]
     return []
 
 
-def _were_narrow(rates: Mapping[str, Sequence[float]], method: Method) -> set[str]:
-    """Whose interval was narrow enough CONFIRMING launches ago, of cells that are compared: together they tell the scatter."""
+def _narrow_cells(rates: Mapping[str, Sequence[float]], method: Method) -> set[str]:
+    """Return the compared cells whose interval was narrow enough CONFIRMING launches ago; the scatter is estimated jointly."""
     from torchmatrix.analysis.intervals import learned_of, relative_half_width  # with numpy and scipy, which plan doesn't need
 
     assert method.until is not None
-    decided = {cell: own[:-CONFIRMING] for cell, own in rates.items()}
-    enough = {cell: own for cell, own in decided.items() if len(own) >= ADAPTIVE_MINIMUM}
-    prior = learned_of(enough.values())
-    return {cell for cell, own in enough.items() if relative_half_width(own, method.statistic, prior) <= method.until}
+    decided = {cell: values[:-CONFIRMING] for cell, values in rates.items() if len(values) >= ADAPTIVE_MINIMUM + CONFIRMING}
+    prior = learned_of(decided.values())
+    return {cell for cell, values in decided.items() if relative_half_width(values, method.statistic, prior) <= method.until}
 
 
 def compared(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Of each block the cells of one model and mode: stacks, settings and numbers of devices are compared among them."""
-    found: list[list[Cell]] = []
+    """Return for each block the cells of one model and mode, among which stacks, settings and device counts are compared."""
+    compared_groups: list[list[Cell]] = []
     for block in blocks(cells):
         groups: dict[tuple[str, str], list[Cell]] = {}
         for cell in block:
             groups.setdefault((cell.workload.model, cell.workload.mode), []).append(cell)
-        found += groups.values()
-    return found
+        compared_groups += groups.values()
+    return compared_groups

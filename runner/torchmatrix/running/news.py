@@ -1,4 +1,4 @@
-"""What happens during a run, as values: yielded by the rooms that do it, told by the one that narrates."""
+"""Progress events of a run, as values: yielded by the packages that do the work, printed by the command line."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ class BuildLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildFinished:
-    """A stack was built (or found built): `error` is None; or it could not be."""
+    """The end of a stack's build; `error` is None if the stack was built or was built already."""
 
     stack: str
     seconds: float
@@ -27,14 +27,14 @@ class BuildFinished:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImagesSized:
-    """What the images of one engine take. `sizes`: by stack, in bytes: all of it, and what it adds to those before it."""
+    """The sizes of one engine's images. `sizes`: by stack, in bytes: the image, and what it adds to the images before it."""
 
     sizes: dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchStarted:
-    """A launch begins."""
+    """The beginning of a launch."""
 
     cell: Cell
     number: int
@@ -50,7 +50,7 @@ class LaunchCommand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchPhase:
-    """How far the launch is, or what it waits for."""
+    """The phase of a launch, or what it waits for."""
 
     cell: Cell
     phase: str
@@ -58,7 +58,7 @@ class LaunchPhase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchFinished:
-    """A launch ended; its outcome is derived from its facts. `note`: what else is worth saying."""
+    """The end of a launch; its outcome is derived from its facts. `note`: a remark for the user."""
 
     cell: Cell
     number: int
@@ -69,7 +69,7 @@ class LaunchFinished:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchWaits:
-    """A launch waits for a cluster, which says why."""
+    """A launch that waits for a cluster, with the reason that the cluster gives."""
 
     cell: Cell
     place: str
@@ -78,7 +78,7 @@ class LaunchWaits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanesProbed:
-    """It is tested now whether launches on these devices disturb each other. `least`, `most`: rounds that it may take."""
+    """The beginning of the test whether launches on these devices disturb each other. `least`, `most`: of its rounds."""
 
     devices: tuple[str, ...]
     least: int
@@ -87,14 +87,14 @@ class LanesProbed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeFinished:
-    """A launch of that test ended."""
+    """The end of a launch of the test of the lanes."""
 
     cell: Cell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanesDecided:
-    """Whether launches on different devices run at once, and why, in words."""
+    """The decision whether launches on different devices run concurrently, and why, in words."""
 
     at_once: bool
     why: str
@@ -102,7 +102,7 @@ class LanesDecided:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Heated:
-    """All devices were in use for so many seconds before the first launch."""
+    """The end of heating: all devices were in use for so many seconds before the first launch."""
 
     devices: str
     seconds: float
@@ -110,7 +110,7 @@ class Heated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchTried:
-    """A batch was tried in a fresh process, to find the largest that fits."""
+    """The outcome of a batch tried in a fresh process, to find the largest that fits."""
 
     cell: Cell
     batch: int

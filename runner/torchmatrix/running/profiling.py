@@ -1,10 +1,10 @@
-"""One launch of a planned cell under a profiler. It measures nothing, and what it finds is kept apart from all launches."""
+"""Launch a planned cell once under a profiler. It measures nothing, and the profile is kept apart from all launches."""
 
 import base64
 import binascii
 import json
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,19 +29,19 @@ from torchmatrix.running.session import Session
 TAIL_LINES = 20
 MOST_NAMED = 8
 WORK = ("model", "mode", "batch", "image_size", "sequence_length")
-"""Two cells that differ in one of these, or in the number of devices, do other work: their steps are not compared."""
+"""Cells that differ in one of these, or in the number of devices, do different work: their steps are not compared."""
 
 
 def one_cell(s: Session, word: str) -> Cell:
-    """The only planned cell that `word` means: its id or a glob. Raises NothingSelected or BadInput."""
-    found = [cell for cell in s.plan.cells if fnmatchcase(cell.id, word)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listing = "".join(f"\n  {cell.id}" for cell in found[:MOST_NAMED])
-        more = f"\n  … and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    """Return the only planned cell that `word` (an id or a glob) means. Raises NothingSelected or BadInput."""
+    matching = [cell for cell in s.plan.cells if fnmatchcase(cell.id, word)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        listing = "".join(f"\n  {cell.id}" for cell in matching[:MOST_NAMED])
+        more = f"\n  … and {len(matching) - MOST_NAMED} more" if len(matching) > MOST_NAMED else ""
         raise errors.BadInput(
-            f"{word} means {len(found)} cells, not one:{listing}{more}", hint="name one of them, or add --where"
+            f"{word} means {len(matching)} cells, not one:{listing}{more}", hint="name one of them, or add --where"
         )
     why = next((skip.why for skip in s.plan.skips if fnmatchcase(skip.cell.id, word)), None)
     if why:
@@ -52,10 +52,10 @@ def one_cell(s: Session, word: str) -> Cell:
 
 
 def same_work(a: Cell, b: Cell) -> None:
-    """Raises BadInput if steps of the two cells don't do the same."""
-    works = work_of(a.workload, len(a.gpus.indices)), work_of(b.workload, len(b.gpus.indices))
+    """Raise BadInput if steps of the two cells don't do the same work."""
+    work_a, work_b = work_of(a.workload, len(a.gpus.indices)), work_of(b.workload, len(b.gpus.indices))
     differ = [
-        f"{name.replace('_', ' ')} ({one} and {works[1][name]})" for name, one in works[0].items() if one != works[1][name]
+        f"{name.replace('_', ' ')} ({work_a[name]} and {work_b[name]})" for name in work_a if work_a[name] != work_b[name]
     ]
     if a.id == b.id:
         raise errors.BadInput(f"{a.id} is both A and B", hint="name two cells; a cell on two stacks has two ids")
@@ -67,45 +67,46 @@ def same_work(a: Cell, b: Cell) -> None:
 
 
 def work_of(workload: Workload, devices: int) -> dict[str, Any]:
+    """Return what a step does: the settings of WORK, and the number of devices."""
     return {**{name: workload.factors.get(name) for name in WORK}, "devices": devices}
 
 
-def refuse_unknown(cells: Sequence[Cell], known: Sequence[Profile | None]) -> None:
-    """Raises BadInput, with the commands, for cells that were not profiled."""
-    missing = [cell.id for cell, one in zip(cells, known, strict=True) if one is None]
+def refuse_unknown(cells: Sequence[Cell], held: Sequence[Profile | None]) -> None:
+    """Raise BadInput, with the commands, for cells that were not profiled."""
+    missing = [cell.id for cell, newest in zip(cells, held, strict=True) if newest is None]
     if missing:
         commands = "; ".join(f"torchmatrix profile '{cell}'" for cell in missing)
         raise errors.BadInput(f"not profiled yet on this machine: {', '.join(missing)}", hint=commands)
 
 
 def known(s: Session, root: Path, cell: Cell, named: bool) -> Profile | None:
-    """The newest profile of this cell on this machine, by the program and of the packages that would be profiled now.
+    """Return the newest profile of this cell on this machine, by the program and of the packages that would be profiled now.
 
     `named`: as in `profile`. Of a stack that isn't built here any profile counts.
     """
-    found = profiles.newest(root, cell.id, s.host.machine, recipes.workload_hash())
-    recipe = _recipe(s, cell)
-    if found is None or (recipe and found.environment != recipe.environment):
+    newest = profiles.newest(root, cell.id, s.host.machine, recipes.workload_hash())
+    recipe = _ready_recipe(s, cell)
+    if newest is None or (recipe and newest.environment != recipe.environment):
         return None
-    return found if found.named or not _names_kernels(cell, named) else None
+    return newest if newest.named or not _names_kernels(cell, named) else None
 
 
-def _recipe(s: Session, cell: Cell) -> Recipe | None:
-    """What its stack is built by; None if it isn't built."""
+def _ready_recipe(s: Session, cell: Cell) -> Recipe | None:
+    """Return the recipe by which the cell's stack is built; None if it isn't built."""
     return recipes.ready_recipe(cell.stack, s.engine_for(cell.stack), s.locks.get(cell.stack.name))
 
 
-def _names_kernels(cell: Cell, asked: bool) -> bool:
-    """Only compiled kernels have no names of their own; on GPUs they have."""
-    return asked and cell.workload.compile and cell.gpus.vendor == "cpu"
+def _names_kernels(cell: Cell, named: bool) -> bool:
+    """Check whether kernels need names: only kernels compiled for a CPU have none of their own."""
+    return named and cell.workload.compile and cell.gpus.vendor == "cpu"
 
 
 def profile(s: Session, root: Path, cell: Cell, steps: int, named: bool) -> Generator[str, None, Profile]:
-    """Launch the cell under torch.profiler; yields what is being done. Raises ToolError, also if the box fails.
+    """Launch the cell under torch.profiler; yields each step. Raises ToolError, also if the workload fails.
 
     `named`: what is compiled for a CPU is compiled with names, which takes minutes.
     """
-    engine, recipe = s.engine_for(cell.stack), _recipe(s, cell)
+    engine, recipe = s.engine_for(cell.stack), _ready_recipe(s, cell)
     if recipe is None:
         raise errors.NothingSelected(f"stack {cell.stack.name} is not built", hint=f"torchmatrix build '{cell.stack.name}/*'")
     batch = _batch(s, cell)
@@ -119,17 +120,19 @@ def profile(s: Session, root: Path, cell: Cell, steps: int, named: bool) -> Gene
             ) from None
         yield from readiness.wait(sensors, devices_of(cell), Method())
         begin = time.time()
-        command, events = yield from _told(s, cell, image, _spec(s, cell, batch, steps, _names_kernels(cell, named)))
+        command, events = yield from _launch(s, cell, image, _spec(s, cell, batch, steps, _names_kernels(cell, named)))
     record = _record(cell, image, command, events, batch, begin) | {"named": _names_kernels(cell, named)}
-    return _kept(s, root, record, events)
+    record |= {"machine": s.host.machine, "host_facts": s.host.as_record()}
+    traces = {name: _join_parts(events, name) for name in (TRACE, MEMORY)}
+    return profiles.save(root, s.results.home(s.host.name, s.host.machine), json.loads(json.dumps(record)), traces)
 
 
 def _batch(s: Session, cell: Cell) -> int:
-    """Where it is to be found by the tool, the newest run has found it. Raises NothingSelected."""
+    """Return the batch of a cell; one that the tool is to find comes from the newest run. Raises NothingSelected."""
     if cell.workload.batch != AUTO:
         return int(cell.workload.batch)
-    found = recorded(s.results, s.host.machine, cell.id)
-    batch = next((launch.batch_used for _, launch in found if launch.batch_used), None)
+    launches = recorded(s.results, s.host.machine, cell.id)
+    batch = next((launch.batch_used for _, launch in launches if launch.batch_used), None)
     if batch is None:
         raise errors.NothingSelected(
             f"the batch of {cell.id} is not known yet: it is the largest that fits",
@@ -150,13 +153,14 @@ def _spec(s: Session, cell: Cell, batch: int, steps: int, named: bool) -> Launch
         gpus=cell.gpus,
         cache=f"{cache_name(cell, batch, '')}-profile{'-named' * named}",
         owner=s.results.owner,
-        model_file=keep_model(s.results.profiled_models, own.path, own.content) if (own := cell.workload.own) else None,
+        model_file=keep_model(s.results.profiled_models, model.path, model.content) if (model := cell.workload.own) else None,
     )
 
 
-def _told(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[str, None, tuple[str, list[Event]]]:
-    """What the box wrote, and the command. Raises ToolError with what went wrong."""
-    found, tail, line_mb = list[Event](), list[str](), settings.load().line_mb
+def _launch(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[str, None, tuple[str, list[Event]]]:
+    """Run the launch and return its command and events. Raises ToolError with what went wrong."""
+    events, tail, line_mb = list[Event](), list[str](), settings.load().line_mb
+    packed_bytes = 0
     try:
         execution = s.engine_for(cell.stack).start(image, spec)
         with execution, time_limit(execution, s.matrix.timeout_seconds) as timed_out:
@@ -166,8 +170,11 @@ def _told(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[s
                 if event is None:
                     tail = [*tail[1 - TAIL_LINES :], line[:500].decode(errors="replace").rstrip("\n")]
                     continue
-                _refuse_too_much(found, event)
-                found.append(event)
+                if event["event"] == "part":
+                    packed_bytes += len(event["data"])
+                if packed_bytes > profiles.MOST_PACKED_BYTES:
+                    raise launch_file.Refused("the traces are larger than 256 MiB: profile fewer steps (--steps)")
+                events.append(event)
                 if event["event"] == "phase":
                     yield f"{event['phase']}: {event['seconds']:.1f} s"
             code = execution.wait().returncode
@@ -175,17 +182,10 @@ def _told(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[s
         raise _failed(cell, str(failure)) from None
     if timed_out.is_set():
         raise _failed(cell, f"ended after the time-out of {s.matrix.timeout_seconds:g} s ([run] timeout_minutes)")
-    failures = [str(event.get("message") or "no message").splitlines()[0] for event in found if event["event"] == "failure"]
-    if failures or code or not any(event["event"] == "done" for event in found):
+    failures = [str(event.get("message") or "no message").splitlines()[0] for event in events if event["event"] == "failure"]
+    if failures or code or not any(event["event"] == "done" for event in events):
         raise _failed(cell, next(iter(failures), f"exit code {code}; last line: {tail[-1] if tail else 'none'}"))
-    return execution.command, found
-
-
-def _refuse_too_much(found: Sequence[Event], event: Event) -> None:
-    if event["event"] == "part":
-        size = sum(len(one["data"]) for one in found if one["event"] == "part") + len(event["data"])
-        if size > profiles.MOST_PACKED_BYTES:
-            raise launch_file.Refused("the traces are larger than 256 MiB: profile fewer steps (--steps)")
+    return execution.command, events
 
 
 def _failed(cell: Cell, why: str) -> errors.ToolError:
@@ -197,7 +197,7 @@ def _failed(cell: Cell, why: str) -> errors.ToolError:
 
 
 def _record(cell: Cell, image: Image, command: str, events: Sequence[Event], batch: int, begin: float) -> dict[str, Any]:
-    """What profile.json says of the launch, but for the machine."""
+    """Return the content of profile.json but for the machine."""
     environment = next((event for event in events if event["event"] == "environment"), {})
     timed = next((event for event in events if event["event"] == "profile"), None)
     if timed is None:
@@ -219,14 +219,8 @@ def _record(cell: Cell, image: Image, command: str, events: Sequence[Event], bat
     }
 
 
-def _kept(s: Session, root: Path, record: Mapping[str, Any], events: Sequence[Event]) -> Profile:
-    host = s.results.home(s.host.name, s.host.machine)
-    told = {**record, "machine": s.host.machine, "host_facts": s.host.as_record()}
-    return profiles.save(root, host, json.loads(json.dumps(told)), {name: _whole(events, name) for name in (TRACE, MEMORY)})
-
-
-def _whole(events: Sequence[Event], name: str) -> bytes:
-    """A file that the box sent in parts. Raises ToolError if one is missing."""
+def _join_parts(events: Sequence[Event], name: str) -> bytes:
+    """Return a file that the workload sent in parts. Raises ToolError if one is missing."""
     parts = [event for event in events if event["event"] == "part" and event["name"] == name]
     numbers = [part["number"] for part in parts]
     try:

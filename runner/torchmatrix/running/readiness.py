@@ -1,10 +1,10 @@
-"""Before a launch: are its devices free, and cool enough? Waits, and refuses; other people's processes are never touched."""
+"""Wait before a launch until its devices are free and cool enough; other people's processes are never touched."""
 
 import pwd
 import time
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,15 @@ SENSOR_PATIENCE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ready:
-    """How a launch began: how long it waited, and at which temperature (°C, the hottest device; None: unknown)."""
+    """The start of a launch: how long it waited, and at which temperature (°C, the hottest device; None: unknown)."""
 
     waited_seconds: float
     temperature_celsius: float | None
     too_warm: bool
 
     def as_record(self) -> dict[str, Any]:
-        """For the launch's header."""
-        return {
-            "waited_seconds": self.waited_seconds,
-            "temperature_celsius": self.temperature_celsius,
-            "too_warm": self.too_warm,
-        }
+        """Return the fields for the launch's header."""
+        return asdict(self)
 
 
 def wait(
@@ -46,7 +42,7 @@ def wait(
 ) -> Generator[str, None, Ready]:
     """Wait until nobody uses `devices` and they are as cool as `method` says; yields what is waited for, in words.
 
-    Of a cell with GPUs only the GPUs count. A time-out of the cooling is recorded and the launch goes on; a device that stays
+    In a cell with GPUs only the GPUs count. A time-out of the cooling is recorded and the launch goes on; a device that stays
     busy, or a driver that doesn't answer, raises EngineUnusable.
     """
     begin = time.monotonic()
@@ -64,27 +60,27 @@ def wait(
         busy = busy_with(list(latest.values()))
         busy_since = (busy_since or now) if busy else None
         if busy_since is not None and now - busy_since >= patience_seconds:
-            raise _refusal(busy)
+            raise _busy_error(busy)
         is_seen = wanted <= latest.keys() or now - begin >= FIRST_READING_SECONDS
         if is_seen and not busy and (not too_warm or now - begin >= method.cool_down_seconds):
             return Ready(waited_seconds=now - begin, temperature_celsius=hottest, too_warm=too_warm)
-        yield _in_words(busy, too_warm, hottest, limit)
+        yield _reason_to_wait(busy, too_warm, hottest, limit)
         time.sleep(poll_seconds)
 
 
 def lost(sensors: Sequence[Sensor], devices: Sequence[str], poll_seconds: float = POLL_SECONDS) -> tuple[str, str] | None:
-    """A device that can't be read, and its driver's words, if that is so twice in a row; None while all answer."""
-    found: dict[str, str] = {}
+    """Return a device that can't be read twice in a row, and its driver's words; None while all answer."""
+    errors: dict[str, str] = {}
     for wait_seconds in (poll_seconds, 0.0):
         readings = {reading["device"]: reading for reading in _read(sensors)} if sensors else {}
-        found = {device: str(readings[device]["error"]) for device in devices if "error" in readings.get(device, ())}
-        if not found:
+        errors = {device: str(readings[device]["error"]) for device in devices if "error" in readings.get(device, ())}
+        if not errors:
             return None
         time.sleep(wait_seconds)
-    return next(iter(found.items()))
+    return next(iter(errors.items()))
 
 
-def _in_words(busy: Sequence[str], too_warm: bool, hottest: float | None, limit: float | None) -> str:
+def _reason_to_wait(busy: Sequence[str], too_warm: bool, hottest: float | None, limit: float | None) -> str:
     if busy:
         return f"waiting for {busy[0]}"
     return f"cooling down: {hottest:.0f} °C, wanted below {limit:.0f} °C" if too_warm else "waiting for the first reading"
@@ -102,11 +98,11 @@ def _read(sensors: Sequence[Sensor]) -> list[Reading]:
 
 
 def busy_with(readings: Sequence[Reading]) -> list[str]:
-    """Who uses the devices, one phrase per process and device."""
+    """Return who uses the devices, one phrase per process and device."""
     return [f"{describe(pid)} on {r['device']}" for r in readings if r["device"] != "cpu" for pid in r.get("processes", ())]
 
 
-def _refusal(busy: Sequence[str]) -> EngineUnusable:
+def _busy_error(busy: Sequence[str]) -> EngineUnusable:
     more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
     return EngineUnusable(
         f"the GPU is busy: {busy[0]}{more}",
@@ -116,7 +112,7 @@ def _refusal(busy: Sequence[str]) -> EngineUnusable:
 
 
 def describe(pid: int) -> str:
-    """A process by id, program and user; never its command line, which may hold secrets."""
+    """Describe a process by id, program and user; never by its command line, which may hold secrets."""
     program, user = "a program not visible from here", "unknown"
     with suppress(OSError, KeyError):
         program = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()

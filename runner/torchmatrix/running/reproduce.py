@@ -1,4 +1,4 @@
-"""A recorded launch once more: the same cell, seed, batch and method, on an image of the same packages."""
+"""Repeat a recorded launch: the same cell, seed, batch and method, on an image of the same packages."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from torchmatrix.running.session import Session
 
 @dataclass(frozen=True, kw_only=True)
 class Repetition:
-    """A recorded `launch`, what its image was made of, and the session that repeats it."""
+    """A recorded `launch`, the lock of its image, and the session that repeats it."""
 
     launch: Launch
     held: StackLock | None
@@ -34,33 +34,29 @@ class Repetition:
 
 
 def find(results: Path, target: str) -> Launch:
-    """The launch that `target` names: its file or, by a cell's id or a glob, the newest launch of that cell.
+    """Return the launch that `target` names: its file or, by a cell's id or a glob, the newest launch of that cell.
 
     Raises BadInput, with the cells that were meant if there are several.
     """
     path = Path(target)
     if path.is_file():
-        return _readable(path)
+        launch = launch_at(path)
+        if not launch.image:
+            hint = "torchmatrix build shows why; repeat another launch"
+            raise BadInput(f"{path} never started: {launch.outcome}: {launch.error}", hint=hint)
+        return launch
     for run in reversed(Results(results).runs()):
-        found = [launch for launch in run.launches() if launch.image and fnmatchcase(launch.cell, target)]
-        cells = sorted({launch.cell for launch in found})
+        launches = [launch for launch in run.launches() if launch.image and fnmatchcase(launch.cell, target)]
+        cells = sorted({launch.cell for launch in launches})
         if len(cells) > 1:
             raise BadInput(f"{len(cells)} cells of run {run.id} match: {', '.join(cells[:5])}", hint="name one of them")
-        if found:
-            return max(found, key=lambda launch: launch.unix_seconds)
+        if launches:
+            return max(launches, key=lambda launch: launch.unix_seconds)
     raise BadInput(f"{target} is not a preset, a launch file or a measured cell", hint="torchmatrix presets; torchmatrix plan")
 
 
-def _readable(path: Path) -> Launch:
-    launch = launch_at(path)
-    if not launch.image:
-        hint = "torchmatrix build shows why; repeat another launch"
-        raise BadInput(f"{path} never started: {launch.outcome}: {launch.error}", hint=hint)
-    return launch
-
-
 def _run_of(launch: Launch) -> tuple[RunFolder, RunRecord]:
-    """The run that a launch belongs to, and its record."""
+    """Return the run that a launch belongs to, and its record."""
     folders = [RunFolder(parent) for parent in launch.path.absolute().parents if (parent / "run.jsonl").exists()]
     if not folders or not folders[0].read_record().matrix:
         raise BadInput(
@@ -70,12 +66,15 @@ def _run_of(launch: Launch) -> tuple[RunFolder, RunRecord]:
 
 
 def _models_of(launch: Launch, folder: RunFolder) -> Path:
-    """Where the run keeps its users' own models. Raises BadInput if it lacks the launch's: published facts don't carry them."""
-    own = launch.workload.own
-    if own and _sha256_of(folder.models / own.path) != own.sha256:
+    """Return the folder of users' own models of the run.
+
+    Raises BadInput if it lacks the launch's model: published facts don't carry them.
+    """
+    model = launch.workload.own
+    if model and _sha256_of(folder.models / model.path) != model.sha256:
         raise BadInput(
-            f"run {folder.id} lacks the {own.path} that was measured: published and gathered facts have only its hash",
-            hint=f"put the file whose SHA-256 begins with {own.sha256[:12]} at {folder.models / own.path}",
+            f"run {folder.id} lacks the {model.path} that was measured: published and gathered facts have only its hash",
+            hint=f"put the file whose SHA-256 begins with {model.sha256[:12]} at {folder.models / model.path}",
         )
     return folder.models
 
@@ -89,29 +88,29 @@ def _sha256_of(path: Path) -> str | None:
 
 
 def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
-    """Everything to repeat `launch` with on this machine. Raises BadInput where that would be another measurement."""
+    """Prepare to repeat `launch` on this machine. Raises BadInput where that would be another measurement."""
     folder, record = _run_of(launch)
-    asked = matrix_file.parse(record.matrix, name=f"the matrix of run {folder.id}", folder=_models_of(launch, folder))
-    asked = matrix_file.under(asked, Request(method=launch.method.name, launches=1))
+    matrix = matrix_file.parse(record.matrix, name=f"the matrix of run {folder.id}", folder=_models_of(launch, folder))
+    matrix = matrix_file.under(matrix, Request(method=launch.method.name, launches=1))
     if launch.workload.explain:
-        asked = matrix_file.explained(asked)
+        matrix = matrix_file.explained(matrix)
     name, path = launch.stack.name, folder.lock_of(launch.stack.name)
     held = lockfile.from_text(content_of(path).decode()) if path.exists() else None
     chosen = engine if engine != "auto" else str(launch.engine.get("engine"))
-    s = session.assemble(asked, {name: held} if held else {}, results, chosen, [launch.cell], [])
+    s = session.assemble(matrix, {name: held} if held else {}, results, chosen, [launch.cell], [])
     then, today = launch.workload_hash or "unknown", recipes.workload_hash()
     if then != today:
         raise BadInput(
             f"the workload has changed since: {then[:12]} then, {today[:12]} now",
             hint="check out the commit that measured it (the tool's version then: " + str(launch.tool) + ")",
         )
-    return Repetition(launch=launch, held=held, session=_with_the_same_image(s, launch, held))
+    return Repetition(launch=launch, held=held, session=_session_of_image(s, launch, held))
 
 
-def _with_the_same_image(s: Session, launch: Launch, held: StackLock | None) -> Session:
-    """Without the lock, if the very image that was measured is still what the stack's own recipe gives.
+def _session_of_image(s: Session, launch: Launch, held: StackLock | None) -> Session:
+    """Return the session without the lock if the stack's own recipe still gives the very image that was measured.
 
-    Raises BadInput if it isn't, and what it was made of can't be made here.
+    Raises BadInput if it doesn't, and the image can't be built again here.
     """
     for cell in s.plan.cells:
         engine = s.engine_for(cell.stack)
@@ -124,7 +123,7 @@ def _with_the_same_image(s: Session, launch: Launch, held: StackLock | None) -> 
 
 
 def commands(again: Repetition, folder: Path) -> list[str]:
-    """The commands that build and run the launch anew, to be pasted; the contexts of the builds are written to `folder`."""
+    """Return the commands that build and run the launch anew, to be pasted; build contexts are written to `folder`."""
     launch = again.launch.command
     stacks = recipes.stacks_of(again.session.plan.cells)
     if not again.held or not stacks:
@@ -137,7 +136,7 @@ def commands(again: Repetition, folder: Path) -> list[str]:
 
 
 def run(again: Repetition, job: Job) -> Generator[News, None, None]:
-    """The launch, in a run of its own, with the batch that was used then."""
+    """Repeat the launch, in a run of its own, with the recorded batch."""
     for cell in again.session.plan.cells:
         key = {"stack": cell.stack.name, "workload": ddp_id(cell.workload)}
         job.folder.append("batch", **key, batch=again.launch.batch_used)
@@ -146,13 +145,13 @@ def run(again: Repetition, job: Job) -> Generator[News, None, None]:
 
 
 def _image_of(launch: Launch) -> str:
-    """The reference of a launch's image, without which it could not be repeated."""
+    """Return the reference of a launch's image, without which it could not be repeated."""
     assert launch.image is not None
     return launch.image.reference
 
 
 def outcome_in_words(again: Repetition, folder: RunFolder) -> str:
-    """The repeated launch beside the recorded one."""
+    """Compare the repeated launch with the recorded one, in words."""
     now = folder.launches()[-1]
     unit = again.session.plan.cells[0].workload.unit
     if now.outcome != "ok" or not again.launch.is_ok:

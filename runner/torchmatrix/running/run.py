@@ -1,4 +1,4 @@
-"""One run of a session's plan: opened, measured, closed. Yields news, prints nothing."""
+"""Open, measure and close one run of a session's plan. Yields progress events, prints nothing."""
 
 import time
 from collections import Counter
@@ -30,7 +30,7 @@ from torchmatrix.running.session import Session
 
 @contextmanager
 def opened(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
-    """Lock the results, remove orphans, open the run to continue or a new one; cleans up again on the way out."""
+    """Lock the results, remove orphans, open the run to continue or a new one; clean up again on the way out."""
 
     def folder() -> RunFolder:
         home = s.results.home(s.host.name, s.host.machine)
@@ -44,7 +44,7 @@ def opened(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]
 
 @contextmanager
 def at_work(s: Session, folder: Callable[[], RunFolder]) -> Iterator[Job]:
-    """What launches on this machine need, into `folder`: sensors, engines without orphans; cleans up again on the way out."""
+    """Prepare launches on this machine into `folder`: open sensors, remove orphans; clean up again on the way out."""
     with watching(s) as (sensors, notes):
         session.remove_orphans(s)
         job = replace(
@@ -62,7 +62,7 @@ def at_work(s: Session, folder: Callable[[], RunFolder]) -> Iterator[Job]:
 
 
 def job_of(s: Session, folder: RunFolder) -> Job:
-    """What launches need of a session, without what runs on this machine."""
+    """Return what launches need of a session, without sensors and engine facts of this machine."""
     return Job(
         folder=folder,
         host=s.host,
@@ -77,14 +77,14 @@ def job_of(s: Session, folder: RunFolder) -> Job:
 
 @contextmanager
 def watching(s: Session) -> Iterator[tuple[Sequence[Sensor], Sequence[str]]]:
-    """The machine's sensors; none where the engine runs elsewhere."""
+    """Open the machine's sensors; none where the engine runs elsewhere."""
     if not s.is_here:
         yield (), (f"{UNWATCHED}: the engine runs on another machine",)
         return
     from torchmatrix.machine.telemetry.cpu import open_sensors
 
-    with open_sensors(s.host) as found:
-        yield found
+    with open_sensors(s.host) as sensors_and_notes:
+        yield sensors_and_notes
 
 
 def open_record(s: Session, folder: RunFolder, command: str, watch_notes: Sequence[str], **more: Any) -> None:
@@ -105,12 +105,12 @@ def open_record(s: Session, folder: RunFolder, command: str, watch_notes: Sequen
         **more,
     )
     planned = [{"event": "planned", **_cell_record(cell)} for cell in s.plan.cells]
-    skips = [{"event": "skip", **_cell_record(k.cell), "reason": k.why.reason, "fix": k.why.fix} for k in s.plan.skips]
+    skips = [{"event": "skip", **_cell_record(skip.cell), **asdict(skip.why)} for skip in s.plan.skips]
     folder.open_record([header, *planned, *skips])
 
 
 def _cell_record(cell: Cell) -> dict[str, Any]:
-    """A cell's id and the fields that it is made of, so that no reader has to take it apart."""
+    """Return a cell's id and the fields that it is made of, so that no reader has to parse the id."""
     return {
         "cell": cell.id,
         "stack": cell.stack.name,
@@ -124,32 +124,32 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
 
 
 def todo(s: Session, folder: RunFolder) -> list[tuple[Cell, int]]:
-    """The launches known beforehand that an earlier session of this run hasn't done."""
+    """Return the launches known beforehand that an earlier session of this run hasn't done."""
     return [(cell, number) for cell, number in s.launches if not folder.is_done(cell.id, number)]
 
 
 def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[Cell, int]]:
-    """What an adaptive method launches next of `cells`, whose first rounds are over; empty with another method."""
+    """Return the next launches of `cells`, whose first rounds are over, with an adaptive method; empty with another method."""
     if s.matrix.method.until is None:
         return []
-    found = []
+    launches = []
     for group in launch_order.compared(cells):
         rates = {cell.id: _rates(folder, cell) for cell in group}
-        found += launch_order.next_round(
+        launches += launch_order.next_round(
             group, s.matrix.method, s.matrix.seed, rates, lambda cell, number: folder.is_done(cell.id, number)
         )
-    return found
+    return launches
 
 
 def _rates(folder: RunFolder, cell: Cell) -> list[float]:
-    """The throughputs of a cell's launches so far."""
+    """Return the throughputs of a cell's launches so far."""
     return [throughput(launch) for launch in counting(folder.of_cell(cell.id)) if launch.is_ok]
 
 
 def _scheduled(
     s: Session, job: Job, left: list[tuple[Cell, int]], cells: Sequence[Cell], passed: Callable[[], float]
 ) -> Iterator[tuple[Cell, int]]:
-    """`left` of `cells`, in its order; with an adaptive method what is left depends on what was measured meanwhile.
+    """Yield the launches in `left` of `cells`, in order; an adaptive method chooses them by what was measured meanwhile.
 
     `passed`: seconds since the first launch.
     """
@@ -169,28 +169,28 @@ def _scheduled(
 
 
 def _stopwatch() -> Callable[[], float]:
-    """Seconds since it was first asked."""
-    asked: list[float] = []
+    """Return a function that gives the seconds since its first call."""
+    calls: list[float] = []
 
     def passed() -> float:
-        asked.append(time.monotonic())
-        return asked[-1] - asked[0]
+        calls.append(time.monotonic())
+        return calls[-1] - calls[0]
 
     return passed
 
 
 def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float) -> Generator[News, None, None]:
-    """Execute what is left of the run (see `todo`) and, at its end, say so in its record, with its estimate in seconds."""
+    """Execute what is left of the run (see `todo`) and record its end, with its estimate in seconds."""
     begin = time.monotonic()
     stacks, cells, passed = recipes.stacks_of(s.plan.cells), list(s.plan.cells), _stopwatch()
     if s.parallel:
-        yield from _measure_at_once(s, job, left, passed)
+        yield from _measure_lanes(s, job, left, passed)
     else:
         yield from rounds.execute(job, stacks, cells, _scheduled(s, job, left, cells, passed))
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin, estimated_seconds=estimated)
 
 
-def _measure_at_once(
+def _measure_lanes(
     s: Session, job: Job, left: list[tuple[Cell, int]], passed: Callable[[], float]
 ) -> Generator[News, None, None]:
     from torchmatrix.running import parallel  # with numpy and scipy, which plan and build don't need
@@ -208,20 +208,21 @@ def _measure_at_once(
 
 @contextmanager
 def _watching_lane(s: Session, lane: Lane) -> Iterator[Sequence[Sensor]]:
-    """Sensors for a lane's own GPUs: lanes share no handle, and no device is read more often than without them."""
-    own = {gpu.uuid for cell in lane.cells for gpu in cell.gpus.gpus}
-    with watching(replace(s, host=replace(s.host, gpus=tuple(gpu for gpu in s.host.gpus if gpu.uuid in own)))) as (sensors, _):
+    """Open sensors for a lane's own GPUs: lanes share no handle, and no device is read more often than without them."""
+    uuids = {gpu.uuid for cell in lane.cells for gpu in cell.gpus.gpus}
+    gpus = tuple(gpu for gpu in s.host.gpus if gpu.uuid in uuids)
+    with watching(replace(s, host=replace(s.host, gpus=gpus))) as (sensors, _):
         yield sensors
 
 
 def build(s: Session, job: Job) -> Generator[News, None, tuple[str, ...]]:
-    """Build the stacks of the plan and nothing else; returns those that could not be built."""
+    """Build the stacks of the plan and nothing else; return the names of those that could not be built."""
     built = yield from build_all(job, recipes.stacks_of(s.plan.cells))
     return tuple(name for name, image in built.items() if isinstance(image, BuildFailed))
 
 
 def find_batches(s: Session, job: Job) -> Generator[News, None, list[int | None]]:
-    """The largest batch of every stack and workload, each on the largest of its device sets; None where there is none."""
+    """Return the largest batch of every stack and workload, each on its largest device set; None where there is none."""
     largest: dict[tuple[str, str], Cell] = {}
     for cell in s.plan.cells:
         key = (cell.stack.name, changed(cell.workload, batch=AUTO).id)
@@ -231,69 +232,68 @@ def find_batches(s: Session, job: Job) -> Generator[News, None, list[int | None]
 
 
 def outcomes(folder: RunFolder) -> dict[str, int]:
-    """How many launches ended how, counting the last try of each."""
+    """Count how many launches ended how, by the last try of each."""
     return dict(Counter(launch.outcome for launch in counting(folder.launches())))
 
 
-# How long a session's launches, and what comes before them, may take on this machine.
+# Estimates of the time that a session's launches, and the work before them, may take on this machine.
 
 
 def known_seconds(s: Session) -> dict[str, float]:
-    """How long a launch of each cell took on this machine before, on average, by id: some drift, and take far longer."""
-    return {cell: fmean(taken) for cell, taken in _taken(s).items()}
+    """Return the average seconds of each cell's earlier launches on this machine, by id; drifting launches take far longer."""
+    return {cell: fmean(taken) for cell, taken in _earlier_seconds(s).items()}
 
 
 def longest_seconds(s: Session, launches: list[tuple[Cell, int]]) -> float:
-    """One after the other, if all take as long as the longest of their cell before; where none is known, if they warm up until
-    the cap and are timed once more.
+    """Add up the launches, one after the other, each as long as the longest earlier one of its cell; without one, as a launch
+    that warms up until the cap and is timed once more.
     """
-    taken = _taken(s)
-    longest = {cell.id: max(taken.get(cell.id, ()), default=0.0) for cell, _ in launches}
-    return sum(longest[cell.id] or _drifting_seconds(cell, number) for cell, number in launches)
+    earlier = _earlier_seconds(s)
+
+    def longest(cell: Cell, number: int) -> float:
+        factors = cell.workload.factors
+        again = float(factors["warmup_cap_seconds"] + factors["windows"] * factors["seconds"])
+        return max(earlier.get(cell.id, ()), default=0.0) or plan.launch_seconds(cell, number, {}) + again
+
+    return sum(longest(cell, number) for cell, number in launches)
 
 
-def _drifting_seconds(cell: Cell, number: int) -> float:
-    factors = cell.workload.factors
-    again = float(factors["warmup_cap_seconds"] + factors["windows"] * factors["seconds"])
-    return plan.launch_seconds(cell, number, {}) + again
-
-
-def _taken(s: Session) -> dict[str, list[float]]:
+def _earlier_seconds(s: Session) -> dict[str, list[float]]:
     return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine), s.matrix.method.name)
 
 
 def lanes_of(s: Session, test: ParallelTest | None = None) -> tuple[Lane, ...]:
-    """The lanes that run at once, as far as is known; `test`: what was found already, if that is so."""
+    """Return the lanes that run concurrently, as far as is known; `test`: the result of an earlier test of the lanes."""
     if not s.parallel or (test and not test.shown):
         return ()
     return launch_order.allocate(s.plan.cells).together
 
 
 def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float], lanes: Sequence[Lane]) -> float:
-    """For the launches: the longest of the lanes, and the others one after the other."""
+    """Estimate the launches: the longest of the lanes, and the other launches one after the other."""
     if not lanes:
         return plan.total_seconds(launches, [], known)
-    own = launch_order.split_by_lane(launches, lanes)
-    at_once = {cell.id for lane in lanes for cell in lane.cells}
-    others = [(cell, number) for cell, number in launches if cell.id not in at_once]
-    longest = max(plan.total_seconds(lane, [], known) for lane in own)
+    concurrent = {cell.id for lane in lanes for cell in lane.cells}
+    others = [(cell, number) for cell, number in launches if cell.id not in concurrent]
+    longest = max(plan.total_seconds(lane, [], known) for lane in launch_order.split_by_lane(launches, lanes))
     return longest + plan.total_seconds(others, [], known)
 
 
 def preparing_seconds(
     s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
 ) -> float:
-    """For what comes before the launches: stacks that aren't built, heating, and the test of the lanes if there is none yet."""
+    """Estimate what comes before the launches: missing builds, heating, and the test of the lanes if it is still to be made."""
     stacks = recipes.stacks_of(cell for cell, _ in launches)
     builds = [
         s.engine_for(stack).capabilities.build_seconds
         for stack in stacks
         if not recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
     ]
-    lanes, before = (
-        lanes_of(s, test),
-        sum(builds) + (_heating_seconds(launches, known) if s.matrix.method.warm_seconds else 0.0),
-    )
+    lanes, before = lanes_of(s, test), sum(builds)
+    if (
+        s.matrix.method.warm_seconds and launches
+    ):  # heating takes at most as long as a launch of the same, which has windows too
+        before += plan.launch_seconds(rounds.heating_cell([cell for cell, _ in launches]), 2, known)
     if not lanes or test:
         return before
     from torchmatrix.running import parallel  # with numpy and scipy, which plan and build don't need
@@ -301,14 +301,8 @@ def preparing_seconds(
     return before + parallel.least_test_seconds(lanes, known)
 
 
-def _heating_seconds(launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
-    """At most as long as a launch of the same, which has windows too."""
-    cells = [cell for cell, _ in launches]
-    return plan.launch_seconds(rounds.heating_cell(cells), 2, known) if cells else 0.0
-
-
 def estimate_seconds(
     s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
 ) -> float:
-    """For the launches, and for what comes before them."""
+    """Estimate the launches and what comes before them."""
     return preparing_seconds(s, launches, known, test) + measuring_seconds(launches, known, lanes_of(s, test))

@@ -1,4 +1,4 @@
-"""What the verbs share: the matrix, the machine, the engines and the plan, made once per command; prints nothing."""
+"""Prepare what all commands share: the matrix, the machine, the engines and the plan, once per command; prints nothing."""
 
 import hashlib
 import json
@@ -33,8 +33,8 @@ AS_THE_MATRIX_SAYS = Request()
 class Session:
     """Everything that one command works with. `key`: what was requested. `parallel`: cells on disjoint devices may run at once.
 
-    `is_here`: the engine runs on this machine, so that its devices can be watched. `locks`: those of the stacks that
-    are built from matrix.lock; `notes`: which stacks are not, and why.
+    `is_here`: the engine runs on this machine, so that its devices can be watched. `locks`: of the stacks that are built from
+    matrix.lock; `notes`: which stacks are not, and why.
     """
 
     matrix: Matrix
@@ -51,15 +51,15 @@ class Session:
 
     @cached_property
     def launches(self) -> list[tuple[Cell, int]]:
-        """Those known beforehand, as (cell, round), in order."""
+        """Return the launches known beforehand, as (cell, round), in order."""
         return list(launch_order.interleave(self.plan.cells, self.matrix.method.launches, self.matrix.seed))
 
     def engine_for(self, stack: Stack) -> Engine:
-        """The engine that builds and runs `stack`."""
+        """Return the engine that builds and runs `stack`."""
         return self.engines.for_stack(stack)
 
     def recipe_for(self, stack: Stack) -> Recipe:
-        """The recipe that is built or can be built; the locked one if there is a lock."""
+        """Return the recipe that is built or can be built; the locked one if there is a lock."""
         return recipes.choose_recipe(stack, self.engine_for(stack), self.supplies.unreachable, self.locks.get(stack.name))
 
 
@@ -81,31 +81,30 @@ def prepare(
     matrix.lock doesn't match the current matrix. `ab`: only what these two stacks share. `parallel`: cells on disjoint
     devices may run at once.
     """
-    asked = selection.matrix_of_two(matrix_file.load(path), request, ab)
+    matrix = selection.matrix_of_two(matrix_file.load(path), request, ab)
     place = recipes.lock_path(path)
     held = lockfile.read(place)
-    s = assemble(matrix_file.explained(asked) if explain else asked, held, results, engine, globs, where, parallel)
-    s = _of_two(s, ab) if ab else s
+    s = assemble(matrix_file.explained(matrix) if explain else matrix, held, results, engine, globs, where, parallel)
+    if ab:  # a run of its own: another selection of the same cells doesn't continue it
+        s = replace(s, plan=selection.shared_cells(s.plan, ab), key=_digest([s.key, *sorted(ab)]))
     if locked:
         refuse_unlocked(place, s.notes)
     return s if held else without_locks(s)
 
 
 def refuse_unlocked(place: Path, notes: Sequence[str]) -> None:
-    """Raises BadInput if there are notes on how the lock at `place` differs from the matrix."""
+    """Raise BadInput if there are notes on how the lock at `place` differs from the matrix."""
     if notes:
         listing = "".join(f"\n  {line}" for line in notes)
         raise BadInput(f"{place} does not match the matrix:{listing}", hint="torchmatrix lock brings it up to date")
 
 
-def _of_two(s: Session, ab: TwoStacks) -> Session:
-    """A run of its own: another selection of the same cells doesn't continue it."""
-    key = json.dumps([s.key, *sorted(ab)])
-    return replace(s, plan=selection.shared_cells(s.plan, ab), key=hashlib.sha256(key.encode()).hexdigest()[:16])
+def _digest(key: object) -> str:
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
 def assemble(
-    asked: Matrix,
+    matrix: Matrix,
     held: Mapping[str, StackLock],
     results: Path,
     engine: str,
@@ -114,7 +113,7 @@ def assemble(
     parallel: bool = False,
     nodes: int = 1,
 ) -> Session:
-    """What `asked` means on this machine; `held`: the existing locks, used where they match the matrix.
+    """Assemble the session of `matrix` on this machine; `held`: the existing locks, used where they match the matrix.
 
     `nodes`: on how many machines like this one it may run at once.
     """
@@ -127,34 +126,34 @@ def assemble(
             f"--parallel must watch the devices, and {engines.builder.name} runs on another machine",
             hint="run torchmatrix on that machine, or leave out --parallel",
         )
-    locks, drifts = recipes.applicable_locks(held, asked.stacks, engines.builder)
-    plan, found, wanted = _plan(asked, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
+    locks, drifts = recipes.applicable_locks(held, matrix.stacks, engines.builder)
+    plan, supplies, wanted = _plan(matrix, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
     ids = sorted(cell.id for cell in plan.cells)
-    key = [asked.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(asked.method), recipes.workload_hash()]
-    key += [sorted(one.name for one in engines.every), *sorted(one.sha256 for one in locks.values())]
-    key += ["parallel"] if parallel else []
+    identity = [matrix.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(matrix.method), recipes.workload_hash()]
+    identity += [sorted(used.name for used in engines.every), *sorted(lock.sha256 for lock in locks.values())]
+    identity += ["parallel"] if parallel else []
     return Session(
-        matrix=asked,
+        matrix=matrix,
         host=host,
         engines=engines,
         plan=plan,
-        supplies=found,
+        supplies=supplies,
         locks=locks,
         notes=recipes.unlocked_stacks(wanted, locks, drifts),
         is_here=host is here,
         parallel=parallel,
         results=store,
-        key=hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16],
+        key=_digest(identity),
     )
 
 
 def without_locks(s: Session) -> Session:
-    """The same session, but with the stacks' own recipes."""
+    """Return the same session, but with the stacks' own recipes."""
     return replace(s, locks={}, notes=())
 
 
 def _plan(
-    asked: Matrix,
+    matrix: Matrix,
     host: Host,
     engines: Engines,
     locks: Mapping[str, StackLock],
@@ -164,20 +163,20 @@ def _plan(
     is_here: bool,
     nodes: int,
 ) -> tuple[Plan, Supplies, list[Stack]]:
-    """The selected plan, what there is to build with, and the stacks that this was looked up for: those that fit this machine.
+    """Return the selected plan, what there is to build with, and the stacks that fit this machine, for which it was looked up.
 
     A stack that can't be built is taken out of the finished plan, so that the fit to this machine is checked only once.
     """
     unseen = replace(supplies_unseen(engines.builder), nodes=nodes, elsewhere=not is_here)
-    plan = make_plan(asked, host, unseen)
+    plan = make_plan(matrix, host, unseen)
     chosen = select(plan, globs, where)
     wanted = recipes.stacks_of(chosen.cells)
-    found = replace(find_supplies(wanted, engines.builder, locks, is_here), nodes=nodes, elsewhere=not is_here)
-    reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, found))}
-    return select(withheld(plan, reasons), globs, where) if reasons else chosen, found, wanted
+    supplies = replace(find_supplies(wanted, engines.builder, locks, is_here), nodes=nodes, elsewhere=not is_here)
+    reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, supplies))}
+    return select(withheld(plan, reasons), globs, where) if reasons else chosen, supplies, wanted
 
 
-# What is kept on this machine between commands: marks of self-tests, images and virtualenvs, what killed runs left.
+# What stays on this machine between commands: marks of self-tests, images and virtualenvs, leftovers of killed runs.
 
 
 def remove_orphans(s: Session) -> None:
@@ -186,12 +185,12 @@ def remove_orphans(s: Session) -> None:
 
 
 def marks_folder() -> Path:
-    """Where it is remembered what the self-tests of images found."""
+    """Return the folder that remembers the results of the images' self-tests."""
     return cache_folder() / "self-tests"
 
 
 def leftovers(matrix_path: Path, results: Path, engine: str, everything: bool) -> list[tuple[Engine, Leftover]]:
-    """What the engines keep that the matrix's stacks don't need, or all of it; each with its engine."""
+    """Return what the engines keep that the matrix's stacks don't need, or all of it; each with its engine."""
     stacks = () if everything else matrix_file.load(matrix_path).stacks
     locks = {} if everything else lockfile.read(recipes.lock_path(matrix_path))
     keep = {r.environment for stack in stacks for held in (None, locks.get(stack.name)) for r in recipes.recipes(stack, held)}
@@ -200,9 +199,9 @@ def leftovers(matrix_path: Path, results: Path, engine: str, everything: bool) -
 
 
 def lockable(matrix_path: Path, results: Path, engine: str, globs: Sequence[str]) -> tuple[list[Stack], Engine, frozenset[str]]:
-    """The stacks of the matrix that can be locked, the engine that resolves them, and the indexes that don't answer."""
+    """Return the matrix's stacks that can be locked, the engine that resolves them, and the indexes that don't answer."""
     engines = choose(engine, Results(results).owner)
-    held = [stack for stack in matrix_file.load(matrix_path).stacks if stack.source != "interpreter"]
-    chosen = [stack for stack in held if not globs or any(fnmatchcase(stack.name, glob) for glob in globs)]
+    stacks = [stack for stack in matrix_file.load(matrix_path).stacks if stack.source != "interpreter"]
+    chosen = [stack for stack in stacks if not globs or any(fnmatchcase(stack.name, glob) for glob in globs)]
     unreachable = frozenset(recipes.unreachable_indexes(recipes.indexes_to_probe(chosen)))
     return chosen, engines.builder, unreachable

@@ -1,12 +1,12 @@
-"""The launches of a run as Slurm's jobs: submitted as arrays, one per node and round; watched; collected. Yields news.
+"""Submit the launches of a run as Slurm arrays, one per node and round; watch and collect them. Yields progress events.
 
 A node that dies makes Slurm run a job twice. Each try writes a file of its own in the run's folder, whose last line completes
-it: what is complete is not launched again, and of two complete tries the later one is the launch's, so that none counts twice.
+it: a complete launch is not made again, and of two complete tries only the later one counts.
 """
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torchmatrix.core.errors import EngineUnusable
@@ -21,13 +21,13 @@ from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 
 _STUCK = ("held", "Held", "DOWN", "DRAINED", "NotAvail", "Invalid", "Licenses", "NeverSatisfied", "QOS", "Assoc")
-"""What is in the reason of a job that somebody has to do something for, or that other jobs keep waiting for long."""
+"""Words in the reason of a job that needs somebody's help, or that other jobs keep waiting for long."""
 MOST_UNANSWERED = 150
 """Polls in a row: about five minutes, and longer where the controller's commands wait themselves."""
 MOST_RETRIES = 2
-"""Of a launch that the cluster lost."""
+"""The most retries of a launch that the cluster lost."""
 THE_CELLS = {"FAILED": "crashed", "OUT_OF_MEMORY": "oom", "TIMEOUT": "timeout", "DEADLINE": "timeout"}
-"""What a job's end means for its cell; every other end is the cluster's, and the launch is tried again."""
+"""The outcome of a cell by its job's state; every other state is the cluster's fault, and the launch is tried again."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -54,9 +54,9 @@ class Batch:
 
 @dataclass(kw_only=True)
 class Submitted:
-    """The launches that are with Slurm, by job and task. `later`: those that it doesn't take yet, in their order.
+    """The launches that are with Slurm, by job and task. `later`: launches that it doesn't take yet, in their order.
 
-    `cancelled`: those that somebody else ended. `most_tasks`: of one array. `enough`: the cells that need no further rounds.
+    `cancelled`: launches that somebody else ended. `most_tasks`: of one array. `enough`: the cells that need no further rounds.
     """
 
     cluster: Cluster
@@ -72,48 +72,44 @@ class Submitted:
     """How many launches were with Slurm when it took no more; None if it takes all."""
 
     def add(self, kind: Kind, nodes: tuple[str, ...], launches: Sequence[tuple[Cell, int]], retries: int = 0) -> None:
-        """Launches to submit after those that were added before, in arrays as large as Slurm allows."""
+        """Queue launches after those that were added before, in arrays as large as Slurm allows."""
         for launch in launches:
-            batch = self._open(kind, nodes, retries)
-            if batch is None:
-                batch = Batch(kind=kind, nodes=nodes, launches=[], retries=retries)
-                self.later.append(batch)
-            batch.launches.append(launch)
-
-    def _open(self, kind: Kind, nodes: tuple[str, ...], retries: int) -> Batch | None:
-        """The last array on these nodes, unless it is full, or one of the nodes has something else to do after it."""
-        last = next((batch for batch in reversed(self.later) if set(batch.nodes) & set(nodes)), None)
-        fits = last and last.kind is kind and (last.nodes, last.retries) == (nodes, retries)
-        return last if last and fits and len(last.launches) < self.most_tasks else None
+            # only into the nodes' last array: an earlier one would run before work that was added later
+            last = next((batch for batch in reversed(self.later) if set(batch.nodes) & set(nodes)), None)
+            fits = last and last.kind is kind and (last.nodes, last.retries) == (nodes, retries)
+            if last and fits and len(last.launches) < self.most_tasks:
+                last.launches.append(launch)
+            else:
+                self.later.append(Batch(kind=kind, nodes=nodes, launches=[launch], retries=retries))
 
     def add_further(self) -> None:
-        """With an adaptive method, the next round of cells that are compared, none of whose launches is awaited."""
-        for kind in (one for one in self.cluster.kinds if one.session.matrix.method.until is not None):
-            busy = {waiting.cell.id for waiting in self._awaited() if waiting.kind is kind}
+        """Queue the next round of compared cells of an adaptive method, none of whose launches is awaited."""
+        for kind in (kind for kind in self.cluster.kinds if kind.session.matrix.method.until is not None):
+            busy = {waiting.cell.id for waiting in self._all_awaited() if waiting.kind is kind}
             for group in launch_order.compared(kind.session.plan.cells):
                 ids = {cell.id for cell in group}
-                known = {(kind.home, cell) for cell in ids}
-                if ids & busy or known <= self.enough:
+                keys = {(kind.home, cell) for cell in ids}
+                if ids & busy or keys <= self.enough:
                     continue
                 launches = [] if self.is_over(kind) else run.further(kind.session, kind.folder(self.cluster.order.run), group)
-                self.enough |= set() if launches else known
+                self.enough |= set() if launches else keys
                 for cell, number in launches:
                     self.add(kind, kind.at[cell.id], [(cell, number)])
 
-    def _awaited(self) -> Iterator[Waiting]:
-        """Also what isn't with Slurm yet, and what somebody ended: its cells go on with the next command."""
+    def _all_awaited(self) -> Iterator[Waiting]:
+        """Yield all launches, also those not with Slurm yet, and those that somebody ended: the next command continues them."""
         yield from self.waiting.values()
         yield from self.cancelled
         for batch in self.later:
             yield from (Waiting(kind=batch.kind, cell=cell, number=number) for cell, number in batch.launches)
 
     def is_over(self, kind: Kind) -> bool:
-        """Whether the budget is spent: then no round is begun."""
+        """Check whether the budget is spent; then no round is begun."""
         budget = kind.session.matrix.method.budget_seconds
         return budget is not None and time.monotonic() - self.begun > budget
 
     def submit(self) -> None:
-        """Submit what Slurm takes; where it took no more, once some have ended.
+        """Submit what Slurm takes; after a refusal, only once some launches have ended.
 
         Raises NotNow if it takes nothing, and nothing is with it that would end some time.
         """
@@ -132,130 +128,118 @@ class Submitted:
 
     def _submit(self, batch: Batch) -> None:
         order, kind = self.cluster.order, batch.kind
-        number = orders.keep_launches(order, kind.home, [(cell.id, its) for cell, its in batch.launches])
-        wish = slurm.Submission(
+        number = orders.keep_launches(order, kind.home, [(cell.id, its_round) for cell, its_round in batch.launches])
+        submission = slurm.Submission(
             script=orders.script("launch", str(order.place), str(number)),
             name=self.cluster.name,
             nodes=batch.nodes,
             tasks=range(len(batch.launches)),
             output=str(order.place / "jobs" / f"{number}-%a.out"),
-            gpus=next(its.gpus for its in kind.nodes if its.name == batch.nodes[0]),
+            gpus=next(node.gpus for node in kind.nodes if node.name == batch.nodes[0]),
             after=tuple(dict.fromkeys(self.last[node] for node in batch.nodes if node in self.last and not batch.retries)),
         )
-        job = self.cluster.slurm.submit(wish)
+        job = self.cluster.slurm.submit(submission)
         self.last |= {} if batch.retries else dict.fromkeys(batch.nodes, job)
         orders.keep_job(order, number, job)
-        for task, (cell, its) in enumerate(batch.launches):
-            self.waiting[f"{job}_{task}"] = Waiting(kind=kind, cell=cell, number=its, retries=batch.retries)
+        for task, (cell, its_round) in enumerate(batch.launches):
+            self.waiting[f"{job}_{task}"] = Waiting(kind=kind, cell=cell, number=its_round, retries=batch.retries)
 
 
 def submit_all(cluster: Cluster) -> Submitted:
     """Submit what is neither complete nor with Slurm already: a node makes its launches one after the other, round by round."""
-    found = Submitted(cluster=cluster, most_tasks=cluster.slurm.most_tasks())
-    _attach(found)
-    held = {(waiting.kind.home, waiting.cell.id, waiting.number) for waiting in found.waiting.values()}
+    submitted = Submitted(cluster=cluster, most_tasks=cluster.slurm.most_tasks())
+    _attach(submitted)
+    held = {(waiting.kind.home, waiting.cell.id, waiting.number) for waiting in submitted.waiting.values()}
     for kind in cluster.kinds:
-        for its_round in _rounds(run.todo(kind.session, kind.folder(cluster.order.run))):
-            left = [(cell, number) for cell, number in its_round if (kind.home, cell.id, number) not in held]
+        by_round: dict[int, list[tuple[Cell, int]]] = {}
+        for cell, number in run.todo(kind.session, kind.folder(cluster.order.run)):
+            by_round.setdefault(number, []).append((cell, number))
+        for launches in by_round.values():
+            left = [(cell, number) for cell, number in launches if (kind.home, cell.id, number) not in held]
             for nodes in dict.fromkeys(kind.at[cell.id] for cell, _ in left):
-                found.add(kind, nodes, [(cell, number) for cell, number in left if kind.at[cell.id] == nodes])
-    found.add_further()
-    found.submit()
-    return found
+                submitted.add(kind, nodes, [(cell, number) for cell, number in left if kind.at[cell.id] == nodes])
+    submitted.add_further()
+    submitted.submit()
+    return submitted
 
 
-def _attach(found: Submitted) -> None:
+def _attach(submitted: Submitted) -> None:
     """Take up the launches that an earlier command submitted and that Slurm still has."""
-    order, arrays = found.cluster.order, orders.jobs_of(found.cluster.order)
-    kinds = {kind.home: (kind, {cell.id: cell for cell in kind.session.plan.cells}) for kind in found.cluster.kinds}
-    for task in found.cluster.slurm.tasks(found.cluster.name) if arrays else ():
+    order, arrays = submitted.cluster.order, orders.jobs_of(submitted.cluster.order)
+    kinds = {kind.home: (kind, {cell.id: cell for cell in kind.session.plan.cells}) for kind in submitted.cluster.kinds}
+    for task in submitted.cluster.slurm.tasks(submitted.cluster.name) if arrays else ():
         job, index = slurm.array_index(task.id)
         if job not in arrays or task.state in slurm.OVER:
             continue
         home, launches = orders.launches_of(order, arrays[job])
         cell, number = launches[index]
         kind, cells = kinds[home]
-        found.waiting[task.id] = Waiting(kind=kind, cell=cells[cell], number=number)
+        submitted.waiting[task.id] = Waiting(kind=kind, cell=cells[cell], number=number)
 
 
-def _rounds(launches: Iterable[tuple[Cell, int]]) -> Iterator[list[tuple[Cell, int]]]:
-    """The launches of each round, in their order."""
-    found: dict[int, list[tuple[Cell, int]]] = {}
-    for cell, number in launches:
-        found.setdefault(number, []).append((cell, number))
-    yield from found.values()
-
-
-def watch(found: Submitted) -> Generator[News, None, None]:
-    """Tell what becomes of the launches until none is left; what the cluster lost is submitted again."""
-    unanswered, told = 0, set[str]()
-    while found.waiting or found.later:
+def watch(submitted: Submitted) -> Generator[News, None, None]:
+    """Yield what becomes of the launches until none is left; submit lost launches again."""
+    unanswered, reported = 0, set[str]()
+    while submitted.waiting or submitted.later:
         time.sleep(slurm.POLL_SECONDS)
         try:
-            found.submit()
-            tasks = {task.id: task for task in found.cluster.slurm.tasks(found.cluster.name)}
+            submitted.submit()
+            tasks = {task.id: task for task in submitted.cluster.slurm.tasks(submitted.cluster.name)}
         except EngineUnusable:  # a controller may be restarted; its jobs go on meanwhile
             unanswered += 1
             if unanswered > MOST_UNANSWERED:
                 raise
             continue
         unanswered = 0
-        for name, waiting in list(found.waiting.items()):
-            task = tasks.get(name) or tasks.get(
-                slurm.array_index(name)[0]
-            )  # tasks that are cancelled together stand as one job
+        for name, waiting in list(submitted.waiting.items()):
+            # tasks that are cancelled together stand as one job
+            task = tasks.get(name) or tasks.get(slurm.array_index(name)[0])
             if task and task.state not in slurm.OVER:
-                yield from _under_way(waiting, task)
-                yield from _told(waiting, task, told)
-            elif news := _settled(found, name, waiting, task):
-                yield news
-        found.add_further()
+                yield from _report(waiting, task, reported)
+            elif event := _settle(submitted, name, waiting, task):
+                yield event
+        submitted.add_further()
 
 
-def _under_way(waiting: Waiting, task: slurm.Task) -> Iterator[News]:
-    """A job that was requeued begins again."""
+def _report(waiting: Waiting, task: slurm.Task, reported: set[str]) -> Iterator[News]:
+    """Report that a launch begins, again after a requeue, or once why it waits, if only somebody's help ends that."""
     waiting.polls = 0
-    if task.state == "RUNNING" and not waiting.started:
-        waiting.started = True
+    is_running = task.state == "RUNNING"
+    if is_running and not waiting.started:
         yield LaunchStarted(cell=waiting.cell, number=waiting.number)
-    waiting.started = waiting.started and task.state == "RUNNING"
-
-
-def _told(waiting: Waiting, task: slurm.Task, told: set[str]) -> Iterator[News]:
-    """Why a launch waits, where neither time nor its turn ends that: once for each reason."""
+    waiting.started = is_running
     place = "+".join(waiting.kind.at[waiting.cell.id])
-    said = f"{place}: {task.reason}"
-    if task.state == "PENDING" and any(word in task.reason for word in _STUCK) and said not in told:
-        told.add(said)
+    text = f"{place}: {task.reason}"
+    if task.state == "PENDING" and any(word in task.reason for word in _STUCK) and text not in reported:
+        reported.add(text)
         yield LaunchWaits(cell=waiting.cell, place=place, reason=task.reason)
 
 
-def _settled(found: Submitted, name: str, waiting: Waiting, task: slurm.Task | None) -> LaunchFinished | None:
-    """How a launch ended whose job is over; None if that isn't clear yet, or if it was submitted again."""
-    folder = waiting.kind.folder(found.cluster.order.run)
-    if launch := _complete(folder, waiting):
-        del found.waiting[name]
-        return LaunchFinished(
-            cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=_retried(launch)
-        )
+def _settle(submitted: Submitted, name: str, waiting: Waiting, task: slurm.Task | None) -> LaunchFinished | None:
+    """Return how a launch ended whose job is over; None if that isn't clear yet, or if it was submitted again."""
+    folder = waiting.kind.folder(submitted.cluster.order.run)
+    if launch := next((launch for launch in _tries(folder, waiting) if launch.outcome not in UNFINISHED), None):
+        del submitted.waiting[name]
+        note = f"try {launch.number}" if launch.number > 1 else ""
+        return LaunchFinished(cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=note)
     waiting.polls += 1
     state = task.state if task else "gone"
     if waiting.polls < (slurm.STALE_POLLS if state == "COMPLETED" else slurm.SETTLING_POLLS):
         return None
-    del found.waiting[name]
+    del submitted.waiting[name]
     if state == "CANCELLED":
-        found.cancelled.append(waiting)
+        submitted.cancelled.append(waiting)
         return None
-    if _is_the_clusters(state, folder, waiting) and waiting.retries < MOST_RETRIES:
-        at = waiting.kind.at[waiting.cell.id]
-        found.add(waiting.kind, at, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
+    if _is_cluster_failure(state, folder, waiting) and waiting.retries < MOST_RETRIES:
+        nodes = waiting.kind.at[waiting.cell.id]
+        submitted.add(waiting.kind, nodes, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
         return None
-    return _recorded(found.cluster, folder, waiting, state)
+    return _record_lost(submitted.cluster, folder, waiting, state)
 
 
-def _is_the_clusters(state: str, folder: RunFolder, waiting: Waiting) -> bool:
-    """Whether it was not the cell that ended a job: the job failed, but what it launched was only interrupted, as when its
-    engine or another node was lost.
+def _is_cluster_failure(state: str, folder: RunFolder, waiting: Waiting) -> bool:
+    """Check whether the cluster, not the cell, ended a job: also if the job failed, but its launch was only interrupted, as
+    when its engine or another node was lost.
     """
     return state not in THE_CELLS or (state == "FAILED" and any(True for _ in _tries(folder, waiting)))
 
@@ -265,16 +249,8 @@ def _tries(folder: RunFolder, waiting: Waiting) -> Iterator[Launch]:
     return reversed(launches)
 
 
-def _complete(folder: RunFolder, waiting: Waiting) -> Launch | None:
-    return next((launch for launch in _tries(folder, waiting) if launch.outcome not in UNFINISHED), None)
-
-
-def _retried(launch: Launch) -> str:
-    return f"try {launch.number}" if launch.number > 1 else ""
-
-
-def _recorded(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: str) -> LaunchFinished:
-    """A launch of which nothing is there but how its job ended."""
+def _record_lost(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: str) -> LaunchFinished:
+    """Record a launch of which only the end of its job is known."""
     job = run.job_of(waiting.kind.session, folder)
     node = "+".join(waiting.kind.at[waiting.cell.id])
     message = (
@@ -284,11 +260,11 @@ def _recorded(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: str)
     return record_failure(job, waiting.cell, waiting.number, reason, message, command)
 
 
-def end(found: Submitted) -> None:
-    """End all that is with Slurm, and wait until the launches have been closed."""
-    found.cluster.slurm.cancel(found.cluster.name)
+def end(submitted: Submitted) -> None:
+    """End all launches that are with Slurm, and wait until they have been closed."""
+    submitted.cluster.slurm.cancel(submitted.cluster.name)
     for _ in range(int(60 / slurm.POLL_SECONDS)):
-        if all(task.state in slurm.OVER for task in found.cluster.slurm.tasks(found.cluster.name)):
+        if all(task.state in slurm.OVER for task in submitted.cluster.slurm.tasks(submitted.cluster.name)):
             return
         time.sleep(slurm.POLL_SECONDS)
 
@@ -304,12 +280,12 @@ def begin(cluster: Cluster, command: str) -> None:
             run.open_record(kind.session, folder, command, notes, scheduler=scheduler)
 
 
-def finish(found: Submitted, seconds: float, estimated: float) -> int:
-    """Say in each run's record that it is complete, if all launches are; then the order is done. Returns how many are not."""
-    missing, cluster = 0, found.cluster
+def finish(submitted: Submitted, seconds: float, estimated: float) -> int:
+    """Mark each run as complete if all its launches are, and then the order as done; return how many launches are not."""
+    missing, cluster = 0, submitted.cluster
     for kind in cluster.kinds:
         folder = kind.folder(cluster.order.run)
-        more = [] if found.is_over(kind) else run.further(kind.session, folder, kind.session.plan.cells)
+        more = [] if submitted.is_over(kind) else run.further(kind.session, folder, kind.session.plan.cells)
         left = len(run.todo(kind.session, folder)) + len(more)
         missing += left
         if not left and not folder.read_record().complete:

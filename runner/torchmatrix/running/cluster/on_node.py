@@ -1,4 +1,4 @@
-"""What a job does on its node: says what the node is, or makes one launch in the run's folder. Yields news, prints nothing."""
+"""Work of a job on its node: describe the node, or make one launch in the run's folder. Yields progress events."""
 
 import os
 from collections.abc import Callable, Generator, Mapping
@@ -26,8 +26,8 @@ from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
 from torchmatrix.running.cluster.several_nodes import meeting_of
 from torchmatrix.running.cluster.slurm import WARNING_SECONDS, Slurm
 from torchmatrix.running.launch_cell import (
+    DeviceReadings,
     Job,
-    Telling,
     as_set_now,
     devices_of,
     gpus_of,
@@ -41,18 +41,18 @@ from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
 
 GIVEN = "SLURM_GPUS_ON_NODE"
-"""The variable in which Slurm says how many GPUs a job has on its node."""
+"""The variable in which Slurm states how many GPUs a job has on its node."""
 
 
 def describe(place: Path, name: str) -> None:
-    """Say what this node is, and what of the order it can run; an error of the user's is said, too. `place`: of the order."""
+    """Write what this node is and what of the order it can run, or the user's error in the order. `place`: of the order."""
     order = orders.read(place)
     try:
-        s = _assembled(order, order.globs, order.where)  # which says how the lock differs, also where there is none
+        s = _assemble(order, order.globs, order.where)  # with notes on how the lock differs, also where there is none
     except ToolError as error:
         orders.keep_node(order, name, NodeError(error=str(error), hint=error.hint, exit_code=error.exit_code))
         return
-    said = NodeFacts(
+    facts = NodeFacts(
         host=s.host,
         machine=s.host.machine,
         supplies=s.supplies,
@@ -60,11 +60,11 @@ def describe(place: Path, name: str) -> None:
         notes=s.notes,
         wrong=why_not_given(s.host, os.environ.get(GIVEN)),
     )
-    orders.keep_node(order, name, said)
+    orders.keep_node(order, name, facts)
 
 
 def why_not_given(host: Host, given: str | None) -> str:
-    """Why a node can't be used: it shows other GPUs than Slurm gave to the job; empty if it shows as many.
+    """Return why a node shows other GPUs than Slurm gave to the job, so that it can't be used; empty if it shows as many.
 
     `given`: how many, in Slurm's words; None where it gives none.
     """
@@ -87,147 +87,149 @@ def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
     refuse_others(s.host)
     with run.at_work(s, lambda: folder) as job:
         try:
-            others = several_nodes.others(place, number, task)
-            yield from _launched(s, replace(job, others=others), cell, its_round, order, home)
+            peers = several_nodes.peers(place, number, task)
+            yield from _launch_cell(s, replace(job, peers=peers), cell, its_round, order, home)
         except KeyboardInterrupt:
             if not _is_out_of_time():
                 raise
-            planned = next(one for one in s.plan.cells if one.id == cell)
+            planned = next(planned for planned in s.plan.cells if planned.id == cell)
             message = "the job reached its time limit ([slurm] minutes, or the partition's)"
             yield record_failure(job, planned, its_round, "timeout", message, f"torchmatrix run --engine slurm '{cell}'")
 
 
 def _is_out_of_time() -> bool:
-    """Whether it was for the job's time limit that Slurm asked it to end."""
+    """Check whether Slurm asked the job to end because of its time limit."""
     left = Slurm(settings.load().slurm).seconds_left(os.environ.get("SLURM_JOB_ID", ""))
     return left is not None and left <= 2 * WARNING_SECONDS
 
 
 def refuse_others(host: Host) -> None:
-    """Raises BadInput if the node shows other GPUs than Slurm gave to the job."""
+    """Raise BadInput if the node shows other GPUs than Slurm gave to the job."""
     if wrong := why_not_given(host, os.environ.get(GIVEN)):
         raise BadInput(f"{host.name}: {wrong}", hint="drain the node; its GPUs are not what Slurm takes them for")
 
 
 def session_of(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
-    s = _assembled(order, globs, where)
+    s = _assemble(order, globs, where)
     return s if order.held() else session.without_locks(s)
 
 
-def _assembled(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
+def _assemble(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
     return session.assemble(order.matrix(), order.held(), order.results, order.engine, globs, where, nodes=MOST_NODES)
 
 
-def _launched(s: Session, job: Job, cell: str, number: int, order: Order, home: str) -> Generator[News, None, None]:
-    """The launch of one cell; the session's plan may have its baselines, too."""
-    skip = next((one for one in s.plan.skips if one.cell.id == cell), None)
+def _launch_cell(s: Session, job: Job, cell: str, number: int, order: Order, home: str) -> Generator[News, None, None]:
+    """Make the launch of one cell; the session's plan may have its baselines, too."""
+    skip = next((skip for skip in s.plan.skips if skip.cell.id == cell), None)
     if skip:
         message = f"{s.host.name} can't run it: {skip.why.reason}"
         yield record_failure(job, skip.cell, number, "crashed", message, f"torchmatrix run '{cell}'")
         return
-    planned = [one for one in s.plan.cells if one.id == cell]
-    if not planned:
+    planned = next((planned for planned in s.plan.cells if planned.id == cell), None)
+    if planned is None:
         raise BadInput(
             f"{s.host.name} has no cell {cell}: {s.host.gpus_in_words}", hint="its devices differ from those asked for"
         )
-    built = yield from build_all(job, recipes.stacks_of(planned))
-    batches = yield from _batches(job, planned[0], built[planned[0].stack.name], order, home)
+    built = yield from build_all(job, recipes.stacks_of([planned]))
+    batches = yield from _find_batch(job, planned, built[planned.stack.name], order, home)
     here = [launch for launch in job.folder.of_cell(cell) if launch.machine == s.host.machine]
-    yield from rounds.measure(job, built, planned, [(planned[0], number)], _proven(here), batches)
+    yield from rounds.measure(job, built, [planned], [(planned, number)], _first_proofs(here), batches)
 
 
-def _batches(
+def _find_batch(
     job: Job, cell: Cell, image: Image | BuildFailed, order: Order, home: str
 ) -> Generator[News, None, dict[tuple[str, str], int | None]]:
-    """The batch of a cell, where it is searched for: by the first launch of its stack and workload, for all of them.
+    """Return the batch of a cell if it is searched for: the first launch of its stack and workload finds it for all launches.
 
-    They are on the same node, which makes one launch at a time. It is searched for on this node alone.
+    These launches are on the same node, which makes one at a time. The batch is searched for on this node alone.
     """
     key = rounds.searched_key(cell)
     if cell.workload.batch != AUTO or isinstance(image, BuildFailed):
         return {}
-    if found := orders.batches_of(order, home, key):
-        return found
+    if batches := orders.batches_of(order, home, key):
+        return batches
     every = session_of(order, order.globs, order.where).plan.cells
-    batch = yield from rounds.find_batch(replace(job, others=None), rounds.searched_on(cell, every), image)
+    batch = yield from rounds.find_batch(replace(job, peers=None), rounds.searched_on(cell, every), image)
     orders.keep_batch(order, home, key, batch)
     return {key: batch}
 
 
-def _proven(launches: list[Launch]) -> dict[tuple[str, int], Proven]:
-    """Of each batch, the first launch of a cell that was proven in full."""
-    found = [(launch, proof_of(launch)) for launch in sorted(launches, key=lambda one: one.unix_seconds, reverse=True)]
-    return {(launch.cell, launch.batch_used): proof for launch, proof in found if proof and launch.batch_used}
+def _first_proofs(launches: list[Launch]) -> dict[tuple[str, int], Proven]:
+    """Return for each batch the first launch of a cell that was proven in full."""
+    newest_first = sorted(launches, key=lambda launch: launch.unix_seconds, reverse=True)
+    proofs = [(launch, proof_of(launch)) for launch in newest_first]
+    return {(launch.cell, launch.batch_used): proof for launch, proof in proofs if proof and launch.batch_used}
 
 
-# What a node does of a launch that another node records: it runs its ranks, watches its devices and tells both.
-#
-# several_nodes.py names the lines that it tells.
+# Taking part in a launch that another node records: run ranks, watch devices, report both in the lines that several_nodes.py
+# describes.
 
 Result = TypeVar("Result")
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 
 
-def take_part(place: Path, number: int, task: int, asked: Mapping[str, Any], tell: Tell, may_begin: Callable[[], bool]) -> None:
+def take_part(
+    place: Path, number: int, task: int, request: Mapping[str, Any], report: Report, may_begin: Callable[[], bool]
+) -> None:
     """Run this node's ranks of the launch `task` of the array `number`.
 
-    `asked`: what the recording node asks for. `may_begin`: waits for its word; False if it has gone.
+    `request`: of the recording node. `may_begin`: waits for its signal; False if the recording node has gone.
     """
     order = orders.read(place)
     home, launches = orders.launches_of(order, number)
     name = os.environ["SLURMD_NODENAME"]
 
-    def say(event: str, **fields: Any) -> None:
-        tell({"event": event, "name": name, **fields})
+    def send(event: str, **fields: Any) -> None:
+        report({"event": event, "name": name, **fields})
 
     try:
         s = session_of(order, [launches[task][0]], [])
         refuse_others(s.host)
-        cell = next((one for one in s.plan.cells if one.id == launches[task][0]), None)
+        cell = next((cell for cell in s.plan.cells if cell.id == launches[task][0]), None)
         if cell is None:
             raise LaunchFailed(f"it has no cell {launches[task][0]}: {s.host.gpus_in_words}")
         with run.at_work(s, lambda: RunFolder(order.results / home / order.run)) as job:
-            image = _built(job, cell, asked)
+            image = _build_same(job, cell, request)
             ready = _result_of(readiness.wait(job.sensors, devices_of(cell), job.method))
-            rank = 1 + asked["nodes"].index(name)
-            execution = _execution(job, cell, image, asked, rank)
-            say("node", number=1 + rank, **_facts(job, cell, image, ready, execution))
+            rank = 1 + request["nodes"].index(name)
+            execution = _start(job, cell, image, request, rank)
+            send("node", number=1 + rank, **_facts(job, cell, image, ready, execution))
             if may_begin():
-                _run(job, cell, execution, 1 + rank, say)
+                _run(job, cell, execution, 1 + rank, send)
     except (ToolError, BuildFailed, LaunchFailed) as error:
-        say("failed", message=str(error))
+        send("failed", message=str(error))
 
 
-def _built(job: Job, cell: Cell, asked: Mapping[str, Any]) -> Image:
-    """The stack, which must be that of the recording node."""
+def _build_same(job: Job, cell: Cell, request: Mapping[str, Any]) -> Image:
+    """Build the stack, which must be that of the recording node."""
     image = _result_of(build_all(job, recipes.stacks_of([cell])))[cell.stack.name]
     if isinstance(image, BuildFailed):
         raise image
-    if image.environment != asked["environment"]:
+    if image.environment != request["environment"]:
         raise LaunchFailed(f"its stack {cell.stack.name} is not that of the recording node")
     return image
 
 
-def _result_of(doing: Generator[object, None, Result]) -> Result:
-    """What a generator returns, whose news nobody wants."""
+def _result_of(work: Generator[object, None, Result]) -> Result:
+    """Run a generator without its progress events, and return its result."""
     while True:
         try:
-            next(doing)
+            next(work)
         except StopIteration as over:
             result: Result = over.value
             return result
 
 
-def _execution(job: Job, cell: Cell, image: Image, asked: Mapping[str, Any], rank: int) -> Execution:
-    address = asked["address"]
+def _start(job: Job, cell: Cell, image: Image, request: Mapping[str, Any], rank: int) -> Execution:
+    address = request["address"]
     spec = LaunchSpec(
-        arguments=tuple(asked["arguments"]),
+        arguments=tuple(request["arguments"]),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
-        cache=asked["cache"],
+        cache=request["cache"],
         owner=job.owner,
         model_file=model_file_of(job, cell),
-        meeting=meeting_of(rank, 1 + len(asked["nodes"]), address, asked["port"], towards=address),
+        meeting=meeting_of(rank, 1 + len(request["nodes"]), address, request["port"], towards=address),
     )
     return job.engine_for(cell.stack).start(image, spec)
 
@@ -246,14 +248,14 @@ def _facts(job: Job, cell: Cell, image: Image, ready: Ready, execution: Executio
     }
 
 
-def _run(job: Job, cell: Cell, execution: Execution, number: int, say: Callable[..., None]) -> None:
-    """To the end of this node's ranks. Its readings say which node they are of."""
+def _run(job: Job, cell: Cell, execution: Execution, number: int, send: Callable[..., None]) -> None:
+    """Watch and read this node's ranks to their end; the readings name their node."""
 
-    def told(readings: list[dict[str, Any]]) -> None:
-        say("telemetry", readings=[reading | {"device": device_on(number, reading["device"])} for reading in readings])
+    def send_readings(readings: list[dict[str, Any]]) -> None:
+        send("telemetry", readings=[reading | {"device": device_on(number, reading["device"])} for reading in readings])
 
-    with execution, Watcher(job.sensors, Telling(execution, told, job, cell)):
+    with execution, Watcher(job.sensors, DeviceReadings(execution, send_readings, job, cell)):
         for stream, line in execution.lines():
-            say("line", stream=stream, text=line.decode(errors="replace"))
+            send("line", stream=stream, text=line.decode(errors="replace"))
         end = execution.wait()
-    say("exit", returncode=end.returncode, oom_killed=end.oom_killed, problem=end.problem)
+    send("exit", returncode=end.returncode, oom_killed=end.oom_killed, problem=end.problem)

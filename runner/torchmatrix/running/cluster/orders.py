@@ -1,9 +1,9 @@
-"""What the jobs of a run are told, in files below the results folder, which the nodes share.
+"""Orders: the files of a run below the results folder, by which the submitting machine and the nodes communicate.
 
-results/.slurm/RUN/order.json         who submitted what: the command line's wishes, the matrix's folder, the engine
+results/.slurm/RUN/order.json         what was submitted: the command line's request, the matrix's folder, the engine
 results/.slurm/RUN/matrix.toml        the matrix as it was when the run began, and its matrix.lock
 results/.slurm/RUN/groups.json        which nodes measure together
-results/.slurm/RUN/nodes/NODE.json    what a node said of itself
+results/.slurm/RUN/nodes/NODE.json    a node's description of itself
 results/.slurm/RUN/batches/HOME/*     the batches that were searched for, by the folder of the runs
 results/.slurm/RUN/jobs/N.json        the launches of one array: task 0 is the first
 results/.slurm/RUN/jobs/*.out         what the jobs printed
@@ -35,16 +35,15 @@ from torchmatrix.planning.selection import TwoStacks
 Launches = list[tuple[str, int]]
 """(cell id, round), in order."""
 
-
-Told = TypeVar("Told")
+Content = TypeVar("Content")
 _NEW = "torchmatrix run --engine slurm --new begins a new run"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """`folder`: that of the matrix, for the user's own models. `engine`: what runs a launch on its node.
+    """The request of a run. `folder`: of the matrix, for the user's own models. `engine`: runs a launch on its node.
 
-    `globs`, `where`: which cells. `ab`: only what these two stacks share.
+    `globs`, `where`: which cells. `ab`: only the cells that these two stacks share.
     """
 
     run: str
@@ -58,31 +57,31 @@ class Order:
 
     @property
     def place(self) -> Path:
-        """The folder of this order."""
+        """Return the folder of this order."""
         return self.results / ".slurm" / self.run
 
     @property
     def job_name(self) -> str:
-        """Of its jobs of Slurm's: other results folders, of anybody's, have others, also in the same second."""
+        """Return the name of its Slurm jobs; other results folders, of anybody's, have other names, even in the same second."""
         return f"torchmatrix-{self.run}-{hashlib.sha256(bytes(self.results)).hexdigest()[:6]}"
 
     def matrix(self) -> Matrix:
-        """The matrix as it was when the run began, under the command line's wishes. Raises BadInput."""
+        """Return the matrix as it was when the run began, under the command line's request. Raises BadInput."""
         return selection.matrix_of_two(matrix_file.parse(text_of(self), folder=self.folder), self.request, self.ab)
 
     @property
     def lock(self) -> Path:
-        """The lock as it was; no such file if there was none."""
+        """Return the path of the lock as it was; no such file if there was none."""
         return self.place / "matrix.lock"
 
     def held(self) -> Mapping[str, StackLock]:
-        """The locks as they were."""
+        """Return the locks as they were."""
         return lockfile.read(self.lock)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeFacts:
-    """What a node says of itself. `engine`: which one it chose and why; `wrong`: why it can't be used."""
+    """A node's description of itself. `engine`: which one it chose and why; `wrong`: why it can't be used."""
 
     host: Host
     machine: str | None
@@ -94,7 +93,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeError:
-    """What is wrong with the order, as a node found."""
+    """An error in the order, as a node found it."""
 
     error: str
     hint: str
@@ -126,34 +125,41 @@ def keep(order: Order, matrix: str, lock: bytes | None) -> None:
 
 
 def read(place: Path) -> Order:
-    """The order in this folder. Raises BadInput."""
-    return _said(place / "order.json", lambda _: Order, _NEW)
+    """Return the order in this folder. Raises BadInput."""
+    return _read(place / "order.json", lambda _: Order, _NEW)
 
 
-def _said(path: Path, kind: Callable[[Any], type[Told]], hint: str) -> Told:
-    """What a file of an order says. `kind`: by its content. Raises FileNotFoundError, and BadInput for what isn't ours."""
-    told = inputs.json_of(inputs.read_bytes(path, hint=hint, most_bytes=inputs.LARGE_FILE_BYTES), str(path), hint=hint)
+def _read(path: Path, type_of: Callable[[Any], type[Content]], hint: str) -> Content:
+    """Return a file's content. `type_of`: its type, by its JSON. Raises FileNotFoundError, and BadInput for what isn't ours."""
+    record = inputs.json_of(inputs.read_bytes(path, hint=hint, most_bytes=inputs.LARGE_FILE_BYTES), str(path), hint=hint)
     try:
-        found: Told = inputs.construct(kind(told), told, path.stem)
-    except ValueError as why:
-        raise BadInput(f"{path} is damaged, or of another version: {printable(str(why))}", hint=hint) from None
-    return found
+        content: Content = inputs.construct(type_of(record), record, path.stem)
+    except ValueError as error:
+        raise BadInput(f"{path} is damaged, or of another version: {printable(str(error))}", hint=hint) from None
+    return content
+
+
+def _read_if_written(path: Path, type_of: Callable[[Any], type[Content]], hint: str) -> Content | None:
+    try:
+        return _read(path, type_of, hint)
+    except FileNotFoundError:
+        return None
 
 
 def text_of(order: Order) -> str:
-    """The matrix file as it was when the run began."""
+    """Return the matrix file as it was when the run began."""
     return (order.place / "matrix.toml").read_text(encoding="utf-8")
 
 
 def unfinished(results: Path, tell: Callable[[str], None]) -> list[Order]:
-    """The orders that aren't done, newest first; one that can't be read is told and left out."""
-    found = []
+    """Return the orders that aren't done, newest first; an order that can't be read is reported and left out."""
+    readable = []
     for path in sorted((results / ".slurm").glob("*/order.json"), reverse=True):
         try:
-            found.append(read(path.parent))
-        except BadInput as why:
-            tell(f"note: this run can't be continued: {why}")
-    return [order for order in found if (order.place / "matrix.toml").exists() and not is_done(order)]
+            readable.append(read(path.parent))
+        except BadInput as error:
+            tell(f"note: this run can't be continued: {error}")
+    return [order for order in readable if (order.place / "matrix.toml").exists() and not is_done(order)]
 
 
 def keep_groups(order: Order, groups: Sequence[Sequence[str]]) -> None:
@@ -163,29 +169,24 @@ def keep_groups(order: Order, groups: Sequence[Sequence[str]]) -> None:
 
 
 def groups_of(order: Order) -> list[list[str]] | None:
-    """What `keep_groups` wrote; None if it didn't yet. Raises BadInput."""
-    try:
-        return _said(order.place / "groups.json", lambda _: list[list[str]], _NEW)
-    except FileNotFoundError:
-        return None
+    """Return what `keep_groups` wrote; None if it hasn't yet. Raises BadInput."""
+    return _read_if_written(order.place / "groups.json", lambda _: list[list[str]], _NEW)
 
 
-def keep_node(order: Order, name: str, said: NodeFacts | NodeError) -> None:
-    """Write what a node says of itself; it appears whole."""
+def keep_node(order: Order, name: str, facts: NodeFacts | NodeError) -> None:
+    """Write a node's description of itself; the file appears whole."""
     with disk_errors(order.place):
-        write_whole(_node_path(order, name), json.dumps(asdict(said), default=sorted).encode())
+        write_whole(_node_path(order, name), json.dumps(asdict(facts), default=sorted).encode())
 
 
-def said_by(order: Order, name: str) -> NodeFacts | NodeError | None:
-    """What a node said of itself; None as long as it said nothing. Raises BadInput."""
-    try:
-        return _said(_node_path(order, name), _kind_of_node, "remove this file: the node is then asked again")
-    except FileNotFoundError:
-        return None
+def node_facts(order: Order, name: str) -> NodeFacts | NodeError | None:
+    """Return what `keep_node` wrote for a node; None if it hasn't yet. Raises BadInput."""
+    hint = "remove this file: the node is then asked again"
+    return _read_if_written(_node_path(order, name), _type_of_node, hint)
 
 
-def _kind_of_node(told: Any) -> type[NodeFacts | NodeError]:
-    return NodeError if isinstance(told, dict) and "error" in told else NodeFacts
+def _type_of_node(record: Any) -> type[NodeFacts | NodeError]:
+    return NodeError if isinstance(record, dict) and "error" in record else NodeFacts
 
 
 def _node_path(order: Order, name: str) -> Path:
@@ -201,12 +202,10 @@ def keep_batch(order: Order, home: str, key: tuple[str, str], batch: int | None)
 
 
 def batches_of(order: Order, home: str, key: tuple[str, str]) -> dict[tuple[str, str], int | None]:
-    """What `keep_batch` wrote; empty if it didn't yet. Raises BadInput."""
-    try:
-        found = _said(_batch_path(order, home, key), lambda _: _Batch, "remove this file: the batch is then searched again")
-        return {key: found.batch}
-    except FileNotFoundError:
-        return {}
+    """Return what `keep_batch` wrote; empty if it hasn't yet. Raises BadInput."""
+    hint = "remove this file: the batch is then searched again"
+    record = _read_if_written(_batch_path(order, home, key), lambda _: _Batch, hint)
+    return {key: record.batch} if record else {}
 
 
 def _batch_path(order: Order, home: str, key: tuple[str, str]) -> Path:
@@ -214,7 +213,7 @@ def _batch_path(order: Order, home: str, key: tuple[str, str]) -> Path:
 
 
 def keep_launches(order: Order, home: str, launches: Sequence[tuple[str, int]]) -> int:
-    """Write the launches of one array on the node whose runs are in the folder `home`; returns the array's number."""
+    """Write the launches of one array on the node whose runs are in the folder `home`; return the array's number."""
     number = len(list((order.place / "jobs").glob("*.json"))) + 1
     with disk_errors(order.place):
         content = json.dumps({"home": home, "launches": list(launches)}).encode()
@@ -223,28 +222,28 @@ def keep_launches(order: Order, home: str, launches: Sequence[tuple[str, int]]) 
 
 
 def launches_of(order: Order, number: int) -> tuple[str, Launches]:
-    """The folder and the launches of an array. Raises BadInput."""
+    """Return the folder and the launches of an array. Raises BadInput."""
     path = order.place / "jobs" / f"{number}.json"
     try:
-        said = _said(path, lambda _: _Array, _NEW)
+        array = _read(path, lambda _: _Array, _NEW)
     except FileNotFoundError:
         raise BadInput(f"{path} is gone", hint=_NEW) from None
-    return said.home, said.launches
+    return array.home, array.launches
 
 
 def keep_job(order: Order, number: int, job: str) -> None:
-    """Write which job of Slurm's an array became."""
+    """Write the id of the Slurm job that an array became."""
     with disk_errors(order.place):
         write_whole(order.place / "jobs" / f"{number}.id", job.encode())
 
 
 def jobs_of(order: Order) -> dict[str, int]:
-    """The arrays by their jobs of Slurm's."""
+    """Return the arrays by the ids of their Slurm jobs."""
     return {path.read_text(): int(path.stem) for path in (order.place / "jobs").glob("*.id") if path.stem.isdecimal()}
 
 
 def close(order: Order) -> None:
-    """All is measured: the same command begins anew."""
+    """Mark the order as measured, so that the same command begins anew."""
     with disk_errors(order.place):
         write_whole(order.place / "done", b"")
 
@@ -254,6 +253,6 @@ def is_done(order: Order) -> bool:
 
 
 def script(verb: str, *words: str) -> str:
-    """A batch script that runs a verb of the tool on the node; Slurm's signals reach the tool itself."""
+    """Return a batch script that runs a command of the tool on the node; Slurm's signals reach the tool itself."""
     command = shlex.join([sys.executable, "-m", "torchmatrix", "on-node", verb, *words])
     return f"#!/bin/sh\nexec {command}\n"

@@ -1,7 +1,7 @@
-"""A launch on several nodes, as the node sees it that records it: the others take part through srun, and tell what they see.
+"""Run a launch on several nodes from the node that records it; the other nodes take part through srun.
 
-taking_part.py is what they do. They tell lines of JSON: "node" (who it is, and that it is ready), "telemetry", "line" (what
-their box prints), "exit" (how it ended), "failed" (why there is none).
+take_part in on_node.py is their side. They print lines of JSON: "node" (who it is, and that it is ready), "telemetry", "line"
+(output of their workload), "exit" (how it ended), "failed" (why there is none).
 """
 
 import json
@@ -32,7 +32,7 @@ from torchmatrix.running.launch_cell import OF_NODE
 PREPARING_SECONDS = 3600.0
 """Another node may have to build the stack first."""
 GRACE_SECONDS = 30.0
-"""The other nodes have so long to end after this one's ranks have failed."""
+"""The time that the other nodes have to end after this node's ranks have failed."""
 GO = "go\n"
 _AGAIN = "the launch is made again"
 _HERE, _OUT, _ERR = "here", "out", "err"
@@ -40,15 +40,15 @@ _HERE, _OUT, _ERR = "here", "out", "err"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OtherNodes:
-    """`names`: of the other nodes, in the order of their ranks. `told`: what names the launch to them (taking_part.py)."""
+    """`names`: of the other nodes, in the order of their ranks. `launch`: the arguments of take_part that name the launch."""
 
     meeting: Meeting
     names: tuple[str, ...]
-    told: tuple[str, ...]
+    launch: tuple[str, ...]
 
-    def beside(self, execution: Execution, image: Image, spec: LaunchSpec) -> "Together":
-        """The launch on all nodes."""
-        asked = {
+    def join(self, execution: Execution, image: Image, spec: LaunchSpec) -> "JoinedExecution":
+        """Return the launch on all nodes."""
+        request = {
             "arguments": spec.arguments,
             "cache": spec.cache,
             "environment": image.environment,
@@ -59,27 +59,30 @@ class OtherNodes:
         number = len(self.names)
         command = ["srun", f"--nodes={number}", f"--ntasks={number}", "--relative=1", "--mpi=none", "--cpu-bind=none"]
         command += ["--kill-on-bad-exit=1", sys.executable, "-m", "torchmatrix", "on-node", "join"]
-        return Together(execution, self.names, [*command, *self.told, json.dumps(asked)])
+        return JoinedExecution(execution, self.names, [*command, *self.launch, json.dumps(request)])
 
 
-def others(place: Path, number: int, task: int) -> OtherNodes | None:
-    """The other nodes of this job, which makes a launch of an order's array; None if it has one node. Raises EngineUnusable."""
+def peers(place: Path, number: int, task: int) -> OtherNodes | None:
+    """Return the other nodes of this job, which makes a launch of an order's array; None if it has one node.
+
+    Raises EngineUnusable.
+    """
     if int(os.environ.get("SLURM_JOB_NUM_NODES", "1")) < 2:
         return None
     slurm = Slurm(settings.load().slurm)
-    own, *names = slurm.nodes_of_job(os.environ["SLURM_JOB_NODELIST"])
-    meeting = meeting_of(0, 1 + len(names), slurm.address(own), host.free_port(), towards=slurm.address(names[0]))
-    return OtherNodes(meeting=meeting, names=tuple(names), told=(str(place), str(number), str(task)))
+    first, *names = slurm.nodes_of_job(os.environ["SLURM_JOB_NODELIST"])
+    meeting = meeting_of(0, 1 + len(names), slurm.address(first), host.free_port(), towards=slurm.address(names[0]))
+    return OtherNodes(meeting=meeting, names=tuple(names), launch=(str(place), str(number), str(task)))
 
 
 def meeting_of(node: int, nodes: int, address: str, port: int, *, towards: str) -> Meeting:
-    """Where the ranks meet, as this node sees it; `towards`: the address of another node."""
+    """Return where the ranks meet, as this node sees it; `towards`: the address of another node."""
     interface = settings.load().slurm.interface or host.interface_to(towards)
     return Meeting(node=node, nodes=nodes, address=address, port=port, interface=interface, devices=host.fabric())
 
 
-class Together:
-    """The execution of a launch on this node and on others, as one."""
+class JoinedExecution:
+    """The execution of a launch on this node and on other nodes, as one."""
 
     def __init__(self, here: Execution, names: Sequence[str], command: Sequence[str]) -> None:
         self._here, self._names, self._command = here, tuple(names), command
@@ -92,10 +95,10 @@ class Together:
         self._ends: dict[str, Exit] = {}
         self._end: Exit | None = None
         self._problem = ""
-        self._has_said_why = False
+        self._has_output = False
         self._error: BaseException | None = None
 
-    def __enter__(self) -> "Together":
+    def __enter__(self) -> "JoinedExecution":
         try:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
@@ -113,12 +116,14 @@ class Together:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._end_others()
-        self._here.__exit__(kind, error, trace)
+        self._here.__exit__(error_type, error, trace)
 
     def _await_others(self) -> None:
-        """Until every other node has its image and free devices; then they begin. Raises LaunchFailed."""
+        """Wait until every other node has its image and free devices, then let them begin. Raises LaunchFailed."""
         until = time.monotonic() + PREPARING_SECONDS
         while len(self._ready) < len(self._names):
             try:
@@ -126,18 +131,18 @@ class Together:
             except queue.Empty:
                 missing = ", ".join(name for name in self._names if name not in self._ready)
                 raise LaunchFailed(f"{missing} was not ready after {PREPARING_SECONDS:g} s") from None
-            self._early += self._heard(stream, item)
+            self._early += self._interpret(stream, item)
             if self._problem:
                 raise LaunchFailed(self._problem)
             if (stream, item) == (_OUT, None):
-                raise EngineLost(f"srun ended before all nodes were ready: {self._last_words()}", hint=_AGAIN)
+                raise EngineLost(f"srun ended before all nodes were ready: {self._last_error_line()}", hint=_AGAIN)
         assert self._process is not None and self._process.stdin is not None
         with suppress(OSError):  # srun has just ended: its lines say why
             self._process.stdin.write(GO.encode())
             self._process.stdin.close()
 
     def lines(self) -> Iterator[Line]:
-        """Lines of all nodes as they come."""
+        """Yield the lines of all nodes as they come."""
         threading.Thread(target=self._follow, daemon=True, name="nodes-here").start()
         yield from self._early
         running = {_HERE, _OUT, _ERR}
@@ -145,14 +150,14 @@ class Together:
             stream, item = self._queue.get()
             if item is None:
                 running.discard(stream)
-                self._after(stream)
+                self._end_part(stream)
             else:
-                yield from self._heard(stream, item)
+                yield from self._interpret(stream, item)
         if self._error:
             raise self._error
 
-    def _after(self, stream: str) -> None:
-        """One part is over: when it failed, the others end, too."""
+    def _end_part(self, stream: str) -> None:
+        """Handle the end of one stream; a part that failed ends the other parts, too."""
         if stream == _HERE and (self._end is None or self._end.returncode):
             threading.Timer(GRACE_SECONDS, self._end_others).start()
         if stream == _OUT and (self._wrong_elsewhere() or len(self._ends) < len(self._names)):
@@ -163,7 +168,7 @@ class Together:
             threading.Thread(target=self._here.stop, daemon=True, name="nodes-stop").start()
 
     def _follow(self) -> None:
-        """This node's lines, to their end."""
+        """Queue this node's lines to their end."""
         try:
             for line in self._here.lines():
                 self._queue.put((_HERE, line))
@@ -177,37 +182,37 @@ class Together:
             self._queue.put((stream, line))
         self._queue.put((stream, None))
 
-    def _heard(self, stream: str, item: Any) -> Iterator[Line]:
-        """What a line means: facts of a node, lines of its box, or its end."""
+    def _interpret(self, stream: str, item: Any) -> Iterator[Line]:
+        """Yield the lines that an item means: facts of a node or lines of its workload; or keep a node's end."""
         if item is None:
             return
         if stream == _HERE:
             yield item
             return
-        told = _told(item) if stream == _OUT else None
-        if told is None:
+        message = _parse_message(item) if stream == _OUT else None
+        if message is None:
             yield "err", item
-        elif told["event"] in ("node", "telemetry"):
-            self._ready |= {told["name"]} if told["event"] == "node" else set()
+        elif message["event"] in ("node", "telemetry"):
+            self._ready |= {message["name"]} if message["event"] == "node" else set()
             yield OF_NODE, item
-        elif told["event"] == "line":
-            self._has_said_why |= told["stream"] == "out"
-            yield told["stream"], told["text"].encode(errors="replace")
-        elif told["event"] == "failed":
-            self._problem = f"{told['name']}: {told['message']}"
-        elif told["event"] == "exit":
-            end = Exit(returncode=told["returncode"], oom_killed=told["oom_killed"], problem=told["problem"])
-            self._ends[told["name"]] = end
+        elif message["event"] == "line":
+            self._has_output |= message["stream"] == "out"
+            yield message["stream"], message["text"].encode(errors="replace")
+        elif message["event"] == "failed":
+            self._problem = f"{message['name']}: {message['message']}"
+        elif message["event"] == "exit":
+            end = Exit(returncode=message["returncode"], oom_killed=message["oom_killed"], problem=message["problem"])
+            self._ends[message["name"]] = end
             if end.returncode:
                 self._stop_here()
 
     def stop(self) -> None:
-        """End this node's part, and then the others'."""
+        """End this node's part, and then the other nodes'."""
         self._here.stop()
         self._end_others()
 
     def wait(self) -> Exit:
-        """This node's end, unless another node's is worse. Raises EngineLost if another node has gone."""
+        """Return this node's end, unless another node's is worse. Raises EngineLost if another node has gone."""
         assert self._end is not None
         if gone := [name for name in self._names if name not in self._ends and not self._problem]:
             raise EngineLost(f"{', '.join(gone)} ended without a word", hint=_AGAIN)
@@ -220,25 +225,27 @@ class Together:
         )
 
     def _failed_elsewhere(self) -> str:
-        """Which other node's part failed, if its box didn't say why: only rank 0, which is here, and ranks that fail speak."""
+        """Return which other node's part failed, unless a workload there printed why: only rank 0, which is here, and failing
+        ranks print.
+        """
         failed = [f"{name}: {in_words(end.returncode)}" for name, end in self._ends.items() if end.returncode]
-        return "" if self._has_said_why else next(iter(failed), "")
+        return "" if self._has_output else next(iter(failed), "")
 
     def _wrong_elsewhere(self) -> str:
-        """Why what another node did can't count; empty if it can."""
+        """Return why another node's part can't count; empty if it can."""
         wrong = [f"{name}: {end.problem}" for name, end in self._ends.items() if end.problem]
         return self._problem or next(iter(wrong), "")
 
     def owns(self, pid: int) -> bool:
-        """Whether this process of this node is part of the launch."""
+        """Check whether this process of this node is part of the launch."""
         return self._here.owns(pid)
 
-    def _last_words(self) -> str:
-        said = [line.decode(errors="replace").strip() for stream, line in self._early if stream == "err"]
-        return next((line for line in reversed(said) if line), "it said nothing")
+    def _last_error_line(self) -> str:
+        lines = [line.decode(errors="replace").strip() for stream, line in self._early if stream == "err"]
+        return next((line for line in reversed(lines) if line), "it said nothing")
 
     def _end_others(self) -> None:
-        """srun passes SIGTERM on; each part then removes what it started."""
+        """Terminate srun, which passes SIGTERM on; each part then removes what it started."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -249,9 +256,9 @@ class Together:
             process.kill()
 
 
-def _told(line: bytes) -> dict[str, Any] | None:
+def _parse_message(line: bytes) -> dict[str, Any] | None:
     try:
-        told = json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return told if isinstance(told, dict) and "event" in told and "name" in told else None
+    return message if isinstance(message, dict) and "event" in message and "name" in message else None

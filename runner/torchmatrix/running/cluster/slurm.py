@@ -1,4 +1,4 @@
-"""The commands of Slurm that are needed: sinfo, sbatch, squeue, scancel, scontrol. Knows nothing of matrices and launches."""
+"""Run the commands of Slurm: sinfo, sbatch, squeue, scancel, scontrol. Knows nothing of matrices and launches."""
 
 import os
 import re
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.settings import SlurmSettings
 
-# What Slurm's words for the state of a node mean to a job that asks for this node.
+# Slurm's words for the state of a node, and their meaning for a job that asks for this node.
 
 _AT_ONCE = (
     "idle", "allocated", "alloc", "mixed", "mix", "completing", "comp", "planned", "plnd", "-", "blocked", "block", "cloud",
     "dynamic", "dynamic_norm", "dynamic_future", "resume", "resm", "undrain", "cancel_reboot", "canc_r",
 )  # fmt: skip
-"""A job waits for its turn at most."""
+"""States in which a job waits for other jobs at most."""
 _LATER = {
     "it is powered down; Slurm starts it for a job": ("powered_down", "powered_dn", "~"),
     "it is being started": ("powering_up", "power_up", "pow_up", "#"),
@@ -38,7 +38,7 @@ _NEVER = {
     "it is reserved": ("reserved", "resv"),
     "the controller does not know its state yet": ("unknown", "unk"),
 }
-"""Somebody has to do something first."""
+"""States in which somebody has to do something first."""
 _SILENT = ("not_responding", "no_respond", "*")
 _MEANING = {word: meaning for table in (_LATER, _NEVER) for meaning, words in table.items() for word in words}
 _KNOWN = {*_MEANING, *_AT_ONCE, *_SILENT}
@@ -47,14 +47,14 @@ _WORDS = re.compile(r"[a-z_]+|[^a-z_+]")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeState:
-    """Whether a job can be expected to run on a node; why not, or what it waits for; empty: only for its turn."""
+    """Whether a job can be expected to run on a node; `why` not, or what it waits for; empty: only for other jobs."""
 
     is_usable: bool
     why: str = ""
 
 
 def node_state(state: str) -> NodeState:
-    """By a state as `sinfo` prints it (idle~, drain) or `scontrol` (IDLE+CLOUD+POWERED_DOWN): base states, flags and suffixes.
+    """Judge a state as `sinfo` prints it (idle~, drain) or `scontrol` (IDLE+CLOUD+POWERED_DOWN): base states, flags, suffixes.
 
     All of them stand in https://slurm.schedmd.com/sinfo.html#SECTION_NODE-STATE-CODES and under "show node" in
     https://slurm.schedmd.com/scontrol.html, short forms in Slurm's node_state_string_compact.
@@ -73,17 +73,17 @@ def node_state(state: str) -> NodeState:
 
 
 ANSWER_SECONDS = 60.0
-"""As long as a command may take to answer."""
+"""The time in which a command must answer."""
 POLL_SECONDS = 2.0
-"""The controller is asked so often, once for all jobs."""
+"""The interval at which the controller is asked, once for all jobs."""
 SETTLING_POLLS = 3
 """A job is over before its node's last line is seen on a shared file system."""
 STALE_POLLS = 45
-"""What a job wrote that ended well is there, however late it is seen: NFS may show a folder as it was a minute ago."""
+"""The output of a job that ended well exists, however late it is seen: NFS may show a folder as it was a minute ago."""
 WARNING_SECONDS = 30
-"""So long before its time limit a job is asked to end."""
+"""The time before its time limit at which a job is asked to end."""
 MOST_TASKS = 1000
-"""Of one array, where Slurm doesn't say its limit."""
+"""The most tasks of one array, where Slurm doesn't state its limit."""
 _LIMITS = (
     "submit limit",
     "SubmitJob",
@@ -92,7 +92,7 @@ _LIMITS = (
     "maximum number of jobs",
     "Resource temporarily",
 )
-"""What is in the words of a refusal because of how many jobs there are."""
+"""Words in a refusal that is due to the number of jobs."""
 _AGAIN = "is the controller up? scontrol ping tells; the same command then continues"
 _NO_PARTITION = (
     "name one in the settings: [slurm] partition; nodes that are powered down may be hidden (PrivateData=cloud in slurm.conf)"
@@ -106,7 +106,7 @@ OVER = frozenset({
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """As Slurm describes it: `gres` such as gpu:a100:8, `state` such as idle or idle~."""
+    """A node as Slurm describes it: `gres` such as gpu:a100:8, `state` such as idle or idle~."""
 
     name: str
     state: str
@@ -117,18 +117,18 @@ class Node:
 
     @property
     def standing(self) -> NodeState:
-        """Whether a job can be expected to run there."""
+        """Check whether a job can be expected to run there."""
         return node_state(self.state)
 
     @property
     def in_words(self) -> str:
-        """Its state, as Slurm calls it, and what that means."""
+        """Return its state, as Slurm calls it, and what that means."""
         return f"{self.state}: {self.standing.why}" if self.standing.why else self.state
 
     @property
     def gpus(self) -> int:
-        """How many it offers."""
-        return sum(int(found) for found in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", self.gres))
+        """Return how many GPUs it offers."""
+        return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", self.gres))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,7 +143,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Submission:
-    """What to submit: `script` as an array of `tasks`, one at a time, on `nodes` with all their `gpus`, `after` other jobs."""
+    """A submission: `script` as an array of `tasks`, one at a time, on `nodes` with all their `gpus`, `after` other jobs."""
 
     script: str
     name: str
@@ -155,7 +155,7 @@ class Submission:
 
 
 class NotNow(EngineUnusable):
-    """Slurm takes no more jobs for the time being: a limit on their number is reached."""
+    """The error when Slurm takes no more jobs for the time being: a limit on their number is reached."""
 
 
 class Slurm:
@@ -165,98 +165,99 @@ class Slurm:
         self._site = site
 
     def version(self) -> str:
-        """Such as 22.05.8. Raises EngineUnusable where there is no Slurm."""
-        return self._asked(["sinfo", "--version"]).strip().removeprefix("slurm ").removeprefix("slurm-wlm ")
+        """Return a version such as 22.05.8. Raises EngineUnusable where there is no Slurm."""
+        return self._output_of(["sinfo", "--version"]).strip().removeprefix("slurm ").removeprefix("slurm-wlm ")
 
     def nodes(self) -> list[Node]:
-        """Those of the partition that the settings name, or of the default one, by name. Raises EngineUnusable, BadInput."""
-        lines = self._asked(["sinfo", "-h", "-N", "-o", "%N|%P|%T|%G|%f|%c|%m"]).splitlines()
+        """Return the nodes of the settings' partition, or of the default one, by name. Raises EngineUnusable, BadInput."""
+        lines = self._output_of(["sinfo", "-h", "-N", "-o", "%N|%P|%T|%G|%f|%c|%m"]).splitlines()
         rows = [line.split("|") for line in lines if line.count("|") == 6]
         wanted = self._site.partition
-        of_it = [row for row in rows if (row[1].rstrip("*") == wanted if wanted else row[1].endswith("*"))]
-        if not of_it:
+        matching = [row for row in rows if (row[1].rstrip("*") == wanted if wanted else row[1].endswith("*"))]
+        if not matching:
             partitions = ", ".join(sorted({row[1].rstrip("*") for row in rows})) or "none"
             which = f'no partition "{wanted}" with nodes' if wanted else "no default partition with nodes"
             raise BadInput(f"Slurm has {which}; it has: {partitions}", hint=_NO_PARTITION)
-        found = [
+        nodes = [
             Node(
                 name=name, state=state.lower(), gres=gres, features=features, cpus=int(cpus), memory_mb=int(memory.rstrip("+"))
             )
-            for name, _, state, gres, features, cpus, memory in of_it
+            for name, _, state, gres, features, cpus, memory in matching
         ]
-        return sorted(found, key=lambda node: _in_order(node.name))
+        return sorted(nodes, key=lambda node: _natural_key(node.name))
 
-    def submit(self, wish: Submission) -> str:
-        """Submit an array; returns the job's id. Raises BadInput with Slurm's own words if it refuses, NotNow at a limit."""
-        words = ["sbatch", "--parsable", *self._options(wish)]
-        done = self._run(words, wish.script, on_timeout=NotNow)
+    def submit(self, submission: Submission) -> str:
+        """Submit an array and return the job's id. Raises BadInput with Slurm's own words if it refuses, NotNow at a limit."""
+        words = ["sbatch", "--parsable", *self._options(submission)]
+        done = self._run(words, submission.script, on_timeout=NotNow)
         if done.returncode:
-            said = done.stderr.strip().removeprefix("sbatch: error: ") or f"sbatch ended with {done.returncode}"
-            if any(word in said for word in _LIMITS):
-                raise NotNow(f"Slurm takes no more jobs: {said}", hint="wait until some have ended; the same command continues")
-            raise BadInput(f"Slurm refused the job: {said}", hint="fix [slurm] in the settings; sinfo shows the partitions")
+            message = done.stderr.strip().removeprefix("sbatch: error: ") or f"sbatch ended with {done.returncode}"
+            if any(word in message for word in _LIMITS):
+                raise NotNow(
+                    f"Slurm takes no more jobs: {message}", hint="wait until some have ended; the same command continues"
+                )
+            raise BadInput(f"Slurm refused the job: {message}", hint="fix [slurm] in the settings; sinfo shows the partitions")
         return done.stdout.strip().partition(";")[0]
 
     def most_tasks(self) -> int:
-        """How many tasks an array may have: the setting MaxArraySize."""
-        found = re.search(r"\bMaxArraySize\s*=\s*(\d+)", self._asked(["scontrol", "show", "config"]))
-        return max(1, int(found[1]) - 1) if found else MOST_TASKS
+        """Return how many tasks an array may have: the setting MaxArraySize."""
+        match = re.search(r"\bMaxArraySize\s*=\s*(\d+)", self._output_of(["scontrol", "show", "config"]))
+        return max(1, int(match[1]) - 1) if match else MOST_TASKS
 
     def tasks(self, name: str) -> list[Task]:
-        """The tasks of all jobs of this name that Slurm still knows, also those that are over. Raises EngineUnusable."""
-        lines = self._asked(["squeue", "-h", "-r", "-t", "all", "-n", name, "-o", "%i|%T|%N|%r"]).splitlines()
+        """Return the tasks of all jobs of this name that Slurm still knows, also those that are over. Raises EngineUnusable."""
+        lines = self._output_of(["squeue", "-h", "-r", "-t", "all", "-n", name, "-o", "%i|%T|%N|%r"]).splitlines()
         rows = [line.split("|", 3) for line in lines if line.count("|") >= 3]
         return [Task(id=row[0], state=row[1], node=row[2], reason=row[3]) for row in rows]
 
     def cancel(self, name: str) -> None:
-        """End all jobs of this name, those that wait and those that run."""
+        """End all jobs of this name, waiting or running."""
         self._run(["scancel", f"--name={name}", f"--user={os.getuid()}"])
 
     def seconds_left(self, job: str) -> float | None:
-        """Until a job's time limit; None if it has none, or is over."""
+        """Return the seconds until a job's time limit; None if it has none, or is over."""
         text = self._run(["squeue", "-h", "-j", job, "-o", "%L"]).stdout.strip()
         if not re.fullmatch(r"(\d+-)?\d+(:\d+){1,2}", text):
             return None
         days, _, clock = text.rpartition("-")
-        found = 0
+        seconds = 0
         for part in clock.split(":"):
-            found = 60 * found + int(part)
-        return 86_400.0 * int(days or 0) + found
+            seconds = 60 * seconds + int(part)
+        return 86_400.0 * int(days or 0) + seconds
 
     def nodes_of_job(self, listed: str) -> list[str]:
-        """The names in a list such as node[1-2], as in SLURM_JOB_NODELIST; the job's script runs on the first."""
-        return self._asked(["scontrol", "show", "hostnames", listed]).split()
+        """Return the names in a list such as node[1-2], as in SLURM_JOB_NODELIST; the job's script runs on the first."""
+        return self._output_of(["scontrol", "show", "hostnames", listed]).split()
 
     def address(self, node: str) -> str:
-        """Under which the other nodes reach a node."""
-        said = self._asked(["scontrol", "show", "node", node, "--oneliner"])
-        found = re.search(r"\bNodeAddr=(\S+)", said)
-        return found[1] if found else node
+        """Return the address under which the other nodes reach a node."""
+        match = re.search(r"\bNodeAddr=(\S+)", self._output_of(["scontrol", "show", "node", node, "--oneliner"]))
+        return match[1] if match else node
 
-    def _options(self, wish: Submission) -> list[str]:
+    def _options(self, submission: Submission) -> list[str]:
         site = self._site
         named = {
-            "job-name": wish.name,
-            "array": f"{','.join(map(str, wish.tasks))}%1",
-            "nodelist": ",".join(wish.nodes),
-            "nodes": str(len(wish.nodes)),
-            "output": wish.output,
+            "job-name": submission.name,
+            "array": f"{','.join(map(str, submission.tasks))}%1",
+            "nodelist": ",".join(submission.nodes),
+            "nodes": str(len(submission.nodes)),
+            "output": submission.output,
             "open-mode": "append",
             "signal": f"B:TERM@{WARNING_SECONDS}",
-            "gres": f"gpu:{wish.gpus}" if wish.gpus else "",
-            "dependency": ":".join(("afterany", *wish.after)) if wish.after else "",
+            "gres": f"gpu:{submission.gpus}" if submission.gpus else "",
+            "dependency": ":".join(("afterany", *submission.after)) if submission.after else "",
             "time": str(site.minutes) if site.minutes else "",
             **{key: getattr(site, key) for key in ("partition", "account", "qos", "constraint")},
         }
         kept = [f"--{key}={value}" for key, value in named.items() if value]
         return [*kept, "--requeue", "--kill-on-invalid-dep=yes", *(["--exclusive"] if site.exclusive else [])]
 
-    def _asked(self, words: Sequence[str]) -> str:
-        """What a command prints. Raises EngineUnusable if it fails."""
+    def _output_of(self, words: Sequence[str]) -> str:
+        """Return what a command prints. Raises EngineUnusable if it fails."""
         done = self._run(words)
         if done.returncode:
-            said = done.stderr.strip().splitlines()
-            raise EngineUnusable(f"{words[0]} failed: {said[-1] if said else done.returncode}", hint=_AGAIN)
+            lines = done.stderr.strip().splitlines()
+            raise EngineUnusable(f"{words[0]} failed: {lines[-1] if lines else done.returncode}", hint=_AGAIN)
         return done.stdout
 
     @staticmethod
@@ -277,12 +278,12 @@ class Slurm:
 
 
 def array_index(task: str) -> tuple[str, int]:
-    """The job's id and the task's number in one such as 17_3."""
+    """Return the job's id and the task's number from a task's id such as 17_3."""
     job, _, number = task.partition("_")
     return job, int(number) if number.isdigit() else 0
 
 
-def _in_order(name: str) -> list[tuple[int, str]]:
-    """node2 before node10."""
+def _natural_key(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts node2 before node10."""
     parts: Iterable[str] = re.findall(r"\d+|\D+", name)
     return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
