@@ -20,7 +20,7 @@ from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.nightly.gate.judged import Gate
-    from torchmatrix.nightly.night import Order
+    from torchmatrix.nightly.night import NightOptions
 
 nightly_app = typer.Typer(
     cls=options.WholeSummaries,
@@ -81,7 +81,7 @@ def nightly_run(
     volume = volume_of(quiet, verbose)
     order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     shows = volume is Volume.VERBOSE or (sys.stderr.isatty() and volume is Volume.NORMAL)
-    end = night.spend(order, partial(say, volume=volume), _show if shows else _hide, if_missed)
+    end = night.run_night(order, partial(say, volume=volume), _show if shows else _hide, if_missed)
     print(end.summary)
     raise typer.Exit(end.exit_code)
 
@@ -212,12 +212,12 @@ def nightly_keep(
         raise BadInput("no limit was given", hint="use --keep N, --disk-gb X, or both")
     store = Results(results)
     newest = store.runs()[-1:]
-    found = keeping.stored(store, host or next((run.path.parent.name for run in newest), ""), pin or [])
+    found = keeping.stored_runs(store, host or next((run.path.parent.name for run in newest), ""), pin or [])
     limit = None if disk_gb is None else round(disk_gb * 1e9)
     choice = keeping.choose(found, keep, limit, keeping.bytes_on_disk(store.root))
     if yes:
         with store.hold():
-            for line in keeping.lighten(store, Journal(results), found, choice):
+            for line in keeping.remove_chosen(store, Journal(results), found, choice):
                 say(line)
     else:
         for run in choice.remove:
@@ -241,13 +241,13 @@ def _order(
     disk_gb: float | None,
     free_gb: float,
     pin: list[str] | None,
-) -> "Order":
+) -> "NightOptions":
     """The order for a night, checked as far as possible in advance."""
     from torchmatrix.facts.store import RunFolder
-    from torchmatrix.nightly.night import Order, gate_arguments
+    from torchmatrix.nightly.night import NightOptions, gate_arguments
 
     run_words, gate_words = _words("--run-with", run_with), _words("--gate-with", gate_with)
-    order = Order(
+    order = NightOptions(
         matrix=matrix.absolute(),
         results=results.absolute(),
         reports=reports.absolute(),
