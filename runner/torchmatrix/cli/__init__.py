@@ -32,7 +32,7 @@ COMPLETION = "_TORCHMATRIX_COMPLETE"
 
 
 def main() -> NoReturn:
-    """The entry point."""
+    """Complete for a shell, or carry out the command line and exit."""
     if COMPLETION in os.environ:  # the command's own `main` answers the shell and exits
         typer.main.get_command(app).main(prog_name="torchmatrix")
     _interrupt_on_signals()
@@ -40,7 +40,7 @@ def main() -> NoReturn:
 
 
 def invoke(words: list[str]) -> int:
-    """Carry out one command line. This is the only place that turns errors into a message, a hint and an exit code.
+    """Carry out a command line. This is the only place that turns errors into a message, a hint and an exit code.
 
     The command is invoked without its own `main`, which would not report an interruption.
     """
@@ -74,7 +74,7 @@ def invoke(words: list[str]) -> int:
 
 
 def _interrupt_on_signals() -> None:
-    """Let SIGTERM, and SIGHUP unless nohup ignores it, end a run as Ctrl-C does, which a job in the background may ignore."""
+    """Let SIGTERM end a run as Ctrl-C does; SIGHUP and SIGINT too, unless nohup or a shell's background job ignores them."""
 
     def interrupt(number: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt

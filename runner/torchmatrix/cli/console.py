@@ -1,4 +1,4 @@
-"""What every verb prints on stderr: errors, the machine, progress; and how much of it."""
+"""Print what every verb prints on stderr: errors, the machine, progress; and set how much of it."""
 
 import shutil
 import sys
@@ -26,7 +26,7 @@ MOST_UNREADABLE = 5
 
 
 class Volume(IntEnum):
-    """How much goes to stderr: only errors; progress and results; also commands and build logs."""
+    """How much is printed on stderr: only errors; progress and results; also commands and build logs."""
 
     QUIET = 0
     NORMAL = 1
@@ -34,7 +34,7 @@ class Volume(IntEnum):
 
 
 def volume_of(quiet: bool, verbose: bool) -> Volume:
-    """The volume that --quiet and --verbose set. Raises BadInput if both are given."""
+    """Return the volume that --quiet and --verbose set. Raises BadInput if both are given."""
     if quiet and verbose:
         raise BadInput("--quiet and --verbose contradict each other", hint="use one of the two options")
     return Volume.QUIET if quiet else Volume.VERBOSE if verbose else Volume.NORMAL
@@ -50,7 +50,7 @@ def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """What --write FILE asks for. Raises BadInput if the file exists, and EngineUnusable."""
+    """Write the file of --write FILE. Raises BadInput if the file exists, and EngineUnusable."""
     if path.exists() or path.is_symlink():
         raise BadInput(f"{path} exists", hint="name a new file: --write FILE")
     try:
@@ -60,28 +60,28 @@ def write_new(path: Path, text: str) -> None:
     say(f"wrote {path}")
 
 
-def say_unreadable(found: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
-    """Name the files that can't be read, the first ones at least."""
-    for one in found[:MOST_UNREADABLE]:
-        say(printable(f"{as_text(one.path)} can't be read and is left out: {one.reason}"), volume)
-    if len(found) > MOST_UNREADABLE:
-        say(f"{count(len(found) - MOST_UNREADABLE, 'further file')} can't be read", volume)
+def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
+    """Name the first of the files that can't be read, and count the others."""
+    for file in unreadable[:MOST_UNREADABLE]:
+        say(printable(f"{as_text(file.path)} can't be read and is left out: {file.reason}"), volume)
+    if len(unreadable) > MOST_UNREADABLE:
+        say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 
 
 def say_undated(results: "Results") -> None:
-    """Name the runs that no `last` can mean, since it isn't known when they began; and what no word can mean."""
+    """Name the runs that are never `last`, since it isn't known when they began, and those whose names no word can match."""
     from torchmatrix.facts.store import host_of, undated
 
     for path in results.misnamed()[:MOST_UNREADABLE]:
         say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")
-    if found := undated(results):
-        names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in found[:MOST_UNREADABLE]))
-        more = f" and {len(found) - MOST_UNREADABLE} more" if len(found) > MOST_UNREADABLE else ""
+    if runs := undated(results):
+        names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in runs[:MOST_UNREADABLE]))
+        more = f" and {len(runs) - MOST_UNREADABLE} more" if len(runs) > MOST_UNREADABLE else ""
         say(f"note: when {names}{more} began isn't known, or is still to come: never taken for the last run")
 
 
 def width() -> int:
-    """The width of a line on stderr, in letters; if it isn't a terminal, ids stay whole."""
+    """Return the width of a line on stderr, in characters; WIDE if it isn't a terminal, so that ids stay whole."""
     return shutil.get_terminal_size().columns if sys.stderr.isatty() else WIDE
 
 
@@ -96,18 +96,18 @@ def preamble(s: "Session", volume: Volume = Volume.NORMAL) -> None:
 
 
 def tell(
-    news: "Generator[News, None, Result]",
+    events: "Generator[News, None, Result]",
     todo: list[Any],
-    known: dict[str, float],
+    earlier: dict[str, float],
     volume: Volume = Volume.NORMAL,
     build_seconds: float = 0.0,
     name_ready: bool = False,
     lanes: "Sequence[Lane]" = (),
 ) -> "Result":
-    """Report the news as they come; returns the generator's result.
+    """Report progress events as they come; return the generator's result.
 
-    `known`: seconds by cell id from earlier runs; `build_seconds`: what the builds may take first. `name_ready`: also list the
-    stacks that were already built. `lanes`: those that may run at once.
+    `earlier`: seconds by cell id from earlier runs; `build_seconds`: how long builds may take first. `name_ready`: also list
+    the stacks that were already built. `lanes`: those that may run at once.
     """
     from contextlib import closing
 
@@ -116,10 +116,10 @@ def tell(
     from torchmatrix.cli.narrate import Narrator
 
     console = Console(stderr=True, highlight=False)
-    with Narrator(console, todo, known, build_seconds=build_seconds, volume=volume, lanes=lanes) as narrator, closing(news):
+    with Narrator(console, todo, earlier, build_seconds=build_seconds, volume=volume, lanes=lanes) as narrator, closing(events):
         try:
             while True:
-                narrator.tell(next(news))
+                narrator.tell(next(events))
         except StopIteration as over:
             result: Result = over.value
     if name_ready and narrator.ready:
