@@ -14,19 +14,7 @@ from torchmatrix.cli.options import app
 from torchmatrix.core import process
 from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 
-__all__ = [
-    "advise",
-    "clustered",
-    "invoke",
-    "keep",
-    "main",
-    "measure",
-    "nights",
-    "profiles",
-    "read",
-    "render",
-    "start",
-]  # fmt: skip
+__all__ = ["advise", "clustered", "invoke", "keep", "main", "measure", "nights", "profiles", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
 

@@ -5,7 +5,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,26 +123,18 @@ def on_node(words: list[str]) -> int:
     """Carry out what the scripts of `run --engine slurm` call on a node: `describe PLACE NAME`, `launch PLACE ARRAY` or
     `join PLACE ARRAY TASK SPEC`. No verb for people: Typer's parsing would add a quarter to what a launch costs.
     """
-    verbs: dict[tuple[str, int], Callable[..., None]] = {("describe", 3): _describe, ("launch", 3): _launch, ("join", 5): _join}
-    verb = verbs.get((words[0] if words else "", len(words)))
-    if verb is None:
-        raise BadInput(f"{ON_NODE} is for the jobs of a run on a cluster", hint="torchmatrix run --engine slurm")
-    verb(Path(words[1]), *words[2:])
+    from torchmatrix.running.cluster import on_node as node
+
+    match words:
+        case ["describe", place, name]:
+            node.describe(Path(place), name)
+        case ["launch", place, array]:
+            tell(node.launch(Path(place), int(array), int(os.environ["SLURM_ARRAY_TASK_ID"])), [], {}, Volume.NORMAL)
+        case ["join", place, array, task, spec]:
+            _join(Path(place), array, task, spec)
+        case _:
+            raise BadInput(f"{ON_NODE} is for the jobs of a run on a cluster", hint="torchmatrix run --engine slurm")
     return ExitCode.OK
-
-
-def _describe(place: Path, name: str) -> None:
-    """Describe this node in a file."""
-    from torchmatrix.running.cluster import on_node as node
-
-    node.describe(place, name)
-
-
-def _launch(place: Path, array: str) -> None:
-    """Make the launch of an array that Slurm's task id names."""
-    from torchmatrix.running.cluster import on_node as node
-
-    tell(node.launch(place, int(array), int(os.environ["SLURM_ARRAY_TASK_ID"])), [], {}, Volume.NORMAL)
 
 
 def _join(place: Path, array: str, task: str, spec: str) -> None:
@@ -152,8 +143,8 @@ def _join(place: Path, array: str, task: str, spec: str) -> None:
 
     lock = threading.Lock()
 
-    def say_to_it(event: dict[str, Any]) -> None:
+    def write_event(event: dict[str, Any]) -> None:
         with lock:
             print(json.dumps(event, default=str), flush=True)
 
-    take_part(place, int(array), int(task), json.loads(spec), say_to_it, lambda: bool(sys.stdin.readline()))
+    take_part(place, int(array), int(task), json.loads(spec), write_event, lambda: bool(sys.stdin.readline()))

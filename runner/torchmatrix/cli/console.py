@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torchmatrix.running.news import News
     from torchmatrix.running.session import Session
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 WIDE = 240
 MOST_UNREADABLE = 5
@@ -95,6 +96,17 @@ def preamble(s: "Session", volume: Volume = Volume.NORMAL) -> None:
         say(f"note: {note}", volume)
 
 
+def consume(items: "Generator[Item, None, Result]", handle: Callable[[Item], None]) -> Result:
+    """Pass every item of a generator to `handle`; return the generator's result."""
+    while True:
+        try:
+            item = next(items)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        handle(item)
+
+
 def tell(
     events: "Generator[News, None, Result]",
     todo: list[Any],
@@ -117,11 +129,7 @@ def tell(
 
     console = Console(stderr=True, highlight=False)
     with Narrator(console, todo, earlier, build_seconds=build_seconds, volume=volume, lanes=lanes) as narrator, closing(events):
-        try:
-            while True:
-                narrator.tell(next(events))
-        except StopIteration as over:
-            result: Result = over.value
+        result = consume(events, narrator.tell)
     if name_ready and narrator.ready:
         say(f"already built: {', '.join(narrator.ready)}", volume)
     return result

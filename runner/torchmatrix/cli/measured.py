@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,11 +91,8 @@ def batches_in_words(s: "Session") -> Iterator[str]:
 
 def skips_in_words(s: "Session") -> Iterator[str]:
     """Yield a line for each stack and reason, with the number of cells."""
-    counted: dict[tuple[str, str], int] = {}
-    for skip in s.plan.skips:
-        key = (skip.cell.stack.name, skip.why.reason)
-        counted[key] = counted.get(key, 0) + 1
-    for (stack, reason), number in counted.items():
+    counts = Counter((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips)
+    for (stack, reason), number in counts.items():
         yield f"{stack} ({count(number, 'cell')}): {reason}"
 
 

@@ -152,7 +152,9 @@ class Narrator:
             if self._volume is Volume.VERBOSE:
                 self._console.print(Text(f"$ {event.command}", style="dim"), soft_wrap=True)
         elif isinstance(event, LaunchPhase):
-            self._show(event.cell, _phase_in_words(event))
+            phase = NOW.get(event.phase, event.phase)
+            compiles = phase == "first step" and event.cell.workload.compile
+            self._show(event.cell, "compiling, first step" if compiles else phase)
         elif isinstance(event, ProbeFinished):
             self._lane(event.cell).now = ""
         else:
@@ -267,8 +269,3 @@ class Narrator:
         if state is None or state.current not in self._left:
             return expected
         return expected - min(self._clock() - state.begin, self._expected_of(state.current))
-
-
-def _phase_in_words(event: LaunchPhase) -> str:
-    doing = NOW.get(event.phase, event.phase)
-    return "compiling, first step" if doing == "first step" and event.cell.workload.compile else doing

@@ -387,8 +387,16 @@ def write_verdict(verdict: "Gate", junit: Path | None, markdown: Path | None, wh
     from torchmatrix.nightly.gate import verdicts
 
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
-        if path is not None:
-            _write(path, content(verdict, where))
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_to(path, content(verdict, where))
+        except OSError as error:
+            raise EngineUnusable(
+                f"can't write {path}: {error.strerror}",
+                hint="the verdict is printed above; name another file: --junit FILE, --markdown FILE",
+            ) from None
 
 
 def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:
@@ -400,14 +408,3 @@ def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:
     problem = verdicts.call_hook(hook, verdicts.record(verdict, where))
     if problem:
         say(f"warning: {problem}: {hook}")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_to(path, content)
-    except OSError as error:
-        raise EngineUnusable(
-            f"can't write {path}: {error.strerror}",
-            hint="the verdict is printed above; name another file: --junit FILE, --markdown FILE",
-        ) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import Volume, preamble, say, volume_of
+from torchmatrix.cli.console import Volume, consume, preamble, say, volume_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 
@@ -49,10 +49,10 @@ def profile(
     chosen = profiling.one_cell(s, cell)
     preamble(s, volume)
     held = _profile_cell(s, profiles, chosen, steps, name_kernels, volume)
-    (seen,) = _read_profiles(s, [held], kernels=not operators)
-    print(json.dumps(profile_pages.profile_record(seen)) if as_json else profile_pages.shares_in_words(seen))
+    (view,) = _read_profiles(s, [held], kernels=not operators)
+    print(json.dumps(profile_pages.profile_record(view)) if as_json else profile_pages.shares_in_words(view))
     say(f"\ntrace, for ui.perfetto.dev: {held.path_of()}", volume)
-    say(f"page: {page.save(profile_pages.of_profile(seen), output)}", volume)
+    say(f"page: {page.save(profile_pages.of_profile(view), output)}", volume)
 
 
 @options.app.command()
@@ -111,15 +111,12 @@ def _profile_cell(s: "Session", root: Path, cell: "Cell", steps: int, named: boo
     from torchmatrix.running import profiling
 
     say(f"profiling {cell.id}", volume)
-    progress = profiling.profile(s, root, cell, steps, named)
-    while True:
-        try:
-            line = printable(next(progress))
-        except StopIteration as over:
-            made: Profile = over.value
-            return made
-        if volume is Volume.VERBOSE or not line.startswith("$ "):
-            say(f"  {line}", volume)
+
+    def show(line: str) -> None:
+        if volume is Volume.VERBOSE or not printable(line).startswith("$ "):
+            say(f"  {printable(line)}", volume)
+
+    return consume(profiling.profile(s, root, cell, steps, named), show)
 
 
 def _read_profiles(s: "Session", held: "list[Profile]", kernels: bool) -> "list[Seen]":

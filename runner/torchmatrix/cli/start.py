@@ -8,7 +8,7 @@ import typer
 
 from torchmatrix import __version__
 from torchmatrix.cli import measured, options
-from torchmatrix.cli.console import preamble, say
+from torchmatrix.cli.console import consume, preamble, say
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import write_to
 from torchmatrix.core.formatting import count, printable
@@ -37,13 +37,7 @@ def check_deeply(
     chosen, recipe = examination.choose_stack(s, stack)
     preamble(s)
     say(f"stack: {chosen.name}; a load of {seconds:g} s on every device")
-    steps = examination.examine(s, chosen, recipe, seconds)
-    while True:
-        try:
-            say(printable(next(steps)))
-        except StopIteration as over:
-            observations: Seen = over.value
-            break
+    observations = consume(examination.examine(s, chosen, recipe, seconds), lambda line: say(printable(line)))
     checks = findings(observations)
     print(json.dumps(as_records(checks)) if as_json else printable_lines(as_text(checks)))
     written = _write_attachments(s.results, observations, checks, output)

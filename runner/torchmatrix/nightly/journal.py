@@ -131,13 +131,8 @@ def nights(events: Iterable[Event]) -> list[Night]:
     for event in events:
         name = str(event.get("night"))
         if event["event"] == "night":
-            by_id[name] = replace(
-                by_id.get(name, Night(id=name, began=event["unix_seconds"])),
-                exit_code=None,
-                seconds=None,
-                gate=None,
-                summary=None,
-            )
+            night = by_id.get(name) or Night(id=name, began=event["unix_seconds"])
+            by_id[name] = replace(night, exit_code=None, seconds=None, gate=None, summary=None)
         elif event["event"] == "night-exit" and name in by_id:
             by_id[name] = Night(id=name, began=by_id[name].began, **{key: event.get(key) for key in _END_FIELDS})
     return list(by_id.values())

@@ -302,7 +302,7 @@ def _nights_without_metric(cell: str, reference: Sequence[RunSummary], metric: M
 
 
 def _work_difference(cell: Cell, tonight: Cell) -> str | None:
-    """In what the first launch that did other work than the last of `own` differs, in words; or in what all counted."""
+    """Describe how the first launch with other work than the last of `tonight` differs, or how the counted work differs."""
     other = next((row["work"] for row in cell.ok if row["work"] != tonight.last["work"]), None)
     if other is not None:
         return work_difference(json.loads(other), json.loads(tonight.last["work"]))

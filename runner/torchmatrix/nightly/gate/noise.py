@@ -211,7 +211,8 @@ def _set_limits(p: Panel, now: int, count: int) -> None:
     judged = ~np.isnan(p.logs[:, now]) & p.baseline.any(axis=1)
     p.half[:, now] = learned.factors(freedoms, v, alike, max(1, int(judged.sum()))) * p.size[:, now] * np.sqrt(1 + v)
     for cell in np.flatnonzero(judged & ~enough).tolist():
-        p.half[cell, now] = _early_half(_baseline(p, cell), p.nights[cell][now])
+        if tonight := p.nights[cell][now]:
+            p.half[cell, now] = max(_half_by_launches(_baseline(p, cell), tonight), -math.log1p(-EARLY))
 
 
 def _judge_night(p: Panel, now: int, count: int, tolerance: float) -> None:
@@ -353,10 +354,6 @@ def _rule_in_words(p: Panel, cell: int, place: int) -> str:
     moderated = f", moderated by {p.had[place]} cells" if p.had[place] > 2 else ""
     alike = f", a night is like the next by {p.alike[cell, place]:.1f}" if p.alike[cell, place] >= 0.1 else ""
     return words + moderated + alike
-
-
-def _early_half(nights: Sequence[Night], tonight: Night | None) -> float:
-    return max(_half_by_launches(nights, tonight), -math.log1p(-EARLY)) if tonight else math.nan
 
 
 def _half_by_launches(nights: Sequence[Night], tonight: Night) -> float:

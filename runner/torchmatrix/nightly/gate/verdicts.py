@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -100,9 +101,7 @@ def plain(words: str, longest: int = LONGEST) -> str:
 
 
 def _tally(gate: Gate) -> str:
-    counts: dict[str, int] = {}
-    for judged in gate.cells:
-        counts[judged.verdict] = counts.get(judged.verdict, 0) + 1
+    counts = Counter(judged.verdict for judged in gate.cells)
     tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no cells"
     left = len(gate.cells) - gate.judged
     return f"{tally}; judged: {gate.judged} of {len(gate.cells)} figures" if left else tally
