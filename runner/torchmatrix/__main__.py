@@ -1,4 +1,4 @@
-"""The command's beginning: `python -m torchmatrix`, and what the installed `torchmatrix` calls."""
+"""Start the command: `python -m torchmatrix`, and the entry point of the installed `torchmatrix`."""
 
 import gc
 import io
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 ALLOCATIONS = 50_000
-"""After how many that are left a command looks for garbage (CPython: 700). Nearly all that it makes, it needs to its end."""
+"""How many new objects start a garbage collection (CPython: 700). A command needs nearly all its objects to its end."""
 
 
 def main() -> NoReturn:
-    """Carry out a command line. Until the command is loaded, which takes a while, Ctrl-C ends the process at once."""
+    """Carry out the command line. Until the command is loaded, which takes a while, Ctrl-C ends the process at once."""
     gc.set_threshold(ALLOCATIONS)
     _keep_docstrings()
     _open_streams()
@@ -31,7 +31,7 @@ def main() -> NoReturn:
 
 
 def _keep_docstrings() -> None:
-    """Begin again where PYTHONOPTIMIZE=2 (or -OO) has removed them: charts are made by a library that needs its own."""
+    """Start again where PYTHONOPTIMIZE=2 (or -OO) has removed docstrings: the library for charts needs its own."""
     if sys.flags.optimize > 1:
         os.environ["PYTHONOPTIMIZE"] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "torchmatrix", *sys.argv[1:]])
@@ -40,20 +40,20 @@ def _keep_docstrings() -> None:
 def _open_streams() -> None:
     """Open closed standard streams on /dev/null, so that no file of facts gets their number and nothing is printed into it.
 
-    What a terminal's encoding lacks is printed as an escape: no run is lost for a letter. Progress that can't be told ends no
-    measurement.
+    Characters that a terminal's encoding lacks are printed as escapes: no run is lost for a character. Progress that can't be
+    printed ends no measurement.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free, which is this one
             setattr(sys, name, os.fdopen(number, mode))
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    told = io.BufferedWriter(_Told(2, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(told, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+    stream = io.BufferedWriter(_LossyStderr(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(stream, sys.stderr.encoding, "backslashreplace", line_buffering=True)
 
 
-class _Told(io.FileIO):
-    """Standard error: what can't be written, on a full disk or to a reader that went away, is lost, and nothing else is."""
+class _LossyStderr(io.FileIO):
+    """Standard error; data that can't be written, on a full disk or to a reader that went away, is dropped."""
 
     def write(self, data: "ReadableBuffer") -> int:
         with suppress(OSError):

@@ -24,7 +24,7 @@ def seen(logs: Series) -> tuple[Panel, Series]:
         [Night(run=str(night), rates=(rate,), value=rate) for night, rate in enumerate(own)] for own in np.exp(logs).tolist()
     ]
     panel = noise.panel(rows, logs.shape[1])
-    return panel, panel.told | drift(panel).told
+    return panel, panel.regressed | drift(panel).drifted
 
 
 def alike(random: np.random.Generator, count: int, r: float, cells: int = CELLS) -> Series:
@@ -228,9 +228,9 @@ def test_what_is_said_of_a_night_depends_on_no_later_one() -> None:
     ]
     whole = noise.panel(rows, 40)
     drifted = drift(whole)
-    assert whole.told.any() and whole.whole[20]
+    assert whole.regressed.any() and whole.whole[20]
     for night in range(1, 40):
         until = noise.panel([own[: night + 1] for own in rows], night + 1)
-        for name in ("center", "half", "slow", "told", "needed", "row"):
+        for name in ("center", "half", "slow", "regressed", "needed", "row"):
             np.testing.assert_allclose(getattr(until, name)[:, -1].astype(float), getattr(whole, name)[:, night].astype(float))
-        assert np.array_equal(drift(until).told[:, -1], drifted.told[:, night])
+        assert np.array_equal(drift(until).drifted[:, -1], drifted.drifted[:, night])

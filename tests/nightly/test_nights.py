@@ -15,7 +15,7 @@ from torchmatrix.core.errors import EngineUnusable, ExitCode
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly import journal, keeping
 from torchmatrix.nightly.journal import Journal, decide
-from torchmatrix.nightly.night import NOT_STARTED, TIMED_OUT, Log, Order, carry_out, spend
+from torchmatrix.nightly.night import NOT_STARTED, TIMED_OUT, Log, NightOptions, carry_out, run_night
 
 HOUR = 3600.0
 
@@ -144,10 +144,10 @@ sys.exit(int(told))
 """
 
 
-def order(tmp_path: Path, **more: object) -> Order:
+def order(tmp_path: Path, **more: object) -> NightOptions:
     (tmp_path / "results").mkdir(exist_ok=True)
     places = {"matrix": tmp_path / "matrix.toml", "results": tmp_path / "results", "reports": tmp_path / "reports"}
-    return Order(**{**places, "engine": "local", "free_gb": 0.0, **more})
+    return NightOptions(**{**places, "engine": "local", "free_gb": 0.0, **more})
 
 
 def night(
@@ -158,7 +158,7 @@ def night(
     monkeypatch.setenv("TOLD", json.dumps(told))
     (tmp_path / "stand-in.py").write_text(STAND_IN)
     (asked.results / "asked").write_text("")
-    end = spend(asked, lambda line: None, lambda data: None, tool=[sys.executable, str(tmp_path / "stand-in.py")])
+    end = run_night(asked, lambda line: None, lambda data: None, tool=[sys.executable, str(tmp_path / "stand-in.py")])
     lines = map(json.loads, (asked.results / "asked").read_text().splitlines())
     return end.exit_code, [words[1] if words[0] == "nightly" else words[0] for words in lines], end.summary
 
@@ -263,7 +263,7 @@ def test_two_nights_at_once_and_a_night_beside_a_run_are_refused(tmp_path: Path,
         Journal(asked.results).lock(),
         pytest.raises(EngineUnusable, match=rf"another night holds .*: process {os.getpid()} on "),
     ):
-        spend(asked, print, lambda data: None)
+        run_night(asked, print, lambda data: None)
     assert not Journal(asked.results).nights()
     with Results(asked.results).hold(), pytest.raises(EngineUnusable, match="another run holds"):
         night(tmp_path, monkeypatch, {})
@@ -274,7 +274,7 @@ def test_two_nights_at_once_and_a_night_beside_a_run_are_refused(tmp_path: Path,
 def test_catching_up_while_a_night_is_under_way_is_no_error(tmp_path: Path) -> None:
     asked = order(tmp_path)
     with Journal(asked.results).lock():
-        end = spend(asked, print, lambda data: None, at="02:30")
+        end = run_night(asked, print, lambda data: None, at="02:30")
     assert end.exit_code == 0 and f"a night is under way: process {os.getpid()}" in end.summary
 
 
@@ -343,11 +343,11 @@ time.sleep(99)
     whole = f"""
 import signal, sys
 from pathlib import Path
-from torchmatrix.nightly import steps
+from torchmatrix.nightly import night
 signal.signal(signal.SIGTERM, signal.default_int_handler)
-log = steps.Log(Path({str(tmp_path / "log")!r}), lambda data: None)
+log = night.Log(Path({str(tmp_path / "log")!r}), lambda data: None)
 try:
-    steps.carry_out([sys.executable, "-c", {step!r}], log)
+    night.carry_out([sys.executable, "-c", {step!r}], log)
 except KeyboardInterrupt:
     sys.exit(7)
 """
@@ -434,7 +434,7 @@ def test_what_is_pinned_renamed_linked_or_holds_what_is_not_ours_stays(tmp_path:
     (host / day(7)).symlink_to(tmp_path / "moved")
     a_run(tmp_path, "before-the-driver")
     a_run(tmp_path, day(1), host="another")
-    found = {run.run.id: run.stays for run in keeping.stored(results, "testhost", [f"testhost/{day(4)}", day(6)])}
+    found = {run.run.id: run.stays for run in keeping.stored_runs(results, "testhost", [f"testhost/{day(4)}", day(6)])}
     assert found == {
         "before-the-driver": "renamed", day(1): "pinned", day(2): "holds files that are not ours: notes.md",
         day(3): "holds files that are not ours: stack/link", day(4): "pinned", day(5): None, day(6): "pinned", day(7): "a link",
@@ -453,8 +453,8 @@ def test_removing_takes_whole_runs_and_their_logs_and_nothing_else(tmp_path: Pat
     a_run(tmp_path, day(1), host="another")
     (book.folder / "mine.log").write_text("mine")
     (tmp_path / "testhost" / "notes.md").write_text("mine")
-    found = keeping.stored(results, "testhost", [])
-    said = list(keeping.lighten(results, book, found, keeping.choose(found, 2, None, 0)))
+    found = keeping.stored_runs(results, "testhost", [])
+    said = list(keeping.remove_chosen(results, book, found, keeping.choose(found, 2, None, 0)))
     assert sorted(p.name for p in (tmp_path / "testhost").iterdir()) == [day(3), day(4), "notes.md"]
     assert sorted(p.name for p in book.folder.glob("*.log")) == [f"{day(3)}.log", f"{day(4)}.log", "mine.log"]
     assert not (book.folder / "removed").exists() and (tmp_path / "another" / day(1) / "run.jsonl").exists()
@@ -465,7 +465,7 @@ def test_a_removal_that_was_interrupted_is_finished_and_what_came_meanwhile_is_l
     results = Results(tmp_path)
     a_run(tmp_path, day(1))
     a_run(tmp_path, day(2))
-    for run in keeping.stored(results, "testhost", []):
+    for run in keeping.stored_runs(results, "testhost", []):
         keeping.set_aside(results, run)
     (tmp_path / "nightly/removed/testhost" / day(2) / "stack" / "notes.md").write_text("mine")
     assert not results.runs()

@@ -25,7 +25,7 @@ def told(logs: Series) -> Series:
     """On which nights does the gate tell a regression of which cell?"""
     cells = [[Night(run=str(at), rates=(rate,), value=rate) for at, rate in enumerate(own)] for own in np.exp(logs).tolist()]
     panel = noise.panel(cells, logs.shape[1])
-    found: Series = panel.told | drift(panel).told
+    found: Series = panel.regressed | drift(panel).drifted
     return found
 
 

@@ -132,12 +132,12 @@ def the_highest(_: Any) -> Any:
 
 
 def never_slow(found: Any) -> Any:
-    found.told[:] = False
+    found.regressed[:] = False
     return found
 
 
 def never_told(found: Any) -> Any:
-    return replace(found, told=np.zeros_like(found.told))
+    return replace(found, drifted=np.zeros_like(found.drifted))
 
 
 def drifting_on(found: Any) -> Any:

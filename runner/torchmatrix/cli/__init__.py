@@ -14,25 +14,13 @@ from torchmatrix.cli.options import app
 from torchmatrix.core import process
 from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 
-__all__ = [
-    "advise",
-    "clustered",
-    "invoke",
-    "keep",
-    "main",
-    "measure",
-    "nights",
-    "profiles",
-    "read",
-    "render",
-    "start",
-]  # fmt: skip
+__all__ = ["advise", "clustered", "invoke", "keep", "main", "measure", "nights", "profiles", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
 
 
 def main() -> NoReturn:
-    """The entry point."""
+    """Complete for a shell, or carry out the command line and exit."""
     if COMPLETION in os.environ:  # the command's own `main` answers the shell and exits
         typer.main.get_command(app).main(prog_name="torchmatrix")
     _interrupt_on_signals()
@@ -40,7 +28,7 @@ def main() -> NoReturn:
 
 
 def invoke(words: list[str]) -> int:
-    """Carry out one command line. This is the only place that turns errors into a message, a hint and an exit code.
+    """Carry out a command line. This is the only place that turns errors into a message, a hint and an exit code.
 
     The command is invoked without its own `main`, which would not report an interruption.
     """
@@ -74,7 +62,7 @@ def invoke(words: list[str]) -> int:
 
 
 def _interrupt_on_signals() -> None:
-    """Let SIGTERM, and SIGHUP unless nohup ignores it, end a run as Ctrl-C does, which a job in the background may ignore."""
+    """Let SIGTERM end a run as Ctrl-C does; SIGHUP and SIGINT too, unless nohup or a shell's background job ignores them."""
 
     def interrupt(number: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt

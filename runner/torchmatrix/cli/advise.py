@@ -13,8 +13,6 @@ from torchmatrix.cli.measured import measure
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.toml_keys import nearest, shown
 
-# The verb that recommends a configuration from the facts at hand: advise.
-
 _AIMS = ("throughput", "latency", "memory", "energy")
 
 
@@ -69,27 +67,29 @@ def advise(
     from torchmatrix.reporting import verb_texts
 
     if aim not in advice.AIMS or mode not in ("train", "infer"):
-        word, what, known = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", ["train", "infer"])
-        raise BadInput(f"unknown {what} {shown(word)}", hint=nearest(word, known))
+        word, what, choices = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", ["train", "infer"])
+        raise BadInput(f"unknown {what} {shown(word)}", hint=nearest(word, choices))
     store = Results(results)
     say_undated(store)
     folder = select_one(store, run)
     (summary,) = facts_cache.read(store, [folder])
     say_unreadable(summary.unreadable_launches)
-    asked = {"latency_p50": max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}
-    limits = {name: most for name, most in asked.items() if most is not None}
-    found = advice.advise(summary.launches, model, mode, advice.AIMS[aim], limits)
+    requested = {"latency_p50": max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}
+    limits = {name: most for name, most in requested.items() if most is not None}
+    recommendation = advice.advise(summary.launches, model, mode, advice.AIMS[aim], limits)
     if write:
-        write_new(write, verb_texts.matrix_to_measure(found, folder.read_record().matrix))
+        write_new(write, verb_texts.matrix_to_measure(recommendation, folder.read_record().matrix))
     how = (
         f"torchmatrix run --matrix {shlex.quote(str(write))}"
         if write
         else "add --write FILE, then torchmatrix run --matrix FILE"
     )
-    print(json.dumps(verb_texts.advice_record(found, folder.id)) if as_json else verb_texts.advice_text(found, folder.id, how))
+    print(
+        json.dumps(verb_texts.advice_record(recommendation, folder.id))
+        if as_json
+        else verb_texts.advice_text(recommendation, folder.id, how)
+    )
 
-
-# The verb that finds the release that made a cell faster or slower: bisect.
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.bisection import Search
@@ -151,9 +151,9 @@ def bisect(
     for name, why in hunt.left_out.items():
         search = search.without(name, why)
     say("\n".join(verb_texts.plan_in_words(search, hunt.job, hunt.matrix.method.launches)), volume)
-    own = _Runs(hunt, output, volume, anew=new_runs)
+    runs = _Runs(hunt, output, volume, anew=new_runs)
     while search.wanted:
-        search = _after_one_step(search, own)
+        search = _search_one_step(search, runs)
     print(
         json.dumps(search.as_record())
         if as_json
@@ -170,43 +170,40 @@ class _Runs:
         self._measured: list[RunFolder] = []
 
     def of(self, names: tuple[str, ...], number: int) -> "list[RunFolder]":
-        """So many runs of these stacks in turns; those that there aren't are measured. Raises what stops one."""
+        """Return `number` runs that alternate these stacks; measure those that are missing. Raises what stops one."""
         from torchmatrix.running import bisecting
 
         s = self.hunt.session_of(names)
-        every = bisecting.finished(s)
-        found = [run for run in every if run.id in {one.id for one in self._measured}] if self._anew else every
-        while len(found) < number:
+        usable = bisecting.finished(s)
+        if self._anew:
+            usable = [run for run in usable if run.id in {measured.id for measured in self._measured}]
+        while len(usable) < number:
             done = measure(s, self._output, new=self._anew, volume=self.volume)
             if done.stopped_by:
                 raise done.stopped_by
-            found.append(done.folder)
+            usable.append(done.folder)
             self._measured.append(done.folder)
-        return found[:number]
+        return usable[:number]
 
 
-def _after_one_step(search: "Search", own: _Runs) -> "Search":
-    """The search after one more look at what it wants; without its middle, if that can't be measured."""
+def _search_one_step(search: "Search", runs: _Runs) -> "Search":
+    """Measure what the search wants next, and return the search after it; without its middle, if that can't be measured."""
     from torchmatrix.reporting import verb_texts
     from torchmatrix.running import bisecting
 
     names = search.wanted
-    launches = bisecting.launches_of(own.of(names, search.looks + 1), names)
+    launches = bisecting.launches_of(runs.of(names, search.looks + 1), names)
     reasons = {name: why for name in names if (why := bisecting.why_none(launches[name]))}
     for end in search.ends:
         if end in reasons:
-            raise _no_figure(f"{end}/{own.hunt.job}", reasons[end])
+            raise ToolError(
+                f"{end}/{runs.hunt.job} has no figure, and a search needs both its ends: {reasons[end]}",
+                hint="name another release; torchmatrix report shows what failed",
+                exit_code=ExitCode.CELL_NOT_OK,
+            )
     if search.middle in reasons:
-        say(f"left out: {search.middle}: {reasons[search.middle]}", own.volume)
+        say(f"left out: {search.middle}: {reasons[search.middle]}", runs.volume)
         return search.without(search.middle, reasons[search.middle])
     after = search.told(launches)
-    say("\n".join(("", *verb_texts.step_in_words(after.steps[-1]), "")), own.volume)
+    say("\n".join(("", *verb_texts.step_in_words(after.steps[-1]), "")), runs.volume)
     return after
-
-
-def _no_figure(cell: str, why: str) -> ToolError:
-    return ToolError(
-        f"{cell} has no figure, and a search needs both its ends: {why}",
-        hint="name another release; torchmatrix report shows what failed",
-        exit_code=ExitCode.CELL_NOT_OK,
-    )

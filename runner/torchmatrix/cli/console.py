@@ -1,8 +1,8 @@
-"""What every verb prints on stderr: errors, the machine, progress; and how much of it."""
+"""Print what every verb prints on stderr: errors, the machine, progress; and set how much of it."""
 
 import shutil
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torchmatrix.running.news import News
     from torchmatrix.running.session import Session
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 WIDE = 240
 MOST_UNREADABLE = 5
@@ -26,7 +27,7 @@ MOST_UNREADABLE = 5
 
 
 class Volume(IntEnum):
-    """How much goes to stderr: only errors; progress and results; also commands and build logs."""
+    """How much is printed on stderr: only errors; progress and results; also commands and build logs."""
 
     QUIET = 0
     NORMAL = 1
@@ -34,7 +35,7 @@ class Volume(IntEnum):
 
 
 def volume_of(quiet: bool, verbose: bool) -> Volume:
-    """The volume that --quiet and --verbose set. Raises BadInput if both are given."""
+    """Return the volume that --quiet and --verbose set. Raises BadInput if both are given."""
     if quiet and verbose:
         raise BadInput("--quiet and --verbose contradict each other", hint="use one of the two options")
     return Volume.QUIET if quiet else Volume.VERBOSE if verbose else Volume.NORMAL
@@ -50,7 +51,7 @@ def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """What --write FILE asks for. Raises BadInput if the file exists, and EngineUnusable."""
+    """Write the file of --write FILE. Raises BadInput if the file exists, and EngineUnusable."""
     if path.exists() or path.is_symlink():
         raise BadInput(f"{path} exists", hint="name a new file: --write FILE")
     try:
@@ -60,28 +61,28 @@ def write_new(path: Path, text: str) -> None:
     say(f"wrote {path}")
 
 
-def say_unreadable(found: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
-    """Name the files that can't be read, the first ones at least."""
-    for one in found[:MOST_UNREADABLE]:
-        say(printable(f"{as_text(one.path)} can't be read and is left out: {one.reason}"), volume)
-    if len(found) > MOST_UNREADABLE:
-        say(f"{count(len(found) - MOST_UNREADABLE, 'further file')} can't be read", volume)
+def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
+    """Name the first of the files that can't be read, and count the others."""
+    for file in unreadable[:MOST_UNREADABLE]:
+        say(printable(f"{as_text(file.path)} can't be read and is left out: {file.reason}"), volume)
+    if len(unreadable) > MOST_UNREADABLE:
+        say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 
 
 def say_undated(results: "Results") -> None:
-    """Name the runs that no `last` can mean, since it isn't known when they began; and what no word can mean."""
+    """Name the runs that are never `last`, since it isn't known when they began, and those whose names no word can match."""
     from torchmatrix.facts.store import host_of, undated
 
     for path in results.misnamed()[:MOST_UNREADABLE]:
         say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")
-    if found := undated(results):
-        names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in found[:MOST_UNREADABLE]))
-        more = f" and {len(found) - MOST_UNREADABLE} more" if len(found) > MOST_UNREADABLE else ""
+    if runs := undated(results):
+        names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in runs[:MOST_UNREADABLE]))
+        more = f" and {len(runs) - MOST_UNREADABLE} more" if len(runs) > MOST_UNREADABLE else ""
         say(f"note: when {names}{more} began isn't known, or is still to come: never taken for the last run")
 
 
 def width() -> int:
-    """The width of a line on stderr, in letters; if it isn't a terminal, ids stay whole."""
+    """Return the width of a line on stderr, in characters; WIDE if it isn't a terminal, so that ids stay whole."""
     return shutil.get_terminal_size().columns if sys.stderr.isatty() else WIDE
 
 
@@ -95,19 +96,30 @@ def preamble(s: "Session", volume: Volume = Volume.NORMAL) -> None:
         say(f"note: {note}", volume)
 
 
+def consume(items: "Generator[Item, None, Result]", handle: Callable[[Item], None]) -> Result:
+    """Pass every item of a generator to `handle`; return the generator's result."""
+    while True:
+        try:
+            item = next(items)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        handle(item)
+
+
 def tell(
-    news: "Generator[News, None, Result]",
+    events: "Generator[News, None, Result]",
     todo: list[Any],
-    known: dict[str, float],
+    earlier: dict[str, float],
     volume: Volume = Volume.NORMAL,
     build_seconds: float = 0.0,
     name_ready: bool = False,
     lanes: "Sequence[Lane]" = (),
 ) -> "Result":
-    """Report the news as they come; returns the generator's result.
+    """Report progress events as they come; return the generator's result.
 
-    `known`: seconds by cell id from earlier runs; `build_seconds`: what the builds may take first. `name_ready`: also list the
-    stacks that were already built. `lanes`: those that may run at once.
+    `earlier`: seconds by cell id from earlier runs; `build_seconds`: how long builds may take first. `name_ready`: also list
+    the stacks that were already built. `lanes`: those that may run at once.
     """
     from contextlib import closing
 
@@ -116,12 +128,8 @@ def tell(
     from torchmatrix.cli.narrate import Narrator
 
     console = Console(stderr=True, highlight=False)
-    with Narrator(console, todo, known, build_seconds=build_seconds, volume=volume, lanes=lanes) as narrator, closing(news):
-        try:
-            while True:
-                narrator.tell(next(news))
-        except StopIteration as over:
-            result: Result = over.value
+    with Narrator(console, todo, earlier, build_seconds=build_seconds, volume=volume, lanes=lanes) as narrator, closing(events):
+        result = consume(events, narrator.tell)
     if name_ready and narrator.ready:
         say(f"already built: {', '.join(narrator.ready)}", volume)
     return result

@@ -40,7 +40,7 @@ def lock(
     from torchmatrix.running import session
 
     volume = volume_of(quiet, verbose)
-    log = say if volume is Volume.VERBOSE else _drop
+    log = say if volume is Volume.VERBOSE else lambda line: None
     chosen, its_engine, unreachable = session.lockable(matrix, results, engine, stacks or [])
     if not chosen:
         _refuse_stacks(matrix, stacks or [])
@@ -55,26 +55,22 @@ def lock(
     for name in [] if stacks else sorted(held.keys() - {stack.name for stack in chosen}):
         say(f"removed     {name}: no longer in the matrix", volume)
         del held[name]
-    for stack, found in recipes.resolve_stacks(chosen, its_engine, unreachable, session.marks_folder(), log):
-        if isinstance(found, BuildFailed):
+    for stack, entry in recipes.resolve_stacks(chosen, its_engine, unreachable, session.marks_folder(), log):
+        if isinstance(entry, BuildFailed):
             failed += 1
-            say(f"not locked  {stack.name}: {found}")
+            say(f"not locked  {stack.name}: {entry}")
             continue
-        changes = recipes.lock_changes(held.get(stack.name), found)
-        say(f"locked      {stack.name}: {count(len(found.packages), 'package')}; {', '.join(changes) or 'no change'}", volume)
-        if stack.source == "image" and not found.packages:
+        changes = recipes.lock_changes(held.get(stack.name), entry)
+        say(f"locked      {stack.name}: {count(len(entry.packages), 'package')}; {', '.join(changes) or 'no change'}", volume)
+        if stack.source == "image" and not entry.packages:
             why = "none were added, or the stack was not built here yet (a build lists its packages)"
             say(f"            no packages: {why}", volume)
-        held[stack.name] = found
+        held[stack.name] = entry
     locks.write(path, held.values())
     kept = f"; {failed} not resolved: the old entries stay" if failed else ""
     say(f"{count(len(held), 'stack')} in the lock{kept}", volume)
     print(path)
     raise typer.Exit(options.exit_code_of_failures(failed))
-
-
-def _drop(line: str) -> None:
-    """A line of the resolver that only --verbose shows."""
 
 
 def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
@@ -86,10 +82,10 @@ def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
     if not names:
         hint = "a lock pins stacks of wheels and images; an interpreter is used as it is"
         raise NothingSelected(f"{matrix} has no stack that can be locked", hint=hint)
-    said = [
+    mismatches = [
         f"{glob} matches no stack that can be locked; the nearest: {', '.join(nearest_words(glob, names))}" for glob in globs
     ]
-    raise NothingSelected("; ".join(said), hint="give the names of stacks, or globs that match them")
+    raise NothingSelected("; ".join(mismatches), hint="give the names of stacks, or globs that match them")
 
 
 HERE = Path()
@@ -140,12 +136,12 @@ def bundle_import(
     from torchmatrix.facts.store import Results
     from torchmatrix.running import bundle
 
-    found = bundle.load(archive, into, choose(engine, Results(results).owner).builder, force)
+    loaded = bundle.load(archive, into, choose(engine, Results(results).owner).builder, force)
     volume = volume_of(quiet, False)
-    for tag in found.images:
+    for tag in loaded.images:
         say(f"image  {tag}", volume)
-    if found.wheelhouse:
-        say(f"wheels {found.wheelhouse}; to use them: export TORCHMATRIX_WHEELHOUSE={found.wheelhouse}", volume)
+    if loaded.wheelhouse:
+        say(f"wheels {loaded.wheelhouse}; to use them: export TORCHMATRIX_WHEELHOUSE={loaded.wheelhouse}", volume)
     say("next: torchmatrix run --locked", volume)
     print(into / "matrix.toml")
 
@@ -195,25 +191,23 @@ def clean(
     """
     from torchmatrix.running import session
 
-    found = session.leftovers(matrix, results, engine, everything)
-    for _, leftover in found:
+    leftovers = session.leftovers(matrix, results, engine, everything)
+    for _, leftover in leftovers:
         size = "" if leftover.bytes is None else f"  {leftover.bytes / 2**30:.2f} GiB"
         print(f"{leftover.kind:<10} {leftover.name}{size}")
-    if not found:
+    if not leftovers:
         say("nothing to remove")
         return
-    total = sum(leftover.bytes or 0 for _, leftover in found) / 2**30
-    say(f"{len(found)} to remove, {total:.1f} GiB (images share layers, so less may become free)")
+    total = sum(leftover.bytes or 0 for _, leftover in leftovers) / 2**30
+    say(f"{len(leftovers)} to remove, {total:.1f} GiB (images share layers, so less may become free)")
     if not yes:
         say("nothing was removed; to remove these: torchmatrix clean --yes")
         return
-    problems = [f"{kept.name}: {why}" for its_engine, kept in found if (why := its_engine.remove(kept))]
+    problems = [f"{kept.name}: {why}" for its_engine, kept in leftovers if (why := its_engine.remove(kept))]
     for problem in problems:
         say(f"kept {problem}")
     raise typer.Exit(options.exit_code_of_failures(problems))
 
-
-# The verb that brings results of other machines together: gather.
 
 if TYPE_CHECKING:
     from torchmatrix.facts.gathering import Brought
@@ -239,39 +233,36 @@ def gather(
     from torchmatrix.facts.gathering import gather as bring
     from torchmatrix.facts.store import Results
 
-    found: list[Brought] = []
+    copied: list[Brought] = []
     errors: list[ToolError] = []
     for source in sources:
         try:
-            found.append(bring(Results(results), source, dry_run=dry_run, tell=say))
+            copied.append(bring(Results(results), source, dry_run=dry_run, tell=say))
         except ToolError as error:
             complain(printable(str(error)), error.hint)
             errors.append(error)
             continue
-        _name_refused(found[-1])
+        refusals = list(copied[-1].refused.items())
+        for name, why in refusals[:MOST_REFUSED]:
+            say(f"refused  {printable(name)}: {printable(why)}")
+        if len(refusals) > MOST_REFUSED:
+            say(f"refused  {count(len(refusals) - MOST_REFUSED, 'further file')}; --json names all")
         if not as_json:
-            print(_in_words(found[-1], dry_run))
+            print(_summary(copied[-1], dry_run))
     if as_json:
         failed = [{"error": str(error), "hint": error.hint} for error in errors]
-        print(json.dumps({"dry_run": dry_run, "sources": [one.as_record() for one in found], "errors": failed}))
-    refused = options.exit_code_of_failures(sum(len(one.refused) for one in found))
+        print(json.dumps({"dry_run": dry_run, "sources": [result.as_record() for result in copied], "errors": failed}))
+    refused = options.exit_code_of_failures(sum(len(result.refused) for result in copied))
     raise typer.Exit(max([*(error.exit_code for error in errors), refused], default=ExitCode.OK))
 
 
-def _name_refused(brought: "Brought") -> None:
-    for name, why in list(brought.refused.items())[:MOST_REFUSED]:
-        say(f"refused  {printable(name)}: {printable(why)}")
-    if len(brought.refused) > MOST_REFUSED:
-        say(f"refused  {count(len(brought.refused) - MOST_REFUSED, 'further file')}; --json names all")
-
-
-def _in_words(brought: "Brought", dry_run: bool) -> str:
-    launches = [f"{brought.new} new", f"{brought.updated} updated"] if brought.updated else [f"{brought.new} new"]
+def _summary(copied: "Brought", dry_run: bool) -> str:
+    launches = [f"{copied.new} new", f"{copied.updated} updated"] if copied.updated else [f"{copied.new} new"]
     parts = [
-        f"{count(len(brought.runs), 'run')} {'would come' if dry_run else 'came'}, {len(brought.runs_here)} already here",
-        f"launches: {', '.join([*launches, f'{brought.here} already here'])}",
+        f"{count(len(copied.runs), 'run')} {'would come' if dry_run else 'came'}, {len(copied.runs_here)} already here",
+        f"launches: {', '.join([*launches, f'{copied.here} already here'])}",
     ]
-    parts += [f"{brought.unverified} unverified"] if brought.unverified else []
-    parts += [f"{len(brought.refused)} refused"] if brought.refused else []
-    parts += [f"{count(brought.others, 'other file')} left out"] if brought.others else []
-    return f"{printable(brought.source)}: {'; '.join(parts)}"
+    parts += [f"{copied.unverified} unverified"] if copied.unverified else []
+    parts += [f"{len(copied.refused)} refused"] if copied.refused else []
+    parts += [f"{count(copied.others, 'other file')} left out"] if copied.others else []
+    return f"{printable(copied.source)}: {'; '.join(parts)}"

@@ -86,7 +86,7 @@ def run(
             matrix, results, globs or [], where or [], request, output,
             locked=locked, ab=ab, new=new, detach=detach, volume=volume,
         )  # fmt: skip
-        _end_cluster([compared(one, ab, volume, several=len(every) > 1) for one in every] if ab else every, as_json)
+        _end_cluster([compared(measured, ab, volume, several=len(every) > 1) for measured in every] if ab else every, as_json)
     if detach:
         raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked, ab=ab, parallel=parallel)
@@ -116,8 +116,8 @@ def batch(
     preamble(s, volume)
     refuse_nothing(s, globs or [], where or [])
     with running.opened(s, new=True) as job:
-        found = tell(running.find_batches(s, job), [], {}, volume)
-    raise typer.Exit(options.exit_code_of_batches(found))
+        batches = tell(running.find_batches(s, job), [], {}, volume)
+    raise typer.Exit(options.exit_code_of_batches(batches))
 
 
 @options.app.command()
@@ -200,14 +200,14 @@ def reproduce(
 def _reproduce_preset(
     name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None, volume: Volume
 ) -> None:
-    """Plan, build, run, report; if `output` is None, only plan."""
+    """Plan, build, run and report a preset; only plan it if `output` is None."""
     from torchmatrix.matrix import variants
     from torchmatrix.running import session
 
-    asked = variants.load_preset(name)
-    s = session.without_locks(session.assemble(asked, {}, results, engine, globs, where))
-    if asked.preset:
-        say("\n".join((asked.preset.title, *(f"differs: {sentence}" for sentence in asked.preset.deviations), "")), volume)
+    matrix = variants.load_preset(name)
+    s = session.without_locks(session.assemble(matrix, {}, results, engine, globs, where))
+    if matrix.preset:
+        say("\n".join((matrix.preset.title, *(f"differs: {sentence}" for sentence in matrix.preset.deviations), "")), volume)
     if output is None:
         preamble(s, volume)
         print("\n".join(f"* {cell.id}" for cell in s.plan.cells))
@@ -245,12 +245,12 @@ def _end(done: Measured, as_json: bool = False) -> NoReturn:
 
 
 def _end_cluster(done: list[Measured], as_json: bool) -> NoReturn:
-    """As `_end`, for the runs of all kinds of nodes."""
+    """Print the results of the runs of all node groups on stdout, then exit, or raise what stopped one."""
     if as_json:
-        print(json.dumps([one.as_record() for one in done]), flush=True)
+        print(json.dumps([measured.as_record() for measured in done]), flush=True)
     else:
-        print("\n".join(one.in_words() for one in done), flush=True)
-    stopped = next((one.stopped_by for one in done if one.stopped_by), None)
+        print("\n".join(measured.in_words() for measured in done), flush=True)
+    stopped = next((measured.stopped_by for measured in done if measured.stopped_by), None)
     if stopped:
         raise stopped
-    raise typer.Exit(max((one.exit_code for one in done), default=ExitCode.OK))
+    raise typer.Exit(max((measured.exit_code for measured in done), default=ExitCode.OK))

@@ -1,7 +1,8 @@
-"""One run as a user sees it: what will happen, the news, the report and a small table, even if the run is stopped."""
+"""Carry out a run as a user sees it: the plan, progress, the report and a small table, even if the run is stopped."""
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from torchmatrix.cli.console import Volume, preamble, say, say_unreadable, tell,
 from torchmatrix.core.errors import ExitCode, NothingSelected, ToolError
 from torchmatrix.core.formatting import count, printable
 
-# What the verbs print about a plan: a summary, what is skipped and why, and suggestions if a selection matches nothing.
+# The plan: a summary, what is skipped and why, and suggestions if a selection matches nothing.
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.compare import Comparison
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 
 MUCH_LONGER = 1.5
-"""From this ratio on the longest time is told beside the usual one."""
+"""From this ratio on the longest time is printed beside the usual one."""
 
 
 def plan_in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], seconds: float) -> str:
-    """What runs, how long it may take, and how much disk space it needs."""
+    """Describe what runs, how long it may take, and how much disk space it needs."""
     from torchmatrix.engines import recipes
     from torchmatrix.planning import plan
 
@@ -45,7 +46,7 @@ def plan_in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], secon
 
 
 def tell_longest(s: "Session", launches: "list[tuple[Cell, int]]", seconds: float, volume: Volume = Volume.NORMAL) -> None:
-    """Print how long it may take where machines get warm slowly, if that is much longer than the `seconds` estimated."""
+    """Print how long launches may take where machines warm up slowly, if that is much longer than the estimate `seconds`."""
     from torchmatrix.planning import plan
     from torchmatrix.running import run
 
@@ -55,7 +56,7 @@ def tell_longest(s: "Session", launches: "list[tuple[Cell, int]]", seconds: floa
 
 
 def tell_estimate(folder: "RunFolder", volume: Volume = Volume.NORMAL) -> None:
-    """Print how good the estimate of a complete run was."""
+    """Print how good the time estimate of a complete run was."""
     from torchmatrix.planning import plan
 
     record = folder.read_record()
@@ -63,25 +64,25 @@ def tell_estimate(folder: "RunFolder", volume: Volume = Volume.NORMAL) -> None:
         say(f"run {folder.id} {plan.held_against(record.estimated_seconds, record.seconds)}", volume)
 
 
-def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", known: dict[str, float]) -> None:
-    """With --parallel: print what may run at once, or why nothing can, and how long it takes without."""
+def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", earlier: dict[str, float]) -> None:
+    """Print, with --parallel, what may run at once, or why nothing can, and how long it takes one by one."""
     from torchmatrix.planning import plan
     from torchmatrix.running import launch_order, run
 
     if not s.parallel:
         return
-    found = launch_order.allocate(s.plan.cells)
-    if not found.together:
-        say(f"nothing can run at once: {found.why_alone}")
+    allocation = launch_order.allocate(s.plan.cells)
+    if not allocation.together:
+        say(f"nothing can run at once: {allocation.why_alone}")
         return
-    names = ", ".join(lane.devices for lane in found.together)
-    test = plan.duration_in_words(run.preparing_seconds(s, [], known))
-    apart = plan.duration_in_words(run.measuring_seconds(launches, known, ()))
+    names = ", ".join(lane.devices for lane in allocation.together)
+    test = plan.duration_in_words(run.preparing_seconds(s, [], earlier))
+    apart = plan.duration_in_words(run.measuring_seconds(launches, earlier, ()))
     say(f"{names}: at once, if a test of about {test} shows that they don't disturb each other; else one by one: {apart}")
 
 
 def batches_in_words(s: "Session") -> Iterator[str]:
-    """One line for each workload whose batch comes from a table, with the key that gave it."""
+    """Yield a line for each workload whose batch comes from a table, with the key that gave it."""
     chosen = dict.fromkeys((cell.workload.id, cell.workload.batch, cell.workload.batch_key) for cell in s.plan.cells)
     for workload, batch, key in chosen:
         if key:
@@ -89,12 +90,9 @@ def batches_in_words(s: "Session") -> Iterator[str]:
 
 
 def skips_in_words(s: "Session") -> Iterator[str]:
-    """One line for each stack and reason, with the number of cells."""
-    counted: dict[tuple[str, str], int] = {}
-    for skip in s.plan.skips:
-        key = (skip.cell.stack.name, skip.why.reason)
-        counted[key] = counted.get(key, 0) + 1
-    for (stack, reason), number in counted.items():
+    """Yield a line for each stack and reason, with the number of cells."""
+    counts = Counter((skip.cell.stack.name, skip.why.reason) for skip in s.plan.skips)
+    for (stack, reason), number in counts.items():
         yield f"{stack} ({count(number, 'cell')}): {reason}"
 
 
@@ -110,8 +108,8 @@ def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str]
             f"{which} skipped here{'; the first' if number > 1 else ''}: {first.cell.id}: {first.why.reason}",
             hint=f"{first.why.fix}; torchmatrix plan --skipped lists {'all' if number > 1 else 'it'}",
         )
-    found = misses(s, globs, where)
-    near = list(dict.fromkeys(one for ones in found.values() for one in ones))
+    nearest_ids = misses(s, globs, where)
+    near = list(dict.fromkeys(cell_id for ids in nearest_ids.values() for cell_id in ids))
     message = "the selection matches no cell"
     if near:
         message = "\n  ".join((f"{message}; the nearest:", *near))
@@ -120,7 +118,7 @@ def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str]
 
 
 def misses(s: "Session", globs: Iterable[str], where: Iterable[str]) -> dict[str, list[str]]:
-    """Each glob and condition that matches no cell of the matrix, run or skipped, with the nearest matches."""
+    """Return each glob and condition that matches no cell of the matrix, run or skipped, with the nearest matches."""
     from torchmatrix.planning import selection
     from torchmatrix.planning.plan import make_plan
 
@@ -131,8 +129,8 @@ def misses(s: "Session", globs: Iterable[str], where: Iterable[str]) -> dict[str
 def note_misses(s: "Session", globs: Sequence[str], where: Sequence[str], volume: Volume) -> None:
     """Print a note for each glob that matches nothing while others match: it is probably mistyped."""
     if len(globs) > 1:
-        for asked, near in misses(s, globs, where).items():
-            say(f"note: {asked} matches no cell; the nearest: {near[0]}", volume)
+        for word, near in misses(s, globs, where).items():
+            say(f"note: {word} matches no cell; the nearest: {near[0]}", volume)
 
 
 MOST_ROWS = 20
@@ -143,8 +141,8 @@ MOST_ROWS = 20
 class Measured:
     """The result of a run. `outcomes`: the number of launches by outcome; `stopped_by`: what ended it early, or None.
 
-    `ab`: the two stacks that it is about, if it is an A/B; `comparison`: of them, None until both were launched.
-    `answers`: what its report begins with.
+    `ab`: the two stacks of an A/B run; `comparison`: that of the two, None until both were launched. `answers`: what its
+    report begins with.
     """
 
     folder: "RunFolder"
@@ -163,7 +161,7 @@ class Measured:
         return self.stopped_by.exit_code if isinstance(self.stopped_by, ToolError) else ExitCode.INTERRUPTED
 
     def as_record(self) -> dict[str, Any]:
-        """For `run --json`."""
+        """Return the record for `run --json`."""
         return {
             "run": self.folder.id,
             "folder": str(self.folder.path),
@@ -172,17 +170,11 @@ class Measured:
             "outcomes": dict(self.outcomes),
             "cells": [cell.as_record() for cell in self.cells],
             **(self.answers.as_record() if self.answers else {}),
-            **self._compared(),
+            **({"ab": list(self.ab), "comparison": self.comparison and self.comparison.as_record()} if self.ab else {}),
         }
 
-    def _compared(self) -> dict[str, Any]:
-        if self.ab is None:
-            return {}
-        record = self.comparison.as_record() if self.comparison else None
-        return {"ab": list(self.ab), "comparison": record}
-
     def in_words(self) -> str:
-        """The path of the report; above it what two stacks differ by."""
+        """Return the path of the report; above it the comparison of two stacks, if there is one."""
         from torchmatrix.reporting import terminal
 
         if self.ab is None or self.comparison is None:
@@ -201,7 +193,7 @@ def measure(
 ) -> Measured:
     """Run what is planned, and write the report whatever happens.
 
-    What stops the run, such as Ctrl-C, is returned, not raised, so that the report comes first. `globs` and `where`: the
+    An error that stops the run, or Ctrl-C, is returned, not raised, so that the report comes first. `globs` and `where`: the
     requested selection, to suggest the nearest cells if it matches nothing.
     """
     from torchmatrix.reporting import report
@@ -212,13 +204,13 @@ def measure(
     refuse_nothing(s, globs or [], where or [])
     note_misses(s, globs or [], where or [], volume)
     with running.opened(s, new=new, command=as_typed()) as job:
-        todo, known, test = running.todo(s, job.folder), known_seconds(s), job.folder.read_record().parallel
-        before, lanes = preparing_seconds(s, todo, known, test), lanes_of(s, test)
-        estimated = before + measuring_seconds(todo, known, lanes)
+        todo, earlier, test = running.todo(s, job.folder), known_seconds(s), job.folder.read_record().parallel
+        before, lanes = preparing_seconds(s, todo, earlier, test), lanes_of(s, test)
+        estimated = before + measuring_seconds(todo, earlier, lanes)
         _announce(s, job, todo, estimated, volume)
         stopped_by: BaseException | None = None
         try:
-            tell(running.measure(s, job, todo, estimated), todo, known, volume, before, lanes=lanes)
+            tell(running.measure(s, job, todo, estimated), todo, earlier, volume, before, lanes=lanes)
         except BaseException as error:  # anything at all: it is raised again after the report is written
             stopped_by = error
             say("\nstopped; writing a report of what was measured so far", volume)
@@ -231,7 +223,7 @@ def measure(
 
 
 def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bool = False) -> Measured:
-    """The same with the comparison of two stacks, and how to repeat it. `several`: hosts have a run of that id."""
+    """Add the comparison of two stacks, and print how to repeat it. `several`: several hosts have a run of that id."""
     from torchmatrix.analysis import compare
     from torchmatrix.facts.alike import counting
     from torchmatrix.facts.reading import sorted_out
@@ -247,7 +239,7 @@ def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bo
 
 
 def tell_cells(s: "Session", folder: "RunFolder", outcomes: Mapping[str, int], volume: Volume) -> "list[CellSummary]":
-    """Print a small table of what was measured and how the launches ended; returns its rows."""
+    """Print a small table of what was measured and how the launches ended; return its rows."""
     from torchmatrix.facts.reading import sorted_out
     from torchmatrix.reporting import terminal
 
@@ -255,18 +247,18 @@ def tell_cells(s: "Session", folder: "RunFolder", outcomes: Mapping[str, int], v
     say_unreadable(unreadable, volume)
     cells = terminal.summaries_of(launches, [cell.id for cell in s.plan.cells])
     table = terminal.summaries_in_words(cells, width(), len(cells) if volume is Volume.VERBOSE else MOST_ROWS)
-    said = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
-    say(f"\n{table}\n\nlaunches: {said or 'none'}", volume)
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(outcomes.items()))
+    say(f"\n{table}\n\nlaunches: {counts or 'none'}", volume)
     return cells
 
 
 def tell_answers(answers: "Answers", volume: Volume) -> None:
-    """Print what the report begins with."""
+    """Print the answers that the report begins with."""
     say(f"\n{answers.in_words(width())}\n", volume)
 
 
 def as_typed() -> str:
-    """The command line, for the record."""
+    """Return the command line, for the record."""
     return shlex.join(["torchmatrix", *sys.argv[1:]])
 
 

@@ -20,7 +20,7 @@ from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.nightly.gate.judged import Gate
-    from torchmatrix.nightly.night import Order
+    from torchmatrix.nightly.night import NightOptions
 
 nightly_app = typer.Typer(
     cls=options.WholeSummaries,
@@ -79,9 +79,9 @@ def nightly_run(
     from torchmatrix.nightly import night
 
     volume = volume_of(quiet, verbose)
-    order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
+    settings = _night_options(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     shows = volume is Volume.VERBOSE or (sys.stderr.isatty() and volume is Volume.NORMAL)
-    end = night.spend(order, partial(say, volume=volume), _show if shows else _hide, if_missed)
+    end = night.run_night(settings, partial(say, volume=volume), _show if shows else _hide, if_missed)
     print(end.summary)
     raise typer.Exit(end.exit_code)
 
@@ -119,13 +119,13 @@ def nightly_install(
     from torchmatrix.nightly import timers
     from torchmatrix.nightly.journal import environment_of, timetable
 
-    order = _order(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
+    settings = _night_options(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     matrices.load(matrix)
     for_machine = timers.for_machine(backend, system, run_as)
     if backend == "systemd" and not only_print:
         timers.check_systemd(for_machine, say)
     here = environment_of(run_as, os.environ) if run_as else os.environ
-    table = timetable(order.matrix, order.results, at, order.words(), is_system=for_machine, run_as=run_as)
+    table = timetable(settings.matrix, settings.results, at, settings.words(), is_system=for_machine, run_as=run_as)
     if only_print:
         print("\n".join(f"# {path}\n{text}" for path, text in timers.texts(table, backend).items()), end="")
         return
@@ -151,28 +151,28 @@ def nightly_status(
     """Show what is installed, the next night, and how the last one ended."""
     from torchmatrix.nightly import timers
 
-    found = timers.status(matrix, results, say)
-    print(json.dumps(found) if as_json else "\n".join(f"{name:<11} {text}" for name, text in _status_in_words(found)))
+    status = timers.status(matrix, results, say)
+    print(json.dumps(status) if as_json else "\n".join(f"{name:<11} {text}" for name, text in _status_in_words(status)))
 
 
-def _status_in_words(found: dict[str, Any]) -> list[tuple[str, str]]:
-    lines = [("matrix", found["matrix"]), ("results", found["results"])]
-    if found["installed"]:
-        whose = "of the machine" if found["system"] else "of this user"
-        lines.append(("installed", f"{found['backend']} {whose}, every night at {found['at']}: {found['name']}"))
-        lines.append(("next", found["next"] or "none: the timer is gone or stopped; torchmatrix nightly install sets it up"))
-    elif found["backend"] == "cron":
-        lines.append(("installed", f"lines for cron were printed; the crontab is not looked at: {found['name']}"))
+def _status_in_words(status: dict[str, Any]) -> list[tuple[str, str]]:
+    lines = [("matrix", status["matrix"]), ("results", status["results"])]
+    if status["installed"]:
+        whose = "of the machine" if status["system"] else "of this user"
+        lines.append(("installed", f"{status['backend']} {whose}, every night at {status['at']}: {status['name']}"))
+        lines.append(("next", status["next"] or "none: the timer is gone or stopped; torchmatrix nightly install sets it up"))
+    elif status["backend"] == "cron":
+        lines.append(("installed", f"lines for cron were printed; the crontab is not looked at: {status['name']}"))
     else:
         lines.append(("installed", "no; torchmatrix nightly install"))
-    last = found["last"]
+    last = status["last"]
     if last is None:
         lines.append(("last night", "none yet"))
     else:
-        ended = "under way" if found["held_by"] else "cut short: its end was not recorded"
+        ended = "under way" if status["held_by"] else "cut short: its end was not recorded"
         lines.append(("last night", last["summary"] if last["exit_code"] is not None else f"night {last['id']}: {ended}"))
         lines.append(("log", last["log"]))
-    return [*lines, ("under way", found["held_by"] or "no night")]
+    return [*lines, ("under way", status["held_by"] or "no night")]
 
 
 @nightly_app.command("remove")
@@ -212,25 +212,25 @@ def nightly_keep(
         raise BadInput("no limit was given", hint="use --keep N, --disk-gb X, or both")
     store = Results(results)
     newest = store.runs()[-1:]
-    found = keeping.stored(store, host or next((run.path.parent.name for run in newest), ""), pin or [])
+    stored = keeping.stored_runs(store, host or next((run.path.parent.name for run in newest), ""), pin or [])
     limit = None if disk_gb is None else round(disk_gb * 1e9)
-    choice = keeping.choose(found, keep, limit, keeping.bytes_on_disk(store.root))
+    choice = keeping.choose(stored, keep, limit, keeping.bytes_on_disk(store.root))
     if yes:
         with store.hold():
-            for line in keeping.lighten(store, Journal(results), found, choice):
+            for line in keeping.remove_chosen(store, Journal(results), stored, choice):
                 say(line)
     else:
         for run in choice.remove:
             print(f"{run.name}  {run.bytes / 1e9:.3f} GB")
-    for run in found:
+    for run in stored:
         if run.stays:
             say(f"stays: {run.name}: {run.stays}")
     if choice.over_bytes:
         say(f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: all others are new, pinned or not ours")
-    say(f"{len(choice.remove)} of {count(len(found), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
+    say(f"{len(choice.remove)} of {count(len(stored), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
 
 
-def _order(
+def _night_options(
     matrix: Path,
     results: Path,
     reports: Path,
@@ -241,13 +241,13 @@ def _order(
     disk_gb: float | None,
     free_gb: float,
     pin: list[str] | None,
-) -> "Order":
-    """The order for a night, checked as far as possible in advance."""
+) -> "NightOptions":
+    """Return the options of a night, checked as far as possible in advance."""
     from torchmatrix.facts.store import RunFolder
-    from torchmatrix.nightly.night import Order, gate_arguments
+    from torchmatrix.nightly.night import NightOptions, gate_arguments
 
-    run_words, gate_words = _words("--run-with", run_with), _words("--gate-with", gate_with)
-    order = Order(
+    run_words, gate_words = _split_words("--run-with", run_with), _split_words("--gate-with", gate_with)
+    settings = NightOptions(
         matrix=matrix.absolute(),
         results=results.absolute(),
         reports=reports.absolute(),
@@ -259,20 +259,20 @@ def _order(
         free_gb=free_gb,
         pins=tuple(pin or ()),
     )
-    _parsed("run", run_words)
-    baseline = _parsed("gate", gate_arguments(order, RunFolder(Path("HOST/RUN")))).get("baseline")
-    return replace(order, pins=tuple(dict.fromkeys((*order.pins, baseline)))) if baseline else order
+    _parse_parameters("run", run_words)
+    baseline = _parse_parameters("gate", gate_arguments(settings, RunFolder(Path("HOST/RUN")))).get("baseline")
+    return replace(settings, pins=tuple(dict.fromkeys((*settings.pins, baseline)))) if baseline else settings
 
 
-def _words(option: str, text: str) -> tuple[str, ...]:
+def _split_words(option: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise BadInput(f"{option}: {error}: {text}", hint="quote it as you would in a shell") from None
 
 
-def _parsed(verb: str, words: Sequence[str]) -> dict[str, Any]:
-    """The parameters that the verb parses from `words`; checked now rather than at night. Raises BadInput."""
+def _parse_parameters(verb: str, words: Sequence[str]) -> dict[str, Any]:
+    """Parse `words` as the verb does and return its parameters; checked now rather than at night. Raises BadInput."""
     command = typer.main.get_command(options.app).commands[verb]  # type: ignore[attr-defined]
     try:
         return dict(command.make_context(verb, list(words)).params)
@@ -290,8 +290,6 @@ def _show(data: bytes) -> None:
 def _hide(data: bytes) -> None:
     """Drop what the steps print with --quiet, or if nobody watches: it is in the log, and cron would mail it."""
 
-
-# The verb that judges a run by the nights before it: gate.
 
 _CODES = {
     "PASS": ExitCode.OK, "REGRESSION": ExitCode.REGRESSION, "NO-BASELINE": ExitCode.NOTHING_SELECTED,
@@ -361,59 +359,52 @@ def gate(
     from torchmatrix.nightly import gate as gating
     from torchmatrix.nightly.gate import judged, read_runs, verdicts
 
-    asked = gating.GateOptions(
+    gate_options = gating.GateOptions(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
     store = Results(results)
     say_undated(store)
     runs = read_runs(store, run, nights, baseline, host)
-    say_unreadable([*(one for found in runs for one in found.unreadable), *judged.unreadable_record(store, runs[-1].host)])
-    found = gating.judge(runs, asked, judged.read_accepted(store, runs[-1].host))
+    say_unreadable([*(file for past in runs for file in past.unreadable), *judged.unreadable_record(store, runs[-1].host)])
+    result = gating.judge(runs, gate_options, judged.read_accepted(store, runs[-1].host))
     if accept or because:
-        _check_acceptance(accept, because)
-        found = gating.judge(runs, asked, judged.accept(store, found, accept or (), because))
+        if not accept or not because.strip():
+            raise BadInput(
+                "--accept and --because go together", hint="gate --accept CELL --because 'the new driver; see ticket 12'"
+            )
+        result = gating.judge(runs, gate_options, judged.accept(store, result, accept or (), because))
     where = None if results == options.RESULTS else results
-    print(json.dumps(verdicts.record(found, where)) if as_json else verdicts.text(found, where), flush=True)
+    print(json.dumps(verdicts.record(result, where)) if as_json else verdicts.text(result, where), flush=True)
     try:
-        write_verdict(found, junit, markdown, where)
+        write_verdict(result, junit, markdown, where)
     finally:
-        tell_hook(found, hook, where)
-    raise typer.Exit(_CODES[found.verdict])
+        tell_hook(result, hook, where)
+    raise typer.Exit(_CODES[result.verdict])
 
 
-def _check_acceptance(accept: list[str] | None, because: str) -> None:
-    if not accept or not because.strip():
-        raise BadInput(
-            "--accept and --because go together", hint="gate --accept CELL --because 'the new driver; see ticket 12'"
-        )
-
-
-def write_verdict(found: "Gate", junit: Path | None, markdown: Path | None, where: Path | None) -> None:
+def write_verdict(verdict: "Gate", junit: Path | None, markdown: Path | None, where: Path | None) -> None:
     """Write the requested files. `where`: the results folder, if it is not the default one."""
     from torchmatrix.nightly.gate import verdicts
 
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
-        if path is not None:
-            _write(path, content(found, where))
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_to(path, content(verdict, where))
+        except OSError as error:
+            raise EngineUnusable(
+                f"can't write {path}: {error.strerror}",
+                hint="the verdict is printed above; name another file: --junit FILE, --markdown FILE",
+            ) from None
 
 
-def tell_hook(found: "Gate", hook: str | None, where: Path | None) -> None:
+def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:
     """Run the user's command after any verdict but PASS; its failure is reported, but doesn't change the exit code."""
-    if hook is None or found.verdict == "PASS":
+    if hook is None or verdict.verdict == "PASS":
         return
     from torchmatrix.nightly.gate import verdicts
 
-    problem = verdicts.call_hook(hook, verdicts.record(found, where))
+    problem = verdicts.call_hook(hook, verdicts.record(verdict, where))
     if problem:
         say(f"warning: {problem}: {hook}")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_to(path, content)
-    except OSError as error:
-        raise EngineUnusable(
-            f"can't write {path}: {error.strerror}",
-            hint="the verdict is printed above; name another file: --junit FILE, --markdown FILE",
-        ) from None

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.engines.choose import NAMES, SLURM
 
-# The Typer application that the verbs' modules add to, and how its help lists them.
+# The Typer application that the verbs' modules add to, and the groups of verbs in its help.
 
 GROUPS = {
     "Start": ("init", "presets", "doctor", "plan"),
@@ -58,14 +58,14 @@ app = typer.Typer(
 )
 
 
-# What the shell may complete besides verbs and options: cells, stacks, presets, runs. Nothing if nothing is known.
+# Completion in a shell: cells, stacks, presets, runs. Empty if the matrix or the results can't be read.
 
 MOST = 200
-"""Nobody reads a longer list."""
+"""The most completions: nobody reads a longer list."""
 
 
 def complete_cells(ctx: Any, incomplete: str) -> list[str]:
-    """Ids of the matrix's cells, including those that this machine skips."""
+    """Complete ids of the matrix's cells, including those that this machine skips."""
     from torchmatrix.machine import host
     from torchmatrix.matrix import matrix_file
     from torchmatrix.planning.fit import Supplies
@@ -75,66 +75,66 @@ def complete_cells(ctx: Any, incomplete: str) -> list[str]:
         made = make_plan(matrix_file.load(_path(ctx, "matrix")), host.detect(), Supplies(containers=True))
         return [cell.id for cell in (*made.cells, *(skip.cell for skip in made.skips))]
 
-    return _beginning(incomplete, ids)
+    return _starting_with(incomplete, ids)
 
 
 def complete_stacks(ctx: Any, incomplete: str) -> list[str]:
     from torchmatrix.matrix import matrix_file
 
-    return _beginning(incomplete, lambda: [stack.name for stack in matrix_file.load(_path(ctx, "matrix")).stacks])
+    return _starting_with(incomplete, lambda: [stack.name for stack in matrix_file.load(_path(ctx, "matrix")).stacks])
 
 
 def complete_presets(incomplete: str) -> list[str]:
     from torchmatrix.matrix import variants
 
-    return _beginning(incomplete, variants.preset_names)
+    return _starting_with(incomplete, variants.preset_names)
 
 
 def complete_runs(ctx: Any, incomplete: str) -> list[str]:
-    """`last` and `last~1`, then the runs, newest first."""
+    """Complete `last` and `last~1`, then the runs, newest first."""
     from torchmatrix.facts.store import Results
 
     def words() -> list[str]:
         return ["last", "last~1", *(run.id for run in reversed(Results(_path(ctx, "results")).runs()))]
 
-    return _beginning(incomplete, words)
+    return _starting_with(incomplete, words)
 
 
 def complete_runs_and_machines(ctx: Any, incomplete: str) -> list[str]:
-    """Machines by their labels, then as `runs`."""
+    """Complete machines by their labels, then runs."""
     from torchmatrix.analysis import machines
     from torchmatrix.facts.store import Results
 
     def labels() -> list[str]:
         return [machine.label for machine, _ in machines.grouped(Results(_path(ctx, "results")).runs())]
 
-    return [*_beginning(incomplete, labels), *complete_runs(ctx, incomplete)]
+    return [*_starting_with(incomplete, labels), *complete_runs(ctx, incomplete)]
 
 
 def complete_one_of(*words: str) -> Callable[[str], list[str]]:
-    """Completes one of a few fixed words."""
-    return lambda incomplete: _beginning(incomplete, lambda: words)
+    """Return a function that completes one of a few fixed words."""
+    return lambda incomplete: _starting_with(incomplete, lambda: words)
 
 
 def complete_metrics(incomplete: str) -> list[str]:
     from torchmatrix.analysis.metrics import BY_NAME
 
-    return _beginning(incomplete, lambda: BY_NAME)
+    return _starting_with(incomplete, lambda: BY_NAME)
 
 
 def _path(ctx: Any, name: str) -> Path:
-    """The option that was typed before, or its default."""
+    """Return the path of an option that was typed before, or its default."""
     return Path(ctx.params.get(name) or {"matrix": MATRIX, "results": RESULTS}[name])
 
 
-def _beginning(incomplete: str, words: Callable[[], Iterable[str]]) -> list[str]:
+def _starting_with(incomplete: str, words: Callable[[], Iterable[str]]) -> list[str]:
     with suppress(ToolError):  # the verb reports a broken matrix; completion doesn't
         return [word for word in words() if word.startswith(incomplete)][:MOST]
     return []
 
 
 def a_file(path: Path | None) -> Path | None:
-    """For what is written: others take "-" for standard output, and nobody wants a file of that name. Raises BadInput."""
+    """Refuse "-" for a file to write: others take it for standard output, nobody wants a file of that name. Raises BadInput."""
     if path is not None and str(path) == "-":
         raise BadInput('"-" is not the name of a file', hint="name the file to write, such as out.txt")
     return path
@@ -247,21 +247,21 @@ PROFILE = Path("reports/profile.html")
 WHY = Path("reports/why.html")
 
 
-# A verb's exit code: from the facts or from what running returned, never from what was printed.
+# Exit codes: from the facts or from the result of running, never from what was printed.
 
 
 def exit_code_of_launches(outcomes: Mapping[str, int]) -> ExitCode:
-    """`outcomes`: the number of launches by outcome."""
+    """Return the exit code of launches. `outcomes`: their number by outcome."""
     from torchmatrix.facts.launch import UNLIKE
 
     return ExitCode.OK if set(outcomes) <= {"ok", UNLIKE} else ExitCode.CELL_NOT_OK
 
 
 def exit_code_of_batches(found: Sequence[int | None]) -> ExitCode:
-    """`found`: the largest batches; None if none fits or it could not be found out."""
+    """Return the exit code of a search. `found`: the largest batches; None if none fits or it could not be found out."""
     return ExitCode.OK if found and all(found) else ExitCode.CELL_NOT_OK
 
 
 def exit_code_of_failures(failed: Collection[object] | int) -> ExitCode:
-    """`failed`: the stacks that couldn't be built or locked, or the things that couldn't be removed."""
+    """Return the exit code. `failed`: the stacks that couldn't be built or locked, or the things that couldn't be removed."""
     return ExitCode.CELL_NOT_OK if failed else ExitCode.OK

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import Volume, preamble, say, volume_of
+from torchmatrix.cli.console import Volume, consume, preamble, say, volume_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 
@@ -48,11 +48,11 @@ def profile(
     s = session.prepare(matrix, results, engine, [cell], where or [])
     chosen = profiling.one_cell(s, cell)
     preamble(s, volume)
-    held = _profiled(s, profiles, chosen, steps, name_kernels, volume)
-    (seen,) = _seen(s, [held], kernels=not operators)
-    print(json.dumps(profile_pages.profile_record(seen)) if as_json else profile_pages.shares_in_words(seen))
+    held = _profile_cell(s, profiles, chosen, steps, name_kernels, volume)
+    (view,) = _read_profiles(s, [held], kernels=not operators)
+    print(json.dumps(profile_pages.profile_record(view)) if as_json else profile_pages.shares_in_words(view))
     say(f"\ntrace, for ui.perfetto.dev: {held.path_of()}", volume)
-    say(f"page: {page.save(profile_pages.of_profile(seen), output)}", volume)
+    say(f"page: {page.save(profile_pages.of_profile(view), output)}", volume)
 
 
 @options.app.command()
@@ -93,41 +93,40 @@ def why(
     cells = [profiling.one_cell(s, word) for word in (a, b)]
     profiling.same_work(*cells)
     preamble(s, volume)
-    known = [None if again else profiling.known(s, profiles, cell, name_kernels) for cell in cells]
+    existing = [None if again else profiling.known(s, profiles, cell, name_kernels) for cell in cells]
     if recorded:
-        profiling.refuse_unknown(cells, known)
-    pairs = zip(cells, known, strict=True)
-    held = [one or _profiled(s, profiles, cell, steps, name_kernels, volume) for cell, one in pairs]
-    sides = _seen(s, held, kernels=not operators)
-    told = analysis.why(sides[0].side, sides[1].side)
-    print(json.dumps(profile_pages.why_record(told, sides)) if as_json else profile_pages.why_in_words(told, sides))
-    say(f"\npage: {page.save(profile_pages.of_why(told, sides), output)}", volume)
+        profiling.refuse_unknown(cells, existing)
+    pairs = zip(cells, existing, strict=True)
+    held = [earlier or _profile_cell(s, profiles, cell, steps, name_kernels, volume) for cell, earlier in pairs]
+    sides = _read_profiles(s, held, kernels=not operators)
+    explanation = analysis.why(sides[0].side, sides[1].side)
+    print(
+        json.dumps(profile_pages.why_record(explanation, sides)) if as_json else profile_pages.why_in_words(explanation, sides)
+    )
+    say(f"\npage: {page.save(profile_pages.of_why(explanation, sides), output)}", volume)
 
 
-def _profiled(s: "Session", root: Path, cell: "Cell", steps: int, named: bool, volume: Volume) -> "Profile":
-    """Launch it, and tell what is being done."""
+def _profile_cell(s: "Session", root: Path, cell: "Cell", steps: int, named: bool, volume: Volume) -> "Profile":
+    """Profile a cell, and say what is being done."""
     from torchmatrix.running import profiling
 
     say(f"profiling {cell.id}", volume)
-    doing = profiling.profile(s, root, cell, steps, named)
-    while True:
-        try:
-            line = printable(next(doing))
-        except StopIteration as over:
-            made: Profile = over.value
-            return made
-        if volume is Volume.VERBOSE or not line.startswith("$ "):
-            say(f"  {line}", volume)
+
+    def show(line: str) -> None:
+        if volume is Volume.VERBOSE or not printable(line).startswith("$ "):
+            say(f"  {printable(line)}", volume)
+
+    return consume(profiling.profile(s, root, cell, steps, named), show)
 
 
-def _seen(s: "Session", held: "list[Profile]", kernels: bool) -> "list[Seen]":
-    """What the profiles say, beside what a run measured. Raises BadInput for a trace that can't be read."""
+def _read_profiles(s: "Session", held: "list[Profile]", kernels: bool) -> "list[Seen]":
+    """Read profiles, with the step time that a run measured. Raises BadInput for a trace that can't be read."""
     from torchmatrix.analysis.why import measured
     from torchmatrix.core.inputs import Malformed
     from torchmatrix.reporting import profile_pages
 
-    known = measured(s.results, s.host.machine, {one.cell: one.work["batch"] for one in held})
+    steps = measured(s.results, s.host.machine, {profile.cell: profile.work["batch"] for profile in held})
     try:
-        return [profile_pages.seen_in(one, step, kernels) for one, step in zip(held, known, strict=True)]
+        return [profile_pages.seen_in(profile, step, kernels) for profile, step in zip(held, steps, strict=True)]
     except Malformed as why:
         raise BadInput(str(why), hint="profile again: torchmatrix profile CELL, or torchmatrix why --again A B") from None

@@ -54,7 +54,7 @@ def compare(
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
 
-    store, asked = Results(results), metrics.named(metric)
+    store, compared = Results(results), metrics.named(metric)
     say_undated(store)
     sides = [choose_launches(store, word) for word in (a, b)]
     for side in sides:
@@ -62,11 +62,11 @@ def compare(
         if side.note:
             say(f"note: {side.note}")
     both = sides[0].launches, sides[1].launches
-    between = between_runs.of_history(store, *both, asked)
+    between = between_runs.of_history(store, *both, compared)
     families = between_runs.families(store, *both)
-    found = comparing.compare(*both, "own" if own_batch else "same", between, asked, families)
-    print(json.dumps(found.as_record()) if as_json else terminal.comparison_in_words(found, reasons))
-    refused = all(row.refused for row in found.rows)
+    comparison = comparing.compare(*both, "own" if own_batch else "same", between, compared, families)
+    print(json.dumps(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons))
+    refused = all(row.refused for row in comparison.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
 
 
@@ -109,12 +109,14 @@ def history(
 
     gc.disable()  # as in report
     unreadable: list[Unreadable] = []
-    asked = metrics.named(metric)
-    found = trends.trends(trends.series(_noting(unreadable, facts_cache.each(store, runs)), asked), asked)
+    shown = metrics.named(metric)
+    trend_list = trends.trends(trends.series(_collect_unreadable(unreadable, facts_cache.each(store, runs)), shown), shown)
     say_unreadable(unreadable)
-    print(json.dumps({"cells": [trend.as_record() for trend in found]}) if as_json else terminal.trends_in_words(found))
+    print(
+        json.dumps({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list)
+    )
     if output or not as_json:
-        say(f"{count(len(runs), 'run')}: {page.save(pages.render(found), output or options.HISTORY)}")
+        say(f"{count(len(runs), 'run')}: {page.save(pages.render(trend_list), output or options.HISTORY)}")
 
 
 @options.app.command()
@@ -145,8 +147,8 @@ def audit(
     if as_json:
         record = {"figures": len(stated.figures), "scaling": as_record(several)}
         record |= {"checked": asdict(checked)}
-        record |= {"unparsed": [asdict(one) for one in stated.unparsed], "findings": [asdict(one) for one in findings]}
-        record |= {"unreadable": [{"file": str(one.path), "reason": one.reason} for one in stated.unreadable]}
+        record |= {"unparsed": [asdict(row) for row in stated.unparsed], "findings": [asdict(row) for row in findings]}
+        record |= {"unreadable": [{"file": str(row.path), "reason": row.reason} for row in stated.unreadable]}
         print(json.dumps(record))
     else:
         words = (verb_texts.findings_in_words(findings) if findings else "", verb_texts.unparsed_in_words(stated.unparsed))
@@ -156,8 +158,8 @@ def audit(
     say_unreadable(stated.unreadable)
     unread = f", {len(stated.unparsed)} not read" if stated.unparsed else ""
     say(f"{count(checked.figures, 'figure')}, {verb_texts.result_in_words(checked, findings)}{unread}")
-    if said := verb_texts.coverage_in_words(several):
-        say(said)
+    if sentence := verb_texts.coverage_in_words(several):
+        say(sentence)
     say(verb_texts.checked_in_words(checked))
     clean = checked.is_any and not (findings or stated.unparsed or stated.unreadable)
     raise typer.Exit(ExitCode.OK if clean else ExitCode.FINDINGS)
@@ -218,8 +220,8 @@ def export(
     exports.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = held_for(prices, [run])
     with scratch() as temporary:
-        shown, found = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.details(store, run))
-        view = report.view_of(shown, found=found)
+        shown, details = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.details(store, run))
+        view = report.view_of(shown, found=details)
         overview = report.overview_of(view, held, report.last_before(shown, view.summary))
         drawn, answers = overview.every if charts else (), overview.answers.as_record()
         names = exports.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers)
@@ -228,10 +230,11 @@ def export(
 
 
 def _export_machines(
-    store: "Results", target: Path, formats: Sequence[str], drawn: tuple[bool, float],
-    beside: tuple[str | None, bool], prices: Path | None, redact: bool, force: bool,
+    store: "Results", target: Path, formats: Sequence[str], charts: tuple[bool, float],
+    basis: tuple[str | None, bool], prices: Path | None, redact: bool, force: bool,
 ) -> None:  # fmt: skip
-    """`drawn`: whether charts are, and their scale. `beside`: the baseline GPU, and whether each has its own batch."""
+    """Export the comparison of all machines. `charts`: whether to write charts, and their scale. `basis`: the baseline GPU, and
+    whether each machine has its own batch."""
     from torchmatrix.analysis.prices import held_for
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts.store import select_each
@@ -241,16 +244,16 @@ def _export_machines(
     runs = select_each(store, ["all"], None, None)
     held = held_for(prices, runs)
     with scratch() as temporary:
-        fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *beside)
+        fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *basis)
         shown = machines_page.shown_of(fleet, relative, held)
-        charts, answers = shown.charts if drawn[0] else (), shown.answers.as_record()
-        names = exports.write(exports.of_machines(fleet, relative, held), charts, target, formats, drawn[1], force, answers)
+        drawn, answers = shown.charts if charts[0] else (), shown.answers.as_record()
+        names = exports.write(exports.of_machines(fleet, relative, held), drawn, target, formats, charts[1], force, answers)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)
 
 
-def _noting(unreadable: "list[Unreadable]", runs: "Iterable[RunSummary]") -> "Iterator[RunSummary]":
-    """The runs, one at a time; adds the files in them that can't be read to `unreadable`."""
+def _collect_unreadable(unreadable: "list[Unreadable]", runs: "Iterable[RunSummary]") -> "Iterator[RunSummary]":
+    """Yield the runs, one at a time, and add the files in them that can't be read to `unreadable`."""
     for run in runs:
         unreadable += run.unreadable
         yield run

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """What the options say of the page."""
+class _PageOptions:
+    """The options of a page."""
 
     output: Path
     redact: bool
@@ -81,14 +81,14 @@ def report(
     """
     from torchmatrix.facts.store import Results, select_each
 
-    asked = _Asked(output=output, redact=redact, baseline=baseline, baseline_gpu=baseline_gpu, own_batch=own_batch)
-    if publish and (machines or asked.of_machines or baseline):
+    page_options = _PageOptions(output=output, redact=redact, baseline=baseline, baseline_gpu=baseline_gpu, own_batch=own_batch)
+    if publish and (machines or page_options.of_machines or baseline):
         raise BadInput(
             "--publish renders all its pages by itself",
             hint="leave out --baseline, --machines, --baseline-gpu and --own-batch",
         )
     store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
-    several = bool(publish or machines or asked.of_machines)
+    several = bool(publish or machines or page_options.of_machines)
     say_undated(store)
     runs = select_each(store, named or ["all" if several else "last"], since, host)
     from torchmatrix.analysis.prices import held_for
@@ -98,50 +98,53 @@ def report(
     if publish:
         _publish(store, runs, publish, redact, held)
     elif several or len(runs) > 1:
-        _compare_machines(store, runs, named, asked, held)
+        _compare_machines(store, runs, named, page_options, held)
     else:
-        _render(store, runs[0], asked, held)
+        _render(store, runs[0], page_options, held)
 
 
 def _publish(store: "Results", runs: "Sequence[RunFolder]", folder: Path, redact: bool, held: "PriceList") -> None:
     from torchmatrix.reporting import site
 
     gc.enable()  # of thousands of runs not everything is needed to the end
-    made = site.publish(store, runs, folder, redact=redact, held=held, tell=say)
-    say(f"{count(len(made.written), 'run')} written, {len(made.kept)} unchanged")
-    print(made.index)
+    pages = site.publish(store, runs, folder, redact=redact, held=held, tell=say)
+    say(f"{count(len(pages.written), 'run')} written, {len(pages.kept)} unchanged")
+    print(pages.index)
 
 
-def _render(store: "Results", run: "RunFolder", asked: _Asked, held: "PriceList") -> None:
+def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held: "PriceList") -> None:
     from torchmatrix.analysis import facts_cache
 
     with scratch() as temporary:
-        found = None if asked.redact else facts_cache.details(store, run)
+        details = None if page_options.redact else facts_cache.details(store, run)
         from torchmatrix.reporting import redaction
         from torchmatrix.reporting import report as pages
 
-        shown = redaction.redacted(store, run, temporary) if asked.redact else run
-        made = pages.page_of(shown, asked.baseline, held, found)
-        say(f"{made.answers.in_words(width())}\n")
-        print(pages.save(made.text, asked.output))
+        shown = redaction.redacted(store, run, temporary) if page_options.redact else run
+        page = pages.page_of(shown, page_options.baseline, held, details)
+        say(f"{page.answers.in_words(width())}\n")
+        print(pages.save(page.text, page_options.output))
 
 
 def _compare_machines(
-    store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], asked: _Asked, held: "PriceList"
+    store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], page_options: _PageOptions, held: "PriceList"
 ) -> None:
     from torchmatrix.reporting import machines_page
     from torchmatrix.reporting.report import page
 
     with scratch() as temporary:
-        chosen = one_of_each(store, runs, named, temporary if asked.redact else None)
-        made = machines_page.compared(chosen, asked.baseline_gpu, asked.own_batch)
-        print(page.save(machines_page.page_of(*made, held), asked.output))
+        chosen = one_of_each(store, runs, named, temporary if page_options.redact else None)
+        made = machines_page.compared(chosen, page_options.baseline_gpu, page_options.own_batch)
+        print(page.save(machines_page.page_of(*made, held), page_options.output))
 
 
 def one_of_each(
     store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], redact_into: Path | None
 ) -> "list[Chosen]":
-    """One run of each machine, redacted into a folder if there is one; says which runs don't count. Raises BadInput."""
+    """Choose one run of each machine, redact it into `redact_into` if that is given, and say how many runs are left out.
+
+    Raises BadInput.
+    """
     from torchmatrix.analysis import machines
     from torchmatrix.reporting import redaction
 
@@ -159,5 +162,5 @@ def one_of_each(
     if older := len(runs) - len(chosen):
         say(f"{count(len(chosen), 'machine')}, each by its newest complete run; {count(older, 'other run')} left out")
     if redact_into:
-        return machines.newest_complete([redaction.redacted(store, one.run, redact_into) for one in chosen])
+        return machines.newest_complete([redaction.redacted(store, machine.run, redact_into) for machine in chosen])
     return chosen

@@ -1,7 +1,6 @@
 """Verbs to start with: init, presets, doctor, plan."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,12 +8,10 @@ import typer
 
 from torchmatrix import __version__
 from torchmatrix.cli import measured, options
-from torchmatrix.cli.console import preamble, say
+from torchmatrix.cli.console import consume, preamble, say
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import write_to
 from torchmatrix.core.formatting import count, printable
-
-# `torchmatrix doctor --deep`: runs the self-check, says what it found, and writes what can be attached to an issue.
 
 if TYPE_CHECKING:
     from torchmatrix.facts.store import Results
@@ -30,7 +27,7 @@ ATTACHMENT = Path("reports/doctor")
 def check_deeply(
     matrix: Path, results: Path, engine: str, stack: str | None, seconds: float, output: Path, as_json: bool
 ) -> ExitCode:
-    """Examine all devices in the box of one stack; returns the exit code that the findings give."""
+    """Examine all devices in the container of one stack; return the exit code of the findings."""
     from torchmatrix.running import deep as examination
     from torchmatrix.running import session
     from torchmatrix.running.deep import findings
@@ -40,36 +37,30 @@ def check_deeply(
     chosen, recipe = examination.choose_stack(s, stack)
     preamble(s)
     say(f"stack: {chosen.name}; a load of {seconds:g} s on every device")
-    steps = examination.examine(s, chosen, recipe, seconds)
-    while True:
-        try:
-            say(printable(next(steps)))
-        except StopIteration as over:
-            seen: Seen = over.value
-            break
-    checks = findings(seen)
+    observations = consume(examination.examine(s, chosen, recipe, seconds), lambda line: say(printable(line)))
+    checks = findings(observations)
     print(json.dumps(as_records(checks)) if as_json else printable_lines(as_text(checks)))
-    written = _attach(s.results, seen, checks, output)
+    written = _write_attachments(s.results, observations, checks, output)
     say(f"written for an issue, with names and identities replaced: {', '.join(map(str, written))}")
     return max(check.exit_code for check in checks)
 
 
 def printable_lines(text: str) -> str:
-    """A text of several lines without what could steer a terminal."""
+    """Remove from a text of several lines what could steer a terminal."""
     return "\n".join(map(printable, text.splitlines()))
 
 
-def _attach(store: "Results", seen: "Seen", checks: "list[Check]", output: Path) -> list[Path]:
-    """The findings as text, and with everything that was seen as JSON. Raises BadInput."""
+def _write_attachments(store: "Results", observations: "Seen", checks: "list[Check]", output: Path) -> list[Path]:
+    """Write the findings as text, and with all observations as JSON, to attach to an issue. Raises BadInput."""
     from torchmatrix.reporting import redaction
     from torchmatrix.reporting.redaction import identities
     from torchmatrix.running import deep
     from torchmatrix.running.doctor import as_records, as_text
 
-    record: dict[str, Any] = {"torchmatrix": __version__, **deep.as_record(seen), "findings": as_records(checks)}
+    record: dict[str, Any] = {"torchmatrix": __version__, **deep.as_record(observations), "findings": as_records(checks)}
     pseudonyms = identities.load(store.root)
     clean = redaction.for_results(store, True, pseudonyms)
-    clean.know("host", seen.host.name)
+    clean.know("host", observations.host.name)
     clean.learn(record)
     text = f"torchmatrix {__version__}, doctor --deep\n{as_text(checks)}\n"
     contents = {".txt": clean.text(text), ".json": json.dumps(clean.value(record), indent=1) + "\n"}
@@ -127,8 +118,8 @@ def _starter(python: str | None) -> str:
     from torchmatrix.matrix import variants
     from torchmatrix.planning import fit
 
-    here, own = host.detect(), str(Path(python).absolute()) if python else None
-    return variants.starter_matrix(here, containers_answer(), own, fit.suited)
+    here, interpreter = host.detect(), str(Path(python).absolute()) if python else None
+    return variants.starter_matrix(here, containers_answer(), interpreter, fit.suited)
 
 
 @options.app.command("presets")
@@ -140,26 +131,26 @@ def list_presets(as_json: options.JsonOption = False) -> None:
     from torchmatrix.planning.fit import Supplies
 
     here, supplies = host.detect(), Supplies(containers=containers_answer())
-    found = [_described(name, here, supplies) for name in variants.preset_names()]
+    presets = [_describe_preset(name, here, supplies) for name in variants.preset_names()]
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(presets))
         return
-    for row in found:
+    for row in presets:
         size = f"{count(len(row['stacks']), 'stack')}, {count(row['cells'], 'cell')}, {row['here']} of them run here"
         print(f"{row['name']}\n  {row['title']}\n  {size}")
         print("\n".join(f"  {address}" for address in row["article"]))
     say("\nto write one as matrix.toml: torchmatrix init --preset NAME")
 
 
-def _described(name: str, here: "Host", supplies: "Supplies") -> dict[str, Any]:
+def _describe_preset(name: str, here: "Host", supplies: "Supplies") -> dict[str, Any]:
     from torchmatrix.matrix import variants
     from torchmatrix.planning import plan
 
     matrix = variants.load_preset(name)
     made = plan.make_plan(matrix, here, supplies)
-    said = {key: getattr(matrix.preset, key) for key in ("title", "question", "article", "claims", "deviations")}
+    texts = {key: getattr(matrix.preset, key) for key in ("title", "question", "article", "claims", "deviations")}
     counts = {"cells": len(made.cells) + len(made.skips), "here": len(made.cells)}
-    return {"name": name, **said, "stacks": [stack.name for stack in matrix.stacks], **counts}
+    return {"name": name, **texts, "stacks": [stack.name for stack in matrix.stacks], **counts}
 
 
 @options.app.command()
@@ -220,10 +211,10 @@ def plan(
     if not s.plan.skips:
         measured.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
-    known = run.known_seconds(s)
-    seconds = run.estimate_seconds(s, launches, known)
+    earlier = run.known_seconds(s)
+    seconds = run.estimate_seconds(s, launches, earlier)
     say(f"{measured.plan_in_one_line(s, launches, seconds)}")
-    measured.tell_lanes(s, launches, known)
+    measured.tell_lanes(s, launches, earlier)
     measured.tell_longest(s, launches, seconds)
     if newest := s.results.newest_complete(s.results.home(s.host.name, s.host.machine)):
         measured.tell_estimate(newest)
@@ -237,15 +228,11 @@ def plan(
         say(line)
     for cell in s.plan.cells:
         print(f"* {cell.id}")
-    for line in _every_skip(s) if skipped else measured.skips_in_words(s):
+    every_skip = (f"{skip.cell.id}  {skip.why.reason}\n  fix: {skip.why.fix}" for skip in s.plan.skips)
+    for line in every_skip if skipped else measured.skips_in_words(s):
         print(f"- {line}")
     if s.plan.skips and not skipped:
         say("\ntorchmatrix plan --skipped lists every skipped cell with the fix")
-
-
-def _every_skip(s: "Session") -> Iterator[str]:
-    for skip in s.plan.skips:
-        yield f"{skip.cell.id}  {skip.why.reason}\n  fix: {skip.why.fix}"
 
 
 def _plan_as_json(s: "Session") -> dict[str, Any]:

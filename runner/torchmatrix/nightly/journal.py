@@ -1,4 +1,4 @@
-"""The journal of nights, append-only like all facts, and what `nightly run` has to do now.
+"""Keep the journal of nights, append-only like all facts, and decide what `nightly run` has to do now.
 
 results/nightly/.lock                 who is running a night now
 results/nightly/nights.jsonl          installations, starts and ends of nights
@@ -30,14 +30,14 @@ from torchmatrix.machine import masks
 
 FOLDER = "nightly"
 STAMP = re.compile(r"\d{8}T\d{6}Z(-\d+)?", flags=re.ASCII)
-"""The names of nights, as of runs: the time in UTC, and a number where that was taken."""
+"""The names of nights and of runs: the time in UTC, and a number where that name was taken."""
 CONTINUE_WITHIN_SECONDS = 12 * 3600
-"""A night that was cut longer ago is not continued: a measurement now would no longer belong to that night."""
+"""A night that began longer ago is not continued: a measurement now would no longer belong to that night."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Night:
-    """One night. `id`: its beginning in UTC; `began`: the same in Unix seconds; the rest is None until it is known.
+    """One night. `id`: its beginning in UTC; `began`: the same in Unix seconds; the other fields are None until the night ends.
 
     `run`: HOST/RUN; `gate`: the gate's verdict in a word or two.
     """
@@ -52,13 +52,13 @@ class Night:
 
     @property
     def was_cut(self) -> bool:
-        """Killed, or interrupted: its end is not in the journal, or was not its own."""
+        """Check whether the night was killed or interrupted: its end is not in the journal, or was an interruption."""
         return self.exit_code in (None, ExitCode.INTERRUPTED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Next:
-    """What is to be done now: go on with a night that was cut, begin one, or nothing; `why`, as a sentence."""
+    """The decision what to do now: continue a night that was cut, begin one, or nothing; `why`: the reason as a sentence."""
 
     is_due: bool
     why: str
@@ -82,15 +82,15 @@ class Journal:
         )
 
     def log(self, night: str) -> Path:
-        """The log of the night with that id."""
+        """Return the log file of the night with that id."""
         return self.folder / f"{night}.log"
 
     def logs(self) -> list[Path]:
-        """The logs of all nights, oldest first; other files in the folder are not ours."""
+        """Return the log files of all nights, oldest first; other files in the folder are not ours."""
         return sorted(path for path in self.folder.glob("*.log") if STAMP.fullmatch(path.stem))
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Add one line, on disk when this returns; a line that was cut off before stays by itself."""
+        """Append an event, on disk when this returns; an earlier line that was cut off stays a line of its own."""
         line = json.dumps(run_event(kind, **fields)).encode() + b"\n"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -107,46 +107,41 @@ class Journal:
             ) from None
 
     def events(self, matrix: Path | None = None) -> list[Event]:
-        """All lines that tell their time, or those about the nights of one matrix file: several may share a results folder."""
+        """Read all events with a time, or those of the nights of one matrix file: several may share a results folder."""
         timed = (event for event in read_lines(self.file) if is_number(event.get("unix_seconds")))
         return [event for event in timed if matrix is None or event.get("matrix") == str(matrix)]
 
     def nights(self, matrix: Path | None = None) -> list[Night]:
-        """All nights, or those of one matrix file, oldest first."""
+        """Return all nights, or those of one matrix file, oldest first."""
         return nights(self.events(matrix))
 
     def new_id(self) -> str:
-        """A night's name that is not taken: the time in UTC."""
+        """Return a night's name that is not taken: the time in UTC."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         taken = {night.id for night in self.nights()}
         return next(name for name in (stamp, *(f"{stamp}-{n}" for n in range(2, 1000))) if name not in taken)
 
 
-_KNOWN_AT_THE_END = ("exit_code", "seconds", "run", "gate", "summary")
+_END_FIELDS = ("exit_code", "seconds", "run", "gate", "summary")
 
 
 def nights(events: Iterable[Event]) -> list[Night]:
-    """The nights that the journal's lines tell of; one that is continued is again without an end."""
-    found: dict[str, Night] = {}
+    """Return the nights in the journal's events; a night that is continued has no end again."""
+    by_id: dict[str, Night] = {}
     for event in events:
         name = str(event.get("night"))
         if event["event"] == "night":
-            found[name] = replace(
-                found.get(name, Night(id=name, began=event["unix_seconds"])),
-                exit_code=None,
-                seconds=None,
-                gate=None,
-                summary=None,
-            )
-        elif event["event"] == "night-exit" and name in found:
-            found[name] = Night(id=name, began=found[name].began, **{key: event.get(key) for key in _KNOWN_AT_THE_END})
-    return list(found.values())
+            night = by_id.get(name) or Night(id=name, began=event["unix_seconds"])
+            by_id[name] = replace(night, exit_code=None, seconds=None, gate=None, summary=None)
+        elif event["event"] == "night-exit" and name in by_id:
+            by_id[name] = Night(id=name, began=by_id[name].began, **{key: event.get(key) for key in _END_FIELDS})
+    return list(by_id.values())
 
 
 def decide(events: list[Event], now: float, at: str | None) -> Next:
-    """What to do at `now`, in Unix seconds. `at`: only if the night of the last HH:MM has not been measured."""
-    known = nights(events)
-    last = known[-1] if known else None
+    """Decide what to do at `now`, in Unix seconds. `at`: begin a night only if that of the last HH:MM was not measured."""
+    past = nights(events)
+    last = past[-1] if past else None
     if last and last.was_cut and 0 <= now - last.began < CONTINUE_WITHIN_SECONDS:
         return Next(is_due=True, continues=last, why=f"continues the night {last.id}, which was cut short")
     if at is None:
@@ -155,57 +150,53 @@ def decide(events: list[Event], now: float, at: str | None) -> Next:
     moment = f"the night of {moment_in_words(due)}"
     if any(event["event"] == "installed" and due <= event["unix_seconds"] <= now for event in events):
         return Next(is_due=False, why=f"nothing is missed: {moment} was before the installation")
-    measured = [night for night in known if due <= night.began <= now and night.run and not night.was_cut]
+    measured = [night for night in past if due <= night.began <= now and night.run and not night.was_cut]
     if measured:
         return Next(is_due=False, why=f"nothing is missed: {moment} is {measured[-1].id}")
     return Next(is_due=True, why=f"makes up for {moment}, which was missed")
 
 
 def clock(at: str) -> tuple[int, int]:
-    """Hour and minute of HH:MM. Raises BadInput."""
-    found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", at, flags=re.ASCII)
-    if not found:
+    """Parse HH:MM into hour and minute. Raises BadInput."""
+    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", at, flags=re.ASCII)
+    if not match:
         raise BadInput(f'"{shown(at)}" is not a time of day', hint="hours and minutes of this machine's clock, such as 02:30")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def last_time(at: str, now: float) -> float:
-    """The newest moment up to `now` at which the clocks here showed `at`; both in Unix seconds."""
-    moment = _today(at, now)
+    """Return the newest moment up to `now` at which the clocks here showed `at`; both moments in Unix seconds."""
+    hour, minute = clock(at)
+    moment = datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)
     return (moment if moment.timestamp() <= now else moment - timedelta(days=1)).timestamp()
 
 
-def _today(at: str, now: float) -> datetime:
-    hour, minute = clock(at)
-    return datetime.fromtimestamp(now).replace(hour=hour, minute=minute, second=0, microsecond=0)
-
-
 def moment_in_words(moment: float) -> str:
-    """A moment in this machine's time zone."""
+    """Format a moment in this machine's time zone."""
     return time.strftime("%a %Y-%m-%d %H:%M:%S %Z", time.localtime(moment))
 
 
-# What a timer needs to know of a night: when, which command, where, with which variables. Not who begins it.
+# Timetables: when a timer starts a night, with which command, where, and with which environment variables.
 
 Say = Callable[[str], None]
-"""Tells the user a line."""
+"""Prints a line for the user."""
 CATCH_UP_SECONDS = 300
-"""So long after its start a machine is asked whether a night was missed or cut: booting disturbs what is measured."""
+"""How long after a machine's start a missed or cut night is made up for: booting disturbs what is measured."""
 NOTE = "# written by: torchmatrix nightly install; taken away by: torchmatrix nightly remove"
-_TAKEN = re.compile(
+_KEPT_VARIABLES = re.compile(
     rf"{VARIABLES}_\w+"
     rf"|(?i:(https?|ftp|all|no)_proxy)|(TORCHMATRIX|UV)_\w+|{'|'.join(masks.VARIABLES)}|XDG_(CONFIG|CACHE)_HOME"
     r"|PATH|HOME|LANG|LC_ALL|PYTHONPATH|PIP_INDEX_URL|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE",
     flags=re.ASCII,
 )
-"""The variables that decide what a run does or reaches; a timer starts with hardly any."""
+"""The environment variables that decide what a run does or reaches; a timer starts with hardly any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timetable:
-    """The nights of one matrix. `at`: HH:MM, local; `command`: the whole of a night's, with absolute paths; `folder`: where it
-    was installed, and where nights are begun; `is_system`: for the machine, else for this user. `run_as`: the user who spends
-    them, if it isn't the one who installs them."""
+    """The nights of one matrix. `at`: HH:MM, local; `command`: a night's whole command line, with absolute paths; `folder`:
+    where it was installed, and where nights begin; `is_system`: for the machine, else for this user. `run_as`: the user who
+    runs the nights, if not the one who installs them."""
 
     matrix: Path
     results: Path
@@ -217,29 +208,29 @@ class Timetable:
 
     @property
     def name(self) -> str:
-        """What its units, files and crontab lines are called: another for every matrix file."""
+        """Return the name of the units, files and crontab lines, another for every matrix file."""
         return name_for(self.matrix)
 
     @property
     def environment(self) -> Path:
-        """The file of variables that its nights begin with; only its owner may read it."""
+        """Return the file of environment variables that nights begin with; only its owner may read it."""
         return settings_folder() / f"{self.name}.env"
 
 
 def name_for(matrix: Path) -> str:
-    """torchmatrix-night- and eight characters of the hash of the matrix file's path."""
+    """Return torchmatrix-night- and eight characters of the hash of the matrix file's path."""
     return f"torchmatrix-night-{hashlib.sha256(os.fsencode(matrix.absolute())).hexdigest()[:8]}"
 
 
 def settings_folder() -> Path:
-    """Where the variables, the scripts for cron and what is installed stand, beside the user's settings."""
+    """Return the folder of the environment files, the scripts for cron and the records of what is installed."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "torchmatrix" / "nightly"
 
 
 def timetable(
     matrix: Path, results: Path, at: str, words: Sequence[str], *, is_system: bool, run_as: str | None = None
 ) -> Timetable:
-    """The nights that `words`, those after `torchmatrix`, begin from the current folder. Raises BadInput."""
+    """Return the timetable of nights that `torchmatrix` with `words` begins in the current folder. Raises BadInput."""
     hour, minute = clock(at)
     command = (*own_command(), *words)
     for word in (*command, str(Path.cwd()), str(settings_folder())):
@@ -257,7 +248,7 @@ def timetable(
 
 
 def environment_of(run_as: str, here: Mapping[str, str]) -> dict[str, str]:
-    """As `here`, with the home of another user. Raises BadInput if there is no such user, or if it is root."""
+    """Return the environment `here` with the home of another user. Raises BadInput if that user doesn't exist or is root."""
     try:
         entry = pwd.getpwnam(run_as)
     except (KeyError, ValueError):
@@ -269,17 +260,17 @@ def environment_of(run_as: str, here: Mapping[str, str]) -> dict[str, str]:
 
 
 def own_command() -> tuple[str, ...]:
-    """What starts this very torchmatrix, whatever Python files lie in the current folder (-P is new in Python 3.11)."""
+    """Return the command that starts this torchmatrix, whatever Python files are in the current folder (-P: from 3.11 on)."""
     return (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()), "-m", "torchmatrix")
 
 
 def variables_taken(here: Mapping[str, str]) -> dict[str, str]:
-    """Those of this moment's variables that nights begin with."""
-    return {name: value for name, value in here.items() if _TAKEN.fullmatch(name) and "\0" not in value}
+    """Return the environment variables among `here` that nights begin with."""
+    return {name: value for name, value in here.items() if _KEPT_VARIABLES.fullmatch(name) and "\0" not in value}
 
 
 def environment_text(variables: Mapping[str, str]) -> str:
-    """Variables as both systemd's EnvironmentFile= and a shell read them."""
+    """Return the text of an environment file that systemd's EnvironmentFile= and a shell read alike."""
     lines = [NOTE]
     for name, value in sorted(variables.items()):
         quoted = re.sub(r'(["\\$`])', r"\\\1", value)

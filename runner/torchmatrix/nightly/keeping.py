@@ -1,4 +1,4 @@
-"""Which runs stay: the newest, the pinned ones, and as many of the others as the limits allow.
+"""Choose which runs stay: the newest, the pinned ones, and as many of the others as the limits allow; remove the others.
 
 A run is pinned by a file `pinned` in its folder (touch results/HOST/RUN/pinned), by its name, or by having been renamed.
 Nothing but our own files is ever removed: a run whose folder holds anything else stays, and so do links.
@@ -18,12 +18,12 @@ PIN = "pinned"
 _OURS = re.compile(
     r"run\.(jsonl|part)|builds/[^/]+\.log|locks/[^/]+\.lock|contexts/.+|.+/(round|batch|probe)\d+-try\d+\.(jsonl|log)"
 )
-"""What a run's folder holds: see `store`; `reproduce` adds the contexts of builds."""
+"""The files of a run's folder: see facts/store.py; `reproduce` adds the contexts of builds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
-    """A run and the room it takes on the disk; `stays`: why it is never removed, None if it may be."""
+    """A run and the space it takes on the disk; `stays`: why it is never removed, None if it may be."""
 
     run: RunFolder
     is_complete: bool
@@ -32,25 +32,25 @@ class Stored:
 
     @property
     def name(self) -> str:
-        """HOST/RUN."""
+        """Return HOST/RUN."""
         return name_of(self.run)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """What is to be removed, oldest first; `over_bytes`: by how much the results are beyond the limit even then."""
+    """The runs to remove, oldest first; `over_bytes`: by how much the results exceed the limit even then."""
 
     remove: tuple[Stored, ...]
     over_bytes: int = 0
 
 
 def name_of(run: RunFolder) -> str:
-    """HOST/RUN: what a run is called in a results folder that several machines share."""
+    """Return HOST/RUN, a run's name in a results folder that several machines share."""
     return f"{run.path.parent.name}/{run.id}"
 
 
-def stored(results: Results, host: str, pins: Sequence[str]) -> list[Stored]:
-    """The runs of one host, oldest first. `pins`: names of runs that stay, RUN or HOST/RUN."""
+def stored_runs(results: Results, host: str, pins: Sequence[str]) -> list[Stored]:
+    """List the runs of one host, oldest first. `pins`: names of runs that stay, RUN or HOST/RUN."""
     runs = [run for run in results.runs() if run.path.parent.name == host]
     return [
         Stored(run=run, is_complete=is_complete(run), bytes=bytes_on_disk(run.path), stays=_why_it_stays(run, pins))
@@ -59,13 +59,13 @@ def stored(results: Results, host: str, pins: Sequence[str]) -> list[Stored]:
 
 
 def is_complete(run: RunFolder) -> bool:
-    """Is the run finished?"""
+    """Check whether the run is finished."""
     return run.read_record().complete
 
 
 def choose(runs: Sequence[Stored], keep: int | None, limit_bytes: int | None, used_bytes: int) -> Choice:
-    """What to remove of one host's `runs` (oldest first), so that `keep` complete ones are left, and then so that the results
-    folder, which takes `used_bytes` now, keeps to `limit_bytes`. The newest run and the newest complete one always stay."""
+    """Choose what to remove of one host's `runs` (oldest first), so that `keep` complete ones are left, and then so that the
+    results folder, which takes `used_bytes` now, keeps to `limit_bytes`. The newest run and the newest complete one stay."""
     complete = [run for run in runs if run.is_complete]
     newest = [*runs[-1:], *complete[-1:]]
     may_go = [run for run in runs if run.stays is None and run not in newest]
@@ -82,7 +82,7 @@ def choose(runs: Sequence[Stored], keep: int | None, limit_bytes: int | None, us
 
 
 def logs_without_runs(logs: Iterable[Path], nights: Iterable[Night], runs: Sequence[Stored]) -> list[Path]:
-    """The logs of nights whose run is gone, and of nights without one that are older than every run which may go."""
+    """Return the logs of nights whose run is gone, and of nights without a run that are older than every run that may go."""
     run_of = {night.id: night.run for night in nights}
     names = {run.name for run in runs}
     oldest = min((run.run.id for run in runs if run.stays is None), default="")
@@ -95,14 +95,14 @@ def logs_without_runs(logs: Iterable[Path], nights: Iterable[Night], runs: Seque
 
 
 def set_aside(results: Results, run: Stored) -> None:
-    """Move a run as a whole to where `sweep` removes it, so that nobody ever reads half of one."""
+    """Move a whole run to where `sweep` removes it, so that nobody ever reads half of one."""
     aside = _aside(results) / run.run.path.parent.name
     aside.mkdir(parents=True, exist_ok=True)
     run.run.path.rename(aside / run.run.id)
 
 
 def sweep(results: Results) -> None:
-    """Remove what was set aside, also before a removal that was interrupted; what is not ours stays where it lies."""
+    """Remove runs that were set aside, also by a removal that was interrupted; files that are not ours stay where they are."""
     for folder, _, names in os.walk(_aside(results), topdown=False):
         for path in (Path(folder) / name for name in names):
             within = "/".join(path.relative_to(_aside(results)).parts[2:])
@@ -113,17 +113,17 @@ def sweep(results: Results) -> None:
 
 
 def bytes_on_disk(folder: Path) -> int:
-    """The room that all files below a folder take; hard links count once."""
-    seen: dict[tuple[int, int], int] = {}
+    """Return the disk space that all files below a folder take; hard links count once."""
+    sizes: dict[tuple[int, int], int] = {}
     for path in _files(folder):
         with suppress(OSError):
             status = path.lstat()
-            seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
-    return sum(seen.values())
+            sizes[(status.st_dev, status.st_ino)] = status.st_blocks * 512
+    return sum(sizes.values())
 
 
-def lighten(results: Results, journal: Journal, found: Sequence[Stored], choice: Choice) -> Iterator[str]:
-    """Remove what was chosen of `found`, and the logs of its nights; says what, and what could not be removed."""
+def remove_chosen(results: Results, journal: Journal, runs: Sequence[Stored], choice: Choice) -> Iterator[str]:
+    """Remove what was chosen of `runs`, and the logs of its nights; yield lines on what was removed and what could not be."""
     gone = []
     for run in choice.remove:
         try:
@@ -134,7 +134,7 @@ def lighten(results: Results, journal: Journal, found: Sequence[Stored], choice:
         if not run.run.path.exists():
             gone.append(run)
             yield f"removed {run.name}, {run.bytes / 1e9:.3f} GB"
-    for log in logs_without_runs(journal.logs(), journal.nights(), [run for run in found if run not in gone]):
+    for log in logs_without_runs(journal.logs(), journal.nights(), [run for run in runs if run not in gone]):
         with suppress(OSError):  # the next night tries again
             log.unlink()
             yield f"removed {log.name}"
@@ -151,20 +151,16 @@ def _why_it_stays(run: RunFolder, pins: Sequence[str]) -> str | None:
         return "renamed"
     if run.path.is_symlink() or run.path.parent.is_symlink():
         return "a link"
-    strange = sorted(name for name in map(str, _strange(run.path)))
-    return f"holds files that are not ours: {strange[0]}" if strange else None
-
-
-def _strange(folder: Path) -> Iterator[Path]:
-    """What lies in a run's folder that we didn't write."""
-    for path in _files(folder):
-        within = path.relative_to(folder)
-        if path.is_symlink() or not path.is_file() or not _OURS.fullmatch(within.as_posix()):
-            yield within
+    foreign = sorted(
+        str(path.relative_to(run.path))
+        for path in _files(run.path)
+        if path.is_symlink() or not path.is_file() or not _OURS.fullmatch(path.relative_to(run.path).as_posix())
+    )
+    return f"holds files that are not ours: {foreign[0]}" if foreign else None
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Everything below a folder that is not itself a folder; links are not followed."""
+    """Yield everything below a folder that is not itself a folder; links are not followed."""
     for parent, folders, names in os.walk(folder):
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
         yield from (Path(parent) / name for name in (*names, *links))

@@ -1,4 +1,4 @@
-"""One night: measure all cells, let the gate judge, write the pages, remove old runs. Every step is a command of its own, so
+"""Run a night: measure all cells, let the gate judge, write the pages, remove old runs. Every step is a command of its own, so
 that the failure of one does not affect the others, and the log shows commands that can be pasted.
 """
 
@@ -27,19 +27,19 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly.journal import Journal, Next, decide, own_command
 from torchmatrix.nightly.keeping import is_complete, name_of
 
-# One command of a night: started, logged, ended. A night is made of commands that could be pasted, each in its own process.
+# Commands: start one in its own process, log its output, end it.
 
 TIMED_OUT = 124
-"""As timeout(1) says it."""
+"""The exit code that timeout(1) uses."""
 NOT_STARTED = 127
-"""As a shell says it."""
+"""The exit code that a shell uses."""
 _GRACE_SECONDS = 60.0
 
 Echo = Callable[[bytes], None]
 
 
 class Log:
-    """A night's log; `echo` hears what the commands print. What can't be written, on a full disk, doesn't end the night."""
+    """A night's log; `echo` receives the commands' output. A failed write, as on a full disk, doesn't end the night."""
 
     def __init__(self, path: Path, echo: Echo) -> None:
         try:
@@ -49,11 +49,11 @@ class Log:
         self._echo = echo
 
     def line(self, text: str) -> None:
-        """Add a line of the night's own."""
+        """Add a line of the night itself."""
         self._write(f"{text}\n".encode(errors="surrogateescape"))
 
     def write(self, data: bytes) -> None:
-        """Add output of a command as it came."""
+        """Add a command's output unchanged, and echo it."""
         self._write(data)
         self._echo(data)
 
@@ -62,15 +62,15 @@ class Log:
             self._file.write(data)
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Close the file."""
         self._file.close()
 
 
 def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = None) -> int:
-    """Run a command to its end and return its exit code; TIMED_OUT if it was ended after `limit_seconds`, NOT_STARTED.
+    """Run a command to its end and return its exit code; TIMED_OUT if it was ended after `limit_seconds`; NOT_STARTED.
 
-    It has a session of its own, so that an interruption reaches the night first: it is passed on once, as SIGTERM, and the
-    command's own way out is waited for. If the night is killed, the command gets SIGTERM from the kernel.
+    The command has a session of its own, so that an interruption reaches the night first: it is passed on once, as SIGTERM,
+    and the night waits while the command cleans up. If the night is killed, the command gets SIGTERM from the kernel.
     """
     try:
         process = subprocess.Popen(
@@ -94,7 +94,10 @@ def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = No
 
 
 def _copy(process: "subprocess.Popen[bytes]", log: Log, limit_seconds: float | None) -> bool:
-    """The output into the log, until it ends, or until the process has and only stray children hold it open; in time?"""
+    """Copy the output into the log until it ends, or until the process ends and only stray children hold the output open.
+
+    Returns False if `limit_seconds` passed before.
+    """
     assert process.stdout is not None
     begin, descriptor = time.monotonic(), process.stdout.fileno()
     while limit_seconds is None or time.monotonic() - begin < limit_seconds:
@@ -108,7 +111,7 @@ def _copy(process: "subprocess.Popen[bytes]", log: Log, limit_seconds: float | N
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """SIGTERM, and after a grace period SIGKILL to the whole group."""
+    """Send SIGTERM, and after a grace period SIGKILL to the whole group."""
     process.terminate()
     try:
         process.wait(timeout=_GRACE_SECONDS)
@@ -118,7 +121,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 STEP_SECONDS = 3600.0
-"""The time for each step but measuring, whose launches have limits of their own: a hook that hangs must not hold the lock."""
+"""The time limit of each step but measuring, whose launches have limits of their own: a hanging hook must not hold the lock."""
 _VERDICTS: dict[int, str] = {
     ExitCode.OK: "pass",
     ExitCode.NOTHING_SELECTED: "no baseline yet",
@@ -129,9 +132,9 @@ _MEASURING_FAILED = (ExitCode.BAD_INPUT, ExitCode.NOTHING_SELECTED, ExitCode.ENG
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
-    """What a night is told; paths are absolute. `run_words`, `gate_words`: further arguments of these verbs. `free_gb`: with
-    less room on the results' disk no night begins. `keep`, `disk_gb`, `pins`: see `keeping`."""
+class NightOptions:
+    """The options of a night; paths are absolute. `run_words`, `gate_words`: further arguments of these verbs. `free_gb`: with
+    less space on the results' disk no night begins. `keep`, `disk_gb`, `pins`: see `keeping`."""
 
     matrix: Path
     results: Path
@@ -145,7 +148,7 @@ class Order:
     pins: tuple[str, ...] = ()
 
     def words(self) -> list[str]:
-        """`nightly run` with the options that say the same."""
+        """Return the words of `nightly run` with these options."""
         words = ["nightly", "run", "--matrix", str(self.matrix), "--results", str(self.results), "--reports", str(self.reports)]
         words += ["--engine", self.engine, "--free-gb", f"{self.free_gb:g}"]
         words += ["--run-with", shlex.join(self.run_words)] if self.run_words else []
@@ -153,7 +156,7 @@ class Order:
         return words + self.limits()
 
     def limits(self) -> list[str]:
-        """What `nightly run` and `nightly keep` are told alike."""
+        """Return the options that `nightly run` and `nightly keep` share."""
         words = [] if self.keep is None else ["--keep", str(self.keep)]
         words += [] if self.disk_gb is None else ["--disk-gb", f"{self.disk_gb:g}"]
         return words + [word for pin in self.pins for word in ("--pin", pin)]
@@ -161,60 +164,66 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class End:
-    """How a night ended, in a code and in a line."""
+    """A night's end: its exit code, and a summary in one line."""
 
     exit_code: ExitCode
     summary: str
 
 
-def spend(
-    order: Order, say: Callable[[str], None], echo: Echo, at: str | None = None, tool: Sequence[str] | None = None
+def run_night(
+    options: NightOptions, say: Callable[[str], None], echo: Echo, at: str | None = None, tool: Sequence[str] | None = None
 ) -> End:
-    """Spend a night, or go on with one that was cut. Raises EngineUnusable where another is under way, somebody measures, or
-    the disk is nearly full; KeyboardInterrupt.
+    """Run a night, or continue one that was cut. Raises EngineUnusable where another is under way, somebody measures, or the
+    disk is nearly full; KeyboardInterrupt.
 
-    `say`: hears the night's own lines; `echo`: what its commands print. `at`: only if the night of the last HH:MM is
-    missing. `tool`: what starts torchmatrix; this very one if left out.
+    `say`: receives the night's own lines; `echo`: its commands' output. `at`: only if the night of the last HH:MM is missing.
+    `tool`: the command that starts torchmatrix; by default this one.
     """
-    journal = Journal(order.results)
+    journal = Journal(options.results)
     if at and (who := lock_holder(journal.lock_file)):
         return End(exit_code=ExitCode.OK, summary=f"nothing is missed: a night is under way: {who}")
     with journal.lock():
-        chosen = decide(journal.events(order.matrix), time.time(), at)
-        if not chosen.is_due:
-            return End(exit_code=ExitCode.OK, summary=chosen.why)
-        return _Night(order, journal, chosen, say, echo, tool or own_command()).spend()
+        decision = decide(journal.events(options.matrix), time.time(), at)
+        if not decision.is_due:
+            return End(exit_code=ExitCode.OK, summary=decision.why)
+        return _Night(options, journal, decision, say, echo, tool or own_command()).run_all()
 
 
-def gate_arguments(order: Order, run: RunFolder) -> list[str]:
-    """What the gate is told besides where everything is: what the user said, and which run to judge."""
-    return [*order.gate_words, run.id, "--host", run.path.parent.name]
+def gate_arguments(options: NightOptions, run: RunFolder) -> list[str]:
+    """Return the gate's arguments but for paths: those of the user, and which run to judge."""
+    return [*options.gate_words, run.id, "--host", run.path.parent.name]
 
 
 class _Night:
     """A night under way; `codes`: how its steps ended; `removed`: how many old runs went."""
 
     def __init__(
-        self, order: Order, journal: Journal, chosen: Next, say: Callable[[str], None], echo: Echo, tool: Sequence[str]
+        self,
+        options: NightOptions,
+        journal: Journal,
+        decision: Next,
+        say: Callable[[str], None],
+        echo: Echo,
+        tool: Sequence[str],
     ) -> None:
-        self.order, self.journal, self.chosen, self.tool, self._say = order, journal, chosen, tool, say
-        self.id = chosen.continues.id if chosen.continues else journal.new_id()
-        self.began = int(chosen.continues.began if chosen.continues else time.time())
-        self.results = Results(order.results)
+        self.options, self.journal, self.decision, self.tool, self._say = options, journal, decision, tool, say
+        self.id = decision.continues.id if decision.continues else journal.new_id()
+        self.began = int(decision.continues.began if decision.continues else time.time())
+        self.results = Results(options.results)
         self.run: RunFolder | None = None
         self.codes: dict[str, int] = {}
         self.removed = 0
         self.begin = time.monotonic()
         self.log = Log(journal.log(self.id), echo)
 
-    def spend(self) -> End:
-        """All of it; its end is in the journal whatever happens, unless it is killed."""
-        self.journal.append("night", night=self.id, matrix=str(self.order.matrix), why=self.chosen.why)
-        self.say(f"torchmatrix {__version__}, night {self.id}: {self.chosen.why}; log: {self.journal.log(self.id)}")
+    def run_all(self) -> End:
+        """Run all steps; the journal gets the night's end whatever happens, unless the process is killed."""
+        self.journal.append("night", night=self.id, matrix=str(self.options.matrix), why=self.decision.why)
+        self.say(f"torchmatrix {__version__}, night {self.id}: {self.decision.why}; log: {self.journal.log(self.id)}")
         code, problem = ExitCode.CELL_NOT_OK, "the night ended with an error of its own"
         try:
-            self._steps()
-            code, problem = self._code(), ""
+            self._run_steps()
+            code, problem = self._exit_code(), ""
         except ToolError as error:
             code, problem = error.exit_code, str(error)
             raise
@@ -225,34 +234,34 @@ class _Night:
             summary = self._close(code, problem)
         return End(exit_code=code, summary=summary)
 
-    def _steps(self) -> None:
-        self._refuse_company()
-        self._make_room()
+    def _run_steps(self) -> None:
+        self._refuse_other_run()
+        self._free_disk_space()
         self._measure()
         if not self.run:  # nothing is new: there is nothing to judge, to show or to remove
             return
-        results, pages = ("--results", str(self.order.results)), self.order.reports
+        results, pages = ("--results", str(self.options.results)), self.options.reports
         files = ("--junit", str(pages / "gate.xml"), "--markdown", str(pages / "gate.md"))
-        self._step("gate", *gate_arguments(self.order, self.run), *results, *files)
-        self._step("report", "--run", self.run.id, *results, "--output", str(pages / "index.html"))
-        self._step("history", *results, "--output", str(pages / "history.html"))
-        self._keep()
+        self._run_step("gate", *gate_arguments(self.options, self.run), *results, *files)
+        self._run_step("report", "--run", self.run.id, *results, "--output", str(pages / "index.html"))
+        self._run_step("history", *results, "--output", str(pages / "history.html"))
+        self._remove_old_runs()
 
-    def _refuse_company(self) -> None:
-        """Somebody's own measurement is not to be disturbed, not even by rendering."""
+    def _refuse_other_run(self) -> None:
+        """Raise EngineUnusable while another run is measured: not even rendering may disturb it."""
         if who := lock_holder(self.results.lock_file):
             raise EngineUnusable(
                 f"another run holds {self.results.root}: {who}",
                 hint="this night is skipped; the next one starts at its usual time",
             )
 
-    def _make_room(self) -> None:
-        """A disk that fills up in the middle would cost the night; old runs go first."""
-        if self._free_gb() < self.order.free_gb:
-            self._keep()
-        if (free := self._free_gb()) < self.order.free_gb:
+    def _free_disk_space(self) -> None:
+        """Remove old runs if the disk is nearly full; raise EngineUnusable if it still is: a full disk would cost the night."""
+        if self._free_gb() < self.options.free_gb:
+            self._remove_old_runs()
+        if (free := self._free_gb()) < self.options.free_gb:
             raise EngineUnusable(
-                f"only {free:.3f} GB are free for {self.results.root}; the limit is {self.order.free_gb:g}",
+                f"only {free:.3f} GB are free for {self.results.root}; the limit is {self.options.free_gb:g}",
                 hint="free space, keep fewer runs (--keep N, --disk-gb X), or lower the limit (--free-gb X)",
             )
 
@@ -260,39 +269,41 @@ class _Night:
         return shutil.disk_usage(self.results.root).free / 1e9
 
     def _measure(self) -> None:
-        """All cells in a new run; a night that goes on, its own run, if anything of that is left."""
-        order = self.order
-        words = ["run", *order.run_words, "--matrix", str(order.matrix), "--results", str(order.results)]
-        words += ["--engine", order.engine, "--output", str(order.reports / "index.html")]
+        """Measure all cells in a new run, or what is left of the run of a night that is continued."""
+        options = self.options
+        words = ["run", *options.run_words, "--matrix", str(options.matrix), "--results", str(options.results)]
+        words += ["--engine", options.engine, "--output", str(options.reports / "index.html")]
         commands = (words, [*words, "--new"])
-        self.run = self._run_of(commands) if self.chosen.continues else None
+        self.run = self._run_of(commands) if self.decision.continues else None
         if self.run and is_complete(self.run):
             self.say(f"{name_of(self.run)} is complete: nothing is left to measure")
             self.codes["run"] = ExitCode.OK if set(self._outcomes()) <= {"ok", UNLIKE} else ExitCode.CELL_NOT_OK
             return
         try:
-            self._step(*(commands[0] if self.run else commands[1]), limit_seconds=None)
+            self._run_step(*(commands[0] if self.run else commands[1]), limit_seconds=None)
         finally:
             self.run = self._run_of(commands)
         if self.codes["run"] == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
 
     def _run_of(self, commands: Sequence[Sequence[str]]) -> RunFolder | None:
-        """The newest run that one of these commands began in this night, by when it began: it may have been renamed."""
+        """Return the newest run that one of these commands began since the night began: the run may have been renamed."""
         typed = {shlex.join(["torchmatrix", *words]) for words in commands}
         runs = [run for run in self.results.runs() if run.started >= self.began]
         return next((run for run in reversed(runs) if run.read_record().command in typed), None)
 
-    def _keep(self) -> None:
-        """For the host whose runs these are: that of this night, or of the last one that had a run."""
-        known = [night.run for night in self.journal.nights() if night.run]
-        name = name_of(self.run) if self.run else next(reversed(known), None)
-        if name and (self.order.keep or self.order.disk_gb is not None):
+    def _remove_old_runs(self) -> None:
+        """Remove old runs of the host of this night's run, or of the last night's that had one."""
+        runs = [night.run for night in self.journal.nights() if night.run]
+        name = name_of(self.run) if self.run else next(reversed(runs), None)
+        if name and (self.options.keep or self.options.disk_gb is not None):
             host, before = name.partition("/")[0], len(self.results.runs())
-            self._step("nightly", "keep", "--results", str(self.order.results), "--host", host, "--yes", *self.order.limits())
+            self._run_step(
+                "nightly", "keep", "--results", str(self.options.results), "--host", host, "--yes", *self.options.limits()
+            )
             self.removed += before - len(self.results.runs())
 
-    def _step(self, *words: str, limit_seconds: float | None = STEP_SECONDS) -> None:
+    def _run_step(self, *words: str, limit_seconds: float | None = STEP_SECONDS) -> None:
         name, begin, command = words[1] if words[0] == "nightly" else words[0], time.monotonic(), [*self.tool, *words]
         self.say(f"$ {shlex.join(command)}")
         self.codes[name] = carry_out(command, self.log, limit_seconds)
@@ -303,17 +314,17 @@ class _Night:
         self.log.line(line)
         self._say(line)
 
-    def _code(self) -> ExitCode:
-        """The code nearest to the cause: measuring failed, then a regression, then any other failure."""
+    def _exit_code(self) -> ExitCode:
+        """Return the exit code nearest to the cause: measuring failed, then a regression, then any other failure."""
         run, gate = self.codes["run"], self.codes.get("gate", ExitCode.OK)
         if not self.run or not (is_complete(self.run) or run == ExitCode.CELL_NOT_OK):
             return ExitCode(run) if run in _MEASURING_FAILED else ExitCode.ENGINE_UNUSABLE
         if gate == ExitCode.REGRESSION:
             return ExitCode.REGRESSION
-        return ExitCode.CELL_NOT_OK if run != ExitCode.OK or self._failed() else ExitCode.OK
+        return ExitCode.CELL_NOT_OK if run != ExitCode.OK or self._failed_steps() else ExitCode.OK
 
-    def _failed(self) -> list[str]:
-        """The steps after measuring that did not do their work."""
+    def _failed_steps(self) -> list[str]:
+        """Return the steps after measuring that failed; a gate with a verdict did not."""
         later = {name: code for name, code in self.codes.items() if name != "run"}
         return [name for name, code in later.items() if code and not (name == "gate" and code in _VERDICTS)]
 
@@ -321,18 +332,18 @@ class _Night:
         return dict(Counter(launch.outcome for launch in counting(self.run.launches()))) if self.run else {}
 
     def _close(self, code: ExitCode, problem: str) -> str:
-        """Write the end of the night into log and journal; the line that says it all."""
+        """Write the end of the night into log and journal; return its summary."""
         seconds = time.monotonic() - self.begin
         gate = _VERDICTS.get(self.codes["gate"], f"failed with exit {self.codes['gate']}") if "gate" in self.codes else None
         parts = [self._run_in_words(), f"gate: {gate or 'n/a'}", *([problem] if problem else [])]
-        parts += [f"{name} failed with exit {self.codes[name]}" for name in self._failed() if name != "gate"]
+        parts += [f"{name} failed with exit {self.codes[name]}" for name in self._failed_steps() if name != "gate"]
         parts += [f"{self.removed} old runs removed"] if self.removed else []
         summary = f"night {self.id}: {'; '.join(parts)}; exit {int(code)} after {seconds / 60:.1f} min"
         self.log.line(summary)
         self.log.close()
-        found = {"exit_code": int(code), "seconds": seconds, "gate": gate, "summary": summary}
+        outcome = {"exit_code": int(code), "seconds": seconds, "gate": gate, "summary": summary}
         run = name_of(self.run) if self.run else None
-        self.journal.append("night-exit", night=self.id, matrix=str(self.order.matrix), run=run, **found)
+        self.journal.append("night-exit", night=self.id, matrix=str(self.options.matrix), run=run, **outcome)
         return summary
 
     def _run_in_words(self) -> str:

@@ -1,4 +1,4 @@
-"""What begins the nights: systemd's timers, which are remembered in a file, or lines for cron, which the user pastes."""
+"""Install what begins the nights: systemd's timers, which are recorded in a file, or lines for cron, which the user pastes."""
 
 import getpass
 import json
@@ -30,16 +30,16 @@ from torchmatrix.nightly.journal import (
     variables_taken,
 )
 
-# A night as two lines to paste into a crontab, and the script that they start; no crontab is read or written.
+# cron: two lines to paste into a crontab, and the script that they start; no crontab is read or written.
 
 
 def cron_script_path(name: str) -> Path:
-    """The script that cron starts: a line of a crontab may be too short for a command."""
+    """Return the path of the script that cron starts: a line of a crontab may be too short for a command."""
     return settings_folder() / f"{name}.sh"
 
 
 def cron_script(table: Timetable) -> str:
-    """Sets the environment that a timer lacks, then becomes the night."""
+    """Return a script that sets the environment that a timer lacks, then becomes the night."""
     environment, folder = shlex.quote(str(table.environment)), shlex.quote(str(table.folder))
     return f"""#!/bin/sh
 {NOTE}
@@ -52,7 +52,7 @@ exec {shlex.join(table.command)} "$@"
 
 
 def cron_lines(table: Timetable) -> str:
-    """Two lines: the night at its time, and the check for a missed or cut night after a boot.
+    """Return two lines: the night at its time, and the check for a missed or cut night after a boot.
 
     cron makes a line break of every % that has no backslash: https://man7.org/linux/man-pages/man5/crontab.5.html
     """
@@ -63,7 +63,7 @@ def cron_lines(table: Timetable) -> str:
 """
 
 
-# A night as systemd's units: their text, where they go, and the commands that make systemd read them.
+# systemd: the units' text and folder, and the commands that make systemd read them.
 #
 # How a unit file is read: https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html (COMMAND LINES) and
 # https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html (SPECIFIERS).
@@ -72,21 +72,21 @@ _CATCH_UP = "-catch-up"
 
 
 def unit_folder(is_system: bool) -> Path:
-    """Where the units of the machine, or of this user, are."""
+    """Return the folder of the machine's units, or of this user's."""
     if is_system:
         return Path("/etc/systemd/system")
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
 
 
 def unit_timers(name: str) -> tuple[str, str]:
-    """The two timers of a night: the one by the clock, and the one after the machine's start."""
+    """Return the names of a night's two timers: the one by the clock, and the one after the machine's start."""
     return f"{name}.timer", f"{name}{_CATCH_UP}.timer"
 
 
 def unit_texts(table: Timetable) -> dict[str, str]:
-    """The text of every unit, by its file's name.
+    """Return the text of every unit, by its file's name.
 
-    Not Persistent=: it would measure while the machine boots, and knows nothing of a night that a reboot cut.
+    Not Persistent=: it would measure while the machine boots, and would not continue a night that a reboot cut.
     """
     night, late = table.name, table.name + _CATCH_UP
     what, late_what = f"torchmatrix: {table.matrix} at {table.at}", f"torchmatrix: {table.matrix}, if a night was missed or cut"
@@ -99,19 +99,19 @@ def unit_texts(table: Timetable) -> dict[str, str]:
 
 
 def _service(table: Timetable, what: str, command: Sequence[str]) -> str:
-    """KillMode=mixed: the night passes a stop on to what it runs, once, and waits while that cleans up. No Nice= and no
-    limits: they would change what is measured."""
+    """Return a service. KillMode=mixed: the night passes a stop on to its command, once, and waits while that cleans up. No
+    Nice= and no limits: they would change what is measured."""
     order = f"After={' '.join(('network-online.target', *SERVICES))}\nWants=network-online.target\n" if table.is_system else ""
-    user = f"User={_line(table.run_as)}\n" if table.run_as else ""
+    user = f"User={_escaped(table.run_as)}\n" if table.run_as else ""
     environment = re.sub(r"([\\*?[])", r"\\\1", str(table.environment))  # systemd takes it for a glob
     return f"""{NOTE}
 [Unit]
-Description={_line(what)}
+Description={_escaped(what)}
 {order}
 [Service]
 Type=oneshot
-{user}WorkingDirectory={_line(str(table.folder).rstrip("/"))}/
-EnvironmentFile={_line(environment)}
+{user}WorkingDirectory={_escaped(str(table.folder).rstrip("/"))}/
+EnvironmentFile={_escaped(environment)}
 ExecStart={exec_start(command)}
 KillMode=mixed
 TimeoutStartSec=infinity
@@ -122,7 +122,7 @@ TimeoutStopSec=180
 def _timer(what: str, when: str) -> str:
     return f"""{NOTE}
 [Unit]
-Description={_line(what)}
+Description={_escaped(what)}
 
 [Timer]
 {when}
@@ -133,19 +133,19 @@ WantedBy=timers.target
 
 
 def exec_start(words: Sequence[str]) -> str:
-    """A command as ExecStart= wants it. A program's path may hold neither quotes nor a $ there: a shell starts such a one."""
+    """Return a command for ExecStart=. A shell starts a program whose path has quotes or a $, which are not allowed there."""
     if re.search(r"[\"'\\$]", words[0]):
         words = ["/bin/sh", "-c", 'exec "$@"', "sh", *words]
-    return " ".join(map(_word, words))
+    return " ".join(map(_quoted, words))
 
 
-def _word(word: str) -> str:
+def _quoted(word: str) -> str:
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return escaped if re.fullmatch(r"[\w@%+=:,./-]+", escaped) else f'"{escaped}"'
 
 
-def _line(text: str) -> str:
-    """A value that systemd doesn't split into words."""
+def _escaped(text: str) -> str:
+    """Escape a value that systemd doesn't split into words."""
     return text.replace("%", "%%")
 
 
@@ -157,7 +157,7 @@ class Systemctl:
     say: Say
 
     def ask(self, *words: str) -> "subprocess.CompletedProcess[bytes]":
-        """The outcome of a command, in English; 127 where it isn't there. It finds the user's systemd after su, too."""
+        """Run a command and return its outcome, in English; 127 without systemctl. Finds the user's systemd after su, too."""
         variables = {"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ, "LC_ALL": "C"}
         try:
             return subprocess.run(self._command(words), capture_output=True, env=variables)
@@ -165,7 +165,7 @@ class Systemctl:
             return subprocess.CompletedProcess(words, 127, b"", str(error).encode())
 
     def do(self, *words: str) -> None:
-        """Run a command that changes something. Raises EngineUnusable with its words."""
+        """Say and run a command that changes something. Raises EngineUnusable with its error output."""
         command = shlex.join(self._command(words))
         self.say(f"$ {command}")
         done = self.ask(*words)
@@ -176,12 +176,12 @@ class Systemctl:
             )
 
     def problem(self) -> str | None:
-        """Why systemd can't be asked here; None: it can."""
+        """Return why systemd can't be used here; None if it can."""
         done = self.ask("show", "--property=Version")
         return None if not done.returncode else done.stderr.decode(errors="replace").strip().partition("\n")[0] or "no answer"
 
     def next_time(self, name: str) -> str | None:
-        """When it begins the next night, in its words; None: it does not wait for one."""
+        """Return when systemd begins the next night, in its words; None if it does not wait for one."""
         if self.ask("is-active", unit_timers(name)[0]).returncode:
             return None
         done = self.ask("show", "--property=NextElapseUSecRealtime", "--value", unit_timers(name)[0])
@@ -192,7 +192,7 @@ class Systemctl:
 
 
 def install_units(table: Timetable, say: Say) -> list[Path]:
-    """Write the units over older ones and let systemd wait for the times. Returns the files."""
+    """Write the units over older ones and let systemd wait for their times. Return the files."""
     place, systemctl = unit_folder(table.is_system), Systemctl(table.is_system, say)
     place.mkdir(parents=True, exist_ok=True)
     for name, text in unit_texts(table).items():
@@ -204,29 +204,29 @@ def install_units(table: Timetable, say: Say) -> list[Path]:
 
 
 def remove_units(name: str, systemctl: Systemctl) -> list[Path]:
-    """Take the units away, as far as they are there; a night that is under way goes on to its end. Returns the files."""
-    found = [path for path in unit_files(name, unit_folder(systemctl.is_system)) if path.exists()]
-    if not found:
+    """Remove the units that are there; a night that is under way goes on to its end. Return the removed files."""
+    present = [path for path in unit_files(name, unit_folder(systemctl.is_system)) if path.exists()]
+    if not present:
         return []
     is_here = systemctl.problem() is None
-    waiting = [path.name for path in found if path.suffix == ".timer"]
+    waiting = [path.name for path in present if path.suffix == ".timer"]
     if is_here and waiting:
         systemctl.do("disable", "--now", *waiting)
-    for path in found:
+    for path in present:
         path.unlink()
     if is_here:
         systemctl.do("daemon-reload")
         systemctl.ask("reset-failed", f"{name}*")  # complains if no night has failed
-    return found
+    return present
 
 
 def unit_files(name: str, place: Path) -> list[Path]:
-    """The units of a night in the folder `place`, whether or not they are there."""
-    return [place / f"{start}.{kind}" for start in (name, name + _CATCH_UP) for kind in ("service", "timer")]
+    """Return the paths of a night's units in the folder `place`, whether or not they exist."""
+    return [place / f"{start}.{suffix}" for start in (name, name + _CATCH_UP) for suffix in ("service", "timer")]
 
 
 def ends_with_the_session(is_system: bool) -> bool:
-    """Does the user's systemd end when the user logs out?"""
+    """Check whether the user's systemd ends when the user logs out."""
     return not is_system and not Path("/var/lib/systemd/linger", getpass.getuser()).exists()
 
 
@@ -236,7 +236,7 @@ CRON_LINES_STAY = "lines for cron that were pasted are still in the crontab: tak
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """What install did: the files it wrote, and the names of the variables that it took along."""
+    """The result of an installation: the files, the names of the stored environment variables, and hints for the user."""
 
     files: tuple[Path, ...]
     variables: tuple[str, ...]
@@ -244,15 +244,15 @@ class Installed:
 
 
 def for_machine(backend: str, is_system: bool | None, run_as: str | None) -> bool:
-    """Are the nights the machine's, or this user's? `is_system` None: the machine's if root asks. Raises BadInput."""
+    """Check whether nights are the machine's or this user's. `is_system` None: the machine's if root asks. Raises BadInput."""
     if backend not in BACKENDS:
         raise BadInput(f'unknown backend "{backend}"', hint=f"backends: {', '.join(BACKENDS)}")
     if is_system and backend == "cron":
         raise BadInput("--system needs systemd", hint="leave it out: the lines are for a user's crontab")
-    found = backend == "systemd" and (os.geteuid() == 0 if is_system is None else is_system)
-    if run_as and not found:
+    is_for_machine = backend == "systemd" and (os.geteuid() == 0 if is_system is None else is_system)
+    if run_as and not is_for_machine:
         raise BadInput("--run-as needs systemd and --system", hint=f"log in as {run_as} and install the nights there")
-    return found
+    return is_for_machine
 
 
 def check_systemd(is_system: bool, say: Say) -> None:
@@ -269,7 +269,7 @@ def check_systemd(is_system: bool, say: Say) -> None:
 
 
 def install(table: Timetable, backend: str, here: Mapping[str, str], say: Say) -> Installed:
-    """Replace what was installed for this matrix; for cron, write what its lines need. `here`: the variables to choose from."""
+    """Replace what was installed for this matrix; for cron, write what its lines need. `here`: variables to choose from."""
     gone = remove(table.matrix, say)
     taken = variables_taken(here)
     journal = Journal(table.results)
@@ -301,7 +301,7 @@ def _hints(table: Timetable, backend: str, gone: Sequence[str]) -> Iterator[str]
 
 
 def texts(table: Timetable, backend: str) -> dict[str, str]:
-    """What install would write, by file, and the lines for a crontab; without the file of variables."""
+    """Return what install would write, by file, and the lines for a crontab; without the environment file."""
     if backend == "cron":
         return {str(cron_script_path(table.name)): cron_script(table), "crontab": cron_lines(table)}
     place = unit_folder(table.is_system)
@@ -309,7 +309,7 @@ def texts(table: Timetable, backend: str) -> dict[str, str]:
 
 
 def remove(matrix: Path, say: Say) -> list[str]:
-    """Take away the units and files of this matrix; nothing is there: nothing happens. Returns what went.
+    """Remove the units and files of this matrix, if there are any. Return what was removed.
 
     The facts, the journal and the logs stay, and so do lines that were pasted into a crontab.
     """
@@ -325,16 +325,16 @@ def remove(matrix: Path, say: Say) -> list[str]:
 
 
 def status(matrix: Path, results: Path, say: Say) -> dict[str, Any]:
-    """What is installed for this matrix, when the next night begins, how the last one ended, who spends one now.
+    """Return what is installed for this matrix, when the next night begins, how the last one ended, who runs one now.
 
-    `backend` cron: lines were printed; whether they are in a crontab, `installed`, is not known: None.
+    `backend` cron: lines were printed; `installed` is None, since nobody knows whether they are in a crontab.
     """
     name = name_for(matrix)
     table = next((event for event in read_lines(_record(name)) if event["event"] == "timetable"), {})
     backend = table.get("backend")
     journal = Journal(Path(table.get("results", results)))
-    known = journal.nights(matrix.absolute())
-    last = known[-1] if known else None
+    nights = journal.nights(matrix.absolute())
+    last = nights[-1] if nights else None
     return {
         "matrix": str(matrix.absolute()),
         "results": str(journal.folder.parent),
@@ -346,7 +346,7 @@ def status(matrix: Path, results: Path, say: Say) -> dict[str, Any]:
         "next": Systemctl(bool(table["is_system"]), say).next_time(name) if backend == "systemd" else None,
         "last": None if last is None else {**asdict(last), "log": str(journal.log(last.id)), "was_cut": last.was_cut},
         "held_by": lock_holder(journal.lock_file),
-        "nights": len(known),
+        "nights": len(nights),
     }
 
 

@@ -1,4 +1,4 @@
-"""The last run against the nights before it: what became slower, what failed, what is gone."""
+"""Compare the last run with the nights before it: what became slower, what failed, what is gone."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from torchmatrix.facts.store import Results, RunFolder, host_of, select
 from torchmatrix.nightly.gate import noise
 from torchmatrix.nightly.gate.drift import Drift, drift
 from torchmatrix.nightly.gate.judged import ACCEPTABLE, Accepted, Gate, GateOptions, Judged, attribute
-from torchmatrix.nightly.gate.noise import Night, Panel, Standing
+from torchmatrix.nightly.gate.noise import CellVerdict, Night, Panel
 
 __all__ = ["Gate", "GateOptions", "Judged", "is_night_of", "judge"]
 
@@ -29,21 +29,20 @@ _DEFAULT = GateOptions()
 def judge(
     runs: Sequence[RunSummary], options: GateOptions = _DEFAULT, accepted: Mapping[str, Accepted] = MappingProxyType({})
 ) -> Gate:
-    """The last of `runs` (of one host, oldest first) against those before it. Raises BadInput if no cell is the canary.
+    """Judge the last of `runs` (of one host, oldest first) by those before it. Raises BadInput if no cell is the canary.
 
-    `accepted`: by cell the run from which on its baseline begins (see accepted.py). With `options.named` the first is the
-    baseline; those between them tell how nights differ, and whether it was slower before.
+    `accepted`: by cell the run with which its baseline begins (see judged.py). With `options.named` the first run is the
+    baseline; the runs between show how nights differ, and whether a cell was slower before.
     """
     last, before = runs[-1], runs[:-1]
     reference = before[:1] if options.named else before[-options.nights :]
     cells = dict.fromkeys(cell for run in (last, *reversed(reference)) for cell in (*run.planned, *run.cells.named))
-    since = {cell: _since(accepted.get(cell), before) for cell in cells}
-    histories = _histories({cell: since[cell] for cell in cells if not _failures(last.cell(cell))}, last)
-    seen = _seen_together(histories, [*before, last][options.named :], options)
-    judged = []
+    since = {cell: _since_acceptance(accepted.get(cell), before) for cell in cells}
+    evidence = _collect_evidence(since, [*before, last][options.named :], last, options)
+    results = []
     for cell in cells:
-        found = _judged(cell, since[cell], _since(accepted.get(cell), reference), last, options, seen)
-        judged += [_marked(one, accepted.get(cell), last) for one in found]
+        verdicts = _judge_cell(cell, since[cell], _since_acceptance(accepted.get(cell), reference), last, options, evidence)
+        results += [_mark_accepted(verdict, accepted.get(cell), last) for verdict in verdicts]
     return Gate(
         run=last.id,
         host=last.host,
@@ -51,14 +50,14 @@ def judge(
         complete=last.complete,
         baseline=tuple(run.id for run in reference),
         options=options,
-        cells=attribute(judged, options.canary),
+        cells=attribute(results, options.canary),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _History:
-    """The nights `before` the last one of a cell that measured a metric of the same work on the same machine; `nights`: of
-    theirs and the last one, by run.
+    """One metric of one cell. `before`: the runs before the last one that measured it, with the same work on the same machine;
+    `nights`: theirs and that of the last run, by run.
     """
 
     before: tuple[RunSummary, ...]
@@ -66,8 +65,8 @@ class _History:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Seen:
-    """What the nights of all cells show: `histories` by cell and metric, which are the rows of the `panel`, in this order."""
+class _Evidence:
+    """The nights of all cells. `histories`: by cell and metric; they are the rows of the `panel`, in this order."""
 
     histories: Mapping[tuple[str, str], _History]
     panel: Panel
@@ -75,102 +74,110 @@ class _Seen:
 
 
 def _histories(since: Mapping[str, Sequence[RunSummary]], last: RunSummary) -> dict[tuple[str, str], _History]:
-    """Of the cells that were measured, with the runs that may be their baseline."""
-    found = {}
+    """Return the histories of the cells that were measured; `since`: by cell the runs that may be its baseline."""
+    histories = {}
     for cell, before in since.items():
-        own = last.cell(cell)
-        if own.ok and not _other_work(own, own):
-            alike = [run for run in before if run.cell(cell).ok and not _unlike(run.cell(cell), own)]
+        tonight = last.cell(cell)
+        if not _failed_launches(tonight) and tonight.ok and not _work_difference(tonight, tonight):
+            alike = [run for run in before if run.cell(cell).ok and not _difference(run.cell(cell), tonight)]
             for metric in GATED:
-                if _has(own, metric):
-                    same = tuple(run for run in alike if _has(run.cell(cell), metric))
-                    nights = {run.id: _night(run, cell, metric) for run in (*same, last)}
-                    found[cell, metric.name] = _History(before=same, nights=nights)
-    return found
+                if _has_metric(tonight, metric):
+                    comparable = tuple(run for run in alike if _has_metric(run.cell(cell), metric))
+                    nights = {run.id: _night_of(run, cell, metric) for run in (*comparable, last)}
+                    histories[cell, metric.name] = _History(before=comparable, nights=nights)
+    return histories
 
 
-def _seen_together(histories: Mapping[tuple[str, str], _History], runs: Sequence[RunSummary], options: GateOptions) -> _Seen:
+def _collect_evidence(
+    since: Mapping[str, Sequence[RunSummary]], runs: Sequence[RunSummary], last: RunSummary, options: GateOptions
+) -> _Evidence:
+    histories = _histories(since, last)
     nights = [[history.nights.get(run.id) for run in runs] for history in histories.values()]
     panel = noise.panel(nights, len(runs), options.nights, options.tolerance)
-    return _Seen(histories=histories, panel=panel, drift=drift(panel, options.tolerance))
+    return _Evidence(histories=histories, panel=panel, drift=drift(panel, options.tolerance))
 
 
-def _since(accepted: Accepted | None, runs: Sequence[RunSummary]) -> Sequence[RunSummary]:
-    """The nights that may be a cell's baseline. A run that was asked for by name stays, whatever was accepted since."""
+def _since_acceptance(accepted: Accepted | None, runs: Sequence[RunSummary]) -> Sequence[RunSummary]:
+    """Return the nights that may be a cell's baseline: those since the slow-down that was accepted."""
     return runs if accepted is None else [run for run in runs if run.started >= accepted.started]
 
 
-def _marked(one: Judged, accepted: Accepted | None, last: RunSummary) -> Judged:
-    """The night in which a slower cell was accepted says so."""
-    if accepted is None or last.id != accepted.run or one.verdict not in (*ACCEPTABLE, "new"):
-        return one
-    return replace(one, verdict="accepted", why=f"accepted: {accepted.because}")
+def _mark_accepted(judged: Judged, accepted: Accepted | None, last: RunSummary) -> Judged:
+    """Turn the verdict of the night in which a slower cell was accepted into `accepted`."""
+    if accepted is None or last.id != accepted.run or judged.verdict not in (*ACCEPTABLE, "new"):
+        return judged
+    return replace(judged, verdict="accepted", why=f"accepted: {accepted.because}")
 
 
 def is_night_of(run: RunSummary, judged: RunSummary) -> bool:
-    """Did `run` ask for half of the cells of `judged`, or more? Less is an experiment in between, no night."""
-    asked = set(judged.planned)
-    return 2 * len(asked.intersection(run.planned)) >= len(asked)
+    """Check whether `run` planned half of the cells of `judged`, or more. Less is an experiment in between, no night."""
+    planned = set(judged.planned)
+    return 2 * len(planned.intersection(run.planned)) >= len(planned)
 
 
-def _has(cell: Cell, metric: Metric) -> bool:
-    """Do all its ok launches tell the metric?"""
+def _has_metric(cell: Cell, metric: Metric) -> bool:
+    """Check whether all ok launches of a cell have the metric."""
     return bool(cell.ok) and len(cell.values(metric.column)) == len(cell.ok)
 
 
-def _failures(cell: Cell) -> list[Row]:
+def _failed_launches(cell: Cell) -> list[Row]:
     return [row for row in cell.launches if has_failed(row) and row["outcome"] not in UNFINISHED]
 
 
-def _judged(
+def _judge_cell(
     cell: str,
     before: Sequence[RunSummary],
     reference: Sequence[RunSummary],
     last: RunSummary,
     options: GateOptions,
-    seen: _Seen,
+    evidence: _Evidence,
 ) -> Sequence[Judged]:
-    """`reference`: of the runs `before` those that the last one is compared with. None: the cell was skipped there, too.
-
-    One for each metric that the cell has or should have; one if nothing was measured tonight.
+    """Return a verdict for each metric that the cell has or should have; one verdict if nothing was measured tonight; none if
+    the cell was skipped before, too. `reference`: the runs among `before` that the last one is compared with.
     """
-    if _failures(last.cell(cell)):
-        return [_failed(cell, reference, last)]
+    if _failed_launches(last.cell(cell)):
+        return [_judge_failure(cell, reference, last)]
     if last.cell(cell).ok:
-        judged = (
-            _measured(cell, reference, last, options, metric, seen)
-            if _has(last.cell(cell), metric)
-            else _valueless(cell, before, last, metric)
+        verdicts = (
+            _judge_metric(cell, reference, last, options, metric, evidence)
+            if _has_metric(last.cell(cell), metric)
+            else _judge_without_value(cell, before, last, metric)
             for metric in GATED
         )
-        return [one for one in judged if one]
-    absent = _absent(cell, reference, last, options)
+        return [verdict for verdict in verdicts if verdict]
+    absent = _judge_absence(cell, reference, last, options)
     return [absent] if absent else []
 
 
-def _failed(cell: str, before: Sequence[RunSummary], last: RunSummary) -> Judged:
-    """A crash is no noise: it counts at once, on whichever launch. What the stack never could do is no regression."""
-    rows, failed = last.cell(cell).launches, _failures(last.cell(cell))
-    said = f"{failed[0]['outcome']}: {failed[0]['error'] or 'no message'}"
-    earlier = sum(bool(_failures(run.cell(cell))) for run in before)
+def _judge_failure(cell: str, before: Sequence[RunSummary], last: RunSummary) -> Judged:
+    """Return the verdict on a cell with failed launches.
+
+    A crash is no noise: it counts at once, on whichever launch. What the stack never could do is no regression.
+    """
+    rows, failed = last.cell(cell).launches, _failed_launches(last.cell(cell))
+    error = f"{failed[0]['outcome']}: {failed[0]['error'] or 'no message'}"
+    earlier = sum(bool(_failed_launches(run.cell(cell))) for run in before)
     nights = f"; it also failed on {earlier} of the {len(before)} nights before" if earlier else ""
     never = failed[0]["outcome"] == "unsupported" and not any(run.cell(cell).ok for run in before)
     since = next((run for run in reversed(before) if run.cell(cell).ok), None)
     return Judged(
         cell=cell,
         verdict="n/a" if never else "failed",
-        why=f"{len(failed)} of {len(rows)} launches: {said}{nights}",
+        why=f"{len(failed)} of {len(rows)} launches: {error}{nights}",
         facts=str(failed[0]["path"]),
-        **_changes(since, last, failed[0]["stack"]),
-        **_about(failed[0]),
+        **_environment_changes(since, last, failed[0]["stack"]),
+        **_identity(failed[0]),
     )
 
 
-def _absent(cell: str, before: Sequence[RunSummary], last: RunSummary, options: GateOptions) -> Judged | None:
-    """Nothing was measured. What the matrix, or the command, no longer asks for is gone on purpose."""
+def _judge_absence(cell: str, before: Sequence[RunSummary], last: RunSummary, options: GateOptions) -> Judged | None:
+    """Return the verdict on a cell that was not measured; None if it was never planned.
+
+    A cell that the matrix, or the command, no longer asks for is gone on purpose.
+    """
     home = next((run for run in reversed(before) if run.asked_for(cell)), None)
     row = next((row for run in (last, *reversed(before)) for row in run.cell(cell).launches), None)
-    about = _about(row) if row else {}
+    about = _identity(row) if row else {}
     if last.asked_for(cell):
         ended = "" if last.complete else "; the run is not finished"
         why = "interrupted or lost" if cell in last.cells.named else "planned, but not measured"
@@ -185,87 +192,84 @@ def _absent(cell: str, before: Sequence[RunSummary], last: RunSummary, options: 
     return Judged(cell=cell, verdict="removed", why=why, **about)
 
 
-def _valueless(cell: str, before: Sequence[RunSummary], last: RunSummary, metric: Metric) -> Judged | None:
-    """Launches were ok, but there is nothing to judge: that is told, unless the same work never had the metric."""
+def _judge_without_value(cell: str, before: Sequence[RunSummary], last: RunSummary, metric: Metric) -> Judged | None:
+    """Return n/a for ok launches that lack the metric; None if the same work never had it."""
     rows = last.cell(cell).ok
     lacking = sum(math.isnan(row[metric.column]) for row in rows)
-    had = [run for run in before if _has(run.cell(cell), metric) and not _other_work(run.cell(cell), last.cell(cell))]
+    had = [
+        run for run in before if _has_metric(run.cell(cell), metric) and not _work_difference(run.cell(cell), last.cell(cell))
+    ]
     if not had and lacking == len(rows):
         return None
     since = f"; {had[-1].id} had one" if had else ""
     why = f"no {metric.name} in {lacking} of {len(rows)} ok launches{since}"
-    return Judged(cell=cell, verdict="n/a", why=why, metric=metric.name, facts=str(rows[-1]["path"]), **_about(rows[-1]))
+    return Judged(cell=cell, verdict="n/a", why=why, metric=metric.name, facts=str(rows[-1]["path"]), **_identity(rows[-1]))
 
 
-def _measured(
-    cell: str, reference: Sequence[RunSummary], last: RunSummary, options: GateOptions, metric: Metric, seen: _Seen
+def _judge_metric(
+    cell: str, reference: Sequence[RunSummary], last: RunSummary, options: GateOptions, metric: Metric, evidence: _Evidence
 ) -> Judged:
+    """Return the verdict on one metric of a cell whose launches were ok."""
     rows = last.cell(cell).ok
-    about = {**_about(rows[-1]), "metric": metric.name, "value": metric.speed(_night(last, cell, metric).value)}
-    mixed = _other_work(last.cell(cell), last.cell(cell))
+    about = {**_identity(rows[-1]), "metric": metric.name, "value": metric.speed(_night_of(last, cell, metric).value)}
+    mixed = _work_difference(last.cell(cell), last.cell(cell))
     if mixed:
         return Judged(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
-    others = {run.id: why for run in reference if (why := _unlike(run.cell(cell), last.cell(cell)))}
-    history = seen.histories[cell, metric.name]
+    others = {run.id: why for run in reference if (why := _difference(run.cell(cell), last.cell(cell)))}
+    history = evidence.histories[cell, metric.name]
     if options.named and reference[0] not in history.before:
-        verdict, why = ("n/a", _in_words(others)) if others else ("new", f"{reference[0].id} did not measure it")
+        verdict, why = ("n/a", _not_comparable(others)) if others else ("new", f"{reference[0].id} did not measure it")
         return Judged(cell=cell, verdict=verdict, why=why, **about)
-    found = _standing(seen, (cell, metric.name), options)
-    limits = found.limits
-    lacking = _without(cell, reference, metric)
+    cell_verdict = _compare_with_nights(evidence, (cell, metric.name), options)
+    limits = cell_verdict.limits
     baseline = [run for run in history.before if limits and run.id in limits.nights]
-    unlike = _under_other_conditions(baseline, last, rows[-1]["stack"])
-    replaced = (run for run in reversed(reference) if not baseline and _replaced(run.cell(cell), last.cell(cell)))
+    reasons = (
+        _reason(cell_verdict, others),
+        *_disturbances(cell_verdict, rows),
+        _left_out_launches(last.cell(cell)),
+        _not_comparable(others),
+        _nights_without_metric(cell, reference, metric),
+        _under_other_conditions(baseline, last, rows[-1]["stack"]),
+    )
+    replaced = (run for run in reversed(reference) if not baseline and _hardware_difference(run.cell(cell), last.cell(cell)))
     return Judged(
         cell=cell,
-        verdict=found.verdict,
-        why="; ".join(
-            filter(
-                None,
-                (
-                    _reason(found, others),
-                    *_watched(found, rows),
-                    _left_out(last.cell(cell)),
-                    _in_words(others),
-                    lacking,
-                    unlike,
-                ),
-            )
-        ),
-        ratio=found.ratio,
-        before=found.before,
+        verdict=cell_verdict.verdict,
+        why="; ".join(filter(None, reasons)),
+        ratio=cell_verdict.ratio,
+        before=cell_verdict.before,
         facts=str(rows[-1]["path"]),
-        **_changes(baseline[-1] if baseline else next(replaced, None), last, rows[-1]["stack"]),
+        **_environment_changes(baseline[-1] if baseline else next(replaced, None), last, rows[-1]["stack"]),
         center=metric.speed(limits.center) if limits else math.nan,
         **{name: getattr(limits, name) for name in ("low", "high", "nights", "strays", "rule", "detectable") if limits},
         **about,
     )
 
 
-def _standing(seen: _Seen, of: tuple[str, str], options: GateOptions) -> Standing:
-    """Of one row of the panel; a regression too where no night shows alone what was lost (see drift.py)."""
-    row, history = list(seen.histories).index(of), seen.histories[of]
+def _compare_with_nights(evidence: _Evidence, key: tuple[str, str], options: GateOptions) -> CellVerdict:
+    """Return the verdict on one row of the panel; also a regression if only many nights show the loss (see drift.py)."""
+    row, history = list(evidence.histories).index(key), evidence.histories[key]
     if options.named:
         named = history.nights[history.before[0].id]
-        return noise.standing_to_run(seen.panel, row, named, options.tolerance, options.strict)
-    found = noise.standing(seen.panel, row, options.tolerance, options.strict)
-    if found.verdict not in ("ok", "suspected") or not seen.drift.told[row, -1]:
-        return found
-    since = next(night.run for night in seen.panel.nights[row][seen.drift.since[row, -1] :] if night)
-    lost = -100 * math.expm1(seen.drift.lost[row, -1])
+        return noise.verdict_against_run(evidence.panel, row, named, options.tolerance, options.strict)
+    verdict = noise.verdict_on(evidence.panel, row, options.tolerance, options.strict)
+    if verdict.verdict not in ("ok", "suspected") or not evidence.drift.drifted[row, -1]:
+        return verdict
+    since = next(night.run for night in evidence.panel.nights[row][evidence.drift.since[row, -1] :] if night)
+    lost = -100 * math.expm1(evidence.drift.lost[row, -1])
     why = f"slower little by little: {lost:.1f} % below the level of the nights before {since}"
-    return replace(found, verdict="regression", why=why)
+    return replace(verdict, verdict="regression", why=why)
 
 
-def _reason(found: Standing, others: Mapping[str, str]) -> str:
-    if found.verdict == "new":
+def _reason(verdict: CellVerdict, others: Mapping[str, str]) -> str:
+    if verdict.verdict == "new":
         return "the baseline starts again" if others else "no night before measured it"
-    return found.limits.rule if found.limits and found.verdict == "n/a" else found.why
+    return verdict.limits.rule if verdict.limits and verdict.verdict == "n/a" else verdict.why
 
 
-def _watched(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the watch saw during launches that were slower."""
-    if found.verdict not in ("suspected", "regression"):
+def _disturbances(verdict: CellVerdict, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Describe what the telemetry recorded during launches that were slower."""
+    if verdict.verdict not in ("suspected", "regression"):
         return []
     counted = {
         "throttled": "the devices were throttled",
@@ -276,14 +280,14 @@ def _watched(found: Standing, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{words} in {number} of {len(rows)} launches" for words, number in numbers.items() if number]
 
 
-def _left_out(cell: Cell) -> str:
-    """Which launches of this night are no part of its figure."""
+def _left_out_launches(cell: Cell) -> str:
+    """Describe which launches of this night are no part of its figure."""
     left_out, why = cell.left_out
     return f"{left_out} of {len(cell.launches)} launches left out: {why}" if left_out else ""
 
 
-def _in_words(others: Mapping[str, str]) -> str:
-    """Which nights are no baseline since they did other work; the newest one's difference stands for all."""
+def _not_comparable(others: Mapping[str, str]) -> str:
+    """Describe which nights are no baseline because they did other work; names the newest one's difference only."""
     if not others:
         return ""
     *_, (run, why) = others.items()
@@ -291,28 +295,31 @@ def _in_words(others: Mapping[str, str]) -> str:
     return f"not comparable with {run}{more}: {why}"
 
 
-def _without(cell: str, reference: Sequence[RunSummary], metric: Metric) -> str:
-    """Which nights are no baseline since their ok launches lack the metric, in words."""
-    lacking = sum(bool(run.cell(cell).ok) and not _has(run.cell(cell), metric) for run in reference)
+def _nights_without_metric(cell: str, reference: Sequence[RunSummary], metric: Metric) -> str:
+    """Describe how many nights are no baseline because their ok launches lack the metric."""
+    lacking = sum(bool(run.cell(cell).ok) and not _has_metric(run.cell(cell), metric) for run in reference)
     return f"no {metric.name} on {lacking} of the {len(reference)} nights before" if lacking else ""
 
 
-def _other_work(cell: Cell, own: Cell) -> str | None:
-    """In what the first launch that did other work than the last of `own` differs, in words; or in what all counted."""
-    other = next((row["work"] for row in cell.ok if row["work"] != own.last["work"]), None)
+def _work_difference(cell: Cell, tonight: Cell) -> str | None:
+    """Describe how the first launch with other work than the last of `tonight` differs, or how the counted work differs."""
+    other = next((row["work"] for row in cell.ok if row["work"] != tonight.last["work"]), None)
     if other is not None:
-        return work_difference(json.loads(other), json.loads(own.last["work"]))
-    return counted_difference(cell.counted, own.counted)
+        return work_difference(json.loads(other), json.loads(tonight.last["work"]))
+    return counted_difference(cell.counted, tonight.counted)
 
 
-def _unlike(cell: Cell, own: Cell) -> str | None:
-    """Why a night of a cell is no baseline for another, in words: another machine, or other work."""
-    return _replaced(cell, own) or _other_work(cell, own)
+def _difference(cell: Cell, tonight: Cell) -> str | None:
+    """Describe why a night of a cell is no baseline for `tonight`, another machine or other work; None if it may be one."""
+    return _hardware_difference(cell, tonight) or _work_difference(cell, tonight)
 
 
-def _replaced(cell: Cell, own: Cell) -> str | None:
-    """Whether another machine bears the name now, in words. What a night did not record is neither the same nor another."""
-    before, now = ({row["hardware"] for row in one.ok} for one in (cell, own))
+def _hardware_difference(cell: Cell, tonight: Cell) -> str | None:
+    """Describe how the hardware differs if another machine has the host's name now; else None.
+
+    Only what both nights recorded is compared.
+    """
+    before, now = ({row["hardware"] for row in night.ok} for night in (cell, tonight))
     if len(before) != 1 or len(now) != 1 or before == now:
         return None  # of several machines in one night, none is the cell's
     was, its = (json.loads(text) for (text,) in (before, now))
@@ -320,59 +327,57 @@ def _replaced(cell: Cell, own: Cell) -> str | None:
     return f"the machine was replaced ({', '.join(names)})" if names else None
 
 
-def _night(run: RunSummary, cell: str, metric: Metric) -> Night:
-    """In speeds: higher is better."""
-    found = run.cell(cell)
-    value = metric.speed(found.estimate(metric.column).value)
-    return Night(run=run.id, rates=tuple(map(metric.speed, found.values(metric.column))), value=value)
+def _night_of(run: RunSummary, cell: str, metric: Metric) -> Night:
+    """Return a cell's night in speeds: higher is better."""
+    measured = run.cell(cell)
+    value = metric.speed(measured.estimate(metric.column).value)
+    return Night(run=run.id, rates=tuple(map(metric.speed, measured.values(metric.column))), value=value)
 
 
-def _about(row: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Judged` that name what was measured."""
     return {"stack": row["stack"], "unit": row["unit"], "devices": tuple(row["device_list"])}
 
 
-def _changes(since: RunSummary | None, last: RunSummary, stack: str) -> dict[str, Any]:
-    """Of the environment, and how much of it both nights recorded."""
+def _environment_changes(since: RunSummary | None, last: RunSummary, stack: str) -> dict[str, Any]:
+    """Return how a stack's environment changed, and how much of it both nights recorded."""
     if since is None:
         return {}
     before, after = (run.environments.get(stack, {}) for run in (since, last))
-    return {"changes": environments.changed(before, after), "compared": _compared(before, after)}
+    compared = environments.compared(environments.values_of([before]), environments.values_of([after]))
+    return {"changes": environments.changed(before, after), "compared": compared}
 
 
 def _under_other_conditions(nights: Sequence[RunSummary], last: RunSummary, stack: str) -> str:
-    """How many nights of a baseline weren't like this one, as far as that says nothing of the software."""
-    differing = [_changes(run, last, stack)["changes"] for run in nights]
-    unlike = [own for changes in differing if (own := [name for name in changes if environments.is_of_the_machine(name)])]
+    """Describe how many nights of a baseline had other conditions of the machine; changes of the software are left out."""
+    differing = [_environment_changes(run, last, stack)["changes"] for run in nights]
+    unlike = [names for changes in differing if (names := [name for name in changes if environments.is_of_the_machine(name)])]
     if not unlike:
         return ""
     return f"other conditions on {len(unlike)} of the {len(nights)} nights of the baseline: {', '.join(unlike[-1][:3])}"
 
 
-def _compared(before: environments.Environment, after: environments.Environment) -> environments.Compared:
-    return environments.compared(environments.values_of([before]), environments.values_of([after]))
-
-
-# Which runs the gate needs: the one to judge and the nights before it, read from the index.
+# Runs to read for the gate: the one to judge and the nights before it.
 
 LONGEST = 120
-"""So many nights are read: a regression that nobody accepted is told for as long, and a slow drift has as much time."""
+"""How many nights are read: a regression that nobody accepted is reported for as long, and a slow drift has as much time."""
 _LOOK_BACK = 4
-"""So many times the runs that are needed are looked through at most, where some of them are no nights (see is_night_of)."""
+"""How many batches of runs are read at most, where some of them are no nights (see is_night_of)."""
 
 
 def read_runs(
     results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None
 ) -> list[RunSummary]:
-    """The runs for gate.judge, oldest first: the nights before, and last the run that `word` names.
+    """Read the runs for `judge`, oldest first: LONGEST nights, or as many as make the baseline, then the run that `word` names.
 
-    These are LONGEST, or as many as make the baseline; first comes the run that `baseline` names, with the nights since then.
-    Words are those of run_words.select. Raises BadInput, and NothingSelected if there is no run at all.
+    With `baseline`, the run that it names comes first, followed by the nights since then. `word` and `baseline` are words of
+    facts.store.select. Raises BadInput, and NothingSelected if there is no run at all.
     """
     if not results.runs():
         raise NothingSelected(
             f"no runs in {results.root}", hint="measure twice, then compare: torchmatrix run, torchmatrix gate"
         )
-    folder = _one(select(results, word, host=host), word)
+    folder = _only_run(select(results, word, host=host), word)
     here = select(results, "all", host=host_of(folder))
     earlier = [run for run in here[: [run.path for run in here].index(folder.path)] if not math.isnan(run.started)]
     (judged,) = facts_cache.read(results, [folder])
@@ -382,7 +387,7 @@ def read_runs(
             hint = "name the run to compare it with: --baseline RUN"
             raise BadInput(f"it isn't known when {folder.id} began, so not which nights were before it", hint=hint)
         return [*_nights(results, earlier, judged, count), judged]
-    named = _one(select(results, baseline, host=host_of(folder)), baseline)
+    named = _only_run(select(results, baseline, host=host_of(folder)), baseline)
     if named.path == folder.path:
         raise BadInput(f"{named.id} is the run to judge and its own baseline", hint="name an older run: --baseline RUN")
     since = [run for run in earlier if run.started > named.started]
@@ -390,17 +395,17 @@ def read_runs(
 
 
 def _nights(results: Results, earlier: Sequence[RunFolder], judged: RunSummary, count: int) -> list[RunSummary]:
-    """The newest `count` of `earlier` that are nights of the run, oldest first."""
-    found: list[RunSummary] = []
+    """Read the newest `count` of `earlier` that are nights of the judged run, oldest first."""
+    nights: list[RunSummary] = []
     for _ in range(_LOOK_BACK):
         chunk, earlier = earlier[-count:], earlier[:-count]
-        found = [run for run in facts_cache.read(results, chunk) if is_night_of(run, judged)] + found
-        if len(found) >= count or not earlier:
+        nights = [run for run in facts_cache.read(results, chunk) if is_night_of(run, judged)] + nights
+        if len(nights) >= count or not earlier:
             break
-    return found[-count:]
+    return nights[-count:]
 
 
-def _one(runs: Sequence[RunFolder], word: str) -> RunFolder:
+def _only_run(runs: Sequence[RunFolder], word: str) -> RunFolder:
     if len(runs) > 1:
         raise BadInput(
             f"{word} names {len(runs)} runs; the gate judges one and compares it with one", hint="last, last~1 or RUN"

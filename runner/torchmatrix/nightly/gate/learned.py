@@ -1,6 +1,4 @@
-"""What is learned from the nights of all cells: how alike neighbouring nights are, how far limits lie, how many nights
-tell.
-"""
+"""Learn from the nights of all cells: how alike neighbouring nights are, how far limits lie, how many slow nights count."""
 
 import math
 from functools import lru_cache
@@ -15,15 +13,14 @@ Array = np.ndarray[Any, Any]
 """Numbers or flags: a row is a cell's figure, a column a night."""
 
 FALSE = 1 / 375
-"""The chance that any of the cells that are judged lies below its limit on two nights in a row, on a night of which none
-changed.
+"""The chance that any judged cell lies below its limit on two nights in a row although none changed.
 
-By cell 1 / 15,000 for 40 of them, more for fewer: C. E. Bonferroni's bound."""
+For one of 40 cells 1 / 15,000, more for one of fewer: C. E. Bonferroni's bound."""
 RECENT, LEAST = 10, 4
-"""Of so many nights the slow ones are counted that are not in a row; fewer than LEAST never tell."""
+"""Slow nights that are not in a row are counted among the last RECENT nights; fewer than LEAST are never a regression."""
 _SLOW_BEFORE, _SLACK = 100, 4.0
-"""How often cells have slow nights is learned as if so many had been as the limits mean it. Such nights in a row must be so
-many that they come by chance less than _SLACK times as often as two nights below the limits do."""
+"""The share of slow nights is learned as if _SLOW_BEFORE more nights had been slow as rarely as the limits intend. A
+regression needs so many in a row that chance makes them less than _SLACK times as often as two nights below the limits."""
 _ALIKE, _TOO_LOW, _FEW, _MOST_ALIKE = 1.1, 3.0, 10, 0.8
 """n pairs of neighbours show a correlation that is too low by 1 / (_ALIKE (1 + _TOO_LOW / n)): simulated, since what a night
 is off contains the median of the seven before it. _FEW independent pairs are added; more than _MOST_ALIKE is not
@@ -32,7 +29,7 @@ _FREEDOMS = np.geomspace(1.0, 1000.0, 25)
 
 
 def moderate(variances: Array, freedoms: Array, enough: Array) -> tuple[Array, Array]:
-    """Each cell's variance and its degrees of freedom, with what those cells tell of it that have `enough` nights.
+    """Return each cell's variance, moderated by those of the cells with `enough` nights, and its degrees of freedom.
 
     See analysis/intervals.py. `freedoms`: at least 1.
     """
@@ -41,37 +38,37 @@ def moderate(variances: Array, freedoms: Array, enough: Array) -> tuple[Array, A
 
 
 def likeness(errors: Array, kept: Array) -> Array:
-    """How much a night resembles the next one: each cell's correlation (r of an AR(1) process), 0 to _MOST_ALIKE.
+    """Estimate how much a night resembles the next one: each cell's correlation (r of an AR(1) process), 0 to _MOST_ALIKE.
 
-    A cell's own, drawn to that of all together as far as cells differ by no more than n pairs of nights scatter by themselves
-    (by the variance 1 / n; M. S. Bartlett, Journal of the Royal Statistical Society B 8 (1946), 27-41). `errors`: how far each
-    night was off; `kept`: which of them count.
+    A cell's correlation is drawn to that of all cells as far as cells differ by no more than n pairs of nights scatter by
+    themselves (by the variance 1 / n; M. S. Bartlett, Journal of the Royal Statistical Society B 8 (1946), 27-41). `errors`:
+    how far each night was off; `kept`: which of them count.
     """
     both, each = kept[:, 1:] & kept[:, :-1], np.where(kept, errors, 0.0)
     squares = (each**2).sum(axis=1) / np.maximum(1, kept.sum(axis=1))
-    known = both.any(axis=1) & (squares > 0)
+    measurable = both.any(axis=1) & (squares > 0)
     pairs = np.maximum(1, both.sum(axis=1))
     scale = _ALIKE * (1 + _TOO_LOW / pairs)
-    products = scale * (each[:, 1:] * each[:, :-1] * both).sum(axis=1) / np.where(known, squares, np.inf)
-    of_all, error = float(products.sum()) / (float(pairs[known].sum()) + _FEW), scale**2 / pairs
-    differences = np.where(known, products / pairs - of_all, 0.0)
-    spread = max(0.0, float((differences**2 - error)[known].mean())) if known.sum() > 2 else 0.0
+    products = scale * (each[:, 1:] * each[:, :-1] * both).sum(axis=1) / np.where(measurable, squares, np.inf)
+    of_all, error = float(products.sum()) / (float(pairs[measurable].sum()) + _FEW), scale**2 / pairs
+    differences = np.where(measurable, products / pairs - of_all, 0.0)
+    spread = max(0.0, float((differences**2 - error)[measurable].mean())) if measurable.sum() > 2 else 0.0
     return np.asarray(of_all + differences * spread / (spread + error)).clip(0.0, _MOST_ALIKE)
 
 
 def factors(freedoms: Array, v: Array, alike: Array, cells: int) -> Array:
-    """`factor` for each cell, with its correlation in steps of 0.1, interpolated between degrees of freedom."""
-    found, alike = np.empty(len(v)), alike.round(1)
-    for one, again in set(zip(v.tolist(), alike.tolist(), strict=True)):
-        own = (v == one) & (alike == again)
-        table = [factor(freedom, one, again, FALSE / cells) for freedom in _FREEDOMS.tolist()]
-        found[own] = np.exp(np.interp(np.log(freedoms[own]), np.log(_FREEDOMS), np.log(table)))
-    return found
+    """Return `factor` for each cell, with its correlation in steps of 0.1, interpolated between degrees of freedom."""
+    limits, alike = np.empty(len(v)), alike.round(1)
+    for variance, correlation in set(zip(v.tolist(), alike.tolist(), strict=True)):
+        alike_rows = (v == variance) & (alike == correlation)
+        table = [factor(freedom, variance, correlation, FALSE / cells) for freedom in _FREEDOMS.tolist()]
+        limits[alike_rows] = np.exp(np.interp(np.log(freedoms[alike_rows]), np.log(_FREEDOMS), np.log(table)))
+    return limits
 
 
 @lru_cache(maxsize=8192)
 def factor(freedom: float, v: float, alike: float = 0.0, chance: float = FALSE) -> float:
-    """k such that two nights in a row both lie below m - k · s · √(1 + v) by `chance`.
+    """Return k such that two nights in a row both lie below m - k · s · √(1 + v) by `chance`.
 
     m is off the true value by the root of v, s is the root of a chi-square over its `freedom`, both are the same on the two
     nights, and these resemble each other by `alike`: Student's t in two dimensions with the correlation (v + alike) / (1 + v)
@@ -89,7 +86,7 @@ def factor(freedom: float, v: float, alike: float = 0.0, chance: float = FALSE) 
 
 
 def needed(slow: int, nights: int, cells: int) -> tuple[int, int]:
-    """How many slow nights in a row tell a regression, and how many of RECENT ones that are not in a row.
+    """Return how many slow nights in a row make a regression, and how many of RECENT ones that are not in a row.
 
     Two, and LEAST; more where single nights were slow and passed so often (`slow` of `nights`, of all cells together) that
     these come by chance, too.

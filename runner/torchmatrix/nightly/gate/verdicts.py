@@ -1,6 +1,6 @@
-"""The gate's verdict for those who read it: text for the terminal and the mail, Markdown for an issue, JUnit XML for CI.
+"""Format the gate's verdict: text for the terminal and the mail, Markdown for an issue, JUnit XML for CI.
 
-Names and messages come from files that others wrote: control characters are replaced, and each format gets what is inert in it.
+Names and messages come from files that others wrote: control characters are replaced, and markup is made inert in each format.
 """
 
 import json
@@ -11,9 +11,11 @@ import shlex
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -28,35 +30,36 @@ from torchmatrix.nightly.gate.judged import Gate, Judged
 LONGEST = 300
 """Characters of one message; more is cut, with an ellipsis."""
 MOST_CHANGES = 8
-"""So many changes of an environment are shown; the record has all."""
+"""How many changes of an environment are shown; the record has all."""
 _MOVED = ("regression", "suspected", "faster", "failed")
 
 
 def record(gate: Gate, results: Path | None = None) -> dict[str, Any]:
-    """For --json and the hook: all that is known, and the text as `text`, which is what chat services show."""
+    """Return the record for --json and the hook: the whole gate, and the text as `text`, which is what chat services show."""
     return {**gate.as_record(), "text": text(gate, results)}
 
 
 def text(gate: Gate, results: Path | None = None) -> str:
-    """The verdict in one line; then every cell that isn't ok with its figures and what to do, then what changed.
+    """Return the verdict in one line; then every cell that isn't ok with its figures and what to do, then what changed.
 
     `results`: the folder to name in commands, where it is not the usual one.
     """
-    shown = [one for one in gate.cells if one.verdict != "ok"]
-    lines = [headline(gate), _tally(gate), *_could_see(gate.cells)]
-    for one in (one for one in shown if one.is_judged):
-        lines += [f"{one.verdict:<11} {plain(one.name)}  {figures(one)}".rstrip(), *(f"  {line}" for line in _told(one))]
-        lines += [f"  {line}" for line in commands(gate, one, results)]
-    lines += _unjudged(one for one in shown if not one.is_judged)
-    lines += [*_changes(shown), *_other_conditions(gate.cells)]
-    if gate.verdict == "NO-BASELINE" and all(one.verdict != "n/a" for one in gate.cells):
+    shown = [judged for judged in gate.cells if judged.verdict != "ok"]
+    lines = [headline(gate), _tally(gate), *_detectable_loss(gate.cells)]
+    for judged in (cell for cell in shown if cell.is_judged):
+        lines.append(f"{judged.verdict:<11} {plain(judged.name)}  {figures(judged)}".rstrip())
+        lines += [f"  {line}" for line in (*_reasons(judged), *commands(gate, judged, results))]
+    lines += _unjudged_lines(judged for judged in shown if not judged.is_judged)
+    lines += [*_environment_changes(shown), *_other_conditions(gate.cells)]
+    if gate.verdict == "NO-BASELINE" and all(judged.verdict != "n/a" for judged in gate.cells):
         lines.append("the baseline must be an earlier run of the same cells on this host; to make one: torchmatrix run --new")
     return "\n".join(lines)
 
 
 def headline(gate: Gate) -> str:
-    """Such as: REGRESSION 2 of 40 cells: RUN on HOST against 7 nights."""
-    cells, counted = (len({one.cell for one in some}) for some in (gate.cells, [one for one in gate.cells if one.counts]))
+    """Return a line such as: REGRESSION 2 of 40 cells: RUN on HOST against 7 nights."""
+    cells = len({judged.cell for judged in gate.cells})
+    counted = len({judged.cell for judged in gate.cells if judged.counts})
     amount = f"{counted} of {cells} cells" if counted else f"{cells} cells"
     name = "the named run " if gate.options.named else ""
     nights = f"{len(gate.baseline)} night{'s' if len(gate.baseline) != 1 else ''} before"
@@ -65,83 +68,87 @@ def headline(gate: Gate) -> str:
     return plain(f"{gate.verdict} {amount}: {gate.run} on {gate.host} against {against}{ended}")
 
 
-def figures(one: Judged) -> str:
-    """The ratio, where it becomes slower, and by what; empty where nothing was compared."""
-    if math.isnan(one.ratio):
+def figures(judged: Judged) -> str:
+    """Return the ratio, the limit below which it is slower, and the limit's rule; empty where nothing was compared."""
+    if math.isnan(judged.ratio):
         return ""
-    limit = "no limit" if math.isnan(one.low) else f"slower below {one.low:.4f}"
-    before = ", nights before: " + ", ".join(f"{ratio:.4f}" for ratio in one.before) if one.before else ""
-    strays = f", {len(one.strays)} left out as strays" if one.strays else ""
-    return plain(f"{one.ratio:.4f} of the baseline ({limit}: {one.rule}{strays}){before}")
+    limit = "no limit" if math.isnan(judged.low) else f"slower below {judged.low:.4f}"
+    before = ", nights before: " + ", ".join(f"{ratio:.4f}" for ratio in judged.before) if judged.before else ""
+    strays = f", {len(judged.strays)} left out as strays" if judged.strays else ""
+    return plain(f"{judged.ratio:.4f} of the baseline ({limit}: {judged.rule}{strays}){before}")
 
 
-def commands(gate: Gate, one: Judged, results: Path | None = None) -> list[str]:
-    """What to paste to look into a cell that isn't ok."""
+def commands(gate: Gate, judged: Judged, results: Path | None = None) -> list[str]:
+    """Return commands to paste to look into a cell that isn't ok."""
     where = [] if results is None else ["--results", str(results)]
-    lines = [f"look: {shlex.join(['torchmatrix', 'plan', one.cell])}"] if one.verdict in ("missing", "skipped-now") else []
-    if one.verdict == "failed":
-        lines.append(f"facts: {one.facts}")
-    if one.verdict in ("failed", "regression", "suspected"):
-        lines.append(f"repeat: {shlex.join(['torchmatrix', 'reproduce', one.cell, *where])}")
-    if one.nights:
-        sides = [f"{run}:{one.stack}" for run in (gate.run, one.nights[-1])]
-        metric = [] if one.metric == "throughput" else ["--metric", one.metric]
+    lines = []
+    if judged.verdict in ("missing", "skipped-now"):
+        lines.append(f"look: {shlex.join(['torchmatrix', 'plan', judged.cell])}")
+    if judged.verdict == "failed":
+        lines.append(f"facts: {judged.facts}")
+    if judged.verdict in ("failed", "regression", "suspected"):
+        lines.append(f"repeat: {shlex.join(['torchmatrix', 'reproduce', judged.cell, *where])}")
+    if judged.nights:
+        sides = [f"{run}:{judged.stack}" for run in (gate.run, judged.nights[-1])]
+        metric = [] if judged.metric == "throughput" else ["--metric", judged.metric]
         lines.append(f"compare: {shlex.join(['torchmatrix', 'compare', *sides, *metric, *where])}")
     return [in_one_line(line) for line in lines]
 
 
 def plain(words: str, longest: int = LONGEST) -> str:
-    """One line without control characters (also those that reverse text), cut after `longest`."""
+    """Return one line without control characters (also those that reverse text), cut after `longest`."""
     return clipped(in_one_line(words), longest)
 
 
 def _tally(gate: Gate) -> str:
-    counts: dict[str, int] = {}
-    for one in gate.cells:
-        counts[one.verdict] = counts.get(one.verdict, 0) + 1
+    counts = Counter(judged.verdict for judged in gate.cells)
     tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no cells"
     left = len(gate.cells) - gate.judged
     return f"{tally}; judged: {gate.judged} of {len(gate.cells)} figures" if left else tally
 
 
-def _could_see(cells: Iterable[Judged]) -> list[str]:
-    """The smallest loss that tonight would have shown; nothing where no cell was held against nights."""
-    known = sorted((one for one in cells if not math.isnan(one.detectable)), key=lambda one: one.detectable)
-    if not known:
+def _detectable_loss(cells: Iterable[Judged]) -> list[str]:
+    """Return a line with the smallest loss that tonight would have shown; none where no cell was compared with nights."""
+    losses = sorted(((cell.detectable, cell.name) for cell in cells if not math.isnan(cell.detectable)), key=itemgetter(0))
+    if not losses:
         return []
-    loss, worst = 100 * median_of([one.detectable for one in known]), known[-1]
-    of = f" (median of {len(known)} figures; worst: {100 * worst.detectable:.1f} % {worst.name})" if len(known) > 1 else ""
+    loss, (worst, name) = 100 * median_of([loss for loss, _ in losses]), losses[-1]
+    of = f" (median of {len(losses)} figures; worst: {100 * worst:.1f} % {name})" if len(losses) > 1 else ""
     return [plain(f"tonight would have shown a loss of {loss:.1f} % in 4 of 5 cases{of}")]
 
 
-def _told(one: Judged) -> list[str]:
-    lines = [one.why, f"{one.cause}: {one.cause_why}" if one.cause else ""]
+def _reasons(judged: Judged) -> list[str]:
+    lines = [judged.why, f"{judged.cause}: {judged.cause_why}" if judged.cause else ""]
     return [plain(line) for line in lines if line]
 
 
-def _unjudged(cells: Iterable[Judged]) -> list[str]:
-    """One line for all cells of one verdict and one reason."""
+def _why(judged: Judged) -> str:
+    return "; ".join(_reasons(judged))
+
+
+def _unjudged_lines(cells: Iterable[Judged]) -> list[str]:
+    """Return one line for all cells of one verdict and one reason."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for one in cells:
-        groups.setdefault((one.verdict, one.why), []).append(one.name)
+    for judged in cells:
+        groups.setdefault((judged.verdict, judged.why), []).append(judged.name)
     return [
         f"{verdict:<11} {plain(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''}: {plain(why)}"
         for (verdict, why), ids in groups.items()
     ]
 
 
-def _changes(cells: Iterable[Judged]) -> list[str]:
-    """What changed in the environments of the stacks whose cells moved, failed or have another machine now, each stack once."""
-    moved = [one for one in cells if one.verdict in _MOVED or (one.verdict == "new" and one.changes)]
+def _environment_changes(cells: Iterable[Judged]) -> list[str]:
+    """List changes of the environments of stacks whose cells moved, failed or have another machine now, each stack once."""
+    moved = [judged for judged in cells if judged.verdict in _MOVED or (judged.verdict == "new" and judged.changes)]
     lines = []
-    for stack, found in {one.stack: one for one in reversed(moved)}.items():
-        since = f"since {found.nights[-1]}" if found.nights else "since it was last measured"
-        if not found.changes:
-            amount = f" ({found.compared.in_words})" if found.compared else ""
+    for stack, first in {judged.stack: judged for judged in reversed(moved)}.items():
+        since = f"since {first.nights[-1]}" if first.nights else "since it was last measured"
+        if not first.changes:
+            amount = f" ({first.compared.in_words})" if first.compared else ""
             lines.append(plain(f"{stack}: no recorded change of its environment {since}{amount}"))
             continue
         lines.append(plain(f"{stack}: changed {since}:"))
-        pairs = list(found.changes.items())
+        pairs = list(first.changes.items())
         lines += [f"  {plain(name)}: {plain(was, 60)} -> {plain(now, 60)}" for name, (was, now) in pairs[:MOST_CHANGES]]
         if len(pairs) > MOST_CHANGES:
             lines.append(f"  and {len(pairs) - MOST_CHANGES} more (--json has all)")
@@ -149,22 +156,22 @@ def _changes(cells: Iterable[Judged]) -> list[str]:
 
 
 def _other_conditions(cells: Iterable[Judged]) -> list[str]:
-    """What changed of the machine for cells that did not move: their verdicts are of unlike nights, too."""
-    found: dict[str, Judged] = {}
-    for one in cells:
-        changes = {name: pair for name, pair in one.changes.items() if is_of_the_machine(name)}
-        if changes and one.nights and one.verdict not in _MOVED:
-            found.setdefault(differences_in_words(changes, MOST_CHANGES), one)
-    return [plain(f"other conditions than in {one.nights[-1]}, though not slower: {words}") for words, one in found.items()]
+    """List changes of the machine for cells that did not move: their nights are unlike, too."""
+    examples: dict[str, Judged] = {}
+    for judged in cells:
+        changes = {name: pair for name, pair in judged.changes.items() if is_of_the_machine(name)}
+        if changes and judged.nights and judged.verdict not in _MOVED:
+            examples.setdefault(differences_in_words(changes, MOST_CHANGES), judged)
+    return [plain(f"other conditions than in {cell.nights[-1]}, though not slower: {text}") for text, cell in examples.items()]
 
 
 def markdown(gate: Gate, results: Path | None = None) -> str:
-    """A heading, a table of all cells (those that aren't ok first), and the text; what others wrote stands in code spans."""
-    ordered = sorted(gate.cells, key=lambda one: (not one.counts, one.verdict == "ok"))
+    """Return a heading, a table of all cells (those that aren't ok first), and the text; what others wrote is in code spans."""
+    ordered = sorted(gate.cells, key=lambda judged: (not judged.counts, judged.verdict == "ok"))
     head = ("verdict", "cell", "ratio", "slower below", "baseline", "why")
     rows = [
-        [one.verdict, code(one.name), *map(four_decimals, (one.ratio, one.low)), code(one.rule), code(_why(one))]
-        for one in ordered
+        [cell.verdict, code(cell.name), *map(four_decimals, (cell.ratio, cell.low)), *map(code, (cell.rule, _why(cell)))]
+        for cell in ordered
     ]
     table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
     details = "\n".join(line.replace("```", "'''") for line in text(gate, results).splitlines())
@@ -174,7 +181,7 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
         "",
         f"Judged: {code(headline(gate))}",
         "",
-        *(line for said in _could_see(gate.cells) for line in (code(said), "")),
+        *(line for sentence in _detectable_loss(gate.cells) for line in (code(sentence), "")),
         *table,
         "",
         *folded,
@@ -185,64 +192,60 @@ def markdown(gate: Gate, results: Path | None = None) -> str:
 
 
 def code(words: str) -> str:
-    """A code span that holds in a table's cell: what stands in it is neither markup nor a mention nor a link. | becomes ¦."""
+    """Return a code span that is safe in a table's cell: no markup, mention or link takes effect in it. | becomes ¦."""
     line = plain(words).replace("|", "¦").strip()
     fence = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
     padding = " " if "`" in line else ""
     return f"{fence}{padding}{line}{padding}{fence}" if line else ""
 
 
-def _why(one: Judged) -> str:
-    return "; ".join(_told(one))
-
-
 def junit(gate: Gate, results: Path | None = None) -> bytes:
-    """JUnit XML, as Jenkins, GitLab and GitHub's actions read it: a testcase per cell; what could not be judged is skipped."""
-    failures = sum(one.counts for one in gate.cells)
-    skipped = sum(not one.is_judged for one in gate.cells)
+    """Return JUnit XML, as Jenkins, GitLab and GitHub's actions read it: a testcase per cell; unjudged ones are skipped."""
+    failures = sum(judged.counts for judged in gate.cells)
+    skipped = sum(not judged.is_judged for judged in gate.cells)
     counts = {"tests": str(len(gate.cells)), "failures": str(failures), "errors": "0", "skipped": str(skipped)}
     root = ElementTree.Element("testsuites", {"name": "torchmatrix gate", **counts})
     suite = ElementTree.SubElement(root, "testsuite", {"name": plain(gate.run), "hostname": plain(gate.host), **counts})
     if not math.isnan(gate.started):
         suite.set("timestamp", time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(gate.started)))
-    for one in gate.cells:
-        _testcase(suite, gate, one, results)
+    for judged in gate.cells:
+        _testcase(suite, gate, judged, results)
     ElementTree.indent(root)
-    found: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return found
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
 
 
-def _testcase(suite: ElementTree.Element, gate: Gate, one: Judged, results: Path | None) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=plain(one.stack or "torchmatrix"), name=plain(one.name))
-    shown = "" if one.verdict != "ok" else "; ".join(_could_see([one]))
-    message = plain("; ".join(filter(None, (one.verdict, figures(one), _why(one), shown))))
-    if one.counts:
-        failure = ElementTree.SubElement(case, "failure", type=one.verdict, message=message)
-        failure.text = "\n".join([message, *commands(gate, one, results), *_changes([one])])
-    elif not one.is_judged:
+def _testcase(suite: ElementTree.Element, gate: Gate, judged: Judged, results: Path | None) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=plain(judged.stack or "torchmatrix"), name=plain(judged.name))
+    shown = "" if judged.verdict != "ok" else "; ".join(_detectable_loss([judged]))
+    message = plain("; ".join(filter(None, (judged.verdict, figures(judged), _why(judged), shown))))
+    if judged.counts:
+        failure = ElementTree.SubElement(case, "failure", type=judged.verdict, message=message)
+        failure.text = "\n".join([message, *commands(gate, judged, results), *_environment_changes([judged])])
+    elif not judged.is_judged:
         ElementTree.SubElement(case, "skipped", message=message)
     else:
         ElementTree.SubElement(case, "system-out").text = message
 
 
-# A user's command that receives the gate's verdict, to post to a chat, send a mail or open an issue.
+# The hook: a user's command that receives the gate's verdict, to post to a chat, send a mail or open an issue.
 
 TIMEOUT_SECONDS = 60.0
-_PASSED = re.compile(
+_HOOK_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LC_\w+|TZ|TMPDIR|(?i:(https?|ftp|all|no)_proxy)|SSL_CERT_(FILE|DIR)"
     r"|REQUESTS_CA_BUNDLE|TORCHMATRIX_HOOK_\w+",
     flags=re.ASCII,
 )
-"""The variables of ours that a hook gets (docs/nightly.md): all else, such as passwords of package indexes, is kept from it."""
+"""The environment variables that a hook gets (docs/nightly.md); others, such as passwords of package indexes, are withheld."""
 
 
 def call_hook(command: str, verdict: Mapping[str, Any], timeout_seconds: float = TIMEOUT_SECONDS) -> str | None:
-    """Run `command` in a shell with `verdict` (of verdicts.record) as JSON on its stdin; what went wrong, or None.
+    """Run `command` in a shell with `verdict` (of `record`) as JSON on its stdin; return what went wrong, or None.
 
-    TORCHMATRIX_VERDICT, TORCHMATRIX_RUN and few other variables are in its environment. What it prints goes to stderr. One
-    that takes longer, or whose caller is interrupted, is killed with all that it started.
+    TORCHMATRIX_VERDICT, TORCHMATRIX_RUN and few other variables are in its environment. Its output goes to stderr. A command
+    that takes longer than `timeout_seconds`, or whose caller is interrupted, is killed with all that it started.
     """
-    environment = {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)}
+    environment = {name: value for name, value in os.environ.items() if _HOOK_VARIABLES.fullmatch(name)}
     environment |= {"TORCHMATRIX_VERDICT": str(verdict["verdict"]), "TORCHMATRIX_RUN": str(verdict["run"])}
     process = subprocess.Popen(
         command, shell=True, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True, bufsize=0,
