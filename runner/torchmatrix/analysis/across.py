@@ -71,11 +71,11 @@ class Side:
 
     @property
     def ran(self) -> list[Cell]:
-        return [one.cell for one in self.every if one.ran]
+        return [candidate.cell for candidate in self.every if candidate.ran]
 
     @property
     def first(self) -> Candidate:
-        return next((one for one in self.every if one.ran), self.every[0])
+        return next((candidate for candidate in self.every if candidate.ran), self.every[0])
 
     @property
     def rate(self) -> Interval:
@@ -164,8 +164,8 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Relative:
-    """The table of ratios to a GPU. `table`: its rows. `baseline`: the GPU. `batch`: same or own. `refused`: what is not compared,
-    and why. `pairs`: the ratios of the rows that stand for their GPUs, without the baseline's own.
+    """The table of ratios to a GPU. `table`: its rows. `baseline`: the GPU. `batch`: same or own. `refused`: what is not
+    compared, and why. `pairs`: the ratios of the rows that stand for their GPUs, without the baseline's own.
     """
 
     table: list[Row]
@@ -371,8 +371,8 @@ def _by_machine(cells: Sequence[Cell]) -> dict[str, float]:
 
 def _moments(cells: Sequence[Cell]) -> Moments | None:
     """Return the moments of the mean of the machines' figures, or None if one is unknown."""
-    known = [moments for cell in cells if (moments := cell.moments())]
-    return mean_of_machines(known) if len(known) == len(cells) else None
+    machine_moments = [moments for cell in cells if (moments := cell.moments())]
+    return mean_of_machines(machine_moments) if len(machine_moments) == len(cells) else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -372,7 +372,7 @@ def energy_of(series: Sequence[Series], windows: list[tuple[float, float]]) -> t
 def _trends(series: Sequence[Series], windows: list[tuple[float, float]], *keys: str) -> list[Trend]:
     """Return the trend of each device's readings in the windows, where there are enough of them."""
     trends = (trend(device.timed(windows, *keys)) for device in series)
-    return [found for found in trends if found is not None]
+    return [line for line in trends if line is not None]
 
 
 def _changes(trend: Trend, least: float) -> bool:
