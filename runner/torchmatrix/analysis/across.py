@@ -255,7 +255,9 @@ def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: st
         compared += new
         refused += refusals(gpu, baseline, [item.differences for item in new if item.row["of_gpu"]])
     for of_gpu in (True, False):
-        _judge([item for item in compared if item.row["of_gpu"] == of_gpu and item.row["level"]])
+        family = [item for item in compared if item.row["of_gpu"] == of_gpu and item.row["level"]]
+        for item, verdict in zip(family, judged([item.pair for item in family]), strict=True):
+            item.row.update(verdict=verdict.verdict, adjusted_p_value=verdict.adjusted_p_value)
     pairs = tuple(item.of_gpu for item in compared if item.of_gpu and item.row["gpu"] != baseline)
     return Relative(table=rows, baseline=baseline, batch=batch, refused=tuple(refused), pairs=pairs)
 
@@ -385,12 +387,6 @@ class _Compared:
     of_gpu: OfGpu | None
 
 
-def _judge(compared: Sequence[_Compared]) -> None:
-    """Add to the rows their verdicts, corrected for the number of rows."""
-    for item, verdict in zip(compared, judged([item.pair for item in compared]), strict=True):
-        item.row.update(verdict=verdict.verdict, adjusted_p_value=verdict.adjusted_p_value)
-
-
 def _absent(gpu: str, base: Cell, batch: str) -> Row:
     """Return the row of a GPU for a cell that only the baseline measured."""
     figures = ("throughput", "low", "high", "ratio", "ratio_low", "ratio_high", "adjusted_p_value")
@@ -412,7 +408,8 @@ def _cell_columns(cell: Cell, batch: str) -> Row:
 
 
 def _baseline_columns(cells: Sequence[Cell]) -> Row:
-    rate = _side(cells).rate if cells else UNKNOWN
+    candidates = tuple(Candidate(cell=cell, slot=()) for cell in cells)
+    rate = Side(every=candidates, of_gpu=True).rate if cells else UNKNOWN
     return {
         "baseline_stack": cells[0].stack.name if cells else None,
         "baseline_batch": cells[0].last["batch"] if cells else None,
@@ -420,10 +417,6 @@ def _baseline_columns(cells: Sequence[Cell]) -> Row:
         "baseline_n": sum(len(cell.samples) for cell in cells),
         "baseline_throughput": rate.value,
     }
-
-
-def _side(cells: Sequence[Cell]) -> Side:
-    return Side(every=tuple(Candidate(cell=cell, slot=()) for cell in cells), of_gpu=True)
 
 
 def _stack_class(stack: StackUsed) -> str:

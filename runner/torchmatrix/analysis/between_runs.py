@@ -67,7 +67,7 @@ class BetweenRuns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A cell in one run: its mean logarithm, and its squared error by the launches (NaN for one launch). `place`: of the run."""
+    """A cell in one run: its mean logarithm, and its squared error by the launches (NaN for one launch). `place`: the run's."""
 
     log: float
     squared_error: float

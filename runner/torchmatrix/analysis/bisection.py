@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from torchmatrix.analysis.compare import ComparedRow, compare
+from torchmatrix.analysis.compare import compare
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
 from torchmatrix.core.errors import BadInput
@@ -194,12 +194,9 @@ def _beside(old: str, new: str, launches: Mapping[str, Sequence[Launch]], level:
     row = comparison.rows[0]
     if row.refused:
         raise BadInput(f"{old} and {new} can't be compared: {row.refused}", hint="name releases that do the same work")
+    differs = row.p_value <= level and abs(row.ratio - 1) > NOTEWORTHY
     return Beside(
-        old=old, new=new, ratio=row.ratio, low=row.low, high=row.high, p_value=row.p_value, differs=_differs(row, level),
+        old=old, new=new, ratio=row.ratio, low=row.low, high=row.high, p_value=row.p_value, differs=differs,
         detectable=row.detectable, verdict=row.verdict, launches=(row.launches[1], row.launches[0]),
         environment={name: (was, now) for name, (now, was) in comparison.environment.items()},
     )  # fmt: skip
-
-
-def _differs(row: ComparedRow, level: float) -> bool:
-    return row.p_value <= level and abs(row.ratio - 1) > NOTEWORTHY

@@ -185,16 +185,16 @@ def compare(
     if not matches.pairs and not matches.near:
         hint = f"only on one side: {', '.join(labels[:6])}"
         raise BadInput("A and B share no workload on as many devices", hint=hint)
-    environments_by_path = [{path: environment_of(launch) for path, launch in side.items()} for side in launches]
+    environments_of = [{path: environment_of(launch) for path, launch in side.items()} for side in launches]
     tested = [
         _compare_cells(match, batch, between, metric, _why_not_sides(match, launches))
         for match in (*matches.pairs, *matches.near)
     ]
     if one_machine:
-        tested = [replace(item, row=replace(item.row, conditions=_conditions(item, environments_by_path))) for item in tested]
+        tested = [replace(item, row=replace(item.row, conditions=_conditions(item, environments_of))) for item in tested]
     rows = _judged(tested)
     ratios = [row for row in rows if not row.refused]
-    environments = [values_of(side.values()) for side in environments_by_path]
+    environments = [values_of(side.values()) for side in environments_of]
     return Comparison(
         rows=tuple(rows),
         only_one=labels,
@@ -278,9 +278,9 @@ def _left_out(*sides: Cell) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _conditions(tested: _Tested, environments_by_path: Sequence[Mapping[str, Environment]]) -> tuple[str, ...]:
+def _conditions(tested: _Tested, environments_of: Sequence[Mapping[str, Environment]]) -> tuple[str, ...]:
     """Return the conditions, by label, of one machine that differ between the sides; the software may be what is compared."""
-    cells = zip(environments_by_path, (tested.match.a, tested.match.b), strict=True)
+    cells = zip(environments_of, (tested.match.a, tested.match.b), strict=True)
     labels = differing(*(values_of(side[row["path"]] for row in cell.ok) for side, cell in cells))
     return tuple(label for label in labels if is_of_the_machine(label))
 

@@ -245,8 +245,5 @@ def _changed(a: Point, b: Point) -> list[str]:
 
 def nearest_to_usual(points: Points) -> Point:
     """Return the measured cell with the usual settings, or with the most of them; the first of several."""
-    return min(points.measured, key=lambda point: _unusual(points, point))
-
-
-def _unusual(points: Points, point: Point) -> int:
-    return sum(point.settings[name] != values[0] for name, values in points.varied.items())
+    usual = {name: values[0] for name, values in points.varied.items()}
+    return min(points.measured, key=lambda point: sum(point.settings[name] != usual[name] for name in usual))

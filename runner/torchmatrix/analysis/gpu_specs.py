@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Any
 
 from torchmatrix.analysis.rows import Row, makes_figures
 from torchmatrix.core import assets
@@ -45,6 +46,13 @@ class GpuFacts:
     driver_names: tuple[str, ...]
 
 
+_TEXTS = ("name", "vendor", "architecture", "compute_capability", "memory_type", "launch_date", "status", "source")
+_NUMBERS = (
+    "memory_gb", "bandwidth_gb_per_second", "link_gb_per_second", "power_watts", "fp32_tflops", "fp32_matrix_tflops",
+    "tf32_tflops", "fp16_tflops", "bf16_tflops",
+)  # fmt: skip
+
+
 @cache
 def load() -> tuple[GpuFacts, ...]:
     """Read gpus.csv once, in the order of the file."""
@@ -67,7 +75,7 @@ def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | N
     """Return the GPU with this memory among those of one name (see `find`)."""
     if memory_bytes is None:
         return named[0] if len(named) == 1 else None
-    errors = [_memory_error(facts, memory_bytes) for facts in named]
+    errors = [memory_error(facts.memory_gb / facts.devices_per_card, memory_bytes) for facts in named]
     least = min([MEMORY_TOLERANCE, *errors])
     fitting = [facts for facts, error in zip(named, errors, strict=True) if error <= least]
     return fitting[0] if len(fitting) == 1 else None
@@ -116,30 +124,10 @@ def mfu(items_per_second_per_device: float | None, flops_per_item: float | None,
 
 
 def _facts(row: dict[str, str]) -> GpuFacts:
-    def number(column: str) -> float | None:
-        return float(row[column]) if row[column] else None
-
-    return GpuFacts(
-        name=row["name"],
-        vendor=row["vendor"],
-        architecture=row["architecture"],
-        compute_capability=row["compute_capability"],
-        devices_per_card=int(row["devices_per_card"]),
-        memory_gb=float(row["memory_gb"]),
-        memory_type=row["memory_type"],
-        bandwidth_gb_per_second=number("bandwidth_gb_per_second"),
-        link_gb_per_second=number("link_gb_per_second"),
-        power_watts=number("power_watts"),
-        launch_date=row["launch_date"],
-        fp32_tflops=number("fp32_tflops"),
-        fp32_matrix_tflops=number("fp32_matrix_tflops"),
-        tf32_tflops=number("tf32_tflops"),
-        fp16_tflops=number("fp16_tflops"),
-        bf16_tflops=number("bf16_tflops"),
-        status=row["status"],
-        source=row["source"],
-        driver_names=tuple(row["driver_names"].split(" | ")),
-    )
+    facts: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in _NUMBERS}
+    facts |= {name: row[name] for name in _TEXTS}
+    driver_names = tuple(row["driver_names"].split(" | "))
+    return GpuFacts(**facts, devices_per_card=int(row["devices_per_card"]), driver_names=driver_names)
 
 
 @cache
@@ -153,11 +141,6 @@ def _by_driver() -> dict[tuple[str, ...], list[GpuFacts]]:
 
 def _bare_name(name: str) -> tuple[str, ...]:
     return tuple(word for word in name_words(name) if word not in _MAKERS)
-
-
-def _memory_error(facts: GpuFacts, memory_bytes: int) -> float:
-    """Return how far `memory_bytes` is from one device's memory, as a fraction of the latter."""
-    return memory_error(facts.memory_gb / facts.devices_per_card, memory_bytes)
 
 
 # The GPUs that a run measured: their specifications, and the best share of their peaks that was reached here.

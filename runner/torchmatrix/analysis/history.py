@@ -84,7 +84,7 @@ class Trend:
     @property
     def measured(self) -> list[Row]:
         """Return the rows that have a value of the metric."""
-        return _measured(self.rows)
+        return [row for row in self.rows if row["value"] > 0]
 
     @property
     def first(self) -> float:
@@ -254,10 +254,6 @@ def _together(steps: Iterable[environments.Differences]) -> environments.Differe
         for name, (old, new) in step.items():
             combined[name] = (combined.get(name, (old, new))[0], new)
     return {name: (old, new) for name, (old, new) in combined.items() if old != new}
-
-
-def _measured(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row["value"] > 0]
 
 
 # The newest figure of every cell on every host: of which run it is, and whether a newer run has none.

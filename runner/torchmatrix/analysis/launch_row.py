@@ -76,11 +76,6 @@ def _telemetry(name: str) -> Of:
     return attrgetter(f"seen.{name}")
 
 
-def _computed(function: Callable[[Launch], Any]) -> Of:
-    """Return a reader that calls `function` with the launch."""
-    return lambda read: function(read.launch)
-
-
 def _median(name: str) -> Callable[["Cell"], float]:
     return lambda cell: cell.median(name)
 
@@ -203,13 +198,13 @@ _RESULT_COLUMNS = (
 )  # fmt: skip
 _RUNNING_COLUMNS = (
     a_number("host_bound_fraction", "host time to enqueue a step (training in amp: without the optimizer) over the step's "
-             "time; near 1 the device waits", "host_bound", of=_computed(lambda launch: _host_bound(launch))),
+             "time; near 1 the device waits", "host_bound", of=lambda read: _host_bound(read.launch)),
     a_whole("parameters", "of the model, as the workload counted them", of=_field("parameters")),
     a_number("flops_per_item", "FLOPs of the model for one item; each multiplication and addition counts",
              of=lambda read: read.launch.reference.flops_per_item if read.launch.reference else math.nan),
     a_text("flops_from", "the stack that counted them, where this one has no counter", of=lambda read: None),
     a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"], of=_field("bus_bytes_per_second")),
-    a_text("transport", "how nodes communicate, in the library's words", of=_computed(lambda launch: _transport(launch))),
+    a_text("transport", "how nodes communicate, in the library's words", of=lambda read: _transport(read.launch)),
     a_number("power_watts", "mean over the timed windows, all devices together", of=_telemetry("power_watts"),
              cell=_median("power_watts")),
     _metric(metrics.ENERGY),
@@ -282,7 +277,7 @@ _TELEMETRY_COLUMNS = (
     a_whole("launches_too_warm", "launches that began above the method's temperature", "too_warm", cell=_count("too_warm"),
             **_CELL_ONLY),
     a_flag("start_unknown", "the method limits the temperature at the start, but it could not be read",
-           of=_computed(lambda launch: _is_start_unknown(launch)), **_LAUNCH_ONLY),
+           of=lambda read: _is_start_unknown(read.launch), **_LAUNCH_ONLY),
     a_whole("launches_start_unknown", "launches whose temperature at the start could not be read", "start_unknown",
             cell=_count("start_unknown"), **_CELL_ONLY),
     a_whole("launches_clock_jumped", "launches in which the wall clock was set", "clock_jumps",
@@ -290,7 +285,7 @@ _TELEMETRY_COLUMNS = (
     a_text("compile_cache", "cold: the compile cache was empty; warm: it was not", of=_field("compile_cache"), **_LAUNCH_ONLY),
     a_flag("flat", "the warm-up ended because the step time was flat",
            of=lambda read: read.launch.warm_up.flat if read.launch.warm_up else None, **_LAUNCH_ONLY),
-    a_number("drift_fraction", DEFINITIONS["drift"], "drift", of=_computed(lambda launch: _drift(launch)), **_LAUNCH_ONLY),
+    a_number("drift_fraction", DEFINITIONS["drift"], "drift", of=lambda read: _drift(read.launch), **_LAUNCH_ONLY),
     a_whole("skipped_steps", "timed steps that GradScaler skipped: gradients did not fit into float16",
             of=lambda read: sum(window.skipped for window in read.launch.windows), **_LAUNCH_ONLY),
     a_number("stall_fraction", DEFINITIONS["stall"], "stall", of=lambda read: plausible.stall(read.launch.windows),
@@ -299,7 +294,7 @@ _TELEMETRY_COLUMNS = (
              of=lambda read: read.launch.reference.difference if read.launch.reference else math.nan,
              **_LAUNCH_ONLY),
     a_number("clock_jump_seconds", "by how much the wall clock was changed during the launch",
-             of=_computed(watched.clock_jump_seconds), **_LAUNCH_ONLY),
+             of=lambda read: watched.clock_jump_seconds(read.launch), **_LAUNCH_ONLY),
     a_text("other_settings", "the workload's further settings, as JSON",
            of=lambda read: _other_settings(read.launch.workload.factors), **_LAUNCH_ONLY),
     a_text("command", "what started it, ready to paste", of=_field("command"), **_LAUNCH_ONLY),
@@ -310,15 +305,15 @@ _TELEMETRY_COLUMNS = (
 _INTERNAL = (
     a_text("accelerator", "what the stack asks for", of=_field("stack.accelerator"), **_ROWS_ONLY),
     a_text("recipe", "what the stack was built by: equal recipes give equal software",
-           of=_computed(lambda launch: _recipe(launch)), **_ROWS_ONLY),
+           of=lambda read: _recipe(read.launch), **_ROWS_ONLY),
     a_list("gpu_names", "the GPUs, as the driver names them",
            of=lambda read: tuple(gpu.name or "" for gpu in read.launch.devices.gpus), **_ROWS_ONLY),
     a_text("hardware", "which machine and GPUs it was, as far as that is known, as JSON",
-           of=_computed(lambda launch: _SORTED.encode(_hardware(launch))), **_ROWS_ONLY),
+           of=lambda read: _SORTED.encode(_hardware(read.launch)), **_ROWS_ONLY),
     a_text("flops_key", "what is trained or run, and the size of an image or a text",
            of=lambda read: _flops_key(read.launch.workload), **_ROWS_ONLY),
     a_text("operations", "launches that agree in it do the same operations per item",
-           of=_computed(lambda launch: _operations(launch)), **_ROWS_ONLY),
+           of=lambda read: _operations(read.launch), **_ROWS_ONLY),
     a_text("collectives", "how fast the devices exchange data, as JSON",
            of=lambda read: _COMPACT.encode(_collectives(read.launch)), **_ROWS_ONLY),
     a_whole("requests", "how many of each kind it served", of=lambda read: min(map(len, read.served.values())), **_ROWS_ONLY),

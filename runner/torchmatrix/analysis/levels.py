@@ -1,5 +1,6 @@
 """Find levels: two levels among the launches of a cell, and changes of level over runs."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -266,15 +267,12 @@ def _is_step(logs: Figures, begin: int, at: int, end: int) -> bool:
     return abs(new - old) > math.log1p(NOTEWORTHY) and (logs[at] > middle) == upwards and (logs[at - 1] < middle) == upwards
 
 
-def _step(logs: Figures, begin: int, at: int, end: int) -> float:
-    return float(np.median(logs[at:end]) - np.median(logs[begin:at]))
-
-
 def _noteworthy(logs: Figures, places: list[int]) -> list[int]:
     """Drop cuts between levels that differ by less than NOTEWORTHY; the smallest is dropped first."""
     while places:
         edges = [0, *places, len(logs)]
-        steps = [abs(_step(logs, *three)) for three in zip(edges, edges[1:], edges[2:], strict=False)]
+        medians = [float(np.median(logs[begin:end])) for begin, end in itertools.pairwise(edges)]
+        steps = [abs(new - old) for old, new in itertools.pairwise(medians)]
         least = min(range(len(steps)), key=steps.__getitem__)
         if steps[least] > math.log1p(NOTEWORTHY):
             break

@@ -189,12 +189,8 @@ def _machine(run: RunFolder, record: RunRecord, in_folder: Collection[str]) -> M
         cores=len(cores) if isinstance(cores, list) else 0,
         memory_bytes=memory if isinstance(memory, int) else None,
         conditions=of_machine(host),
-        **{name: _text(host.get(name)) for name in ("driver", "os", "kernel")},
+        **{name: text if isinstance(text := host.get(name), str) else None for name in ("driver", "os", "kernel")},
     )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _labels(machines: Sequence[Machine]) -> dict[str, str]:

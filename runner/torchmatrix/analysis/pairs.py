@@ -5,7 +5,7 @@ Ratios are of geometric means: all is computed from mean logarithms, whose scatt
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -224,7 +224,8 @@ def all_shown(lanes: Sequence[LaneTest], within: float = WITHIN) -> bool:
 def in_words(test: ParallelTest) -> str:
     """Describe the test's result, for the progress and the report."""
     what = "run at once" if test.shown else "run one after the other"
-    return f"{_listed(lane.devices for lane in test.lanes)} {what}: {test.why}"
+    *others, last = [lane.devices for lane in test.lanes]
+    return f"{' and '.join(filter(None, (', '.join(others), last)))} {what}: {test.why}"
 
 
 def why(lanes: Sequence[LaneTest], within: float = WITHIN) -> str:
@@ -243,8 +244,3 @@ def why(lanes: Sequence[LaneTest], within: float = WITHIN) -> str:
 
 def _ratios(lanes: Sequence[LaneTest]) -> list[intervals.Interval]:
     return [intervals.Interval(value=lane.ratio, low=lane.low, high=lane.high) for lane in lanes]
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    return " and ".join(filter(None, (", ".join(every[:-1]), every[-1])))

@@ -85,7 +85,10 @@ def held_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
 
 def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     """Read a list. `measured`: further names of GPUs that are known. Raises BadInput with every problem and its place."""
-    rows = _toml_rows(path) if path.suffix.lower() == ".toml" else _csv_rows(path)
+    if path.suffix.lower() == ".toml":
+        rows = _toml_rows(path)
+    else:
+        rows = {f"row {number}": {**row} for number, row in figure_files.rows_of(path).items()}
     problems: list[str] = []
     prices: dict[str, Price] = {}
     for place, row in rows.items():
@@ -101,10 +104,6 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     if problems:
         raise BadInput(f"{path} has problems:\n" + "\n".join(problems), hint=_HINT)
     return PriceList(prices=prices)
-
-
-def _csv_rows(path: Path) -> dict[str, dict[str, Any]]:
-    return {f"row {number}": {**row} for number, row in figure_files.rows_of(path).items()}
 
 
 def _toml_rows(path: Path) -> dict[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from torchmatrix.facts.launch import OK, ONE_MODEL, UNLIKE, Launch
@@ -55,24 +56,7 @@ def _column(kind: str, name: str, meaning: str, source: str = "", **more: Any) -
     return Column(name=name, kind=kind, meaning=meaning, source=source or name, **more)
 
 
-def a_text(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("text", name, meaning, source, **more)
-
-
-def a_number(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("number", name, meaning, source, **more)
-
-
-def a_whole(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("whole", name, meaning, source, **more)
-
-
-def a_flag(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("flag", name, meaning, source, **more)
-
-
-def a_list(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("list", name, meaning, source, **more)
+a_text, a_number, a_whole, a_flag, a_list = (partial(_column, kind) for kind in ("text", "number", "whole", "flag", "list"))
 
 
 def an_interval(name: str, meaning: str, source: str = "", unit: str = "", **more: Any) -> Iterable[Column]:

@@ -12,7 +12,7 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.cells import NO_CELL, Cell, CellIndex
 from torchmatrix.analysis.launch_row import cell_values, row_of
 from torchmatrix.analysis.rows import Row, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
@@ -42,7 +42,10 @@ def launch_rows(launches: Iterable[Launch]) -> list[Row]:
 
 def cells_table(cells: CellIndex) -> list[Row]:
     """Return one row per cell: median throughput of its ok launches, interval, n, CV, verdict; failed launches are counted."""
-    return [_cell_row(cell) for cell in cells.every]
+    return [
+        {key: value for key, value in cell.last.items() if key not in _LAUNCH_ONLY} | cell.summary() | cell_values(cell)
+        for cell in cells.every
+    ]
 
 
 def borrow_flops(rows: Sequence[Row]) -> None:
@@ -69,10 +72,6 @@ def _same_model(row: Row, other: Row) -> bool:
 
 _LAUNCH_ONLY = ("run", "round", "throughput", "requests", "path", "seconds", "stall", "left_out")
 """Columns of a single launch, which its cell does not have."""
-
-
-def _cell_row(cell: Cell) -> Row:
-    return {key: value for key, value in cell.last.items() if key not in _LAUNCH_ONLY} | cell.summary() | cell_values(cell)
 
 
 # What a report needs of each launch: small enough to be passed between processes. Loads no numpy.
@@ -133,30 +132,26 @@ def read_parts(run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES) ->
     """Read all launches of a run, by several processes where that pays. Call it before numpy is loaded: a fork has no
     threads.
     """
-    folders, order = _by_folder(launch_files(run.path)), order_of(record)
+    folders = _by_folder(launch_files(run.path))
     processes = min(usable_cpus(), most) if sum(map(len, folders)) >= FEWEST_FILES and _has_one_thread() else 1
     if processes == 1:
-        return [_part(folders, order)]
+        return [_part(folders, record.planned)]
     size = ceil(len(folders) / (PIECES * processes))
     pieces = [folders[begin : begin + size] for begin in range(0, len(folders), size)]
     pool = ProcessPoolExecutor(processes, get_context("fork"), help_only, (os.getpid(),))
     try:
-        tasks = [pool.submit(_part_of_plan, piece, record.planned) for piece in pieces]
+        tasks = [pool.submit(_part, piece, record.planned) for piece in pieces]
         return [task.result() for task in tasks]
     except (BrokenProcessPool, OSError):  # a process was killed, for example out of memory, or none could be started
-        return [_part(folders, order)]
+        return [_part(folders, record.planned)]
     finally:
         for helper in active_children():  # the helpers have nothing left to do, or an interruption must not wait for them
             helper.kill()
         pool.shutdown(cancel_futures=True)
 
 
-def _part_of_plan(folders: Sequence[Sequence[Path]], planned: Sequence[CellName]) -> Part:
-    return _part(folders, _order(planned))
-
-
-def _part(folders: Iterable[Iterable[Path]], order: Order) -> Part:
-    return part_of((launch_in(path) for folder in folders for path in folder), order)
+def _part(folders: Iterable[Iterable[Path]], planned: Sequence[CellName]) -> Part:
+    return part_of((launch_in(path) for folder in folders for path in folder), _order(planned))
 
 
 def _has_one_thread() -> bool:
@@ -218,7 +213,6 @@ def _by_folder(files: Iterable[Path]) -> list[list[Path]]:
 
 
 if TYPE_CHECKING:
-    from torchmatrix.analysis.cells import Cell, CellIndex
     from torchmatrix.analysis.traces import Trace
 
 Facts = dict[str, Any]
@@ -256,16 +250,12 @@ class RunSummary:
         return self.unreadable_launches + self.problems
 
     @cached_property
-    def cells(self) -> "CellIndex":
+    def cells(self) -> CellIndex:
         """Return the launches by cell."""
-        from torchmatrix.analysis.cells import CellIndex  # with numpy, which reading doesn't need
-
         return CellIndex(self.launches)
 
-    def cell(self, name: str) -> "Cell":
+    def cell(self, name: str) -> Cell:
         """Return a cell by its id, without launches if the run has none of it."""
-        from torchmatrix.analysis.cells import NO_CELL
-
         return self.cells.named.get(name, NO_CELL)
 
     def asked_for(self, cell: str) -> bool:

@@ -79,12 +79,13 @@ def decomposition_table(cells: CellIndex) -> list[Row]:
         if cell["count"] < 2 or others == [None, None]:
             continue
         alone, (independent, silent) = _alone(cells, cell), others
-        factors = _factors(cell, independent, silent, alone)
+        factors, items = _factors(cell, independent, silent, alone), _items_per_step(cell)
+        step_seconds = items / _center(cell.samples)
         rows.append(cell.names | {
             **_limits("E", _scaled(_over(cell, alone[0]).interval, 1 / cell["count"])),
             **{key: value for name in FACTORS for key, value in _limits(name, factors[name]).items()},
-            "exposed_seconds": _exposed_seconds(cell.samples, samples_of(silent), _items_per_step(cell)),
-            "step_seconds": _items_per_step(cell) / _center(cell.samples),
+            "exposed_seconds": step_seconds - items / _center(samples_of(silent)),
+            "step_seconds": step_seconds,
             "bus_bytes_per_second": cell.highest("bus_bytes_per_second"),
         })  # fmt: skip
     return rows
@@ -179,11 +180,6 @@ def weakest_of(alone: Sequence[Sequence[float]]) -> list[float]:
 def _items_per_step(cell: Cell) -> float:
     """Return the items of all devices per step; unknown where no batch was found."""
     return float(cell["count"] * cell["batch"]) if isinstance(cell["batch"], int) else math.nan
-
-
-def _exposed_seconds(with_communication: list[float], silent: list[float], items: float) -> float:
-    """Return seconds per step that communication adds: the step with all-reduce less the step without."""
-    return items / _center(with_communication) - items / _center(silent)
 
 
 def _center(samples: list[float]) -> float:

@@ -56,7 +56,9 @@ def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:
     Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
     `why` says why a ratio is NaN, else it is empty. Raises BadInput for an unknown stack.
     """
-    _check(baseline, list(dict.fromkeys(cell["stack"] for cell in cells.figures)))
+    stacks = list(dict.fromkeys(cell["stack"] for cell in cells.figures))
+    if baseline is not None and baseline not in stacks:
+        raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
     bases: dict[tuple[str, str, str], Cell] = {}
     for cell in sorted(cells.figures, key=lambda cell: not cell.samples):
         if baseline in (None, cell["stack"]):
@@ -107,11 +109,6 @@ def geometric_means(table: Sequence[Row], by: Sequence[str]) -> list[Row]:
 _PAIRS = tuple((factor.name, pair) for factor in CONTRASTED for pair in factor.contrasts)
 _CONTRASTED = tuple(factor.name for factor in CONTRASTED)
 _SHOWN = ("model", "mode", "unit", "devices", "batch")
-
-
-def _check(baseline: str | None, stacks: list[str]) -> None:
-    if baseline is not None and baseline not in stacks:
-        raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
 
 
 def _shown(cell: Cell) -> Row:

@@ -117,7 +117,8 @@ def _shortened(whole: Whole, most: int) -> Trace:
     if len(all_devices) * LEAST_OF_DEVICE > most:
         worth = {device.device: (device.device in whole.slowed, _hottest_celsius(device)) for device in all_devices}
         kept = (max(all_devices, key=lambda device: worth[device.device]),)
-        picked = _why(*worth[kept[0].device]) if len(all_devices) > 1 else ""
+        slowed, celsius = worth[kept[0].device]
+        picked = "" if len(all_devices) == 1 else "slowed" if slowed else "hottest" if celsius else "first"
     step = max(1, math.ceil(sum(len(device.seconds) for device in kept) / most))
     readings = tuple(_every(step, device) for device in kept)
     return replace(whole.trace, readings=readings, more_devices=len(all_devices) - len(kept), picked=picked, every=step)
@@ -132,10 +133,6 @@ def _every(step: int, readings: Readings) -> Readings:
 
 def _hottest_celsius(readings: Readings) -> float:
     return max((value or 0.0 for value in readings.values.get("temperature_celsius", ())), default=0.0)
-
-
-def _why(was_slowed: bool, celsius: float) -> str:
-    return "slowed" if was_slowed else "hottest" if celsius else "first"
 
 
 def _names(launch: Launch) -> dict[str | None, str]:

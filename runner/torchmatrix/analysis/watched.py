@@ -185,6 +185,7 @@ def summarize(launch: Launch) -> Watched:
     series = _series(launch)
     windows = edges(launch)
     temperatures = [device.values(windows, "temperature_celsius") for device in series]
+    hosts = ["cpu", *(f"cpu@{node.number}" for node in launch.other_nodes)]
     energy, problem = energy_of(series, windows)
     inside = [reading for device in series for reading in device.inside(windows)]
     return Watched(
@@ -202,7 +203,7 @@ def summarize(launch: Launch) -> Watched:
             *_foreign_cpu_load(launch, series, windows),
         ),
         ecc_errors=sum(_counter_growth(device, windows, "ecc_uncorrected") for device in series),
-        quota_seconds=sum(_counter_growth(device, windows, "quota_seconds") for device in _series_of(launch, _hosts(launch))),
+        quota_seconds=sum(_counter_growth(device, windows, "quota_seconds") for device in _series_of(launch, hosts)),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
 
@@ -299,11 +300,6 @@ def clock_jump_seconds(launch: Launch) -> float:
 def _series(launch: Launch) -> list[Series]:
     """Return one series per device that the launch used; on CPUs one per node."""
     return _series_of(launch, [*([gpu.uuid for gpu in launch.devices.gpus] or ["cpu"]), *launch.devices_of_other_nodes])
-
-
-def _hosts(launch: Launch) -> list[str]:
-    """Return the telemetry's names of the CPU of each node."""
-    return ["cpu", *(f"cpu@{node.number}" for node in launch.other_nodes)]
 
 
 def _series_of(launch: Launch, devices: Sequence[str | None]) -> list[Series]:

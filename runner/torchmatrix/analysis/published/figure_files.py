@@ -347,10 +347,7 @@ def _lambdas_machine(source: str) -> str:
 def _positive_number(row: LayoutRow, name: str) -> float | None:
     """Return a number above 0, or None for an empty field."""
     text = row.values.get(name, "")
-    try:
-        value = _number(text) if text else None
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if value is not None and not (math.isfinite(value) and value > 0):
         column = row.column if name == "throughput" and row.column else name
         raise _Unreadable(Unparsed(row=row.number, column=column, text=text, why="is not a number above 0"))
@@ -360,17 +357,18 @@ def _positive_number(row: LayoutRow, name: str) -> float | None:
 def _whole(row: LayoutRow, name: str, least: int = 1) -> int | None:
     """Return a whole number, also if written as 1024.0; None for an empty field."""
     text = row.values.get(name, "")
-    try:
-        value = _number(text) if text else None
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if value is not None and not (math.isfinite(value) and value.is_integer() and value >= least):
         raise _Unreadable(Unparsed(row=row.number, column=name, text=text, why=f"is not a whole number of at least {least}"))
     return None if value is None else int(value)
 
 
-def _number(text: str) -> float:
-    return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
+def _number(text: str) -> float | None:
+    """Return the number in a field; None for an empty field, NaN for a text that is no number."""
+    try:
+        return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text) if text else None
+    except ValueError:
+        return math.nan
 
 
 def _half_unit(text: str) -> float:
