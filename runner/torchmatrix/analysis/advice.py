@@ -65,7 +65,7 @@ def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapp
         point=best,
         figure=_in_unit(aim, best.picked_of(len(fit))),
         candidates=len(fit),
-        as_good=tuple(fit[place] for place in may_be_best([one.moments for one in fit]) if fit[place] is not best),
+        as_good=tuple(fit[place] for place in may_be_best([cell.moments for cell in fit]) if fit[place] is not best),
         usual=usual,
         gain=best.over(usual).interval,
         over_limit=len(comparable) - len(fit),

@@ -56,16 +56,16 @@ ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRow:
-    """One workload on as many devices, A over B (where less is better, B over A).
+    """The ratio of A to B for one workload on as many devices (where less is better, of B to A).
 
     `refused`: why they can't be compared (the ratio is NaN then). `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one
     side has fewer than two launches; corrected for the number of comparisons; `reason`: the rule that decided it
-    (verdicts.REASONS; refused). `settle`: about so many launches on each side would end an AMBIGUOUS. `paired`: the ratio is
+    (verdicts.REASONS; refused). `settle`: about how many launches on each side would end an AMBIGUOUS. `paired`: the ratio is
     the geometric mean over the rounds that both have. `count`: of devices. `stacks`, `batches`: of A and of B. `stack_match`:
     equal, equivalent or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test
-    for a difference; `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would have been told
-    with a chance of 4 in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and
-    why. `conditions`: of one machine, which are not the same on both sides (differences.py). `work_checked`: whether both
+    for a difference; `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would be detected with a
+    chance of 4 in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and why.
+    `conditions`: of one machine, those that differ between the sides (facts/environments.py). `work_checked`: whether both
     sides counted the model's parameters and the operations per item, which must agree.
     """
 
@@ -120,7 +120,7 @@ class Comparison:
     `batch`: same, or own for each side its own. `empty`: a sentence if one side has no launch that is ok, else None.
     `compared`: how much of the list of conditions both sides recorded. `one_machine`: whether both sides were measured on the
     same machine, as far as is known. `level`: what the intervals are over: launches of one run; of these two runs, which say
-    nothing of others; or runs, whose variance `between` is. `metric`: what the ratios are of.
+    nothing of others; or runs, with their variance in `between`. `metric`: the metric of the ratios.
     """
 
     rows: tuple[ComparedRow, ...]

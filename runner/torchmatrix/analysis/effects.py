@@ -233,12 +233,10 @@ def _together(points: Points, varied: Mapping[str, Sequence[Value]], explained: 
     interactions = []
     for term in explained:
         if len(term.settings) == 2 and term.adjusted_p_value <= FALSE_DISCOVERIES:
-            directions = [
-                direction for pair in itertools.permutations(term.settings) for direction in _directions(points, varied, *pair)
-            ]
+            directions = [way for pair in itertools.permutations(term.settings) for way in _directions(points, varied, *pair)]
             if directions and _difference(best := max(directions, key=_informativeness)) > MATERIAL:
                 interactions.append(best)
-    return sorted(interactions, key=lambda term: -_difference(term))
+    return sorted(interactions, key=lambda together: -_difference(together))
 
 
 def _directions(points: Points, varied: Mapping[str, Sequence[Value]], name: str, other: str) -> Iterator[Together]:

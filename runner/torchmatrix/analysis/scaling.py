@@ -224,7 +224,7 @@ _CELL_COLUMNS = ("cell", "stack", "workload", "devices", "count", "nodes")
 def collectives_table(launches: Iterable[Row]) -> list[Row]:
     """Return one row per cell, operation and size: the medians over the `n` ok launches that probed it.
 
-    `launches`: as of tables.launch_rows. Bus bandwidths as nccl-tests define them (glossary). `of_link`: over what the
+    `launches`: rows of run_summary.launch_rows. Bus bandwidths as nccl-tests define them (glossary). `of_link`: over what the
     devices' links carry in one direction by their data sheets; NaN where that is unknown, or other links are used.
     """
     probes: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
