@@ -12,7 +12,6 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmatrix.analysis.cells import NO_CELL, Cell, CellIndex
 from torchmatrix.analysis.launch_row import cell_values, row_of
 from torchmatrix.analysis.rows import Row, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
@@ -40,7 +39,7 @@ def launch_rows(launches: Iterable[Launch]) -> list[Row]:
     return rows
 
 
-def cells_table(cells: CellIndex) -> list[Row]:
+def cells_table(cells: "CellIndex") -> list[Row]:
     """Return one row per cell: median throughput of its ok launches, interval, n, CV, verdict; failed launches are counted."""
     return [
         {key: value for key, value in cell.last.items() if key not in _LAUNCH_ONLY} | cell.summary() | cell_values(cell)
@@ -213,6 +212,7 @@ def _by_folder(files: Iterable[Path]) -> list[list[Path]]:
 
 
 if TYPE_CHECKING:
+    from torchmatrix.analysis.cells import Cell, CellIndex
     from torchmatrix.analysis.traces import Trace
 
 Facts = dict[str, Any]
@@ -250,12 +250,16 @@ class RunSummary:
         return self.unreadable_launches + self.problems
 
     @cached_property
-    def cells(self) -> CellIndex:
+    def cells(self) -> "CellIndex":
         """Return the launches by cell."""
+        from torchmatrix.analysis.cells import CellIndex  # with numpy, which reading doesn't need
+
         return CellIndex(self.launches)
 
-    def cell(self, name: str) -> Cell:
+    def cell(self, name: str) -> "Cell":
         """Return a cell by its id, without launches if the run has none of it."""
+        from torchmatrix.analysis.cells import NO_CELL
+
         return self.cells.named.get(name, NO_CELL)
 
     def asked_for(self, cell: str) -> bool:
