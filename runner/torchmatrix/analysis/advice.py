@@ -1,4 +1,4 @@
-"""From the launches at hand: which configuration to take for a model and an aim, what that rests on, what wasn't measured."""
+"""Choose a configuration for a model and an aim from the launches at hand: its grounds, and what wasn't measured."""
 
 import itertools
 import math
@@ -17,15 +17,15 @@ from torchmatrix.matrix import catalog
 from torchmatrix.matrix.factors import FACTORS, Factor, Value
 
 AIMS: Mapping[str, Metric] = {metric.name: metric for metric in METRICS} | {"latency": OF_REQUESTS[LATENCY][0]}
-"""What a configuration may be chosen for."""
+"""Aims for which a configuration may be chosen."""
 MOST_NEIGHBOURS = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """`point`: the cell to take; `figure`: its value of the aim, in an interval that covers whichever of the `candidates` is
-    picked. `as_good`: the others that can't be told apart from it. `usual`: the cell with the usual settings, or nearest to
-    them; `gain`: the speed over it.
+    """The choice. `point`: the cell to take; `figure`: its value of the aim, in an interval that covers whichever of the
+    `candidates` is picked. `as_good`: the others that can't be told apart from it. `usual`: the cell with the usual settings,
+    or nearest to them; `gain`: the speed over it.
 
     `over_limit`: how many cells exceed a limit; `unknown`: how many don't tell what is limited; `failed`: how many have no
     figure. `never_varied`: settings that have one value in all cells; `unmeasured`: combinations one setting away from the cell
@@ -48,16 +48,16 @@ class Advice:
 
 
 def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapping[str, float]) -> Advice:
-    """For the job of this model and mode with the most cells. `limits`: by cost its upper limit, in seconds or bytes.
+    """Advise on the job of this model and mode with the most cells. `limits`: by cost its upper limit, in seconds or bytes.
 
     Raises BadInput if nothing of it was measured, or nothing keeps the limits.
     """
     points = _job(list(rows), model, mode, aim)
-    known = [point for point in points.measured if not any(math.isnan(point.costs[name]) for name in limits)]
-    fit = [point for point in known if all(point.costs[name] <= most for name, most in limits.items())]
+    comparable = [cell for cell in points.measured if not any(math.isnan(cell.costs[name]) for name in limits)]
+    fit = [cell for cell in comparable if all(cell.costs[name] <= most for name, most in limits.items())]
     if not fit:
         raise BadInput(f"no measured configuration of {model} ({mode}) keeps the limits", hint=_least(points, limits))
-    best = max(fit, key=lambda point: point.speed)
+    best = max(fit, key=lambda cell: cell.speed)
     usual = nearest_to_usual(points)
     return Advice(
         aim=aim,
@@ -65,11 +65,11 @@ def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapp
         point=best,
         figure=_in_unit(aim, best.picked_of(len(fit))),
         candidates=len(fit),
-        as_good=tuple(fit[place] for place in may_be_best([one.moments for one in fit]) if fit[place] is not best),
+        as_good=tuple(fit[place] for place in may_be_best([cell.moments for cell in fit]) if fit[place] is not best),
         usual=usual,
         gain=best.over(usual).interval,
-        over_limit=len(known) - len(fit),
-        unknown=len(points.measured) - len(known),
+        over_limit=len(comparable) - len(fit),
+        unknown=len(points.measured) - len(comparable),
         failed=len(points.points) - len(points.measured),
         never_varied=tuple(_never_varied(points)),
         unmeasured=tuple(_unmeasured(points, best)),
@@ -77,37 +77,44 @@ def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapp
 
 
 def _job(rows: Sequence[Row], model: str, mode: str, aim: Metric) -> Points:
+    """Return the job's points with the most measured cells. Raises BadInput if nothing was measured."""
     jobs = points_of(rows, aim, fewest_cells=1, fewest_settings=0)
-    own = [one for one in jobs if (one.model, one.mode) == (model, mode)]
-    if not own:
-        there = sorted({one.model for one in jobs})
+    wanted = [points for points in jobs if (points.model, points.mode) == (model, mode)]
+    if not wanted:
+        there = sorted({points.model for points in jobs})
         other = f"it was in the other mode: --mode {'infer' if mode == 'train' else 'train'}"
         raise BadInput(f"{model} ({mode}) was not measured", hint=other if model in there else nearest(model, there))
-    measured = [one for one in own if one.measured]
+    measured = [points for points in wanted if points.measured]
     if not measured:
         raise BadInput(f"no launch of {model} ({mode}) tells its {aim.title}", hint="choose another --aim, or measure it")
-    return max(measured, key=lambda one: len(one.measured))
+    return max(measured, key=lambda points: len(points.measured))
 
 
 def _least(points: Points, limits: Mapping[str, float]) -> str:
-    """What the limits would have to be."""
+    """Describe what the limits would have to be."""
     costs = [cost for cost in COSTS if cost.column in limits]
-    found = {cost: [point.costs[cost.column] for point in points.measured if point.costs[cost.column] > 0] for cost in costs}
-    said = [f"the least {cost.title} is {cost.times * min(some):.4g} {cost.shown_unit}" for cost, some in found.items() if some]
-    return "; ".join(said) or "no launch tells what is limited"
+    values_by_cost = {
+        cost: [point.costs[cost.column] for point in points.measured if point.costs[cost.column] > 0] for cost in costs
+    }
+    texts = [
+        f"the least {cost.title} is {cost.times * min(values):.4g} {cost.shown_unit}"
+        for cost, values in values_by_cost.items()
+        if values
+    ]
+    return "; ".join(texts) or "no launch tells what is limited"
 
 
-def _in_unit(aim: Metric, found: Interval) -> Interval:
-    """From speeds back to the metric's own unit."""
-    low, high = sorted((aim.speed(found.low), aim.speed(found.high)))
-    return Interval(value=aim.speed(found.value), low=low, high=high)
+def _in_unit(aim: Metric, speeds: Interval) -> Interval:
+    """Convert an interval of speeds back to the metric's own unit."""
+    low, high = sorted((aim.speed(speeds.low), aim.speed(speeds.high)))
+    return Interval(value=aim.speed(speeds.value), low=low, high=high)
 
 
 def _never_varied(points: Points) -> Iterable[Factor]:
     row = points.points[0].row
     device = "gpu" if str(row["device_list"][0]).startswith("gpu") else "cpu"
-    known = catalog.find(points.model)
-    takes = known.takes if known else ()
+    model = catalog.find(points.model)
+    takes = model.takes if model else ()
     for factor in FACTORS:
         applies = factor.has_column and factor.name not in ("model", "mode", *points.varied)
         if applies and factor.applies(takes, points.mode, device) and row.get(factor.name) is not None:
@@ -118,19 +125,22 @@ def _unmeasured(points: Points, best: Point) -> Iterable[Mapping[str, Value]]:
     for name, values in points.varied.items():
         for value in values:
             settings = {**best.settings, name: value}
-            there = points.at(settings)
-            if there is None or not there.speeds:
+            point = points.at(settings)
+            if point is None or not point.speeds:
                 yield settings
 
 
-def axes_to_measure(found: Advice) -> dict[str, list[Value]]:
-    """By key of [[workload]] what to measure next: the settings of the cell to take, the neighbours that were not measured, and
-    all values of what was never varied. Stacks are no such key."""
-    own = {name: value for name, value in found.point.settings.items() if name != "stack" and value is not None}
-    axes: dict[str, list[Value]] = {name: [value] for name, value in own.items()}
-    for settings in itertools.islice(found.unmeasured, MOST_NEIGHBOURS):
+def axes_to_measure(advice: Advice) -> dict[str, list[Value]]:
+    """Return what to measure next by key of [[workload]].
+
+    These are the settings of the cell to take, the neighbours that were not measured, and all values of what was never varied.
+    Stacks are no such key.
+    """
+    chosen = {name: value for name, value in advice.point.settings.items() if name != "stack" and value is not None}
+    axes: dict[str, list[Value]] = {name: [value] for name, value in chosen.items()}
+    for settings in itertools.islice(advice.unmeasured, MOST_NEIGHBOURS):
         for name in axes:
             axes[name] += [] if settings[name] in axes[name] else [settings[name]]
-    for factor in found.never_varied:
+    for factor in advice.never_varied:
         axes[factor.name] = [False, True] if factor.kind is bool else list(factor.choices)
     return axes

@@ -1,4 +1,4 @@
-"""How much runs of one machine differ although nothing changed: what two runs' launches alone can't tell."""
+"""How much runs of one machine differ although nothing changed: two runs' launches alone can't show this."""
 
 import itertools
 import math
@@ -18,24 +18,24 @@ from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results, RunFolder, host_of
 
 ENOUGH_RUNS = 3
-"""With fewer other runs, how much runs differ is unknown."""
+"""With fewer other runs, the difference between runs is unknown."""
 OWN_FROM = 6
-"""From so many other runs on a cell has a variance of its own, drawn to that of all cells."""
+"""From this many other runs on a cell has its own variance, drawn towards that of all cells."""
 MOST_RUNS = 60
 USUAL_SCATTER = 0.01
-"""From run to run; assumed where it is unknown, to say how large a difference must be. Our own decision."""
+"""The scatter from run to run, assumed where it is unknown to tell how large a difference must be. Our own decision."""
 
 
 Key: TypeAlias = tuple[str, str]
-"""A cell, and what it did."""
+"""A cell, and its work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BetweenRuns:
-    """Variances of the logarithm of a cell's figure: `total`, as a run shows it, and what of this its `launches` explain. Two
-    runs, `lag` apart, differ by twice the total.
+    """Variances of the logarithm of a cell's figure: `total`, as a run shows it, and the part that its `launches` explain.
 
-    `runs`: of how many. `cells`: the same of cells that have OWN_FROM runs, by cell and what it did; the rest is of all cells.
+    Two runs, `lag` apart, differ by twice the total. `runs`: the number of runs. `cells`: the same for cells that have OWN_FROM
+    runs, by cell and work; the rest is of all cells.
     """
 
     total: float
@@ -47,27 +47,27 @@ class BetweenRuns:
 
     @property
     def scatter(self) -> float:
-        """The standard deviation from run to run, without that of the launches."""
+        """Return the standard deviation from run to run, without that of the launches."""
         return math.sqrt(self.total - self.launches)
 
     @property
     def variance_of_both(self) -> float:
-        """What two runs add to the variance of a ratio, without their launches."""
+        """Return what two runs add to the variance of a ratio, without their launches."""
         return 2 * (self.total - self.launches)
 
     def of(self, cell: Cell) -> "BetweenRuns":
-        """What is known of this cell, else of all."""
+        """Return the variances of this cell, else of all."""
         return self.cells.get((cell["cell"], cell.last["work"]), self)
 
     def as_record(self) -> dict[str, float]:
-        """For --json: of all cells."""
+        """Return the variances of all cells for --json."""
         names = ("total", "launches", "freedom", "runs", "lag", "scatter")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A cell in one run: its mean logarithm, and its squared error by the launches (NaN: of one). `place`: of the run."""
+    """A cell in one run: its mean logarithm, and its squared error by the launches (NaN for one launch). `place`: the run's."""
 
     log: float
     squared_error: float
@@ -75,139 +75,146 @@ class Figure:
 
 
 def of_history(results: Results, a: Sequence[Launch], b: Sequence[Launch], metric: Metric = THROUGHPUT) -> BetweenRuns | None:
-    """Of a metric, from other runs of the machine that measured both sides; None where it isn't one, or has too few runs."""
-    every = results.runs()
-    own = [_runs_of(side, every) for side in (a, b)]
-    homes = {host_of(run) for runs in own for run in runs}
+    """Learn how runs differ in a metric from other runs of the machine that measured both sides.
+
+    None where several machines did, or there are too few runs.
+    """
+    all_runs = results.runs()
+    runs_by_side = [_runs_of(side, all_runs) for side in (a, b)]
+    homes = {host_of(run) for runs in runs_by_side for run in runs}
     if len(homes) != 1 or not differ(a, b):
         return None
     (home,) = homes
-    measured = {run.path for runs in own for run in runs}
-    others = [run for run in every if host_of(run) == home and run.path not in measured]
-    places = [place for place, run in enumerate(run for run in every if host_of(run) == home) if run.path in measured]
+    measured = {run.path for runs in runs_by_side for run in runs}
+    others = [run for run in all_runs if host_of(run) == home and run.path not in measured]
+    places = [place for place, run in enumerate(run for run in all_runs if host_of(run) == home) if run.path in measured]
     lag = max(places) - min(places)
     return estimated(figures(facts_cache.read(results, others[-MOST_RUNS:]), metric), max(1, lag))
 
 
-def _runs_of(launches: Iterable[Launch], every: Sequence[RunFolder]) -> list[RunFolder]:
-    """Those that they belong to, by their ids; of a folder that was renamed since, by where they lie."""
+def _runs_of(launches: Iterable[Launch], all_runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Return the runs that the launches belong to, by their ids; of a folder that was renamed since, by where they lie."""
     ids, folders = set[str](), set[Path]()
     for launch in launches:
         ids.add(launch.run)
         folders.update(launch.path.absolute().parents)
-    return [run for run in every if run.id in ids or run.path in folders]
+    return [run for run in all_runs if run.id in ids or run.path in folders]
 
 
 def families(results: Results, *sides: Sequence[Launch]) -> dict[str, Family]:
-    """All cells of the runs that these launches belong to, by the runs' ids; of an id that several machines have, none."""
-    every = results.runs()
-    own = list({run.path: run for side in sides for run in _runs_of(side, every)}.values())
-    ids = Counter(run.id for run in own)
-    found = facts_cache.read(results, [run for run in own if ids[run.id] == 1])
-    return {run.id: run.cells.family for run in found}
+    """Return all cells of the runs that these launches belong to, by the runs' ids, without ids that several machines have."""
+    all_runs = results.runs()
+    runs = list({run.path: run for side in sides for run in _runs_of(side, all_runs)}.values())
+    ids = Counter(run.id for run in runs)
+    summaries = facts_cache.read(results, [run for run in runs if ids[run.id] == 1])
+    return {run.id: run.cells.family for run in summaries}
 
 
 def differ(a: Iterable[Launch], b: Iterable[Launch]) -> bool:
-    """Do the two sides share no run?"""
+    """Check whether the two sides share no run."""
     return not {launch.run for launch in a} & {launch.run for launch in b}
 
 
 def figures(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> dict[Key, list[Figure]]:
-    """By cell and what it did its figures, run by run in their order."""
-    found: dict[Key, list[Figure]] = {}
+    """Return the figures of each cell and work, run by run in their order."""
+    series: dict[Key, list[Figure]] = {}
     for place, run in enumerate(runs):
         rates: dict[Key, list[float]] = {}
         for cell in run.cells.every:
             for row in cell.ok:
                 if not math.isnan(value := row[metric.column]):
                     rates.setdefault((row["cell"], row["work"]), []).append(value)
-        for key, own in rates.items():
-            found.setdefault(key, []).append(figure(own, place))
-    return found
+        for key, values in rates.items():
+            series.setdefault(key, []).append(figure(values, place))
+    return series
 
 
 def figure(rates: Sequence[float], place: int) -> Figure:
-    """Of a cell whose ok launches in a run had these figures."""
+    """Return the figure of a cell whose ok launches in a run had these rates."""
     if len(rates) < 2:
         return Figure(log=math.log(rates[0]), squared_error=math.nan, place=place)
-    found = moments(rates)
-    return Figure(log=found.log, squared_error=found.squared_error, place=place)
+    of_launches = moments(rates)
+    return Figure(log=of_launches.log, squared_error=of_launches.squared_error, place=place)
 
 
 def estimated(series: Mapping[Key, Sequence[Figure]], lag: int = 1) -> BetweenRuns | None:
-    """Half the mean square of successive differences, less the launches' part: what a lasting change of level hardly moves.
+    """Estimate how runs differ: half the mean square of successive differences, less the launches' part.
 
-    J. von Neumann and others, Annals of Mathematical Statistics 12 (1941), 153-162; its degrees of freedom are two thirds of
-    the differences. Cells share their runs, so that they add none. Cells with OWN_FROM runs have their own, drawn to that of
-    all of these as in moderated.py. Runs `lag` apart differ by more where runs resemble the one before: by what all cells
-    together show at this distance (a variogram: G. Matheron, Economic Geology 58 (1963), 1246-1266), and beyond the longest
-    one that is known, in proportion to it.
+    A lasting change of level hardly moves it (J. von Neumann and others, Annals of Mathematical Statistics 12 (1941), 153-162);
+    its degrees of freedom are two thirds of the differences. Cells share their runs, so that they add none. Cells with OWN_FROM
+    runs have their own, moderated as in intervals.py. Runs `lag` apart differ by more where runs resemble the one before: by
+    what all cells together show at this distance (a variogram: G. Matheron, Economic Geology 58 (1963), 1246-1266), and beyond
+    the longest one that is known, in proportion to it.
     """
     longest = max(map(len, series.values()), default=0)
     if longest < ENOUGH_RUNS:
         return None
     squares = {
-        key: [(b.log - a.log) ** 2 / 2 for a, b in itertools.pairwise(own)] for key, own in series.items() if len(own) > 1
+        key: [(b.log - a.log) ** 2 / 2 for a, b in itertools.pairwise(cell)] for key, cell in series.items() if len(cell) > 1
     }
-    errors = [one.squared_error for own in series.values() for one in own if not math.isnan(one.squared_error)]
+    errors = [figure.squared_error for cell in series.values() for figure in cell if not math.isnan(figure.squared_error)]
     launches = math.fsum(errors) / len(errors) if errors else 0.0
-    pooled = math.fsum(math.fsum(own) for own in squares.values()) / sum(map(len, squares.values()))
-    own = {key: math.fsum(of) / len(of) for key, of in squares.items() if len(of) + 1 >= OWN_FROM}
-    freedoms = {key: 2 * len(squares[key]) / 3 for key in own}
-    prior = learned_prior(list(own.values()), list(freedoms.values()))
-    drawn = {key: prior.moderated(variance, freedoms[key]) for key, variance in own.items()}
-    farther = _farther(series, {key: drawn.get(key, pooled) for key in squares}, lag)
+    pooled = math.fsum(math.fsum(terms) for terms in squares.values()) / sum(map(len, squares.values()))
+    by_cell = {key: math.fsum(terms) / len(terms) for key, terms in squares.items() if len(terms) + 1 >= OWN_FROM}
+    freedoms = {key: 2 * len(squares[key]) / 3 for key in by_cell}
+    prior = learned_prior(list(by_cell.values()), list(freedoms.values()))
+    moderated = {key: prior.moderated(variance, freedoms[key]) for key, variance in by_cell.items()}
+    factor = _growth_over_lag(series, {key: moderated.get(key, pooled) for key in squares}, lag)
 
-    def known(variance: float, freedom: float, runs: int) -> BetweenRuns:
-        total = farther * variance
+    def variances(variance: float, freedom: float, runs: int) -> BetweenRuns:
+        total = factor * variance
         return BetweenRuns(
-            launches=min(launches, total), total=total, freedom=max(1.0, freedom / farther), runs=runs, lag=lag
+            launches=min(launches, total), total=total, freedom=max(1.0, freedom / factor), runs=runs, lag=lag
         )  # fmt: skip
 
-    cells = {key: known(variance, freedoms[key], len(series[key])) for key, variance in drawn.items()}
-    return replace(known(pooled, 2 * (longest - 1) / 3, longest), cells=cells)
+    cells = {key: variances(variance, freedoms[key], len(series[key])) for key, variance in moderated.items()}
+    return replace(variances(pooled, 2 * (longest - 1) / 3, longest), cells=cells)
 
 
 FEWEST_APART = 3
-"""So many pairs of runs must be as far apart for a distance to be known."""
+"""The fewest pairs of runs at a distance with which its variance is known."""
 
 
-def _farther(series: Mapping[Key, Sequence[Figure]], near: Mapping[Key, float], lag: int) -> float:
-    """By which factor runs so far apart vary more than neighbours, by all cells, each in its own scatter; at least 1.
+def _growth_over_lag(series: Mapping[Key, Sequence[Figure]], near: Mapping[Key, float], lag: int) -> float:
+    """Return by which factor runs `lag` apart vary more than neighbours, by all cells, each in its own scatter; at least 1.
 
-    Of all distances above half of it, since each alone is known badly.
+    All distances above half of it are used, since each alone is known badly.
     """
     apart: dict[int, list[float]] = {}
     of_runs: dict[int, set[int]] = {}
-    for key, own in series.items():
-        for a, b in itertools.combinations(own, 2):
+    for key, of_cell in series.items():
+        for a, b in itertools.combinations(of_cell, 2):
             if near.get(key) and b.place - a.place <= lag:
                 apart.setdefault(b.place - a.place, []).append((b.log - a.log) ** 2 / 2 / near[key])
                 of_runs.setdefault(b.place - a.place, set()).add(a.place)
-    known = {far: math.fsum(of) / len(of) for far, of in sorted(apart.items()) if len(of_runs[far]) >= FEWEST_APART}
-    if not known:
+    by_distance = {
+        distance: math.fsum(terms) / len(terms)
+        for distance, terms in sorted(apart.items())
+        if len(of_runs[distance]) >= FEWEST_APART
+    }
+    if not by_distance:
         return 1.0
-    longest = max(known)
-    at_it = [value for far, value in known.items() if 2 * far > min(lag, longest)]
+    longest = max(by_distance)
+    at_it = [value for distance, value in by_distance.items() if 2 * distance > min(lag, longest)]
     most = max(1.0, math.fsum(at_it) / len(at_it))
     return most if longest >= lag else 1 + (most - 1) * lag / longest
 
 
-def widened(pair: Pair, known: BetweenRuns) -> Pair:
-    """A pair of two runs with the variance of both runs.
+def widened(pair: Pair, variances: BetweenRuns) -> Pair:
+    """Add the variance of both runs to a pair of two runs.
 
     Launches that scatter more, or are fewer, than those of the other runs add the rest.
 
     Degrees of freedom: F. E. Satterthwaite, Biometrics Bulletin 2 (1946), 110-114.
     """
-    runs, more = 2 * known.total, max(0.0, pair.error**2 - 2 * known.launches)
+    runs, more = 2 * variances.total, max(0.0, pair.error**2 - 2 * variances.launches)
     if math.isnan(pair.error) or runs + more == 0.0:
         return pair
-    freedom = (runs + more) ** 2 / (runs**2 / known.freedom + more**2 / pair.freedom)
+    freedom = (runs + more) ** 2 / (runs**2 / variances.freedom + more**2 / pair.freedom)
     return replace(pair, error=math.sqrt(runs + more), freedom=freedom, variance=math.nan)
 
 
 def needed(low: float, high: float) -> float:
-    """How far from 1 a ratio of two runs with these limits must be to be told, if runs differ by USUAL_SCATTER."""
+    """Return how far from 1 a ratio of two runs with these limits must be to be found, if runs differ by USUAL_SCATTER."""
     by_launches = math.log(high / low) / 2
     return math.expm1(math.hypot(by_launches, student(math.inf, 0.975) * math.sqrt(2) * USUAL_SCATTER))

@@ -1,9 +1,9 @@
-"""Where in a row of stacks a cell's level changed: which to measure next, and what the measurements say. Pure.
+"""Where in a row of stacks a cell's level changed: which to measure next, and what the measurements show. Pure.
 
-The ends are measured in turns. If they differ, the stack in the middle is measured in turns with both ends of what is left, and
-the half that holds the change goes on. A difference is told by a test of the ratio's logarithm (verdicts.py) on the launches of
-these runs. Its level is corrected for all tests of the search, with MOST_LOOKS at each step (Bonferroni): if nothing changed,
-a search tells of a change in at most 5 %. A difference up to NOTEWORTHY never counts.
+The ends are measured in turns. If they differ, the stack in the middle is measured in turns with both ends of what is left,
+and the search goes on in the half that holds the change. The test is that of the ratio's logarithm (verdicts.py) on the
+launches of these runs. Its level is corrected for all tests of the search, with MOST_LOOKS at each step (Bonferroni): if
+nothing changed, a search reports a change in at most 5 %. A difference up to NOTEWORTHY never counts.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from torchmatrix.analysis.compare import ComparedRow, compare
+from torchmatrix.analysis.compare import compare
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES
 from torchmatrix.core.errors import BadInput
@@ -20,16 +20,16 @@ from torchmatrix.core.formatting import none_for_nan
 from torchmatrix.facts.launch import Launch
 
 MOST_LOOKS = 3
-"""A step that can't be decided is measured so often at most; all its rounds count."""
+"""How often a step that can't be decided is measured at most; all its rounds count."""
 FOUND, SAME, UNSEEN, UNDECIDED = "found", "same", "unseen", "undecided"
-"""How a search ends: between two stacks; the ends are the same; a difference was not seen; the middle could not be placed."""
+"""Ends of a search: between two stacks; the ends are the same; a difference was not seen; the middle could not be placed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
     """Two stacks that were measured in turns: `ratio` of the throughputs, new over old, with its interval and p-value.
 
-    `differs`: as the search counts it. `verdict` and `detectable`: of a comparison of the two alone (comparison.Row).
+    `differs`: as the search counts it. `verdict` and `detectable`: of a comparison of the two alone (ComparedRow).
     `environment`: in what else they differ.
     """
 
@@ -50,7 +50,7 @@ class Beside:
 class Step:
     """One measurement: of the two ends of what is left, and from the second one on of a stack between them.
 
-    `pairs`: (old, new), or (old, middle) and (middle, new). `goes_on`: the ends of what is left then; None: it isn't decided.
+    `pairs`: (old, new), or (old, middle) and (middle, new). `goes_on`: the ends for the next step; None: it isn't decided.
     """
 
     low: str
@@ -62,10 +62,9 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Search:
-    """`stacks`: names, oldest first. `low` and `high`: the places of the ends of what is left. `looks`: at the present step.
-
-    `left_out`: stacks that can't be measured, and why. `ended`: how, or None.
-    """
+    """A search. `stacks`: names, oldest first. `low` and `high`: the places of the ends of what is left. `looks`: at the
+    present step. `left_out`: stacks that can't be measured, and why. `ended`: one of FOUND, SAME, UNSEEN and UNDECIDED, or
+    None."""
 
     stacks: tuple[str, ...]
     low: int
@@ -81,7 +80,7 @@ class Search:
 
     @property
     def middle(self) -> str | None:
-        """The stack to measure between the ends: None at first, and where none is left."""
+        """Return the stack to measure between the ends: None at first, and where none is left."""
         if not self.steps or (len(self.steps) == 1 and self.steps[0].goes_on is None):
             return None
         inside = [place for place in range(self.low + 1, self.high) if self.stacks[place] not in self.left_out]
@@ -90,39 +89,39 @@ class Search:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The stacks to measure next, in turns; none once the search has ended."""
+        """Return the stacks to measure next, in turns; none once the search has ended."""
         low, high = self.ends
         return () if self.ended else tuple(name for name in (low, self.middle, high) if name)
 
     @property
     def between(self) -> tuple[str, ...]:
-        """The stacks between the ends: none, or those that can't be measured or placed."""
+        """Return the stacks between the ends: none, or those that can't be measured or placed."""
         return self.stacks[self.low + 1 : self.high]
 
     @property
     def level(self) -> float:
-        """The p-value up to which a difference counts."""
+        """Return the p-value up to which a difference counts."""
         return FALSE_DISCOVERIES / (MOST_LOOKS * (1 + 2 * most_steps(len(self.stacks))))
 
     @property
     def change(self) -> Beside | None:
-        """The ends of what is left beside each other, as they were measured last."""
+        """Return the comparison of the ends of what is left, as they were measured last."""
         pairs = [pair for step in reversed(self.steps) for pair in step.pairs]
         return next((pair for pair in pairs if (pair.old, pair.new) == self.ends), None)
 
     @property
     def others(self) -> tuple[Beside, ...]:
-        """What also differs, outside of the ends: the level changed more than once."""
+        """Return other differences, outside of the ends: the level changed more than once."""
         decided = [step for step in self.steps if step.goes_on]
         return tuple(pair for step in decided if step.middle for pair in step.pairs
                      if pair.differs and (pair.old, pair.new) != step.goes_on)  # fmt: skip
 
     def without(self, stack: str, why: str) -> "Search":
-        """The search where `stack`, which is no end, can't be measured."""
+        """Return the search where `stack`, which is no end, can't be measured."""
         return replace(self, left_out={**self.left_out, stack: why}, looks=0)._ended_where_nothing_is_between()
 
     def told(self, launches: Mapping[str, Sequence[Launch]]) -> "Search":
-        """The search after the launches of `wanted`, of all looks at this step; each stack has one that is ok."""
+        """Return the search after the launches of `wanted`, of all looks at this step; each stack has one that is ok."""
         low, high = self.ends
         middle = self.middle
         names = (low, middle, high) if middle else (low, high)
@@ -132,11 +131,11 @@ class Search:
             *(self.steps[:-1] if self.looks else self.steps),
             Step(low=low, middle=middle, high=high, pairs=pairs, goes_on=goes_on),
         )
-        found = replace(self, steps=steps, looks=self.looks + 1)
+        search = replace(self, steps=steps, looks=self.looks + 1)
         if goes_on is None:
-            return found._undecided(pairs)
+            return search._undecided(pairs)
         low_place, high_place = map(self.stacks.index, goes_on)
-        return replace(found, low=low_place, high=high_place, looks=0)._ended_where_nothing_is_between()
+        return replace(search, low=low_place, high=high_place, looks=0)._ended_where_nothing_is_between()
 
     def _undecided(self, pairs: Sequence[Beside]) -> "Search":
         if len(pairs) == 1 and pairs[0].verdict == "SAME":
@@ -149,7 +148,7 @@ class Search:
         return replace(self, ended=FOUND) if self.steps and not self.middle else self
 
     def as_record(self) -> dict[str, Any]:
-        """For --json; NaN becomes null."""
+        """Return the search for --json; NaN becomes null."""
         change = self.change
         return {
             "stacks": self.stacks,
@@ -167,40 +166,37 @@ class Search:
 
 
 def begun(stacks: Sequence[str]) -> Search:
-    """The search through at least two stacks, oldest first."""
+    """Return the search through at least two stacks, oldest first."""
     return Search(stacks=tuple(stacks), low=0, high=len(stacks) - 1)
 
 
 def most_steps(stacks: int) -> int:
-    """How many stacks between the ends are measured at most, if each can be."""
+    """Return how many stacks between the ends are measured at most, if each can be."""
     return math.ceil(math.log2(max(1, stacks - 1)))
 
 
 def not_monotone(search: Search) -> bool:
-    """Whether the level went both up and down on the way."""
-    seen = [pair for pair in (*search.others, search.change) if pair and pair.differs]
-    return len({pair.ratio > 1 for pair in seen}) > 1
+    """Check whether the level went both up and down on the way."""
+    differing = [pair for pair in (*search.others, search.change) if pair and pair.differs]
+    return len({pair.ratio > 1 for pair in differing}) > 1
 
 
 def _larger(pairs: Sequence[Beside]) -> tuple[str, str] | None:
-    """The ends of the pair that differs; of the larger difference if both do."""
+    """Return the ends of the pair that differs; of the larger difference if both do."""
     differing = [pair for pair in pairs if pair.differs]
-    found = max(differing, key=lambda pair: abs(math.log(pair.ratio)), default=None)
-    return (found.old, found.new) if found else None
+    largest = max(differing, key=lambda pair: abs(math.log(pair.ratio)), default=None)
+    return (largest.old, largest.new) if largest else None
 
 
 def _beside(old: str, new: str, launches: Mapping[str, Sequence[Launch]], level: float) -> Beside:
-    """Raises BadInput if the two did different work."""
-    found = compare(launches[new], launches[old])
-    row = found.rows[0]
+    """Compare two stacks. Raises BadInput if the two did different work."""
+    comparison = compare(launches[new], launches[old])
+    row = comparison.rows[0]
     if row.refused:
         raise BadInput(f"{old} and {new} can't be compared: {row.refused}", hint="name releases that do the same work")
+    differs = row.p_value <= level and abs(row.ratio - 1) > NOTEWORTHY
     return Beside(
-        old=old, new=new, ratio=row.ratio, low=row.low, high=row.high, p_value=row.p_value, differs=_differs(row, level),
+        old=old, new=new, ratio=row.ratio, low=row.low, high=row.high, p_value=row.p_value, differs=differs,
         detectable=row.detectable, verdict=row.verdict, launches=(row.launches[1], row.launches[0]),
-        environment={name: (was, now) for name, (now, was) in found.environment.items()},
+        environment={name: (was, now) for name, (now, was) in comparison.environment.items()},
     )  # fmt: skip
-
-
-def _differs(row: ComparedRow, level: float) -> bool:
-    return row.p_value <= level and abs(row.ratio - 1) > NOTEWORTHY

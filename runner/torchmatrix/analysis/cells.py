@@ -1,4 +1,4 @@
-"""The measured cell, of which everything that is compared consists: machine × stack × workload × devices, and its launches."""
+"""The measured cell, of which every comparison consists: machine × stack × workload × devices, and its launches."""
 
 import json
 import math
@@ -13,18 +13,18 @@ from torchmatrix.analysis.rows import Counted, Row, StackUsed, Work, has_failed,
 from torchmatrix.facts.launch import UNLIKE
 
 CellKey: TypeAlias = tuple[str, ...]
-"""What tells one cell from all others: its id, and in rows of several machines the machine before it."""
+"""The identity of a cell: its id, and in rows of several machines the machine before it."""
 OF_A_FLEET = ("machine", "gpu")
-"""What rows of several machines have besides (see machines.py)."""
+"""Additional columns in rows of several machines (see machines.py)."""
 
 
 def key_of(row: Row) -> CellKey:
-    """Of a row's cell: what two machines call the same is not the same cell."""
+    """Return the key of a row's cell: cells of one id on two machines are different cells."""
     return (row["machine"], row["cell"]) if "machine" in row else (row["cell"],)
 
 
 class Family:
-    """The cells of one run on one machine, which together tell how much launches scatter, and whether they come in levels."""
+    """The cells of one run on one machine, which together show how much launches scatter, and whether they come in levels."""
 
     def __init__(self, cells: Sequence["Cell"] = ()) -> None:
         self._cells = cells
@@ -32,13 +32,13 @@ class Family:
         self._jumps: dict[str, float] = {}
 
     def prior(self, column: str) -> intervals.Prior:
-        """Of the variances of a metric."""
+        """Return the prior of the variances of a metric."""
         if column not in self._priors:
             self._priors[column] = intervals.learned_of(self._of(column))
         return self._priors[column]
 
     def jump(self, column: str) -> float:
-        """How far apart levels of a metric may lie that single cells don't show; 0: there is no sign of any."""
+        """Return how far apart levels of a metric may lie that single cells don't show; 0: there is no sign of any."""
         if column not in self._jumps:
             logs = [[math.log(value) for value in values] for values in self._of(column)]
             self._jumps[column] = levels.jump_of_run(logs)
@@ -46,27 +46,26 @@ class Family:
 
     @cached_property
     def levels(self) -> dict[int, levels.Cut]:
-        """The cuts of the throughputs of cells whose launches come in two levels, by the cells' ids as objects."""
+        """Return the cuts of the throughputs of cells whose launches come in two levels, by the cells' ids as objects."""
         cells = [cell for cell in self._cells if len(cell.samples) >= levels.SEEN_IN_CELL and min(cell.samples) > 0]
         cuts = levels.best_cuts([[math.log(rate) for rate in cell.samples] for cell in cells])
-        told = levels.told_levels(cuts, 1 - intervals.CONFIDENCE)
-        return {id(cell): cut for cell, cut in zip(cells, told, strict=True) if cut}
+        noteworthy = levels.told_levels(cuts, 1 - intervals.CONFIDENCE)
+        return {id(cell): cut for cell, cut in zip(cells, noteworthy, strict=True) if cut}
 
     def _of(self, column: str) -> Iterator[list[float]]:
-        """What each cell's launches say of a metric; of a few cells, the ones without a logarithm have no part in it."""
-        every = (cell.values(column) for cell in self._cells)
-        return (values for values in every if values and min(values) > 0)
+        """Yield each cell's values of a metric, without cells that have a value without a logarithm."""
+        values_by_cell = (cell.values(column) for cell in self._cells)
+        return (values for values in values_by_cell if values and min(values) > 0)
 
 
 ALONE = Family()
-"""Of a cell of which no other is known."""
+"""The family of a cell of which no other is known."""
 
 
 class Cell:
-    """One cell. `launches`: its rows of tables.launch_rows; `ok`: those that measured. A launch that failed early knows less of
-    itself, so that `row` is that of the first ok one, `last` that of the last; without any, of the first and the last.
-    `cell["stack"]` is that of its row. `family`: the cells of its run.
-    """
+    """One cell. `launches`: its rows of launch_rows; `ok`: those that measured. A launch that failed early knows less about
+    itself, so `row` is that of the first ok one, `last` that of the last; without any, of the first and the last.
+    `cell["stack"]` is that of its row. `family`: the cells of its run."""
 
     def __init__(self, launches: Sequence[Row], family: Family = ALONE) -> None:
         self.launches = launches
@@ -85,7 +84,7 @@ class Cell:
 
     @property
     def _telling(self) -> Row:
-        """The last ok launch; without any the first one."""
+        """Return the last ok launch; without any the first one."""
         return self.last if self.ok else self.row
 
     def __getitem__(self, name: str) -> Any:
@@ -93,36 +92,36 @@ class Cell:
 
     @cached_property
     def work(self) -> Work:
-        """What its launches were asked to do (comparable.work_of)."""
-        found: Work = json.loads(self._telling["work"])
-        return found
+        """Return the work that its launches were to do (rows.work_of)."""
+        work_fields: Work = json.loads(self._telling["work"])
+        return work_fields
 
     @cached_property
     def job(self) -> tuple[Any, ...]:
-        """The settings of its workload, without the batch."""
+        """Return the settings of its workload, without the batch."""
         return rows.settings_of(self.work)
 
     @cached_property
     def stack(self) -> StackUsed:
-        """Its stack as far as it matters to a comparison."""
+        """Return its stack as far as it matters to a comparison."""
         return rows.stack_of(self._telling)
 
     @cached_property
     def counted(self) -> Counted:
-        """Parameters and operations, as its ok launches counted them."""
+        """Return parameters and operations, as its ok launches counted them."""
         return rows.counted_together(map(rows.counted_of_row, self.ok))
 
     @cached_property
     def samples(self) -> list[float]:
-        """Items per second of each ok launch."""
+        """Return items per second of each ok launch."""
         return self.values("throughput")
 
     def values(self, column: str) -> list[float]:
-        """What its ok launches say of a metric, by the metric's column."""
+        """Return the values of a metric of its ok launches, by the metric's column."""
         return [row[column] for row in self.ok if row[column] == row[column]]
 
     def estimate(self, column: str = "throughput") -> intervals.Interval:
-        """The centre of a metric with the 95 % interval; NaN where too few launches tell it."""
+        """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value."""
         if column not in self._estimates:
             values = self.values(column)
             prior = self.family.prior(column) if len(values) > 1 else intervals.NO_PRIOR
@@ -130,93 +129,94 @@ class Cell:
         return self._estimates[column]
 
     def median(self, column: str) -> float:
-        """Over the ok launches that tell it; NaN if none does."""
-        known = self.values(column)
-        return intervals.median_of(known) if known else math.nan
+        """Return the median over the ok launches that have a value; NaN if none does."""
+        values = self.values(column)
+        return intervals.median_of(values) if values else math.nan
 
     @property
     def failed(self) -> int:
-        """How many launches failed; those that are left out did not."""
+        """Return how many launches failed; those that are left out did not."""
         return sum(has_failed(row) for row in self.launches)
 
     @property
     def left_out(self) -> tuple[int, str]:
-        """How many launches are left out of the figure, and why, such as "power limit 500 W, the others 700 W"."""
-        whys = Counter(row["left_out"] for row in self.launches if row["outcome"] == UNLIKE)
-        each = (f"{number} of them: {why}" if len(whys) > 1 else why for why, number in whys.items())
-        return whys.total(), "; ".join(each)
+        """Return how many launches are left out of the figure, and why, such as "power limit 500 W, the others 700 W"."""
+        reasons = Counter(row["left_out"] for row in self.launches if row["outcome"] == UNLIKE)
+        texts = (f"{number} of them: {why}" if len(reasons) > 1 else why for why, number in reasons.items())
+        return reasons.total(), "; ".join(texts)
 
     def summary(self, column: str = "throughput") -> Row:
-        """What its launches say of a metric: n that tell it, failed, left_out and why, the figure, low, high, cv, verdict, …"""
-        values, found, figure = self.values(column), self.estimate(column), self.moments(column)
+        """Return a metric's summary: n, failed, left_out and why, the figure, low, high, cv, verdict, …"""
+        values, estimate, moments = self.values(column), self.estimate(column), self.moments(column)
         n = len(values)
         cv = math.sqrt(intervals.variance_of(values)) / intervals.mean_of(values) if n > 1 else math.nan
         left_out, why = self.left_out
         return {
             "n": n, "failed": self.failed, "left_out": left_out, "left_out_why": why,
-            column: found.value, "low": found.low, "high": found.high, "cv": cv, "verdict": intervals.noise_verdict(cv, n),
-            "detectable": pair_of_moments(figure, figure).detectable(intervals.CONFIDENCE) if figure else math.nan,
+            column: estimate.value, "low": estimate.low, "high": estimate.high,
+            "cv": cv, "verdict": intervals.noise_verdict(cv, n),
+            "detectable": pair_of_moments(moments, moments).detectable(intervals.CONFIDENCE) if moments else math.nan,
             "outliers": intervals.outliers(values), "levels": self.levels,
         }  # fmt: skip
 
     def moments(self, column: str = "throughput") -> intervals.Moments | None:
-        """Of a metric (intervals.moments), with what its family tells of the scatter; None unless two launches tell it."""
+        """Return a metric's intervals.moments, with its family's scatter; None unless two launches have a value."""
         if column not in self._moments:
-            values, found = self.values(column), None
+            values, figure = self.values(column), None
             if len(values) > 1 and min(values) > 0:
-                found = intervals.moments(values, self.family.prior(column))
+                figure = intervals.moments(values, self.family.prior(column))
                 if len(values) < intervals.SEEN_FROM:
-                    found = found._replace(jump=self.family.jump(column))
-            self._moments[column] = found
+                    figure = figure._replace(jump=self.family.jump(column))
+            self._moments[column] = figure
         return self._moments[column]
 
     def over(self, base: "Cell", column: str = "throughput") -> Pair:
-        """A metric of it over that of another cell: round by round where both have PAIRED_FROM rounds of one run in common."""
+        """Return a metric's ratio to another cell: round by round where both have PAIRED_FROM rounds of one run in common."""
         if self is base:
             return ITSELF
         rounds = self.rounds_with(base, column)
         if len(rounds) >= intervals.PAIRED_FROM:
-            own, other = zip(*rounds, strict=True)
-            return pair_by_rounds(own, other)
+            above_values, below_values = zip(*rounds, strict=True)
+            return pair_by_rounds(above_values, below_values)
         above, below = self.moments(column), base.moments(column)
         return pair_of_moments(above, below) if above and below else pair(self.values(column), base.values(column))
 
     def rounds_with(self, other: "Cell", column: str = "throughput") -> list[tuple[float, float]]:
-        """Its values and the other's in every round of one run that both have: such launches were interleaved."""
+        """Return its values and the other's in every round of one run that both have: such launches were interleaved."""
         if min(len(self.ok), len(other.ok)) < intervals.PAIRED_FROM or self.family is not other.family:
             return []
         a, b = ({(row["run"], row["round"]): row[column] for row in cell.ok} for cell in (self, other))
         pairs = [(a[key], b[key]) for key in sorted(a.keys() & b.keys())]
-        return [one for one in pairs if not any(map(math.isnan, one))]
+        return [two for two in pairs if not any(map(math.isnan, two))]
 
     @property
     def levels(self) -> str:
-        """In which two levels its launches come, and what differs between them, in words; "" if they don't."""
+        """Describe in which two levels its launches come, and what differs between them; "" if they don't."""
         cut = self.family.levels.get(id(self))
         return levels.levels_in_words(self.ok, cut, self["unit"]) if cut else ""
 
     @property
     def machine(self) -> str:
-        """Its machine's label; "" in rows of one machine."""
+        """Return its machine's label; "" in rows of one machine."""
         return str(self.row.get("machine", ""))
 
     @property
     def names(self) -> Row:
-        """What names it in every table, and its machine and GPU in tables of several."""
+        """Return the columns that identify it in every table, with its machine and GPU in tables of several machines."""
         return {name: self.row[name] for name in ("cell", "stack", "workload", "devices", "count")} | self.fleet
 
     @property
     def fleet(self) -> Row:
-        """Its machine and GPU; nothing in rows of one machine."""
+        """Return its machine and GPU; nothing in rows of one machine."""
         return {name: self.row[name] for name in OF_A_FLEET if name in self.row}
 
     def highest(self, column: str) -> float:
-        """The highest value of a column among the ok launches; NaN if there is none."""
+        """Return the highest value of a column among the ok launches; NaN if there is none."""
         return max(self.values(column), default=math.nan)
 
 
 NO_CELL = Cell(())
-"""Of what was never launched."""
+"""The cell of something that was never launched."""
 
 
 class CellIndex:
@@ -226,7 +226,7 @@ class CellIndex:
         groups: dict[CellKey, list[Row]] = {}
         for row in launches:
             groups.setdefault(key_of(row), []).append(row)
-        self.every = [Cell(own) for own in groups.values()]
+        self.every = [Cell(rows_of_cell) for rows_of_cell in groups.values()]
         families: dict[str, list[Cell]] = {}
         for cell in self.every:
             families.setdefault(cell.machine, []).append(cell)
@@ -238,26 +238,27 @@ class CellIndex:
 
     @property
     def family(self) -> Family:
-        """Of all cells of one machine."""
+        """Return all cells of one machine as a family."""
         return self.every[0].family if self.every else ALONE
 
     @cached_property
     def named(self) -> dict[str, Cell]:
-        """By id; of one machine."""
+        """Return the cells of one machine by id."""
         return {cell["cell"]: cell for cell in self.every}
 
     @cached_property
     def figures(self) -> list[Cell]:
-        """All but those that only explain others."""
+        """Return all cells but those that only explain others."""
         return [cell for cell in self.every if makes_figures(cell.row)]
 
     def other(self, cell: Cell, devices: tuple[str, ...], parallel: str = "") -> Cell | None:
-        """The cell of the same machine, stack and workload on other devices or with another `parallel`, if there is one."""
+        """Return the cell of the same machine, stack and workload on other devices or with another `parallel`, if there is
+        one."""
         return self._places.get(_place(cell, devices, parallel or cell["parallel"]))
 
 
 def samples_of(cell: Cell | None) -> list[float]:
-    """Items per second of each ok launch of a cell; none where there is no cell."""
+    """Return items per second of each ok launch of a cell; none where there is no cell."""
     return cell.samples if cell else []
 
 

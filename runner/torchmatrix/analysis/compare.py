@@ -1,4 +1,4 @@
-"""Two sets of launches side by side: ratios, intervals, verdicts, and how their environments differ; or why they can't be.
+"""Compare two sets of launches: ratios, intervals, verdicts, differences of the environment; or why they can't be compared.
 
 A ratio is of one metric, by default of throughputs. Where less of it is better, it is B over A: above 1, A is the better one.
 
@@ -48,24 +48,24 @@ from torchmatrix.facts.environments import (
 )
 from torchmatrix.facts.launch import Launch
 
-# What a comparison finds (compare.py): its rows, their means, and what they are about.
+# The result of a comparison: rows and their means.
 
 ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"
-"""What the intervals are over."""
+"""Levels: what the intervals are over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedRow:
-    """One workload on as many devices, A over B (where less is better, B over A).
+    """The ratio of A to B for one workload on as many devices (where less is better, of B to A).
 
     `refused`: why they can't be compared (the ratio is NaN then). `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one
     side has fewer than two launches; corrected for the number of comparisons; `reason`: the rule that decided it
-    (verdicts.REASONS; refused). `settle`: about so many launches on each side would end an AMBIGUOUS. `paired`: the ratio is
+    (verdicts.REASONS; refused). `settle`: about how many launches on each side would end an AMBIGUOUS. `paired`: the ratio is
     the geometric mean over the rounds that both have. `count`: of devices. `stacks`, `batches`: of A and of B. `stack_match`:
     equal, equivalent or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test
-    for a difference; `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would have been told
-    with a chance of 4 in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and
-    why. `conditions`: of one machine, which are not the same on both sides (differences.py). `work_checked`: whether both
+    for a difference; `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would be detected with a
+    chance of 4 in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and why.
+    `conditions`: of one machine, those that differ between the sides (facts/environments.py). `work_checked`: whether both
     sides counted the model's parameters and the operations per item, which must agree.
     """
 
@@ -120,7 +120,7 @@ class Comparison:
     `batch`: same, or own for each side its own. `empty`: a sentence if one side has no launch that is ok, else None.
     `compared`: how much of the list of conditions both sides recorded. `one_machine`: whether both sides were measured on the
     same machine, as far as is known. `level`: what the intervals are over: launches of one run; of these two runs, which say
-    nothing of others; or runs, whose variance `between` is. `metric`: what the ratios are of.
+    nothing of others; or runs, with their variance in `between`. `metric`: the metric of the ratios.
     """
 
     rows: tuple[ComparedRow, ...]
@@ -139,13 +139,13 @@ class Comparison:
     metric: Metric = THROUGHPUT
 
     def as_record(self) -> dict[str, Any]:
-        """For --json; NaN becomes null."""
+        """Return the comparison for --json; NaN becomes null."""
         return {
             "rows": [none_for_nan(asdict(row)) for row in self.rows],
             "only_one": self.only_one,
             "environment": self.environment,
             "compared_conditions": asdict(self.compared),
-            "refused": [asdict(one) for one in self.refused],
+            "refused": [asdict(refused) for refused in self.refused],
             "means": [none_for_nan(asdict(mean)) for mean in self.means],
             "verdicts": self.verdicts,
             "comparisons": self.comparisons,
@@ -167,37 +167,41 @@ def compare(
     metric: Metric = THROUGHPUT,
     families: Mapping[str, Family] = MappingProxyType({}),
 ) -> Comparison:
-    """A over B for every job that both measured on as many devices. `batch`: "same", or "own" for each side its own.
+    """Compare A with B for every job that both measured on as many devices.
 
-    `between`: how much runs of this machine differ in this metric, where it is known and the sides share no run. `families`:
-    all cells of runs, by their ids, which tell the scatter of a run's launches; of other runs, those at hand do.
+    `batch`: "same", or "own" for each side its own. `between`: how much runs of this machine differ in this metric, where it is
+    known and the sides share no run. `families`: all cells of runs, by their ids, which show the scatter of a run's launches;
+    of other runs, the cells at hand do.
 
-    Raises BadInput where they share none.
+    Raises BadInput where they share no workload.
     """
     launches = [{as_text(launch.path): launch for launch in side} for side in (a, b)]
     one_machine = _machines(a) == _machines(b)
     is_one_run = one_machine and not between_runs.differ(a, b)
     sides = _rows(a), _rows(b)
     at_hand = [_families([*sides[0], *sides[1]])] * 2 if one_machine else [*map(_families, sides)]
-    found = pairing.matched(*sides, tuple({**own, **families} for own in at_hand))
-    labels = tuple(sorted({label for label, _ in found.only_one}))
-    if not found.pairs and not found.near:
-        said = f"only on one side: {', '.join(labels[:6])}"
-        raise BadInput("A and B share no workload on as many devices", hint=said)
-    told = [{path: environment_of(launch) for path, launch in side.items()} for side in launches]
-    tested = [_tested(match, batch, between, metric, _why_not_sides(match, launches)) for match in (*found.pairs, *found.near)]
+    matches = pairing.matched(*sides, tuple({**family, **families} for family in at_hand))
+    labels = tuple(sorted({label for label, _ in matches.only_one}))
+    if not matches.pairs and not matches.near:
+        hint = f"only on one side: {', '.join(labels[:6])}"
+        raise BadInput("A and B share no workload on as many devices", hint=hint)
+    environments_of = [{path: environment_of(launch) for path, launch in side.items()} for side in launches]
+    tested = [
+        _compare_cells(match, batch, between, metric, _why_not_sides(match, launches))
+        for match in (*matches.pairs, *matches.near)
+    ]
     if one_machine:
-        tested = [replace(one, row=replace(one.row, conditions=_conditions(one, told))) for one in tested]
+        tested = [replace(item, row=replace(item.row, conditions=_conditions(item, environments_of))) for item in tested]
     rows = _judged(tested)
     ratios = [row for row in rows if not row.refused]
-    environments = [values_of(side.values()) for side in told]
+    environments = [values_of(side.values()) for side in environments_of]
     return Comparison(
         rows=tuple(rows),
         only_one=labels,
         environment=differing(*environments),
         compared=compared(*environments),
         refused=tuple(refusals("A", "B", [row.differs for row in rows])),
-        means=_means(rows, tested, [cell for _, cell in found.only_one], between, is_one_run),
+        means=_means(rows, tested, [cell for _, cell in matches.only_one], between, is_one_run),
         verdicts={verdict: sum(row.verdict == verdict for row in ratios) for verdict in verdicts.VERDICTS},
         comparisons=sum(not math.isnan(row.p_value) for row in ratios),
         batch=batch,
@@ -210,24 +214,24 @@ def compare(
 
 
 def _rows(side: Iterable[Launch]) -> list[Row]:
-    """Of the launches of one side, those of one stack, workload and device set marked where they are unlike the others."""
+    """Return rows of one side's launches; those of a cell that are unlike its others are marked."""
     groups: dict[tuple[str, str, str], list[Launch]] = {}
     for launch in side:
         groups.setdefault((launch.stack.name, launch.workload.id, launch.devices.label), []).append(launch)
-    return [row_of(launch) for own in groups.values() for launch in alike.of_cell(own)]
+    return [row_of(launch) for group in groups.values() for launch in alike.of_cell(group)]
 
 
 def _families(rows: Iterable[Row]) -> dict[str, Family]:
-    """The cells at hand, by run."""
+    """Return the family of the cells at hand, by run."""
     runs: dict[str, dict[str, Row]] = {}
     for row in rows:
         runs.setdefault(row["run"], {})[row["path"]] = row
-    return {run: CellIndex(own.values()).family for run, own in runs.items()}
+    return {run: CellIndex(rows_by_path.values()).family for run, rows_by_path in runs.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Tested:
-    """A row whose verdict is still to be found, and what it is found by; `alone`: by its launches, whatever runs differ by."""
+    """A row whose verdict is still to be found, and the ratio to judge; `alone`: by its launches, whatever runs differ by."""
 
     match: Match
     row: ComparedRow
@@ -235,8 +239,8 @@ class _Tested:
     alone: Pair = UNKNOWN_PAIR
 
 
-def _tested(match: Match, batch: str, between: BetweenRuns | None, metric: Metric, why: str | None) -> _Tested:
-    """`why`: why one of the sides is no cell."""
+def _compare_cells(match: Match, batch: str, between: BetweenRuns | None, metric: Metric, why: str | None) -> _Tested:
+    """Compare two cells, without a verdict. `why`: why one of the sides is no cell."""
     a, b = match.a, match.b
     why = why or _why_not_metric(metric, a, b)
     differs = () if why else tuple(work_differences(a.work, b.work, batch))
@@ -251,55 +255,55 @@ def _tested(match: Match, batch: str, between: BetweenRuns | None, metric: Metri
     if row.refused:
         return _Tested(match=match, row=row)
     above, below = (a, b) if metric.more_is_better else (b, a)
-    found = above.over(below, metric.column)
-    counts = (found.launches, found.launches) if found.paired else (len(a.values(metric.column)), len(b.values(metric.column)))
-    alone = found
+    ratio = above.over(below, metric.column)
+    counts = (ratio.launches, ratio.launches) if ratio.paired else (len(a.values(metric.column)), len(b.values(metric.column)))
+    alone = ratio
     if between:
-        found = between_runs.widened(found, between.of(a))
-    limits = found.interval
+        ratio = between_runs.widened(ratio, between.of(a))
+    limits = ratio.interval
     row = replace(
-        row, ratio=found.value, low=limits.low, high=limits.high, p_value=found.chances.differs, launches=counts,
-        paired=found.paired,
+        row, ratio=ratio.value, low=limits.low, high=limits.high, p_value=ratio.chances.differs, launches=counts,
+        paired=ratio.paired,
     )  # fmt: skip
-    return _Tested(match=match, row=row, pair=found, alone=alone)
+    return _Tested(match=match, row=row, pair=ratio, alone=alone)
 
 
 def _left_out(*sides: Cell) -> tuple[str, ...]:
-    """Such as "1 of 4 launches of A left out: power limit 500 W, the others 700 W"."""
-    found = []
+    """Return texts such as "1 of 4 launches of A left out: power limit 500 W, the others 700 W"."""
+    texts = []
     for name, side in zip("AB", sides, strict=True):
-        whys = list(dict.fromkeys(row["left_out"] for row in side.launches if row["left_out"]))
+        reasons = list(dict.fromkeys(row["left_out"] for row in side.launches if row["left_out"]))
         number = sum(bool(row["left_out"]) for row in side.launches)
-        found += [f"{number} of {len(side.launches)} launches of {name} left out: {'; '.join(whys)}"] if whys else []
-    return tuple(found)
+        texts += [f"{number} of {len(side.launches)} launches of {name} left out: {'; '.join(reasons)}"] if reasons else []
+    return tuple(texts)
 
 
-def _conditions(one: _Tested, told: Sequence[Mapping[str, Environment]]) -> tuple[str, ...]:
-    """The conditions, by label, of one machine that aren't the same on both sides; the software may be what is compared."""
-    cells = zip(told, (one.match.a, one.match.b), strict=True)
-    found = differing(*(values_of(side[row["path"]] for row in cell.ok) for side, cell in cells))
-    return tuple(label for label in found if is_of_the_machine(label))
+def _conditions(tested: _Tested, environments_of: Sequence[Mapping[str, Environment]]) -> tuple[str, ...]:
+    """Return the conditions, by label, of one machine that differ between the sides; the software may be what is compared."""
+    cells = zip(environments_of, (tested.match.a, tested.match.b), strict=True)
+    labels = differing(*(values_of(side[row["path"]] for row in cell.ok) for side, cell in cells))
+    return tuple(label for label in labels if is_of_the_machine(label))
 
 
 def _why_not_metric(metric: Metric, *cells: Cell) -> str | None:
-    """Why one of two sides has no value of a metric, or None."""
+    """Return why one of two sides has no value of a metric, or None."""
     name = next((name for name, cell in zip("AB", cells, strict=True) if not cell.values(metric.column)), None)
     why = "it trains, or timed too few requests" if metric in OF_ALL_REQUESTS else "no launch tells it"
     return name and f"{name} has no {metric.title}: {why}"
 
 
 def _judged(tested: Sequence[_Tested]) -> list[ComparedRow]:
-    """The rows with their verdicts, all corrected for the number of those that have an interval."""
-    found = verdicts.judged([one.pair for one in tested])
-    confidence = verdicts.needed_confidence([one.adjusted_p_value for one in found])
-    return [_with_verdict(one, judged, confidence) for one, judged in zip(tested, found, strict=True)]
+    """Return the rows with their verdicts, all corrected for the number of those that have an interval."""
+    judgements = verdicts.judged([item.pair for item in tested])
+    confidence = verdicts.needed_confidence([item.adjusted_p_value for item in judgements])
+    return [_with_verdict(item, judged, confidence) for item, judged in zip(tested, judgements, strict=True)]
 
 
-def _with_verdict(one: _Tested, judged: verdicts.Judged, confidence: float) -> ComparedRow:
-    settle = one.pair.settled_by(confidence) if judged.verdict == "AMBIGUOUS" else None
+def _with_verdict(tested: _Tested, judged: verdicts.Judged, confidence: float) -> ComparedRow:
+    settle = tested.pair.settled_by(confidence) if judged.verdict == "AMBIGUOUS" else None
     return replace(
-        one.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value,
-        reason="refused" if one.row.refused else judged.reason, detectable=one.pair.detectable(confidence),
+        tested.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value,
+        reason="refused" if tested.row.refused else judged.reason, detectable=tested.pair.detectable(confidence),
     )  # fmt: skip
 
 
@@ -307,15 +311,18 @@ def _means(
     rows: Sequence[ComparedRow], tested: Sequence[_Tested], only_one: Sequence[Cell], between: BetweenRuns | None,
     is_one_run: bool,
 ) -> tuple[Mean, ...]:  # fmt: skip
-    """Of each number of devices, and of all."""
-    pairs = [one.alone if between or is_one_run else UNKNOWN_PAIR for one in tested]
+    """Return the mean for each number of devices, and the mean of all."""
+    pairs = [item.alone if between or is_one_run else UNKNOWN_PAIR for item in tested]
 
     def mean(number: int | None) -> Mean:
-        own = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if number in (None, row.count)]
-        ratios, known = [row.ratio for row, _ in own if not row.refused], [pair for row, pair in own if not row.refused]
-        missing = len(own) - len(ratios) + sum(number in (None, cell["count"]) for cell in only_one)
-        found = mean_of_pairs(known, between.variance_of_both if between else 0.0, between.freedom if between else math.inf)
-        limits, verdict = found.interval, verdicts.verdict_at(found, verdicts.Significance())
+        selected = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if number in (None, row.count)]
+        ratios, compared = (
+            [row.ratio for row, _ in selected if not row.refused],
+            [pair for row, pair in selected if not row.refused],
+        )
+        missing = len(selected) - len(ratios) + sum(number in (None, cell["count"]) for cell in only_one)
+        pooled = mean_of_pairs(compared, between.variance_of_both if between else 0.0, between.freedom if between else math.inf)
+        limits, verdict = pooled.interval, verdicts.verdict_at(pooled, verdicts.Significance())
         return Mean(
             count=number, ratio=geometric_mean(ratios).value, n=len(ratios), missing=missing, low=limits.low, high=limits.high,
             verdict=verdict,
@@ -326,21 +333,22 @@ def _means(
 
 
 def _empty(a: Sequence[Launch], b: Sequence[Launch]) -> str | None:
+    """Return a sentence if one side has no launch that is ok, else None."""
     for name, side in (("A", a), ("B", b)):
         if not any(launch.is_ok for launch in side):
             outcomes = [launch.outcome for launch in side]
-            said = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes))
-            return f"{name} has no launch that is ok ({count(len(side), 'launch')}: {said})"
+            summary = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes))
+            return f"{name} has no launch that is ok ({count(len(side), 'launch')}: {summary})"
     return None
 
 
 def _machines(launches: Sequence[Launch]) -> set[Any]:
-    """By their identities; by their names where no launch has one."""
+    """Return the machines by their identities; by their names where no launch has one."""
     return {launch.machine for launch in launches} - {None} or {launch.host.get("name") for launch in launches}
 
 
 def _why_not_sides(match: Match, launches: Sequence[Mapping[str, Launch]]) -> str | None:
-    """Why the ok launches of one of two sides don't make one figure, or None."""
+    """Return why the ok launches of one of two sides don't make one figure, or None."""
     for name, cell, every in zip("AB", (match.a, match.b), launches, strict=True):
         side = [launch for row in cell.launches if (launch := every[row["path"]]).is_ok]
         if not side:
@@ -354,7 +362,7 @@ def _why_not_sides(match: Match, launches: Sequence[Mapping[str, Launch]]) -> st
             return f"{name} has launches of {len(_machines(side))} machines: name one"
         works = [work_of(launch) for launch in side]
         mixed = next((why for work in works[1:] if (why := work_difference(works[0], work))), None)
-        own = counted_work(side)
-        if mixed := mixed or counted_difference(own, own):
+        counted = counted_work(side)
+        if mixed := mixed or counted_difference(counted, counted):
             return f"the launches of {name} did different work: {mixed}"
     return None

@@ -17,20 +17,20 @@ from torchmatrix.facts.wire import LATENCY
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
 
-# What a cube is: the cells of one model, mode, size and device set that differ in settings only.
+# A cube consists of the cells of one model, mode, size and device set that differ in settings only.
 
 FEWEST_CELLS, FEWEST_SETTINGS = 6, 2
-"""With less there is nothing that a table of ratios doesn't show."""
+"""A smaller cube shows nothing that a table of ratios doesn't show."""
 _SETTINGS = (*(factor.name for factor in COLUMNS if factor.name not in ("model", "mode")), "batch", "stack")
 
 
 COSTS = (OF_REQUESTS[LATENCY][0], MEMORY, ENERGY)
-"""What a faster combination may cost."""
+"""Possible costs of a faster combination."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One cell. `settings`: those that the cube varies, by name; `metric`: what it is judged by."""
+    """One cell. `settings`: those that the cube varies, by name; `metric`: what the cube compares."""
 
     cell: Cell
     settings: Mapping[str, Value]
@@ -38,37 +38,38 @@ class Point:
 
     @property
     def row(self) -> Row:
-        """Of the launch that stands for it."""
+        """Return the row of the cell's representative launch."""
         return self.cell.last
 
     @cached_property
     def speeds(self) -> tuple[float, ...]:
-        """Of its ok launches, in the metric's unit if more of it is better, else its inverse; empty if none has a figure."""
+        """Return the speeds of its ok launches: the metric if more of it is better, else its inverse; empty if none has a
+        figure."""
         return tuple(map(self.metric.speed, self.cell.values(self.metric.column)))
 
     @cached_property
     def speed(self) -> float:
-        """The cell's figure as a speed; only of a cell that has one."""
+        """Return the cell's figure as a speed; only of a cell that has one."""
         return central(self.speeds, self._statistic)
 
     @cached_property
     def moments(self) -> Moments | None:
-        """Of its speeds; None of one launch."""
-        found = self.cell.moments(self.metric.column)
-        return found and found._replace(log=math.log(self.metric.speed(math.exp(found.log))))
+        """Return the moments of its speeds; None of one launch."""
+        of_metric = self.cell.moments(self.metric.column)
+        return of_metric and of_metric._replace(log=math.log(self.metric.speed(math.exp(of_metric.log))))
 
     @cached_property
     def costs(self) -> Mapping[str, float]:
-        """By name, NaN if unknown."""
+        """Return the costs by name, NaN if unknown."""
         return {cost.column: self.cell.median(cost.column) for cost in COSTS}
 
     def over(self, other: "Point") -> Pair:
-        """Its speed over that of another one."""
+        """Return the ratio of its speed to that of another one."""
         above, below = (self.cell, other.cell) if self.metric.more_is_better else (other.cell, self.cell)
         return above.over(below, self.metric.column)
 
     def picked_of(self, candidates: int) -> Interval:
-        """Its speed, in an interval that covers whichever of so many was picked."""
+        """Return its speed, in an interval that covers whichever of so many was picked."""
         n = len(self.speeds)
         prior = self.cell.family.prior(self.metric.column) if n > 1 else NO_PRIOR
         return of_picked(center_interval(self.speeds, self._statistic, prior), prior.freedom + n - 1, candidates)
@@ -80,7 +81,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
-    """The cells of one job. `varied`: by setting its values, the usual one first."""
+    """The cells of one job. `varied`: the values by setting, the usual one first."""
 
     model: str
     mode: str
@@ -91,7 +92,7 @@ class Points:
 
     @cached_property
     def measured(self) -> tuple[Point, ...]:
-        """Those that have a figure, the fastest first."""
+        """Return the points that have a figure, the fastest first."""
         return tuple(sorted((point for point in self.points if point.speeds), key=lambda point: -point.speed))
 
     @cached_property
@@ -99,30 +100,30 @@ class Points:
         return {tuple(point.settings.values()): point for point in self.points}
 
     def at(self, settings: Mapping[str, Value]) -> Point | None:
-        """The cell with these settings, if it was to be measured."""
+        """Return the cell with these settings, if it was to be measured."""
         return self._by_settings.get(tuple(settings[name] for name in self.varied))
 
 
 def points_of(
     rows: Iterable[Row], metric: Metric, fewest_cells: int = FEWEST_CELLS, fewest_settings: int = FEWEST_SETTINGS
 ) -> list[Points]:
-    """One for each job with enough cells and settings."""
+    """Return the points of each job with enough cells and settings."""
     jobs: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in CellIndex(rows).figures:
         jobs.setdefault(_job(cell.launches[-1]), []).append(cell)
-    found = [_points(some, metric) for some in jobs.values()]
-    return [one for one in found if len(one.points) >= fewest_cells and len(one.varied) >= fewest_settings]
+    cubes = [_points(cells, metric) for cells in jobs.values()]
+    return [cube for cube in cubes if len(cube.points) >= fewest_cells and len(cube.varied) >= fewest_settings]
 
 
 def _job(row: Row) -> tuple[Any, ...]:
-    """What all cells of a cube share."""
+    """Return the key that all cells of a cube share."""
     return row["model"], row["mode"], row["devices"], tuple(row["flops_key"]), row["other_settings"]
 
 
 def _points(cells: Sequence[Cell], metric: Metric) -> Points:
     rows = [cell.last for cell in cells]
     values = {name: list(dict.fromkeys(_setting(row, name) for row in rows)) for name in _SETTINGS}
-    varied = {name: tuple(_usual_first(name, some)) for name, some in values.items() if len(some) > 1}
+    varied = {name: tuple(_usual_first(name, options)) for name, options in values.items() if len(options) > 1}
     points = [Point(cell=cell, settings={name: _setting(cell.last, name) for name in varied}, metric=metric) for cell in cells]
     first = rows[0]
     return Points(
@@ -131,13 +132,13 @@ def _points(cells: Sequence[Cell], metric: Metric) -> Points:
 
 
 def _setting(row: Row, name: str) -> Value:
-    """The batch is the one asked for: who failed has no other."""
-    found: Value = row["batch_requested" if name == "batch" else name]
-    return found
+    """Return a setting of a row. The batch is the requested one: failed launches have no other."""
+    value: Value = row["batch_requested" if name == "batch" else name]
+    return value
 
 
 def _usual_first(name: str, values: list[Value]) -> list[Value]:
-    """The default of the factor table, where it is among them; of numbers the smallest."""
+    """Put the factor's default first, where it is among the values; batches are sorted, the smallest first."""
     if name == "batch":
         return sorted(values, key=lambda value: (isinstance(value, str), value if isinstance(value, int) else 0))
     default = factors.BY_NAME[name].default if name in factors.BY_NAME else None
@@ -145,7 +146,7 @@ def _usual_first(name: str, values: list[Value]) -> list[Value]:
 
 
 def word_of(name: str, value: Value) -> str:
-    """A setting's value for a reader, such as "precision amp" or "without compile"."""
+    """Return a setting's value for a reader, such as "precision amp" or "without compile"."""
     if isinstance(value, bool):
         return name if value else f"without {name}"
     if name == "stack" or value is None:
@@ -153,23 +154,23 @@ def word_of(name: str, value: Value) -> str:
     return f"{name} {value if isinstance(value, str) else json.dumps(value)}"
 
 
-# What no other combination beats: the cells for which none is faster at no more latency, memory or energy (V. Pareto).
+# The Pareto front: the cells for which none is faster at no more latency, memory or energy.
 
 
 def front_of(points: Points, cost: Metric) -> list[Point]:
-    """Of the measured cells whose cost is known, those that no other beats in one without being worse in the other.
+    """Return the measured cells of known cost that no other beats in cost or speed without being worse in the other.
 
     The cheapest first; each is faster than the one before.
     """
-    known = [point for point in points.measured if not math.isnan(point.costs[cost.column])]
-    found: list[Point] = []
-    for point in sorted(known, key=lambda one: (one.costs[cost.column], -one.speed)):
-        if not found or point.speed > found[-1].speed:
-            found.append(point)
-    return found
+    candidates = [point for point in points.measured if not math.isnan(point.costs[cost.column])]
+    front: list[Point] = []
+    for point in sorted(candidates, key=lambda candidate: (candidate.costs[cost.column], -candidate.speed)):
+        if not front or point.speed > front[-1].speed:
+            front.append(point)
+    return front
 
 
-# The best combination of settings, and the cheap way to it: one setting after the other, each the one that gains most.
+# The best combination of settings, and the path to it: one setting after the other, each time the one that gains most.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,6 +201,7 @@ class Best:
 
 
 def best_of(points: Points) -> Best | None:
+    """Return the best point and the path to it; None if nothing was measured."""
     measured = points.measured
     if not measured:
         return None
@@ -209,7 +211,7 @@ def best_of(points: Points) -> Best | None:
         point=point,
         figure=point.picked_of(len(measured)),
         candidates=len(measured),
-        as_good=len(may_be_best([one.moments for one in measured])),
+        as_good=len(may_be_best([candidate.moments for candidate in measured])),
         start=start,
         gain=point.over(start).interval,
         steps=tuple(steps_from(points, start)),
@@ -217,19 +219,22 @@ def best_of(points: Points) -> Best | None:
 
 
 def steps_from(points: Points, start: Point) -> Iterator[Step]:
-    """Each step changes one setting, to the fastest cell that is measured; the last one is before the first that would gain
-    less than 1 %, or whose gain, of the fastest of so many (Bonferroni), may be none. Single launches are not tested."""
-    here = start
+    """Yield steps from `start`, each changing one setting, to the fastest cell that is measured.
+
+    The last one is before the first that would gain less than 1 %, or whose gain, of the fastest of so many (Bonferroni), may
+    be none. Single launches are not tested.
+    """
+    current = start
     while True:
-        near = [one for one in points.measured if len(_changed(here, one)) == 1]
+        near = [candidate for candidate in points.measured if len(_changed(current, candidate)) == 1]
         if not near:
             return
-        best = max(near, key=lambda one: one.speed)
-        gain = best.over(here)
+        best = max(near, key=lambda candidate: candidate.speed)
+        gain = best.over(current)
         if not gain.value > 1 + NOTEWORTHY or gain.chances.differs * len(near) > FALSE_DISCOVERIES:
             return
-        (setting,) = _changed(here, best)
-        here = best
+        (setting,) = _changed(current, best)
+        current = best
         so_far = best.over(start).interval
         yield Step(setting=setting, value=best.settings[setting], point=best, gain=gain.interval, so_far=so_far)
 
@@ -239,9 +244,6 @@ def _changed(a: Point, b: Point) -> list[str]:
 
 
 def nearest_to_usual(points: Points) -> Point:
-    """The measured cell with the usual settings, or with as many of them as there is one; the first of several."""
-    return min(points.measured, key=lambda one: _unusual(points, one))
-
-
-def _unusual(points: Points, point: Point) -> int:
-    return sum(point.settings[name] != values[0] for name, values in points.varied.items())
+    """Return the measured cell with the usual settings, or with the most of them; the first of several."""
+    usual = {name: values[0] for name, values in points.varied.items()}
+    return min(points.measured, key=lambda point: sum(point.settings[name] != usual[name] for name in usual))

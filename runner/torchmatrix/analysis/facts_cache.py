@@ -1,8 +1,8 @@
-"""What was read of each run, kept so that the next reading needn't parse its facts again.
+"""A cache of the facts of each run, so that the next reading needn't parse them again.
 
 RESULTS/.cache/HOST/RUN is derived from the facts and may be deleted at any time. It begins with what histories and comparisons
 read; what only a report needs follows. A run is read anew when one of its files has changed (name, size, time), or the code
-that reads them; and where a kept file can't be read.
+that reads them; and where a cached file can't be read.
 """
 
 import hashlib
@@ -25,33 +25,33 @@ from torchmatrix.facts.store import Results, RunFolder, host_of
 T = TypeVar("T")
 FOLDER = ".cache"
 _LONGEST_LINE = 200
-_ROOMS = ("ground", "machine", "facts", "matrix", "planning", "analysis")
-"""All code that analysis may import: a change in any of it may change what is read from a launch's file."""
+_PACKAGES = ("ground", "machine", "facts", "matrix", "planning", "analysis")
+"""The packages that analysis may import: a change in any of them may change what is read from a launch's file."""
 
 Facts = dict[str, Any]
 
 
 def read(results: Results, runs: Sequence[RunFolder]) -> list[RunSummary]:
-    """What the facts of `runs` say, in their order."""
+    """Return the summaries of `runs`, in their order."""
     return list(each(results, runs))
 
 
 def each(results: Results, runs: Sequence[RunFolder]) -> Iterator[RunSummary]:
-    """As `read`, one run at a time, so that thousands of runs needn't be in memory at once."""
+    """Yield the summaries of `runs` one at a time, so that thousands of runs needn't be in memory at once."""
     if runs:
         _forget_removed_runs(results)
     for run in runs:
-        yield _recalled(results, run, lambda facts: summary_from(run, facts[0]), 1)  # noqa: B023 (called at once)
+        yield _cached_or_read(results, run, lambda facts: summary_from(run, facts[0]), 1)  # noqa: B023 (called at once)
 
 
 def details(results: Results, run: RunFolder) -> RunDetails:
-    """What a report of a run says of its launches."""
+    """Return the details of a run that a report shows."""
     _forget_removed_runs(results)
-    return _recalled(results, run, lambda facts: _details(run, facts), 2)
+    return _cached_or_read(results, run, lambda facts: _details(run, facts), 2)
 
 
 def details_of(run: RunFolder) -> RunDetails:
-    """The same from its files; nothing is kept."""
+    """Return the details of a run from its files, without the cache."""
     return _details(run, _facts(run, 1))
 
 
@@ -59,8 +59,8 @@ def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
     return details_from(summary_from(run, facts[0]), facts[1])
 
 
-def _recalled(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
-    """What was kept of a run, as far as its first `parts`, else what is read now, which is then kept."""
+def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
+    """Return what `use` makes of the first `parts` that are cached of a run, else of what is read now and then cached."""
     path, key = results.root / FOLDER / host_of(run) / run.id, f"{_code()} {_signature(run.path)}".encode()
     with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return use(_kept(path, key, parts))
@@ -76,16 +76,19 @@ def _facts(run: RunFolder, processes: int = MOST_PROCESSES) -> tuple[Facts, Fact
 
 
 def _kept(path: Path, key: bytes, parts: int) -> list[Facts]:
-    """What was kept under this key. Raises errors of many kinds for what can't be read, or was kept under another one."""
+    """Return the facts that were cached under this key.
+
+    Raises errors of many kinds for a file that can't be read, or was cached under another key.
+    """
     with opened(path) as file:
-        said, *sizes = file.readline(_LONGEST_LINE).rsplit(maxsplit=2)
-        if said != key:
+        key_of_file, *sizes = file.readline(_LONGEST_LINE).rsplit(maxsplit=2)
+        if key_of_file != key:
             raise ValueError("kept of other files")
         most = os.fstat(file.fileno()).st_size
         if not all(0 <= int(size) <= most for size in sizes):
             raise ValueError("a size that isn't one")
         packed = [file.read(int(size)) for size in sizes[:parts]]
-    first, *rest = (json.loads(zlib.decompress(one)) for one in packed)
+    first, *rest = (json.loads(zlib.decompress(part)) for part in packed)
     return [first | {"launches": _rows(first["launches"])}, *rest]
 
 
@@ -94,7 +97,7 @@ def _keep(path: Path, key: bytes, facts: tuple[Facts, Facts]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     parts = summary | {"launches": _columns(summary["launches"])}, rest
     packed = [zlib.compress(json.dumps(part).encode(), 1) for part in parts]
-    sizes = " ".join(str(len(one)) for one in packed)
+    sizes = " ".join(str(len(piece)) for piece in packed)
     write_whole(path, key + f" {sizes}\n".encode() + b"".join(packed))
 
 
@@ -107,24 +110,24 @@ def _forget_removed_runs(results: Results) -> None:
 
 @cache
 def _code() -> str:
-    """Changes with the code that reads facts, so that what older code has read is read again."""
-    rooms = [Path(__file__).parents[1] / room for room in _ROOMS]
-    sources = sorted(path for room in rooms for path in room.rglob("*.py"))
+    """Return a hash of the code that reads facts, so that what older code has read is read again."""
+    packages = [Path(__file__).parents[1] / package for package in _PACKAGES]
+    sources = sorted(path for package in packages for path in package.rglob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 
 
 def _signature(folder: Path) -> str:
-    """Changes with the name, size or time of any file that counts; taken before these are read."""
-    found, pending, root = [], [str(folder)], len(str(folder))
+    """Return a hash of the name, size and time of each file that counts; taken before these are read."""
+    states, pending, root = [], [str(folder)], len(str(folder))
     while pending:
-        inside = pending.pop()
-        with suppress(OSError), os.scandir(inside) as entries:
+        folder_path = pending.pop()
+        with suppress(OSError), os.scandir(folder_path) as entries:
             for entry in entries:
                 if entry.name.endswith(".jsonl"):
-                    found.append(f"{entry.path[root:]} {_state(entry)}")
+                    states.append(f"{entry.path[root:]} {_state(entry)}")
                 elif entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
-    return hashlib.sha256("\n".join(sorted(found)).encode(errors="surrogateescape")).hexdigest()
+    return hashlib.sha256("\n".join(sorted(states)).encode(errors="surrogateescape")).hexdigest()
 
 
 def _state(entry: os.DirEntry[str]) -> str:
@@ -136,7 +139,7 @@ def _state(entry: os.DirEntry[str]) -> str:
 
 
 def _columns(rows: Sequence[Facts]) -> Facts:
-    """The launches by columns, what is the same in all of them once: a third of the size, and of the time to read it."""
+    """Return the launches by columns, equal values once: a third of the size, and of the time to read it."""
     columns = columns_of(rows, tuple(rows[0])) if rows else {}
     same = {name: values[0] for name, values in columns.items() if _are_same(values)}
     each = {name: values for name, values in columns.items() if name not in same}
@@ -151,11 +154,11 @@ def _rows(table: Facts) -> list[Facts]:
 
 
 def _restored(value: Any) -> Any:
-    """JSON has no tuples; a row has no lists."""
+    """Return a list as a tuple: JSON has no tuples; a row has no lists."""
     return tuple(value) if type(value) is list else value
 
 
 def _are_same(values: Sequence[Any]) -> bool:
-    """Could one of them stand for all? Not 1 for True, but one NaN for another."""
+    """Check whether one of the values could stand for all: not 1 for True, but one NaN for another."""
     first = values[0]
     return all(type(v) is type(first) and (v == first or (v != v and first != first)) for v in values)

@@ -1,4 +1,4 @@
-"""What vendors say about their GPUs (reports/published/gpus.csv), and the share of it that a model used."""
+"""Vendors' specifications of their GPUs (reports/published/gpus.csv), and the share of them that a model used."""
 
 import csv
 import itertools
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Any
 
 from torchmatrix.analysis.rows import Row, makes_figures
 from torchmatrix.core import assets
@@ -45,6 +46,13 @@ class GpuFacts:
     driver_names: tuple[str, ...]
 
 
+_TEXTS = ("name", "vendor", "architecture", "compute_capability", "memory_type", "launch_date", "status", "source")
+_NUMBERS = (
+    "memory_gb", "bandwidth_gb_per_second", "link_gb_per_second", "power_watts", "fp32_tflops", "fp32_matrix_tflops",
+    "tf32_tflops", "fp16_tflops", "bf16_tflops",
+)  # fmt: skip
+
+
 @cache
 def load() -> tuple[GpuFacts, ...]:
     """Read gpus.csv once, in the order of the file."""
@@ -54,7 +62,7 @@ def load() -> tuple[GpuFacts, ...]:
 
 @lru_cache(1024)
 def find(name: str, memory_bytes: int | None) -> GpuFacts | None:
-    """The GPU that the driver calls `name`, word by word, with or without "NVIDIA" or "Tesla", in any case; never a guess.
+    """Find the GPU that the driver calls `name`, word by word, with or without "NVIDIA" or "Tesla", in any case; never a guess.
 
     `memory_bytes` is the memory of one device, None if unknown. A GPU is not the one in the table if its memory is more
     than 10 % off, though it bears the name: other sizes are other GPUs, and a slice of a partitioned GPU keeps the name.
@@ -64,10 +72,10 @@ def find(name: str, memory_bytes: int | None) -> GpuFacts | None:
 
 
 def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | None:
-    """Of GPUs that bear one name, the one with this memory (see `find`)."""
+    """Return the GPU with this memory among those of one name (see `find`)."""
     if memory_bytes is None:
         return named[0] if len(named) == 1 else None
-    errors = [_memory_error(facts, memory_bytes) for facts in named]
+    errors = [memory_error(facts.memory_gb / facts.devices_per_card, memory_bytes) for facts in named]
     least = min([MEMORY_TOLERANCE, *errors])
     fitting = [facts for facts, error in zip(named, errors, strict=True) if error <= least]
     return fitting[0] if len(fitting) == 1 else None
@@ -78,7 +86,7 @@ PEAKED = ("fp32", "tf32", "amp", "amp-bf16")
 
 
 def peak_flops(facts: GpuFacts, precision: str) -> float | None:
-    """Peak of one device in FLOP/s (dense); `precision`: one of PEAKED, half (as amp) or bf16-weights (as amp-bf16).
+    """Return the peak of one device in FLOP/s (dense); `precision`: one of PEAKED, half (as amp) or bf16-weights (as amp-bf16).
 
     None where the hardware has no such mode or its peak is unknown. The fp32 peak of NVIDIA's GPUs is that of the CUDA
     cores, as their tensor cores have no fp32 mode; AMD's have one, which PyTorch's fp32 products use, so its peak counts
@@ -97,13 +105,13 @@ def peak_flops(facts: GpuFacts, precision: str) -> float | None:
 
 
 def link_peak(facts: GpuFacts | None) -> float | None:
-    """What one device's links to other devices carry in one direction at most, in bytes/s; None where that is unknown."""
-    known = facts and facts.link_gb_per_second
-    return known * 1e9 / facts.devices_per_card if facts and known else None
+    """Return the most bytes/s that one device's links to other devices carry in one direction; None if unknown."""
+    gigabytes = facts and facts.link_gb_per_second
+    return gigabytes * 1e9 / facts.devices_per_card if facts and gigabytes else None
 
 
 def mfu(items_per_second_per_device: float | None, flops_per_item: float | None, peak: float | None) -> float:
-    """Model FLOPs utilisation of one device as a fraction of 1: items/s × FLOPs per item ÷ `peak` in FLOP/s.
+    """Return the model FLOPs utilisation of one device as a fraction of 1: items/s × FLOPs per item ÷ `peak` in FLOP/s.
 
     After PaLM, appendix B (arXiv:2204.02311): the observed rate over the rate at which the device would do nothing but
     the model's own operations at its peak. `flops_per_item` therefore counts what the model needs (forward, and backward
@@ -116,51 +124,26 @@ def mfu(items_per_second_per_device: float | None, flops_per_item: float | None,
 
 
 def _facts(row: dict[str, str]) -> GpuFacts:
-    def number(column: str) -> float | None:
-        return float(row[column]) if row[column] else None
-
-    return GpuFacts(
-        name=row["name"],
-        vendor=row["vendor"],
-        architecture=row["architecture"],
-        compute_capability=row["compute_capability"],
-        devices_per_card=int(row["devices_per_card"]),
-        memory_gb=float(row["memory_gb"]),
-        memory_type=row["memory_type"],
-        bandwidth_gb_per_second=number("bandwidth_gb_per_second"),
-        link_gb_per_second=number("link_gb_per_second"),
-        power_watts=number("power_watts"),
-        launch_date=row["launch_date"],
-        fp32_tflops=number("fp32_tflops"),
-        fp32_matrix_tflops=number("fp32_matrix_tflops"),
-        tf32_tflops=number("tf32_tflops"),
-        fp16_tflops=number("fp16_tflops"),
-        bf16_tflops=number("bf16_tflops"),
-        status=row["status"],
-        source=row["source"],
-        driver_names=tuple(row["driver_names"].split(" | ")),
-    )
+    facts: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in _NUMBERS}
+    facts |= {name: row[name] for name in _TEXTS}
+    driver_names = tuple(row["driver_names"].split(" | "))
+    return GpuFacts(**facts, devices_per_card=int(row["devices_per_card"]), driver_names=driver_names)
 
 
 @cache
 def _by_driver() -> dict[tuple[str, ...], list[GpuFacts]]:
-    found: dict[tuple[str, ...], list[GpuFacts]] = {}
+    by_name: dict[tuple[str, ...], list[GpuFacts]] = {}
     for facts in load():
         for name in dict.fromkeys(map(_bare_name, facts.driver_names)):
-            found.setdefault(name, []).append(facts)
-    return found
+            by_name.setdefault(name, []).append(facts)
+    return by_name
 
 
 def _bare_name(name: str) -> tuple[str, ...]:
     return tuple(word for word in name_words(name) if word not in _MAKERS)
 
 
-def _memory_error(facts: GpuFacts, memory_bytes: int) -> float:
-    """How far `memory_bytes` is from one device's memory, as a fraction of the latter."""
-    return memory_error(facts.memory_gb / facts.devices_per_card, memory_bytes)
-
-
-# The GPUs that a run measured: what their vendors say of them, and the best share of their peaks that was reached here.
+# The GPUs that a run measured: their specifications, and the best share of their peaks that was reached here.
 
 _FROM_CATALOG = (
     "vendor", "architecture", "compute_capability", "devices_per_card", "memory_gb", "memory_type",
@@ -169,12 +152,12 @@ _FROM_CATALOG = (
 
 
 def _column_part(word: str) -> str:
-    """A precision as a part of a column's name."""
+    """Return a precision as a part of a column's name."""
     return word.replace("-", "_")
 
 
 def gpu_table(cells: Iterable[Row]) -> list[Row]:
-    """One row per GPU model of tables.cells_table, in the order in which they first appear; None and NaN are unknown.
+    """Return one row per GPU model of cells_table, in the order in which they first appear; None and NaN are unknown.
 
     `gpu`: the name in gpus.csv. Memory, bandwidth and watts are per card. `peak_*_tflops`: of one device, as MFU uses it.
     `mfu_*`: the best of the run's cells in that precision. A GPU that gpus.csv doesn't list keeps its row.
@@ -208,8 +191,8 @@ def _gpu_row(name: str, facts: GpuFacts | None, rows: list[Row]) -> Row:
 
 
 def _best_mfu(precision: str, rows: list[Row]) -> float:
-    known = [row["mfu"] for row in rows if row["precision"] == precision and makes_figures(row)]
-    return max((mfu for mfu in known if not math.isnan(mfu)), default=math.nan)
+    values = [row["mfu"] for row in rows if row["precision"] == precision and makes_figures(row)]
+    return max((mfu for mfu in values if not math.isnan(mfu)), default=math.nan)
 
 
 def _memory(row: Row) -> int | None:
@@ -217,7 +200,7 @@ def _memory(row: Row) -> int | None:
     return int(bytes_) if isinstance(bytes_, (int, float)) and bytes_ > 0 else None
 
 
-# GPUs as people write them in tables ("LambdaCloud 8x A100 80GB SXM4", "2xRTX3090") -> how many of which, on what machine.
+# Parse GPUs as people write them in tables ("LambdaCloud 8x A100 80GB SXM4", "2xRTX3090"): number, model, machine.
 
 _BRANDS = "nvidia|geforce|quadro|tesla|titan|rtx|gtx|amd|instinct|radeon|pro|ada"
 _MODELS = r"(?:gh|gb|mi|[abhltv])\d{1,4}[xs]?|\d{4}"
@@ -227,17 +210,20 @@ _COUNTS_BEFORE = (r"N\s?x", r"x\s?N", r"N (?:gpus?|cards?):?", "^N")
 _COUNTS_AFTER = (r"x\s?N", r"N\s?x", "N (?:gpus?|cards?)")
 """How people write the number N of GPUs beside a name."""
 _NO_LANES = r"(?<!gen\d)(?<!gen \d)(?<!\d\.0)(?!(?<=pcie) ?x ?16\b)"
-"""What follows the generation of a link is how wide that is."""
+"""A number after the generation of a link is the link's width."""
 _PRODUCTS = re.compile(
     r"laptop|notebook|mobile|maxq|maxp|ti|super|d|mig|ada|nvl|pcie|vgpu|grid|gcds?|xcds?|[cdtq]px|partitions?|slices?|half"
     r"|quarter|\d+g\.\d+gb|\d{1,2}[qc]"
 )
-"""Words that make it another GPU, or a part of one, wherever they stand."""
+"""Words that name another GPU, or a part of one, wherever they stand."""
 _SHARE = re.compile(r"(?<![\w/])\d{1,2}/\d{1,2}(?![\w/])")
 
 
 def _row() -> re.Pattern[str]:
-    """A row's name in parts. Words that follow a GPU's at once are a part of it: one that nobody knows may name another GPU."""
+    """Return a pattern that splits a row's name.
+
+    Words right after a GPU's belong to it: an unknown word may name another GPU.
+    """
     numbers = itertools.count()
 
     def any_of(counts: Iterable[str]) -> str:
@@ -256,19 +242,19 @@ _HOSTS = r"(?:nodes?|servers?|machines?|hosts?)"
 _ANOTHER_COUNT = re.compile(
     rf"(?<!\w)(?:\d+ ?x|x ?\d{{1,4}}|per {_HOSTS}|0*(?:[2-9]|[1-9]\d{{1,3}}) {_HOSTS})(?!\w)", re.IGNORECASE
 )
-"""Of several nodes one can't tell whether they have so many GPUs each or together."""
+"""Patterns of another count: with several nodes it is unclear whether a number is of each or of all together."""
 _IN_WORDS = re.compile(
     r"(?<!\w)(?:dual|two|three|four|quad|five|six|seven|eight|sixteen|pair|multi)(?!\w)"
     r"|\(\d{1,4}\)|\[\d{1,4}\]|[:#] ?\d{1,4}(?!\w)",
     re.IGNORECASE,
 )
-"""Perhaps of GPUs."""
+"""Counts that may be of GPUs."""
 _GLUED = ((r"[×✕*]", "x"), (r"(?<![\w.])(\d{1,4}x(?=[a-z])|\d{1,3}x(?=\d))", r"\1 "), (r"(?<=[\dsx])x(?=\d{1,4}(?!\w))", " x"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Named:
-    """`gpu`: as written, without what stands around it. `count`: None if not said, or said in more than one way (`is_unclear`).
+    """A parsed name. `gpu`: as written, without the words around it. `count`: None if missing or ambiguous (`is_unclear`).
 
     `rest`: the words around it, "" if none.
     """
@@ -280,7 +266,7 @@ class Named:
 
 
 def split_name(text: str) -> Named:
-    """The number, the GPU and the rest of a row's name; a text in which no GPU can be seen, or two, is the GPU as a whole."""
+    """Split a row's name into number, GPU and rest; a text with no recognisable GPU, or two, is the GPU as a whole."""
     if find_published(text):
         return Named(gpu=text, count=None, rest="")
     plain = _plain(text)
@@ -288,7 +274,7 @@ def split_name(text: str) -> Named:
         return Named(gpu=counted["gpu"], count=int(counted["count"]), rest="")
     if row is None or _is_another(rest := f"{row['before']} {row['after']}", row["model"]):
         return Named(gpu=text, count=None, rest="")
-    counts = {int(said) for name, said in row.groupdict().items() if name.startswith("count") and said}
+    counts = {int(digits) for name, digits in row.groupdict().items() if name.startswith("count") and digits}
     is_unclear = len(counts) > 1 or bool(_ANOTHER_COUNT.search(rest)) or (not counts and bool(_IN_WORDS.search(rest)))
     others = [*filter(_PRODUCTS.fullmatch, name_words(rest)), *_SHARE.findall(rest)]
     return Named(
@@ -300,7 +286,7 @@ def split_name(text: str) -> Named:
 
 
 def _plain(text: str) -> str:
-    """Words apart: by a tab where an underscore stands, after which a note may follow as well as a part of the name."""
+    """Separate words: by a tab for an underscore, after which a note may follow as well as a part of the name."""
     plain = _spaced(text.replace("-", " ")).replace("_", "\t")
     for pattern, instead in _GLUED:
         plain = re.sub(pattern, instead, plain, flags=re.IGNORECASE)
@@ -312,36 +298,38 @@ def _spaced(text: str) -> str:
 
 
 def _is_another(rest: str, model: str) -> bool:
-    """Does the rest of a row's name hold another GPU? Short words (v2, a1) are none, bare numbers only in 3090/4090."""
-    others = [found for found in _MODEL.finditer(rest) if len(found["model"]) > 2]
-    others = [one for one in others if not one.group().isdigit() or rest[: one.start()].rstrip().endswith(("/", "+", "&"))]
-    return any(found["model"].casefold() != model.casefold() for found in others)
+    """Check whether the rest of a name holds another GPU. Short words (v2, a1) are none, bare numbers only in 3090/4090."""
+    others = [match for match in _MODEL.finditer(rest) if len(match["model"]) > 2]
+    others = [
+        other for other in others if not other.group().isdigit() or rest[: other.start()].rstrip().endswith(("/", "+", "&"))
+    ]
+    return any(match["model"].casefold() != model.casefold() for match in others)
 
 
 def find_published(text: str) -> GpuFacts | None:
-    """The GPU of gpus.csv that is called `text` there, by drivers, or in other words; never a guess: None if several fit.
+    """Find the GPU of gpus.csv that is called `text` there, by drivers, or in other words; None if several fit.
 
     In other words: the same words in any order, with or without those that are SILENT, the kind of memory and, if only one size
     exists, its size.
     """
     exact = next((facts for facts in load() if facts.name == text), None)
-    known = exact or find(text, None)
-    if known:
-        return known
-    fitting = _by_words().get(_telling(text), ())
+    by_name = exact or find(text, None)
+    if by_name:
+        return by_name
+    fitting = _by_words().get(_identifying_words(text), ())
     return fitting[0] if len(fitting) == 1 else None
 
 
 @cache
 def _by_words() -> dict[frozenset[str], list[GpuFacts]]:
-    found: dict[frozenset[str], list[GpuFacts]] = {}
+    by_words: dict[frozenset[str], list[GpuFacts]] = {}
     for facts in load():
-        own, size, kind = _telling(facts.name), f"{facts.memory_gb:g}gb", facts.memory_type.casefold()
-        sizes = {own, own | {size}, own - {size}}
-        for telling in {*sizes, *(one | {kind} for one in sizes), *map(_telling, facts.driver_names)}:
-            found.setdefault(telling, []).append(facts)
-    return found
+        words, size, kind = _identifying_words(facts.name), f"{facts.memory_gb:g}gb", facts.memory_type.casefold()
+        sizes = {words, words | {size}, words - {size}}
+        for key in {*sizes, *(alternative | {kind} for alternative in sizes), *map(_identifying_words, facts.driver_names)}:
+            by_words.setdefault(key, []).append(facts)
+    return by_words
 
 
-def _telling(text: str) -> frozenset[str]:
+def _identifying_words(text: str) -> frozenset[str]:
     return frozenset(name_words(text)) - SILENT

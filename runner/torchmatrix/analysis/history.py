@@ -1,4 +1,4 @@
-"""RunSummary runs -> how each cell went from run to run: a table, where its level changed, and what had changed around it."""
+"""How each cell changed from run to run: a table, where its level changed, and what had changed around it."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,13 +17,13 @@ from torchmatrix.core.formatting import none_for_nan, without_nan
 from torchmatrix.facts import environments
 
 NEAR = 2
-"""Of small changes the place is uncertain: where the environment didn't change in that very run, so many runs before and after
-are looked at."""
+"""The place of a small change is uncertain: where the environment didn't change in that very run, this many runs before and
+after are examined."""
 _SUMMED = ("n", "failed", "left_out", "left_out_why")
-_TOLD = "told"
-"""The environment itself, which no record needs."""
+_ENVIRONMENT = "told"
+"""The column of the environment itself, which no record needs."""
 _WORK_FIELDS = ("workload hash", "batch per device", "method")
-"""What besides the environment makes figures of two runs different things."""
+"""Fields besides the environment that make figures of two runs incomparable."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ class Change:
 
     @property
     def cause(self) -> str:
-        """What changed in the environment, in words; else that nothing did, of how much that was recorded."""
+        """Describe what changed in the environment; else that nothing did, of how much that was recorded."""
         none = f"no change of the environment was recorded ({self.compared.in_words})"
         return environments.differences_in_words(self.environment) or none
 
@@ -65,84 +65,87 @@ class Trend:
 
     @property
     def shown_unit(self) -> str:
-        """That of figures for readers, such as images/s or ms; "" of what was never launched."""
+        """Return the unit of figures for readers, such as images/s or ms; "" if the cell was never launched."""
         return self.metric.said(self.unit) if self.unit else ""
 
     def shown(self, value: float) -> float:
-        """A figure in that unit."""
+        """Return a figure in that unit."""
         return value * self.metric.times
 
     def is_worse(self, ratio: float) -> bool:
-        """Is a level of this ratio to the one before worse?"""
+        """Check whether a level of this ratio to the one before is worse."""
         return (ratio < 1) == self.metric.more_is_better
 
     @property
     def is_launched(self) -> bool:
-        """Was it launched in any run, whatever the outcome?"""
+        """Check whether the cell was launched in any run, whatever the outcome."""
         return self.unit is not None
 
     @property
     def measured(self) -> list[Row]:
-        """The rows that have a value of the metric."""
-        return _measured(self.rows)
+        """Return the rows that have a value of the metric."""
+        return [row for row in self.rows if row["value"] > 0]
 
     @property
     def first(self) -> float:
-        """Of the first measured run; NaN without any."""
+        """Return the value of the first measured run; NaN without any."""
         return float(next((row["value"] for row in self.measured), math.nan))
 
     @property
     def last(self) -> float:
-        """Of the last measured run; NaN without any."""
+        """Return the value of the last measured run; NaN without any."""
         return float(next((row["value"] for row in reversed(self.measured)), math.nan))
 
     @property
     def change(self) -> float:
-        """Last over first, less 1: scatter included; NaN unless two runs were measured."""
+        """Return last over first, less 1: scatter included; NaN unless two runs were measured."""
         return self.last / self.first - 1 if len(self.measured) > 1 else math.nan
 
     def since(self, rows: Sequence[Row]) -> "Trend":
-        """The same with these of its rows, the newest, and the changes in them."""
+        """Return the trend with only these of its rows, the newest, and the changes in them."""
         begin = rows[0]["started"] if rows else math.inf
         return replace(self, rows=tuple(rows), changes=tuple(c for c in self.changes if c.started >= begin))
 
     def as_record(self) -> dict[str, Any]:
-        """For --json; NaN becomes null."""
-        own = {"host": self.host, "cell": self.cell, "workload": self.workload, "unit": self.unit}
+        """Return the trend for --json; NaN becomes null."""
+        names = {"host": self.host, "cell": self.cell, "workload": self.workload, "unit": self.unit}
         figures = {"first": self.first, "last": self.last, "change": self.change}
-        of = {"value": self.metric.name}
-        rows = [{of.get(name, name): value for name, value in row.items() if name not in (*own, _TOLD)} for row in self.rows]
-        record: dict[str, Any] = without_nan(own | figures | {"changes": list(map(asdict, self.changes)), "runs": rows})
+        renamed = {"value": self.metric.name}
+        rows = [
+            {renamed.get(name, name): value for name, value in row.items() if name not in (*names, _ENVIRONMENT)}
+            for row in self.rows
+        ]
+        record: dict[str, Any] = without_nan(names | figures | {"changes": list(map(asdict, self.changes)), "runs": rows})
         return record
 
 
 def series(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> list[Row]:
-    """One row per run and cell that was planned, launched or skipped in it, in the order of `runs` (oldest first).
+    """Return one row per run and cell that was planned, launched or skipped in it, in the order of `runs` (oldest first).
 
     `started` in unix seconds; `value` of the metric with `low` and `high`, `n`, `failed` and `cv` as in cells_table, NaN where
     nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not launched; `reason`: then why.
-    `environment`: in what the cell's environment differs from that of the run before in which its stack told it.
+    `environment`: how the cell's environment differs from that of the previous run in which its stack recorded one.
     """
-    known: dict[tuple[str, str], environments.Environment] = {}
-    return [_with_differences(row, known) for run in runs for row in _rows(run, metric)]
+    last_environments: dict[tuple[str, str], environments.Environment] = {}
+    return [_with_differences(row, last_environments) for run in runs for row in _rows(run, metric)]
 
 
 def trends(rows: Iterable[Row], metric: Metric = THROUGHPUT) -> list[Trend]:
-    """Of every cell of the rows of `series`; those of the newest run first."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    """Return the trend of every cell of the rows of `series`; cells of the newest run first."""
+    by_cell: dict[tuple[str, str], list[Row]] = {}
     newest: dict[tuple[str, str], float] = {}
     for row in rows:
         key = (row["host"], row["cell"])
-        found.setdefault(key, []).append(row)
+        by_cell.setdefault(key, []).append(row)
         newest[key] = row["started"]
-    order = sorted(found, key=lambda key: -newest[key] if not math.isnan(newest[key]) else math.inf)
-    return [_trend(metric, *key, found[key]) for key in order]
+    order = sorted(by_cell, key=lambda key: -newest[key] if not math.isnan(newest[key]) else math.inf)
+    return [_trend(metric, *key, by_cell[key]) for key in order]
 
 
-def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
-    """The cells that no run launched, by what the newest one says of the reason."""
+def never_launched(trends_of_cells: Sequence[Trend]) -> dict[str, list[str]]:
+    """Return the cells that no run launched, by the reason that the newest run gives."""
     cells: dict[str, list[str]] = {}
-    for trend in found:
+    for trend in trends_of_cells:
         if not trend.is_launched:
             cells.setdefault(str(trend.rows[-1]["reason"]), []).append(trend.cell)
     return cells
@@ -151,25 +154,25 @@ def never_launched(found: Sequence[Trend]) -> dict[str, list[str]]:
 def _rows(run: RunSummary, metric: Metric) -> Iterator[Row]:
     by_cell = run.cells.named
     for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
-        own = {"host": run.host, "cell": cell, "run": run.id, "started": run.started}
+        names = {"host": run.host, "cell": cell, "run": run.id, "started": run.started}
         launched = by_cell.get(cell)
-        yield own | (_launched(run, launched, metric) if launched else _not_launched(run, cell))
+        yield names | (_launched(run, launched, metric) if launched else _not_launched(run, cell))
 
 
 def _launched(run: RunSummary, cell: Cell, metric: Metric) -> Row:
-    shown, found = cell.last, cell.summary(metric.column)
-    environment = dict(run.environments.get(shown["stack"], {}))
-    if found["n"]:
-        values = ((run.workload_hash or environments.UNKNOWN)[:12], str(shown["batch"]), str(shown["method"]))
+    last, summary = cell.last, cell.summary(metric.column)
+    environment = dict(run.environments.get(last["stack"], {}))
+    if summary["n"]:
+        values = ((run.workload_hash or environments.UNKNOWN)[:12], str(last["batch"]), str(last["method"]))
         environment |= dict(zip(_WORK_FIELDS, values, strict=True))
     return {
-        "workload": shown["workload"],
-        "unit": shown["unit"],
-        "outcome": shown["outcome"],
-        "reason": shown["error"],
-        **{name: found[name] for name in _SUMMED},
-        "value": found[metric.column],
-        **{name: found[name] for name in ("low", "high", "cv")},
+        "workload": last["workload"],
+        "unit": last["unit"],
+        "outcome": last["outcome"],
+        "reason": last["error"],
+        **{name: summary[name] for name in _SUMMED},
+        "value": summary[metric.column],
+        **{name: summary[name] for name in ("low", "high", "cv")},
         "environment": environment,
     }
 
@@ -191,21 +194,24 @@ def _not_launched(run: RunSummary, cell: str) -> Row:
     }
 
 
-def _with_differences(row: Row, known: dict[tuple[str, str], environments.Environment]) -> Row:
-    """The row with the differences instead of the environment; `known`: the last one that each cell's stack told."""
+def _with_differences(row: Row, last_environments: dict[tuple[str, str], environments.Environment]) -> Row:
+    """Replace the environment of a row by its differences.
+
+    `last_environments`: the last one that each cell's stack recorded.
+    """
     key = (row["host"], row["cell"])
     environment: environments.Environment = row["environment"]
     if not environments.is_told(environment):
-        return row | {"environment": {}, _TOLD: {}}
-    before = known.get(key, environment)
-    known[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | environment
-    return row | {"environment": environments.changed(before, environment), _TOLD: environment}
+        return row | {"environment": {}, _ENVIRONMENT: {}}
+    before = last_environments.get(key, environment)
+    last_environments[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | environment
+    return row | {"environment": environments.changed(before, environment), _ENVIRONMENT: environment}
 
 
 def _trend(metric: Metric, host: str, cell: str, rows: list[Row]) -> Trend:
-    told = next((row for row in reversed(rows) if row["unit"] is not None), rows[-1])
+    launched = next((row for row in reversed(rows) if row["unit"] is not None), rows[-1])
     return Trend(
-        metric=metric, host=host, cell=cell, workload=told["workload"], unit=told["unit"], rows=tuple(rows),
+        metric=metric, host=host, cell=cell, workload=launched["workload"], unit=launched["unit"], rows=tuple(rows),
         changes=tuple(_changes(rows)),
     )  # fmt: skip
 
@@ -225,15 +231,15 @@ def _changes(rows: Sequence[Row]) -> Iterator[Change]:
             environment=environment,
             environment_run=where,
             compared=environments.compared(
-                *(environments.values_of([rows[place][_TOLD]]) for place in (places[at - 1], places[at]))
+                *(environments.values_of([rows[place][_ENVIRONMENT]]) for place in (places[at - 1], places[at]))
             ),
         )
 
 
 def _environment_change(rows: Sequence[Row], before: int, after: int) -> tuple[environments.Differences, str | None]:
-    """What changed after row `before` and up to row `after`; else in the nearest row where anything did."""
-    if found := _together([row["environment"] for row in rows[before + 1 : after + 1]]):
-        return found, rows[after]["run"]
+    """Return what changed after row `before` and up to row `after`; else in the nearest row where anything did."""
+    if together := _together([row["environment"] for row in rows[before + 1 : after + 1]]):
+        return together, rows[after]["run"]
     near = [place for place in range(before - NEAR + 1, after + NEAR + 1) if 0 <= place < len(rows)]
     for place in sorted(near, key=lambda place: abs(place - after)):
         if rows[place]["environment"]:
@@ -242,19 +248,15 @@ def _environment_change(rows: Sequence[Row], before: int, after: int) -> tuple[e
 
 
 def _together(steps: Iterable[environments.Differences]) -> environments.Differences:
-    """Differences from one run to the next as one: the first old value, the last new one."""
-    found: environments.Differences = {}
+    """Combine differences from one run to the next: the first old value, the last new one."""
+    combined: environments.Differences = {}
     for step in steps:
         for name, (old, new) in step.items():
-            found[name] = (found.get(name, (old, new))[0], new)
-    return {name: (old, new) for name, (old, new) in found.items() if old != new}
+            combined[name] = (combined.get(name, (old, new))[0], new)
+    return {name: (old, new) for name, (old, new) in combined.items() if old != new}
 
 
-def _measured(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row["value"] > 0]
-
-
-# RunSummary runs -> the newest figure of every cell on every host: of which run it is, and whether a newer run has none.
+# The newest figure of every cell on every host: of which run it is, and whether a newer run has none.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -286,13 +288,13 @@ class Newest:
     is_stale: bool
 
     def as_record(self) -> Row:
-        """For JSON; unknown is None."""
+        """Return the cell for JSON; unknown is None."""
         return none_for_nan(asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What `noted` remembers of the runs that passed, oldest first: by host the complete and the last one, and its cells."""
+    """The runs that `noted` has passed on, oldest first: by host the complete and the last one, and its cells."""
 
     complete: dict[str, RunSummary]
     last: dict[str, RunSummary]
@@ -300,12 +302,12 @@ class Seen:
 
 
 def nothing_seen() -> Seen:
-    """To begin with."""
+    """Return an empty Seen."""
     return Seen(complete={}, last={}, cells={})
 
 
 def noted(runs: Iterable[RunSummary], seen: Seen) -> Iterator[RunSummary]:
-    """The same runs, oldest first; on their way the newest of each cell is remembered in `seen`."""
+    """Yield the same runs, oldest first, and remember the newest of each cell in `seen`."""
     for run in runs:
         seen.last[run.host] = run
         if run.complete:
@@ -316,10 +318,10 @@ def noted(runs: Iterable[RunSummary], seen: Seen) -> Iterator[RunSummary]:
 
 
 def of(seen: Seen) -> list[Newest]:
-    """Of every cell that was launched, in the order of hosts and ids."""
+    """Return every cell that was launched, in the order of hosts and ids."""
     reference = seen.last | seen.complete
-    found = [_newest(run, cell, reference[host].started) for (host, _), (run, cell) in seen.cells.items()]
-    return sorted(found, key=lambda one: (one.host, one.cell))
+    newest = [_newest(run, cell, reference[host].started) for (host, _), (run, cell) in seen.cells.items()]
+    return sorted(newest, key=lambda cell_of_host: (cell_of_host.host, cell_of_host.cell))
 
 
 def _newest(run: RunSummary, cell: Cell, reference: float) -> Newest:
@@ -327,15 +329,15 @@ def _newest(run: RunSummary, cell: Cell, reference: float) -> Newest:
         max(cell.launches, key=lambda row: int(row["round"])),
         dict.fromkeys(("throughput", "low", "high"), math.nan),
     )
-    found = cell.summary()
-    told = ("cell", "stack", "workload", "model", "mode", "devices", "device_name", "unit", "outcome")
+    summary = cell.summary()
+    copied = ("cell", "stack", "workload", "model", "mode", "devices", "device_name", "unit", "outcome")
     return Newest(
         host=run.host,
         run=run.id,
         started=run.started,
         reason=last["error"],
-        n=found["n"],
+        n=summary["n"],
         is_stale=run.started < reference,
-        **{name: last[name] for name in told},
-        **(unknown if last["outcome"] != "ok" else {name: found[name] for name in unknown}),
+        **{name: last[name] for name in copied},
+        **(unknown if last["outcome"] != "ok" else {name: summary[name] for name in unknown}),
     )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import gammaln, polygamma, stdtrit
 
-# The centre of a few figures (median or mean) and how far it may be off. Loads numpy when it needs it: see facts_cache.
+# The centre of a few figures (median or mean) and how far it may be off.
 
 WIDENING = {
     2: 1.000, 3: 1.025, 4: 1.029, 5: 1.104, 6: 1.084, 7: 1.156, 8: 1.122, 9: 1.179, 10: 1.147, 11: 1.189,
@@ -25,23 +25,23 @@ OF_NORMAL = {
     2: 1.000, 3: 1.160, 4: 1.092, 5: 1.198, 6: 1.135, 7: 1.214, 8: 1.160, 9: 1.223, 10: 1.176, 11: 1.228,
     12: 1.188, 13: 1.232, 14: 1.196, 15: 1.235, 16: 1.203, 17: 1.237, 18: 1.208, 19: 1.239, 20: 1.212,
 }  # fmt: skip
-"""By n: the standard deviation of the median of n normal figures over that of their mean (integrated). It is what an interval
-is widened by whose scatter is not that of the n figures alone: how far the median is from the mean then says nothing of it."""
+"""By n: the standard deviation of the median of n normal figures over that of their mean (integrated). It widens an interval
+whose scatter is not that of the n figures alone: then the median's distance from the mean says nothing about the scatter."""
 WIDENING_AT_MOST = math.sqrt(math.pi / 2)
 """For large n (P. S. Laplace, 1818)."""
 
 
 def central(values: Sequence[float], statistic: str = "median") -> float:
-    """The median or the mean."""
+    """Return the median or the mean."""
     return mean_of(values) if statistic == "mean" else median_of(values)
 
 
 _FEW = 8
-"""Fewer values than this numpy adds one after the other, as Python does, but takes ten times as long for it."""
+"""For fewer values than this numpy adds one after the other, as Python does, but takes ten times as long."""
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """The mean of one value or more, to the last bit as numpy finds it."""
+    """Return the mean of one value or more, to the last bit as numpy computes it."""
     if len(values) < _FEW:
         return _total(values) / len(values)
     import numpy as np
@@ -50,7 +50,7 @@ def mean_of(values: Sequence[float]) -> float:
 
 
 def median_of(values: Sequence[float]) -> float:
-    """The median of one value or more, to the last bit as numpy finds it."""
+    """Return the median of one value or more, to the last bit as numpy computes it."""
     if len(values) >= _FEW or not all(value == value for value in values):
         import numpy as np
 
@@ -60,7 +60,7 @@ def median_of(values: Sequence[float]) -> float:
 
 
 def variance_of(values: Sequence[float]) -> float:
-    """The sample variance of two values or more, to the last bit as numpy finds it."""
+    """Return the sample variance of two values or more, to the last bit as numpy computes it."""
     if len(values) >= _FEW:
         import numpy as np
 
@@ -70,7 +70,7 @@ def variance_of(values: Sequence[float]) -> float:
 
 
 def _total(values: Sequence[float]) -> float:
-    """From left to right: since Python 3.12 `sum` rounds otherwise."""
+    """Add the values from left to right: since Python 3.12 `sum` rounds otherwise."""
     total = 0.0
     for value in values:
         total += value
@@ -78,24 +78,27 @@ def _total(values: Sequence[float]) -> float:
 
 
 def widening(n: int) -> float:
-    """The error of the median of n figures over that of their mean (see WIDENING)."""
+    """Return the error of the median of n figures over that of their mean (see WIDENING)."""
     return WIDENING.get(n, WIDENING_AT_MOST)
 
 
 def of_normal(n: int) -> float:
-    """The same where the scatter is known from elsewhere (see OF_NORMAL)."""
+    """Return the same ratio where the scatter is known from elsewhere (see OF_NORMAL)."""
     return OF_NORMAL.get(n, WIDENING_AT_MOST)
 
 
 def squared_error(values: Sequence[float], statistic: str = "median") -> float:
-    """Of the centre of two values or more: the sample variance over n; for a median times the square of `widening`."""
-    found = variance_of(values) / len(values)
-    return found if statistic == "mean" else found * widening(len(values)) ** 2
+    """Return the squared error of the centre of two values or more.
+
+    It is the sample variance over n; for a median times the square of `widening`.
+    """
+    of_mean = variance_of(values) / len(values)
+    return of_mean if statistic == "mean" else of_mean * widening(len(values)) ** 2
 
 
-# Scatter of one cell, with what the other cells of its run tell of it.
+# Moderated scatter of one cell, learned from the other cells of its run.
 #
-# Three launches hardly know how much they scatter; the forty cells of their run know it together. Empirical Bayes: the
+# Three launches hardly show how much they scatter; the forty cells of their run show it together. Empirical Bayes: the
 # variances of the cells' logarithms are taken to be drawn from s0² · d0 / χ²(d0), so that a sample variance with d degrees of
 # freedom over s0² has Fisher's F distribution with d and d0. A cell's moderated variance is (d0 s0² + d s²) / (d0 + d), and a
 # test of it has the d0 more degrees of freedom: G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3
@@ -107,23 +110,23 @@ def squared_error(values: Sequence[float], statistic: str = "median") -> float:
 
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 UNLIKE = np.linspace(0.05, 3.0, 30)
-"""How differently cells may scatter: the standard deviation of the logarithm of their true variances, each as likely before."""
+"""Candidates for the standard deviation of the logarithm of cells' true variances, equally likely before."""
 _AROUND = np.linspace(-3.0, 3.0, 49)
-"""Where s0² is looked for: the logarithm of its ratio to the median of the variances."""
+"""Candidates for s0²: the logarithm of its ratio to the median of the variances."""
 _LEAST = 1e-5
-"""A variance counts for no less than this share of the median (as in limma's fitFDist): launches that are equal by rounding."""
+"""A variance counts as at least this share of the median (as in limma's fitFDist): launches may be equal by rounding."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prior:
-    """What the other cells tell of a cell's variance: it is about `variance` (of logarithms), as if `freedom` launches more had
-    shown that. No freedom: nothing is known."""
+    """Knowledge of a cell's variance from other cells: it is about `variance` (of logarithms), as if `freedom` more launches
+    had shown that. Zero freedom: nothing is known."""
 
     freedom: float = 0.0
     variance: float = math.nan
 
     def moderated(self, variance: float, freedom: float) -> float:
-        """The variance of a cell whose own launches have shown this one, with so many degrees of freedom."""
+        """Return the variance of a cell whose own launches show `variance` with so many degrees of freedom."""
         if not self.freedom:
             return variance
         return (self.freedom * self.variance + freedom * variance) / (self.freedom + freedom)
@@ -133,15 +136,16 @@ NO_PRIOR = Prior()
 
 
 def learned_prior(variances: Sequence[float], freedoms: Sequence[float]) -> Prior:
-    """Of the sample variances of a run's cells. Of two cells or fewer, or where most don't scatter at all, nothing is learned.
+    """Learn a prior from the sample variances of a run's cells.
 
-    What a pair learns comes from the other cells: of G cells d0 counts (G - 2) / G, and never for more than all launches.
+    Nothing is learned from two cells or fewer, or where most don't scatter at all. What a pair learns comes from the other
+    cells: with G cells d0 counts (G - 2) / G, and never for more than all launches.
     """
     cells, middle = len(variances), float(np.median(variances)) if len(variances) else 0.0
     if cells <= 2 or middle <= 0.0:
         return NO_PRIOR
-    found, freedom = np.maximum(variances, _LEAST * middle), np.asarray(freedoms, dtype=float)
-    likely = _likelihood(np.log(found / middle), freedom)
+    raised, freedom = np.maximum(variances, _LEAST * middle), np.asarray(freedoms, dtype=float)
+    likely = _likelihood(np.log(raised / middle), freedom)
     unlike = float(likely.sum(axis=1) @ UNLIKE)
     nearest = likely[int(np.abs(UNLIKE - unlike).argmin())]
     variance = middle * math.exp(float(nearest @ _AROUND) / float(nearest.sum()))
@@ -150,20 +154,20 @@ def learned_prior(variances: Sequence[float], freedoms: Sequence[float]) -> Prio
 
 
 def _likelihood(logs: Numbers, freedom: Numbers) -> Numbers:
-    """By UNLIKE and _AROUND, of all cells together; the sum is 1."""
-    away = logs - _AROUND[:, None]
-    found = np.empty((len(UNLIKE), len(_AROUND)))
+    """Return the likelihood by UNLIKE and _AROUND, of all cells together; the sum is 1."""
+    distance = logs - _AROUND[:, None]
+    logs_of_likelihood = np.empty((len(UNLIKE), len(_AROUND)))
     for place, d0 in enumerate(map(_prior_freedom, UNLIKE)):
         fixed = gammaln((freedom + d0) / 2) - gammaln(d0 / 2) + freedom / 2 * np.log(freedom / d0)
-        each = fixed + freedom / 2 * away - (freedom + d0) / 2 * np.log1p(freedom / d0 * np.exp(away))
-        found[place] = each.sum(axis=1)
-    likely = np.exp(found - found.max())
+        each = fixed + freedom / 2 * distance - (freedom + d0) / 2 * np.log1p(freedom / d0 * np.exp(distance))
+        logs_of_likelihood[place] = each.sum(axis=1)
+    likely = np.exp(logs_of_likelihood - logs_of_likelihood.max())
     return np.asarray(likely / likely.sum())
 
 
 @lru_cache(maxsize=256)
 def _prior_freedom(unlike: float) -> float:
-    """d0 of cells whose log variances have this standard deviation: the trigamma function of d0 / 2 is its square.
+    """Return d0 of cells whose log variances have this standard deviation: the trigamma function of d0 / 2 is its square.
 
     By Newton's method on its inverse, which is nearly straight (Smyth 2004, appendix).
     """
@@ -185,15 +189,15 @@ REPRODUCED_WITHIN = 0.05
 """A published figure is reproduced within this share of it: GPUs of one model differ by 8 % on average and by up to 22 %
 (arXiv:2208.11035), and cooling, hosts and power limits are seldom published. Our own decision."""
 CHANCE_QUANTILE = 0.8416
-"""Of the normal distribution, for a chance of 4 in 5."""
+"""The quantile of the normal distribution for a chance of 4 in 5."""
 PAIRED_FROM = 10
-"""So many common rounds of two cells, or more, are compared round by round. With fewer, pairing halves degrees of freedom that
-are scarce: its interval would be wider for nothing on a machine that doesn't drift. Chosen beforehand, never by the outcome."""
+"""From this many common rounds on, two cells are compared round by round. With fewer, pairing halves scarce degrees of freedom:
+its interval would be wider for nothing on a machine that doesn't drift. Chosen beforehand, never by the outcome."""
 SEEN_FROM = 5
-"""Of so many launches the mean shows both of two levels. With fewer, all of one cell may lie in one level and all of another
-in the other one, which looks like a difference of the two (two_levels.py)."""
+"""From this many launches on, the mean shows both of two levels. With fewer, all launches of one cell may lie in one level and
+all of another in the other one, which looks like a difference of the cells (levels.py)."""
 PAIRS_FROM = 3
-"""So many rounds that two cells share have an interval: of two it would span a factor of ten and more, and say nothing."""
+"""From this many shared rounds on there is an interval: of two it would span a factor of ten and more, and say nothing."""
 MOST_LAUNCHES = 1000
 """Where more launches than this would be needed, no number is given."""
 
@@ -211,9 +215,10 @@ UNKNOWN = Interval(value=math.nan, low=math.nan, high=math.nan)
 
 
 class Moments(NamedTuple):
-    """What a ratio needs of a cell: the mean of the logarithms of its figures, its squared error, the degrees of freedom of its
-    own figures (one less than they are) and those that it shares with the cells of its run (moderated.Prior). `jump`: how far
-    apart levels may lie that so few figures don't show (two_levels.py)."""
+    """The figures of a cell for ratios: the mean of their logarithms, its squared error, the degrees of freedom of its own
+    figures (their number - 1) and those that it shares with the cells of its run (Prior). `jump`: how far apart levels may lie
+    that so few figures don't show (levels.py).
+    """
 
     log: float
     squared_error: float
@@ -223,14 +228,16 @@ class Moments(NamedTuple):
 
     @property
     def launches(self) -> int:
-        """How many figures they are of."""
+        """Return the number of figures."""
         return int(self.freedom) + 1
 
 
 def moments(values: Sequence[float], prior: Prior = NO_PRIOR) -> Moments:
-    """Of two positive values or more. The mean of logarithms, since the median of a few launches that come in two levels lies
-    in one of them by chance: of equal stacks a quarter to two fifths were told apart (5 launches, 30 to 50 % of them 5 %
-    slower)."""
+    """Return the moments of two positive values or more.
+
+    The mean of logarithms is used, since the median of a few launches that come in two levels lies in one of them by chance: of
+    equal stacks a quarter to two fifths were told apart (5 launches, 30 to 50 % of them 5 % slower).
+    """
     logs = np.log(np.asarray(values, dtype=float)).tolist()
     freedom = len(logs) - 1
     variance = prior.moderated(variance_of(logs), freedom)
@@ -238,16 +245,17 @@ def moments(values: Sequence[float], prior: Prior = NO_PRIOR) -> Moments:
 
 
 def learned_of(cells: Iterable[Sequence[float]]) -> Prior:
-    """What cells with these positive figures tell of the scatter of each of them; those with one figure tell nothing."""
-    known = [moments(values) for values in cells if len(values) > 1]
-    return learned_prior([one.squared_error * one.launches for one in known], [one.freedom for one in known])
+    """Learn how much cells scatter from their positive figures; cells with one figure add nothing."""
+    cell_moments = [moments(values) for values in cells if len(values) > 1]
+    return learned_prior([each.squared_error * each.launches for each in cell_moments], [each.freedom for each in cell_moments])
 
 
 def center_interval(values: Sequence[float], statistic: str = "median", prior: Prior = NO_PRIOR) -> Interval:
-    """The median (or, by name, the mean) of `values`, in the middle of its own 95 % interval: Student's t times its error.
+    """Return the median (or, by name, the mean) of `values`, in the middle of its own 95 % interval: Student's t times its
+    error.
 
-    The error is that of the very statistic (centers.py), so that the value never lies outside. `values` are positive, and so is
-    what they estimate: a lower limit below 0 says no more than 0, and is given as 0.
+    The error is that of the very statistic (squared_error), so that the value never lies outside. `values` are positive, and so
+    is what they estimate: a lower limit below 0 says no more than 0, and is given as 0.
     """
     if not values:
         return UNKNOWN
@@ -259,7 +267,7 @@ def center_interval(values: Sequence[float], statistic: str = "median", prior: P
 
 
 def relative_half_width(values: Sequence[float], statistic: str = "median", prior: Prior = NO_PRIOR) -> float:
-    """How far the upper limit of `center_interval` is above its value, over it; infinite for fewer than two values."""
+    """Return how far the upper limit of `center_interval` is above its value, over it; infinite for fewer than two values."""
     if len(values) < 2:
         return math.inf
     value, freedom = central(values, statistic), len(values) - 1
@@ -270,13 +278,13 @@ def relative_half_width(values: Sequence[float], statistic: str = "median", prio
 
 
 def centered(value: float, error: float, freedom: float, confidence: float = CONFIDENCE) -> Interval:
-    """`value` in the middle of its interval, by Student's t; `error`: that of its logarithm."""
+    """Return `value` in the middle of its interval, by Student's t; `error`: that of its logarithm."""
     factor = math.exp(_quantile(freedom, confidence) * error)
     return Interval(value=value, low=value / factor, high=value * factor)
 
 
 def geometric_mean(ratios: Sequence[float]) -> Interval:
-    """The n-th root of the product of the ratios of n cells, without limits.
+    """Return the n-th root of the product of the ratios of n cells, without limits.
 
     Cells share their run and their machine, so that an interval over cells would exclude 1 in a third (3 cells) to nine tenths
     (40) of comparisons of a machine with itself. Unclipped: a slow-down counts as much as the speed-up that would undo it.
@@ -286,49 +294,49 @@ def geometric_mean(ratios: Sequence[float]) -> Interval:
 
 
 def noise_verdict(cv: float, n: int) -> str:
-    """stable, ok or noisy by the launch-to-launch coefficient of variation; n/a for a single launch."""
+    """Return stable, ok or noisy by the launch-to-launch coefficient of variation; n/a for a single launch."""
     if n < 2:
         return "n/a"
     return "stable" if cv < 0.01 else "ok" if cv < 0.03 else "noisy"
 
 
-def difference_verdict(found: Interval) -> str:
-    """FASTER, SLOWER, SAME or AMBIGUOUS for a ratio of throughputs; n/a without an interval.
+def difference_verdict(ratio: Interval) -> str:
+    """Return FASTER, SLOWER, SAME or AMBIGUOUS for a ratio of throughputs; n/a without an interval.
 
     FASTER and SLOWER: the interval excludes 1 and the ratio differs from 1 by more than NOTEWORTHY. SAME: the whole interval
     lies within 1 ± SAME_WITHIN.
     """
-    if math.isnan(found.low):
+    if math.isnan(ratio.low):
         return "n/a"
-    if found.low > 1 and found.value > 1 + NOTEWORTHY:
+    if ratio.low > 1 and ratio.value > 1 + NOTEWORTHY:
         return "FASTER"
-    if found.high < 1 and found.value < 1 - NOTEWORTHY:
+    if ratio.high < 1 and ratio.value < 1 - NOTEWORTHY:
         return "SLOWER"
-    if found.low >= 1 - SAME_WITHIN and found.high <= 1 + SAME_WITHIN:
+    if ratio.low >= 1 - SAME_WITHIN and ratio.high <= 1 + SAME_WITHIN:
         return "SAME"
     return "AMBIGUOUS"
 
 
 def around(figure: float) -> tuple[float, float]:
-    """What counts as a reproduction of a published figure."""
+    """Return the range that counts as a reproduction of a published figure."""
     return (1 - REPRODUCED_WITHIN) * figure, (1 + REPRODUCED_WITHIN) * figure
 
 
-def reproduction_verdict(found: Interval, low: float, high: float) -> str:
-    """Where our interval lies to what counts as reproduced, from `low` to `high`.
+def reproduction_verdict(interval: Interval, low: float, high: float) -> str:
+    """Return where our interval lies relative to the range that counts as reproduced, `low` to `high`.
 
     reproduced: wholly inside, which is a test of equivalence (D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987), 657-680);
     better or worse: wholly above or below; ambiguous: all else, and a figure without an interval.
     """
-    if found.low > high:
+    if interval.low > high:
         return "better"
-    if found.high < low:
+    if interval.high < low:
         return "worse"
-    return "reproduced" if found.low >= low and found.high <= high else "ambiguous"
+    return "reproduced" if interval.low >= low and interval.high <= high else "ambiguous"
 
 
 def detectable_at(error: float, freedom: float, confidence: float = CONFIDENCE) -> float:
-    """The smallest difference (a ratio minus 1) that would be told with a chance of 4 in 5.
+    """Return the smallest difference (a ratio minus 1) that would be detected with a chance of 4 in 5.
 
     It is Student's t plus the normal quantile of that chance, times the standard error of the ratio's logarithm, and no less
     than NOTEWORTHY.
@@ -337,22 +345,21 @@ def detectable_at(error: float, freedom: float, confidence: float = CONFIDENCE) 
 
 
 def outliers(values: Sequence[float]) -> int:
-    """How many values lie far from the others: a modified z-score above 3.5 (B. Iglewicz, D. C. Hoaglin, How to Detect and
-    Handle Outliers, 1993). 0 for fewer than five values, of which nobody can tell, and where most are equal.
-    """
+    """Count the values that lie far from the others: a modified z-score above 3.5 (B. Iglewicz, D. C. Hoaglin, How to Detect
+    and Handle Outliers, 1993). 0 for fewer than five values, which are too few to judge, and where most are equal."""
     middle = median_of(values) if values else math.nan
-    apart = [abs(value - middle) for value in values]
-    if len(values) < FEWEST_FOR_OUTLIERS or not (typical := median_of(apart)):
+    distances = [abs(value - middle) for value in values]
+    if len(values) < FEWEST_FOR_OUTLIERS or not (typical := median_of(distances)):
         return 0
-    return sum(0.6745 * one / typical > OUTLIER for one in apart)
+    return sum(0.6745 * distance / typical > OUTLIER for distance in distances)
 
 
 @lru_cache(maxsize=1024)
 def student(freedom: float, probability: float) -> float:
-    """The quantile of Student's t with that many degrees of freedom."""
+    """Return the quantile of Student's t with that many degrees of freedom."""
     return float(stdtrit(freedom, probability))
 
 
 def _quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """Student's t, two-sided."""
+    """Return the two-sided quantile of Student's t."""
     return student(freedom, 0.5 + confidence / 2)

@@ -1,5 +1,6 @@
 """Find levels: two levels among the launches of a cell, and changes of level over runs."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,19 +16,19 @@ from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.verdicts import adjusted
 from torchmatrix.core.formatting import in_digits
 
-# Do launches come in two levels, as where a library chooses its algorithm anew, or memory lies otherwise, in each of them?
+# Two levels of launches, as where a library chooses its algorithm, or memory is laid out, anew in each launch.
 #
-# What tells is the share of the sum of squares that is left once the sorted figures are cut in two at the best place (J. A.
-# Hartigan, Clustering Algorithms, 1975, chapter 4). Of normal figures it follows from their number alone, whatever they scatter
-# by, so that its chance is found by drawing such figures. Of two launches nothing can be said. Of three or four of one cell
-# hardly anything, but of all cells of a run together: R. A. Fisher's sum of the logarithms of their p-values.
+# The statistic is the share of the sum of squares that is left once the sorted figures are cut in two at the best place (J. A.
+# Hartigan, Clustering Algorithms, 1975, chapter 4). For normal figures its distribution depends on their number alone, not on
+# their scatter, so that its chance is found by drawing such figures. Two launches show nothing. Three or four of one cell show
+# hardly anything, but all cells of a run together do: R. A. Fisher's sum of the logarithms of their p-values.
 
 SEEN_IN_CELL = 4
-"""Fewer launches of a cell have no two levels of two."""
+"""The fewest launches of a cell that have two levels of two."""
 CHANCE = 0.01
-"""That a run without levels is said to have some."""
+"""The chance that a run without levels is reported to have some."""
 WIDER = 1.5
-"""Levels lie up to so many times the usual distance apart."""
+"""Levels lie up to this many times the usual distance apart."""
 _FEWEST_CELLS = 4
 _NOTEWORTHY = math.log1p(NOTEWORTHY)
 _APART = {
@@ -35,15 +36,16 @@ _APART = {
     "power_watts": ("power in W", 0.02), "temperature_first": ("temperature at the start in °C", 0.05),
     "peak_bytes": ("peak memory in bytes", 0.01),
 }  # fmt: skip
-"""Of each launch by column: what it is called, and by which share numbers must differ to be a reason; 0: texts."""
+"""Possible reasons by a launch's column: a label, and by which share numbers must differ to be a reason; 0: texts."""
 _LOOKED_AT = [label.partition(" in ")[0] for label, _ in _APART.values()]
 _DRAWN = 20_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cut:
-    """The best cut of sorted figures in two: `low` so many, the rest higher by `gap` on average (logarithms). `p_value`: the
-    chance of so clear a cut of figures without levels."""
+    """The best cut of sorted figures in two: the lowest `low` figures, and the rest, which are higher by `gap` on average
+    (logarithms). `p_value`: the chance of so clear a cut of figures without levels.
+    """
 
     low: int
     gap: float
@@ -51,56 +53,61 @@ class Cut:
 
 
 def best_cut(logs: Sequence[float]) -> Cut | None:
-    """Of the logarithms of a cell's figures; None for fewer than three. Levels of four launches or more have two at least."""
+    """Return the best cut of the logarithms of a cell's figures; None for fewer than three.
+
+    Levels of four launches or more have two launches at least.
+    """
     return best_cuts([logs])[0]
 
 
 def best_cuts(cells: Sequence[Sequence[float]]) -> list[Cut | None]:
-    """The same of many cells at once."""
-    found: list[Cut | None] = [None] * len(cells)
+    """Return the best cut of each of many cells at once."""
+    cuts: list[Cut | None] = [None] * len(cells)
     for n in {len(logs) for logs in cells if len(logs) >= 3}:
         places = [place for place, logs in enumerate(cells) if len(logs) == n and max(logs) > min(logs)]
         if places:
             left, low, gap = _cut(np.array([cells[place] for place in places], dtype=float))
-            below = np.searchsorted(_usual(n), left, "right")
+            below = np.searchsorted(_shares_of_normal(n), left, "right")
             for place, *cut in zip(places, low.tolist(), gap.tolist(), ((below + 1) / (_DRAWN + 1)).tolist(), strict=True):
-                found[place] = Cut(low=cut[0], gap=cut[1], p_value=cut[2])
-    return found
+                cuts[place] = Cut(low=cut[0], gap=cut[1], p_value=cut[2])
+    return cuts
 
 
 def told_levels(cuts: Sequence[Cut | None], share: float) -> list[Cut | None]:
-    """Of the cuts of a run's cells those that are levels: noteworthily apart, and of these no more than `share` by chance."""
+    """Keep the cuts of a run's cells that are levels: noteworthily apart, and no more than `share` of them by chance."""
     p_values = adjusted([cut.p_value if cut and cut.gap > _NOTEWORTHY else math.nan for cut in cuts])
     return [cut if p <= share else None for cut, p in zip(cuts, p_values, strict=True)]
 
 
 def levels_in_words(launches: Sequence[Row], cut: Cut, unit: str) -> str:
-    """Such as "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2 and 5)"; then what differs between them, if it is known.
+    """Return a text such as "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2 and 5)", with the known differences.
 
     `launches`: rows of those that measured, in any order.
     """
     ordered = sorted(launches, key=lambda row: float(row["throughput"]))
     slow, fast = ordered[: cut.low], ordered[cut.low :]
-    rates = [in_digits(median_of([row["throughput"] for row in some]), 3) for some in (fast, slow)]
+    rates = [in_digits(median_of([row["throughput"] for row in level]), 3) for level in (fast, slow)]
     rounds = ", ".join(str(number) for number in sorted(row["round"] for row in slow))
-    found = [words for name in _APART if (words := _differ(name, fast, slow))]
+    differences = [words for name in _APART if (words := _differ(name, fast, slow))]
     why = (
-        f"they differ in {'; '.join(found)}"
-        if found
+        f"they differ in {'; '.join(differences)}"
+        if differences
         else f"nothing that is recorded of each tells why ({', '.join(_LOOKED_AT)})"
     )
     return f"{len(fast)} of {len(ordered)} launches at {rates[0]} {unit}/s, {len(slow)} at {rates[1]} (rounds {rounds}); {why}"
 
 
 def _differ(name: str, fast: Sequence[Row], slow: Sequence[Row]) -> str:
-    """In words, if no launch of the one level is as one of the other; numbers must differ by the given share."""
+    """Describe a column if no launch of the one level is like one of the other; numbers must differ by the given share."""
     label, least = _APART[name]
-    sides: list[list[Any]] = [[row.get(name) for row in some] for some in (fast, slow)]
+    sides: list[list[Any]] = [[row.get(name) for row in level] for level in (fast, slow)]
     if any(value is None or value != value for side in sides for value in side):
         return ""
     if not least:
-        ours, theirs = (sorted({str(value) for value in side}) for side in sides)
-        return f"{label} ({' or '.join(ours)}, and {' or '.join(theirs)})" if not {*ours} & {*theirs} else ""
+        fast_texts, slow_texts = (sorted({str(value) for value in side}) for side in sides)
+        return (
+            f"{label} ({' or '.join(fast_texts)}, and {' or '.join(slow_texts)})" if not {*fast_texts} & {*slow_texts} else ""
+        )
     low, high = sorted(sides, key=max)
     if not max(low) * (1 + least) < min(high):
         return ""
@@ -108,14 +115,14 @@ def _differ(name: str, fast: Sequence[Row], slow: Sequence[Row]) -> str:
 
 
 def jump_of_run(cells: Sequence[Sequence[float]]) -> float:
-    """How far apart levels of a run's launches may lie, by the logarithms of its cells' figures; 0: there is no sign of any.
+    """Return how far apart levels of a run's launches may lie, by the logarithms of its cells' figures; 0: no sign of any.
 
-    Only cells that don't show their levels themselves are looked at, of these the half that scatters more: whether normal
-    figures have a clear cut says nothing of how much they scatter.
+    Only cells that don't show their levels themselves are examined, of these the half that scatters more: whether normal
+    figures have a clear cut is independent of how much they scatter.
     """
-    some = [logs for logs in cells if len(logs) < SEEN_FROM]
-    few = [(variance_of(logs), cut) for logs, cut in zip(some, best_cuts(some), strict=True) if cut]
-    few.sort(key=lambda one: -one[0])
+    small_cells = [logs for logs in cells if len(logs) < SEEN_FROM]
+    few = [(variance_of(logs), cut) for logs, cut in zip(small_cells, best_cuts(small_cells), strict=True) if cut]
+    few.sort(key=lambda scatter_and_cut: -scatter_and_cut[0])
     looked_at = [cut for _, cut in few[: (len(few) + 1) // 2]]
     if len(few) < _FEWEST_CELLS:
         return 0.0
@@ -126,7 +133,7 @@ def jump_of_run(cells: Sequence[Sequence[float]]) -> float:
 
 
 def _cut(values: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Of the best cut along the last axis: the share of the sum of squares that is left, how many lie below, and the gap."""
+    """Return of the best cut along the last axis: the share of the sum of squares that is left, how many lie below, the gap."""
     ordered, n = np.sort(values, axis=-1), values.shape[-1]
     total = _squares(ordered)
     least = 1 if n < 4 else 2
@@ -143,8 +150,8 @@ def _squares(values: Numbers) -> Numbers:
 
 
 @lru_cache(maxsize=64)
-def _usual(n: int) -> Numbers:
-    """The shares that are left of so many normal figures, sorted; the same in each process."""
+def _shares_of_normal(n: int) -> Numbers:
+    """Return the shares that are left of normal figures, sorted; the same in each process."""
     left, _, _ = _cut(np.random.default_rng(n).normal(size=(_DRAWN, n)))
     return np.sort(left)
 
@@ -164,7 +171,7 @@ Figures = npt.NDArray[np.float64]
 
 
 def level_changes(figures: Sequence[float]) -> list[int]:
-    """The places in `figures` (positive, in order of time) at which a new level begins, ascending.
+    """Return the places in `figures` (positive, in order of time) at which a new level begins, ascending.
 
     A new level is improbable as chance (ALPHA), lasts for at least SHORTEST figures, and its median differs from that of the
     previous level by more than NOTEWORTHY. All on the logarithms. In simulations with 1 % of scatter: a false alarm in 1 of
@@ -172,19 +179,19 @@ def level_changes(figures: Sequence[float]) -> list[int]:
     nights, one of 3 % after 5. A slow drift shows as a staircase.
     """
     logs = np.log(np.asarray(figures, dtype=float))
-    found: list[int] = []
+    cuts: list[int] = []
     pending, shrinking = [(0, len(logs))], _shrinking(logs)
     while pending:
         begin, end = pending.pop()
         place = _most_improbable_cut(logs[begin:end], shrinking)
         if place is not None:
-            found.append(begin + place)
+            cuts.append(begin + place)
             pending += [(begin, begin + place), (begin + place, end)]
-    return _noteworthy(logs, sorted(found))
+    return _noteworthy(logs, sorted(cuts))
 
 
 def _most_improbable_cut(logs: Figures, shrinking: float) -> int | None:
-    """Where the level changes most clearly, or None if it doesn't change."""
+    """Return where the level changes most clearly, or None if it doesn't change."""
     intervals = _intervals(len(logs))
     if not intervals:
         return None
@@ -201,15 +208,15 @@ def _most_improbable_cut(logs: Figures, shrinking: float) -> int | None:
 
 
 def _intervals(length: int) -> list[tuple[int, int]]:
-    """Layers of evenly spread intervals that overlap by half, each layer's shorter by the square root of 2."""
-    found: list[tuple[int, int]] = []
+    """Return layers of evenly spread intervals that overlap by half, each layer's shorter by the square root of 2."""
+    intervals: list[tuple[int, int]] = []
     size = float(length)
     while size >= 2 * SHORTEST:
         count = 2 * math.ceil(length / size) - 1
         step = (length - size) / (count - 1) if count > 1 else 0.0
-        found += [(math.floor(i * step), min(length, math.ceil(i * step + size))) for i in range(count)]
+        intervals += [(math.floor(i * step), min(length, math.ceil(i * step + size))) for i in range(count)]
         size /= math.sqrt(2)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(intervals))
 
 
 def _without_outliers(logs: Figures) -> Figures:
@@ -220,7 +227,7 @@ def _without_outliers(logs: Figures) -> Figures:
 
 
 def _compared(values: Figures, shrinking: float) -> tuple[Figures, Figures]:
-    """For every cut of `values`: the chance of Student's t between its sides (pooled variance, two-sided), and |t|."""
+    """Return for every cut of `values` the chance of Student's t between its sides (pooled variance, two-sided), and |t|."""
     n = len(values)
     left = np.arange(SHORTEST, n - SHORTEST + 1)
     right = n - left
@@ -234,7 +241,7 @@ def _compared(values: Figures, shrinking: float) -> tuple[Figures, Figures]:
 
 
 def _shrinking(logs: Figures) -> float:
-    """The factor that corrects Student's t if figures of neighbouring nights resemble each other; 1 if they don't.
+    """Return the factor that corrects Student's t if figures of neighbouring nights resemble each other; 1 if they don't.
 
     With a first-order autocorrelation r the variance of a mean is (1 + r) / (1 - r) times as large, and differences over two
     nights vary 1 + r times as much as those over one, as long as steps are few. Only the part of this r that exceeds twice
@@ -242,33 +249,30 @@ def _shrinking(logs: Figures) -> float:
     """
     if len(logs) < RESEMBLANCE_FROM:
         return 1.0
-    one, two = (_mean_square(logs[lag:] - logs[:-lag]) for lag in (1, 2))
-    r = min(0.9, two / one - 1 - 2 / math.sqrt(len(logs))) if one > 0 else 0.0
+    over_one, over_two = (_mean_square(logs[lag:] - logs[:-lag]) for lag in (1, 2))
+    r = min(0.9, over_two / over_one - 1 - 2 / math.sqrt(len(logs))) if over_one > 0 else 0.0
     return math.sqrt((1 - r) / (1 + r)) if r > 0 else 1.0
 
 
 def _mean_square(differences: Figures) -> float:
-    """The figures with outliers, and the steps between levels, clipped."""
+    """Return the mean square with outliers, and the steps between levels, clipped."""
     sizes = np.abs(differences)
     return float(np.mean(np.minimum(sizes, _OUTLIER * 1.4826 * np.median(sizes)) ** 2))
 
 
 def _is_step(logs: Figures, begin: int, at: int, end: int) -> bool:
-    """Whether it is noteworthy, and the figures at the cut are each nearer to the level on their own side."""
+    """Check whether a step is noteworthy, and the figures at the cut are each nearer to the level on their own side."""
     old, new = float(np.median(logs[begin:at])), float(np.median(logs[at:end]))
     upwards, middle = new > old, (old + new) / 2
     return abs(new - old) > math.log1p(NOTEWORTHY) and (logs[at] > middle) == upwards and (logs[at - 1] < middle) == upwards
 
 
-def _step(logs: Figures, begin: int, at: int, end: int) -> float:
-    return float(np.median(logs[at:end]) - np.median(logs[begin:at]))
-
-
 def _noteworthy(logs: Figures, places: list[int]) -> list[int]:
-    """The cuts without those between levels that differ by less than NOTEWORTHY; the smallest is dropped first."""
+    """Drop cuts between levels that differ by less than NOTEWORTHY; the smallest is dropped first."""
     while places:
         edges = [0, *places, len(logs)]
-        steps = [abs(_step(logs, *three)) for three in zip(edges, edges[1:], edges[2:], strict=False)]
+        medians = [float(np.median(logs[begin:end])) for begin, end in itertools.pairwise(edges)]
+        steps = [abs(new - old) for old, new in itertools.pairwise(medians)]
         least = min(range(len(steps)), key=steps.__getitem__)
         if steps[least] > math.log1p(NOTEWORTHY):
             break

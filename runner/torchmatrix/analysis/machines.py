@@ -1,8 +1,8 @@
-"""Which machine measured a run, the run that stands for each machine, and the table of the launches of several machines.
+"""Which machine measured a run, the run that represents each machine, and the table of the launches of several machines.
 
-A machine is known by the identity in its runs' records, not by its name. Runs that were recorded before there was one belong to
-the machine that the other runs of their folder name (see Results.home). If they name none, the folder's name is the identity,
-which is unverified, since two machines may bear the same name.
+A machine is recognised by the identity in its runs' records, not by its name. Runs that were recorded before there was one
+belong to the machine that the other runs of their folder name (see Results.home). If they name none, the folder's name is the
+identity, which is unverified, since two machines may have the same name.
 """
 
 import math
@@ -31,24 +31,24 @@ from torchmatrix.facts.store import Results, RunFolder, host_of
 
 UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
 _SHORTEST_ID = 4
-"""Letters of an identity that tell apart two machines of one name; more where they don't suffice."""
+"""Characters of an identity that distinguish two machines of one name; more where they don't suffice."""
 _FAMILIES = ("NVIDIA ", "GeForce ", "Instinct ", "AMD ")
-"""What a short name leaves out, since the rest of the name says it already."""
+"""Words that a short name omits, since the rest of the name implies them."""
 _NAMELESS = re.compile(
     r"(?i)|none|n/a|amd gpu|ip discovery|(nvidia )?graphics device|.*\bunknown\b.*|armv\d.*|aarch64|arm64|x86_64|amd64|i[36]86"
     r"|riscv64|ppc64le|s390x|(qemu virtual|qemu tcg|common( \S+)? kvm|virtual) (cpu|processor).*|virtualapple.*|do-\w+"
     r"|(apple part 0x000|implementer 0x00) ?.*|.*0000 ?%?@.*|qemu standard pc.*"
     r"|[^(]*\b(qemu|kvm|virtual (machine|platform)|vmware\S*|virtualbox|domu|dummy-virt|compute engine|openstack nova)\b[^(]*"
 )
-"""What stands for a name where there is none: drivers, kernels, hypervisors, clouds and earlier versions of ours write so."""
+"""Placeholders that drivers, kernels, hypervisors, clouds and earlier versions of this tool write where there is no name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
     """One machine. `id`: its identity; `verified`: whether it recorded one, else `id` is the name of the runs' folder.
 
-    `name`: of the host; `label`: this name, with the beginning of its id where another machine bears the same. `gpus`: what was
-    recorded of each. `memory_bytes`: of the host. `conditions`: as of environments.of_machine. What is unknown is None.
+    `name`: of the host; `label`: this name, with the beginning of the id where another machine has the same name. `gpus`: the
+    recorded facts of each. `memory_bytes`: of the host. `conditions`: see environments.of_machine. Unknown values are None.
     """
 
     id: str
@@ -66,9 +66,9 @@ class Machine:
 
     @property
     def gpu(self) -> str:
-        """Its GPU model by its short name, several joined by " + "; of a machine without GPUs "CPU: " and the CPU's name.
+        """Return the GPU model's short name, several joined by " + "; of a machine without GPUs "CPU: " and the CPU's name.
 
-        What isn't known bears the machine's label: it is never like what another machine doesn't know.
+        An unknown name contains the machine's label, so that two machines' unknown names are never equal.
         """
         return gpu_of(self, [str(gpu.get("name") or "") for gpu in self.gpus])
 
@@ -79,7 +79,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chosen:
-    """The run that stands for a machine; `note`: what a reader must know of that choice, else None."""
+    """The run that represents a machine; `note`: what a reader must know of that choice, else None."""
 
     machine: Machine
     run: RunFolder
@@ -87,19 +87,19 @@ class Chosen:
 
 
 def of_runs(runs: Sequence[RunFolder]) -> list[Machine]:
-    """The machine of each of these runs, in their order, as the last of its runs tells of it. Labels are unique among them."""
-    records = [_header(run) for run in runs]
+    """Return the machine of each run, in their order, as the machine's last run describes it. Labels are unique among them."""
+    records = [_first_line(run) for run in runs]
     identities: dict[Path, set[str]] = {}
     for run, record in zip(runs, records, strict=True):
         identities.setdefault(run.path.parent, set()).update(filter(None, [record.machine]))
-    found = [_machine(run, record, identities[run.path.parent]) for run, record in zip(runs, records, strict=True)]
-    newest = {machine.id: machine for machine in found}
+    machines = [_machine(run, record, identities[run.path.parent]) for run, record in zip(runs, records, strict=True)]
+    newest = {machine.id: machine for machine in machines}
     labels = _labels(list(newest.values()))
-    return [replace(newest[machine.id], label=labels[machine.id]) for machine in found]
+    return [replace(newest[machine.id], label=labels[machine.id]) for machine in machines]
 
 
 def grouped(runs: Sequence[RunFolder]) -> list[tuple[Machine, list[RunFolder]]]:
-    """Each machine with its runs in their order; the machines in the order of their first run."""
+    """Group the runs by machine: runs in their order, machines in the order of their first run."""
     groups: dict[str, tuple[Machine, list[RunFolder]]] = {}
     for machine, run in zip(of_runs(runs), runs, strict=True):
         groups.setdefault(machine.id, (machine, []))[1].append(run)
@@ -107,51 +107,52 @@ def grouped(runs: Sequence[RunFolder]) -> list[tuple[Machine, list[RunFolder]]]:
 
 
 def newest_complete(runs: Sequence[RunFolder]) -> list[Chosen]:
-    """The newest complete run of each machine in `runs` (oldest first); where none is complete, the newest one, with a note."""
-    return [_chosen(machine, own) for machine, own in grouped(runs)]
+    """Return the newest complete run of each machine in `runs` (oldest first), else its newest run, with a note."""
+    return [_choose_run(machine, own_runs) for machine, own_runs in grouped(runs)]
 
 
 def find(runs: Sequence[RunFolder], word: str) -> Chosen | None:
-    """The newest complete run of the machine whose label or id is `word`; None if there is none.
+    """Return the newest complete run of the machine whose label or id is `word`; None if there is none.
 
-    Raises BadInput where several machines bear that name.
+    Raises BadInput where several machines have that name.
     """
     groups = grouped(runs)
-    named = [(machine, own) for machine, own in groups if word in (machine.label, machine.id)]
-    named = named or [(machine, own) for machine, own in groups if machine.name == word]
+    named = [(machine, own_runs) for machine, own_runs in groups if word in (machine.label, machine.id)]
+    named = named or [(machine, own_runs) for machine, own_runs in groups if machine.name == word]
     if len(named) > 1:
-        raise BadInput(f"{word} names {len(named)} machines", hint=f"name one: {', '.join(one.label for one, _ in named)}")
-    return _chosen(*named[0]) if named else None
+        raise BadInput(f"{word} names {len(named)} machines", hint=f"name one: {', '.join(each.label for each, _ in named)}")
+    return _choose_run(*named[0]) if named else None
 
 
 def fleet_rows(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> list[Row]:
-    """One row per launch of several machines: as of tables.launch_rows, with `machine` (its label) and `gpu`.
+    """Return one row per launch of several machines: a row of launch_rows with `machine` (its label) and `gpu`.
 
     The rows of a machine are those of one of its runs (RunSummary.launches). `gpu`: short name of the GPU model that the launch
     used, "CPU: " and the CPU's name if none. All tables made of this one keep the machines apart.
     Raises BadInput if a machine is named twice, as launches of two runs must not be pooled.
     """
-    found: dict[str, list[Row]] = {}
+    by_machine: dict[str, list[Row]] = {}
     for machine, rows in parts:
-        if machine.label in found:
+        if machine.label in by_machine:
             raise BadInput(f"two runs of {machine.label}: a comparison of machines takes one of each", hint="name one of them")
-        found[machine.label] = [row | {"machine": machine.label, "gpu": gpu_of(machine, row["gpu_names"])} for row in rows]
-    every = [row for rows in found.values() for row in rows]
-    run_summary.borrow_flops(every)
-    return every
+        by_machine[machine.label] = [row | {"machine": machine.label, "gpu": gpu_of(machine, row["gpu_names"])} for row in rows]
+    all_rows = [row for rows in by_machine.values() for row in rows]
+    run_summary.borrow_flops(all_rows)
+    return all_rows
 
 
 def gpu_of(machine: Machine, names: Sequence[str]) -> str:
-    """The short name of the GPU models that the driver calls so; of the CPU where no GPU is named."""
+    """Return the short name of GPU models from the driver's names; of the CPU where no GPU is named."""
     if not names:
         return f"CPU: {machine.cpu}" if _is_name(machine.cpu) else f"{UNKNOWN_CPU} ({machine.label})"
     memories = {str(gpu.get("name")): gpu.get("memory_bytes") for gpu in machine.gpus}
     unknown = f"{UNKNOWN_GPU} ({machine.label})"
-    return " + ".join(dict.fromkeys(short_name(n, memories.get(n)) if _is_name(n) else unknown for n in names))
+    short_names = (short_name(name, memories.get(name)) if _is_name(name) else unknown for name in names)
+    return " + ".join(dict.fromkeys(short_names))
 
 
 def short_name(driver_name: str, memory_bytes: Any) -> str:
-    """Such as "H100 SXM5 80GB" or "RTX 4090": as in gpus.csv, else the driver's name, without the family."""
+    """Return a name such as "H100 SXM5 80GB" or "RTX 4090": as in gpus.csv, else the driver's name, without the family."""
     facts = gpu_specs.find(driver_name, memory_bytes if isinstance(memory_bytes, int) else None)
     name = facts.name if facts else driver_name
     for family in _FAMILIES:
@@ -160,12 +161,12 @@ def short_name(driver_name: str, memory_bytes: Any) -> str:
 
 
 def _is_name(name: str | None) -> bool:
-    """Whether it says which GPU or CPU it is."""
+    """Check whether a name tells which GPU or CPU it is."""
     return name is not None and not _NAMELESS.fullmatch(name)
 
 
-def _header(run: RunFolder) -> RunRecord:
-    """The run's record as far as its first line, since there may be thousands of runs; empty if it can't be read."""
+def _first_line(run: RunFolder) -> RunRecord:
+    """Return the run's record up to its first line, since there may be thousands of runs; empty if it can't be read."""
     try:
         return record_of(islice(read_lines(run.record), 1))
     except OSError:
@@ -173,33 +174,29 @@ def _header(run: RunFolder) -> RunRecord:
 
 
 def _machine(run: RunFolder, record: RunRecord, in_folder: Collection[str]) -> Machine:
-    """`in_folder`: the identities that the runs of this run's folder name."""
+    """Make the machine of a run. `in_folder`: the identities that the runs of this run's folder name."""
     host = record.host
     gpus, cores, memory = tuple(host.get("gpus") or ()), host.get("cores"), host.get("memory_bytes")
-    known = record.machine or (next(iter(in_folder)) if len(in_folder) == 1 else None)
-    name = printable(str((known and host.get("name")) or host_of(run)))
+    identity = record.machine or (next(iter(in_folder)) if len(in_folder) == 1 else None)
+    name = printable(str((identity and host.get("name")) or host_of(run)))
     return Machine(
-        id=known or host_of(run),
+        id=identity or host_of(run),
         name=name,
         label=name,
-        verified=known is not None,
+        verified=identity is not None,
         gpus=gpus,
         cpu=host.get("cpu"),
         cores=len(cores) if isinstance(cores, list) else 0,
         memory_bytes=memory if isinstance(memory, int) else None,
         conditions=of_machine(host),
-        **{name: _text(host.get(name)) for name in ("driver", "os", "kernel")},
+        **{name: text if isinstance(text := host.get(name), str) else None for name in ("driver", "os", "kernel")},
     )
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 def _labels(machines: Sequence[Machine]) -> dict[str, str]:
-    """By id: the name; for machines of one name NAME#ID, with as much of the id as tells all machines apart."""
-    longest = max((len(machine.id) for machine in machines), default=0)
-    for length in range(_SHORTEST_ID, longest + _SHORTEST_ID):
+    """Return a label by id: the name; for machines of one name NAME#ID, with as much of the id as tells all machines apart."""
+    longest_id = max((len(machine.id) for machine in machines), default=0)
+    for length in range(_SHORTEST_ID, longest_id + _SHORTEST_ID):
         labels = {machine.id: _label(machine, machines, length) for machine in machines}
         if len(set(labels.values())) == len(labels):
             return labels
@@ -212,87 +209,90 @@ def _label(machine: Machine, machines: Sequence[Machine], length: int) -> str:
     return f"{machine.name}#{machine.id[:length] if machine.verified else 'unverified'}"
 
 
-def _chosen(machine: Machine, runs: Sequence[RunFolder]) -> Chosen:
+def _choose_run(machine: Machine, runs: Sequence[RunFolder]) -> Chosen:
+    """Choose the newest complete run, else the newest one, with a note."""
     complete = next((run for run in reversed(runs) if run.read_record().complete), None)
     if complete:
         return Chosen(machine=machine, run=complete)
     return Chosen(machine=machine, run=runs[-1], note=f"no run of {machine.label} is complete; this is the newest one")
 
 
-# What a buyer asks besides throughput: which GPUs these machines have, and throughput per watt, per price and per GB.
+# Figures for a buyer besides throughput: which GPUs these machines have, and throughput per watt, per price and per GB.
 
-_CATALOG = [name for name in gpu_specs.COLUMNS if name != "gpu"]
-_OF_CELL = ("machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput")
+_CATALOG_COLUMNS = [name for name in gpu_specs.COLUMNS if name != "gpu"]
+_CELL_COLUMNS = ("machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput")
 
 
 def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[Row]:
-    """One row per GPU model of a fleet's tables.cells_table; None and NaN are unknown. CPUs have a row without specifications.
+    """Return one row per GPU model of a fleet's cells; None and NaN are unknown. CPUs have a row without specifications.
 
-    `machines` that have it (labels), with how many each (`counts`), their `drivers`; the limits of power that the drivers
-    report, lowest and highest; in which conditions the machines are `unlike`. `catalog_name`: in gpus.csv; from there on the
-    columns of gpu_table.gpu_table.
+    `machines`: labels of those that have it, with how many each (`counts`), their `drivers`; the lowest and highest power limit
+    that the drivers report; in which conditions the machines are `unlike`. `catalog_name`: in gpus.csv; the columns after it
+    are those of gpu_specs.gpu_table.
     """
     groups: dict[str, list[Row]] = {}
     for cell in cells:
         groups.setdefault(cell["gpu"], []).append(cell)
     rows = []
-    for gpu, own in groups.items():
-        labels = {cell["machine"] for cell in own}
-        having = [machine for machine in machines if machine.label in labels]
-        told = next(iter(gpu_specs.gpu_table(own)), dict.fromkeys(gpu_specs.COLUMNS))
-        limits = _power_limits(having, {name for cell in own for name in cell["gpu_names"]})
+    for gpu, gpu_cells in groups.items():
+        labels = {cell["machine"] for cell in gpu_cells}
+        owners = [machine for machine in machines if machine.label in labels]
+        specs = next(iter(gpu_specs.gpu_table(gpu_cells)), dict.fromkeys(gpu_specs.COLUMNS))
+        limits = _power_limits(owners, {name for cell in gpu_cells for name in cell["gpu_names"]})
         rows.append({
             "gpu": gpu,
-            "machines": tuple(machine.label for machine in having),
-            "counts": tuple(machine.gpu_count for machine in having),
-            "drivers": tuple(dict.fromkeys(machine.driver for machine in having if machine.driver)),
+            "machines": tuple(machine.label for machine in owners),
+            "counts": tuple(machine.gpu_count for machine in owners),
+            "drivers": tuple(dict.fromkeys(machine.driver for machine in owners if machine.driver)),
             "power_limit_low_watts": min(limits, default=math.nan),
             "power_limit_high_watts": max(limits, default=math.nan),
-            "unlike": unlike([machine.conditions for machine in having]),
-            "catalog_name": told["gpu"],
-            **{name: told[name] for name in _CATALOG},
+            "unlike": unlike([machine.conditions for machine in owners]),
+            "catalog_name": specs["gpu"],
+            **{name: specs[name] for name in _CATALOG_COLUMNS},
         })  # fmt: skip
     return rows
 
 
-def worth_table(cells: Iterable[Row], held: PriceList = NONE) -> list[Row]:
-    """One row per DDP cell of a fleet's tables.cells_table that has a throughput; NaN is unknown.
+def worth_table(cells: Iterable[Row], price_list: PriceList = NONE) -> list[Row]:
+    """Return one row per DDP cell of a fleet that has a throughput; NaN is unknown.
 
     Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
     items per second for each 1000 of the currency that the devices cost; items for each unit of it that they cost to rent.
     """
-    return [_worth(row, held) for row in cells if makes_figures(row) and row["n"]]
+    return [_worth(row, price_list) for row in cells if makes_figures(row) and row["n"]]
 
 
-def _worth(row: Row, held: PriceList) -> Row:
+def _worth(row: Row, price_list: PriceList) -> Row:
     rate, memory = row["throughput"], row["device_memory_bytes"]
     gigabytes = memory * row["count"] / 2**30 if isinstance(memory, (int, float)) else math.nan
     return {
-        **{name: row[name] for name in _OF_CELL},
-        "per_watt": _over(rate, row["power_watts"]),
-        "per_joule": _over(1.0, row["energy_per_item"]),
-        "per_gb": _over(rate, gigabytes),
-        "per_price": _over(1000 * rate, prices.cost(held, row, "purchase")),
-        "per_rent": _over(3600 * rate, prices.cost(held, row, "per_hour")),
+        **{name: row[name] for name in _CELL_COLUMNS},
+        "per_watt": _quotient(rate, row["power_watts"]),
+        "per_joule": _quotient(1.0, row["energy_per_item"]),
+        "per_gb": _quotient(rate, gigabytes),
+        "per_price": _quotient(1000 * rate, prices.cost(price_list, row, "purchase")),
+        "per_rent": _quotient(3600 * rate, prices.cost(price_list, row, "per_hour")),
     }
 
 
-def _over(amount: float, base: float) -> float:
+def _quotient(amount: float, base: float) -> float:
     return amount / base if base > 0 else math.nan
 
 
 def _power_limits(machines: Iterable[Machine], names: set[str]) -> list[float]:
-    """As the drivers report them, of the GPUs of these names."""
-    found: list[Any] = [gpu.get("power_limit_watts") for one in machines for gpu in one.gpus if gpu.get("name") in names]
-    return [float(limit) for limit in found if isinstance(limit, (int, float))]
+    """Return the power limits that the drivers report for the GPUs of these names."""
+    limits: list[Any] = [
+        gpu.get("power_limit_watts") for machine in machines for gpu in machine.gpus if gpu.get("name") in names
+    ]
+    return [float(watts) for watts in limits if isinstance(watts, (int, float))]
 
 
-# Words -> launches: what `compare` and `audit` are asked to look at.
+# Choose the launches that a word names, for `compare` and `audit`.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChosenLaunches:
-    """The launches that a word names. `unreadable`: files among them that can't be read. `note`: what else is to be said."""
+    """The launches that a word names. `unreadable`: files among them that can't be read. `note`: a remark for the reader."""
 
     launches: list[Launch]
     unreadable: tuple[Unreadable, ...] = ()
@@ -300,10 +300,10 @@ class ChosenLaunches:
 
 
 def choose_launches(results: Results, word: str) -> ChosenLaunches:
-    """The launches that `word` names; raises BadInput.
+    """Return the launches that `word` names; raises BadInput.
 
-    A launch file, a cell's or a run's folder; a run's id; `last` or `last~N`; a machine's label, name or identity, which stands
-    for its newest complete run; else a glob on the stacks of the newest run, or of RUN (or MACHINE) in RUN:GLOB.
+    `word`: a launch file, a cell's or a run's folder; a run's id; `last` or `last~N`; a machine's label, name or identity,
+    which stands for its newest complete run; else a glob on the stacks of the newest run, or of RUN (or MACHINE) in RUN:GLOB.
     """
     path = Path(word)
     try:
@@ -317,10 +317,10 @@ def choose_launches(results: Results, word: str) -> ChosenLaunches:
         ) from None
     folder, glob, note = _run_and_glob(results, word)
     launches, unreadable = sorted_out(folder.everything()) if folder else ([], [])
-    found = [launch for launch in counting(launches) if fnmatchcase(launch.stack.name, glob)]
-    if not found:
-        raise BadInput(f'"{word}" is not a file, folder, run, machine or stack with launches', hint=_known(results))
-    return ChosenLaunches(launches=found, unreadable=tuple(unreadable), note=note)
+    chosen = [launch for launch in counting(launches) if fnmatchcase(launch.stack.name, glob)]
+    if not chosen:
+        raise BadInput(f'"{word}" is not a file, folder, run, machine or stack with launches', hint=_known_names(results))
+    return ChosenLaunches(launches=chosen, unreadable=tuple(unreadable), note=note)
 
 
 def _in_folder(path: Path) -> ChosenLaunches:
@@ -338,22 +338,23 @@ def _broken(unreadable: Sequence[Unreadable]) -> str:
 
 
 def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str, str | None]:
-    """The run that RUN, MACHINE, RUN:GLOB or MACHINE:GLOB names, else the newest one with `word` as the glob; and a note."""
+    """Return the run that RUN, MACHINE, RUN:GLOB or MACHINE:GLOB names, else the newest one with `word` as the glob; and a
+    note."""
     runs = results.runs()
     run, _, glob = word.rpartition(":")
-    found = store.find(runs, run or word)
-    if len(found) > 1:
-        raise BadInput(f"{run or word} names {len(found)} runs; name one", hint=_known(results))
-    if found:
-        return found[0], glob if run else "*", None
+    matches = store.find(runs, run or word)
+    if len(matches) > 1:
+        raise BadInput(f"{run or word} names {len(matches)} runs; name one", hint=_known_names(results))
+    if matches:
+        return matches[0], glob if run else "*", None
     if machine := find(runs, run or word):
         return machine.run, glob if run else "*", machine.note or f"{run or word} stands for its run {machine.run.id}"
     if run:
-        raise BadInput(f"no run or machine {shown(run)} in {results.root}", hint=_known(results))
+        raise BadInput(f"no run or machine {shown(run)} in {results.root}", hint=_known_names(results))
     return (runs[-1] if runs else None), word, None
 
 
-def _known(results: Results) -> str:
+def _known_names(results: Results) -> str:
     runs = results.runs()
     stacks = sorted({launch.stack.name for run in runs[-1:] for launch in run.launches()})
     labels = [machine.label for machine, _ in grouped(runs)]

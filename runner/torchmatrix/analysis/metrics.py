@@ -1,4 +1,4 @@
-"""What a launch yields: every figure that is compared, judged, tabulated and drawn, by name. A new one is one entry in MORE.
+"""Metrics: every figure of a launch that is compared, judged, tabulated and drawn, by name. A new one is one entry in MORE.
 
 From it follow a column of the tables of launches and cells with its meaning, `compare --metric`, a bar in the explorers, an aim
 of `advise`, and, where it is `gated`, the nightly verdict.
@@ -18,31 +18,31 @@ PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 
 
 class Read:
-    """A launch, and what several figures take from it."""
+    """A launch, and values that several figures use."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
 
     @cached_property
     def rate(self) -> float:
-        """Items per second."""
+        """Return items per second."""
         return throughput(self.launch)
 
     @cached_property
     def seen(self) -> watched.Watched:
-        """What the telemetry shows."""
+        """Return what the telemetry shows."""
         return watched.summarize(self.launch)
 
     @cached_property
     def served(self) -> dict[str, list[float]]:
-        """Seconds of its requests by kind, the shortest first."""
+        """Return the seconds of its requests by kind, the shortest first."""
         return {kind: _served(self.launch, kind) for kind in OF_REQUESTS}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """`of`: its value for a launch, NaN if it has none; `column`: where the rows of launches and cells have it; `exported`: the
-    name of that column in files. A cell has the median of its launches.
+    """A metric. `of`: its value for a launch, NaN if it has none; `column`: its key in rows of launches and cells; `exported`:
+    the name of that column in files. A cell has the median of its launches.
 
     `unit`: as stored ({unit}: the items' name); in tables as `shown_unit`, `times` as much. `more_is_better`: else less is.
     `gated`: whether `gate` judges it; `drawn`: whether explorers have it. `definition`: its key in the glossary; `meaning`:
@@ -64,27 +64,27 @@ class Metric:
     drawn: bool = False
 
     def speed(self, value: float) -> float:
-        """What grows as the metric gets better: the value, or where less is better its inverse."""
+        """Return a value that grows as the metric gets better: the value, or where less is better its inverse."""
         return value if self.more_is_better else 1 / value if value else math.nan
 
     def said(self, unit: str) -> str:
-        """The unit of tables for a workload's items."""
+        """Return the unit of tables for a workload's items."""
         return self.shown_unit.format(unit=unit)
 
     def value(self, launch: Launch) -> float:
-        """Of a launch that isn't a row yet."""
+        """Return the value of a launch that isn't a row yet."""
         return self.of(Read(launch))
 
 
 def _served(launch: Launch, kind: str) -> list[float]:
-    """Seconds of each request of one kind that an ok launch served, all ranks together, the shortest first."""
+    """Return the seconds of each request of one kind that an ok launch served, all ranks together, the shortest first."""
     if not launch.is_ok:
         return []
-    return sorted(seconds for one in launch.requests if one.kind == kind for seconds in one.seconds)
+    return sorted(seconds for requests in launch.requests if requests.kind == kind for seconds in requests.seconds)
 
 
 def percentile(ordered: Sequence[float], share: int) -> float:
-    """The nearest rank: the smallest value that `share` per cent of all don't exceed (ISO 3534-1 calls it a sample quantile).
+    """Return the nearest rank: the least value that `share` per cent of all don't exceed (ISO 3534-1: sample quantile).
 
     NaN for fewer values than show one beyond it: 2 for the median, 10 for the 90th, 100 for the 99th; 1 for the largest.
     """
@@ -110,18 +110,18 @@ def _requests(kind: str, definition: str, title: str) -> list[Metric]:
 
 
 def _energy(read: Read) -> float:
-    """Joules per item."""
+    """Return joules per item."""
     return read.seen.energy_joules / measured_items(read.launch) if read.launch.windows else math.nan
 
 
 def inverse(value: float) -> float:
-    """NaN of 0 and of what is unknown."""
+    """Return the inverse; NaN of 0 and of what is unknown."""
     return 1 / value if value and not math.isnan(value) else math.nan
 
 
 def peak(read: Read, phase: str = "warm") -> float:
-    """Bytes, of the largest process: cold up to the end of the first step, warm during the timed windows."""
-    return max((float(max(one.peak_bytes)) for one in read.launch.memory if one.phase == phase), default=math.nan)
+    """Return the bytes of the largest process: cold up to the end of the first step, warm during the timed windows."""
+    return max((float(max(process.peak_bytes)) for process in read.launch.memory if process.phase == phase), default=math.nan)
 
 
 THROUGHPUT = Metric(
@@ -133,7 +133,7 @@ OF_REQUESTS = {
     LATENCY: tuple(_requests(LATENCY, "latency", "latency")),
     END_TO_END: tuple(_requests(END_TO_END, "end_to_end", "end-to-end latency")),
 }
-"""By the kind of request."""
+"""The metrics of requests by their kind."""
 OF_ALL_REQUESTS = frozenset(metric for some in OF_REQUESTS.values() for metric in some)
 MEMORY = Metric(
     name="memory", title="peak memory", unit="bytes", shown_unit="GiB", times=2**-30, of=peak, more_is_better=False,
@@ -150,7 +150,7 @@ PER_JOULE = Metric(
     meaning="the inverse: items per second and watt",
 )  # fmt: skip
 PLACED = (THROUGHPUT, *OF_REQUESTS[LATENCY], *OF_REQUESTS[END_TO_END], PER_JOULE, ENERGY, MEMORY)
-"""Those that have their place among the other columns of tables."""
+"""Metrics that have their place among the other columns of tables."""
 MORE = (
     Metric(
         name="first_step", title="time to first step", unit="seconds", shown_unit="s", more_is_better=False, drawn=True,
@@ -163,14 +163,14 @@ MORE = (
         exported="items_per_joule_per_device", meaning="items per joule of all devices, over their number",
     ),
 )  # fmt: skip
-"""Those that tables have behind the others. An entry is all that a metric needs."""
+"""Metrics that tables have behind the others. An entry is all that a metric needs."""
 METRICS = (*PLACED, *MORE)
 BY_NAME = {metric.name: metric for metric in METRICS}
 GATED = tuple(metric for metric in METRICS if metric.gated)
 
 
 def named(name: str) -> Metric:
-    """Raises BadInput for a name that isn't one."""
+    """Return the metric of this name. Raises BadInput if there is none."""
     if name not in BY_NAME:
         raise BadInput(f'unknown metric "{name}"', hint=f"one of {', '.join(BY_NAME)}")
     return BY_NAME[name]

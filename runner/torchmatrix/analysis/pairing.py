@@ -1,4 +1,4 @@
-"""Two sides of launches -> the cells of both to compare: the same job on as many devices, on the same or on like stacks."""
+"""Match the cells of two sides: the same job on as many devices, on the same or on like stacks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from torchmatrix.analysis.rows import (
 )
 
 OTHER = "other"
-"""The two sides are different stacks, as they were asked for."""
+"""The two sides are different stacks, as requested."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Match:
-    """Two cells that are asked to be compared. `stack_match`: equal, equivalent or other; `label`: what they have in common."""
+    """Two cells to compare. `stack_match`: equal, equivalent or other; `label`: what they have in common."""
 
     a: Cell
     b: Cell
@@ -33,7 +33,9 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
-    """`near`: cells that differ in their settings, so that only the difference can be told. `only_one`: the rest, by label."""
+    """All matches. `near`: cells that differ in their settings, so that only the difference can be reported. `only_one`: the
+    rest, by label.
+    """
 
     pairs: tuple[Match, ...]
     near: tuple[Match, ...]
@@ -43,44 +45,44 @@ class Matched:
 def matched(
     a: Sequence[Row], b: Sequence[Row], families: Sequence[Mapping[str, Family]] = (MappingProxyType({}), MappingProxyType({}))
 ) -> Matched:
-    """What of A is compared with what of B; both are rows of tables.launch_rows. `families`: of A and of B the cells by run.
+    """Match cells of A and of B; both are rows of launch_rows. `families`: of A and of B the cells by run.
 
     Stacks: those of one name; of the rest those of one torch release, where each side has one of it. If no stack has a
     counterpart, the sides themselves are the two stacks. Then for each such pair: cells of one workload (by its id, else by its
     settings and its batch) on the same devices, else on as many; at last, cells that differ in their batch only, the larger
     with the larger. Cells that are left over are near if they differ in a few settings, but not in the model or the mode.
     """
-    found: list[Match] = []
+    pairs: list[Match] = []
     near: list[Match] = []
-    left: list[tuple[str, Cell]] = []
+    only_one: list[tuple[str, Cell]] = []
     stacks = _stacks(a), _stacks(b)
-    of_stacks = _stack_pairs(*stacks)
-    for ours, theirs, match in of_stacks or _UNMATCHED:
+    stack_pairs = _stack_pairs(*stacks)
+    for ours, theirs, match in stack_pairs or _UNMATCHED:
         sides = (_cells(a, ours, families[0]), _cells(b, theirs, families[1]))
         order = {id(cell): place for place, cell in enumerate(sides[0])}
         alike = sorted(_alike(sides), key=lambda two: order[id(two[0])])
-        found += [_match(*two, match, len(of_stacks)) for two in alike]
-        near += [_match(*two, match, len(of_stacks)) for two in _near(sides)]
-        left += [(_label(cell, name), cell) for side, name in zip(sides, (ours, theirs), strict=True) for cell in side]
-    if of_stacks:
-        left += _unmatched(a, set(stacks[0]) - {ours for ours, _, _ in of_stacks})
-        left += _unmatched(b, set(stacks[1]) - {theirs for _, theirs, _ in of_stacks})
-    return Matched(pairs=tuple(found), near=tuple(near), only_one=tuple(left))
+        pairs += [_match(*two, match, len(stack_pairs)) for two in alike]
+        near += [_match(*two, match, len(stack_pairs)) for two in _near(sides)]
+        only_one += [(_label(cell, name), cell) for side, name in zip(sides, (ours, theirs), strict=True) for cell in side]
+    if stack_pairs:
+        only_one += _unmatched(a, set(stacks[0]) - {ours for ours, _, _ in stack_pairs})
+        only_one += _unmatched(b, set(stacks[1]) - {theirs for _, theirs, _ in stack_pairs})
+    return Matched(pairs=tuple(pairs), near=tuple(near), only_one=tuple(only_one))
 
 
 def _unmatched(rows: Sequence[Row], stacks: set[str]) -> list[tuple[str, Cell]]:
-    """The cells of stacks that have no counterpart, if others have."""
+    """Return the cells of stacks that have no counterpart, if others have."""
     return [(_label(cell, name), cell) for name in sorted(stacks) for cell in _cells(rows, name, {})]
 
 
 def _stacks(rows: Iterable[Row]) -> dict[str, StackUsed]:
-    """By name, in the order in which they first appear; as the first launch tells of them that knows the release."""
-    found: dict[str, StackUsed] = {}
+    """Return stacks by name, in the order in which they first appear, by the first launch that knows release and recipe."""
+    stacks: dict[str, StackUsed] = {}
     for row in rows:
-        known = found.get(row["stack"])
-        if known is None or known.release is None or known.recipe is None:
-            found[row["stack"]] = stack_of(row)
-    return found
+        previous = stacks.get(row["stack"])
+        if previous is None or previous.release is None or previous.recipe is None:
+            stacks[row["stack"]] = stack_of(row)
+    return stacks
 
 
 _Stacks = tuple[str | None, str | None, str]
@@ -88,27 +90,27 @@ _UNMATCHED: list[_Stacks] = [(None, None, OTHER)]
 
 
 def _stack_pairs(a: dict[str, StackUsed], b: dict[str, StackUsed]) -> list[_Stacks]:
-    """Names of stacks to compare, and how they match."""
+    """Return names of stacks to compare, and how they match."""
     shared: list[_Stacks] = [(name, name, stack_match(a[name], b[name]) or OTHER) for name in a if name in b]
-    ours, theirs = ([stack for name, stack in side.items() if not (name in a and name in b)] for side in (a, b))
-    for own in ours:
-        candidates = [other for other in theirs if stack_match(own, other)]
-        rivals = [other for other in ours if stack_match(own, other)]
+    ours, theirs = ([used for name, used in side.items() if not (name in a and name in b)] for side in (a, b))
+    for stack in ours:
+        candidates = [other for other in theirs if stack_match(stack, other)]
+        rivals = [other for other in ours if stack_match(stack, other)]
         if len(candidates) == len(rivals) == 1:
-            shared.append((own.name, candidates[0].name, EQUIVALENT))
+            shared.append((stack.name, candidates[0].name, EQUIVALENT))
     return shared
 
 
 def _cells(rows: Iterable[Row], stack: str | None, families: Mapping[str, Family]) -> list[Cell]:
-    """By workload and devices, of one stack; None: of all. What several runs measured has no family."""
+    """Return cells by workload and devices, of one stack; None: of all. Cells measured by several runs have no family."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if stack in (None, row["stack"]):
             groups.setdefault((row["workload"], row["devices"]), []).append(row)
-    runs = [{row["run"] for row in own} for own in groups.values()]
+    runs = [{row["run"] for row in group} for group in groups.values()]
     return [
-        Cell(own, families.get(next(iter(ids)), ALONE) if len(ids) == 1 else ALONE)
-        for own, ids in zip(groups.values(), runs, strict=True)
+        Cell(group, families.get(next(iter(ids)), ALONE) if len(ids) == 1 else ALONE)
+        for group, ids in zip(groups.values(), runs, strict=True)
     ]
 
 
@@ -122,36 +124,40 @@ Two = tuple[Cell, Cell]
 
 
 def _alike(sides: Sides) -> list[Two]:
-    """The pairs by the rules, the closest matches first; they are taken out of `sides`."""
-    found = [two for rule in _OF_ONE_BATCH for two in _taken(sides, rule)]
+    """Return the pairs by the rules, the closest matches first, and take them out of `sides`."""
+    pairs = [two for rule in _SAME_BATCH_RULES for two in _take_pairs(sides, rule)]
     for side in sides:
         side.sort(key=lambda cell: -(cell.work.get(BATCH) or 0))
-    return found + [two for rule in _OF_OTHER_BATCHES for two in _taken(sides, rule)]
+    return pairs + [two for rule in _OTHER_BATCH_RULES for two in _take_pairs(sides, rule)]
 
 
 def _near(sides: Sides) -> list[Two]:
-    """Of each cell that is left over, the one that differs in the fewest fields; both are taken out of `sides`."""
-    found = []
-    for own in list(sides[0]):
-        differing = [(work_differences(own.work, cell.work), cell) for cell in sides[1] if _are_near(own, cell)]
-        close = [(len(fields), cell) for fields, cell in differing if len(fields) <= MOST_DIFFERENCES]
+    """Return for each cell that is left the one that differs in the fewest fields, and take both out of `sides`."""
+    pairs = []
+    for cell in list(sides[0]):
+        differing = [
+            (work_differences(cell.work, candidate.work), candidate) for candidate in sides[1] if _are_near(cell, candidate)
+        ]
+        close = [(len(fields), candidate) for fields, candidate in differing if len(fields) <= MOST_DIFFERENCES]
         if close:
-            found.append((own, min(close, key=lambda one: one[0])[1]))
-            sides[0].remove(own)
-            sides[1].remove(found[-1][1])
-    return found
+            pairs.append((cell, min(close, key=lambda one: one[0])[1]))
+            sides[0].remove(cell)
+            sides[1].remove(pairs[-1][1])
+    return pairs
 
 
-def _taken(sides: Sides, rule: Rule) -> list[Two]:
-    """The pairs that obey a rule, each cell once; they are taken out of `sides`."""
-    found = []
-    for own in list(sides[0]):
-        other = next((cell for cell in sides[1] if cell["count"] == own["count"] and rule(own, cell)), None)
+def _take_pairs(sides: Sides, rule: Rule) -> list[Two]:
+    """Return the pairs that obey a rule, each cell once, and take them out of `sides`."""
+    pairs = []
+    for cell in list(sides[0]):
+        other = next(
+            (candidate for candidate in sides[1] if candidate["count"] == cell["count"] and rule(cell, candidate)), None
+        )
         if other:
-            found.append((own, other))
-            sides[0].remove(own)
+            pairs.append((cell, other))
+            sides[0].remove(cell)
             sides[1].remove(other)
-    return found
+    return pairs
 
 
 def _have_one_id(a: Cell, b: Cell) -> bool:
@@ -178,20 +184,20 @@ def _all_of(*rules: Rule) -> Rule:
     return lambda a, b: all(rule(a, b) for rule in rules)
 
 
-_OF_ONE_BATCH: tuple[Rule, ...] = (
+_SAME_BATCH_RULES: tuple[Rule, ...] = (
     _all_of(_have_one_id, _are_on_the_same_devices),
     _have_one_id,
     _all_of(_have_one_job, _have_one_batch, _are_on_the_same_devices),
     _all_of(_have_one_job, _have_one_batch),
 )
-_OF_OTHER_BATCHES: tuple[Rule, ...] = (_all_of(_have_one_job, _are_on_the_same_devices), _have_one_job)
-"""From the closest match to the loosest."""
+_OTHER_BATCH_RULES: tuple[Rule, ...] = (_all_of(_have_one_job, _are_on_the_same_devices), _have_one_job)
+"""Rules from the closest match to the loosest."""
 
 
-def _match(a: Cell, b: Cell, match: str, of_stacks: int) -> Match:
-    """`of_stacks`: how many pairs of stacks there are; several: the label must say which."""
+def _match(a: Cell, b: Cell, match: str, stack_pairs: int) -> Match:
+    """Make a match. `stack_pairs`: how many pairs of stacks there are; with several, the label must say which."""
     stacks = (a["stack"], b["stack"])
-    parts = [_both(*stacks)] if of_stacks > 1 or (of_stacks and stacks[0] == stacks[1]) else []
+    parts = [_both(*stacks)] if stack_pairs > 1 or (stack_pairs and stacks[0] == stacks[1]) else []
     parts += [_workload(a, b), _both(a["devices"], b["devices"])]
     return Match(a=a, b=b, stack_match=match, label="/".join(parts))
 

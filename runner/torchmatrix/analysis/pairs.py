@@ -1,11 +1,11 @@
-"""Two groups of launches -> the ratio of their figures, of which every comparison consists: its interval, and its tests.
+"""The ratio of the figures of two groups of launches, of which every comparison consists: its interval, and its tests.
 
-A ratio is one of geometric means: all is told of mean logarithms, whose scatter is learned from all cells of a run
-(moderated.py).
+Ratios are of geometric means: all is computed from mean logarithms, whose scatter is learned from all cells of a run
+(intervals.py).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,8 +32,8 @@ class Pair:
 
     `value`: the ratio of their geometric means; `log`: its logarithm, with its standard `error` and degrees of `freedom`: NaN
     with too few launches, as is `variance`: what one launch of each side adds to that of `log`. `launches`: of the larger side;
-    `shared`: the degrees of freedom that are those of all cells of the run. `paired`: it is of rounds. `jump`: how far apart
-    levels may lie that so few launches don't show (two_levels.py). `why_not`: why the two are not compared, else "".
+    `shared`: the degrees of freedom from all cells of the run. `paired`: computed round by round. `jump`: how far apart levels
+    may lie that so few launches don't show (levels.py). `why_not`: why the two are not compared, else "".
     """
 
     value: float = math.nan
@@ -49,11 +49,11 @@ class Pair:
 
     @property
     def interval(self) -> intervals.Interval:
-        """The ratio in the middle of its 95 % interval."""
+        """Return the ratio in the middle of its 95 % interval."""
         return self.at(intervals.CONFIDENCE)
 
     def at(self, confidence: float) -> intervals.Interval:
-        """In the middle of its interval: Student's t times the error of the logarithm."""
+        """Return the ratio in the middle of its interval: Student's t times the error of the logarithm."""
         if math.isnan(self.error):
             return intervals.Interval(value=self.value, low=math.nan, high=math.nan)
         if self.error == 0.0:
@@ -62,7 +62,7 @@ class Pair:
 
     @property
     def chances(self) -> Chances:
-        """The p-values of the tests that the interval stands for; NaN with too few launches.
+        """Return the p-values of the tests that the interval stands for; NaN with too few launches.
 
         That there is no difference (two-sided), and that the ratio is not within 1 ± SAME_WITHIN (the larger of two one-sided
         tests: D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987), 657-680). An interval at CONFIDENCE excludes 1 where the
@@ -73,56 +73,56 @@ class Pair:
         low, high = self.log - math.log(1 - intervals.SAME_WITHIN), math.log(1 + intervals.SAME_WITHIN) - self.log
         if self.error == 0.0:
             return Chances(differs=float(self.log == 0.0), same=float(min(low, high) < 0))
-        differs, below, above = (float(stdtr(self.freedom, -far / self.error)) for far in (abs(self.log), low, high))
+        differs, below, above = (float(stdtr(self.freedom, -distance / self.error)) for distance in (abs(self.log), low, high))
         return Chances(differs=2 * differs, same=max(below, above))
 
     def p_above(self, least: float = 1.0) -> float:
-        """The one-sided p-value that the ratio isn't above `least`; NaN with too few launches."""
+        """Return the one-sided p-value that the ratio isn't above `least`; NaN with too few launches."""
         if math.isnan(self.freedom):
             return 0.5 if self is ITSELF else math.nan
         center = self.log - math.log(least)
         return float(stdtr(self.freedom, -center / self.error)) if self.error else float(center <= 0.0)
 
     def detectable(self, confidence: float) -> float:
-        """The smallest difference from 1 that would have been told with a chance of 4 in 5; NaN with too few launches."""
+        """Return the smallest difference from 1 that would be detected with a chance of 4 in 5; NaN with too few launches."""
         return math.nan if math.isnan(self.freedom) else intervals.detectable_at(self.error, self.freedom, confidence)
 
     def settled_by(self, confidence: float = intervals.CONFIDENCE) -> int | None:
-        """How many launches on each side would end an AMBIGUOUS with a chance of 4 in 5, if all else stays as it is.
+        """Return how many launches per side would end an AMBIGUOUS with a chance of 4 in 5, if all else stays as it is.
 
         The smallest n, beyond those at hand, for which Student's t plus the normal quantile of that chance, times the standard
-        error, is less than what stands between the ratio and a verdict: its distance from 1 where that is noteworthy, else what
-        is left to the edge of SAME. `confidence`: higher where it is one comparison of several. None where nothing is known of
-        the scatter, and where it is more than MOST_LAUNCHES.
+        error, is less than the ratio's distance from a verdict: from 1 where that is noteworthy, else to the edge of SAME.
+        `confidence`: higher where it is one comparison of several. None where the scatter is unknown, and where the number is
+        more than MOST_LAUNCHES.
         """
         if math.isnan(self.variance):
             return None
         center, sides = abs(self.log), 1 if self.paired else 2
-        room = center if center > math.log1p(intervals.NOTEWORTHY) else -math.log1p(-intervals.SAME_WITHIN) - center
+        distance = center if center > math.log1p(intervals.NOTEWORTHY) else -math.log1p(-intervals.SAME_WITHIN) - center
         for n in range(max(self.launches + 1, intervals.SEEN_FROM if self.jump else 0), intervals.MOST_LAUNCHES + 1):
             freedom = max(self.shared + n - 1, sides * (n - 1))
             quantiles = intervals.student(freedom, 0.5 + confidence / 2) + intervals.CHANCE_QUANTILE
-            if quantiles * math.sqrt(self.variance / n) < room:
+            if quantiles * math.sqrt(self.variance / n) < distance:
                 return n
         return None
 
     def scaled(self, factor: float) -> "Pair":
-        """Of figures that are by this factor larger."""
+        """Return the ratio for figures that are larger by this factor."""
         return replace(self, value=self.value * factor, log=math.log(self.value * factor))
 
     @property
     def inverse(self) -> "Pair":
-        """The other over the one."""
+        """Return the inverse ratio."""
         return replace(self, value=1 / self.value, log=-self.log)
 
 
 UNKNOWN_PAIR = Pair()
 ITSELF = Pair(value=1.0, log=0.0, error=0.0)
-"""Of a group over itself, which needs no test."""
+"""The ratio of a group to itself, which needs no test."""
 
 
 def pair(above: Sequence[float], below: Sequence[float], prior: intervals.Prior = intervals.NO_PRIOR) -> Pair:
-    """Of two groups of positive figures. Without an interval unless both have two or more."""
+    """Return the ratio of two groups of positive figures, without an interval unless both have two or more."""
     if not above or not below:
         return Pair()
     if above is below:
@@ -133,7 +133,7 @@ def pair(above: Sequence[float], below: Sequence[float], prior: intervals.Prior 
 
 
 def pair_of_moments(above: intervals.Moments, below: intervals.Moments) -> Pair:
-    """The same of what intervals.moments made."""
+    """Return the ratio of two groups from their moments."""
     log, total = above.log - below.log, above.squared_error + below.squared_error
     return Pair(
         value=math.exp(log), log=log, error=math.sqrt(total), freedom=freedom_of((above, below)),
@@ -144,7 +144,7 @@ def pair_of_moments(above: intervals.Moments, below: intervals.Moments) -> Pair:
 
 
 def freedom_of(parts: Sequence[intervals.Moments], weights: Sequence[float] = ()) -> float:
-    """Degrees of freedom of a sum of independent logarithms, each times its weight.
+    """Return degrees of freedom of a sum of independent logarithms, each times its weight.
 
     Those that all cells share count once, beside the mean of the parts' own; never fewer than without them (B. L. Welch,
     Biometrika 34 (1947), 28-35; F. E. Satterthwaite, Biometrics Bull. 2 (1946), 110-114).
@@ -154,13 +154,13 @@ def freedom_of(parts: Sequence[intervals.Moments], weights: Sequence[float] = ()
     total = math.fsum(error for error, _ in errors)
     if not total:
         return math.inf
-    own = total / math.fsum(error / freedom for error, freedom in errors)
-    alone = total**2 / math.fsum(error**2 / freedom for error, freedom in errors)
-    return max(min(part.shared for part in parts) + own, alone)
+    of_parts = total / math.fsum(error / freedom for error, freedom in errors)
+    without_shared = total**2 / math.fsum(error**2 / freedom for error, freedom in errors)
+    return max(min(part.shared for part in parts) + of_parts, without_shared)
 
 
 def pair_by_rounds(above: Sequence[float], below: Sequence[float]) -> Pair:
-    """The geometric mean of the ratios of launches of the same round, entry by entry, by the t-test of their logarithms.
+    """Return the geometric mean of the ratios of launches of the same round, by the t-test of their logarithms.
 
     For cells that were interleaved over rounds: what the whole machine did from round to round falls out (randomized complete
     blocks: R. A. Fisher, The Design of Experiments, 1935).
@@ -179,7 +179,7 @@ def pair_by_rounds(above: Sequence[float], below: Sequence[float]) -> Pair:
 
 
 def pair_over_sum(above: intervals.Moments, parts: Sequence[intervals.Moments]) -> Pair:
-    """A geometric mean over the sum of others; the relative variances of the parts add (delta method)."""
+    """Return a geometric mean over the sum of others; the relative variances of the parts add (delta method)."""
     values = [math.exp(part.log) for part in parts]
     total = math.fsum(values)
     weights = [value / total for value in values]
@@ -189,62 +189,58 @@ def pair_over_sum(above: intervals.Moments, parts: Sequence[intervals.Moments]) 
     return Pair(value=math.exp(log), log=log, error=math.sqrt(variance), freedom=freedom)
 
 
-# Do launches on different devices disturb each other? An equivalence test: beside the others over alone, round by round.
+# An equivalence test of whether launches on different devices disturb each other: beside the others over alone, by rounds.
 
 WITHIN = 0.005
 """Launches may be measured at once if the whole interval of beside / alone lies within 1 ± this, for every lane, unless the
 matrix allows more."""
 LOOKS = (4, 8, 12)
-"""After so many rounds it is decided; after the last, what has not been shown counts as not so."""
+"""Numbers of rounds after which the test decides; after the last, lanes that passed no test count as disturbed."""
 LOOK_CONFIDENCE = 1 - (1 - intervals.CONFIDENCE) / len(LOOKS)
-"""Of each look's interval (Bonferroni): a lane that is disturbed by WITHIN passes any of the looks in at most 2.5 %. All lanes
+"""The confidence of each look (Bonferroni): a lane that is disturbed by WITHIN passes any look in at most 2.5 %. All lanes
 must pass, which needs no correction for their number (R. L. Berger, Technometrics 24 (1982), 295-300)."""
 
 
 def ratio_of(beside: Sequence[float], alone: Sequence[float]) -> intervals.Interval:
-    """Throughput beside the others over that alone; entry by entry of one round."""
+    """Return throughput beside the others over that alone; entry by entry of one round."""
     return pair_by_rounds(beside, alone).at(LOOK_CONFIDENCE) if alone else intervals.UNKNOWN
 
 
-def is_shown(found: intervals.Interval, within: float = WITHIN) -> bool:
-    """Whether the lane is not disturbed by more than that."""
-    return found.low >= 1 - within and found.high <= 1 + within
+def is_shown(ratio: intervals.Interval, within: float = WITHIN) -> bool:
+    """Check whether the lane is shown not to be disturbed by more than `within`."""
+    return ratio.low >= 1 - within and ratio.high <= 1 + within
 
 
-def is_disturbed(found: intervals.Interval, within: float = WITHIN) -> bool:
-    """Whether the lane is certainly disturbed by more than that, so that further rounds can't help."""
-    return found.high < 1 - within or found.low > 1 + within
+def is_disturbed(ratio: intervals.Interval, within: float = WITHIN) -> bool:
+    """Check whether the lane is certainly disturbed by more than `within`, so that further rounds can't help."""
+    return ratio.high < 1 - within or ratio.low > 1 + within
 
 
 def all_shown(lanes: Sequence[LaneTest], within: float = WITHIN) -> bool:
-    """Whether none of the lanes is disturbed by more."""
-    return all(is_shown(found, within) for found in _ratios(lanes))
+    """Check whether all lanes are shown not to be disturbed by more."""
+    return all(is_shown(ratio, within) for ratio in _ratios(lanes))
 
 
 def in_words(test: ParallelTest) -> str:
-    """What the test found, for the progress and the report."""
+    """Describe the test's result, for the progress and the report."""
     what = "run at once" if test.shown else "run one after the other"
-    return f"{_listed(lane.devices for lane in test.lanes)} {what}: {test.why}"
+    *others, last = [lane.devices for lane in test.lanes]
+    return f"{' and '.join(filter(None, (', '.join(others), last)))} {what}: {test.why}"
 
 
 def why(lanes: Sequence[LaneTest], within: float = WITHIN) -> str:
-    """The ratios in words, and what follows from them."""
+    """Describe the ratios, and what follows from them."""
     margin = f"{100 * within:g} %"
-    said = "; ".join(
+    ratios = "; ".join(
         f"{lane.devices} beside the others / alone {lane.ratio:.4f} ({lane.low:.4f} to {lane.high:.4f}, n = {len(lane.alone)})"
         for lane in lanes
     )
     if all_shown(lanes, within):
-        return f"none is disturbed by more than {margin}: {said}"
-    if any(is_disturbed(found, within) for found in _ratios(lanes)):
-        return f"they disturb each other by more than {margin}: {said}"
-    return f"not shown within {LOOKS[-1]} rounds that they disturb each other by at most {margin}: {said}"
+        return f"none is disturbed by more than {margin}: {ratios}"
+    if any(is_disturbed(ratio, within) for ratio in _ratios(lanes)):
+        return f"they disturb each other by more than {margin}: {ratios}"
+    return f"not shown within {LOOKS[-1]} rounds that they disturb each other by at most {margin}: {ratios}"
 
 
 def _ratios(lanes: Sequence[LaneTest]) -> list[intervals.Interval]:
     return [intervals.Interval(value=lane.ratio, low=lane.low, high=lane.high) for lane in lanes]
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    return " and ".join(filter(None, (", ".join(every[:-1]), every[-1])))

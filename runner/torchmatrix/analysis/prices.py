@@ -1,4 +1,4 @@
-"""A list of what GPUs cost, as somebody at this site wrote it down; there is none of ours. Items per unit of its currency.
+"""Price lists of GPUs, as somebody at this site wrote them down; there is none of ours. Items per unit of their currency.
 
 A CSV file with a header, or TOML with a [[price]] table for each line:
 
@@ -32,7 +32,7 @@ _HINT = "docs/publishing.md describes the format, under Prices"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """What one card costs. `gpu`: as in gpus.csv where it is there, else as the driver says it. Unknown prices are NaN."""
+    """The price of one card. `gpu`: as in gpus.csv where it is there, else the driver's name. Unknown prices are NaN."""
 
     gpu: str
     per_hour: float
@@ -44,17 +44,17 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PriceList:
-    """All prices of one file, by `Price.gpu`; none: nothing is known."""
+    """All prices of one file, by `Price.gpu`; empty: nothing is known."""
 
     prices: Mapping[str, Price]
 
     @property
     def currency(self) -> str:
-        """Of all prices; "" if there are none."""
+        """Return the currency of all prices; "" if there are none."""
         return next((price.currency for price in self.prices.values()), "")
 
     def of_device(self, device_name: str, memory_bytes: int | None) -> Price | None:
-        """What one device costs that the driver calls so: of a card with several devices, its share. None if unknown."""
+        """Return the price of one device by its driver's name: of a card with several devices, its share. None if unknown."""
         facts = gpu_specs.find(device_name, memory_bytes)
         price = self.prices.get(facts.name if facts else device_name)
         if price is None or facts is None or facts.devices_per_card == 1:
@@ -66,17 +66,17 @@ class PriceList:
 NONE = PriceList(prices={})
 
 
-def cost(held: PriceList, row: Mapping[str, Any], kind: str) -> float:
-    """What the devices of a cell cost together, `kind` "per_hour" or "purchase"; NaN if unknown. `row`: of cells_table."""
+def cost(price_list: PriceList, row: Mapping[str, Any], kind: str) -> float:
+    """Return the cost of a cell's devices together, `kind` "per_hour" or "purchase"; NaN if unknown. `row`: of cells_table."""
     name, memory = row["device_name"], row["device_memory_bytes"]
-    if not held.prices or not isinstance(name, str) or row["mixed"]:
+    if not price_list.prices or not isinstance(name, str) or row["mixed"]:
         return math.nan
-    price = held.of_device(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
+    price = price_list.of_device(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
     return float(getattr(price, kind) * row["count"]) if price else math.nan
 
 
 def held_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
-    """The list in `path`, in which the GPUs of `runs` are known too; without a path none. Raises BadInput."""
+    """Return the list in `path`, in which the GPUs of `runs` are known too; without a path none. Raises BadInput."""
     if path is None:
         return NONE
     hosts = [run.read_record().host for run in runs]
@@ -85,26 +85,25 @@ def held_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
 
 def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     """Read a list. `measured`: further names of GPUs that are known. Raises BadInput with every problem and its place."""
-    rows = _toml_rows(path) if path.suffix.lower() == ".toml" else _csv_rows(path)
+    if path.suffix.lower() == ".toml":
+        rows = _toml_rows(path)
+    else:
+        rows = {f"row {number}": {**row} for number, row in figure_files.rows_of(path).items()}
     problems: list[str] = []
     prices: dict[str, Price] = {}
     for place, row in rows.items():
-        price, told = _price(row, measured)
+        price, problems_of_row = _price(row, measured)
         if price and price.gpu in prices:
-            told.append(f"{price.gpu} already has a price")
+            problems_of_row.append(f"{price.gpu} already has a price")
         elif price:
             prices[price.gpu] = price
-        problems += [f"  {place}: {message}" for message in told]
+        problems += [f"  {place}: {message}" for message in problems_of_row]
     currencies = sorted({price.currency for price in prices.values()})
     if len(currencies) > 1:
         problems.append(f"  several currencies: {', '.join(currencies)}; one list holds one")
     if problems:
         raise BadInput(f"{path} has problems:\n" + "\n".join(problems), hint=_HINT)
     return PriceList(prices=prices)
-
-
-def _csv_rows(path: Path) -> dict[str, dict[str, Any]]:
-    return {f"row {number}": {**row} for number, row in figure_files.rows_of(path).items()}
 
 
 def _toml_rows(path: Path) -> dict[str, dict[str, Any]]:
@@ -119,26 +118,26 @@ def _toml_rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _price(row: Mapping[str, Any], measured: Collection[str]) -> tuple[Price | None, list[str]]:
-    """The price of one row, or None and every reason."""
-    told = [f'unknown column "{name}"; {nearest(str(name), COLUMNS)}' for name in row if name not in COLUMNS]
+    """Return the price of one row, or None and every reason."""
+    problems = [f'unknown column "{name}"; {nearest(str(name), COLUMNS)}' for name in row if name not in COLUMNS]
     texts = {name: str(row.get(name, "")).strip() for name in _NEEDED}
-    told += [f"{name} is missing" for name, text in texts.items() if not text]
-    per_hour, purchase = (_amount(name, row.get(name, ""), told) for name in ("price_per_hour", "purchase_price"))
+    problems += [f"{name} is missing" for name, text in texts.items() if not text]
+    per_hour, purchase = (_amount(name, row.get(name, ""), problems) for name in ("price_per_hour", "purchase_price"))
     if all(row.get(name, "") == "" for name in ("price_per_hour", "purchase_price")):
-        told.append("neither price_per_hour nor purchase_price is given")
-    gpu = _gpu(texts["gpu"], measured, told) if texts["gpu"] else ""
+        problems.append("neither price_per_hour nor purchase_price is given")
+    gpu = _gpu(texts["gpu"], measured, problems) if texts["gpu"] else ""
     if texts["currency"] and not _CURRENCY.fullmatch(texts["currency"]):
-        told.append(f'"{texts["currency"]}" is not a currency such as EUR or €')
+        problems.append(f'"{texts["currency"]}" is not a currency such as EUR or €')
     if texts["date"] and not _is_date(texts["date"]):
-        told.append(f'"{texts["date"]}" is not a date such as 2026-01-31')
-    if told:
-        return None, told
+        problems.append(f'"{texts["date"]}" is not a date such as 2026-01-31')
+    if problems:
+        return None, problems
     named = {name: texts[name] for name in ("currency", "source", "date")}
     return Price(gpu=gpu, per_hour=per_hour, purchase=purchase, **named), []
 
 
-def _amount(name: str, value: Any, told: list[str]) -> float:
-    """A price above 0, NaN for an empty field."""
+def _amount(name: str, value: Any, problems: list[str]) -> float:
+    """Return a price above 0, NaN for an empty field; add to `problems` what is wrong."""
     if value == "":
         return math.nan
     try:
@@ -146,19 +145,19 @@ def _amount(name: str, value: Any, told: list[str]) -> float:
     except (TypeError, ValueError):
         amount = math.nan
     if not (math.isfinite(amount) and amount > 0):
-        told.append(f'{name} "{value}" is not a number above 0')
+        problems.append(f'{name} "{value}" is not a number above 0')
     return amount
 
 
-def _gpu(name: str, measured: Collection[str], told: list[str]) -> str:
-    """The name in gpus.csv, or of a measured device that isn't there."""
+def _gpu(name: str, measured: Collection[str], problems: list[str]) -> str:
+    """Return the name in gpus.csv, or of a measured device that isn't there; add to `problems` if it is unknown."""
     names = {facts.name: facts.name for facts in gpu_specs.load()}
     by_driver = gpu_specs.find(name, None)
-    found = names.get(name) or (by_driver.name if by_driver else None) or (name if name in measured else None)
-    if found is None:
-        known = [*names, *measured, *(driver for facts in gpu_specs.load() for driver in facts.driver_names if driver)]
-        told.append(f'unknown GPU "{name}"; {nearest(name, known)}')
-    return found or ""
+    gpu = names.get(name) or (by_driver.name if by_driver else None) or (name if name in measured else None)
+    if gpu is None:
+        candidates = [*names, *measured, *(driver for facts in gpu_specs.load() for driver in facts.driver_names if driver)]
+        problems.append(f'unknown GPU "{name}"; {nearest(name, candidates)}')
+    return gpu or ""
 
 
 def _is_date(text: str) -> bool:

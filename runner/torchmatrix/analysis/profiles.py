@@ -1,8 +1,7 @@
-"""What a profiler saw of a cell's steps: where their time goes, and why those of two cells take different times.
+"""Profiled steps of a cell: where their time goes, by operator or kernel, and their memory.
 
-In: the traces that facts/profiles.py keeps. Out: shares of a step, bars that add up to a difference. None of it is a figure of
-the cell: profiled steps are slower than measured ones, and no table, report or gate comes here.
-Open first: shares.py, then why.py.
+In: the traces that facts/profiles.py keeps. Out: shares of a step and a line of memory; why.py compares the shares of two
+cells. None of it is a figure of the cell: profiled steps are slower than measured ones, and no table, report or gate uses them.
 """
 
 import heapq
@@ -17,25 +16,25 @@ import orjson
 
 from torchmatrix.core.inputs import Malformed, is_number
 
-# The JSON of a trace, as torch.profiler writes it since torch 1.12 -> what ran when, on which thread or stream.
+# Parse the JSON of a trace, as torch.profiler writes it since torch 1.12: what ran when, on which thread or stream.
 #
 # The format is Chrome's: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 
 WINDOW, STEP = "torchmatrix: steps", "torchmatrix: step"
-"""What the box (images/workload/profiling.py) calls the traced steps, all together and each."""
+"""The workload's names (images/workload/profiling.py) for the traced steps, all together and each."""
 NO_OPERATOR = "(launched by no operator)"
 _OPERATORS = frozenset({"cpu_op", "Operator", "user_annotation"})
 _ON_DEVICE = frozenset({"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"})
 _ALLOCATION = "[memory]"
 _ID = "External id"
-"""An operator's, which what it launches carries, too."""
+"""The key of an operator's id, which the kernels that it launches carry, too."""
 _MICROSECOND = 1e-6
 _Event: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What ran from `begin` to `end`, in seconds since the window began. `operator`: what launched it, if it is a kernel."""
+    """A span from `begin` to `end`, in seconds since the window began. `operator`: what launched it, if it is a kernel."""
 
     name: str
     begin: float
@@ -59,77 +58,81 @@ class Traced:
 
 
 def parse(data: bytes) -> Traced:
-    """Raises Malformed."""
+    """Parse a trace. Raises Malformed."""
     events = [event for event in _events(data) if isinstance(event, dict) and isinstance(event.get("name"), str)]
     spans = [event for event in events if event.get("ph") == "X" and is_number(event.get("ts")) and is_number(event.get("dur"))]
     operators = [event for event in spans if event.get("cat") in _OPERATORS]
     window = _window(operators)
     kernels = [event for event in spans if event.get("cat") in _ON_DEVICE]
-    launched_by = {_args(one)[_ID]: one["name"] for one in operators if _ID in _args(one)}
-    own = [one for one in operators if one["name"] not in (WINDOW, STEP)]
+    launched_by = {_args(operator)[_ID]: operator["name"] for operator in operators if _ID in _args(operator)}
+    own_operators = [operator for operator in operators if operator["name"] not in (WINDOW, STEP)]
     return Traced(
         seconds=(window[1] - window[0]) * _MICROSECOND,
-        steps=sum(one["name"] == STEP for one in operators),
+        steps=sum(operator["name"] == STEP for operator in operators),
         on_device=bool(kernels),
-        lanes=_lanes(kernels or own, window, launched_by if kernels else {}),
+        lanes=_lanes(kernels or own_operators, window, launched_by if kernels else {}),
         allocated=tuple(_allocated(events, window, 1 if kernels else 0)),
     )
 
 
 def _events(data: bytes) -> list[Any]:
-    """Kineto doesn't escape all that JSON wants escaped: what orjson refuses, the slower parser may take."""
+    """Return the events of a trace.
+
+    Kineto doesn't escape all that JSON wants escaped: what orjson refuses, the slower parser may accept.
+    """
     try:
-        found = orjson.loads(data)
+        document = orjson.loads(data)
     except ValueError:
         try:
-            found = json.loads(data.decode(errors="replace"), strict=False)
+            document = json.loads(data.decode(errors="replace"), strict=False)
         except (ValueError, RecursionError) as error:
             raise Malformed(f"the trace is not JSON: {error}") from None
-    events = found.get("traceEvents") if isinstance(found, dict) else found
+    events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
         raise Malformed("the trace has no events")
     return events
 
 
 def _window(operators: Sequence[_Event]) -> tuple[float, float]:
-    """In microseconds, as the trace counts them."""
-    found = [one for one in operators if one["name"] == WINDOW]
-    if len(found) != 1 or not found[0]["dur"] > 0 or not any(one["name"] == STEP for one in operators):
+    """Return begin and end of the window in microseconds, as the trace counts them."""
+    windows = [operator for operator in operators if operator["name"] == WINDOW]
+    if len(windows) != 1 or not windows[0]["dur"] > 0 or not any(operator["name"] == STEP for operator in operators):
         raise Malformed("the trace lacks the steps: it was cut off, or is not of this tool")
-    return found[0]["ts"], found[0]["ts"] + found[0]["dur"]
+    return windows[0]["ts"], windows[0]["ts"] + windows[0]["dur"]
 
 
 def _lanes(
     events: Iterable[_Event], window: tuple[float, float], launched_by: Mapping[Any, str]
 ) -> tuple[tuple[Slice, ...], ...]:
+    """Return the slices in the window by process and thread."""
     lanes: dict[tuple[str, str], list[Slice]] = {}
-    for one in events:
-        begin, end = max(one["ts"], window[0]), min(one["ts"] + one["dur"], window[1])
+    for event in events:
+        begin, end = max(event["ts"], window[0]), min(event["ts"] + event["dur"], window[1])
         if begin < end:
-            operator = launched_by.get(_args(one).get(_ID), NO_OPERATOR) if launched_by else ""
+            operator = launched_by.get(_args(event).get(_ID), NO_OPERATOR) if launched_by else ""
             times = ((begin - window[0]) * _MICROSECOND, (end - window[0]) * _MICROSECOND)
-            lanes.setdefault((str(one.get("pid")), str(one.get("tid"))), []).append(Slice(one["name"], *times, operator))
+            lanes.setdefault((str(event.get("pid")), str(event.get("tid"))), []).append(Slice(event["name"], *times, operator))
     return tuple(map(tuple, lanes.values()))
 
 
 def _allocated(events: Sequence[_Event], window: tuple[float, float], device_type: int) -> Iterable[tuple[float, float]]:
-    """On a device of this c10::DeviceType (0: CPU; 1: CUDA, which ROCm calls itself, too)."""
-    for one in events:
-        told = _args(one) if one["name"] == _ALLOCATION else {}
-        is_whole = is_number(one.get("ts")) and is_number(told.get("Total Allocated"))
-        if is_whole and told.get("Device Type") == device_type and window[0] <= one["ts"] <= window[1]:
-            yield (one["ts"] - window[0]) * _MICROSECOND, float(told["Total Allocated"])
+    """Yield (seconds, bytes) after each allocation on a device of this c10::DeviceType (0: CPU; 1: CUDA, also ROCm)."""
+    for event in events:
+        arguments = _args(event) if event["name"] == _ALLOCATION else {}
+        is_whole = is_number(event.get("ts")) and is_number(arguments.get("Total Allocated"))
+        if is_whole and arguments.get("Device Type") == device_type and window[0] <= event["ts"] <= window[1]:
+            yield (event["ts"] - window[0]) * _MICROSECOND, float(arguments["Total Allocated"])
 
 
 def _args(event: _Event) -> Mapping[str, Any]:
-    found = event.get("args")
-    return found if isinstance(found, dict) else {}
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
 
 
-# The allocations of traced steps -> a line over time, short enough to be drawn.
+# Memory of traced steps: a line over time, short enough to be drawn.
 
 MOST_POINTS = 600
-"""A line of more points is drawn with the lowest and the highest of each stretch of time."""
+"""A line of more points is drawn by the lowest and the highest point of each stretch of time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +148,7 @@ class Memory:
 
 
 def memory_of(traced: Traced) -> Memory | None:
-    """None where no allocation was traced."""
+    """Return the memory of the traced steps; None where no allocation was traced."""
     if not traced.allocated:
         return None
     points = sorted(traced.allocated)
@@ -160,16 +163,16 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
         return list(points)
     size = -(-2 * len(points) // MOST_POINTS)
     parts = [points[first : first + size] for first in range(0, len(points), size)]
-    ends = [(min(part, key=lambda one: one[1]), max(part, key=lambda one: one[1])) for part in parts]
-    return [point for pair in ends for point in sorted(set(pair))]
+    ends = [(min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])) for part in parts]
+    return [each for pair in ends for each in sorted(set(pair))]
 
 
-# A trace -> how long each operator or kernel ran in a step, so that all of them and the gaps add up to the step.
+# How long each operator or kernel ran in a step, so that all of them and the gaps add up to the step.
 
 IDLE, NO_OPERATOR_RUNS = "(device idle)", "(in no operator)"
 """The gaps: on a device, and on a CPU, where Python and the C++ around operators run meanwhile."""
 _HASH = re.compile(r"\b(?=[a-z]*\d)[a-z0-9]{24,}\b")
-"""Part of the names of compiled graphs; another one for each compilation."""
+"""A part of the names of compiled graphs, which differs with each compilation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,7 +187,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """Of a traced step of so many `seconds`: its `parts`, the largest first, and the gap, with which they add up to it."""
+    """A traced step of so many `seconds`: its `parts`, the largest first, and the gap, with which they add up to it."""
 
     seconds: float
     steps: int
@@ -193,30 +196,30 @@ class Shares:
 
     @property
     def gap(self) -> float:
-        """Seconds of a step in which nothing ran."""
+        """Return the seconds of a step in which nothing ran."""
         return max(0.0, self.seconds - sum(part.seconds for part in self.parts))
 
     @property
     def gap_name(self) -> str:
-        """What a gap is."""
+        """Return the name of a gap."""
         return IDLE if self.on_device else NO_OPERATOR_RUNS
 
 
 def shares(traced: Traced, kernels: bool = True) -> Shares:
-    """By kernel, where there is a device and `kernels` are wanted; else by operator.
+    """Return the shares by kernel, where there is a device and `kernels` are wanted; else by operator.
 
     Of operators inside each other the innermost counts. Where several threads or streams are busy at once, each of them gets
     an equal part of that time, so that nothing is counted twice.
     """
     by_kernel = traced.on_device and kernels
     seconds: dict[str, float] = {}
-    for name, spent in _shared([list(_innermost(_named(lane, traced.on_device, kernels))) for lane in traced.lanes]):
-        seconds[name] = seconds.get(name, 0.0) + spent
-    calls = Counter(one.name for lane in traced.lanes for one in _named(lane, traced.on_device, kernels))
-    launched = {_plain(one.name): one.operator for lane in traced.lanes for one in lane} if by_kernel else {}
+    for name, share in _shared([list(_innermost(_renamed(lane, traced.on_device, kernels))) for lane in traced.lanes]):
+        seconds[name] = seconds.get(name, 0.0) + share
+    calls = Counter(piece.name for lane in traced.lanes for piece in _renamed(lane, traced.on_device, kernels))
+    launched = {_plain(piece.name): piece.operator for lane in traced.lanes for piece in lane} if by_kernel else {}
     parts = (
-        Part(name=name, seconds=spent / traced.steps, calls=calls[name] / traced.steps, by=launched.get(name, ""))
-        for name, spent in seconds.items()
+        Part(name=name, seconds=share / traced.steps, calls=calls[name] / traced.steps, by=launched.get(name, ""))
+        for name, share in seconds.items()
     )
     return Shares(
         seconds=traced.seconds / traced.steps,
@@ -226,10 +229,10 @@ def shares(traced: Traced, kernels: bool = True) -> Shares:
     )
 
 
-def _named(lane: Iterable[Slice], on_device: bool, kernels: bool) -> list[Slice]:
-    """By the name that counts, which is the same in each trace."""
+def _renamed(lane: Iterable[Slice], on_device: bool, kernels: bool) -> list[Slice]:
+    """Rename slices by operator or kernel, with names that are the same in each trace."""
     by_operator = on_device and not kernels
-    return [Slice(_plain(one.operator if by_operator else one.name), one.begin, one.end) for one in lane]
+    return [Slice(_plain(piece.operator if by_operator else piece.name), piece.begin, piece.end) for piece in lane]
 
 
 def _plain(name: str) -> str:
@@ -237,49 +240,49 @@ def _plain(name: str) -> str:
 
 
 _Piece = tuple[float, float, str]
-"""Begin, end and name."""
+"""Begin, end and name of a piece of time."""
 
 
 def _innermost(lane: Sequence[Slice]) -> Iterator[_Piece]:
-    """What ran when on one thread: of slices inside each other the last that began."""
+    """Yield what ran when on one thread: of slices inside each other the last that began."""
     running: list[Slice] = []
     now = 0.0
-    for one in sorted(lane, key=lambda one: (one.begin, -one.end)):
-        while running and running[-1].end <= one.begin:
-            over = running.pop()
-            if over.end > now:
-                yield now, over.end, over.name
-                now = over.end
-        if running and one.begin > now:
-            yield now, one.begin, running[-1].name
-        now = max(now, one.begin)
-        running.append(one)
+    for piece in sorted(lane, key=lambda piece: (piece.begin, -piece.end)):
+        while running and running[-1].end <= piece.begin:
+            ended = running.pop()
+            if ended.end > now:
+                yield now, ended.end, ended.name
+                now = ended.end
+        if running and piece.begin > now:
+            yield now, piece.begin, running[-1].name
+        now = max(now, piece.begin)
+        running.append(piece)
     while running:
-        over = running.pop()
-        if over.end > now:
-            yield now, over.end, over.name
-            now = over.end
+        ended = running.pop()
+        if ended.end > now:
+            yield now, ended.end, ended.name
+            now = ended.end
 
 
 def _shared(lanes: Sequence[Sequence[_Piece]]) -> Iterator[tuple[str, float]]:
-    """The time of each piece; where so many lanes are busy, only that part of it."""
+    """Yield the name and time of each piece; where several lanes are busy, only its equal part of the time."""
     begins = heapq.merge(*lanes)
     running: list[_Piece] = []
     now = 0.0
     for begin, end, name in begins:
         yield from _until(begin, now, running)
-        running = [one for one in running if one[1] > begin]
+        running = [piece for piece in running if piece[1] > begin]
         now = begin
         running.append((begin, end, name))
     yield from _until(float("inf"), now, running)
 
 
 def _until(moment: float, now: float, running: Sequence[_Piece]) -> Iterator[tuple[str, float]]:
-    """What the running pieces get from now to the moment."""
-    left = sorted(running, key=lambda one: one[1])
+    """Yield the shares of the running pieces from now to the moment."""
+    left = sorted(running, key=lambda piece: piece[1])
     while left and now < moment:
         till = min(left[0][1], moment)
         for _, _, name in left:
             yield name, max(0.0, till - now) / len(left)
         now = max(now, till)
-        left = [one for one in left if one[1] > now]
+        left = [piece for piece in left if piece[1] > now]

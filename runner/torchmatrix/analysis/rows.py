@@ -4,41 +4,42 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from torchmatrix.facts.launch import OK, ONE_MODEL, UNLIKE, Launch
 from torchmatrix.matrix import catalog, factors, method
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
 
-# One column of a table, and short ways to write it down.
+# Columns of tables, and short ways to declare them.
 
 Row: TypeAlias = dict[str, Any]
-"""Of a launch or a cell, by the sources of columns: unknown numbers are NaN, other unknowns None, sequences tuples."""
+"""A launch or a cell by the sources of columns: unknown numbers are NaN, other unknowns None, sequences tuples."""
 CELLS, LAUNCHES = "cells", "launches"
 
 
 def is_ok(row: Row) -> bool:
-    """Has this launch a figure?"""
+    """Check whether a launch has a figure."""
     return bool(row["outcome"] == OK)
 
 
 def has_failed(row: Row) -> bool:
-    """Has it failed? What is left out of its cell's figure has not."""
+    """Check whether a launch failed. A launch that is left out of its cell's figure has not."""
     return row["outcome"] not in (OK, UNLIKE)
 
 
 def makes_figures(row: Row) -> bool:
-    """Is this launch or cell of a model that its devices train or run together? All others explain the loss of such a one."""
+    """Check whether a launch or cell is of a model that its devices run together. All others explain the loss of such a one."""
     return row["parallel"] in ONE_MODEL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """`name`: in files, with its unit. `kind`: text; number; whole; flag (true or false); list (of texts). `source`: its key in
-    rows.
+    """A column of tables. `name`: in files, with its unit. `kind`: text; number; whole; flag (true or false); list (of texts).
+    `source`: its key in rows.
 
-    Of a column of cells or launches (launch_row.py): `of`: its value for a launch as read; `cell`: for a cell, None: as of
-    the launch that stands for it. `tables`: where it is exported; `each`: its meaning for a single launch, if that differs.
+    For columns of cells or launches (launch_row.py): `of`: its value for a launch as read; `cell`: for a cell, None: that of
+    its representative launch. `tables`: where it is exported; `each`: its meaning for a single launch, if that differs.
     """
 
     name: str
@@ -55,35 +56,18 @@ def _column(kind: str, name: str, meaning: str, source: str = "", **more: Any) -
     return Column(name=name, kind=kind, meaning=meaning, source=source or name, **more)
 
 
-def a_text(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("text", name, meaning, source, **more)
-
-
-def a_number(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("number", name, meaning, source, **more)
-
-
-def a_whole(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("whole", name, meaning, source, **more)
-
-
-def a_flag(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("flag", name, meaning, source, **more)
-
-
-def a_list(name: str, meaning: str, source: str = "", **more: Any) -> Column:
-    return _column("list", name, meaning, source, **more)
+a_text, a_number, a_whole, a_flag, a_list = (partial(_column, kind) for kind in ("text", "number", "whole", "flag", "list"))
 
 
 def an_interval(name: str, meaning: str, source: str = "", unit: str = "", **more: Any) -> Iterable[Column]:
-    """A figure and both ends of its 95 % interval."""
+    """Yield the columns of a figure and both ends of its 95 % interval."""
     yield a_number(name + unit, meaning, source, **more)
     for end in ("low", "high"):
-        said = f"{end}er end of its 95 % interval; unknown with one launch"
-        yield a_number(f"{name}_{end}{unit}", said, f"{source}_{end}", **more)
+        meaning_of_end = f"{end}er end of its 95 % interval; unknown with one launch"
+        yield a_number(f"{name}_{end}{unit}", meaning_of_end, f"{source}_{end}", **more)
 
 
-# What two launches must share so that a ratio of their throughputs means something: the work, and the stack.
+# Comparability: two launches must share the work and the stack so that a ratio of their throughputs means something.
 #
 # The work: the workload's settings, the batch, the code of the workload, the method. Stacks are equal (one name, one recipe) or
 # equivalent (the same torch release in another build, such as CUDA 12.4 and ROCm 6.2).
@@ -94,12 +78,12 @@ Difference = tuple[str, str, str]
 
 BATCH = "batch_used"
 MOST_DIFFERENCES = 2
-"""Works that differ in more fields have nothing to do with each other."""
+"""Works that differ in more fields are unrelated."""
 EQUAL, EQUIVALENT = "equal", "equivalent"
-_LEFT_OUT = {"method.parallel": False, "method.fork": False, "nodes": 1}
-"""What fields mean that only some launches have."""
+_IF_MISSING = {"method.parallel": False, "method.fork": False, "nodes": 1}
+"""Values of fields that only some launches have, where they are missing."""
 _SETTINGS = tuple(factor for factor in FACTORS if factor.decides and factor.part)
-"""What names a workload; how long and how often its steps are timed does not."""
+"""The settings that identify a workload; how long and how often its steps are timed does not."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,19 +107,19 @@ class StackUsed:
 
 
 def work_of(launch: Launch) -> dict[str, Any]:
-    """What was asked for and decides what a launch's number means, by name; what is None is left out.
+    """Return the requested fields that decide the meaning of a launch's number, by name, without those that are None.
 
     A workload's name and the stacks it is for don't matter.
     """
     fields = {"workload_hash": launch.workload_hash, "protocol": launch.wire_version, BATCH: launch.batch_used}
-    fields |= {factor.name: _decided(factor, launch.workload.factors) for factor in FACTORS if factor.decides}
+    fields |= {factor.name: _requested(factor, launch.workload.factors) for factor in FACTORS if factor.decides}
     fields |= {f"method.{name}": launch.method.facts.get(name) for name in method.DECIDES_THE_NUMBER}
     fields["nodes"] = launch.devices.nodes if launch.devices.nodes > 1 else None
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def settings_of(work: Work) -> tuple[Any, ...]:
-    """What makes two workloads the same but for their batch and for how they are timed.
+    """Return the settings that two workloads share if they differ only in their batch and in how they are timed.
 
     A setting that means nothing to this kind of device counts as left at its default.
     """
@@ -143,84 +127,87 @@ def settings_of(work: Work) -> tuple[Any, ...]:
 
 
 def name_of(work: Work, batch: Any = None) -> str:
-    """The name of a workload by its settings, such as resnet50-train-amp-224px; with a batch that, too."""
+    """Return a workload's name by its settings, such as resnet50-train-amp-224px, and by the batch, if given."""
     values = {factor.name: work.get(factor.name) for factor in _SETTINGS}
-    if values["optimizer"] == catalog.usual_optimizer(str(values["model"])):  # it isn't said, as in a workload's id
+    if values["optimizer"] == catalog.usual_optimizer(str(values["model"])):  # omitted, as in a workload's id
         values["optimizer"] = None
     return factors.id_of({**values, "batch": batch})
 
 
 def work_differences(a: Work, b: Work, batch: str = "same") -> list[Difference]:
-    """The fields in which two works differ. `batch`: "same", or "own" where each may have its own."""
-    found = []
+    """Return the fields in which two works differ. `batch`: "same", or "own" where each may have its own."""
+    differing = []
     for name in {**a, **b}:
         ours, theirs = (_value(name, work) for work in (a, b))
         if ours != theirs and not (name == BATCH and batch == "own"):
-            found.append((name, _head(ours), _head(theirs)))
-    return found
+            differing.append((name, _head(ours), _head(theirs)))
+    return differing
 
 
 def work_difference(a: Work, b: Work) -> str | None:
-    """In which fields two works (of `work_of`) differ, in words; None: they are the same."""
+    """Describe in which fields two works (of `work_of`) differ; None: they are the same."""
     return refusal_in_words(work_differences(a, b))
 
 
-def refusal_in_words(found: Sequence[Difference]) -> str | None:
-    """Such as "they differ in precision (amp and fp32)"; None for no difference."""
-    return "they differ in " + ", ".join(f"{name} ({a} and {b})" for name, a, b in found) if found else None
+def refusal_in_words(differing: Sequence[Difference]) -> str | None:
+    """Return a text such as "they differ in precision (amp and fp32)"; None for no difference."""
+    return "they differ in " + ", ".join(f"{name} ({a} and {b})" for name, a, b in differing) if differing else None
 
 
 def refusals(a: str, b: str, rows: Iterable[Sequence[Difference]]) -> list[Refused]:
-    """The differences of the rows of two sides, field by field."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    """Return the differences between the rows of two sides, field by field."""
+    by_field: dict[str, list[tuple[str, str]]] = {}
     for row in rows:
         for field, *values in row:
-            found.setdefault(field, []).append((values[0], values[1]))
+            by_field.setdefault(field, []).append((values[0], values[1]))
     return [
-        Refused(a=a, b=b, field=field, values=tuple(dict.fromkeys(pairs)), rows=len(pairs)) for field, pairs in found.items()
+        Refused(a=a, b=b, field=field, values=tuple(dict.fromkeys(pairs)), rows=len(pairs)) for field, pairs in by_field.items()
     ]
 
 
-def release_of(asked: str | None, built: str | None) -> str | None:
-    """The release of torch: the requested one, else what the box reported, without the name of its build."""
-    found = asked or built
-    return found.partition("+")[0] if found else None
+def release_of(requested: str | None, built: str | None) -> str | None:
+    """Return the release of torch: the requested one, else the one that the workload reported, without a build's name."""
+    version = requested or built
+    return version.partition("+")[0] if version else None
 
 
 def stack_of(row: Mapping[str, Any]) -> StackUsed:
-    """The stack of a row of tables.launch_rows."""
+    """Return the stack of a launch's row."""
     release = release_of(row["torch"], row["torch_build"])
     return StackUsed(name=row["stack"], release=release, recipe=row["recipe"])
 
 
 def stack_match(a: StackUsed, b: StackUsed) -> str | None:
-    """EQUAL, EQUIVALENT or None. An unknown recipe is like no other, so that only the releases are compared."""
+    """Return EQUAL, EQUIVALENT or None. An unknown recipe equals no other, so that only the releases are compared."""
     if a is b or (a.name == b.name and a.recipe is not None and a.recipe == b.recipe):
         return EQUAL
     return EQUIVALENT if a.release is not None and a.release == b.release else None
 
 
-def nearest_stack(own: StackUsed, others: Iterable[StackUsed]) -> tuple[StackUsed, str] | None:
-    """The stack to compare `own` with, and how they match: an equal one, else of the same name, else of the newest build."""
-    found = [(other, match) for other in others if (match := stack_match(own, other))]
-    if not found:
+def nearest_stack(stack: StackUsed, others: Iterable[StackUsed]) -> tuple[StackUsed, str] | None:
+    """Return the stack to compare with, and how they match: an equal one, else one of that name, else a newest build."""
+    matches = [(other, match) for other in others if (match := stack_match(stack, other))]
+    if not matches:
         return None
-    return max(found, key=lambda pair: (pair[1] == EQUAL, pair[0].name == own.name, _numbers(pair[0].name)))
+    return max(matches, key=lambda pair: (pair[1] == EQUAL, pair[0].name == stack.name, _numbers_in(pair[0].name)))
 
 
 def _value(name: str, work: Work) -> Any:
-    """Of a field; its default where it is a setting that means nothing to this kind of device, or that was left out."""
-    value, factor = work.get(name, _LEFT_OUT.get(name)), BY_NAME.get(name)
+    """Return a field's value; the default of a setting that means nothing to this kind of device, or that was left out."""
+    value, factor = work.get(name, _IF_MISSING.get(name)), BY_NAME.get(name)
     return factor.default if value is None and factor and (factor.devices or factor.needs) else value
 
 
-def _decided(factor: Factor, workload: Mapping[str, Any]) -> Any:
-    """What was asked for; None for the usual value of what belongs to another factor, as before there was a choice."""
+def _requested(factor: Factor, workload: Mapping[str, Any]) -> Any:
+    """Return the requested value.
+
+    None for the usual value of a setting that belongs to another factor, as in launches from before there was a choice.
+    """
     value = factor.recorded_in(workload)
     return None if factor.needs and value == factor.default else value
 
 
-def _numbers(name: str) -> list[int]:
+def _numbers_in(name: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"[0-9]+", name)]
 
 
@@ -228,7 +215,7 @@ def _head(value: Any) -> str:
     return str(value)[:12]
 
 
-# Did two cells of one name do the same work? By the parameters and the operations per item that their launches counted.
+# Counted work: did two cells do the same work, by the parameters and the operations per item that their launches counted?
 
 TOLERANCE = 0.02
 """Operations per item that differ by more are other work: a detector's follow its boxes, by 1 % (measured on a CPU)."""
@@ -236,49 +223,51 @@ TOLERANCE = 0.02
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counted:
-    """What launches counted themselves: `parameters`, and operations per item (`flops`); unknown counts aren't there."""
+    """Counts of launches: `parameters`, and operations per item (`flops`); unknown counts are left out."""
 
     parameters: tuple[int, ...]
     flops: tuple[float, ...]
 
 
 def counted_work(launches: Iterable[Launch]) -> Counted:
-    told = [(launch.parameters, launch.reference.flops_per_item if launch.reference else math.nan) for launch in launches]
-    return counted_as(told)
+    """Return the counts of these launches."""
+    return counted_as(
+        (launch.parameters, launch.reference.flops_per_item if launch.reference else math.nan) for launch in launches
+    )
 
 
 def counted_of_row(row: Mapping[str, Any]) -> Counted:
-    """Of a row of tables.launches_table; what was borrowed from another stack isn't the launch's own."""
+    """Return the counts of a launch's row; what was borrowed from another stack isn't the launch's own."""
     return counted_as([(row["parameters"], math.nan if row["flops_from"] else row["flops_per_item"])])
 
 
-def counted_as(told: Iterable[tuple[int | None, float]]) -> Counted:
-    """Of pairs of parameters and operations, either of which may be unknown."""
-    pairs = list(told)
+def counted_as(counts: Iterable[tuple[int | None, float]]) -> Counted:
+    """Make counts of pairs of parameters and operations, either of which may be unknown."""
+    pairs = list(counts)
     return Counted(
-        parameters=tuple(count for count, _ in pairs if count is not None),
+        parameters=tuple(number for number, _ in pairs if number is not None),
         flops=tuple(flops for _, flops in pairs if not math.isnan(flops)),
     )
 
 
 def counted_together(several: Iterable[Counted]) -> Counted:
-    """What cells of one side counted."""
-    known = list(several)
+    """Combine the counts of the cells of one side."""
+    parts = list(several)
     return Counted(
-        parameters=tuple(count for one in known for count in one.parameters),
-        flops=tuple(flops for one in known for flops in one.flops),
+        parameters=tuple(count for part in parts for count in part.parameters),
+        flops=tuple(flops for part in parts for flops in part.flops),
     )
 
 
 def counted_difference(a: Counted, b: Counted) -> str | None:
-    """In what two sides did other work, in words; None: in nothing that both know."""
-    if a.parameters and b.parameters and len(found := {*a.parameters, *b.parameters}) > 1:
-        return f"not the same model: {min(found):,} and {max(found):,} parameters"
-    if a.flops and b.flops and max(every := (*a.flops, *b.flops)) > (1 + TOLERANCE) * min(every):
-        return f"not the same work: {min(every) / 1e9:.4g} and {max(every) / 1e9:.4g} GFLOP per item"
+    """Describe in what two sides did other work; None: in nothing that both know."""
+    if a.parameters and b.parameters and len(parameters := {*a.parameters, *b.parameters}) > 1:
+        return f"not the same model: {min(parameters):,} and {max(parameters):,} parameters"
+    if a.flops and b.flops and max(flops := (*a.flops, *b.flops)) > (1 + TOLERANCE) * min(flops):
+        return f"not the same work: {min(flops) / 1e9:.4g} and {max(flops) / 1e9:.4g} GFLOP per item"
     return None
 
 
 def is_work_checked(a: Counted, b: Counted) -> bool:
-    """Do both sides know what they did?"""
+    """Check whether both sides counted their work."""
     return bool(a.parameters and b.parameters and a.flops and b.flops)

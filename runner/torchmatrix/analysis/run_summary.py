@@ -1,4 +1,4 @@
-"""A run as read: what it says of itself and of its launches (RunSummary), and what only a report of it needs (RunDetails)."""
+"""A run as read: its record and its launches (RunSummary), and what only a report of it needs (RunDetails)."""
 
 import math
 import os
@@ -12,7 +12,6 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.launch_row import cell_values, row_of
 from torchmatrix.analysis.rows import Row, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
@@ -30,73 +29,71 @@ from torchmatrix.facts.wire import Box
 from torchmatrix.facts.wire import Facts as Told
 from torchmatrix.machine.cpu import usable_cpus
 
-# Launches -> rows: one per launch, one per cell, as dictionaries. Unknown numbers are NaN, other unknowns None.
-#
-# Definitions are in glossary.py.
+# Rows of launches and of cells, as dictionaries. Unknown numbers are NaN, other unknowns None. Definitions are in glossary.py.
 
 
 def launch_rows(launches: Iterable[Launch]) -> list[Row]:
-    """One row per launch (launch_row.py)."""
+    """Return one row per launch (launch_row.py)."""
     rows = [row_of(launch) for launch in launches]
     borrow_flops(rows)
     return rows
 
 
-def cells_table(cells: CellIndex) -> list[Row]:
-    """One row per cell: median throughput over its ok launches, interval, n, CV, verdict; failed launches are counted."""
-    return [_cell_row(cell) for cell in cells.every]
+def cells_table(cells: "CellIndex") -> list[Row]:
+    """Return one row per cell: median throughput of its ok launches, interval, n, CV, verdict; failed launches are counted."""
+    return [
+        {key: value for key, value in cell.last.items() if key not in _LAUNCH_ONLY} | cell.summary() | cell_values(cell)
+        for cell in cells.every
+    ]
 
 
 def borrow_flops(rows: Sequence[Row]) -> None:
-    """A launch that counted nothing takes what its stack counted for the same operations; where the stack's torch has no
-    counter, what another stack did (`flops_from`: which). What a launch counted itself stays.
+    """Fill in the operations of launches that counted none, by what their stack counted for the same operations.
+
+    Where the stack's torch has no counter, the count of another stack is taken (`flops_from`: which one).
     """
-    told = [row for row in rows if is_ok(row) and not row["flops_from"] and not math.isnan(row["flops_per_item"])]
-    own = {(row["stack"], row["recipe"], row["operations"]): row for row in reversed(told)}
-    others = {row["operations"]: row for row in reversed(told)}
+    counted = [row for row in rows if is_ok(row) and not row["flops_from"] and not math.isnan(row["flops_per_item"])]
+    by_stack = {(row["stack"], row["recipe"], row["operations"]): row for row in reversed(counted)}
+    by_operations = {row["operations"]: row for row in reversed(counted)}
     for row in rows:
         if not math.isnan(row["flops_per_item"]):
             continue
-        same = own.get((row["stack"], row["recipe"], row["operations"]))
-        found = same or others.get(row["operations"])
-        if found and _same_model(row, found):
-            row |= {"flops_per_item": found["flops_per_item"], "flops_from": None if same else found["stack"]}
+        same_stack = by_stack.get((row["stack"], row["recipe"], row["operations"]))
+        source = same_stack or by_operations.get(row["operations"])
+        if source and _same_model(row, source):
+            row |= {"flops_per_item": source["flops_per_item"], "flops_from": None if same_stack else source["stack"]}
 
 
 def _same_model(row: Row, other: Row) -> bool:
-    """As far as both tell."""
+    """Check whether two rows have the same number of parameters, as far as both are known."""
     return None in (row["parameters"], other["parameters"]) or row["parameters"] == other["parameters"]
 
 
-_OF_ONE = ("run", "round", "throughput", "requests", "path", "seconds", "stall", "left_out")
-"""What is of one launch, and not of the cell that it stands for."""
+_LAUNCH_ONLY = ("run", "round", "throughput", "requests", "path", "seconds", "stall", "left_out")
+"""Columns of a single launch, which its cell does not have."""
 
 
-def _cell_row(cell: Cell) -> Row:
-    return {key: value for key, value in cell.last.items() if key not in _OF_ONE} | cell.summary() | cell_values(cell)
-
-
-# Launches -> what a report needs of each, and no more: small enough to be passed between processes. Loads no numpy.
+# What a report needs of each launch: small enough to be passed between processes. Loads no numpy.
 
 BriefFacts = dict[str, Any]
 FEWEST_FILES = 200
-"""So many launches, or more, are shared among processes, which costs as much as reading some twenty."""
+"""From this many launches on, reading is shared among processes, which costs as much as reading some twenty."""
 MOST_PROCESSES = 4
-"""What is left to do in one process takes as long as these take."""
+"""With this many processes, the work that is left for one process takes as long as theirs."""
 PIECES = 4
-"""For each of them, so that none waits long for the last one."""
+"""Pieces of work per process, so that none waits long for the last one."""
 
 
 Order = Callable[[str, str], tuple[int, str]]
-"""The cell and the path of a launch -> what to sort it by: as planned, within a cell by the names of the files."""
+"""Maps the cell and the path of a launch to a sort key: as planned, within a cell by the names of the files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Brief:
     """One launch: its row as of launch_row (no FLOPs borrowed), when it began (unix seconds), why devices could not be read.
 
-    `spent`: None for what a report shows nothing of. `installed`: the facts of the box, the image and the engine, only of the
-    first of its stack, of those that were read together, in which the box told of itself.
+    `spent`: None if a report shows nothing of it. `installed`: what the workload, the image and the engine reported; only for
+    the first launch of its stack, of those read together, whose workload reported its software.
     """
 
     row: Row
@@ -108,8 +105,8 @@ class Brief:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """Some folders of a run: of each launch the try that counts, in order; cell and outcome of the others; traces by cell;
-    environments by stack with how well they stand for it.
+    """Some folders of a run: the attempt that counts of each launch, in order; cell and outcome of the others; traces by cell;
+    environments by stack with how well they represent it.
     """
 
     briefs: tuple[Brief, ...]
@@ -120,41 +117,40 @@ class Part:
 
 
 def order_of(record: RunRecord) -> Order:
-    """That of a run's plan; cells that it lacks come last."""
+    """Return the order of a run's plan; cells that it lacks come last."""
     return _order(record.planned)
 
 
 def _order(planned: Sequence[CellName]) -> Order:
+    """Return a sort key by the place of the cell in `planned`, then by the file's name."""
     places = {name.cell: i for i, name in enumerate(planned)}
     return lambda cell, path: (places.get(cell, len(places)), path.rpartition("/")[2])
 
 
 def read_parts(run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES) -> list[Part]:
-    """All launches of a run, where that pays by several processes. Call it before numpy is loaded: a fork has no threads."""
-    folders, order = _by_folder(launch_files(run.path)), order_of(record)
+    """Read all launches of a run, by several processes where that pays. Call it before numpy is loaded: a fork has no
+    threads.
+    """
+    folders = _by_folder(launch_files(run.path))
     processes = min(usable_cpus(), most) if sum(map(len, folders)) >= FEWEST_FILES and _has_one_thread() else 1
     if processes == 1:
-        return [_part(folders, order)]
+        return [_part(folders, record.planned)]
     size = ceil(len(folders) / (PIECES * processes))
     pieces = [folders[begin : begin + size] for begin in range(0, len(folders), size)]
     pool = ProcessPoolExecutor(processes, get_context("fork"), help_only, (os.getpid(),))
     try:
-        begun = [pool.submit(_part_of_plan, piece, record.planned) for piece in pieces]
-        return [one.result() for one in begun]
-    except (BrokenProcessPool, OSError):  # one was ended, for example for want of memory, or none could be started
-        return [_part(folders, order)]
+        tasks = [pool.submit(_part, piece, record.planned) for piece in pieces]
+        return [task.result() for task in tasks]
+    except (BrokenProcessPool, OSError):  # a process was killed, for example out of memory, or none could be started
+        return [_part(folders, record.planned)]
     finally:
-        for helper in active_children():  # they have nothing left to do, or an interruption must not wait for them
+        for helper in active_children():  # the helpers have nothing left to do, or an interruption must not wait for them
             helper.kill()
         pool.shutdown(cancel_futures=True)
 
 
-def _part_of_plan(folders: Sequence[Sequence[Path]], planned: Sequence[CellName]) -> Part:
-    return _part(folders, _order(planned))
-
-
-def _part(folders: Iterable[Iterable[Path]], order: Order) -> Part:
-    return part_of((launch_in(path) for folder in folders for path in folder), order)
+def _part(folders: Iterable[Iterable[Path]], planned: Sequence[CellName]) -> Part:
+    return part_of((launch_in(path) for folder in folders for path in folder), _order(planned))
 
 
 def _has_one_thread() -> bool:
@@ -164,15 +160,15 @@ def _has_one_thread() -> bool:
         return False
 
 
-def part_of(found: Iterable[Launch | Unreadable], order: Order) -> Part:
-    """Of launches, all tries of each among them."""
-    every, unreadable = sorted_out(found)
-    launches = sorted(counting(every), key=lambda launch: order(launch.cell, as_text(launch.path)))
+def part_of(launch_files: Iterable[Launch | Unreadable], order: Order) -> Part:
+    """Return the part of these launches, all attempts of each among them."""
+    attempts, unreadable = sorted_out(launch_files)
+    launches = sorted(counting(attempts), key=lambda launch: order(launch.cell, as_text(launch.path)))
     counted = {launch.path for launch in launches}
     first = {launch.stack.name: launch for launch in reversed(launches) if launch.box}
     return Part(
         briefs=tuple(_brief(launch, launch is first.get(launch.stack.name)) for launch in launches),
-        repeated=tuple((launch.cell, launch.outcome) for launch in every if launch.path not in counted),
+        repeated=tuple((launch.cell, launch.outcome) for launch in attempts if launch.path not in counted),
         traces=whole_of(launches),
         environments=_launch_environments(launches),
         unreadable=tuple(unreadable),
@@ -180,7 +176,10 @@ def part_of(found: Iterable[Launch | Unreadable], order: Order) -> Part:
 
 
 def _launch_environments(launches: Sequence[Launch]) -> dict[str, tuple[tuple[Any, ...], Environment]]:
-    """By stack of the launch on the most devices in which the box told of itself, none that is left out of its figure."""
+    """Return the environment of each stack, by the launch on the most devices whose workload reported its software.
+
+    Launches that are left out of their cell's figure are the last choice.
+    """
     chosen: dict[str, tuple[tuple[Any, ...], Launch]] = {}
     for launch in launches:
         rank = (launch.box is None, bool(launch.left_out), -launch.devices.count, as_text(launch.path).split("/"))
@@ -205,7 +204,7 @@ def _launch_installed(launch: Launch) -> BriefFacts:
 
 
 def _by_folder(files: Iterable[Path]) -> list[list[Path]]:
-    """All tries of a launch are in one."""
+    """Group files by folder: all attempts of a launch are in one."""
     folders: dict[Path, list[Path]] = {}
     for path in files:
         folders.setdefault(path.parent, []).append(path)
@@ -221,13 +220,13 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What a run says of itself, and its launches.
+    """What a run records of itself, and its launches.
 
     `host`: the name of its folder. `started`: unix seconds, NaN if unknown. `command`, `matrix`, `workload_hash`: what was
-    asked for. `planned`: ids of the cells that were to run; `skipped`: the reason by cell id. `launches`: rows of
-    tables.launch_rows, of each launch the try that counts, in planned order. `environments`: by stack, of the launch on the
-    most devices in which the box told of itself, none that is left out of its cell's figure. `unreadable_launches`: files,
-    and why; `problems`: of the run's own record.
+    requested. `planned`: ids of the cells that were to run; `skipped`: the reason by cell id. `launches`: rows of launch_rows,
+    of each launch the attempt that counts, in planned order. `environments`: by stack, of the launch on the most devices whose
+    workload reported its software, none that is left out of its cell's figure. `unreadable_launches`: files, and why;
+    `problems`: of the run's own record.
     """
 
     id: str
@@ -247,30 +246,30 @@ class RunSummary:
 
     @property
     def unreadable(self) -> tuple[Unreadable, ...]:
-        """All of its files that can't be read, and why."""
+        """Return all of the run's files that can't be read, and why."""
         return self.unreadable_launches + self.problems
 
     @cached_property
     def cells(self) -> "CellIndex":
-        """Its launches by cell."""
+        """Return the launches by cell."""
         from torchmatrix.analysis.cells import CellIndex  # with numpy, which reading doesn't need
 
         return CellIndex(self.launches)
 
     def cell(self, name: str) -> "Cell":
-        """One of them by its id; without launches if it has none."""
+        """Return a cell by its id, without launches if the run has none of it."""
         from torchmatrix.analysis.cells import NO_CELL
 
         return self.cells.named.get(name, NO_CELL)
 
     def asked_for(self, cell: str) -> bool:
-        """Was it to be measured?"""
+        """Check whether a cell was to be measured."""
         return cell in self.planned or cell in self.cells.named
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """What a stack consisted of, from its first launch in which the box told of itself."""
+    """The contents of a stack, from its first launch whose workload reported its software."""
 
     stack: str
     box: Box
@@ -280,10 +279,10 @@ class Installed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunDetails:
-    """All that a report of a run says: its `summary`, and of each of its launches `started` (unix seconds) and `errors` (why
+    """All that a report of a run shows: its `summary`, and of each of its launches `started` (unix seconds) and `errors` (why
     devices could not be read; only of launches that are not ok).
 
-    `repeated`: cell and outcome of the tries that don't count. `phases`, `steps`: rows of time_split.
+    `repeated`: cell and outcome of the attempts that don't count. `phases`, `steps`: rows of time_split.
     """
 
     summary: RunSummary
@@ -297,14 +296,16 @@ class RunDetails:
 
 
 def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[Facts, Facts]:
-    """Those of its summary and of its details, as plain values for a file; paths are relative to the run's folder."""
+    """Return the facts of a run's summary and of its details, as plain values for a file; paths are relative to the run's
+    folder."""
     from torchmatrix.analysis import time_split
     from torchmatrix.analysis.traces import shortened
 
     order, root = order_of(record), len(as_text(run.path))
-    briefs = sorted((one for part in parts for one in part.briefs), key=lambda one: order(one.row["cell"], one.row["path"]))
-    borrow_flops([one.row for one in briefs])
-    spent = [one.spent for one in briefs if one.spent]
+    all_briefs = (brief for part in parts for brief in part.briefs)
+    briefs = sorted(all_briefs, key=lambda brief: order(brief.row["cell"], brief.row["path"]))
+    borrow_flops([brief.row for brief in briefs])
+    spent = [brief.spent for brief in briefs if brief.spent]
     summary = {
         "complete": record.complete,
         "command": record.command,
@@ -313,14 +314,14 @@ def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[
         "planned": [name.cell for name in record.planned],
         "skipped": {skip.name.cell: skip.reason for skip in record.skips},
         "environments": _environments(parts),
-        "launches": [one.row | {"path": one.row["path"][root:]} for one in briefs],
-        "unreadable_launches": [(as_text(one.path)[root:], one.reason) for part in parts for one in part.unreadable],
+        "launches": [brief.row | {"path": brief.row["path"][root:]} for brief in briefs],
+        "unreadable_launches": [(as_text(file.path)[root:], file.reason) for part in parts for file in part.unreadable],
         "problems": [("/run.jsonl", problem) for problem in record.problems],
     }
     details = {
-        "started": [one.started for one in briefs],
-        "errors": [one.errors for one in briefs],
-        "repeated": [one for part in parts for one in part.repeated],
+        "started": [brief.started for brief in briefs],
+        "errors": [brief.errors for brief in briefs],
+        "repeated": [attempt for part in parts for attempt in part.repeated],
         "phases": time_split.phases_table(spent),
         "steps": time_split.steps_table(spent),
         "traces": [asdict(trace) for trace in shortened(_traces(parts, order))],
@@ -330,7 +331,7 @@ def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[
 
 
 def summary_from(run: RunFolder, facts: Facts) -> RunSummary:
-    """Of what facts_of made, perhaps read from a file. Raises errors of many kinds for anything else."""
+    """Make a summary from facts of facts_of, perhaps read from a file. Raises errors of many kinds for anything else."""
     root = as_text(run.path)
     same = {name: facts[name] for name in ("complete", "command", "matrix", "workload_hash", "skipped", "environments")}
     unreadable, problems = (
@@ -345,7 +346,7 @@ def summary_from(run: RunFolder, facts: Facts) -> RunSummary:
 
 
 def details_from(summary: RunSummary, facts: Facts) -> RunDetails:
-    """Of what facts_of made, perhaps read from a file. Raises errors of many kinds for anything else."""
+    """Make the details from facts of facts_of, perhaps read from a file. Raises errors of many kinds for anything else."""
     from torchmatrix.analysis.traces import trace_from
 
     return RunDetails(
@@ -361,26 +362,30 @@ def details_from(summary: RunSummary, facts: Facts) -> RunDetails:
 
 
 def _environments(parts: Iterable[Part]) -> dict[str, Environment]:
-    """By stack, in the order of their names: of all parts the one that stands for it best."""
-    found = [(stack, *told) for part in parts for stack, told in part.environments.items()]
-    best = {stack: environment for stack, _, environment in sorted(found, key=lambda one: one[1], reverse=True)}
+    """Return the environment that represents each stack best, by the stacks' names in order."""
+    candidates = [(stack, *ranked) for part in parts for stack, ranked in part.environments.items()]
+    best = {
+        stack: environment for stack, _, environment in sorted(candidates, key=lambda candidate: candidate[1], reverse=True)
+    }
     return dict(sorted(best.items()))
 
 
 def _installed(briefs: Iterable[Brief]) -> list[Facts]:
+    """Return the first reported contents of each stack."""
     first: dict[str, Facts] = {}
-    for one in briefs:
-        if one.installed:
-            first.setdefault(one.row["stack"], one.installed)
+    for brief in briefs:
+        if brief.installed:
+            first.setdefault(brief.row["stack"], brief.installed)
     return list(first.values())
 
 
 def _traces(parts: Iterable[Part], order: Order) -> list[Any]:
-    found = {cell: trace for part in parts for cell, trace in part.traces.items()}
-    return [found[cell] for cell in sorted(found, key=lambda cell: order(cell, ""))]
+    """Return the traces of all parts in the order of their cells."""
+    traces = {cell: trace for part in parts for cell, trace in part.traces.items()}
+    return [traces[cell] for cell in sorted(traces, key=lambda cell: order(cell, ""))]
 
 
 def _as_installed(facts: Mapping[str, Any]) -> Installed:
-    told = facts["box"]
-    box = Box(torch=told.get("torch"), packages=tuple(told.get("packages") or ()), facts=told)
+    reported = facts["box"]
+    box = Box(torch=reported.get("torch"), packages=tuple(reported.get("packages") or ()), facts=reported)
     return Installed(stack=facts["stack"], box=box, image=facts["image"], engine=facts["engine"])

@@ -17,15 +17,15 @@ from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import read_launch
 from torchmatrix.matrix.factors import CONTRASTED, Value
 
-# Launches -> tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means.
+# Tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means.
 #
-# All verdicts of a report are corrected together (`ratios_of`): those of both tables, and on each job which stack is the
+# All verdicts of a report are corrected together (`ratios_of`): those of both tables, and for each job which stack is the
 # fastest.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ratios:
-    """Of one report: its tables, and the p-values up to which it tells anything, corrected for all that it compares.
+    """The tables of one report, and the p-values up to which it reports anything, corrected for all that it compares.
 
     Both tables have a `verdict` and the `reason` for it (verdicts.REASONS; both "" without a ratio, and for the baseline) and
     an `adjusted_p_value`.
@@ -37,24 +37,28 @@ class Ratios:
 
 
 def ratios_of(cells: CellIndex, baseline: str | None = None) -> Ratios:
-    """All ratios of a report, judged together; `baseline` as in speedup_table."""
+    """Return all ratios of a report, judged together; `baseline` as in speedup_table."""
     speedups, settings = speedup_table(cells, baseline), settings_table(cells)
     rows, best = [*speedups, *settings], list(_tests_of_best(cells))
     pairs = [row.pop("pair") for row in rows]
-    for row, one in zip(rows, judged(pairs, best), strict=True):
+    for row, judgement in zip(rows, judged(pairs, best), strict=True):
         is_unjudged = row["why"] or row["stack"] == row.get("baseline")
-        told = {"verdict": "", "reason": ""} if is_unjudged else {"verdict": one.verdict, "reason": one.reason}
-        row.update(told, adjusted_p_value=one.adjusted_p_value)
-    return Ratios(speedups=speedups, settings=settings, significance=significance_of([*(one.chances for one in pairs), *best]))
+        verdict = {"verdict": "", "reason": ""} if is_unjudged else {"verdict": judgement.verdict, "reason": judgement.reason}
+        row.update(verdict, adjusted_p_value=judgement.adjusted_p_value)
+    return Ratios(
+        speedups=speedups, settings=settings, significance=significance_of([*(pair.chances for pair in pairs), *best])
+    )
 
 
 def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:
-    """Every cell over the same workload and devices (of the same machine) on the stack `baseline`.
+    """Return the ratio of every cell to the same workload and devices (of the same machine) on the stack `baseline`.
 
     Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
-    `why` says why a ratio is NaN, else it is empty. Raises BadInput for a stack that isn't there.
+    `why` says why a ratio is NaN, else it is empty. Raises BadInput for an unknown stack.
     """
-    _check(baseline, list(dict.fromkeys(cell["stack"] for cell in cells.figures)))
+    stacks = list(dict.fromkeys(cell["stack"] for cell in cells.figures))
+    if baseline is not None and baseline not in stacks:
+        raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
     bases: dict[tuple[str, str, str], Cell] = {}
     for cell in sorted(cells.figures, key=lambda cell: not cell.samples):
         if baseline in (None, cell["stack"]):
@@ -68,7 +72,7 @@ def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:
 
 
 def settings_table(cells: CellIndex) -> list[Row]:
-    """Pairs of cells that differ in one of the factors' contrasts only: same stack, devices, batch and all else.
+    """Return pairs of cells that differ only in one of the factors' contrasts: same stack, devices, batch and all else.
 
     One row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
     """
@@ -85,7 +89,8 @@ def settings_table(cells: CellIndex) -> list[Row]:
 
 
 def geometric_means(table: Sequence[Row], by: Sequence[str]) -> list[Row]:
-    """Of the ratios of a table above, one row per combination of the fields `by`, with `n` ratios and `failed` without one.
+    """Return means of the ratios of a table, one row per combination of the fields `by`, with `n` ratios and `failed` without
+    one.
 
     `low` and `high` are NaN: see intervals.geometric_mean.
     """
@@ -93,11 +98,11 @@ def geometric_means(table: Sequence[Row], by: Sequence[str]) -> list[Row]:
     for row in table:
         groups.setdefault(tuple(row[name] for name in by), []).append(row["ratio"])
     rows = []
-    for key, every in groups.items():
-        ratios = [value for value in every if not math.isnan(value)]
-        found = geometric_mean(ratios)
-        counts = {"n": len(ratios), "failed": len(every) - len(ratios)}
-        rows.append(dict(zip(by, key, strict=True)) | {"ratio": found.value, "low": found.low, "high": found.high} | counts)
+    for key, values in groups.items():
+        ratios = [value for value in values if not math.isnan(value)]
+        mean = geometric_mean(ratios)
+        counts = {"n": len(ratios), "failed": len(values) - len(ratios)}
+        rows.append(dict(zip(by, key, strict=True)) | {"ratio": mean.value, "low": mean.low, "high": mean.high} | counts)
     return rows
 
 
@@ -106,40 +111,38 @@ _CONTRASTED = tuple(factor.name for factor in CONTRASTED)
 _SHOWN = ("model", "mode", "unit", "devices", "batch")
 
 
-def _check(baseline: str | None, stacks: list[str]) -> None:
-    if baseline is not None and baseline not in stacks:
-        raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
-
-
 def _shown(cell: Cell) -> Row:
     return {name: cell[name] for name in _SHOWN}
 
 
 def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
-    """What must be equal for two cells to differ in `changes` only. The batch is the one asked for: who failed has no other."""
+    """Return what must be equal for two cells to differ in `changes` only.
+
+    The batch is the requested one: failed launches have no other.
+    """
     fields = {name: cell[name] for name in _CONTRASTED} | changes
     settled = (factor.settled(fields) for factor in CONTRASTED)
     return (cell["stack"], cell["device_list"], cell["other_settings"], cell["batch_requested"], *settled)
 
 
 def compared_cells(cell: Cell, base: Cell | None) -> Pair:
-    """A cell over another one, of which only what is asked for may differ: the ratio, or why there is none."""
+    """Return the ratio of two cells of which only what is requested may differ, or why there is none."""
     why = _why_not(cell, base)
     return Pair(why_not=why) if why or base is None else cell.over(base)
 
 
 def _compared(cell: Cell, base: Cell | None) -> Row:
-    """The ratio with its interval and numbers of launches, or why there is none."""
-    found = compared_cells(cell, base)
-    limits, test = found.interval, found.chances
+    """Return the ratio with its interval and numbers of launches, or why there is none."""
+    pair = compared_cells(cell, base)
+    limits, test = pair.interval, pair.chances
     return {
-        "ratio": found.value, "low": limits.low, "high": limits.high, "p_value": test.differs, "same_p_value": test.same,
-        "n": len(cell.samples), "baseline_n": len(samples_of(base)), "why": found.why_not, "pair": found,
+        "ratio": pair.value, "low": limits.low, "high": limits.high, "p_value": test.differs, "same_p_value": test.same,
+        "n": len(cell.samples), "baseline_n": len(samples_of(base)), "why": pair.why_not, "pair": pair,
     }  # fmt: skip
 
 
 def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
-    """For each job that several stacks did on the same devices: whether one of them is the fastest."""
+    """Yield for each job that several stacks did on the same devices the test of whether one of them is the fastest."""
     jobs: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells.figures:
         if cell.samples:
@@ -159,7 +162,7 @@ def _why_not(cell: Cell, base: Cell | None) -> str:
     return counted_difference(counted_of_row(cell.row), counted_of_row(base.row)) or ""
 
 
-# A run beside the last complete run of the same matrix on the same machine: which cells changed, and what else did.
+# Compare a run with the last complete run of the same matrix on the same machine: which cells changed, and what else did.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,9 +176,9 @@ class Changed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Since:
-    """`run`, `started`: of the earlier one. `missing`: cells that one of the two has no figure of. `refused`: those whose work
-    or batch is not the same. `environment`: what else changed, name: (before, now); `compared`: of how many conditions. Both of
-    one launch of each stack and run, of the same cell."""
+    """Changes since an earlier run. `run`, `started`: of the earlier one. `missing`: cells of which one run has no figure.
+    `refused`: those whose work or batch is not the same. `environment`: what else changed, name: (before, now); `compared`: of
+    how many conditions. Both of one launch of each stack and run, of the same cell."""
 
     run: str
     started: float
@@ -186,14 +189,14 @@ class Since:
     compared: Compared
 
     def count(self, verdict: str) -> int:
-        """How many cells have this verdict."""
-        return sum(one.verdict == verdict for one in self.cells)
+        """Return how many cells have this verdict."""
+        return sum(cell.verdict == verdict for cell in self.cells)
 
 
 def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -> Since:
-    """`now`, `before`: rows of tables.launch_rows of two runs, of which `run` is the earlier one."""
+    """Compare `now` with `before`: rows of launch_rows of two runs, of which `run` is the earlier one."""
     old = {cell["cell"]: cell for cell in CellIndex(before).figures}
-    found: dict[str, Pair] = {}
+    pairs: dict[str, Pair] = {}
     missing = refused = 0
     for cell in CellIndex(now).figures:
         base = old.get(cell["cell"])
@@ -204,11 +207,11 @@ def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -
         if pair.why_not:
             refused += 1
         else:
-            found[cell["cell"]] = pair
-    told = judged(list(found.values()))
+            pairs[cell["cell"]] = pair
+    judgements = judged(list(pairs.values()))
     cells = tuple(
-        Changed(cell=cell, ratio=pair.interval, verdict=one.verdict)
-        for (cell, pair), one in zip(found.items(), told, strict=True)
+        Changed(cell=cell, ratio=pair.interval, verdict=judgement.verdict)
+        for (cell, pair), judgement in zip(pairs.items(), judgements, strict=True)
     )
     sides = [values_of(environments) for environments in zip(*_environments(before, now), strict=True)] or [{}, {}]
     return Since(
@@ -218,7 +221,7 @@ def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -
 
 
 def _environments(before: Sequence[Row], now: Sequence[Row]) -> list[tuple[Environment, Environment]]:
-    """Of each stack that both measured, then and now: those of one launch, of the first cell that both have."""
+    """Return each shared stack's environments, then and now: those of one launch, of the first cell that both have."""
     then = {row["cell"]: row["path"] for row in before if is_ok(row)}
     paths: dict[str, tuple[str, str]] = {}
     for row in now:
@@ -228,5 +231,5 @@ def _environments(before: Sequence[Row], now: Sequence[Row]) -> list[tuple[Envir
 
 
 def _environment(path: str) -> Environment:
-    found = read_launch(Path(path))
-    return environment_of(found) if isinstance(found, Launch) else {}
+    launch = read_launch(Path(path))
+    return environment_of(launch) if isinstance(launch, Launch) else {}

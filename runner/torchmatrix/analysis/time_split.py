@@ -16,15 +16,15 @@ from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
 from torchmatrix.analysis.rows import Row
 from torchmatrix.facts.launch import Launch, measured_seconds
 
-# A launch -> where its time went: its phases, its step times inside the timed windows. time_split.py makes tables of many.
+# Where a launch's time went: its phases, and its step times inside the timed windows.
 
-TOLD = {"import": "import", "init": "init", "model": "model to device", "first-step": "first step"}
-"""Phases: what the box calls them, and we."""
+_PHASE_NAMES = {"import": "import", "init": "init", "model": "model to device", "first-step": "first step"}
+"""Our names of phases by the workload's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """Of an ok launch. `cell`: what tells its row in a table from others, by column; `cache` is "" without compilation.
+    """The time of an ok launch. `cell`: the columns that identify its row in a table; `cache` is "" without compilation.
 
     `phases`: seconds by name, NaN if unknown. `steps`: seconds of all ranks' steps in the timed windows.
     """
@@ -35,7 +35,7 @@ class Spent:
 
 
 def spent_by(launch: Launch) -> Spent | None:
-    """None if it isn't ok, or explains a scaling loss: that has its own table."""
+    """Return the time of a launch; None if it isn't ok, or explains a scaling loss: that has its own table."""
     if not launch.makes_figures or not launch.is_ok:
         return None
     steps = chain.from_iterable(rank for window in launch.windows for rank in window.step_seconds)
@@ -56,14 +56,14 @@ def _cell_of(launch: Launch) -> dict[str, str]:
 
 
 def _seconds_of(launch: Launch) -> dict[str, float]:
-    found = {ours: launch.phases.get(theirs, math.nan) for theirs, ours in TOLD.items()}
-    found |= {"warm-up": _warm_up(launch), "measure": measured_seconds(launch)}
-    known = sum(seconds for seconds in found.values() if not math.isnan(seconds))
-    return found | {"the rest": launch.seconds - known, "total": launch.seconds}
+    seconds_by_phase = {ours: launch.phases.get(theirs, math.nan) for theirs, ours in _PHASE_NAMES.items()}
+    seconds_by_phase |= {"warm-up": _warm_up(launch), "measure": measured_seconds(launch)}
+    accounted = sum(seconds for seconds in seconds_by_phase.values() if not math.isnan(seconds))
+    return seconds_by_phase | {"the rest": launch.seconds - accounted, "total": launch.seconds}
 
 
 def _warm_up(launch: Launch) -> float:
-    """NaN where the box told neither the sum nor the blocks."""
+    """Return the seconds of the warm-up; NaN where the workload reported neither the sum nor the blocks."""
     if launch.warm_up and launch.warm_up.seconds is not None:
         return launch.warm_up.seconds
     return sum(block.slowest for block in launch.warm_up_blocks) if launch.warm_up_blocks else math.nan
@@ -75,28 +75,31 @@ _SHARES = np.array(list(QUANTILES.values()))
 
 
 def phases_table(launches: Iterable[Spent]) -> list[Row]:
-    """One row per cell and state of its compile cache (cold, warm, or "" without compilation), over its ok launches.
+    """Return one row per cell and state of its compile cache (cold, warm, or "" without compilation), over its ok launches.
 
-    The columns PHASES and `total` are the medians in seconds, `n` the number of launches. A phase that no launch tells is NaN;
-    its time is in "the rest", as are the engine, the process's start and end, and the proofs after the windows.
+    The columns PHASES and `total` are the medians in seconds, `n` the number of launches. A phase that no launch recorded is
+    NaN; its time is in "the rest", as are the engine, the process's start and end, and the proofs after the windows.
     """
     cells: dict[tuple[Any, ...], list[Spent]] = {}
     for launch in launches:
         cells.setdefault(tuple(launch.cell.values()), []).append(launch)
-    return [_phases(some) for some in cells.values()]
+    return [_phases(group) for group in cells.values()]
 
 
 def _phases(launches: Sequence[Spent]) -> Row:
-    known = {
-        name: [found for one in launches if (found := one.phases.get(name, math.nan)) == found] for name in (*PHASES, "total")
+    by_phase = {
+        name: [seconds for launch in launches if (seconds := launch.phases.get(name, math.nan)) == seconds]
+        for name in (*PHASES, "total")
     }
     return (
-        launches[0].cell | {name: median_of(some) if some else math.nan for name, some in known.items()} | {"n": len(launches)}
+        launches[0].cell
+        | {name: median_of(values) if values else math.nan for name, values in by_phase.items()}
+        | {"n": len(launches)}
     )
 
 
 def steps_table(launches: Iterable[Spent]) -> list[Row]:
-    """One row per cell: QUANTILES in seconds of all its ranks' steps in the timed windows of its ok launches.
+    """Return one row per cell: QUANTILES in seconds of all its ranks' steps in the timed windows of its ok launches.
 
     `steps` and `launches` say how many. Between two steps a quantile is interpolated.
     """
@@ -104,12 +107,14 @@ def steps_table(launches: Iterable[Spent]) -> list[Row]:
     for launch in launches:
         cells.setdefault(launch.cell["cell"], []).append(launch)
     return [
-        some[0].cell | {"launches": len(some)} | _quantiles(some) for some in cells.values() if any(one.steps for one in some)
+        group[0].cell | {"launches": len(group)} | _quantiles(group)
+        for group in cells.values()
+        if any(spent.steps for spent in group)
     ]
 
 
 def _quantiles(launches: Iterable[Spent]) -> dict[str, Any]:
-    """As np.quantile, to the last bit, which takes five times as long for a few steps."""
+    """Return the quantiles as np.quantile does, to the last bit, which takes five times as long for a few steps."""
     seconds = np.concatenate([np.frombuffer(launch.steps) for launch in launches])
     seconds.sort()
     places = (len(seconds) - 1) * _SHARES
@@ -119,15 +124,15 @@ def _quantiles(launches: Iterable[Spent]) -> dict[str, Any]:
     return {"steps": len(seconds), **dict(zip(QUANTILES, values.tolist(), strict=True))}
 
 
-# Launches -> how long torch.compile takes from an empty cache, and whether one compilation makes faster code than another.
+# How long torch.compile takes from an empty cache, and whether one compilation makes faster code than another.
 
 FEWEST = 3
-"""Launches of either kind, below which scatters are not compared."""
+"""The fewest launches of either kind with which scatters are compared."""
 LEVEL = 0.05
 
 
 def compiles_table(cells: CellIndex) -> list[Row]:
-    """One row per cell that was compiled from an empty cache in some ok launch.
+    """Return one row per cell that was compiled from an empty cache in some ok launch.
 
     `compiled` launches did so: the median, least and largest time of their first step in seconds; `sd_between_artefacts` is the
     standard deviation of the logarithms of their throughputs. The `reused` launches all ran the code of one compilation:
@@ -147,7 +152,7 @@ def _compile_row(cell: Cell) -> Row | None:
     if not cold:
         return None
     first = [row["first_step_seconds"] for row in cold if not math.isnan(row["first_step_seconds"])]
-    between, same = (_scatter(row["throughput"] for row in some) for some in (cold, warm))
+    between, same = (_scatter(row["throughput"] for row in rows) for rows in (cold, warm))
     return {name: cell[name] for name in ("cell", "stack", "workload", "devices", "unit")} | {
         "compiled": len(cold),
         "first_step_seconds": median_of(first) if first else math.nan,
@@ -161,25 +166,25 @@ def _compile_row(cell: Cell) -> Row | None:
 
 
 def _scatter(throughputs: Iterable[float]) -> float:
-    """The standard deviation of the logarithms; NaN of fewer than two."""
-    logarithms = [math.log(one) for one in throughputs]
+    """Return the standard deviation of the logarithms; NaN of fewer than two."""
+    logarithms = [math.log(rate) for rate in throughputs]
     return math.sqrt(variance_of(logarithms)) if len(logarithms) > 1 else math.nan
 
 
 def _f_test(between: float, compiled: int, same: float, reused: int) -> float:
-    """The probability that equal variances give such a ratio or a larger one."""
+    """Return the probability that equal variances give such a ratio or a larger one."""
     if min(compiled, reused) < FEWEST or not same > 0:
         return math.nan
     return float(fdtrc(compiled - 1, reused - 1, (between / same) ** 2))
 
 
-# Launches that served requests -> a table for each kind: latency (device to device) and end to end (host to host).
+# Tables of requests, one for each kind: latency (device to device) and end to end (host to host).
 
-_OF_CELL = ("cell", "stack", "workload", "model", "precision", "devices", "count", "batch", "unit", "statistic")
+_CELL_COLUMNS = ("cell", "stack", "workload", "model", "precision", "devices", "count", "batch", "unit", "statistic")
 
 
 def latency_rows(launches: Iterable[Row], kind: str) -> list[Row]:
-    """One row per cell with requests of this kind, from the rows of its launches (launch_row.py), of one machine or several.
+    """Return one row per cell with requests of this kind, from the rows of its launches, of one machine or several.
 
     For each of PERCENTILES: the median over ok launches of that percentile in seconds, with `_low` and `_high`, the ends of its
     95 % interval over launches. `n`: launches; `requests`: of all of them together.
@@ -189,8 +194,8 @@ def latency_rows(launches: Iterable[Row], kind: str) -> list[Row]:
 
 def _latency_row(cell: Cell, kind: str) -> Row:
     requests = int(sum(row["requests"] for row in cell.launches))
-    found = {name: cell.last[name] for name in _OF_CELL} | cell.fleet | {"n": len(cell.launches), "requests": requests}
+    columns = {name: cell.last[name] for name in _CELL_COLUMNS} | cell.fleet | {"n": len(cell.launches), "requests": requests}
     for name, metric in zip(PERCENTILES, OF_REQUESTS[kind], strict=True):
-        of = cell.estimate(metric.column)
-        found |= {name: of.value, f"{name}_low": of.low, f"{name}_high": of.high}
-    return found
+        estimate = cell.estimate(metric.column)
+        columns |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    return columns

@@ -1,4 +1,4 @@
-"""Several ratios judged at once: tests, and verdicts that are corrected for their number."""
+"""Judge several ratios at once: tests, and verdicts that are corrected for their number."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
@@ -12,7 +12,7 @@ from torchmatrix.analysis import intervals
 from torchmatrix.analysis.pairs import UNTESTED, Chances, Pair, freedom_of, pair_of_moments
 
 FALSE_DISCOVERIES = 1 - intervals.CONFIDENCE
-"""The share of FASTER and SLOWER that may be false, on average; of SAME half of it, as that takes two one-sided tests."""
+"""The share of FASTER and SLOWER that may be false, on average; for SAME half of it, as that takes two one-sided tests."""
 CORRECTION = "Benjamini-Hochberg"
 VERDICTS = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS", "n/a")
 REASONS = {
@@ -29,7 +29,7 @@ REASONS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """`adjusted_p_value`: of the test for a difference; NaN where there was none. `reason`: one of REASONS."""
+    """A verdict. `adjusted_p_value`: of the test for a difference; NaN where there was none. `reason`: one of REASONS."""
 
     verdict: str
     adjusted_p_value: float
@@ -38,7 +38,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Significance:
-    """The p-values up to which a difference, and sameness, are told, corrected for so many `comparisons`.
+    """The p-values up to which a difference, and sameness, are reported, corrected for this number of `comparisons`.
 
     Without a family of tests they are those of a single comparison.
     """
@@ -49,61 +49,61 @@ class Significance:
 
 
 def surviving(flags: Sequence[bool], p_values: Sequence[float]) -> list[bool]:
-    """The flags, without those that one-sided tests don't support once all are corrected together; what wasn't tested stays."""
-    found = zip(flags, adjusted(p_values), strict=True)
-    return [flag and not p > FALSE_DISCOVERIES / 2 for flag, p in found]
+    """Return the flags that one-sided tests support once all are corrected together; flags without a test stay."""
+    tested = zip(flags, adjusted(p_values), strict=True)
+    return [flag and not p > FALSE_DISCOVERIES / 2 for flag, p in tested]
 
 
 def adjusted(values: Sequence[float]) -> list[float]:
-    """p-values of several tests, adjusted so that of those below a limit not more than this share are false, on average.
+    """Adjust p-values of several tests so that of those below a limit at most this share is false, on average.
 
     Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995), 289-300. NaN is no test and stays NaN.
     """
-    known = sorted((value, place) for place, value in enumerate(values) if not math.isnan(value))
-    found, least = [math.nan] * len(values), 1.0
-    for rank, (value, place) in reversed(list(enumerate(known, start=1))):
-        least = min(least, value * len(known) / rank)
-        found[place] = least
-    return found
+    ranked = sorted((value, place) for place, value in enumerate(values) if not math.isnan(value))
+    result, least = [math.nan] * len(values), 1.0
+    for rank, (value, place) in reversed(list(enumerate(ranked, start=1))):
+        least = min(least, value * len(ranked) / rank)
+        result[place] = least
+    return result
 
 
 def judged(pairs: Sequence[Pair], besides: Sequence[Chances] = ()) -> list[Judged]:
-    """The verdict of each pair (intervals.difference_verdict); AMBIGUOUS where it doesn't survive the correction, or may be a
-    jump between two levels.
+    """Return the verdict of each pair (intervals.difference_verdict); AMBIGUOUS where it doesn't survive the correction, or may
+    be a jump between two levels.
 
     `besides`: tests that are corrected together with those of the pairs.
     """
-    tests = [*(one.chances for one in pairs), *besides]
-    differs, same = adjusted([one.differs for one in tests]), adjusted([one.same for one in tests])
-    return [_judged(*one) for one in zip(pairs, differs, same, strict=False)]
+    tests = [*(test.chances for test in pairs), *besides]
+    differs, same = adjusted([test.differs for test in tests]), adjusted([test.same for test in tests])
+    return [_judged(*test) for test in zip(pairs, differs, same, strict=False)]
 
 
 def significance_of(tests: Sequence[Chances]) -> Significance:
-    """The p-values up to which `judged` tells something of these tests, all corrected together."""
+    """Return the p-values up to which `judged` reports something of these tests, all corrected together."""
     return Significance(
-        differs=_level([one.differs for one in tests], FALSE_DISCOVERIES),
-        same=_level([one.same for one in tests], FALSE_DISCOVERIES / 2),
-        comparisons=sum(not math.isnan(one.differs) for one in tests),
+        differs=_level([test.differs for test in tests], FALSE_DISCOVERIES),
+        same=_level([test.same for test in tests], FALSE_DISCOVERIES / 2),
+        comparisons=sum(not math.isnan(test.differs) for test in tests),
     )
 
 
 def _level(values: Sequence[float], share: float) -> float:
-    """The step at which Benjamini and Hochberg's procedure stops; the first one where nothing is found."""
-    known = [value for value in adjusted(values) if not math.isnan(value)]
-    return share * max(1, sum(value <= share for value in known)) / max(1, len(known))
+    """Return the step at which Benjamini and Hochberg's procedure stops; the first one where nothing is found."""
+    p_values = [value for value in adjusted(values) if not math.isnan(value)]
+    return share * max(1, sum(value <= share for value in p_values)) / max(1, len(p_values))
 
 
 def verdict_at(pair: Pair, level: Significance) -> str:
-    """The verdict of intervals.difference_verdict; AMBIGUOUS if its p-value is above that of `level`."""
+    """Return the verdict of intervals.difference_verdict; AMBIGUOUS if its p-value is above that of `level`."""
     test = pair.chances
     return _decided(pair, test.differs <= level.differs, test.same <= level.same)[0]
 
 
 def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
-    """The confidence at which one more of these differences would be found."""
-    known = [p for p in adjusted_p_values if not math.isnan(p)]
-    found = sum(p <= FALSE_DISCOVERIES for p in known)
-    return 1 - FALSE_DISCOVERIES * min(1.0, (found + 1) / max(1, len(known)))
+    """Return the confidence at which one more of these differences would be found."""
+    p_values = [p for p in adjusted_p_values if not math.isnan(p)]
+    significant = sum(p <= FALSE_DISCOVERIES for p in p_values)
+    return 1 - FALSE_DISCOVERIES * min(1.0, (significant + 1) / max(1, len(p_values)))
 
 
 def _judged(pair: Pair, differs: float, same: float) -> Judged:
@@ -112,7 +112,7 @@ def _judged(pair: Pair, differs: float, same: float) -> Judged:
 
 
 def _decided(pair: Pair, is_different: bool, is_same: bool) -> tuple[str, str]:
-    """The verdict, and by which of REASONS. `is_different`, `is_same`: what holds among all comparisons."""
+    """Return the verdict, and the one of REASONS. `is_different`, `is_same`: the results among all comparisons."""
     alone = intervals.difference_verdict(pair.interval)
     if alone == "n/a":
         return alone, "untested"
@@ -126,7 +126,7 @@ def _decided(pair: Pair, is_different: bool, is_same: bool) -> tuple[str, str]:
     return ("AMBIGUOUS", "levels") if abs(pair.log) <= pair.jump else (alone, "different")
 
 
-# Several figures -> which of them may be the highest, and intervals of what was picked.
+# The best of several figures: which may be the highest, and intervals of picked ones.
 #
 # Multiple comparisons with the best: J. C. Hsu, Ann. Statist. 12 (1984), 1136-1144, and D. G. Edwards, J. C. Hsu, J. Am.
 # Statist. Assoc. 78 (1983), 965-971. The subset that holds the best: S. S. Gupta, Technometrics 7 (1965), 225-245. With scatter
@@ -134,80 +134,84 @@ def _decided(pair: Pair, is_different: bool, is_same: bool) -> tuple[str, str]:
 # others are safe. Only comparisons with the true best matter, so there are k - 1 of them, not k (k - 1) / 2.
 
 _HIGHEST = 8
-"""Of many figures most are below one of so many: these are held against all at once."""
+"""Most of many figures are below one of this many highest ones, which are compared with all at once."""
 
 
 def may_be_best(figures: Sequence[intervals.Moments | None], level: float = FALSE_DISCOVERIES) -> list[int]:
-    """The places of the figures that may be the highest, as good as the highest seen or not told apart from a better one.
+    """Return the places of the figures that may be the highest: the highest one, and those not distinguishable from a better
+    one.
 
     A figure is out if one is more than NOTEWORTHY (and than a jump between levels) above it with a two-sided p-value of at
     most `level` / (k - 1). So the best is out, or one of several equally good ones stands alone, with a chance of at most
     `level`. None: one launch; it stays.
     """
     least = level / max(1, len(figures) - 1)
-    known = _rows(figures)
-    places = [place for place, own in enumerate(figures) if own is not None]
-    highest = known[np.argsort(-known[:, 0], kind="stable")[:_HIGHEST]]
-    below = np.any(_p_above(highest[:, None], known, least) <= least, axis=0)
-    each = zip(places, known, below, strict=True)
-    out = {place for place, own, is_below in each if is_below or np.any(_p_above(known, own, least) <= least)}
+    tested = _rows(figures)
+    places = [place for place, figure in enumerate(figures) if figure is not None]
+    highest = tested[np.argsort(-tested[:, 0], kind="stable")[:_HIGHEST]]
+    below = np.any(_p_above(highest[:, None], tested, least) <= least, axis=0)
+    each = zip(places, tested, below, strict=True)
+    out = {place for place, figure, is_below in each if is_below or np.any(_p_above(tested, figure, least) <= least)}
     return [place for place in range(len(figures)) if place not in out]
 
 
 def chances_of_best(figures: Sequence[intervals.Moments | None]) -> Chances:
-    """p-values of one claim: that the highest is above all others, and that all are the same as the highest.
+    """Return p-values of one claim: that the highest is above all others, and that all are the same as the highest.
 
     The first is the smallest `level` at which `may_be_best` leaves the highest alone. Sameness takes that of every other
     (intersection-union test: R. L. Berger, Technometrics 24 (1982), 295-300). Untested unless all figures have an interval.
     """
-    known = [one for one in figures if one is not None]
-    if len(known) < 2 or len(known) < len(figures):
+    measured = [figure for figure in figures if figure is not None]
+    if len(measured) < 2 or len(measured) < len(figures):
         return UNTESTED
-    first, *others = sorted(known, key=lambda one: -one[0])
-    alone = float(_p_above(_rows(known)[:, None], _rows(others)).min(axis=0).max())
-    same = max(pair_of_moments(first, own).chances.same for own in others)
+    first, *others = sorted(measured, key=lambda figure: -figure[0])
+    alone = float(_p_above(_rows(measured)[:, None], _rows(others)).min(axis=0).max())
+    same = max(pair_of_moments(first, other).chances.same for other in others)
     return Chances(differs=min(1.0, len(others) * alone), same=same)
 
 
 def over_the_others(
     first: intervals.Moments | None, others: Sequence[intervals.Moments | None], level: float = FALSE_DISCOVERIES
 ) -> intervals.Interval:
-    """The ratio of the first to the best of the others, and Hsu's limits at 1 - `level`: the lowest of those of its ratios to
-    each of the others at 1 - `level` / (k - 1). Unknown unless all have an interval."""
-    known = [one for one in others if one is not None]
-    if first is None or not known or len(known) < len(others):
+    """Return the ratio of the first to the best of the others, with Hsu's limits at 1 - `level`.
+
+    These are the lowest limits of its ratios to each of the others at 1 - `level` / (k - 1). Unknown unless all have an
+    interval.
+    """
+    measured = [other for other in others if other is not None]
+    if first is None or not measured or len(measured) < len(others):
         return intervals.UNKNOWN
-    confidence = 1 - level / len(known)
-    found = [pair_of_moments(first, other).at(confidence) for other in known]
-    values, lows, highs = zip(*((one.value, one.low, one.high) for one in found), strict=True)
+    confidence = 1 - level / len(measured)
+    ratios = [pair_of_moments(first, other).at(confidence) for other in measured]
+    values, lows, highs = zip(*((ratio.value, ratio.low, ratio.high) for ratio in ratios), strict=True)
     return intervals.Interval(value=min(values), low=min(lows), high=min(highs))
 
 
-def of_picked(found: intervals.Interval, freedom: float, candidates: int) -> intervals.Interval:
-    """A figure's 95 % interval with so many degrees of freedom, widened so that it covers whichever of the `candidates` was
-    picked.
+def of_picked(interval: intervals.Interval, freedom: float, candidates: int) -> intervals.Interval:
+    """Widen a figure's 95 % interval with so many degrees of freedom to cover whichever of the `candidates` was picked.
 
     At 1 - 5 % / k (Bonferroni; for one picked of k it is what Y. Benjamini and D. Yekutieli, J. Am. Statist. Assoc. 100 (2005),
     71-81, ask for). The highest of several noisy figures is too high on average, so that its own interval covers too seldom.
     """
-    if math.isnan(found.low) or freedom <= 0 or candidates < 2:
-        return found
+    if math.isnan(interval.low) or freedom <= 0 or candidates < 2:
+        return interval
     wanted = 1 - (1 - intervals.CONFIDENCE) / candidates
     factor = intervals.student(freedom, 0.5 + wanted / 2) / intervals.student(freedom, 0.5 + intervals.CONFIDENCE / 2)
-    half = factor * (found.high - found.value)  # the lower limit is no measure: it may have been raised to 0
-    return intervals.Interval(value=found.value, low=max(0.0, found.value - half), high=found.value + half)
+    half = factor * (interval.high - interval.value)  # not by the lower limit, which may have been raised to 0
+    return intervals.Interval(value=interval.value, low=max(0.0, interval.value - half), high=interval.value + half)
 
 
 def _rows(figures: Sequence[intervals.Moments | None]) -> "np.ndarray[Any, Any]":
-    """Those that are known, a row of Moments each."""
-    return np.array([one for one in figures if one is not None], dtype=float).reshape(-1, 5)
+    """Return the known figures, a row of Moments each."""
+    return np.array([figure for figure in figures if figure is not None], dtype=float).reshape(-1, 5)
 
 
 def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: float = 1.0) -> "np.ndarray[Any, Any]":
-    """Of each of `others` the two-sided p-value of its difference where it is noteworthily above `own`, else infinite.
+    """Return the two-sided p-value of each of `others` where it is noteworthily above `own`, else infinite.
 
-    Both are rows of Moments, broadcast against each other. As of pair_of_moments, but of all at once: of 800 cells there are
-    640,000 pairs. Only p-values up to `most` are told, since a normal quantile, which Student's exceeds, rules out the others.
+    Both are rows of Moments, broadcast against each other. The test is that of pair_of_moments, but of all at once: 800 cells
+    make 640,000 pairs. Only p-values up to `most` are computed: a normal quantile, which Student's exceeds, rules out the
+    others.
     """
     center, error, n, shared, jump = np.moveaxis(others, -1, 0)
     own_center, own_error, own_n, own_shared, own_jump = np.moveaxis(own, -1, 0)
@@ -218,12 +222,12 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
         freedom = np.maximum(np.minimum(shared, own_shared) + total / (error / n + own_error / own_n), alone)
     least = np.maximum(np.maximum(jump, own_jump), math.log1p(intervals.NOTEWORTHY))
     tested = (above > least) & (t >= -ndtri(most / 2))
-    found = np.full(t.shape, math.inf)
-    found[tested] = np.where(total[tested] == 0.0, 0.0, 2 * stdtr(freedom[tested], -t[tested]))  # 0: without scatter
-    return found
+    p_values = np.full(t.shape, math.inf)
+    p_values[tested] = np.where(total[tested] == 0.0, 0.0, 2 * stdtr(freedom[tested], -t[tested]))  # 0: without scatter
+    return p_values
 
 
-# Several ratios of cells -> their geometric mean with an interval over launches, and its verdict.
+# The geometric mean of several ratios of cells, with an interval over launches and a verdict.
 #
 # The interval speaks for these cells in this run: their launches scatter, the set of cells is fixed. It says nothing of other
 # workloads, or of other runs of the machine.
@@ -231,8 +235,9 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeanRatio:
-    """`interval`: of the geometric mean of `n` ratios, without limits where a cell has one launch. `lowest`, `highest`: of the
-    ratios. `verdict`: at the level of the report that it is part of."""
+    """A geometric mean of `n` ratios: its `interval`, without limits where a cell has one launch. `lowest`, `highest`: of the
+    ratios. `verdict`: at the level of the report that it is part of.
+    """
 
     interval: intervals.Interval
     lowest: float
@@ -244,64 +249,67 @@ class MeanRatio:
 def mean_ratio(
     pairs: Sequence[tuple[Hashable, Hashable, float]], moments: Mapping[Hashable, intervals.Moments | None], level: Significance
 ) -> MeanRatio:
-    """The geometric mean of the `pairs`: of each the cell, the one it is over, and their ratio.
+    """Return the geometric mean of the `pairs`: for each the cell, the one it is compared with, and their ratio.
 
     Its logarithm is a weighted sum of the cells' mean logarithms; a cell in several pairs is counted with all its weights
     together, so that a shared baseline is not taken for independent ones. The variances add with the squares of the weights;
-    degrees of freedom as of pairs.freedom_of. `moments`: of each cell, None of one launch. Raises ValueError without a pair.
+    degrees of freedom: see pairs.freedom_of. `moments`: of each cell, None of one launch. Raises ValueError without a pair.
     """
     if not pairs:
         raise ValueError("no ratio, no mean")
     ratios = [ratio for _, _, ratio in pairs]
-    found = Pair(value=intervals.geometric_mean(ratios).value)
+    mean = Pair(value=intervals.geometric_mean(ratios).value)
     weights: dict[Hashable, float] = {}
-    for own, over, _ in pairs:
-        weights[own] = weights.get(own, 0.0) + 1 / len(pairs)
-        weights[over] = weights.get(over, 0.0) - 1 / len(pairs)
-    known = {cell: moments.get(cell) for cell, weight in weights.items() if abs(weight) > _NOTHING}
-    if None not in known.values():
-        found = _pair(found.value, [(weights[cell], one) for cell, one in known.items() if one])
-    return as_mean(found, ratios, level)
+    for cell_over, base, _ in pairs:
+        weights[cell_over] = weights.get(cell_over, 0.0) + 1 / len(pairs)
+        weights[base] = weights.get(base, 0.0) - 1 / len(pairs)
+    of_cells = {cell: moments.get(cell) for cell, weight in weights.items() if abs(weight) > _NOTHING}
+    if None not in of_cells.values():
+        mean = _weighted_pair(mean.value, [(weights[cell], figure) for cell, figure in of_cells.items() if figure])
+    return as_mean(mean, ratios, level)
 
 
-def as_mean(found: Pair, ratios: Sequence[float], level: Significance) -> MeanRatio:
-    """`found`: the mean of these ratios."""
+def as_mean(mean: Pair, ratios: Sequence[float], level: Significance) -> MeanRatio:
+    """Make a MeanRatio of `mean`, the mean of these ratios."""
     return MeanRatio(
-        interval=found.interval, lowest=min(ratios), highest=max(ratios), n=len(ratios), verdict=verdict_at(found, level)
+        interval=mean.interval, lowest=min(ratios), highest=max(ratios), n=len(ratios), verdict=verdict_at(mean, level)
     )
 
 
 def mean_of_pairs(pairs: Sequence[Pair], shared: float = 0.0, freedom: float = math.inf) -> Pair:
-    """The geometric mean of ratios of different cells. `shared`: a variance that all of them have in common, such as that of
-    their two runs, which no number of cells divides; `freedom`: its degrees of freedom. Unknown where one of them is."""
-    if not pairs or any(math.isnan(one.freedom) for one in pairs):
+    """Return the geometric mean of ratios of different cells; unknown if one of them is.
+
+    `shared`: a variance that all of them have in common, such as that of their two runs, which no number of cells divides;
+    `freedom`: its degrees of freedom.
+    """
+    if not pairs or any(math.isnan(pair.freedom) for pair in pairs):
         return Pair()
-    log, n = math.fsum(one.log for one in pairs) / len(pairs), len(pairs)
-    errors = [((one.error / n) ** 2, one.freedom) for one in pairs] + [(shared, freedom)]
+    log, n = math.fsum(pair.log for pair in pairs) / len(pairs), len(pairs)
+    errors = [((pair.error / n) ** 2, pair.freedom) for pair in pairs] + [(shared, freedom)]
     variance = math.fsum(error for error, _ in errors)
-    squares = math.fsum(error**2 / own for error, own in errors)
+    squares = math.fsum(error**2 / degrees for error, degrees in errors)
     return Pair(
         value=math.exp(log), log=log, error=math.sqrt(variance), freedom=variance**2 / squares if squares else math.inf,
-        jump=max(one.jump for one in pairs),
+        jump=max(pair.jump for pair in pairs),
     )  # fmt: skip
 
 
 def mean_of_machines(each: Sequence[intervals.Moments]) -> intervals.Moments:
-    """Of the mean of several machines' figures, with the fewest degrees of freedom of any of them."""
-    values = [math.exp(one.log) for one in each]
+    """Return the moments of the mean of several machines' figures, with the fewest degrees of freedom of any of them."""
+    values = [math.exp(machine.log) for machine in each]
     total = math.fsum(values)
-    error = math.fsum((value / total) ** 2 * one.squared_error for value, one in zip(values, each, strict=True))
+    error = math.fsum((value / total) ** 2 * machine.squared_error for value, machine in zip(values, each, strict=True))
     return intervals.Moments(
-        log=math.log(total / len(each)), squared_error=error, freedom=min(one.freedom for one in each),
-        shared=min(one.shared for one in each), jump=max(one.jump for one in each),
+        log=math.log(total / len(each)), squared_error=error, freedom=min(machine.freedom for machine in each),
+        shared=min(machine.shared for machine in each), jump=max(machine.jump for machine in each),
     )  # fmt: skip
 
 
 _NOTHING = 1e-12
-"""A weight of this size is left of a sum that is 0."""
+"""Rounding can leave a weight of this size of a sum that is 0."""
 
 
-def _pair(value: float, parts: Sequence[tuple[float, intervals.Moments]]) -> Pair:
-    weights, figures = [weight for weight, _ in parts], [one for _, one in parts]
-    variance = math.fsum(weight**2 * one.squared_error for weight, one in parts)
+def _weighted_pair(value: float, parts: Sequence[tuple[float, intervals.Moments]]) -> Pair:
+    weights, figures = [weight for weight, _ in parts], [figure for _, figure in parts]
+    variance = math.fsum(weight**2 * figure.squared_error for weight, figure in parts)
     return Pair(value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom_of(figures, weights))

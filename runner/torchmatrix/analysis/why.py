@@ -1,4 +1,4 @@
-"""The launches of profiled cells -> their step times as a run measured them, to stand beside those of profiled steps."""
+"""Why two profiled cells take different times, beside their step times as a run measured them."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ from torchmatrix.facts.store import Results
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """The median step of a cell's ok launches in one run, in seconds; NaN, 0 and "" if no run tells."""
+    """The median step of a cell's ok launches in one run, in seconds; NaN, 0 and "" if no run has one."""
 
     seconds: float = math.nan
     launches: int = 0
@@ -24,7 +24,7 @@ NOT_MEASURED = Measured()
 
 
 def recorded(store: Results, machine: str | None, cell: str) -> Iterator[tuple[str, Launch]]:
-    """The ok launches of a cell on a machine, with the id of their run; those of the newest run first."""
+    """Yield the ok launches of a cell on a machine, with the id of their run; those of the newest run first."""
     for folder in reversed(store.runs()):
         for launch in counting(folder.of_cell(cell)):
             if launch.is_ok and launch.machine == machine:
@@ -32,7 +32,7 @@ def recorded(store: Results, machine: str | None, cell: str) -> Iterator[tuple[s
 
 
 def measured(store: Results, machine: str | None, batches: Mapping[str, int]) -> list[Measured]:
-    """Of each cell with its batch, what the newest run says that measured all of them; its launches took turns."""
+    """Return for each cell with its batch the median of the newest run that measured all of them; its launches took turns."""
     runs: list[dict[str, list[Launch]]] = []
     for cell, batch in batches.items():
         of_cell: dict[str, list[Launch]] = {}
@@ -49,21 +49,21 @@ def _median(launches: Sequence[Launch], run: str) -> Measured:
     return Measured(seconds=statistics.median(steps), launches=len(launches), run=run)
 
 
-# Two profiled cells -> bars that add up to the difference of their step times: what each operator or kernel makes of it.
+# Bars that add up to the difference of two profiled cells' step times: the part of each operator or kernel.
 
 MOST_BARS = 15
-"""Of operators or kernels that are shown one by one; the others are one bar."""
+"""The most operators or kernels that are shown one by one; the others are one bar."""
 NOT_ATTRIBUTED = "(not attributed: the profiler)"
-"""What the difference of measured steps has that the difference of profiled ones has not."""
+"""The difference of measured steps less that of profiled ones."""
 SCATTER = 0.02
-"""Steps that differ by less than this ratio: one launch of each can't tell why."""
+"""For steps that differ by less than this ratio, one launch of each can't show why."""
 CHANGED_BY = 0.5
 """A part of the difference that is larger than this, and not attributed, makes the attribution doubtful."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """One of the two. `plain`: seconds of a step in the same process, without the profiler."""
+    """One of the two cells. `plain`: seconds of a step in the same process, without the profiler."""
 
     cell: str
     shares: Shares
@@ -82,13 +82,15 @@ class Bar:
 
     @property
     def difference(self) -> float:
-        """B minus A."""
+        """Return B minus A."""
         return self.seconds[1] - self.seconds[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Why:
-    """`bars`: operators or kernels, those that make most of the difference first; with `gap` they add up to `profiled`."""
+    """The explanation. `bars`: operators or kernels, those that make most of the difference first; with `gap` they add up to
+    `profiled`.
+    """
 
     a: Side
     b: Side
@@ -97,47 +99,47 @@ class Why:
 
     @property
     def profiled(self) -> float:
-        """The difference of profiled steps, B minus A, in seconds."""
+        """Return the difference of profiled steps, B minus A, in seconds."""
         return self.b.shares.seconds - self.a.shares.seconds
 
     @property
     def is_measured(self) -> bool:
-        """Were both measured in a run? Else the steps without the profiler stand for that."""
+        """Check whether both were measured in a run; else the steps without the profiler stand for that."""
         return bool(self.a.measured.launches and self.b.measured.launches)
 
     @property
     def steps(self) -> tuple[float, float]:
-        """Seconds of a step that no profiler slowed down."""
+        """Return the seconds of a step that no profiler slowed down."""
         a, b = self.a, self.b
         return (a.measured.seconds, b.measured.seconds) if self.is_measured else (a.plain, b.plain)
 
     @property
     def told(self) -> float:
-        """The difference that is to be explained, in seconds."""
+        """Return the difference that is to be explained, in seconds."""
         return self.steps[1] - self.steps[0]
 
     @property
     def not_attributed(self) -> float:
-        """What all bars and the gap leave of it."""
+        """Return the part of the difference that all bars and the gap leave."""
         return self.told - self.profiled
 
     def share(self, bar: Bar) -> float:
-        """Which part of the profiled difference it makes; NaN where that is within the scatter of single launches."""
+        """Return a bar's share of the profiled difference; NaN where that is within the scatter of single launches."""
         return math.nan if self.is_scatter else bar.difference / self.profiled
 
     @property
     def is_scatter(self) -> bool:
-        """Do the profiled steps differ too little to say why?"""
+        """Check whether the profiled steps differ too little to say why."""
         return abs(self.profiled) < SCATTER * max(self.a.shares.seconds, self.b.shares.seconds)
 
     @property
     def is_doubtful(self) -> bool:
-        """Does the profiler change most of the difference, or even its sign?"""
+        """Check whether the profiler changes most of the difference, or even its sign."""
         return abs(self.not_attributed) > CHANGED_BY * abs(self.told)
 
 
 def why(a: Side, b: Side) -> Why:
-    """What makes the difference. Both are traced by the same names: kernels or operators."""
+    """Explain the difference. Both are traced by the same names: kernels or operators."""
     parts = {part.name: part for part in a.shares.parts}, {part.name: part for part in b.shares.parts}
     bars = [_bar(name, parts[0].get(name), parts[1].get(name)) for name in dict.fromkeys([*parts[0], *parts[1]])]
     name = " or ".join(dict.fromkeys((a.shares.gap_name, b.shares.gap_name)))
@@ -158,10 +160,11 @@ def _bar(name: str, a: Part | None, b: Part | None) -> Bar:
     )
 
 
-def largest(found: Why, most: int = MOST_BARS) -> tuple[Bar, ...]:
-    """The bars that make most of the difference, all others as one, and the gap; they add up to the profiled difference."""
-    shown, others = found.bars[:most], found.bars[most:]
-    return (*shown, *([_together(others)] if others else []), found.gap)
+def largest(explanation: Why, most: int = MOST_BARS) -> tuple[Bar, ...]:
+    """Return the bars that make most of the difference, all others as one, and the gap; they add up to the profiled
+    difference."""
+    shown, others = explanation.bars[:most], explanation.bars[most:]
+    return (*shown, *([_together(others)] if others else []), explanation.gap)
 
 
 def _together(bars: Sequence[Bar]) -> Bar:

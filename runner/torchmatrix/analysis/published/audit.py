@@ -13,7 +13,7 @@ from torchmatrix.analysis.published.figures import TRAINING, Figure
 from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY, IMPOSSIBLE_UNTESTED
 from torchmatrix.matrix import catalog
 
-# What the audit says of one figure: how sure it is, of which field, over which limit, and why.
+# Findings: how sure the audit is, about which field, over which limit, and why.
 
 IMPOSSIBLE, SUSPECT, UNCLEAR = "impossible", "suspect", "unclear"
 LEVELS = {
@@ -25,10 +25,10 @@ LEVELS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """`row` and `column` as in figures.Figure; `cell` for a figure of ours. `level`: one of LEVELS.
+    """A problem of one figure. `row` and `column` as in figures.Figure; `cell` for a figure of ours. `level`: one of LEVELS.
 
-    `field`: the figure's field that is meant and `value` what it says, "" if unknown (a throughput in `unit`). `reason` is a
-    sentence, `limit` what was overstepped.
+    `field`: the figure's field in question and `value` its content, "" if unknown (a throughput in `unit`). `reason` is a
+    sentence, `limit` what was exceeded.
     """
 
     row: int
@@ -44,7 +44,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked:
-    """A figure that could not be held against a peak, and why. `row`, `column` and `cell` as in figures.Figure."""
+    """A figure that could not be compared with a peak, and why. `row`, `column` and `cell` as in figures.Figure."""
 
     row: int
     column: str
@@ -53,7 +53,7 @@ class Unchecked:
 
 
 def finding(figure: Figure, level: str, field: str, value: str, reason: str, limit: str) -> Finding:
-    """About `figure`."""
+    """Make a finding about `figure`."""
     return Finding(
         row=figure.row,
         column=figure.column,
@@ -68,32 +68,32 @@ def finding(figure: Figure, level: str, field: str, value: str, reason: str, lim
 
 
 def shown(figure: Figure) -> str:
-    """Its throughput as written: with all its digits, without an exponent."""
+    """Return a figure's throughput as written: with all its digits, without an exponent."""
     return f"{figure.throughput:.12g}"
 
 
 def place(about: Figure | Finding | Unchecked) -> str:
-    """The cell, or the row and, where a row has several figures, the column."""
+    """Return the cell, or the row and, where a row has several figures, the column."""
     return about.cell or f"row {about.row}" + (f", {about.column}" if about.column else "")
 
 
-# Does a published figure of several GPUs scale better than linearly, over one GPU or, without that, over its siblings?
+# Scaling: does a published figure of several GPUs scale better than linearly, over one GPU or, without that, over siblings?
 
 SUSPECT_EFFICIENCY = IMPOSSIBLE_EFFICIENCY
-"""Of one run of ours this is impossible already if the interval proves it: there nothing but the number of devices differs."""
+"""Within one run of ours this is impossible if the interval proves it: nothing but the number of devices differs there."""
 DAYS_APART = 1
-"""So many days may lie between a baseline and the figure over it: runs cross midnight."""
+"""How many days may lie between a baseline and the figure over it: runs cross midnight."""
 SAME_JOB = (
     "vendor", "framework", "gpu", "published_gpu", "model", "published_model", "mode", "precision", "published_precision",
     "memory_format", "compile", "image_size", "sequence_length", "data", "unit", "torch", "image",
 )  # fmt: skip
-"""What two rows of one source must have in common to be set beside each other at all."""
+"""The fields that two rows of one source must share to be compared at all."""
 _CIRCUMSTANCES = ("machine", "date", "driver")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coverage:
-    """Of the figures of several GPUs: how many have a baseline, how many only siblings, how many neither."""
+    """Numbers of figures of several GPUs: how many have a baseline, how many only siblings, how many neither."""
 
     several: int
     baseline: int
@@ -102,7 +102,7 @@ class Coverage:
 
 
 class Jobs:
-    """The figures of one source by job, to find what each can be held against."""
+    """The figures of one source by job, to find what each can be compared with."""
 
     def __init__(self, figures: Sequence[Figure]) -> None:
         self._by_job: dict[tuple[Any, ...], list[Figure]] = {}
@@ -111,9 +111,9 @@ class Jobs:
         self._baselines: dict[tuple[Any, ...], Figure | None] = {}
 
     def baseline(self, figure: Figure) -> Figure | None:
-        """The same job and batch on one GPU: of the nearest circumstances, and of several such the fastest.
+        """Return the same job and batch on one GPU: the one with the nearest circumstances, the fastest of several such.
 
-        A batch that either doesn't say may be the same; one that both say equally comes first.
+        An unstated batch may be the same; a batch that both state equally comes first.
         """
         if (figure.gpus or 0) < 2:
             return None
@@ -124,7 +124,10 @@ class Jobs:
         return self._baselines[key]
 
     def sibling(self, figure: Figure) -> Figure | None:
-        """Without a baseline: the same job on fewer GPUs, or on one with a larger batch; per GPU the fastest of the nearest."""
+        """Return the same job on fewer GPUs, or on one with a larger batch, for a figure without a baseline.
+
+        Of the nearest ones it is the fastest per GPU.
+        """
         fitting = [other for other in self._fewer(figure) if _may_be_equal(figure, other) or _has_larger_batch(figure, other)]
         return max(fitting, key=lambda other: _nearness(figure, other), default=None)
 
@@ -134,16 +137,16 @@ class Jobs:
 
 
 def coverage(figures: Sequence[Figure]) -> Coverage:
-    """How many figures of several GPUs could be held against something."""
-    jobs, found = Jobs(figures), [0, 0, 0]
+    """Count the figures of several GPUs that could be compared with something."""
+    jobs, counts = Jobs(figures), [0, 0, 0]
     for figure in figures:
         if (figure.gpus or 0) > 1:
-            found[0 if jobs.baseline(figure) else 1 if jobs.sibling(figure) else 2] += 1
-    return Coverage(several=sum(found), baseline=found[0], siblings=found[1], unchecked=found[2])
+            counts[0 if jobs.baseline(figure) else 1 if jobs.sibling(figure) else 2] += 1
+    return Coverage(several=sum(counts), baseline=counts[0], siblings=counts[1], unchecked=counts[2])
 
 
 def check_scaling(figure: Figure, jobs: Jobs) -> Iterator[Finding]:
-    """More than linear scaling over the baseline, else over a sibling; and a baseline from elsewhere."""
+    """Yield findings of more than linear scaling over the baseline, else over a sibling; and of a baseline from elsewhere."""
     if base := jobs.baseline(figure):
         yield from _more_than_linear(figure, base)
         yield from _from_elsewhere(figure, base)
@@ -152,30 +155,32 @@ def check_scaling(figure: Figure, jobs: Jobs) -> Iterator[Finding]:
 
 
 def _more_than_linear(figure: Figure, other: Figure) -> Iterator[Finding]:
-    """Per GPU, `figure` over `other`; at least, whatever digits were rounded away."""
+    """Yield a finding if `figure` is faster per GPU than `other`, at least, whatever digits were rounded away."""
     assert figure.gpus and other.gpus
-    own, others = figure.throughput / figure.gpus, other.throughput / other.gpus
-    least = (own - figure.rounding / figure.gpus) / (others + other.rounding / other.gpus)
-    if least <= SUSPECT_EFFICIENCY:
+    per_gpu, other_per_gpu = figure.throughput / figure.gpus, other.throughput / other.gpus
+    efficiency = (per_gpu - figure.rounding / figure.gpus) / (other_per_gpu + other.rounding / other.gpus)
+    if efficiency <= SUSPECT_EFFICIENCY:
         return
-    sure, off = figure.batch_per_gpu == other.batch_per_gpu, _relative_error(figure, other)
-    if least <= 1 + off:
+    same_batch, error = figure.batch_per_gpu == other.batch_per_gpu, _relative_error(figure, other)
+    if efficiency <= 1 + error:
         return
-    limit = IMPOSSIBLE_UNTESTED if math.isnan(off) else SUSPECT_EFFICIENCY
-    level = IMPOSSIBLE if sure and least > limit else SUSPECT
+    limit = IMPOSSIBLE_UNTESTED if math.isnan(error) else SUSPECT_EFFICIENCY
+    level = IMPOSSIBLE if same_batch and efficiency > limit else SUSPECT
     over = "one GPU" if other.gpus == 1 else f"{other.gpus} GPUs"
-    what = f"{figure.gpus} GPUs at an efficiency of {own / others:.3f} over {place(other)} ({shown(other)} on {over})"
-    why = "no machine scales better than linearly"
-    if not sure:
-        why += f", but the batch may differ ({_batch(figure)}, there {_batch(other)})"
+    claim = (
+        f"{figure.gpus} GPUs at an efficiency of {per_gpu / other_per_gpu:.3f} over {place(other)} ({shown(other)} on {over})"
+    )
+    reason = "no machine scales better than linearly"
+    if not same_batch:
+        reason += f", but the batch may differ ({_batch(figure)}, there {_batch(other)})"
     elif figure.batch_per_gpu is None:
-        why += "; the batch per GPU isn't stated"
+        reason += "; the batch per GPU isn't stated"
     overstepped = f"efficiency {limit if level == IMPOSSIBLE else SUSPECT_EFFICIENCY:.2f}"
-    yield finding(figure, level, "throughput", shown(figure), f"{what}: {why}.", overstepped)
+    yield finding(figure, level, "throughput", shown(figure), f"{claim}: {reason}.", overstepped)
 
 
 def _relative_error(figure: Figure, other: Figure) -> float:
-    """Half of the 95 % interval of the ratio of two figures of ours; NaN of others and of single launches."""
+    """Return half of the 95 % interval of the ratio of two figures of ours; NaN for others' figures and for single launches."""
     return math.hypot(figure.half_interval / figure.throughput, other.half_interval / other.throughput)
 
 
@@ -196,7 +201,7 @@ def _may_be_equal(figure: Figure, other: Figure) -> bool:
 
 
 def _has_larger_batch(figure: Figure, other: Figure) -> bool:
-    """Then a GPU is usually faster there, so that exceeding it per GPU is no less odd."""
+    """Check whether `other` has the larger batch: a GPU is usually faster then, so exceeding it per GPU is no less odd."""
     return (other.batch_per_gpu or 0) > (figure.batch_per_gpu or 0)
 
 
@@ -210,7 +215,10 @@ def _nearness(figure: Figure, other: Figure) -> tuple[bool, int, float]:
 
 
 def _is_elsewhere(name: str, a: str, b: str) -> bool:
-    """Are both known and not the same? Dates: further apart than DAYS_APART, or of other months or years if that is all."""
+    """Check whether both values are known and differ.
+
+    Dates differ if they are further apart than DAYS_APART, or of other months or years if nothing more is stated.
+    """
     if not a or not b:
         return False
     if name != "date":
@@ -222,13 +230,13 @@ def _is_elsewhere(name: str, a: str, b: str) -> bool:
         return a[:common] != b[:common]
 
 
-def as_record(found: Coverage) -> Mapping[str, int]:
-    """For `audit --json`."""
+def as_record(counted: Coverage) -> Mapping[str, int]:
+    """Return the counts for `audit --json`."""
     return {
-        "on_several_gpus": found.several,
-        "with_baseline": found.baseline,
-        "checked_against_siblings": found.siblings,
-        "without_either": found.unchecked,
+        "on_several_gpus": counted.several,
+        "with_baseline": counted.baseline,
+        "checked_against_siblings": counted.siblings,
+        "without_either": counted.unchecked,
     }
 
 
@@ -237,11 +245,11 @@ LEAST_GAIN = 1.10
 LEAST_STEP_SECONDS = 0.010
 """Steps that would be shorter than this at the AMP peak are not judged by LEAST_GAIN: the host may be the bottleneck."""
 TENSOR_CORES_FROM = 1.5
-"""A GPU has tensor (or matrix) cores for fp16 if its peak is so many times that of fp32."""
+"""A GPU has tensor (or matrix) cores for fp16 if its peak is at least this many times that of fp32."""
 ROUNDING = 0.01
 """Half a unit of the last digit may be this share of a figure."""
 ABOVE_PEAK = 1.10
-"""Up to so many times the peak a published figure is only suspect: the peak is that of the vendor's boost clock. Our own."""
+"""Up to this many times the peak a published figure is only suspect: the peak is that of the boost clock. Our own decision."""
 _PEAK_OF = {"fp32-conv-tf32": "tf32", "fp16": "amp", "bf16": "amp-bf16"}
 _FAST, _SLOW = ("amp", "amp-bf16", "fp16", "bf16"), ("fp32", "tf32", "fp32-conv-tf32")
 _ITEMS_PER_SECOND = re.compile(
@@ -253,7 +261,7 @@ _ALL_BUT_PRECISION = tuple(name for name in SAME_JOB if "precision" not in name)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """How many figures could be held against a peak and how many against scaling; those without a peak, with the reasons."""
+    """How many figures could be compared with a peak and how many with others; those without a peak, with the reasons."""
 
     figures: int
     against_peak: int
@@ -262,13 +270,13 @@ class Checked:
 
     @property
     def is_any(self) -> bool:
-        """Was anything looked at?"""
+        """Check whether any figure could be checked."""
         return self.against_peak + self.against_scaling > 0
 
 
 def checked(figures: Sequence[Figure], mixed: Sequence[str] = ()) -> Checked:
-    """What `check` could look at: without it, the absence of findings says nothing. `mixed`: cells that have no figure."""
-    reasons = [(figure, found) for figure in figures if isinstance(found := _load(figure), str)]
+    """Return what `check` could examine: without it, the absence of findings says nothing. `mixed`: cells without a figure."""
+    reasons = [(figure, load) for figure in figures if isinstance(load := _load(figure), str)]
     several = coverage(figures)
     unchecked = [Unchecked(row=f.row, column=f.column, cell=f.cell, reason=reason) for f, reason in reasons]
     unchecked += [Unchecked(row=0, column="", cell=cell, reason="its GPUs are of several models") for cell in mixed]
@@ -281,19 +289,19 @@ def checked(figures: Sequence[Figure], mixed: Sequence[str] = ()) -> Checked:
 
 
 def check(figures: Sequence[Figure]) -> list[Finding]:
-    """All findings, in the order of the rows. Where a check lacks a fact it says nothing: `checked` does."""
-    found: list[Finding] = []
-    jobs, alone = Jobs(figures), dict[tuple[Any, ...], list[Figure]]()
+    """Return all findings, in the order of the rows. A check that lacks a fact finds nothing: `checked` tells so."""
+    findings: list[Finding] = []
+    jobs, on_one_gpu = Jobs(figures), dict[tuple[Any, ...], list[Figure]]()
     for figure in figures:
         if figure.gpus == 1:
-            alone.setdefault(_model_and_gpu(figure), []).append(figure)
+            on_one_gpu.setdefault(_model_and_gpu(figure), []).append(figure)
     for figure in figures:
-        found += check_scaling(figure, jobs)
-        found += _gain(figure, alone.get(_model_and_gpu(figure), []))
-        found += _above_peak(figure)
-        found += _rounded(figure)
-        found += _unknown(figure)
-    return found
+        findings += check_scaling(figure, jobs)
+        findings += _gain(figure, on_one_gpu.get(_model_and_gpu(figure), []))
+        findings += _above_peak(figure)
+        findings += _rounded(figure)
+        findings += _unknown(figure)
+    return findings
 
 
 def _model_and_gpu(figure: Figure) -> tuple[Any, ...]:
@@ -301,7 +309,10 @@ def _model_and_gpu(figure: Figure) -> tuple[Any, ...]:
 
 
 def _gain(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
-    """Of AMP over fp32, on one GPU: on several the all-reduce, and with real data the loader, may bound both."""
+    """Yield a finding if AMP gains too little over fp32 on one GPU.
+
+    On several the all-reduce, and with real data the loader, may bound both.
+    """
     facts = _facts(figure)
     if facts is None or figure.precision not in _FAST or figure.gpus != 1 or figure.data == "real":
         return
@@ -335,7 +346,7 @@ def _above_peak(figure: Figure) -> Iterator[Finding]:
 
 
 def _load(figure: Figure) -> tuple[float, float] | str:
-    """FLOP/s that the figure needs of each GPU, at least, and the GPU's peak; else why they can't be told."""
+    """Return the FLOP/s that the figure needs of each GPU, at least, and the GPU's peak; or why they are unknown."""
     facts, flops = _facts(figure), _flops_per_item(figure)
     if figure.gpus == 0 or figure.published_gpu.casefold().startswith("cpu"):
         return "it was measured without a GPU"
@@ -352,8 +363,8 @@ def _load(figure: Figure) -> tuple[float, float] | str:
         return figure.throughput / figure.gpus * flops, peak
     if figure.precision:
         return f"no peak of {facts.name} in {figure.precision} is known"
-    said = figure.published_precision
-    return f'it isn\'t known what the precision "{said}" means' if said else "the precision isn't given"
+    published = figure.published_precision
+    return f'it isn\'t known what the precision "{published}" means' if published else "the precision isn't given"
 
 
 def _why_no_flops(figure: Figure) -> str:
@@ -392,19 +403,19 @@ def _has_tensor_cores(facts: GpuFacts) -> bool:
 
 
 def _least_step_seconds(figure: Figure, facts: GpuFacts) -> float:
-    """How long a step would take at the peak of AMP; 0 if that is unknown."""
+    """Return how long a step would take at the peak of AMP; 0 if that is unknown."""
     flops, peak = _flops_per_item(figure), gpu_specs.peak_flops(facts, "amp")
     return (figure.batch_per_gpu or 0) * flops / peak if flops and peak else 0.0
 
 
 def _flops_per_item(figure: Figure) -> float | None:
-    """Floating-point operations per item, as its source says, else by what is known of the model; None if unknown."""
+    """Return floating-point operations per item, as the source states, else by what is known of the model; None if unknown."""
     forward = figure.forward_flops or _known_forward_flops(figure)
     return None if forward is None else (TRAINING if figure.mode == "train" else 1) * forward
 
 
 def _known_forward_flops(figure: Figure) -> float | None:
-    """None if our model isn't known or the figure doesn't say the size."""
+    """Return the model's forward operations per item; None if the model is unknown or the figure doesn't state the size."""
     model = catalog.find(figure.model)
     if model is None or model.forward_flops is None:
         return None

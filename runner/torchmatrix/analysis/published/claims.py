@@ -1,4 +1,5 @@
-"""What articles claim in words (reports/published/*_claims.csv), scale factors and speed-ups as ranges, and ours beside it."""
+"""Claims that articles make in words (reports/published/*_claims.csv): scale factors and speed-ups as ranges, compared with
+ours."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from torchmatrix.matrix.factors import PRECISIONS
 from torchmatrix.matrix.matrix_file import Preset
 
 FILES = "_claims"
-"""How the names of these files end; the others of reports/published hold throughputs."""
+"""The ending of the names of these files; the others of reports/published hold throughputs."""
 _ALL_PRECISIONS = (*PRECISIONS, *figure_files.OTHER_PRECISIONS)
 _SAME_WORK = (
     "model", "mode", "precision", "memory_format", "compile", "batch_per_gpu", "image_size", "sequence_length", "gpu", "gpus",
@@ -45,9 +46,10 @@ class Claim:
     notes: str
 
     def is_about(self, figure: Figure) -> bool:
-        """Training (all that the articles measure) on a GPU that we know, of the claim's number, models and GPU models."""
+        """Check whether a figure is training (all that the articles measure) on a GPU that we know, of the claim's number,
+        models and GPU models."""
         counts = figure.gpus == self.count or (self.and_more and (figure.gpus or 0) > self.count)
-        named = all(not known or own in known for known, own in ((self.models, figure.model), (self.gpus, figure.gpu)))
+        named = all(not wanted or value in wanted for wanted, value in ((self.models, figure.model), (self.gpus, figure.gpu)))
         return counts and named and figure.mode == "train" and bool(figure.gpu)
 
 
@@ -66,29 +68,30 @@ class Tested:
 
 @cache
 def load_claims() -> tuple[Claim, ...]:
-    """All claims, file by file."""
+    """Return all claims, file by file."""
     rows = [figure_files.rows_of(path) for path in sorted(assets.PUBLISHED.glob(f"*{FILES}.csv"))]
     return tuple(_claim(row) for numbered in rows for row in numbered.values())
 
 
 def is_wanted(claim: Claim, articles: Sequence[str] | None, measured: Iterable[Measured]) -> bool:
-    """Those of `articles`; where these are None, those that name both a model and a GPU model of the run."""
+    """Check whether a claim is of `articles`; if None, whether it names both a model and a GPU model of the run."""
     if articles is not None:
         return claim.source in articles
-    return any(own.figure.model in claim.models and own.figure.gpu in claim.gpus for own in measured)
+    return any(cell.figure.model in claim.models and cell.figure.gpu in claim.gpus for cell in measured)
 
 
 def evidence(claim: Claim, measured: Sequence[Measured], scales: Iterable[Mapping[str, Any]]) -> list[Tested]:
-    """All that we measured of this claim: what is comparable; else what is not, and how it differs; else why there is none."""
+    """Return all that we measured of this claim: comparable cells; else the others, and how they differ; else why there are
+    none."""
     if claim.quantity == "ratio":
         return [_untested(claim, "it compares GPU models; one run has only one")]
-    found = list(_scale_factors(claim, measured, scales) if claim.quantity == "scale-factor" else _speed_ups(claim, measured))
-    comparable = [tested for tested in found if not tested.differs]
-    return comparable or found or [_untested(claim, _why_not_measured(claim, measured))]
+    tests = list(_scale_factors(claim, measured, scales) if claim.quantity == "scale-factor" else _speed_ups(claim, measured))
+    comparable = [tested for tested in tests if not tested.differs]
+    return comparable or tests or [_untested(claim, _why_not_measured(claim, measured))]
 
 
 def accepted(claim: Claim) -> tuple[float, float]:
-    """What counts as reproduced: a range as it is, a little more than a single figure."""
+    """Return the range that counts as reproduced: a claimed range as it is, a little more than a single figure."""
     return (claim.low, claim.high) if claim.low < claim.high else around(claim.low)
 
 
@@ -109,53 +112,53 @@ def _claim(row: Mapping[str, str]) -> Claim:
 
 
 def _scale_factors(claim: Claim, measured: Sequence[Measured], scales: Iterable[Mapping[str, Any]]) -> Iterator[Tested]:
-    known = {row["cell"]: row for row in scales if not math.isnan(row["s"])}
-    for own in measured:
-        row = known.get(own.figure.cell)
-        if row and claim.is_about(own.figure):
+    rows = {row["cell"]: row for row in scales if not math.isnan(row["s"])}
+    for cell in measured:
+        row = rows.get(cell.figure.cell)
+        if row and claim.is_about(cell.figure):
             ours = Interval(value=row["s"], low=row["s_low"], high=row["s_high"])
             impossible = (f"efficiency: {row['E']:.3f}, which is impossible",) if row["impossible"] else ()
-            yield _tested(claim, _name(own), ours, _other_precision(claim, own) + impossible)
+            yield _tested(claim, _name(cell), ours, _other_precision(claim, cell) + impossible)
 
 
 def _speed_ups(claim: Claim, measured: Sequence[Measured]) -> Iterator[Tested]:
-    """Ratios of cells that differ in what the claim is about, and in nothing else of the workload."""
-    for own in measured:
+    """Yield ratios of cells that differ in what the claim is about, and in nothing else of the workload."""
+    for cell in measured:
         for base in measured:
-            if claim.is_about(own.figure) and _is_baseline(claim.against, own, base):
-                differs = _other_precision(claim, own) + _other_baseline(claim, base)
-                found = own.cell.over(base.cell).interval
-                yield _tested(claim, f"{_name(own)} over {base.cell['stack']}, {base.cell['workload']}", found, differs)
+            if claim.is_about(cell.figure) and _is_baseline(claim.against, cell, base):
+                differs = _other_precision(claim, cell) + _other_baseline(claim, base)
+                what = f"{_name(cell)} over {base.cell['stack']}, {base.cell['workload']}"
+                yield _tested(claim, what, cell.cell.over(base.cell).interval, differs)
 
 
-def _is_baseline(against: str, own: Measured, base: Measured) -> bool:
-    """Is `base` what a claim of this kind takes `own` against?"""
-    a, b = own.figure, base.figure
+def _is_baseline(against: str, cell: Measured, base: Measured) -> bool:
+    """Check whether `base` is what a claim of this kind compares `cell` with."""
+    a, b = cell.figure, base.figure
     if against == "without compile":
-        return bool(a.compile and not b.compile) and _is_one(own, base, "stack") and _is_same_work(own, base, "compile")
+        return bool(a.compile and not b.compile) and _agree(cell, base, "stack") and _is_same_work(cell, base, "compile")
     if against == "PyTorch 1 without compile":
         versions = a.torch.split(".")[0], b.torch.split(".")[0]
-        return bool(a.compile and not b.compile) and versions == ("2", "1") and _is_same_work(own, base, "compile")
+        return bool(a.compile and not b.compile) and versions == ("2", "1") and _is_same_work(cell, base, "compile")
     if against in _ALL_PRECISIONS:
         halves = a.precision == "amp" and b.precision in ("fp32", "tf32")
-        return halves and _is_one(own, base, "stack") and _is_same_work(own, base, "precision")
+        return halves and _agree(cell, base, "stack") and _is_same_work(cell, base, "precision")
     return False
 
 
-def _is_same_work(own: Measured, base: Measured, but: str) -> bool:
-    names = [name for name in _SAME_WORK if name != but]
-    same = all(getattr(own.figure, name) == getattr(base.figure, name) for name in names)
-    return same and _is_one(own, base, "devices", "attention")
+def _is_same_work(cell: Measured, base: Measured, except_for: str) -> bool:
+    names = [name for name in _SAME_WORK if name != except_for]
+    same = all(getattr(cell.figure, name) == getattr(base.figure, name) for name in names)
+    return same and _agree(cell, base, "devices", "attention")
 
 
-def _is_one(own: Measured, base: Measured, *names: str) -> bool:
-    return all(own.cell[name] == base.cell[name] for name in names)
+def _agree(cell: Measured, base: Measured, *names: str) -> bool:
+    return all(cell.cell[name] == base.cell[name] for name in names)
 
 
-def _other_precision(claim: Claim, own: Measured) -> tuple[str, ...]:
-    if not claim.precisions or own.figure.precision in claim.precisions:
+def _other_precision(claim: Claim, cell: Measured) -> tuple[str, ...]:
+    if not claim.precisions or cell.figure.precision in claim.precisions:
         return ()
-    return (f"precision: {' or '.join(claim.precisions)}, ours {own.figure.precision}",)
+    return (f"precision: {' or '.join(claim.precisions)}, ours {cell.figure.precision}",)
 
 
 def _other_baseline(claim: Claim, base: Measured) -> tuple[str, ...]:
@@ -166,8 +169,8 @@ def _other_baseline(claim: Claim, base: Measured) -> tuple[str, ...]:
 
 def _tested(claim: Claim, what: str, ours: Interval, differs: tuple[str, ...]) -> Tested:
     low, high = accepted(claim)
-    found = "not comparable" if differs else reproduction_verdict(ours, low, high)
-    return Tested(claim=claim, what=what, ours=ours, low=low, high=high, differs=differs, verdict=found)
+    verdict = "not comparable" if differs else reproduction_verdict(ours, low, high)
+    return Tested(claim=claim, what=what, ours=ours, low=low, high=high, differs=differs, verdict=verdict)
 
 
 def _untested(claim: Claim, why: str) -> Tested:
@@ -176,24 +179,24 @@ def _untested(claim: Claim, why: str) -> Tested:
 
 
 def _why_not_measured(claim: Claim, measured: Sequence[Measured]) -> str:
-    for noun, known, own in (
+    for noun, named, present in (
         ("GPU model", claim.gpus, {m.figure.gpu for m in measured}),
         ("model", claim.models, {m.figure.model for m in measured}),
     ):
-        if known and not own & set(known):
-            return f"no cell of its {noun}{'s' if len(known) > 1 else ''}: {', '.join(known)}"
+        if named and not present & set(named):
+            return f"no cell of its {noun}{'s' if len(named) > 1 else ''}: {', '.join(named)}"
     if not any(claim.is_about(m.figure) for m in measured):
         return f"no cell of them on {claim.count}{' or more' if claim.and_more else ''} GPUs"
     return f"the baseline isn't measured: {claim.against}"
 
 
-def _name(own: Measured) -> str:
-    return ", ".join(own.cell[name] for name in ("stack", "workload", "devices"))
+def _name(cell: Measured) -> str:
+    return ", ".join(cell.cell[name] for name in ("stack", "workload", "devices"))
 
 
-# Our figures beside published ones (reports/published): which are comparable, in what others differ, and the verdicts.
+# Compare our figures with published ones (reports/published): which are comparable, how others differ, and the verdicts.
 #
-# A figure is unknown, never assumed: what its source doesn't say differs from ours. Rules and words are in glossary.py.
+# Nothing is assumed: what a source doesn't state differs from ours. Rules and terms are defined in glossary.py.
 
 _WORDS = {
     "framework": "framework", "precision": "precision", "memory_format": "memory format", "compile": "compile",
@@ -203,7 +206,7 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beside:
-    """A throughput of ours beside a published one. `differs`: why they are not comparable; `besides`: what else differs.
+    """A throughput of ours and a published one. `differs`: why they are not comparable; `besides`: what else differs.
 
     `to_match`: the settings that would make them comparable, or why none would; "" if they are.
     `ratio`: ours over theirs, NaN if they are not comparable. `low` to `high`, in items per second, counts as reproduced.
@@ -224,7 +227,7 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """What a report shows: throughputs (comparable ones first) and claims, and what the matrix says that it repeats."""
+    """The section of a report: throughputs (comparable ones first), claims, and the preset that the matrix repeats."""
 
     preset: Preset | None
     throughputs: tuple[Beside, ...]
@@ -234,13 +237,13 @@ class Section:
 
 @cache
 def load_figures() -> tuple[Figure, ...]:
-    """All published throughputs, file by file."""
+    """Return all published throughputs, file by file."""
     paths = [path for path in sorted(assets.PUBLISHED.glob("*.csv")) if path.stem != "gpus" and not path.stem.endswith(FILES)]
     return tuple(figure for path in paths for figure in figure_files.read(path))
 
 
 def preset_of(text: str) -> Preset | None:
-    """What a run's recorded matrix repeats; None also if this version can't read that matrix any more."""
+    """Return the preset that a run's recorded matrix repeats; None also if this version can no longer read that matrix."""
     try:
         return matrix_file.parse(text).preset
     except BadInput:
@@ -248,53 +251,53 @@ def preset_of(text: str) -> Preset | None:
 
 
 def section(preset: Preset | None, measured: Sequence[Measured], scales: Sequence[Mapping[str, Any]]) -> Section | None:
-    """All that a run has to do with published figures, or None. `scales`: the rows of scaling.scaling_table.
+    """Return everything that relates a run to published figures, or None. `scales`: the rows of scaling.scaling_table.
 
-    Of a published figure that no cell is comparable to, the cell that differs in the fewest fields stands for all.
+    If no cell is comparable to a published figure, the cell that differs in the fewest fields stands for all.
     """
-    found, left_out = paired(measured)
+    pairs, left_out = paired(measured)
     wanted = [claim for claim in load_claims() if is_wanted(claim, preset.article if preset else None, measured)]
-    tested = tuple(one for claim in wanted for one in evidence(claim, measured, scales))
-    if preset is None and not found and not tested:
+    tested = tuple(test for claim in wanted for test in evidence(claim, measured, scales))
+    if preset is None and not pairs and not tested:
         return None
     named = preset.claims if preset else ()
-    found.sort(key=lambda pair: (bool(pair.differs), pair.theirs.file not in named))
-    return Section(preset=preset, throughputs=tuple(found), left_out=left_out, claims=tested)
+    pairs.sort(key=lambda pair: (bool(pair.differs), pair.theirs.file not in named))
+    return Section(preset=preset, throughputs=tuple(pairs), left_out=left_out, claims=tested)
 
 
 def paired(measured: Iterable[Measured]) -> tuple[list[Beside], int]:
-    """Of each published figure the cells that it is comparable to, else the nearest one; how many further pairs there are."""
+    """Return for each published figure the comparable cells, else the nearest one; and how many further pairs there are."""
     pairs = _pairs(measured)
-    found = [pair for these in pairs for pair in _nearest(these)]
-    return found, sum(map(len, pairs)) - len(found)
+    chosen = [pair for group in pairs for pair in _nearest(group)]
+    return chosen, sum(map(len, pairs)) - len(chosen)
 
 
 def _pairs(measured: Iterable[Measured]) -> list[list[Beside]]:
-    """For each published figure the cells beside it."""
-    alike: dict[tuple[Any, ...], list[Measured]] = {}
-    for own in measured:
-        alike.setdefault(_kind(own.figure), []).append(own)
-    return [beside(theirs, alike.get(_kind(theirs), ())) for theirs in load_figures()]
+    """Return the cells to compare with each published figure."""
+    by_kind: dict[tuple[Any, ...], list[Measured]] = {}
+    for cell in measured:
+        by_kind.setdefault(_match_key(cell.figure), []).append(cell)
+    return [beside(theirs, by_kind.get(_match_key(theirs), ())) for theirs in load_figures()]
 
 
 def beside(theirs: Figure, measured: Iterable[Measured]) -> list[Beside]:
-    """Every cell of the same model, mode, GPU model and number of GPUs beside this published figure."""
+    """Compare a published figure with every cell of the same model, mode, GPU model and number of GPUs."""
     if not (theirs.model and theirs.gpu and theirs.gpus):
         return []
-    return [_beside(theirs, own) for own in measured if _kind(theirs) == _kind(own.figure)]
+    return [_beside(theirs, cell) for cell in measured if _match_key(theirs) == _match_key(cell.figure)]
 
 
-def _kind(figure: Figure) -> tuple[Any, ...]:
+def _match_key(figure: Figure) -> tuple[Any, ...]:
     return figure.model, figure.mode, figure.gpu, figure.gpus
 
 
 def differences(theirs: Figure, ours: Figure) -> tuple[str, ...]:
-    """The fields in which a ratio would compare two different things, each with both values. The model is the same."""
-    return _differing(theirs, ours, _fields(ours))
+    """Return the fields in which a ratio would compare two different things, each with both values. The model is the same."""
+    return _differing_texts(theirs, ours, _fields(ours))
 
 
 def to_match(theirs: Figure, ours: Figure) -> str:
-    """What [[workload]] would have to say for a cell of ours to be comparable to this published figure."""
+    """Return what [[workload]] would have to say for a cell of ours to be comparable to this published figure."""
     names = [
         name for name in _fields(ours) if getattr(theirs, name) != getattr(ours, name) or getattr(theirs, name) in ("", None)
     ]
@@ -309,7 +312,7 @@ def to_match(theirs: Figure, ours: Figure) -> str:
 
 
 def _setting(name: str, value: Any) -> str:
-    """A line of [[workload]]."""
+    """Return a line of [[workload]]."""
     if name == "memory_format":
         return f"channels_last = {str(value == 'nhwc').lower()}"
     key = "batch" if name == "batch_per_gpu" else name
@@ -317,19 +320,19 @@ def _setting(name: str, value: Any) -> str:
 
 
 def _fields(ours: Figure) -> tuple[str, ...]:
-    """The fields in which two figures of one model must agree."""
+    """Return the fields in which two figures of one model must agree."""
     names = ("framework", "precision", "compile", "batch_per_gpu")
     return names + (("memory_format", "image_size") if ours.is_vision else ("sequence_length",))
 
 
 def throughputs(pairs: Iterable[Beside]) -> dict[tuple[str, str, str], tuple[float, str]]:
-    """By stack, workload and devices the first published throughput that a cell is comparable to, and whose it is."""
-    found: dict[tuple[str, str, str], tuple[float, str]] = {}
+    """Return by stack, workload and devices the first comparable published throughput, with its vendor."""
+    by_cell: dict[tuple[str, str, str], tuple[float, str]] = {}
     for pair in (pair for pair in pairs if not pair.differs):
-        theirs, said = pair.theirs, f"{pair.theirs.vendor}: {pair.theirs.throughput:g} {pair.theirs.unit}"
-        own = pair.ours.cell
-        found.setdefault((own["stack"], own["workload"], own["devices"]), (theirs.throughput, said))
-    return found
+        theirs, label = pair.theirs, f"{pair.theirs.vendor}: {pair.theirs.throughput:g} {pair.theirs.unit}"
+        cell = pair.ours.cell
+        by_cell.setdefault((cell["stack"], cell["workload"], cell["devices"]), (theirs.throughput, label))
+    return by_cell
 
 
 def _nearest(pairs: list[Beside]) -> list[Beside]:
@@ -337,44 +340,46 @@ def _nearest(pairs: list[Beside]) -> list[Beside]:
     return comparable or sorted(pairs, key=lambda pair: len(pair.differs))[:1]
 
 
-def _beside(theirs: Figure, own: Measured) -> Beside:
-    differs, found = differences(theirs, own.figure), own.cell.estimate()
+def _beside(theirs: Figure, cell: Measured) -> Beside:
+    differs, estimate = differences(theirs, cell.figure), cell.cell.estimate()
     over = Interval(
-        value=found.value / theirs.throughput, low=found.low / theirs.throughput, high=found.high / theirs.throughput
+        value=estimate.value / theirs.throughput, low=estimate.low / theirs.throughput, high=estimate.high / theirs.throughput
     )
     low, high = around(theirs.throughput)
     return Beside(
-        ours=own,
+        ours=cell,
         theirs=theirs,
         differs=differs,
-        besides=_differing(theirs, own.figure, ("data",)),
-        to_match=to_match(theirs, own.figure) if differs else "",
+        besides=_differing_texts(theirs, cell.figure, ("data",)),
+        to_match=to_match(theirs, cell.figure) if differs else "",
         ratio=UNKNOWN if differs else over,
         low=low,
         high=high,
-        verdict="not comparable" if differs else reproduction_verdict(found, low, high),
+        verdict="not comparable" if differs else reproduction_verdict(estimate, low, high),
         doubts=_doubts().get((theirs.file, theirs.row), ()),
     )
 
 
 @cache
 def _doubts() -> dict[tuple[str, int], tuple[str, ...]]:
-    """What the audit says of the published throughputs themselves, by file and row."""
-    found: dict[tuple[str, int], tuple[str, ...]] = {}
+    """Return what the audit finds in the published throughputs themselves, by file and row."""
+    reasons: dict[tuple[str, int], tuple[str, ...]] = {}
     for file in dict.fromkeys(figure.file for figure in load_figures()):
         for finding in audit.check([figure for figure in load_figures() if figure.file == file]):
             if finding.field == "throughput":
                 key = (file, finding.row)
-                found[key] = (*found.get(key, ()), finding.reason)
-    return found
+                reasons[key] = (*reasons.get(key, ()), finding.reason)
+    return reasons
 
 
-def _differing(theirs: Figure, ours: Figure, names: Iterable[str]) -> tuple[str, ...]:
+def _differing_texts(theirs: Figure, ours: Figure, names: Iterable[str]) -> tuple[str, ...]:
     pairs = [(name, getattr(theirs, name), getattr(ours, name)) for name in names]
-    return tuple(f"{_WORDS[name]}: {_said(a)}, ours {_said(b)}" for name, a, b in pairs if a != b or a in ("", None))
+    return tuple(
+        f"{_WORDS[name]}: {_value_text(a)}, ours {_value_text(b)}" for name, a, b in pairs if a != b or a in ("", None)
+    )
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "not stated" if value in ("", None) else str(value)

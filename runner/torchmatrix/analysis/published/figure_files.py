@@ -1,4 +1,4 @@
-"""CSV files of published throughputs -> figures, and those fields that can't be read, each with the reason."""
+"""Read CSV files of published throughputs: figures, and the fields that can't be read, each with the reason."""
 
 import math
 import re
@@ -18,9 +18,9 @@ from torchmatrix.facts.launch import Unreadable
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.factors import PRECISIONS
 
-# The layouts in which people publish throughputs -> one row of text for each figure, under our column names.
+# Convert the layouts in which people publish throughputs to one row of text for each figure, under our column names.
 #
-# Read are a table with a row for each figure, one with a column for each number of GPUs, Lambda's results (a column for each
+# Supported: a table with a row for each figure, one with a column for each number of GPUs, Lambda's results (a column for each
 # model) and timm's (files called benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv).
 
 NEEDED = ("gpu", "model", "throughput")
@@ -45,7 +45,7 @@ _TIMM_FILE = {
     "cuda": re.compile(r"-(cu\d{3}|rocm\d+)(?!\d)"),
     "gpu": re.compile(r"(?:-cu\d{3}-|-cpu-|[-_](?:nchw|nhwc)[-_](?!pt\d))([^-]+?)(?:-dynamo)?$"),
 }
-"""What a file of timm says by its name."""
+"""Fields in the name of one of timm's files."""
 _LAMBDA_NAME, _LAMBDA_NOT_MODELS = ("name_gpu", ""), ("num_gpu", "watt", "price")
 _LAMBDA_PRECISION = {"fp16": "amp"}
 _LAMBDA_MODELS = {
@@ -72,7 +72,7 @@ class LayoutRow:
 
 
 def layout_rows(path: Path, header: Iterable[str], table: Mapping[int, Mapping[str, str]]) -> list[LayoutRow]:
-    """One for each figure. Raises BadInput where `header` is that of no table of throughputs."""
+    """Return one row for each figure. Raises BadInput where `header` is that of no table of throughputs."""
     names = list(header)
     if any(map(_TIMM.fullmatch, names)):
         _refuse_missing(path, ("model",), names)
@@ -93,14 +93,14 @@ def _refuse_missing(path: Path, needed: Iterable[str], names: Iterable[str]) -> 
 
 
 def _renamed(row: Mapping[str, str]) -> dict[str, str]:
-    """With our names beside those of ALIASES."""
-    known = {name: next((row[other] for other in others if other in row), "") for name, others in ALIASES.items()}
-    return {**known, **row}
+    """Add our column names to those of ALIASES."""
+    renamed = {name: next((row[other] for other in others if other in row), "") for name, others in ALIASES.items()}
+    return {**renamed, **row}
 
 
 def _per_count(names: list[str], table: Mapping[int, Mapping[str, str]]) -> Iterator[LayoutRow]:
-    """A column for each number of GPUs; a field that is empty there is no figure."""
-    counts = {name: found[1] for name in names if (found := _PER_COUNT.fullmatch(name))}
+    """Yield rows of a table with a column for each number of GPUs; an empty field there is no figure."""
+    counts = {name: match[1] for name in names if (match := _PER_COUNT.fullmatch(name))}
     for number, row in table.items():
         for column, count in counts.items():
             if row[column]:
@@ -109,8 +109,8 @@ def _per_count(names: list[str], table: Mapping[int, Mapping[str, str]]) -> Iter
 
 
 def _timm(stem: str, names: list[str], table: Mapping[int, Mapping[str, str]]) -> Iterator[LayoutRow]:
-    """Columns for training, inference or both; GMACs are those of the forward pass, per image."""
-    file = {name: found[1] for name, pattern in _TIMM_FILE.items() if (found := pattern.search(stem))}
+    """Yield rows of timm's columns for training, inference or both; GMACs are those of the forward pass, per image."""
+    file = {name: match[1] for name, pattern in _TIMM_FILE.items() if (match := pattern.search(stem))}
     cuda, on_cpu = file.pop("cuda", ""), "-cpu-" in stem
     if digits := file.get("torch", ""):  # pt113 is 1.13, pt240 is 2.4.0
         release = f"1.{digits[1:]}" if digits[0] == "1" else ".".join(digits)
@@ -134,7 +134,10 @@ def _timm(stem: str, names: list[str], table: Mapping[int, Mapping[str, str]]) -
 
 
 def _lambda(path: Path, names: list[str], table: Mapping[int, Mapping[str, str]]) -> Iterator[LayoutRow]:
-    """A column for each model; the file's name has the precision, and a file beside it the batches of all GPUs together."""
+    """Yield rows of Lambda's tables, which have a column for each model.
+
+    The file's name has the precision, and a file beside it the batches of all GPUs together.
+    """
     if "-bs-" in path.name:
         hint = f"audit {path.name.replace('-bs-', '-throughput-')}; the batches beside it are read with it"
         raise BadInput(f"{path} has batch sizes, no throughputs", hint=hint)
@@ -165,7 +168,7 @@ def _lambda(path: Path, names: list[str], table: Mapping[int, Mapping[str, str]]
 
 
 def _lambdas_batches(path: Path) -> dict[tuple[str, str], str]:
-    """By the row's name and the column; none if the file isn't there."""
+    """Return batches by the row's name and the column; none if the file isn't there."""
     beside = path.with_name(path.name.replace("-throughput-", "-bs-"))
     if beside == path or not beside.is_file():
         return {}
@@ -177,13 +180,13 @@ def _lambdas_batches(path: Path) -> dict[tuple[str, str], str]:
 
 
 OTHER_PRECISIONS = ("fp32-conv-tf32", "bf16", "fp16")
-"""Words of published figures that no workload of ours computes in (reports/published/README.md), so they equal none of ours."""
+"""Precisions of published figures that no workload of ours has (reports/published/README.md), so they equal none of ours."""
 _VALUES = {
     "mode": {"training": "train", "inference": "infer"},
     "compile": {"yes": "true", "no": "false"},
     "precision": {"amp fp16": "amp", "amp bf16": "amp-bf16", "amp_bf16": "amp-bf16"},
 }
-"""Other words for a value."""
+"""Synonyms of values, by field."""
 _TEXTS = (
     "vendor", "framework", "mode", "memory_format", "data", "unit", "torch", "image", "driver", "date", "published_precision",
     "source", "notes",
@@ -197,7 +200,8 @@ _FLOPS_PER_GMAC = 2e9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unparsed:
-    """What could not be read. `row`: the header is row 1; `column`: "" if the whole row is meant; `text`: what stands there."""
+    """Something that could not be read. `row`: the header is row 1; `column`: "" if the whole row is meant; `text`: its
+    content."""
 
     row: int
     column: str
@@ -211,7 +215,7 @@ class Unparsed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Taken:
-    """The figures of one file or of launches, what is left out of it, and the files of launches that can't be read.
+    """The figures of one file or of launches, what is left out, and the files of launches that can't be read.
 
     `mixed`: cells of launches that have a number and no figure (figures.mixed).
     """
@@ -223,7 +227,7 @@ class Taken:
 
 
 class _Unreadable(Exception):
-    """One figure can't be read; what is known of it is in `problem`."""
+    """Raised for a figure that can't be read, with the `problem`."""
 
     def __init__(self, problem: Unparsed) -> None:
         super().__init__(str(problem))
@@ -231,7 +235,8 @@ class _Unreadable(Exception):
 
 
 def read(path: Path) -> tuple[Figure, ...]:
-    """The figures of a CSV file. Raises BadInput where it can't be read, lacks a needed column, or a figure can't be read."""
+    """Return the figures of a CSV file. Raises BadInput where it can't be read, lacks a needed column, or a figure can't be
+    read."""
     taken = take(path)
     if taken.unparsed:
         raise BadInput(f"{path}, {taken.unparsed[0]}", hint="leave out rows without a figure; write numbers without a unit")
@@ -239,7 +244,7 @@ def read(path: Path) -> tuple[Figure, ...]:
 
 
 def take(path: Path) -> Taken:
-    """The figures of a CSV file that can be read, and the rest. Raises BadInput where it has no figure or no needed column."""
+    """Return the readable figures of a CSV file, and the rest. Raises BadInput where it has no figure or no needed column."""
     header, rows, unparsed = _rows(path)
     figures = []
     for row in layout_rows(path, header, rows):
@@ -247,7 +252,7 @@ def take(path: Path) -> Taken:
             figures.append(_figure(path.stem, row))
         except _Unreadable as error:
             unparsed.append(error.problem)
-    unparsed.sort(key=lambda one: one.row)
+    unparsed.sort(key=lambda problem: problem.row)
     if not figures:
         first = f"; the first: {unparsed[0]}" if unparsed else ""
         raise BadInput(f"{path} has no figure that can be read{first}", hint=HINT)
@@ -255,28 +260,28 @@ def take(path: Path) -> Taken:
 
 
 def rows_of(path: Path) -> dict[int, dict[str, str]]:
-    """The rows of a CSV file by number (the header is row 1), empty ones left out. Raises BadInput."""
-    _, found, unparsed = _rows(path)
+    """Return the rows of a CSV file by number (the header is row 1), without empty ones. Raises BadInput."""
+    _, rows, unparsed = _rows(path)
     if unparsed:
         raise BadInput(f"{path}, {unparsed[0]}", hint="quote fields that hold a comma")
-    return found
+    return rows
 
 
 def _rows(path: Path) -> tuple[list[str], dict[int, dict[str, str]], list[Unparsed]]:
-    """The header, the rows by number and those that don't fit the header. Raises BadInput."""
-    names, found = inputs.csv_of(path, hint="name a CSV file with a header, in UTF-8")
+    """Return the header, the rows by number and those that don't fit the header. Raises BadInput."""
+    names, table = inputs.csv_of(path, hint="name a CSV file with a header, in UTF-8")
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise BadInput(f'{path} has two columns "{clipped(printable(twice[0]))}"', hint="give each column a name of its own")
-    if not found:
+    if not table:
         raise BadInput(f"{path} has no rows", hint="name a CSV file with a header and a row for each figure")
-    good = {number: dict(zip(names, row, strict=True)) for number, row in found.items() if len(row) == len(names)}
+    good = {number: dict(zip(names, row, strict=True)) for number, row in table.items() if len(row) == len(names)}
     why = "not as many fields as the header"
-    bad = [Unparsed(row=number, column="", text="", why=why) for number, row in found.items() if len(row) != len(names)]
+    bad = [Unparsed(row=number, column="", text="", why=why) for number, row in table.items() if len(row) != len(names)]
     return names, good, bad
 
 
 def _figure(file: str, row: LayoutRow) -> Figure:
-    values = {name: _known_value(name, row.values.get(name, "")) for name in (*_TEXTS, "compile")}
+    values = {name: _canonical(name, row.values.get(name, "")) for name in (*_TEXTS, "compile")}
     throughput = _positive_number(row, "throughput")
     if throughput is None:
         raise _Unreadable(Unparsed(row=row.number, column=row.column, text="", why="no throughput"))
@@ -306,46 +311,43 @@ def _figure(file: str, row: LayoutRow) -> Figure:
 
 
 def _count(row: LayoutRow, named: int | None) -> int | None:
-    """Of GPUs: as its column says, else as the name says ("8x A100"); both must agree."""
-    counted = _whole(row, "gpus", least=0)
-    also = named or _whole(row, "named_gpus")
-    if counted is not None and also is not None and counted != also:
+    """Return the number of GPUs, as its column says, else as the name says ("8x A100"); both must agree."""
+    from_column = _whole(row, "gpus", least=0)
+    from_name = named or _whole(row, "named_gpus")
+    if from_column is not None and from_name is not None and from_column != from_name:
         raise _Unreadable(
-            Unparsed(row=row.number, column="gpus", text=str(counted), why=f"contradicts the name, which says {also}")
+            Unparsed(row=row.number, column="gpus", text=str(from_column), why=f"contradicts the name, which says {from_name}")
         )
-    return also if counted is None else counted
+    return from_name if from_column is None else from_column
 
 
 def _batch(row: LayoutRow, count: int | None) -> int | None:
-    """Per GPU; where only that of all GPUs is given, its share."""
-    own, every = _whole(row, "batch_per_gpu"), _whole(row, "global_batch")
-    return own if own or not every or not count or every % count else every // count
+    """Return the batch per GPU; where only that of all GPUs is given, its share."""
+    per_gpu, of_all = _whole(row, "batch_per_gpu"), _whole(row, "global_batch")
+    return per_gpu if per_gpu or not of_all or not count or of_all % count else of_all // count
 
 
-def _known_value(name: str, value: str) -> str:
+def _canonical(name: str, value: str) -> str:
     return _VALUES.get(name, {}).get(value.lower(), value)
 
 
 def _precision(text: str) -> tuple[str, str]:
-    """Precision and memory format, where one field holds both ("amp nhwc"); "" for a word whose meaning isn't known."""
+    """Return precision and memory format, where one field holds both ("amp nhwc"); "" for a word of unknown meaning."""
     words = text.lower().split()
     formats = [word for word in words if word in ("nchw", "nhwc")]
-    precision = _known_value("precision", " ".join(word for word in words if word not in formats))
+    precision = _canonical("precision", " ".join(word for word in words if word not in formats))
     return precision if precision in (*PRECISIONS, *OTHER_PRECISIONS) else "", "".join(formats[:1])
 
 
 def _lambdas_machine(source: str) -> str:
-    found = _LAMBDAS_MACHINE.search(source)
-    return found.group(1) if found else ""
+    match = _LAMBDAS_MACHINE.search(source)
+    return match.group(1) if match else ""
 
 
 def _positive_number(row: LayoutRow, name: str) -> float | None:
-    """A number above 0, or None for an empty field."""
+    """Return a number above 0, or None for an empty field."""
     text = row.values.get(name, "")
-    try:
-        value = _number(text) if text else None
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if value is not None and not (math.isfinite(value) and value > 0):
         column = row.column if name == "throughput" and row.column else name
         raise _Unreadable(Unparsed(row=row.number, column=column, text=text, why="is not a number above 0"))
@@ -353,23 +355,24 @@ def _positive_number(row: LayoutRow, name: str) -> float | None:
 
 
 def _whole(row: LayoutRow, name: str, least: int = 1) -> int | None:
-    """A whole number, also spelled 1024.0; None for an empty field."""
+    """Return a whole number, also if written as 1024.0; None for an empty field."""
     text = row.values.get(name, "")
-    try:
-        value = _number(text) if text else None
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if value is not None and not (math.isfinite(value) and value.is_integer() and value >= least):
         raise _Unreadable(Unparsed(row=row.number, column=name, text=text, why=f"is not a whole number of at least {least}"))
     return None if value is None else int(value)
 
 
-def _number(text: str) -> float:
-    return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
+def _number(text: str) -> float | None:
+    """Return the number in a field; None for an empty field, NaN for a text that is no number."""
+    try:
+        return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text) if text else None
+    except ValueError:
+        return math.nan
 
 
 def _half_unit(text: str) -> float:
-    """Half a unit of the last digit: 0.5 for "12", 0.05 for "12.3"."""
+    """Return half a unit of the last digit: 0.5 for "12", 0.05 for "12.3"."""
     try:
         exponent = Decimal(text.replace(",", "")).as_tuple().exponent
     except InvalidOperation:

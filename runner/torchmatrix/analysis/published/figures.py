@@ -1,4 +1,4 @@
-"""One throughput that somebody states, published or measured here, in one schema; figure_files reads the published ones."""
+"""One throughput, published or measured here, in one schema; figure_files reads the published ones."""
 
 import math
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 TRAINING = 3
-"""So many times the operations of forward: backward takes twice as many (arXiv:2001.08361, section 2.1)."""
+"""Operations of a training step over those of forward: backward takes twice as many (arXiv:2001.08361, section 2.1)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,9 +21,9 @@ class Figure:
     """The throughput of all GPUs together in items per second; the columns are those of reports/published/README.md.
 
     Unknown is "" in texts and None elsewhere. `row`: its number in `file`, where the header is row 1 (in a run: which of its
-    cells). `column`: the one that it stands in, if a row has several figures. `cell`: the id, for a figure of ours.
-    `rounding`: half a unit of the last digit written, in items per second. `half_interval`: of ours, half of its 95 %
-    interval; else NaN. `forward_flops`: operations of the forward pass per item, if the source says so or the box counted them.
+    cells). `column`: where it stands, if a row has several figures. `cell`: the id, for a figure of ours. `rounding`: half a
+    unit of the last digit written, in items per second. `half_interval`: half of the 95 % interval of a figure of ours; else
+    NaN. `forward_flops`: operations of the forward pass per item, if the source states them or the workload counted them.
     """
 
     file: str
@@ -62,46 +62,46 @@ class Figure:
 
     @property
     def is_vision(self) -> bool:
-        """Does it process images, so that pixels and a memory format mean something?"""
+        """Check whether the model processes images, so that pixels and a memory format mean something."""
         model = catalog.find(self.model)
         return (self.unit or (model.unit if model else "")).startswith("image")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A cell of ours, and its figure."""
+    """A cell of ours with its figure."""
 
     figure: Figure
     cell: "Cell"
 
 
 def measured(cells: Iterable["Cell"]) -> tuple[Measured, ...]:
-    """The cells that have a number and are of one GPU model."""
+    """Return the cells that have a number and are of one GPU model."""
     shown = [cell for cell in cells if cell.samples and not cell.last["mixed"]]
     return tuple(Measured(figure=_ours(number, cell), cell=cell) for number, cell in enumerate(shown, start=1))
 
 
 def mixed(cells: Iterable["Cell"]) -> tuple[str, ...]:
-    """Ids of the cells that have a number, but are of several GPU models, so that they have no figure."""
+    """Return ids of the cells that have a number, but are of several GPU models, so that they have no figure."""
     return tuple(cell["cell"] for cell in cells if cell.samples and cell.last["mixed"])
 
 
 def _ours(number: int, cell: "Cell") -> Figure:
-    """What is the same for all cells of a run (driver, date) stays unknown."""
-    row, found = cell.last, cell.estimate()
+    """Return the figure of a cell. What is the same for all cells of a run (driver, date) stays unknown."""
+    row, estimate = cell.last, cell.estimate()
     model, mode, image_size, sequence_length = row["flops_key"]
     name, memory, vision = _known_text(row["device_name"]), row["device_memory_bytes"], image_size is not None
-    counted = row["flops_per_item"]
+    flops = row["flops_per_item"]
     facts = gpu_specs.find(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
     return Figure(
         file="", row=number, column="", cell=row["cell"], vendor="torchmatrix", framework="pytorch",
         gpu=facts.name if facts else "", gpus=int(row["count"]), model=model, mode=mode, precision=row["precision"],
         memory_format=("nhwc" if row["channels_last"] else "nchw") if vision else "", compile=bool(row["compile"]),
         batch_per_gpu=int(row["batch"]), image_size=image_size,
-        sequence_length=sequence_length, data="synthetic", throughput=found.value, rounding=0.0,
-        half_interval=(found.high - found.low) / 2,
+        sequence_length=sequence_length, data="synthetic", throughput=estimate.value, rounding=0.0,
+        half_interval=(estimate.high - estimate.low) / 2,
         unit=f"{row['unit']}/s", steady_throughput=None,
-        forward_flops=None if math.isnan(counted) else counted / (TRAINING if mode == "train" else 1),
+        forward_flops=None if math.isnan(flops) else flops / (TRAINING if mode == "train" else 1),
         torch=_known_text(row["torch_build"]) or _known_text(row["torch"]),
         image=row["stack"], driver="", date="", machine="", published_gpu=name, published_model=model,
         published_precision=row["precision"], source="", notes="",
@@ -109,5 +109,5 @@ def _ours(number: int, cell: "Cell") -> Figure:
 
 
 def _known_text(value: Any) -> str:
-    """ "" where it is unknown."""
+    """Return the text; "" where it is unknown."""
     return value if isinstance(value, str) else ""
