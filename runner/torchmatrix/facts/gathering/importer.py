@@ -311,9 +311,8 @@ def _place(run: OfferedRun, record: bytes, layout: Layout, brought: Brought) -> 
     target = layout.folder_for(run.id, begin) if begin else None
     is_here = target is not None and (target / RECORD).exists()
     if target is None or begin is None or (damage and not is_here):
-        brought.refused[run.record] = (
-            f"{damage or 'it does not begin with the line of a run'}; it is not taken{_and_other_files(run)}"
-        )
+        why = damage or "it does not begin with the line of a run"
+        brought.refused[run.record] = f"{why}; it is not taken{_and_other_files(run)}"
         return None, b""
     if is_here and not begins(target / RECORD, begin.content):
         brought.refused[run.record] = (
