@@ -65,7 +65,8 @@ def read_bytes(path: Path, *, hint: str, most_bytes: int) -> bytes:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadInput(f"can't read {_shown(path)}: {reason}", hint=hint) from None
     if max(size, len(content)) > most_bytes:
-        raise BadInput(f"{_shown(path)} is larger than {_size(most_bytes)}, the most that such a file may hold", hint=hint)
+        limit = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
+        raise BadInput(f"{_shown(path)} is larger than {limit}, the most that such a file may hold", hint=hint)
     return content
 
 
@@ -196,10 +197,6 @@ def _clean(error: Exception) -> str:
 
 def _shown(path: Path) -> str:
     return printable(clipped(str(path), 300))
-
-
-def _size(most_bytes: int) -> str:
-    return f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
 
 
 # Objects of this program that another process wrote as JSON: made again by the types that their classes declare, or refused

@@ -154,12 +154,18 @@ def _value(table: Table, name: str, key: Key, place: Place, problems: Problems) 
     values = given if several else [given]
     if several and not values and key.axis:
         problems.add(place, name, "the list is empty")
-    checked = tuple(v for v in values if _is_valid(v, name, key, place, problems))
+    checked = []
+    for value in values:
+        problem = _problem(value, key)
+        if problem is None:
+            checked.append(value)
+        else:
+            problems.add(place, name, problem)
     if len(set(map(str, checked))) < len(checked):
         problems.add(place, name, f"a value is listed twice: {shown(given)}")
     if not several and not key.axis:
         return checked[0] if checked else key.default
-    return checked
+    return tuple(checked)
 
 
 def _quoted(value: object) -> str:
@@ -167,31 +173,24 @@ def _quoted(value: object) -> str:
     return clipped(printable(repr(value)))
 
 
-def _is_valid(value: Any, name: str, key: Key, place: Place, problems: Problems) -> bool:
+def _problem(value: Any, key: Key) -> str | None:
+    """Return why a key can't have a value, or None."""
     wanted = (int, float) if key.kind is float else key.kind
     if not isinstance(value, wanted) or (isinstance(value, bool) and key.kind is not bool):
         kinds = {str: "text in quotes", int: "a whole number", bool: "true or false", float: "a number", list: "a list"}
-        problems.add(place, name, f"must be {kinds.get(key.kind, key.kind.__name__)}, not {_quoted(value)}")
-        return False
+        return f"must be {kinds.get(key.kind, key.kind.__name__)}, not {_quoted(value)}"
     if key.choices and value not in key.choices:
-        problems.add(place, name, f'unknown value "{shown(value)}"; {nearest(str(value), key.choices)}')
-        return False
+        return f'unknown value "{shown(value)}"; {nearest(str(value), key.choices)}'
     if isinstance(value, float) and not math.isfinite(value):
-        problems.add(place, name, f"must be a finite number, not {value}")
-        return False
+        return f"must be a finite number, not {value}"
     if key.maximum is not None and isinstance(value, (int, float)) and value > key.maximum:
-        problems.add(place, name, f"must be at most {key.maximum:.12g}, not {value}")
-        return False
+        return f"must be at most {key.maximum:.12g}, not {value}"
     if isinstance(value, str) and len(value) > key.longest:
-        problems.add(place, name, f"must have at most {key.longest} letters, not {len(value)}")
-        return False
+        return f"must have at most {key.longest} letters, not {len(value)}"
     if isinstance(value, str) and not value.isprintable():
-        problems.add(place, name, f"must be one line of printable letters, not {_quoted(value)}")
-        return False
+        return f"must be one line of printable letters, not {_quoted(value)}"
     if key.pattern and not re.fullmatch(key.pattern, str(value)):
-        problems.add(place, name, key.explanation)
-        return False
+        return key.explanation
     if key.minimum is not None and isinstance(value, (int, float)) and value < key.minimum:
-        problems.add(place, name, f"must be at least {key.minimum:g}, not {value}")
-        return False
-    return True
+        return f"must be at least {key.minimum:g}, not {value}"
+    return None

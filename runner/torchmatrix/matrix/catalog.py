@@ -309,21 +309,16 @@ def nearest_versions(version: str, versions: Iterable[str]) -> list[str]:
     return patches or older[-1:] + newer[:1]
 
 
-def _release(version: str, table: dict[str, object]) -> Release:
-    def words(key: str) -> tuple[str, ...]:
-        value = table.get(key, [])
-        assert isinstance(value, list)
-        return tuple(map(str, value))
-
-    oldest, newest = words("python")
+def _release(version: str, table: dict[str, Any]) -> Release:
+    oldest, newest = table["python"]
     return Release(
         torch=version,
-        torchvision=str(table["torchvision"]),
-        transformers=str(table["transformers"]),
+        torchvision=table["torchvision"],
+        transformers=table["transformers"],
         python=(oldest, newest),
-        default_python=str(table["default_python"]),
-        compile_python=str(table["compile_python"]) if "compile_python" in table else None,
-        wheels=words("wheels"),
-        pypi=str(table["pypi"]),
-        also=words("also"),
+        default_python=table["default_python"],
+        compile_python=table.get("compile_python"),
+        wheels=tuple(table.get("wheels", ())),
+        pypi=table["pypi"],
+        also=tuple(table.get("also", ())),
     )

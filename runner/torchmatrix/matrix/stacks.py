@@ -381,8 +381,8 @@ def _indexes(release: catalog.Release, variant: str, values: dict[str, Any], pyt
 def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
     why = "comes with the image; it is only for stacks of wheels"
     _refuse(values, ("cuda", "rocm", "cpu", "python", "torchvision", "base", "index"), why, place, problems)
-    known, ngc = catalog.vendor_images(values["image"]), catalog.ngc_image(values["image"])
-    accelerator = values["accelerator"] or (known.accelerator if known else None)
+    vendors, ngc = catalog.vendor_images(values["image"]), catalog.ngc_image(values["image"])
+    accelerator = values["accelerator"] or (vendors.accelerator if vendors else None)
     if accelerator is None:
         problems.add(place, "accelerator", 'state what this image is for: accelerator = "cuda", "rocm" or "cpu"')
         return None

@@ -143,7 +143,8 @@ def rewritten(text: str, workload: Mapping[str, Any], stacks: Sequence[Mapping[s
     body = "".join(kept).rstrip("\n")
     model = next((written for written in _models_in(text) if own_models.means(written, workload["model"])), workload["model"])
     tables = [*(("stack", stack) for stack in stacks or ()), ("workload", {**workload, "model": model})]
-    return "\n".join((body, *(_table(name, values) for name, values in tables)))
+    texts = ["".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()) for _, values in tables]
+    return "\n".join((body, *(f"\n[[{name}]]\n{text}" for (name, _), text in zip(tables, texts, strict=True))))
 
 
 def workload_keys(workload: Workload) -> dict[str, Any]:
@@ -163,10 +164,6 @@ def _header_name(block: str) -> str:
     """Return the first part of a block's header; empty for text before the first header."""
     match = re.match(r"\[\[?([\w-]+)", block)
     return match[1] if match else ""
-
-
-def _table(name: str, values: Mapping[str, Any]) -> str:
-    return "".join((f"\n[[{name}]]\n", *(f"{key} = {json.dumps(value)}\n" for key, value in values.items())))
 
 
 # The catalog's releases from one to another, as [[stack]] tables of one accelerator

@@ -189,7 +189,11 @@ def gather(
             if isinstance(source, AlreadyHere):
                 brought.add(Brought(source=word, runs_here=list(source.runs), here=source.launches))
                 continue
-            part = _import_source(source, layout, dry_run, tell)
+            part = Brought(source=source.label, refused=dict(source.refused), others=source.others)
+            runs = runs_of(source, part)
+            for number, run in enumerate(runs, start=1):
+                tell(f"{number} of {len(runs)}: {run.folder}, {count(len(run.files), 'file')}")
+                import_run(source, run, layout, part, dry_run)
             brought.add(part)
             if digest and not dry_run:
                 ledger.add(digest, part)
@@ -213,12 +217,3 @@ def _open_sources(
     else:
         hint = "name a folder of results, an archive of one, user@host:path, or the address of a published site"
         raise BadInput(f"there is no {word}", hint=hint)
-
-
-def _import_source(source: Source, layout: Layout, dry_run: bool, tell: Callable[[str], None]) -> Brought:
-    brought = Brought(source=source.label, refused=dict(source.refused), others=source.others)
-    runs = runs_of(source, brought)
-    for number, run in enumerate(runs, start=1):
-        tell(f"{number} of {len(runs)}: {run.folder}, {count(len(run.files), 'file')}")
-        import_run(source, run, layout, brought, dry_run)
-    return brought
