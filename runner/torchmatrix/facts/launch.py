@@ -130,7 +130,7 @@ class Launch(Header, frozen=True, kw_only=True):
     @cached_property
     def contradiction(self) -> str | None:
         """Name the first report of the workload that contradicts the request or the host's clock; None if all may be true."""
-        clock = plausible.HostClock(begin=self.monotonic_seconds, seconds=self.seconds, offset=parts.clock_offset(self.stamps))
+        clock = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=parts.clock_offset(self.stamps))
         return (
             plausible.contradiction(self.windows, self.told_ranks, self._asked, clock)
             or plausible.contradiction_of_unseen(self.unseen, self.windows, self._asked)

@@ -54,7 +54,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HostClock:
+class Seen:
     """The host's monotonic clock: when the launch began and how long it lasted (NaN: unknown).
 
     `offset`: an upper limit of the host's clock minus the workload's; None if the host didn't record when lines came.
@@ -65,14 +65,12 @@ class HostClock:
     offset: float | None
 
 
-def contradiction(windows: Sequence[Block], told_ranks: int | None, asked: Asked, clock: HostClock) -> str | None:
+def contradiction(windows: Sequence[Block], told_ranks: int | None, asked: Asked, clock: Seen) -> str | None:
     """Return the first contradiction in the windows, with both figures; None if all may be true."""
     return next(_contradictions(windows, told_ranks, asked, clock), None)
 
 
-def contradiction_of_requests(
-    requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: HostClock
-) -> str | None:
+def contradiction_of_requests(requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: Seen) -> str | None:
     """Return the first contradiction in the requests that were served one by one; `windows`: the timed ones before them."""
     return next(_contradictions_of_requests(requests, windows, asked, clock), None)
 
@@ -89,7 +87,7 @@ def stall(windows: Sequence[Block]) -> float:
     return max((1 - inner / outer for outer, inner in pairs if _exceeds(outer, inner)), default=0.0)
 
 
-def _contradictions(windows: Sequence[Block], told_ranks: int | None, asked: Asked, clock: HostClock) -> Iterator[str]:
+def _contradictions(windows: Sequence[Block], told_ranks: int | None, asked: Asked, clock: Seen) -> Iterator[str]:
     if told_ranks is not None and told_ranks != asked.ranks:
         yield f"the box told of {told_ranks} ranks; the launch has {asked.ranks}"
     if asked.windows is not None and len(windows) != asked.windows:
@@ -126,7 +124,7 @@ def _wrong_times(window: Block, asked: Asked) -> Iterator[str]:
                 yield f"rank {rank} took {seconds:.3f} s, those of the first node, in step with it, {slowest:.3f} s"
 
 
-def _wrong_by_clock(windows: Sequence[Block], clock: HostClock) -> Iterator[str]:
+def _wrong_by_clock(windows: Sequence[Block], clock: Seen) -> Iterator[str]:
     """Yield how the windows contradict the host's clock."""
     together = sum(window.slowest for window in windows)
     if _exceeds(together, clock.seconds):
@@ -158,7 +156,7 @@ def _wrong_arrivals(windows: Sequence[Block], begin: float, offset: float) -> It
 
 
 def _contradictions_of_requests(
-    requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: HostClock
+    requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: Seen
 ) -> Iterator[str]:
     for kind in (LATENCY, END_TO_END) if asked.requests else ():
         ranks = sorted(series.rank for series in requests if series.kind == kind)
@@ -173,7 +171,7 @@ def _contradictions_of_requests(
 
 
 def _wrong_series(
-    series: Requests, requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: HostClock
+    series: Requests, requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: Seen
 ) -> Iterator[str]:
     begin, end = series.edges
     together = sum(
