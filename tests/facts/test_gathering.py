@@ -22,7 +22,7 @@ from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import hold_lock
 from torchmatrix.facts import lines
 from torchmatrix.facts.gathering import Brought, Limits, gather
-from torchmatrix.facts.gathering.importer import Taken
+from torchmatrix.facts.gathering.importer import Ledger
 from torchmatrix.facts.store import Results, RunFolder
 
 RUN = "20260101T000000Z"
@@ -519,7 +519,7 @@ def test_the_records_of_gathered_runs_are_json_lines(tmp_path: Path) -> None:
 
 def test_a_list_of_what_was_taken_that_is_nested_without_end_knows_nothing(tmp_path: Path) -> None:
     (tmp_path / ".gathered.json").write_text("[" * 100_000)
-    assert Taken(tmp_path).find("0" * 64) is None
+    assert Ledger(tmp_path).find("0" * 64) is None
 
 
 def test_a_file_larger_than_a_source_may_be_is_not_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every room stands on: errors and exit codes, the project's own files, the site's settings, TOML checks, file writing.
+"""The base of all packages: errors and exit codes, the project's own files, the site's settings, TOML checks, file writing.
 
 Nothing here knows of benchmarks. Open first: errors.py.
 """

@@ -1,4 +1,4 @@
-"""Where the project's own files are: beside the source in a clone, under ``_assets`` in a wheel."""
+"""Paths of the project's own files: next to the source in a clone, under ``_assets`` in a wheel."""
 
 from pathlib import Path
 
@@ -16,11 +16,11 @@ DEFAULT_MATRIX = ROOT / "matrix.toml"
 
 
 def sources_in(folder: Path) -> list[Path]:
-    """The Python and JSON files at any depth, sorted: of images/workload, what is hashed and what gets into the image."""
+    """List the Python and JSON files at any depth, sorted: those of images/workload are hashed and get into the image."""
     return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".json"))
 
 
 def build_files(dockerfile: str) -> list[Path]:
-    """A Dockerfile and what it runs while building: what makes the image besides its arguments and the workload."""
-    beside = ["vendor_guard.py"] if dockerfile == "vendor.Dockerfile" else ["install.sh", "compile_bytecode.py"]
-    return [IMAGES / name for name in (dockerfile, *beside)]
+    """List a Dockerfile and the scripts that it runs: with its arguments and the workload, they make the image."""
+    scripts = ["vendor_guard.py"] if dockerfile == "vendor.Dockerfile" else ["install.sh", "compile_bytecode.py"]
+    return [IMAGES / name for name in (dockerfile, *scripts)]

@@ -1,9 +1,9 @@
-"""How the credentials of well-known services look, so that they are found wherever text leaves this machine."""
+"""Patterns of the credentials of well-known services, so that they are found wherever text leaves this machine."""
 
 import re
 
 _ESCAPED = r"(?<=\\[nrtbfv0])|(?<=[\d;[]m)|(?<=%[0-9A-Fa-f]{2})|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u00[0-9A-Fa-f]{2})"
-"""Where a word begins although a letter is before it: that ends an escaped character, or a colour of a terminal."""
+"""The beginning of a word although a letter is before it, which ends an escaped character or a colour of a terminal."""
 SHAPES = (
     r"gh[opsur]_[A-Za-z0-9]{20,}", r"github_pat_\w{20,}", r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt)-[\w-]{16,}",
     r"hf_[A-Za-z0-9]{16,}", r"api_org_[A-Za-z0-9]{20,}", r"nvapi-[\w-]{16,}", r"xox[abeprs]-[\w-]{10,}", r"xapp-\d-[\w-]{20,}",
@@ -26,16 +26,16 @@ SHAPES = (
     r"\$(?:1|2[aby]|5|6|7|y|argon2id?)\$[\w./$,=+-]{20,}",
     r"(?<![\w-])(?=(?P<before>[\w-]*?)eyJ)(?P=before)(?=(?P<head>[\w-]{11,}))(?P=head)\.(?=(?P<body>[\w-]{8,}))(?P=body)\.[\w-]{8,}",
 )  # fmt: skip
-"""How the tokens of well-known services look, after whatever letter they come; hashed passwords, and JSON Web Tokens.
+"""Patterns of the tokens of well-known services, after any character; of hashed passwords, and JSON Web Tokens.
 
-A JSON Web Token is tried once for each run of letters: what a lookahead has found is not shortened to try again.
+A JSON Web Token is tried once for each run of characters: a match of a lookahead is not shortened to try again.
 """
 KEY = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY"
-"""How a private key begins."""
+"""The beginning of a private key."""
 _SURE = re.compile(rf"{'|'.join(SHAPES)}|{KEY}|://[^\s/\"'<>@:]{{1,200}}:[^\s/\"'<>@]{{1,200}}@")
 
 
 def line_of_first(text: str) -> int | None:
-    """The line (from 1) of the first text that is surely a credential: a token, a private key, a password in an address."""
-    found = _SURE.search(text)
-    return text.count("\n", 0, found.start()) + 1 if found else None
+    """Return the line (from 1) of the first certain credential: a token, a private key, a password in an address."""
+    match = _SURE.search(text)
+    return text.count("\n", 0, match.start()) + 1 if match else None

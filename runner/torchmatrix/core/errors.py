@@ -1,4 +1,4 @@
-"""One exit code and one hint per kind of error; the room cli catches them once."""
+"""The errors of the tool: one exit code and one hint per kind; the package cli catches them once."""
 
 from enum import IntEnum
 
@@ -6,7 +6,7 @@ from torchmatrix.core.formatting import printable
 
 
 class ExitCode(IntEnum):
-    """What the command's exit status says."""
+    """The exit status of a command."""
 
     OK = 0
     CELL_NOT_OK = 1
@@ -62,7 +62,7 @@ class LaunchFailed(Exception):
 
 
 def lack_of(error: BaseException) -> tuple[str, str] | None:
-    """What this machine lacks, and a hint, if that is the error: memory, threads, open files, disk, or a library; else None."""
+    """Return what this machine lacks (memory, threads, open files, disk, a library) and a hint; None for other errors."""
     words = str(error).strip()
     if isinstance(error, MemoryError) or "can't start new thread" in words:
         return "not enough memory" + (f": {words}" if words else ""), "free memory, or raise the limit (ulimit -v)"

@@ -1,4 +1,4 @@
-"""Files that are read or written the same way in several rooms."""
+"""Files that are read or written the same way in several packages."""
 
 import errno
 import fcntl
@@ -24,12 +24,12 @@ _SMALL_BYTES = 1 << 12
 _LINK = "it is a symbolic link"
 _NOT_PLAIN = "it is not a plain file"
 _MOST_LINKS = 40
-"""As many as Linux follows."""
+"""The number of links that Linux follows."""
 _SCRATCH = "torchmatrix-scratch."
 
 
 class NotPlain(OSError):
-    """What is there is no regular file; `kind` says what it is."""
+    """The path is no regular file; `kind` says what it is."""
 
     def __init__(self, path: Path, mode: int) -> None:
         is_folder = stat.S_ISDIR(mode)
@@ -44,7 +44,7 @@ def _kind(mode: int) -> str:
 
 
 def text_of(path: Path) -> str | None:
-    """The text of a small file, such as one of /sys, without surrounding white space; None if it can't be read."""
+    """Read the text of a small file, such as one of /sys, without surrounding white space; None if it can't be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -52,94 +52,94 @@ def text_of(path: Path) -> str | None:
 
 
 def plain_bytes(path: Path, most: int) -> bytes:
-    """The content of a plain file. Raises OSError; also for a link, a folder or a device, and beyond `most` bytes.
+    """Read a plain file. Raises OSError; also for a link, a folder or a device, and beyond `most` bytes.
 
     Never waits, as reading a named pipe would.
     """
-    held = _descriptor(path, os.O_RDONLY | os.O_NOFOLLOW)
+    descriptor = _descriptor(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        size = os.fstat(held).st_size
+        size = os.fstat(descriptor).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"it is larger than {most / 1e6:g} MB", str(path))
-        return _content(held, size, most)
+        return _content(descriptor, size, most)
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def opened(path: Path) -> IO[bytes]:
-    """A regular file, or one that a link leads to, to be read in pieces. Raises OSError for anything else; never waits."""
+    """Open a regular file, or one that a link leads to, to be read in pieces. Raises OSError for anything else; never waits."""
     return os.fdopen(_descriptor(path, os.O_RDONLY), "rb")
 
 
 def content_of(path: Path) -> bytes:
-    """All that `opened` opens. Raises OSError."""
+    """Read all of a file that `opened` opens. Raises OSError."""
     with opened(path) as file:
         return file.read()
 
 
 def _descriptor(path: Path, flags: int) -> int:
     try:
-        held = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise OSError(error.errno, _LINK, str(path)) if error.errno == errno.ELOOP else error from None
-    mode = os.fstat(held).st_mode
+    mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
-        return held
-    os.close(held)
+        return descriptor
+    os.close(descriptor)
     raise NotPlain(path, mode)
 
 
-def _content(held: int, size: int, most: int) -> bytes:
-    """What an open file holds, up to `most` bytes. A buffer of its size: one of `most` bytes would be paid for each file.
+def _content(descriptor: int, size: int, most: int) -> bytes:
+    """Read an open file, up to `most` bytes, with a buffer of its size: a buffer of `most` bytes per file would be slow.
 
-    `size` is 0 for what the kernel makes as it is read.
+    `size` is 0 for files that the kernel makes as they are read.
     """
     parts, left = [], most
-    while part := os.read(held, min(left, size + _SMALL_BYTES)):
+    while part := os.read(descriptor, min(left, size + _SMALL_BYTES)):
         parts.append(part)
         left -= len(part)
         if 0 < size <= most - left and len(part) < size + _SMALL_BYTES:
-            break  # nothing comes after less than was asked for
+            break  # a short read ends the file
     return b"".join(parts)
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All plain files below a folder, in the order of their paths; no symbolic link is followed. Raises OSError."""
-    found, pending = [], [str(folder)]
+    """List all plain files below a folder, in the order of their paths; no symbolic link is followed. Raises OSError."""
+    files, pending = [], [str(folder)]
     while pending:
         with os.scandir(pending.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
-                    found.append(entry.path)
-    return [Path(path) for path in sorted(found)]
+                    files.append(entry.path)
+    return [Path(path) for path in sorted(files)]
 
 
 def named_below(folder: Path, names: str) -> list[Path]:
-    """As folder.rglob(names), sorted, in a third of the time: whatever has such a name, also what is no plain file.
+    """List what folder.rglob(names) finds, sorted, in a third of the time: not only plain files.
 
-    A folder that can't be looked into is found, too, whatever its name: who reads it learns why.
+    A folder that can't be read is listed, too, whatever its name: reading it gives the reason.
     """
-    fits, found, pending = re.compile(fnmatch.translate(names)).match, [], [str(folder)]
+    fits, paths, pending = re.compile(fnmatch.translate(names)).match, [], [str(folder)]
     while pending:
         inside = pending.pop()
         try:
             with os.scandir(inside) as entries:
                 for entry in entries:
                     if fits(entry.name):
-                        found.append(entry.path)
+                        paths.append(entry.path)
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
         except (FileNotFoundError, NotADirectoryError):  # it has gone
             pass
         except OSError:
-            found.append(inside)
-    return [Path(path) for path in sorted(found, key=lambda path: path.split("/"))]
+            paths.append(inside)
+    return [Path(path) for path in sorted(paths, key=lambda path: path.split("/"))]
 
 
 def sha256_of(content: IO[bytes]) -> str:
-    """SHA-256 of an open file from where it stands to its end, which is read in pieces. Raises OSError."""
+    """Return the SHA-256 of an open file from its position to its end, which is read in pieces. Raises OSError."""
     digest = hashlib.sha256()
     while chunk := content.read(_CHUNK_BYTES):
         digest.update(chunk)
@@ -151,37 +151,37 @@ def settle(paths: Iterable[Path]) -> None:
 
     Called once for many files, it costs little: the first call of fsync brings most of them to the disk.
     """
-    found = list(paths)
-    for path in (*found, *dict.fromkeys(path.parent for path in found)):
-        held = os.open(path, os.O_RDONLY)
+    files = list(paths)
+    for path in (*files, *dict.fromkeys(path.parent for path in files)):
+        descriptor = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(held)
+            os.fsync(descriptor)
         finally:
-            os.close(held)
+            os.close(descriptor)
 
 
 @contextmanager
 def whole(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` at the end of the block: readers never see half of it, and a failure leaves
+    """Yield a new file that replaces `path` at the end of the block: readers never see half of it, and a failure leaves
     the old one in place. Raises OSError; also where a folder, a device or a pipe is in the way.
 
     It gets `mode` or, without one, mode and owner of the file that it replaces, and those of any new file if there is none. A
-    symbolic link is replaced and not followed: `followed` tells where it leads.
+    symbolic link is replaced and not followed: `followed` returns where it leads.
     """
     old = _state_of_plain(path)
-    held, part = _new_part(path, 0o666 if mode is None else mode)
+    descriptor, part = _new_part(path, 0o666 if mode is None else mode)
     try:
-        with os.fdopen(os.dup(held), "wb") as file:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
             yield file
         if old and mode is None:
-            _take_after(old, held)
+            _copy_owner_and_mode(old, descriptor)
         part.replace(path)
     except BaseException:
         with suppress(OSError):
             part.unlink()
         raise
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def write_whole(path: Path, content: bytes, mode: int | None = None) -> None:
@@ -191,10 +191,10 @@ def write_whole(path: Path, content: bytes, mode: int | None = None) -> None:
 
 
 def write_to(path: Path, content: bytes) -> None:
-    """Write what a user names. Raises OSError.
+    """Write to a path that a user names. Raises OSError.
 
-    A file as `whole` does, and a symbolic link stays, so that the file where it leads is replaced. A device, a pipe or an open
-    stream (/dev/stdout) gets the content as it is; nothing waits for the reader of a pipe.
+    A file is written as `whole` does; a symbolic link stays, and the file where it leads is replaced. A device, a pipe or an
+    open stream (/dev/stdout) gets the content as it is, without waiting for the reader of a pipe.
     """
     target = followed(path)
     stream = _stream(target)
@@ -205,7 +205,7 @@ def write_to(path: Path, content: bytes) -> None:
 
 
 def followed(path: Path) -> Path:
-    """Where the symbolic links at `path` lead; an open stream of this process stays one. Raises OSError.
+    """Return where the symbolic links at `path` lead; an open stream of this process stays one. Raises OSError.
 
     A link that another user has put into a folder where everybody may write is refused, as Linux does where
     fs.protected_symlinks is set: https://docs.kernel.org/admin-guide/sysctl/fs.html#protected-symlinks
@@ -222,7 +222,7 @@ def followed(path: Path) -> Path:
 
 
 def plain_open(path: Path, mode: str, buffering: int = -1) -> IO[Any]:
-    """Open a file of ours as open() does, in UTF-8. Raises OSError; also for a link, a device or a pipe: it may be planted."""
+    """Open a file of this tool as open() does, in UTF-8. Raises OSError; also for a link, a device or a pipe, maybe planted."""
 
     def opener(name: str, flags: int) -> int:
         return _descriptor(Path(name), flags | os.O_NOFOLLOW)
@@ -231,7 +231,7 @@ def plain_open(path: Path, mode: str, buffering: int = -1) -> IO[Any]:
 
 
 def _state_of_plain(path: Path) -> os.stat_result | None:
-    """The state of the plain file at `path`; None if there is none, or a link. Raises OSError for anything else."""
+    """Return the state of the plain file at `path`; None if there is none, or a link. Raises OSError for anything else."""
     try:
         state = path.lstat()
     except FileNotFoundError:
@@ -242,54 +242,54 @@ def _state_of_plain(path: Path) -> os.stat_result | None:
 
 
 def _new_part(path: Path, mode: int) -> tuple[int, Path]:
-    """A temporary file beside `path` that nobody else has, locked as long as it is open. Raises OSError.
+    """Create a temporary file next to `path` that nobody else has, locked as long as it is open. Raises OSError.
 
-    The first of some fixed names that is free, so that what a killed command left is found and removed.
+    It gets the first free one of fixed names, so that files that a killed command left are found and removed.
     """
     for number in count():
         part = path.with_name(f".{path.name}.{number}.part")
         try:
-            held = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+            descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         except FileExistsError:
-            _remove_left(part)
+            _remove_abandoned(part)
             continue
-        if _keeps(held, part):
+        if _lock_part(descriptor, part):
             break
-        os.close(held)
-    return held, part
+        os.close(descriptor)
+    return descriptor, part
 
 
-def _keeps(held: int, part: Path) -> bool:
-    """Lock a new file; False if another command just took it for one that was left."""
+def _lock_part(descriptor: int, part: Path) -> bool:
+    """Lock a new file; return False if another command just mistook it for an abandoned one."""
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks, where nobody can take it for one that was left
+    except OSError:  # a file system without locks, where nobody can mistake it for an abandoned one
         return True
     with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(held), part.lstat())
+        return os.path.samestat(os.fstat(descriptor), part.lstat())
     return False
 
 
-def _remove_left(part: Path) -> None:
-    """Remove a temporary file that no living command holds; what else has its name is left alone."""
+def _remove_abandoned(part: Path) -> None:
+    """Remove a temporary file that no living command holds; anything else of its name is left alone."""
     with suppress(OSError), plain_open(part, "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(file.fileno()), part.lstat()):  # since it was opened, another may have come in its place
             part.unlink()
 
 
-def _take_after(old: os.stat_result, held: int) -> None:
+def _copy_owner_and_mode(old: os.stat_result, descriptor: int) -> None:
     """Give an open file the owner, as far as this user may, and the permissions of another."""
     for owner, group in ((old.st_uid, -1), (-1, old.st_gid)):
         with suppress(OSError):
-            os.fchown(held, owner, group)
-    os.fchmod(held, stat.S_IMODE(old.st_mode) & 0o777)
+            os.fchown(descriptor, owner, group)
+    os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
 
 
 def _stream(path: Path) -> int | None:
-    """A descriptor of what is written as it is: an open stream, a device or a pipe; None for a file. Raises OSError."""
+    """Open an open stream, a device or a pipe for writing; return its descriptor, None for a file. Raises OSError."""
     if _is_descriptor(path):
         return os.dup(int(path.name))
     try:
@@ -298,29 +298,29 @@ def _stream(path: Path) -> int | None:
         return None
     if stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode):
         return None
-    held = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    os.set_blocking(held, True)
-    return held
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _is_descriptor(path: Path) -> bool:
-    """Whether it is one of this process's open files, such as /dev/stdout."""
+    """Check whether a path is one of this process's open files, such as /dev/stdout."""
     return path.name.isdecimal() and path.parent.resolve() == Path("/proc/self/fd").resolve()
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A temporary folder, removed at the end; first removes those that killed commands left. Raises OSError.
+    """Yield a temporary folder, removed at the end; first remove those that killed commands left. Raises OSError.
 
-    Each is locked by its command as long as that lives.
+    Each is locked by its command as long as the command lives.
     """
-    for left in Path(tempfile.gettempdir()).glob(_SCRATCH + "?" * 8):
-        with suppress(OSError), _locked(left):
-            shutil.rmtree(left)
+    for abandoned in Path(tempfile.gettempdir()).glob(_SCRATCH + "?" * 8):
+        with suppress(OSError), _locked(abandoned):
+            shutil.rmtree(abandoned)
     folder = None
     while folder is None:
         made = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-        with suppress(BlockingIOError, FileNotFoundError):  # another command just took it for one that was left
+        with suppress(BlockingIOError, FileNotFoundError):  # another command just mistook it for an abandoned one
             lock = _lock(made)
             folder = made
     try:
@@ -340,7 +340,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path) -> int:
-    """A descriptor that holds the folder's lock. Raises BlockingIOError if another process does, FileNotFoundError."""
+    """Lock a folder; return the descriptor that holds the lock. Raises BlockingIOError if it is taken, FileNotFoundError."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -351,10 +351,10 @@ def _lock(folder: Path) -> int:
     return lock
 
 
-# Files of a results folder: who holds a lock, and disk errors with a hint.
+# Files of a results folder: locks that name their holder, and disk errors with a hint
 
 _MOST_BYTES = 1 << 12
-"""Of what a lock file says of its holder."""
+"""The most bytes that are read of a lock file, which names its holder."""
 
 
 @contextmanager
@@ -378,7 +378,7 @@ def hold_lock(path: Path, complaint: str, hint: str) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> str | None:
-    """Who holds the lock file `path`, as written in it; None if nobody does."""
+    """Return the holder of the lock file `path`, as written in it; None if nobody holds it."""
     try:
         file = plain_open(path, "rb")
     except OSError:
@@ -392,7 +392,7 @@ def lock_holder(path: Path) -> str | None:
 
 
 def open_new(path: Path) -> IO[bytes]:
-    """A new file, unbuffered. Raises FileExistsError, and EngineUnusable if it can't be written."""
+    """Create a file, unbuffered. Raises FileExistsError, and EngineUnusable if it can't be written."""
     with disk_errors(path, FileExistsError):
         return plain_open(path, "xb", buffering=0)
 

@@ -4,63 +4,63 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-# Texts from outside, made fit for one line of a terminal or a table.
+# Texts from outside, made fit for one line of a terminal or a table
 
 LONGEST = 60
-"""Letters of a value that stands in a line with others."""
+"""Characters of a value that stands in a line with others."""
 
 
 def clipped(text: str, longest: int = LONGEST) -> str:
-    """At most `longest` letters; what is cut ends in an ellipsis."""
+    """Return at most `longest` characters; a text that is cut ends in an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def printable(text: str) -> str:
-    """Without what could steer a terminal or break the line."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    """Return the text with blanks for all that could control a terminal or break the line."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def as_text(path: object) -> str:
-    """A path as text that any file can hold: bytes of its name that are no UTF-8 as escapes, such as \\xe9."""
+    """Return a path as text that any file can hold: bytes of its name that are no UTF-8 as escapes, such as \\xe9."""
     return str(path).encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def in_one_line(text: str) -> str:
-    """Printable, with one blank for whatever stands between words."""
+    """Return the text printable, with one blank for any white space between words."""
     return printable(" ".join(text.split()))
 
 
 def count(number: int, noun: str) -> str:
-    """Such as "1 cell" or "3 cells"."""
+    """Return number and noun, such as "1 cell" or "3 cells"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith(('ch', 's', 'sh', 'x')) else 's'}"
 
 
-# Numbers as every room reads and writes them: NaN and None are unknown, and unknown is n/a to a reader.
+# Numbers as every package reads and writes them: NaN and None are unknown, and unknown is n/a to a reader.
 #
 # Exact halves go to the even digit, as Python writes them; the pages' scripts do so, too (templates/scripts/say.js).
 
 UNKNOWN = "n/a"
 HUGE = 1e15
-"""From here on not all digits of a number are written."""
+"""The size from which on not all digits of a number are written."""
 
 
 def is_known(value: Any) -> bool:
-    """Is it a number other than NaN?"""
+    """Check whether a value is a number other than NaN."""
     return isinstance(value, (int, float)) and not math.isnan(value)
 
 
 def number_or_nan(value: Any) -> float:
-    """The value as a float; NaN for what is not a number, which True and False are not either."""
+    """Return the value as a float; NaN for anything but a number. True and False are no numbers."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
 
 
 def none_for_nan(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row for JSON, which has no NaN."""
+    """Return a row for JSON, which has no NaN."""
     return {str(key): None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
 
 
 def without_nan(value: Any) -> Any:
-    """A value with all that is in it, for JSON: null for what is unknown or infinite, lists for tuples."""
+    """Return a value with its content for JSON: null for unknown and infinite numbers, lists for tuples."""
     if isinstance(value, Mapping):
         return {str(key): without_nan(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -69,7 +69,7 @@ def without_nan(value: Any) -> Any:
 
 
 def figure(value: Any) -> str:
-    """Four significant digits, whole from 10,000 on; n/a for what is unknown."""
+    """Format with four significant digits, whole from 10,000 on; n/a for an unknown value."""
     if not is_known(value):
         return UNKNOWN
     text = f"{value + 0.0:#.4g}".rstrip(".")
@@ -77,11 +77,11 @@ def figure(value: Any) -> str:
 
 
 def four_decimals(value: Any) -> str:
-    """For ratios and shares; n/a for what is unknown."""
+    """Format a ratio or a share with four decimals; n/a for an unknown value."""
     return f"{value:.4f}" if is_known(value) else UNKNOWN
 
 
 def in_digits(value: float, digits: int) -> float | int:
-    """A finite number with so many significant digits; a whole one without a point, which a page of many numbers saves."""
+    """Round a finite number to `digits` significant digits; a whole one to an int, whose text is shorter in large pages."""
     short = float(f"{value:.{digits}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short

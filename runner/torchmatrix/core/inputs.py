@@ -1,6 +1,6 @@
-"""Files that a user gives, whatever is in them: read and parsed within bounds, or refused with a reason. All raise BadInput.
+"""Files that a user gives, with any content: read and parsed within bounds, or refused with a reason. All raise BadInput.
 
-Every kind of input comes in through here: TOML (matrix, lock, settings, prices), JSON and CSV. What comes out is plain data of
+Every kind of input comes in through here: TOML (matrix, lock, settings, prices), JSON and CSV. The results are plain data of
 bounded size and depth, whose whole numbers fit 64 bits.
 """
 
@@ -35,24 +35,24 @@ LARGE_FILE_BYTES = 8 << 20
 MOST_ROWS = 100_000
 MOST_COLUMNS = 1_000
 MOST_LEVELS = 16
-"""Tables and lists within each other; no file of ours has more than five."""
+"""The limit of tables and lists within each other; no file of this project has more than five."""
 _TOO_DEEP = f"more than {MOST_LEVELS} lists or tables within each other"
 MOST_DOTS = 1_000
-"""In a line: of a dotted key, parsers take the square of its parts in time and memory."""
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+"""The limit of dots in a line: for a dotted key, parsers need time and memory by the square of its parts."""
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_text(path: Path, *, hint: str, most_bytes: int = SMALL_FILE_BYTES) -> str:
-    """The text of a UTF-8 file of at most so many bytes. Raises FileNotFoundError if nothing is there, else BadInput.
+    """Read the text of a UTF-8 file of at most `most_bytes`. Raises FileNotFoundError if nothing is there, else BadInput.
 
-    A folder, a pipe or a device is refused, and none is waited for. Every line ends with a line feed.
+    A folder, a pipe or a device is refused without waiting for it. Every line ends with a line feed.
     """
-    text = _decoded(read_bytes(path, hint=hint, most_bytes=most_bytes), str(path), hint)
+    text = _decode(read_bytes(path, hint=hint, most_bytes=most_bytes), str(path), hint)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_bytes(path: Path, *, hint: str, most_bytes: int) -> bytes:
-    """The content of a regular file of at most so many bytes. Raises FileNotFoundError if nothing is there, else BadInput."""
+    """Read a regular file of at most `most_bytes`. Raises FileNotFoundError if nothing is there, else BadInput."""
     try:
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -60,23 +60,24 @@ def read_bytes(path: Path, *, hint: str, most_bytes: int) -> bytes:
     except FileNotFoundError:
         raise
     except NotPlain as error:
-        raise BadInput(f"{_named(path)} is {error.kind}, not a file", hint=hint) from None
+        raise BadInput(f"{_shown(path)} is {error.kind}, not a file", hint=hint) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadInput(f"can't read {_named(path)}: {reason}", hint=hint) from None
+        raise BadInput(f"can't read {_shown(path)}: {reason}", hint=hint) from None
     if max(size, len(content)) > most_bytes:
-        raise BadInput(f"{_named(path)} is larger than {_size(most_bytes)}, the most that such a file may hold", hint=hint)
+        limit = f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
+        raise BadInput(f"{_shown(path)} is larger than {limit}, the most that such a file may hold", hint=hint)
     return content
 
 
 def toml_of(text: str, name: str, *, hint: str, complaint: str = " is not valid TOML") -> dict[str, Any]:
-    """What a TOML text says. `name`: of its file, for messages, followed by `complaint` where it can't be parsed.
+    """Parse a TOML text. `name`: of its file, for messages, followed by `complaint` where it can't be parsed.
 
     Raises BadInput.
     """
     _refuse_nul(text, name, hint)
-    if found := _HALF_CHARACTER.search(text):
-        raise BadInput(f"{name}, {_line(text, found.start())}: half a character (a surrogate), which is no text", hint=hint)
+    if surrogate := _LONE_SURROGATE.search(text):
+        raise BadInput(f"{name}, {_line(text, surrogate.start())}: half a character (a surrogate), which is no text", hint=hint)
     if dotted := next((number for number, line in enumerate(text.split("\n"), 1) if line.count(".") > MOST_DOTS), None):
         raise BadInput(f"{name}, line {dotted}: more than {MOST_DOTS:,} dots", hint=hint)
     try:
@@ -85,46 +86,50 @@ def toml_of(text: str, name: str, *, hint: str, complaint: str = " is not valid 
         raise BadInput(f"{name}{complaint}: {_clean(error)}", hint=hint) from None
     except (ValueError, RecursionError, OverflowError) as error:
         raise BadInput(f"{name}{complaint}: {_unparsable(text, error)}", hint=hint) from None
-    return dict(_checked(data, name, hint))
+    return dict(_check(data, name, hint))
 
 
 def json_of(text: str | bytes, name: str, *, hint: str) -> Any:
-    """What a JSON text says: without NaN and Infinity, which JSON doesn't have. Raises BadInput."""
-    text = _decoded(text, name, hint) if isinstance(text, bytes) else text
+    """Parse a JSON text; NaN and Infinity, which JSON doesn't have, are refused. Raises BadInput."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not a number of JSON")
+
+    text = _decode(text, name, hint) if isinstance(text, bytes) else text
     _refuse_nul(text, name, hint)
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is not valid JSON: {_unparsable(text, error)}", hint=hint) from None
-    return _checked(data, name, hint)
+    return _check(data, name, hint)
 
 
 def csv_of(path: Path, *, hint: str, strict: bool = True) -> tuple[list[str], dict[int, list[str]]]:
-    """The header of a CSV file and its other rows by number (the header is row 1); empty ones are left out.
+    """Read the header of a CSV file and its other rows by number (the header is row 1); empty ones are left out.
 
     `strict`: refuse wrong quotes. Raises BadInput, also if the file isn't there.
     """
     try:
-        text = _decoded(read_bytes(path, hint=hint, most_bytes=LARGE_FILE_BYTES), str(path), hint)
+        text = _decode(read_bytes(path, hint=hint, most_bytes=LARGE_FILE_BYTES), str(path), hint)
     except FileNotFoundError:
-        raise BadInput(f"can't read {_named(path)}: there is no such file", hint=hint) from None
+        raise BadInput(f"can't read {_shown(path)}: there is no such file", hint=hint) from None
     _refuse_nul(text, str(path), hint)
     rows = csv.reader(_lines(text.removeprefix("\ufeff")), strict=strict)
     try:
         header = [name.strip() for name in next(rows, [])]
         if len(header) > MOST_COLUMNS:
             raise BadInput(f"{path} has more than {MOST_COLUMNS:,} columns", hint=hint)
-        return header, dict(_filled(rows, path, hint))
+        return header, dict(_filled_rows(rows, path, hint))
     except csv.Error as error:
         raise BadInput(f"can't read {path}, line {rows.line_num}: {error}", hint=hint) from None
 
 
-def _filled(rows: Iterable[list[str]], path: Path, hint: str) -> Iterator[tuple[int, list[str]]]:
-    found = 0
+def _filled_rows(rows: Iterable[list[str]], path: Path, hint: str) -> Iterator[tuple[int, list[str]]]:
+    filled = 0
     for number, row in enumerate(rows, start=2):
         if any(row):
-            found += 1
-            if found > MOST_ROWS:
+            filled += 1
+            if filled > MOST_ROWS:
                 raise BadInput(f"{path} has more than {MOST_ROWS:,} rows", hint=hint)
             if len(row) > MOST_COLUMNS:
                 raise BadInput(f"{path}, row {number}: more than {MOST_COLUMNS:,} fields", hint=hint)
@@ -132,32 +137,28 @@ def _filled(rows: Iterable[list[str]], path: Path, hint: str) -> Iterator[tuple[
 
 
 def _lines(text: str) -> Iterator[str]:
-    """The lines of a text, one at a time, as csv wants them: only \\n, \\r\\n and \\r end one."""
+    """Yield the lines of a text as csv wants them: only \\n, \\r\\n and \\r end one."""
     start = 0
-    for found in re.finditer(r"\r\n|\n|\r", text):
-        yield text[start : found.end()]
-        start = found.end()
+    for line_end in re.finditer(r"\r\n|\n|\r", text):
+        yield text[start : line_end.end()]
+        start = line_end.end()
     if start < len(text):
         yield text[start:]
 
 
-def _decoded(content: bytes, name: str, hint: str) -> str:
+def _decode(content: bytes, name: str, hint: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        said = f"byte {content[error.start]:#04x} is not UTF-8"
-        raise BadInput(f"can't read {printable(name)}, line {line}: {said}", hint=hint) from None
+        problem = f"byte {content[error.start]:#04x} is not UTF-8"
+        raise BadInput(f"can't read {printable(name)}, line {line}: {problem}", hint=hint) from None
 
 
 def _refuse_nul(text: str, name: str, hint: str) -> None:
     place = text.find("\0")
     if place >= 0:
         raise BadInput(f"{name}, {_line(text, place)}: a NUL byte, which no text has", hint=hint)
-
-
-def _refuse_constant(word: str) -> None:
-    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _unparsable(text: str, error: Exception) -> str:
@@ -167,8 +168,8 @@ def _unparsable(text: str, error: Exception) -> str:
     return f"{_line(text, long.start())}: a number of more than 4,000 digits" if long else _clean(error)
 
 
-def _checked(data: Any, name: str, hint: str) -> Any:
-    """The data, if nothing in it is too deep or too large a number."""
+def _check(data: Any, name: str, hint: str) -> Any:
+    """Return the data. Raises BadInput if anything in it is too deep or too large a number."""
     pending: list[tuple[Any, tuple[str, ...]]] = [(data, ())]
     while pending:
         value, place = pending.pop()
@@ -176,7 +177,7 @@ def _checked(data: Any, name: str, hint: str) -> Any:
             if len(place) > MOST_LEVELS:
                 raise BadInput(f"{name}, {_place(place)}: {_TOO_DEEP}", hint=hint)
             inner = value.items() if isinstance(value, dict) else enumerate(value, start=1)
-            pending += [(one, (*place, str(key))) for key, one in inner if isinstance(one, (dict, list, int))]
+            pending += [(item, (*place, str(key))) for key, item in inner if isinstance(item, (dict, list, int))]
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise BadInput(f"{name}, {_place(place)}: a whole number of more than 64 bits", hint=hint)
     return data
@@ -194,73 +195,69 @@ def _clean(error: Exception) -> str:
     return clipped(printable(str(error)), 300)
 
 
-def _named(path: Path) -> str:
+def _shown(path: Path) -> str:
     return printable(clipped(str(path), 300))
 
 
-def _size(most_bytes: int) -> str:
-    return f"{most_bytes >> 20} MiB" if most_bytes >= 1 << 20 else f"{most_bytes >> 10} KiB"
+# Objects of this program that another process wrote as JSON: made again by the types that their classes declare, or refused
 
 
-# Objects of ours that another process wrote as JSON: made again by the types that their classes declare, or refused.
+def construct(kind: Any, value: Any, name: str) -> Any:
+    """Make an object of the type `kind` from JSON: a dataclass, a collection, a path, an enum, a text or number, or None.
 
-
-def construct(kind: Any, told: Any, name: str) -> Any:
-    """A value of the type `kind`: a dataclass, a list, tuple or other collection, a path, an enum, a text or number, or None.
-
-    `name`: of what is told, for messages. Raises ValueError for what the type doesn't allow, such as an unknown field.
+    `name`: of the value, for messages. Raises ValueError for a value that the type doesn't allow, such as an unknown field.
     """
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        kinds = [one for one in get_args(kind) if one is not type(None)]
-        return None if told is None and len(kinds) < len(get_args(kind)) else construct(kinds[0], told, name)
+        options = [option for option in get_args(kind) if option is not type(None)]
+        return None if value is None and len(options) < len(get_args(kind)) else construct(options[0], value, name)
     if origin in (list, tuple, Collection):
-        return _collection(origin, get_args(kind), told, name)
+        return _collection(origin, get_args(kind), value, name)
     if is_dataclass(kind):
-        return _object(kind, told, name)
+        return _object(kind, value, name)
     if isinstance(kind, type) and issubclass(kind, Path):
-        return kind(_plain(str, told, name))
+        return kind(_plain(str, value, name))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(told)
-    return _plain(kind, told, name)
+        return kind(value)
+    return _plain(kind, value, name)
 
 
-def _object(kind: Any, told: Any, name: str) -> Any:
-    if not isinstance(told, dict):
+def _object(kind: Any, table: Any, name: str) -> Any:
+    if not isinstance(table, dict):
         raise ValueError(f"{name} is no table")
-    needed = {one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
-    known = get_type_hints(kind)
-    for problem, names in (("lacks", needed - told.keys()), ("has an unknown", told.keys() - known.keys())):
+    needed = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
+    hints = get_type_hints(kind)
+    for problem, names in (("lacks", needed - table.keys()), ("has an unknown", table.keys() - hints.keys())):
         if names:
             raise ValueError(f"{name} {problem} {min(names)}")
-    return kind(**{key: construct(known[key], value, f"{name}.{key}") for key, value in told.items()})
+    return kind(**{key: construct(hints[key], value, f"{name}.{key}") for key, value in table.items()})
 
 
-def _collection(origin: Any, inner: tuple[Any, ...], told: Any, name: str) -> Any:
-    """A tuple of two types has two values; a collection becomes a tuple."""
-    if not isinstance(told, list):
+def _collection(origin: Any, inner: tuple[Any, ...], values: Any, name: str) -> Any:
+    """Make a list or a tuple. A tuple of two types has two values; any other collection becomes a tuple."""
+    if not isinstance(values, list):
         raise ValueError(f"{name} is no list")
     is_fixed = origin is tuple and ... not in inner
-    if is_fixed and len(told) != len(inner):
-        raise ValueError(f"{name} has {len(told)} values instead of {len(inner)}")
-    kinds = inner if is_fixed else inner[:1] * len(told)
-    return (list if origin is list else tuple)(construct(kind, one, name) for kind, one in zip(kinds, told, strict=True))
+    if is_fixed and len(values) != len(inner):
+        raise ValueError(f"{name} has {len(values)} values instead of {len(inner)}")
+    kinds = inner if is_fixed else inner[:1] * len(values)
+    return (list if origin is list else tuple)(construct(kind, value, name) for kind, value in zip(kinds, values, strict=True))
 
 
-def _plain(kind: type, told: Any, name: str) -> Any:
+def _plain(kind: type, value: Any, name: str) -> Any:
     allowed = (int, float) if kind is float else kind
-    if not isinstance(told, allowed) or (isinstance(told, bool) and kind is not bool):
-        raise ValueError(f"{name} is a {type(told).__name__}, not a {kind.__name__}")
-    return told
+    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{name} is a {type(value).__name__}, not a {kind.__name__}")
+    return value
 
 
-# What all readers of facts ask of a value, and the error for one that can't be read.
+# Checks of values in facts, and the error for one that can't be read
 
 Record = Mapping[str, Any]
 """One JSON object."""
 
 _SKEW_SECONDS = 3600.0
-"""The clocks of two machines differ by less, unless one is wrong."""
+"""The clocks of two machines differ by less than this, unless one is wrong."""
 
 
 class Malformed(ValueError):
@@ -268,12 +265,12 @@ class Malformed(ValueError):
 
 
 def is_to_come(unix_seconds: float) -> bool:
-    """Whether a time lies an hour or more in the future: a clock that keeps local time is wrong by hours before it is set."""
+    """Check whether a time lies an hour or more in the future: a clock that keeps local time is wrong by hours until set."""
     return unix_seconds >= time.time() + _SKEW_SECONDS
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number that a float can hold."""
+    """Check whether a value is a finite number that a float can hold."""
     try:
         return (type(value) is float or type(value) is int) and math.isfinite(value)
     except OverflowError:
@@ -281,40 +278,39 @@ def is_number(value: object) -> bool:
 
 
 def short_json(value: Any) -> str:
-    """A value as JSON, at most 40 letters of it."""
-    said = json.dumps(value, default=str)
-    return said if len(said) <= 40 else f"{said[:39]}…"
+    """Return a value as JSON, at most 40 characters of it."""
+    return clipped(json.dumps(value, default=str), 40)
 
 
-# Tar archives of unknown origin.
+# Tar archives of unknown origin
 
 _LONGEST_READ = 1 << 20
 NOT_A_TAR = (tarfile.TarError, EOFError, ValueError, RecursionError, OverflowError)
-"""What reading one raises for what is damaged or hostile: also for headers of headers without an end."""
+"""The errors of reading a damaged or hostile archive: also for headers of headers without an end."""
 
 
 def open_tar(file: IO[bytes]) -> tarfile.TarFile:
-    """The archive at the file's position, never packed: what is packed could unpack to anything. Raises tarfile.TarError.
+    """Open the archive at the file's position, never packed: packed data could unpack to anything. Raises tarfile.TarError.
 
-    What reads of it raises ValueError for a header of more than 1 MiB.
+    Reading it raises ValueError for a header of more than 1 MiB.
     """
     return tarfile.open(fileobj=_Bounded(file), mode="r:")  # type: ignore[call-overload, no-any-return]
 
 
 def stream_tar(stream: IO[bytes], most: int) -> tarfile.TarFile:
-    """As `opened`, of a stream that is read once, forwards, and no more than `most` bytes of it."""
+    """Open a tar that is a stream: it is read once, forwards, and no more than `most` bytes of it."""
     return open_tar(_Forwards(stream, most))  # type: ignore[arg-type]  # what tarfile needs of a file
 
 
 def tar_ends_well(tar: tarfile.TarFile) -> bool:
-    """Whether zeros end what was read, as POSIX has it: tarfile takes a damaged header, and the file's end, for that too."""
+    """Check that zeros follow the last member, as POSIX requires: tarfile also stops at a damaged header or the file's end."""
     assert tar.fileobj is not None
     tar.fileobj.seek(tar.offset)
     return tar.fileobj.read(tarfile.BLOCKSIZE) == bytes(tarfile.BLOCKSIZE)
 
 
 def member_content(tar: tarfile.TarFile, member: tarfile.TarInfo, most: int) -> bytes | None:
-    """What a plain file in an archive holds, one byte more than `most` at most; None for what is no plain file."""
+    """Read a plain file in an archive, at most one byte more than `most`; None for a member that is no plain file."""
     content = tar.extractfile(member) if member.isreg() and not member.issparse() else None
     if content is None:
         return None

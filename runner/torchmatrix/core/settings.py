@@ -78,16 +78,16 @@ _NUMBERS = {
     "launch_file_mb": "a number of megabytes",
     "log_mb": "a number of megabytes",
 }
-"""What the keys that hold a number mean, for messages."""
+"""The meaning of each key that holds a number, for messages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmSettings:
-    """The table [slurm]. `partition`, `account`, `qos`, `constraint`, `minutes`: what sbatch is told; None: nothing.
+    """The table [slurm]. `partition`, `account`, `qos`, `constraint`, `minutes`: options of sbatch; None: not passed.
 
-    `launcher`: what runs a launch on its node: docker, podman, apptainer, pyxis, bare (a virtualenv), auto. `exclusive`: a job
-    has its node to itself. `nodes`: on how many nodes at most. `interface`: the network interface by which ranks on several
-    nodes meet.
+    `launcher`: the program that runs a launch on its node: docker, podman, apptainer, pyxis, bare (a virtualenv), auto.
+    `exclusive`: a job has its node to itself. `nodes`: the most nodes. `interface`: the network interface over which ranks on
+    several nodes meet.
     """
 
     partition: str | None = None
@@ -103,12 +103,12 @@ class SlurmSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """`mirrors`: the beginning of an image reference or index URL -> what stands for it here. `wheelhouse`: a folder of
-    wheels that replaces all indexes. `ca_bundle`: certificate authorities that builds and resolving trust. `memory_share` and
-    `processes`: what a launch may use, as a ratio of the machine's memory, and threads included. `line_mb`,
-    `launch_file_mb` and `log_mb`: what it may write, in megabytes: in one line, into its launch file, into its log. `machine`:
-    stands for the identity that this machine would find for itself. `variables`: of the user's shell, those that reach launches
-    of the local engine although they act on what runs."""
+    """The settings of a site. `mirrors`: the beginning of an image reference or index URL -> its replacement here.
+    `wheelhouse`: a folder of wheels that replaces all indexes. `ca_bundle`: certificate authorities that builds and resolving
+    trust. `memory_share` and `processes`: the limits of a launch, as a ratio of the machine's memory, and threads included.
+    `line_mb`, `launch_file_mb` and `log_mb`: the megabytes that a launch may write: in one line, into its launch file, into its
+    log. `machine`: replaces the identity that this machine would find for itself. `variables`: variables of the user's shell
+    that reach launches of the local engine although they change how programs run."""
 
     mirrors: dict[str, str] = field(default_factory=dict)
     wheelhouse: Path | None = None
@@ -124,21 +124,21 @@ class Settings:
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
 
     def index(self, url: str) -> str:
-        """The URL that serves a package index here."""
-        return self._replaced(url) or url
+        """Return the URL that serves a package index here."""
+        return self._mirrored(url) or url
 
     def image(self, reference: str) -> str:
-        """The reference under which an image is pulled here: "python:3.11" is docker.io/library/python:3.11."""
-        return self._replaced(full_reference(reference)) or reference
+        """Return the reference under which an image is pulled here: "python:3.11" is docker.io/library/python:3.11."""
+        return self._mirrored(full_reference(reference)) or reference
 
-    def _replaced(self, address: str) -> str | None:
+    def _mirrored(self, address: str) -> str | None:
         fitting = [start for start in self.mirrors if address == start or address.startswith(start.rstrip("/") + "/")]
         start = max(fitting, key=len, default=None)
         return None if start is None else self.mirrors[start].rstrip("/") + address[len(start.rstrip("/")) :]
 
 
 def full_reference(reference: str) -> str:
-    """An image reference with its registry: Docker's own is left out by convention, and so is its folder `library`."""
+    """Return an image reference with its registry; references leave out Docker's own, and its folder `library`."""
     first, slash, _ = reference.partition("/")
     if slash and re.search(r"[.:]|^localhost$", first):
         return reference
@@ -148,30 +148,21 @@ def full_reference(reference: str) -> str:
 @cache
 def load() -> Settings:
     """Read the file and the environment once. Raises BadInput."""
-    values = _from_file(_path())
-    for key in _KEYS.keys() - {"slurm"}:
-        said = os.environ.get(f"TORCHMATRIX_{key.upper()}")
-        if said:
-            values[key] = _from_environment(key, said)
-    return Settings(
-        mirrors=dict(values["mirrors"] or {}),
-        wheelhouse=_existing("wheelhouse", values["wheelhouse"]),
-        ca_bundle=_existing("ca_bundle", values["ca_bundle"]),
-        parallel_builds=values["parallel_builds"],
-        memory_share=float(values["memory_share"]),
-        processes=values["processes"],
-        line_mb=values["line_mb"],
-        launch_file_mb=values["launch_file_mb"],
-        log_mb=values["log_mb"],
-        machine=values["machine"],
-        variables=tuple(values["variables"]),
-        slurm=values["slurm"],
-    )
-
-
-def _path() -> Path:
     usual = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "torchmatrix" / "settings.toml"
-    return Path(os.environ.get("TORCHMATRIX_SETTINGS") or usual)
+    values = _from_file(Path(os.environ.get("TORCHMATRIX_SETTINGS") or usual))
+    for key in _KEYS.keys() - {"slurm"}:
+        if text := os.environ.get(f"TORCHMATRIX_{key.upper()}"):
+            values[key] = _from_environment(key, text)
+    return Settings(
+        **{
+            **values,
+            "mirrors": dict(values["mirrors"] or {}),
+            "wheelhouse": _existing("wheelhouse", values["wheelhouse"]),
+            "ca_bundle": _existing("ca_bundle", values["ca_bundle"]),
+            "memory_share": float(values["memory_share"]),
+            "variables": tuple(values["variables"]),
+        }
+    )
 
 
 def _from_file(path: Path) -> dict[str, Any]:
@@ -190,9 +181,9 @@ def _from_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def _from_environment(key: str, said: str) -> Any:
+def _from_environment(key: str, text: str) -> Any:
     if key == "mirrors":
-        pairs = [pair.partition("=") for pair in said.split(",") if pair.strip()]
+        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
         if not all(name.strip() and value.strip() for name, _, value in pairs):
             raise BadInput("TORCHMATRIX_MIRRORS is not a list of A=B", hint="such as docker.io=registry.example:5000/hub")
         mirrors = {name.strip(): value.strip() for name, _, value in pairs}
@@ -203,37 +194,37 @@ def _from_environment(key: str, said: str) -> Any:
             )
         return mirrors
     if key == "variables":
-        return _variables_in(said)
-    return _number_in(key, said) if key in _NUMBERS else said
+        return _variables_in(text)
+    return _number_in(key, text) if key in _NUMBERS else text
 
 
-def _variables_in(said: str) -> tuple[str, ...]:
-    """The names in a variable. Raises BadInput."""
-    names = tuple(name.strip() for name in said.split(",") if name.strip())
+def _variables_in(text: str) -> tuple[str, ...]:
+    """Parse the names in a variable. Raises BadInput."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
     wrong = next((name for name in names if not re.fullmatch(_KEYS["variables"].pattern, name)), None)
     if wrong is not None:
         raise BadInput(f"TORCHMATRIX_VARIABLES: {clipped(printable(wrong), 80)} {_NO_VARIABLE}", hint="separate them by commas")
     return names
 
 
-def _number_in(key: str, said: str) -> float:
-    """The number in a variable, within the bounds of its key. Raises BadInput."""
-    wanted = _KEYS[key]
-    low, high = wanted.minimum or 0, wanted.maximum or math.inf
+def _number_in(name: str, text: str) -> float:
+    """Parse the number in a variable, within the bounds of its key. Raises BadInput."""
+    key = _KEYS[name]
+    low, high = key.minimum or 0, key.maximum or math.inf
     try:
-        value: float = wanted.kind(said)
+        value: float = key.kind(text)
     except ValueError:
         value = math.nan
     if not low <= value <= high:
-        hint = f"{low:g} to {high:.8g}, such as {wanted.default:g}"
-        raise BadInput(f"TORCHMATRIX_{key.upper()} is not {_NUMBERS[key]}: {said}", hint=hint)
+        hint = f"{low:g} to {high:.8g}, such as {key.default:g}"
+        raise BadInput(f"TORCHMATRIX_{name.upper()} is not {_NUMBERS[name]}: {text}", hint=hint)
     return value
 
 
-def _existing(key: str, said: str | None) -> Path | None:
-    if not said:
+def _existing(key: str, text: str | None) -> Path | None:
+    if not text:
         return None
-    path = Path(said)
+    path = Path(text)
     with suppress(OSError, ValueError, RuntimeError):  # a name that is too long, has a NUL, or is of nobody's home
         path = path.expanduser()
         if path.exists():
@@ -243,11 +234,11 @@ def _existing(key: str, said: str | None) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where virtualenvs, compile caches and everything else that can be made again are kept."""
+    """Return the folder of virtualenvs, compile caches and everything else that can be made again."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
     return Path(os.environ.get("TORCHMATRIX_CACHE") or usual).absolute()
 
 
 def state_folder() -> Path:
-    """Where the little is kept that can't be made again: this machine's identity if it has none of its own."""
+    """Return the folder of what can't be made again: this machine's identity, if the system gives it none."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "torchmatrix"

@@ -1,4 +1,4 @@
-"""Checks tables of a TOML file against the keys they may have: every problem at once, with its line and a suggestion."""
+"""Check tables of a TOML file against the keys they may have: every problem at once, with its line and a suggestion."""
 
 import difflib
 import math
@@ -12,16 +12,16 @@ from torchmatrix.core.formatting import clipped, printable
 
 Table = Mapping[str, Any]
 MOST_PROBLEMS = 50
-"""More of them help nobody to mend a file."""
+"""The most problems that are listed: more of them help nobody to mend a file."""
 MOST_VALUES = 256
-"""Of one list."""
+"""The limit of one list."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Key:
-    """What a key may hold. `axis`: a list is allowed too and multiplies. `plural`: it must be a list.
+    """The values that a key may have. `axis`: a list is allowed too and multiplies. `plural`: it must be a list.
 
-    `longest`: letters of a text. `meaning`: a sentence for the reference. `formerly`: an older name of the key, which files
+    `longest`: characters of a text. `meaning`: a sentence for the reference. `formerly`: an older name of the key, which files
     written before still have.
     """
 
@@ -61,7 +61,7 @@ class Place:
     number: int = 0
 
     def describe(self, lines: list[str], key: str | None) -> str:
-        """Such as ``line 12, [[stack]] 2, torch``; the line of the table if the key's own isn't found."""
+        """Name the place, as ``line 12, [[stack]] 2, torch``; with the line of the table if the key's line isn't found."""
         line = self._find(lines, key)
         label = f"{self.header} {self.number + 1}" if self.header.startswith("[[") else self.header
         return ", ".join(([f"line {line}"] if line else []) + [shown(label)] + ([shown(key)] if key else []))
@@ -80,12 +80,12 @@ class Place:
 
 
 def shown(value: object) -> str:
-    """A value of the file as a message quotes it, in one line and at most so long; a text without quotes."""
+    """Return a value of the file as a message shows it, clipped to one line; a text without quotes."""
     return clipped(printable(value if isinstance(value, str) else repr(value)))
 
 
 class Problems:
-    """Collects what is wrong with one file: the first of it, if it is a great deal. `notes`: what only is to be known."""
+    """The problems of one file, the first ones if there are many. `notes`: remarks that are no problems."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
@@ -94,35 +94,34 @@ class Problems:
         self.number = 0
 
     def add(self, place: Place, key: str | None, message: str) -> None:
-        """Note one problem at `place`."""
+        """Add one problem at `place`."""
         self.number += 1
         if self.number <= MOST_PROBLEMS:
             self.messages.append(f"{place.describe(self._lines, key)}: {message}")
 
     def note(self, place: Place, key: str | None, message: str) -> None:
-        """Keep what is no problem; of a great deal the first of it, and that there is more."""
+        """Add a remark that is no problem; of many, the first ones are kept, and that there are more."""
         if len(self.notes) < MOST_PROBLEMS:
             self.notes.append(f"{place.describe(self._lines, key)}: {message}")
         elif len(self.notes) == MOST_PROBLEMS:
             self.notes.append("and more settings without effect")
 
     def __str__(self) -> str:
-        """A line for each problem."""
+        """Return a line for each problem."""
         more = [f"  and {self.number - MOST_PROBLEMS} more"] if self.number > MOST_PROBLEMS else []
         return "\n".join([*(f"  {message}" for message in self.messages), *more])
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
-    """A suggestion such as ``did you mean "precision"?``, or the list of valid words where none is near."""
+    """Suggest a word, as ``did you mean "precision"?``, or list the valid words where none is near."""
     words = sorted(map(str, valid))
-    found = difflib.get_close_matches(clipped(str(word)), words, n=1, cutoff=0.5)
-    if found:
-        return f'did you mean "{found[0]}"?'
+    if near := difflib.get_close_matches(clipped(str(word)), words, n=1, cutoff=0.5):
+        return f'did you mean "{near[0]}"?'
     return "valid: " + ", ".join(words[:MOST_PROBLEMS]) + (", …" if len(words) > MOST_PROBLEMS else "")
 
 
 def check(table: Table, keys: Mapping[str, Key], place: Place, problems: Problems) -> dict[str, Any]:
-    """The values of `table` with defaults filled in; axes and plurals as tuples. Problems are added, never raised."""
+    """Return the values of `table` with defaults filled in; axes and plurals as tuples. Problems are added, never raised."""
     table = _with_present_names(table, keys, place, problems)
     for name in [name for name in table if name not in keys][:MOST_PROBLEMS]:
         problems.add(place, name, f'unknown key "{shown(name)}"; {nearest(name, keys)}')
@@ -130,7 +129,7 @@ def check(table: Table, keys: Mapping[str, Key], place: Place, problems: Problem
 
 
 def _with_present_names(table: Table, keys: Mapping[str, Key], place: Place, problems: Problems) -> Table:
-    """`table` with every former name replaced by the present one."""
+    """Return `table` with every former name replaced by the present one."""
     present = {key.formerly: name for name, key in keys.items() if key.formerly}
     for former, name in present.items():
         if former in table and name in table:
@@ -155,44 +154,43 @@ def _value(table: Table, name: str, key: Key, place: Place, problems: Problems) 
     values = given if several else [given]
     if several and not values and key.axis:
         problems.add(place, name, "the list is empty")
-    checked = tuple(v for v in values if _is_valid(v, name, key, place, problems))
+    checked = []
+    for value in values:
+        problem = _problem(value, key)
+        if problem is None:
+            checked.append(value)
+        else:
+            problems.add(place, name, problem)
     if len(set(map(str, checked))) < len(checked):
         problems.add(place, name, f"a value is listed twice: {shown(given)}")
     if not several and not key.axis:
         return checked[0] if checked else key.default
-    return checked
+    return tuple(checked)
 
 
 def _quoted(value: object) -> str:
-    """As `shown`, a text with quotes."""
+    """Return a value as `shown` does, but a text with quotes."""
     return clipped(printable(repr(value)))
 
 
-def _is_valid(value: Any, name: str, key: Key, place: Place, problems: Problems) -> bool:
+def _problem(value: Any, key: Key) -> str | None:
+    """Return why a key can't have a value, or None."""
     wanted = (int, float) if key.kind is float else key.kind
     if not isinstance(value, wanted) or (isinstance(value, bool) and key.kind is not bool):
         kinds = {str: "text in quotes", int: "a whole number", bool: "true or false", float: "a number", list: "a list"}
-        problems.add(place, name, f"must be {kinds.get(key.kind, key.kind.__name__)}, not {_quoted(value)}")
-        return False
+        return f"must be {kinds.get(key.kind, key.kind.__name__)}, not {_quoted(value)}"
     if key.choices and value not in key.choices:
-        problems.add(place, name, f'unknown value "{shown(value)}"; {nearest(str(value), key.choices)}')
-        return False
+        return f'unknown value "{shown(value)}"; {nearest(str(value), key.choices)}'
     if isinstance(value, float) and not math.isfinite(value):
-        problems.add(place, name, f"must be a finite number, not {value}")
-        return False
+        return f"must be a finite number, not {value}"
     if key.maximum is not None and isinstance(value, (int, float)) and value > key.maximum:
-        problems.add(place, name, f"must be at most {key.maximum:.12g}, not {value}")
-        return False
+        return f"must be at most {key.maximum:.12g}, not {value}"
     if isinstance(value, str) and len(value) > key.longest:
-        problems.add(place, name, f"must have at most {key.longest} letters, not {len(value)}")
-        return False
+        return f"must have at most {key.longest} letters, not {len(value)}"
     if isinstance(value, str) and not value.isprintable():
-        problems.add(place, name, f"must be one line of printable letters, not {_quoted(value)}")
-        return False
+        return f"must be one line of printable letters, not {_quoted(value)}"
     if key.pattern and not re.fullmatch(key.pattern, str(value)):
-        problems.add(place, name, key.explanation)
-        return False
+        return key.explanation
     if key.minimum is not None and isinstance(value, (int, float)) and value < key.minimum:
-        problems.add(place, name, f"must be at least {key.minimum:g}, not {value}")
-        return False
-    return True
+        return f"must be at least {key.minimum:g}, not {value}"
+    return None

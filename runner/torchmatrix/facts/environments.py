@@ -1,4 +1,4 @@
-"""What can change a figure besides the work: one list, and what of it launches and hosts recorded."""
+"""The conditions that can change a figure besides the work: one list, and the values that launches and hosts recorded."""
 
 import json
 import re
@@ -14,24 +14,24 @@ from torchmatrix.facts.parts import Gpu
 from torchmatrix.facts.wire import Facts
 
 Environment = dict[str, str]
-"""What a launch recorded of CONDITIONS, by label, in words; what it did not record is UNKNOWN."""
+"""The CONDITIONS that a launch recorded, by label, in words; one that it did not record is UNKNOWN."""
 Values = Mapping[str, set[str]]
-"""The same of several launches."""
+"""The values that several launches recorded, by label."""
 
 UNKNOWN = "null"
 UNDER_LOAD = {"sm_clock_mhz": 0.05, "memory_clock_mhz": 0.01, "pcie_generation": 0.0}
 """Readings whose highest in the timed windows is a condition, each with the fraction by which launches may differ."""
 ABSENT = "n/a"
-"""The value of what expands where others have it, such as a package."""
+"""The value of an entry of an expanding condition, such as a package, that only other launches have."""
 _PLACE = re.compile(r"(?:node \d+ )?(?:(GPU) \d+ )?")
-"""How a label begins that is of one GPU, or of another node than the first."""
+"""The beginning of a label of one GPU, or of another node than the first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """Where conditions are read: a launch, the facts of one of its nodes, and one of its GPUs there.
+    """The place where conditions are read: a launch, the facts of one of its nodes, and one of its GPUs there.
 
-    `highest`: as of highest_readings.
+    `highest`: from highest_readings.
     """
 
     launch: Launch
@@ -43,14 +43,14 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """One thing that can change a figure: `title` in words, `of` the launch (""), its host, its GPUs, its engine or its box.
+    """One condition that can change a figure: `title` in words, `of` the launch (""), its host, GPUs, engine or container.
 
-    `key`: under which their facts have it, unless `read` takes it elsewhere. `unit`: of a number. `vendors`: of the devices
-    that it is known of; empty: of all. `expands`: it is one for each name in it, such as a package.
+    `key`: the field of their facts that holds it, unless `read` takes it elsewhere. `unit`: of a number. `vendors`: of the
+    devices for which it is known; empty: all. `expands`: it stands for one condition per name in it, such as a package.
 
-    `splits`: launches of a cell that differ in it don't make one figure. Not so what only says which machine it is (several of
-    a cluster measure one cell), what scatters from launch to launch, and what other conditions say more closely. `within`:
-    numbers that differ by no more than this fraction are the same. `kind`: of the names that it is, for redaction.
+    `splits`: launches of a cell that differ in it don't make one figure. False where the condition only identifies the machine
+    (several of a cluster measure one cell), scatters from launch to launch, or is covered more closely by other conditions.
+    `within`: numbers that differ by no more than this fraction are the same. `kind`: the kind of name it is, for redaction.
     """
 
     of: str
@@ -66,23 +66,23 @@ class Condition:
 
     @property
     def name(self) -> str:
-        """Such as "host driver". A label has the number of the GPU, too: "GPU 0 power limit"."""
+        """Return the name, such as "host driver". A label has the number of the GPU, too: "GPU 0 power limit"."""
         return f"{self.of} {self.title}".strip()
 
     @property
     def is_of_the_software(self) -> bool:
-        """Whether it says something of what is in the image."""
+        """Check whether the condition describes the software in the image."""
         return self.of in ("box", "image", "package")
 
-    def said(self, source: Source) -> Any:
-        """The value, None if it was not recorded. What a box tells to be missing is "none"."""
+    def value_in(self, source: Source) -> Any:
+        """Return the value, None if it was not recorded; "none" if the container reported it as missing."""
         if self.read:
             return self.read(source)
         facts = _FACTS[self.of](source)
         return "none" if self.of == "box" and self.key in facts and facts[self.key] is None else facts.get(self.key)
 
     def words(self, value: Any) -> str:
-        """A value as it is told."""
+        """Format a value as users see it."""
         if isinstance(value, bool):
             return "on" if value else "off"
         if is_number(value):
@@ -99,25 +99,25 @@ _FACTS: dict[str, Callable[[Source], Facts]] = {
 }
 
 
-def _gib(of: str, key: str = "memory_bytes") -> Callable[[Source], str | None]:
-    """In whole GiB: kernels keep some megabytes more or less from boot to boot."""
+def _gib(of: str) -> Callable[[Source], str | None]:
+    """Return a reader of a memory size in whole GiB: kernels keep some megabytes more or less from boot to boot."""
 
     def read(source: Source) -> str | None:
-        size: Any = _FACTS[of](source).get(key)
+        size: Any = _FACTS[of](source).get("memory_bytes")
         return f"{round(size / 2**30)} GiB" if is_number(size) else None
 
     return read
 
 
 def _limit(key: str, unit: str, size: float = 1.0) -> Callable[[Source], str | None]:
-    """None is no limit, where it was looked for."""
+    """Return a reader of a limit of the host; None means no limit, where the host was asked for it."""
 
     def read(source: Source) -> str | None:
         value: Any = source.host.get(key)
         if is_number(value):
             return f"{value / size:.4g} {unit}"
-        is_seen = key in source.host and not source.host.get("limits_unseen")
-        return "no limit" if is_seen and value is None else None
+        was_read = key in source.host and not source.host.get("limits_unseen")
+        return "no limit" if was_read and value is None else None
 
     return read
 
@@ -128,22 +128,24 @@ def _cores(source: Source) -> int | None:
 
 
 def _mitigations(source: Source) -> dict[str, str] | None:
-    told = source.host.get("mitigations")
-    return {name: text for name, _, text in (str(one).partition(": ") for one in told)} if isinstance(told, list) else None
+    entries = source.host.get("mitigations")
+    if not isinstance(entries, list):
+        return None
+    return {name: text for name, _, text in (str(entry).partition(": ") for entry in entries)}
 
 
-def _of_pcie(pattern: str) -> Callable[[Source], str | None]:
-    """Of such as "gen1 x16 (max gen5 x16)"; the generation now says nothing, since it falls while a GPU is idle."""
+def _pcie(pattern: str) -> Callable[[Source], str | None]:
+    """Return a reader of texts such as "gen1 x16 (max gen5 x16)"; the current generation falls while a GPU is idle."""
 
     def read(source: Source) -> str | None:
-        found = re.search(pattern, str(source.gpu.facts.get("pcie"))) if source.gpu else None
-        return found[1] if found else None
+        match = re.search(pattern, str(source.gpu.facts.get("pcie"))) if source.gpu else None
+        return match[1] if match else None
 
     return read
 
 
 def _loaded(title: str, key: str, unit: str = "", vendors: tuple[str, ...] = ()) -> Condition:
-    """The highest reading of a GPU in the timed windows."""
+    """Return the condition that is the highest reading of a GPU in the timed windows."""
 
     def read(source: Source) -> float | None:
         return source.highest.get((source.gpu.uuid, key)) if source.gpu else None
@@ -152,35 +154,34 @@ def _loaded(title: str, key: str, unit: str = "", vendors: tuple[str, ...] = ())
 
 
 def highest_readings(launch: Launch) -> dict[tuple[str | None, str], float]:
-    """By device and key the highest reading in the timed windows, of what UNDER_LOAD names; only GPUs have them."""
-    spans, found = [window.edges for window in launch.windows if window.edges], dict[tuple[str | None, str], float]()
-    for told in launch.telemetry if launch.devices.gpus else ():
-        if any(begin <= told.monotonic_seconds <= end for begin, end in spans):
-            for reading in told.readings:
+    """Return the highest reading in the timed windows of each key in UNDER_LOAD, by device and key; only GPUs have them."""
+    spans, highest = [window.edges for window in launch.windows if window.edges], dict[tuple[str | None, str], float]()
+    for sample in launch.telemetry if launch.devices.gpus else ():
+        if any(begin <= sample.monotonic_seconds <= end for begin, end in spans):
+            for reading in sample.readings:
                 for key in UNDER_LOAD:
                     value: Any = reading.get(key)
                     if is_number(value):
                         place = (reading["device"], key)
-                        found[place] = max(value, found.get(place, value))
-    return found
+                        highest[place] = max(value, highest.get(place, value))
+    return highest
 
 
 def _between_gpus(key: str) -> Callable[[Source], str | None]:
-    """What a matrix of the host says between the GPUs of the launch, each word once; "none" of a single GPU."""
+    """Return a reader of a matrix of the host: its words between the GPUs of the launch, each once; "none" for one GPU."""
 
     def read(source: Source) -> str | None:
         rows, places = source.host.get(key), source.launch.devices.indices
         if len(places) < 2:
             return "none"
-        if not isinstance(rows, list) or len(rows) <= max(places) or not all(_is_row(row, max(places)) for row in rows):
+        last = max(places)
+        if not isinstance(rows, list) or len(rows) <= last:
+            return None
+        if not all(isinstance(row, list) and len(row) > last for row in rows):
             return None
         return ", ".join(sorted({str(rows[a][b]) for a in places for b in places if a != b}))
 
     return read
-
-
-def _is_row(row: object, last: int) -> bool:
-    return isinstance(row, list) and len(row) > last
 
 
 def _version_of_engine(source: Source) -> Any:
@@ -194,11 +195,11 @@ def _image(source: Source) -> str | None:
 
 
 def _variables(source: Source) -> Any:
-    """Without the places of caches, which differ from launch to launch."""
-    told = _FACTS["box"](source).get("variables")
-    if not isinstance(told, dict):
-        return told
-    return {name: str(value) for name, value in told.items() if not name.endswith(("_CACHE_DIR", "_DB_PATH"))}
+    """Return the container's variables without the places of caches, which differ from launch to launch."""
+    variables = _FACTS["box"](source).get("variables")
+    if not isinstance(variables, dict):
+        return variables
+    return {name: str(value) for name, value in variables.items() if not name.endswith(("_CACHE_DIR", "_DB_PATH"))}
 
 
 _GPUS, _NVIDIA, _AMD = ("nvidia", "amd"), ("nvidia",), ("amd",)
@@ -251,8 +252,8 @@ CONDITIONS = (
     Condition(of="GPU", title="maximum memory clock", key="clocks_max_memory_mhz", unit="MHz", vendors=_NVIDIA),
     Condition(of="GPU", title="performance level", key="performance_level", vendors=_AMD),
     Condition(of="GPU", title="partitions", key="partitions", vendors=_AMD),
-    Condition(of="GPU", title="PCIe width", read=_of_pcie(r"(x\d+)")),
-    Condition(of="GPU", title="PCIe maximum", read=_of_pcie(r"max (gen\d+ x\d+)")),
+    Condition(of="GPU", title="PCIe width", read=_pcie(r"(x\d+)")),
+    Condition(of="GPU", title="PCIe maximum", read=_pcie(r"max (gen\d+ x\d+)")),
     Condition(of="GPU", title="NUMA node", key="numa_node"),
     _loaded("clock under load", "sm_clock_mhz", unit="MHz"),
     _loaded("memory clock under load", "memory_clock_mhz", unit="MHz"),
@@ -269,7 +270,7 @@ CONDITIONS = (
     Condition(of="box", title="variables", expands=True, read=_variables),
     Condition(of="package", expands=True, read=lambda source: source.launch.box.versions if source.launch.box else None),
 )
-"""What is recorded, compared and told: from what only says which machine it is to each package in the box."""
+"""All conditions, from the machine's identity to each package in the container."""
 _BY_NAME = {condition.name: condition for condition in CONDITIONS}
 _OF_A_GPU = tuple(condition for condition in CONDITIONS if condition.of == "GPU")
 _OF_A_NODE = tuple(condition for condition in CONDITIONS if condition.of == "host")
@@ -278,78 +279,77 @@ _OF_ALL = tuple(condition for condition in CONDITIONS if condition.of not in ("h
 
 @lru_cache(4096)
 def condition_of(label: str) -> Condition | None:
-    """The entry of the list that a label is of; None for what else may change from run to run."""
-    rest = _PLACE.sub(lambda found: f"{found[1]} " if found[1] else "", label, count=1)
-    expanded = (one for one in CONDITIONS if one.expands and rest.startswith(f"{one.name} "))
-    return _BY_NAME.get(rest) or next(expanded, None)
+    """Return the entry of CONDITIONS that a label belongs to; None for any other value that may change from run to run."""
+    name = _PLACE.sub(lambda place: f"{place[1]} " if place[1] else "", label, count=1)
+    expanding = (condition for condition in CONDITIONS if condition.expands and name.startswith(f"{condition.name} "))
+    return _BY_NAME.get(name) or next(expanding, None)
 
 
 def is_of_the_machine(label: str) -> bool:
-    """Whether a condition says nothing of the software in the image."""
+    """Check whether a label belongs to a condition that is not of the software in the image."""
     condition = condition_of(label)
     return condition is not None and not condition.is_of_the_software
 
 
 def environment_of(launch: Launch) -> Environment:
-    """What a launch recorded of CONDITIONS."""
+    """Return the CONDITIONS that a launch recorded, by label."""
     first = Source(launch=launch, host=launch.host, machine=launch.machine, highest=highest_readings(launch))
-    told = [*_told(first, _OF_A_NODE, ""), *_of_gpus(first, launch.devices.gpus, ""), *_told(first, _OF_ALL, "")]
+    entries = [*_entries(first, _OF_A_NODE, ""), *_gpu_entries(first, launch.devices.gpus, ""), *_entries(first, _OF_ALL, "")]
     for node in launch.other_nodes:
         host, place = node.facts.get("host"), f"node {node.number} "
         other = replace(first, host=host if isinstance(host, dict) else {}, machine=node.machine)
-        told += [*_told(other, _OF_A_NODE, place), *_of_gpus(other, node.gpus, place)]
-    return dict(told)
+        entries += [*_entries(other, _OF_A_NODE, place), *_gpu_entries(other, node.gpus, place)]
+    return dict(entries)
 
 
 def of_machine(host: Facts) -> Environment:
-    """What the record of a host says of those conditions that one key has, of all its GPUs together; the GPUs' come first."""
-    found, every = {}, host.get("gpus")
-    gpus = [gpu for gpu in every if isinstance(gpu, dict)] if isinstance(every, (list, tuple)) else []
+    """Return the conditions with a `key` that the record of a host holds: first the GPUs', all GPUs together."""
+    environment, devices = {}, host.get("gpus")
+    gpus = [gpu for gpu in devices if isinstance(gpu, dict)] if isinstance(devices, (list, tuple)) else []
     vendors = {gpu.get("vendor") for gpu in gpus}
-    for one in sorted(CONDITIONS, key=lambda one: one.of != "GPU"):
-        parts: Sequence[Facts] = gpus if one.of == "GPU" else [host] if one.of == "host" else []
-        if one.key and parts and (not one.vendors or vendors.intersection(one.vendors)):
-            words = {one.words(value) for part in parts if (value := part.get(one.key)) is not None}
-            found[one.name] = " | ".join(sorted(words)) or UNKNOWN
-    return found
+    for condition in sorted(CONDITIONS, key=lambda condition: condition.of != "GPU"):
+        parts: Sequence[Facts] = gpus if condition.of == "GPU" else [host] if condition.of == "host" else []
+        if condition.key and parts and (not condition.vendors or vendors.intersection(condition.vendors)):
+            words = {condition.words(value) for part in parts if (value := part.get(condition.key)) is not None}
+            environment[condition.name] = " | ".join(sorted(words)) or UNKNOWN
+    return environment
 
 
-def _of_gpus(source: Source, gpus: Iterable[Gpu], place: str) -> Iterator[tuple[str, str]]:
+def _gpu_entries(source: Source, gpus: Iterable[Gpu], place: str) -> Iterator[tuple[str, str]]:
     for index, gpu in enumerate(gpus):
-        own = replace(source, gpu=gpu)
-        for label, words in _told(own, _OF_A_GPU, ""):
+        for label, words in _entries(replace(source, gpu=gpu), _OF_A_GPU, ""):
             yield f"{place}GPU {index} {label.removeprefix('GPU ')}", words
 
 
-def _told(source: Source, conditions: Iterable[Condition], place: str) -> Iterator[tuple[str, str]]:
-    """What expands has no label of its own, unless it is unknown."""
+def _entries(source: Source, conditions: Iterable[Condition], place: str) -> Iterator[tuple[str, str]]:
+    """Yield label and words of each condition. An expanding condition has no label of its own, unless it is unknown."""
     vendor = source.launch.devices.vendor
-    for one in conditions:
-        if one.vendors and vendor not in one.vendors:
+    for condition in conditions:
+        if condition.vendors and vendor not in condition.vendors:
             continue
-        value = one.said(source)
-        if isinstance(value, dict) and one.expands:
-            yield from ((f"{place}{one.name} {name}", words) for name, words in value.items())
+        value = condition.value_in(source)
+        if isinstance(value, dict) and condition.expands:
+            yield from ((f"{place}{condition.name} {name}", words) for name, words in value.items())
         else:
-            yield f"{place}{one.name}", UNKNOWN if value is None else one.words(value)
+            yield f"{place}{condition.name}", UNKNOWN if value is None else condition.words(value)
 
 
 def is_told(environment: Environment) -> bool:
-    """Whether the box reported its environment. A launch whose image was not built, or that crashed early, has none."""
+    """Check whether the container reported its environment: not if its image was not built, or the launch crashed early."""
     return environment.get("box python", UNKNOWN) != UNKNOWN
 
 
 def values_of(environments: Iterable[Environment]) -> dict[str, set[str]]:
-    """Every value that each condition has among them."""
-    found: dict[str, set[str]] = {}
+    """Return all values that each condition has in `environments`."""
+    values: dict[str, set[str]] = {}
     for environment in environments:
         for label, words in environment.items():
-            found.setdefault(label, set()).add(words)
-    return found
+            values.setdefault(label, set()).add(words)
+    return values
 
 
 def is_known(label: str, side: Mapping[str, Any]) -> bool:
-    """Whether a condition was recorded: what expands, where nothing of it is said to be unknown."""
+    """Check whether a condition was recorded; an expanding one was, where none of its entries is unknown."""
     condition = condition_of(label)
     if condition and condition.expands:
         return bool(side) and f"{label[: label.index(condition.name)]}{condition.name}" not in side
@@ -357,16 +357,16 @@ def is_known(label: str, side: Mapping[str, Any]) -> bool:
 
 
 def are_near(condition: Condition | None, values: set[str]) -> bool:
-    """Whether known values are one by what the condition may scatter."""
+    """Check whether known values lie within the scatter that the condition allows."""
     if condition is None or not condition.within:
         return False
     numbers = [float(words.split(" ")[0]) for words in values]
     return max(numbers) - min(numbers) <= condition.within * max(numbers)
 
 
-# In what environments differ, and how much of them could be compared.
+# Differences of environments, and how many conditions could be compared.
 #
-# What one side did not record is neither equal nor different there: how many of the list could be compared is told.
+# A condition that one side did not record is neither equal nor different: `Compared` counts those that could be compared.
 
 Differences = dict[str, tuple[str, str]]
 """Conditions that are not the same, by label: the old value and the new one, or A's and B's."""
@@ -374,38 +374,38 @@ _MOST_UNLIKE = 6
 
 
 def changed(before: Environment, after: Environment) -> Differences:
-    """How two environments differ, as far as both are known; of what expands also what was added and what removed.
+    """Return how two environments differ, as far as both are known; of expanding conditions also added and removed entries.
 
-    What is unknown in one of them is no change: a sensor that failed for a night, another number of GPUs.
+    A value that is unknown in one of them is no change: a sensor that failed for a night, another number of GPUs.
     """
     return {} if before == after else differing(values_of([before]), values_of([after]))
 
 
 def differing(a: Values, b: Values) -> Differences:
-    """The same of two sets of launches."""
-    found = {}
+    """Return how the values of two sets of launches differ, as `changed` does."""
+    differences = {}
     for label in {**a, **b}:
         ours, theirs = (side.get(label, set()) - {UNKNOWN} for side in (a, b))
         if ours != theirs and _both_know(label, a, b) and not are_near(condition_of(label), ours | theirs):
-            found[label] = (_words(ours), _words(theirs))
-    return found
+            differences[label] = (_words(ours), _words(theirs))
+    return differences
 
 
 def differences_in_words(environment: Differences, most: int = 3, longest: int = 40) -> str:
-    """Such as "host driver 570.1 -> 575.2, box torch 2.7.0 -> 2.7.1, and 4 more"."""
-    said = [f"{name} {clipped(a, longest)} -> {clipped(b, longest)}" for name, (a, b) in list(environment.items())[:most]]
-    more = len(environment) - len(said)
-    return ", ".join(said) + (f", and {more} more" if more else "")
+    """Format differences such as "host driver 570.1 -> 575.2, box torch 2.7.0 -> 2.7.1, and 4 more"."""
+    named = [f"{name} {clipped(a, longest)} -> {clipped(b, longest)}" for name, (a, b) in list(environment.items())[:most]]
+    more = len(environment) - len(named)
+    return ", ".join(named) + (f", and {more} more" if more else "")
 
 
 def _both_know(label: str, a: Values, b: Values) -> bool:
-    """Whether both sides recorded it."""
+    """Check whether both sides recorded a condition."""
     return is_known(label, a) and is_known(label, b)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compared:
-    """How many conditions of the list two sides both recorded, of how many that apply; `missing`: the names of the rest."""
+    """The number of conditions that two sides both recorded, of those that apply; `missing`: the names of the rest."""
 
     recorded: int
     of: int
@@ -413,27 +413,28 @@ class Compared:
 
     @property
     def in_words(self) -> str:
-        """Such as "31 of 58 conditions were recorded on both sides"."""
+        """Format as "31 of 58 conditions were recorded on both sides"."""
         return f"{self.recorded} of {self.of} conditions were recorded on both sides"
 
 
 def compared(a: Values, b: Values) -> Compared:
-    """How much of the list could be compared: of GPUs and nodes, what was recorded of at least one on both sides."""
-    known: dict[str, bool] = {}
+    """Count the conditions that could be compared: of GPUs and nodes, those recorded of at least one on both sides."""
+    recorded: dict[str, bool] = {}
     for label in {**a, **b}:
-        condition = condition_of(label)
-        if condition:
-            known[condition.name] = known.get(condition.name, False) or _both_know(label, a, b)
-    missing = tuple(name for name, is_known in known.items() if not is_known)
-    return Compared(recorded=len(known) - len(missing), of=len(known), missing=missing)
+        if condition := condition_of(label):
+            recorded[condition.name] = recorded.get(condition.name, False) or _both_know(label, a, b)
+    missing = tuple(name for name, is_recorded in recorded.items() if not is_recorded)
+    return Compared(recorded=len(recorded) - len(missing), of=len(recorded), missing=missing)
 
 
 def unlike(machines: Sequence[Environment]) -> str:
-    """In which conditions that split cells machines differ, such as "GPU power limit 500 W or 700 W"; empty for none."""
-    known = {name: values for name, values in values_of(machines).items() if (one := condition_of(name)) and one.splits}
-    values = {name: sorted(those - {UNKNOWN}) for name, those in known.items()}
-    said = [f"{name} {' or '.join(clipped(one, 40) for one in known)}" for name, known in values.items() if len(known) > 1]
-    return ", ".join(said[:_MOST_UNLIKE]) + (f", and {len(said) - _MOST_UNLIKE} more" if len(said) > _MOST_UNLIKE else "")
+    """Name the splitting conditions in which machines differ, such as "GPU power limit 500 W or 700 W"; empty for none."""
+    texts = []
+    for name, recorded in values_of(machines).items():
+        condition, values = condition_of(name), sorted(recorded - {UNKNOWN})
+        if condition and condition.splits and len(values) > 1:
+            texts.append(f"{name} {' or '.join(clipped(value, 40) for value in values)}")
+    return ", ".join(texts[:_MOST_UNLIKE]) + (f", and {len(texts) - _MOST_UNLIKE} more" if len(texts) > _MOST_UNLIKE else "")
 
 
 def _words(values: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""One launch as its file records it, typed. What follows from it (outcome, error, throughput) is derived here, never stored."""
+"""One launch as its file records it, typed. Its outcome, error and throughput are derived here, never stored."""
 
 import math
 import re
@@ -16,40 +16,40 @@ from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Transport
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""
 ONE_MODEL = ("ddp", "fsdp")
-"""The values of `parallel` by which several processes train one model; the others, no-sync (DDP without all-reduce) and
+"""The values of `parallel` with which several processes train one model; the others, no-sync (DDP without all-reduce) and
 independent (nothing is shared), only explain what that costs."""
 OK = "ok"
 UNLIKE = "unlike"
 """The outcome of a launch that measured well, but under other conditions than the others of its cell: it makes no figure."""
-_OF_TORCHRUN = (
+_TORCHRUN_WORDS = (
     "error_file:",
     "ChildFailedError",
     "torch/distributed/elastic",
     "torch.distributed.elastic",
     "elastic/errors.html",
 )
-"""What torchrun adds to a failure: words that look like errors and name no cause."""
+"""Words that torchrun adds to a failure: they look like errors and name no cause."""
 
-_SUMMED_UP = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+) ")
-"""A line of that summary, such as "  exitcode  : -6 (pid: 7)"."""
+_SUMMARY = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+) ")
+"""A line of torchrun's summary, such as "  exitcode  : -6 (pid: 7)"."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Launch(Header, frozen=True, kw_only=True):
-    """One launch as read back (reading.py): its header, what the box reported, how it ended.
+    """One launch as read back (reading.py): its header, the workload process's reports, and its end.
 
-    `box`: None if the box reported nothing about itself; `told_ranks`: how many it said it had; `parameters`: of its model;
-    `stamps`: of its lines, by its clock and the host's, none in facts of earlier versions. `windows`: the timed ones, which
-    make the figure; `warm_up_blocks` never do; `unseen`: steps after them on other batches; `requests` were served one by one
-    then.
+    `box`: the container's report about itself, None if there is none; `told_ranks`: the reported number of ranks; `parameters`:
+    of the model; `stamps`: the times of the workload's lines by its clock and the host's, none in facts of earlier versions.
+    `windows`: the timed windows, which make the figure; `warm_up_blocks`: never make it; `unseen`: steps after the windows on
+    other batches; `requests`: served one by one after the windows.
 
-    `batches`: how many take turns, None if unknown. `changed_settings`: which settings of torch the model's code changed, in
-    words. `remarks`: what else the box says that a reader must know of the figure. `phases`: seconds by name.
-    `enqueue_seconds`: for each rank that reported it, host time for a step on an idle device. `collectives`: those that were
-    probed. `other_nodes`: those of a cluster that took part, too; `transport`: how the nodes talk. `refused`: why the box's
-    version can't be read. `malformed`: the box's first invalid line. `exit`: None if the file was cut off. `verified`: the file
-    has checksums, and they match. `left_out`: why it makes no figure with the others of its cell (see alike.py), `apart`: in
-    what those that make it differ; both empty for nothing.
+    `batches`: how many take turns, None if unknown. `changed_settings`: the settings of torch that the model's code changed, in
+    words. `remarks`: the workload's remarks that a reader must know of the figure. `phases`: seconds by name.
+    `enqueue_seconds`: host time for a step on an idle device, for each rank that reported it. `collectives`: the probed ones.
+    `other_nodes`: the other nodes of a cluster that took part; `transport`: how the nodes communicate. `refused`: why the
+    workload's version can't be read. `malformed`: its first invalid line. `exit`: None if the file was cut off. `verified`: the
+    file has checksums, and they match. `left_out`: why it makes no figure with the others of its cell (see alike.py), `apart`:
+    how the launches that make the figure differ; both empty if there is nothing to say.
     """
 
     path: Path
@@ -87,18 +87,18 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @property
     def bus_bytes_per_second(self) -> float:
-        """Of the largest all-reduce that was probed; NaN if none was."""
-        told = [size for one in self.collectives if one.operation == wire.ALL_REDUCE for size in one.sizes]
-        return number_or_nan(told[-1].bus_bytes_per_second) if told else math.nan
+        """Return the bus bandwidth of the largest all-reduce that was probed; NaN if none was."""
+        sizes = [size for probe in self.collectives if probe.operation == wire.ALL_REDUCE for size in probe.sizes]
+        return number_or_nan(sizes[-1].bus_bytes_per_second) if sizes else math.nan
 
     @property
     def batch(self) -> int | str:
-        """Per device: the one that was used, else the requested one."""
+        """Return the batch per device: the one that was used, else the requested one."""
         return self.batch_used or self.workload.batch
 
     @cached_property
     def outcome(self) -> str:
-        """Derived, never stored: ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted, lost, unlike."""
+        """Derive the outcome: ok, oom, timeout, crashed, numerics, unsupported, build-failed, interrupted, lost or unlike."""
         if self.exit is None:
             return "lost"
         if self.exit.reason:
@@ -114,27 +114,29 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @property
     def is_ok(self) -> bool:
-        """Has it a figure?"""
+        """Check whether the launch has a figure."""
         return self.outcome == OK
 
     @property
     def has_failed(self) -> bool:
-        """Has it failed? What is left out of its cell's figure has not."""
+        """Check whether the launch failed; one that is only left out of its cell's figure did not."""
         return self.outcome not in (OK, UNLIKE)
 
     @property
     def makes_figures(self) -> bool:
-        """Is it of a model that its devices train or run together? All others explain the loss of such a one."""
+        """Check whether the devices train or run one model together; all other launches explain what that costs."""
         return self.workload.parallel in ONE_MODEL
 
     @cached_property
     def contradiction(self) -> str | None:
-        """What the box told that can't be true, by what was asked for and what the host's clock saw; None if all may be."""
-        seen = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=parts.clock_offset(self.stamps))
-        found = plausible.contradiction(self.windows, self.told_ranks, self._asked, seen)
-        found = found or plausible.contradiction_of_unseen(self.unseen, self.windows, self._asked)
-        found = found or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, seen)
-        return found or self._clock.wrong
+        """Name the first report of the workload that contradicts the request or the host's clock; None if all may be true."""
+        clock = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=parts.clock_offset(self.stamps))
+        return (
+            plausible.contradiction(self.windows, self.told_ranks, self._asked, clock)
+            or plausible.contradiction_of_unseen(self.unseen, self.windows, self._asked)
+            or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, clock)
+            or self._clock.wrong
+        )
 
     @cached_property
     def _clock(self) -> parts.ClockJudgement:
@@ -159,12 +161,12 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @property
     def _requests_asked(self) -> int:
-        asked = self.workload.factors.get("requests")
-        return asked if isinstance(asked, int) and self.workload.mode == "infer" and self.trial_batch is None else 0
+        requests = self.workload.factors.get("requests")
+        return requests if isinstance(requests, int) and self.workload.mode == "infer" and self.trial_batch is None else 0
 
     @property
     def unchecked(self) -> str | None:
-        """What could not be checked of its work or of its box's clock, in words; None if all was, or no proof was wanted."""
+        """Say what of the work or of the workload's clock could not be checked; None if all was, or no proof was wanted."""
         if self.reference is None:
             return None
         if self.reference.error:
@@ -176,18 +178,20 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @cached_property
     def devices_of_other_nodes(self) -> tuple[str, ...]:
-        """What the readings call them, as device_on or, for facts of 0.1, without the node."""
-        told = {reading["device"] for one in self.telemetry for reading in one.readings} if self.other_nodes else set()
+        """Return the devices' names in readings, as device_on gives them or, for facts of 0.1, without the node."""
+        recorded = (
+            {reading["device"] for sample in self.telemetry for reading in sample.readings} if self.other_nodes else set()
+        )
         names = [(node.number, [str(gpu.uuid) for gpu in node.gpus]) for node in self.other_nodes]
         return tuple(
-            on if (on := f"{name}@{number}") in told or name == "cpu" else name
-            for number, own in names
-            for name in own or ["cpu"]
+            on if (on := f"{name}@{number}") in recorded or name == "cpu" else name
+            for number, gpus in names
+            for name in gpus or ["cpu"]
         )
 
     @cached_property
     def ambiguous_devices(self) -> frozenset[str]:
-        """Names that several GPUs bear, as 0.1 recorded UUIDs of AMD's: a reading may be that of another GPU."""
+        """Return the names that several GPUs share, as 0.1 recorded UUIDs of AMD's: a reading may be that of another GPU."""
         gpus = self.host.get("gpus")
         names = Counter(str(gpu.get("uuid")) for gpu in (gpus if isinstance(gpus, list) else ()) if isinstance(gpu, dict))
         names.update(self.devices_of_other_nodes)
@@ -195,17 +199,18 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @property
     def wrong_devices(self) -> str | None:
-        """Which NVIDIA GPU the box used although it is none of the launch's, or several ranks used; None if all is well.
+        """Name the NVIDIA GPU that the workload used although it isn't the launch's, or that several ranks used; else None.
 
-        What a container engine gives is checked, not trusted: some ignore requests for GPUs. Unknown where torch tells no UUID.
+        The GPUs that a container engine gives are checked, not trusted: some ignore requests for GPUs. Where torch reports no
+        UUID, this can't be known.
         """
         if self.devices.vendor != "nvidia":
             return None
         others = (gpu.uuid for node in self.other_nodes for gpu in node.gpus if gpu.uuid)
-        own = {bare_uuid(uuid) for uuid in (*self.devices.uuids, *others)}
-        used = [bare_uuid(seen.uuid) for seen in self.seen_devices if seen.uuid and _UUID.fullmatch(bare_uuid(seen.uuid))]
+        given = {bare_uuid(uuid) for uuid in (*self.devices.uuids, *others)}
+        used = [uuid for device in self.seen_devices if device.uuid and _UUID.fullmatch(uuid := bare_uuid(device.uuid))]
         for uuid in used:
-            if uuid not in own:
+            if uuid not in given:
                 return f"the box used GPU-{uuid}, which is none of this launch's GPUs"
             if used.count(uuid) > 1:
                 return f"several ranks used GPU-{uuid}"
@@ -213,18 +218,18 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @property
     def has_empty_window(self) -> bool:
-        """Whether a timed window took no time on some rank. Then its clock is broken and there is no figure."""
+        """Check whether a timed window took no time on some rank: then its clock is broken and there is no figure."""
         return any(min(window.seconds) <= 0 for window in self.windows)
 
     @property
     def seconds(self) -> float:
-        """From header to exit on the monotonic clock; NaN if the file was cut off."""
+        """Return the time from header to exit on the monotonic clock; NaN if the file was cut off."""
         end = self.exit.monotonic_seconds if self.exit else None
         return math.nan if self.monotonic_seconds is None or end is None else float(end - self.monotonic_seconds)
 
     @property
     def error(self) -> str | None:
-        """The first line that says what went wrong; None for an ok launch."""
+        """Return the first line that says what went wrong; None for an ok launch."""
         if not self.has_failed:
             return f"left out: {self.left_out}" if self.left_out else None
         if self.exit is None:
@@ -238,7 +243,7 @@ class Launch(Header, frozen=True, kw_only=True):
             or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
             or (self.contradiction if self.is_done and self.windows else None)
             or _last_error(self.exit.tail)
-            or _of_a_rank(self.exit.tail)
+            or _first_failed_rank(self.exit.tail)
             or in_words(self.exit.returncode, next((line for line in reversed(self.exit.tail) if line.strip()), ""))
         )
 
@@ -252,17 +257,17 @@ class Unreadable:
 
 
 def measured_seconds(launch: Launch) -> float:
-    """The total length of all timed windows, each as long as its slowest rank took."""
+    """Return the total length of all timed windows, each as long as its slowest rank took."""
     return sum(window.slowest for window in launch.windows)
 
 
 def measured_items(launch: Launch) -> int:
-    """The items of all ranks in all timed windows."""
+    """Return the items of all ranks in all timed windows."""
     return sum(window.items for window in launch.windows)
 
 
 def throughput(launch: Launch) -> float:
-    """Items per second of an ok launch over all its timed windows; NaN for any other outcome."""
+    """Return the items per second of an ok launch over all its timed windows; NaN for any other outcome."""
     if not launch.is_ok:
         return math.nan
     seconds = measured_seconds(launch)
@@ -270,7 +275,7 @@ def throughput(launch: Launch) -> float:
 
 
 def last_tries(launches: Iterable[Launch]) -> list[Launch]:
-    """For each launch the last try that ended by itself, else the last try: tries that were repeated don't count."""
+    """Return for each launch the last try that ended by itself, else the last try: tries that were repeated don't count."""
     last: dict[tuple[Path, int], Launch] = {}
     for launch in launches:
         key = (launch.path.parent, launch.round)
@@ -284,31 +289,31 @@ def _rank(launch: Launch) -> tuple[bool, int]:
 
 
 def bare_uuid(uuid: str) -> str:
-    """Without NVML's prefix, which CUDA leaves out."""
+    """Return a UUID without NVML's prefix, which CUDA leaves out."""
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 def _last_error(tail: Sequence[str]) -> str | None:
-    """The last line that looks like an error; a time-out of NCCL, which ends the process without an exception, before others.
+    """Return the last line that looks like an error, but first a time-out of NCCL, which ends the process without an exception.
 
     torchrun sums up after every failed process; its own lines name no cause.
     """
-    said = [line.strip() for line in tail if "error" in line.lower() or "exception" in line.lower()]
+    errors = [line.strip() for line in tail if "error" in line.lower() or "exception" in line.lower()]
     late = [line.strip() for line in tail if "Watchdog caught collective operation timeout" in line]
-    causes = [line for line in said if not any(word in line for word in _OF_TORCHRUN)]
+    causes = [line for line in errors if not any(word in line for word in _TORCHRUN_WORDS)]
     return next((lines[-1] for lines in (late, causes) if lines), None)
 
 
-def _of_a_rank(tail: Sequence[str]) -> str | None:
-    """How the rank that failed first ended, by torchrun's summary: it ends with that rank's paragraph."""
-    told = {found[1]: found[2] for line in tail if (found := _SUMMED_UP.match(line))}
-    return f"rank {told['rank']}: {in_words(int(told['exitcode']))}" if len(told) == 2 else None
+def _first_failed_rank(tail: Sequence[str]) -> str | None:
+    """Return how the rank that failed first ended, by torchrun's summary, which ends with that rank's paragraph."""
+    fields = {match[1]: match[2] for line in tail if (match := _SUMMARY.match(line))}
+    return f"rank {fields['rank']}: {in_words(int(fields['exitcode']))}" if len(fields) == 2 else None
 
 
 def in_words(returncode: int | None, last_line: str = "") -> str:
-    """An exit code in words: the signal's name if it stands for one (as a process or a container reports it).
+    """Return an exit code in words: the signal's name if it stands for one (as a process or a container reports it).
 
-    `last_line`: of its log, which may say why.
+    `last_line`: of the log, which may say why.
     """
     number = -returncode if returncode and returncode < 0 else (returncode or 0) - 128
     if number in signal.valid_signals():

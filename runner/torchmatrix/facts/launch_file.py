@@ -18,11 +18,11 @@ from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.lines import ARRIVED, PREFIX, Event, version_problem
 
-# The border of a running box: each line that it prints is an event, a text for the log, or the end of the launch.
+# The border of a running workload: each line that it prints is an event, a text for the log, or the end of the launch.
 #
-# A box may be broken, or hostile: nothing that it prints may end the run, reach a reader unchecked or be kept beyond the
-# limits. Each line is checked here, once, while the launch runs. A line that is refused makes the launch `crashed`, and the box
-# is ended.
+# A workload process may be broken, or hostile: nothing that it prints may end the run, reach a reader unchecked or be kept
+# beyond the limits. Each line is checked here, once, while the launch runs. A line that is refused makes the launch `crashed`,
+# and the workload is ended.
 
 DEEPEST = 32
 """Levels of lists and objects in a line; the protocol needs five."""
@@ -31,13 +31,13 @@ _REBUILD = "rebuild the image (torchmatrix build)"
 
 
 class Refused(LaunchFailed):
-    """The box wrote what no box may write; the text says what, and shows where it begins."""
+    """The workload wrote a line that none may write; the text says why, and shows where the line begins."""
 
 
 def event_in(stream: str, line: bytes, line_mb: int) -> Event | None:
-    """The event on a line of the box (with its line break); None for a text, which belongs into the log.
+    """Return the event on a line of the workload (with its line break); None for a text, which belongs into the log.
 
-    `stream`: out or err, whose lines are all texts. A marked line without a line break is a text, too: the box was ended
+    `stream`: out or err, whose lines are all texts. A marked line without a line break is a text, too: the workload was ended
     while it wrote. Raises Refused.
     """
     if stream != "out":
@@ -48,12 +48,12 @@ def event_in(stream: str, line: bytes, line_mb: int) -> Event | None:
 
 
 def text_of(line: bytes) -> bytes:
-    """The JSON of an event on a line of the box, as it was written."""
+    """Return the JSON of an event on a line of the workload, as it was written."""
     return line[len(_MARK) :].strip()
 
 
 def _event(line: bytes) -> Event:
-    event = _parsed(line)
+    event = _parse(line)
     if not isinstance(event, dict) or type(event.get("event")) is not str:
         raise _refused("a marked line that is no event", line)
     if problem := version_problem(event):
@@ -70,20 +70,20 @@ def _event(line: bytes) -> Event:
     return event
 
 
-def _parsed(line: bytes) -> Any:
-    """The JSON on a marked line, which has no NaN, no infinite number and at most DEEPEST levels."""
+def _parse(line: bytes) -> Any:
+    """Parse the JSON on a marked line, which has no NaN, no infinite number and at most DEEPEST levels."""
     text = line[len(_MARK) :]
     try:
-        found = orjson.loads(text)
+        event = orjson.loads(text)
     except ValueError as error:
-        found = _parsed_with_half_characters(text, line, str(error))
-    if text.count(b"[") + text.count(b"{") > DEEPEST and _is_deep(found, DEEPEST):
+        event = _parse_lone_surrogates(text, line, str(error))
+    if text.count(b"[") + text.count(b"{") > DEEPEST and _is_deep(event, DEEPEST):
         raise _refused(f"a line with more than {DEEPEST} levels of lists and objects", line)
-    return found
+    return event
 
 
-def _parsed_with_half_characters(text: bytes, line: bytes, problem: str) -> Any:
-    """Python's json writes half a character where a name is not UTF-8; it is replaced, since no file or table can hold it."""
+def _parse_lone_surrogates(text: bytes, line: bytes, problem: str) -> Any:
+    """Parse JSON in which Python wrote lone surrogates, for names that are not UTF-8; replace them: no file can hold them."""
     try:
         if b"\\ud" in text:
             return orjson.loads(json.dumps(json.loads(text.decode()), ensure_ascii=False).encode(errors="replace"))
@@ -94,7 +94,7 @@ def _parsed_with_half_characters(text: bytes, line: bytes, problem: str) -> Any:
 
 def _is_deep(value: Any, levels: int) -> bool:
     inside = value.values() if type(value) is dict else value if type(value) is list else ()
-    return levels == 0 or any(_is_deep(one, levels - 1) for one in inside if type(one) in (dict, list))
+    return levels == 0 or any(_is_deep(item, levels - 1) for item in inside if type(item) in (dict, list))
 
 
 def _refused(what: str, line: bytes) -> Refused:
@@ -103,14 +103,14 @@ def _refused(what: str, line: bytes) -> Refused:
 
 
 TAIL_LINES = 120
-"""How many of the log's last lines the launch's exit line keeps."""
+"""The number of the log's last lines that the launch's exit line keeps."""
 
 
 class LaunchFile:
-    """Writes one launch as it happens; every line is on disk before the next one is read."""
+    """The writer of one launch as it happens; every line is on disk before the next one is read."""
 
     def __init__(self, path: Path, number: int = 1) -> None:
-        """`number`: which try of this launch it is. Raises FileExistsError if another process has made the file."""
+        """Create the file. `number`: which try of this launch it is. Raises FileExistsError if another process has made it."""
         self.path, self.number = path, number
         self._events = open_new(path)
         self._end = lines.End()
@@ -127,9 +127,9 @@ class LaunchFile:
             self._append(_timed(kind, **fields))
 
     def copy(self, text: bytes) -> None:
-        """Append an event of the box as it wrote it, with the time at which it came; telemetry comes from another thread.
+        """Append an event as the workload wrote it, with the time at which it came; telemetry comes from another thread.
 
-        Raises Refused if the file is full (setting `launch_file_mb`), so that a runaway box can't fill the disk.
+        Raises Refused if the file is full (setting `launch_file_mb`), so that a runaway workload can't fill the disk.
         """
         with self._lock:
             if self._is_full():
@@ -139,7 +139,7 @@ class LaunchFile:
                 lines.append_text(self._events, text[:-1] + arrived, self._end)
 
     def log(self, line: bytes) -> None:
-        """Write an unmarked line to the log beside the file. Raises Refused if the log is full (setting `log_mb`)."""
+        """Write an unmarked line to the log next to the file. Raises Refused if the log is full (setting `log_mb`)."""
         data = line.decode(errors="replace").rstrip("\n").encode() + b"\n"
         self._tail = [*self._tail[1 - TAIL_LINES :], data[:500].decode(errors="ignore").rstrip("\n")]
         if self._logged + len(data) > self._site.log_mb * MEGABYTE:
@@ -185,7 +185,7 @@ def _timed(kind: str, **fields: Any) -> Event:
     return {"event": kind, "unix_seconds": time.time(), "monotonic_seconds": time.monotonic(), **fields}
 
 
-# What the communication library prints -> how the nodes of a launch talk. The words are NCCL's, which RCCL shares.
+# Transport between nodes, from the output of the communication library. The words are NCCL's, which RCCL shares.
 #
 # https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-debug
 
@@ -197,7 +197,7 @@ _ROCE = re.compile(rb"/RoCE\b")
 
 
 class TransportLog:
-    """Reads the log of one launch. `vendor`: of its devices; ranks on CPUs use gloo, which prints nothing, and TCP."""
+    """The transport that the log of one launch names. `vendor`: of its devices; on CPUs gloo, which prints nothing, and TCP."""
 
     def __init__(self, vendor: str | None) -> None:
         self._library = "gloo" if vendor == "cpu" else "nccl"
@@ -206,18 +206,18 @@ class TransportLog:
         self._paths: set[str] = set()
 
     def read(self, line: bytes) -> None:
-        """One line of the log."""
+        """Read one line of the log."""
         if b"NCCL INFO" not in line:
             return
         line = line.strip()
-        if found := _NETWORK.search(line):
-            self._network = found[1].decode(errors="replace").strip()
-        elif found := _DEVICES.search(line):
-            self._is_ethernet = bool(_ROCE.search(found[1]))
-        elif (found := _PATH.search(line)) and len(self._paths) < MOST_PATHS:
-            self._paths.add(found[1].decode(errors="replace"))
+        if match := _NETWORK.search(line):
+            self._network = match[1].decode(errors="replace").strip()
+        elif match := _DEVICES.search(line):
+            self._is_ethernet = bool(_ROCE.search(match[1]))
+        elif (match := _PATH.search(line)) and len(self._paths) < MOST_PATHS:
+            self._paths.add(match[1].decode(errors="replace"))
 
     def found(self, interface: str) -> dict[str, Any]:
-        """The fields of the event "transport": the network is in NCCL's word, but RoCE where its IB runs over Ethernet."""
+        """Return the fields of the event "transport": the network in NCCL's word, but RoCE where its IB runs over Ethernet."""
         network = "RoCE" if self._network == "IB" and self._is_ethernet else self._network
         return {"library": self._library, "network": network, "paths": sorted(self._paths), "interface": interface or None}

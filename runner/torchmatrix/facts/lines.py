@@ -2,9 +2,9 @@
 
 The last field of a line, `crc`, is the CRC-32 of all bytes of the file before that field, in eight hex digits. So the last line
 vouches for the whole file, also for the order and number of its lines; reading needs one pass. It finds damage and mistakes; it
-is no signature. Files of earlier versions have no checksums: they are read, and count as unverified. A checksum that is there
-is verified or refuses: a byte order mark changes no fact, nor do other line ends (Git's autocrlf, FTP) in a record that goes
-on; whatever else changes does. A launch file is never written again: other line ends refuse it.
+is no signature. Files of earlier versions have no checksums: they are read, and count as unverified. A file whose checksums
+don't match is refused. A byte order mark changes no fact, nor do other line ends (Git's autocrlf, FTP) in a record that is
+still appended to; any other change does. A launch file is never written again: other line ends refuse it.
 """
 
 import codecs
@@ -24,36 +24,36 @@ from torchmatrix.core.files import plain_bytes
 from torchmatrix.core.inputs import short_json
 from torchmatrix.core.settings import MEGABYTE
 
-# The format of the lines: JSON objects with a kind, as the box prints them (version 1) and as they are stored on disk.
+# Format of the lines: JSON objects with a kind, as the workload process prints them (version 1) and as they are stored on disk
 
 VERSION = 1
 PREFIX = "@matrix "
 
 CUT_OFF = b" (cut off)"
-"""Ends a line that a killed process or a full disk cut off, once another line follows."""
+"""The end of a line that a killed process or a full disk cut off, once another line follows."""
 
 ARRIVED = "arrived_monotonic_seconds"
-"""The field that the host adds to each line of a box: when it came, on the host's clock."""
+"""The field that the host adds to each line of the workload: when it came, on the host's clock."""
 
 Event = dict[str, Any]
 """One protocol line: `event` names its kind, the other keys depend on it; unknown kinds and keys are kept."""
 
 
 def version_problem(event: Event) -> str | None:
-    """Why this tool can't read a box that says this `hello`, or None."""
+    """Return why this tool can't read a workload with this `hello`, or None."""
     if event["event"] == "hello" and event.get("protocol") != VERSION:
-        said = short_json(event.get("protocol"))
-        return f"the image speaks protocol {said}, this tool speaks {VERSION}: rebuild it (torchmatrix build)"
+        version = short_json(event.get("protocol"))
+        return f"the image speaks protocol {version}, this tool speaks {VERSION}: rebuild it (torchmatrix build)"
     return None
 
 
 def most_bytes() -> int:
-    """The largest file of lines that is read; a launch's exit line and the last reading may exceed its limit a little."""
+    """Return the size of the largest file that is read; the exit line and the last reading may exceed a launch file's limit."""
     return 2 * settings.load().launch_file_mb * MEGABYTE
 
 
 def read_lines(path: Path) -> Iterator[Event]:
-    """The events of a file of JSON lines; none if there is no file. Raises OSError."""
+    """Yield the events of a file of JSON lines; none if there is no file. Raises OSError."""
     try:
         yield from events_in(as_written(plain_bytes(path, most_bytes())))
     except FileNotFoundError:
@@ -61,13 +61,13 @@ def read_lines(path: Path) -> Iterator[Event]:
 
 
 def as_written(data: bytes, is_begin: bool = True) -> bytes:
-    """Lines as the tool wrote them: other tools (Git's autocrlf, FTP, editors) change line ends and add a byte order mark."""
+    """Restore lines as written: other tools (Git's autocrlf, FTP, editors) change line ends and add a byte order mark."""
     data = data.removeprefix(codecs.BOM_UTF8) if is_begin else data
     return data.replace(b"\r\n", b"\n") if b"\r" in data else data
 
 
 def events_in(data: bytes) -> Iterator[Event]:
-    """The events in lines of JSON. Lines that are not events are skipped."""
+    """Yield the events in lines of JSON. Lines that are not events are skipped."""
     for line in data.split(b"\n"):
         event = _event(line) if line else None
         if event is None and line.endswith(CUT_OFF):
@@ -85,10 +85,10 @@ def _event(line: bytes) -> Event | None:
 
 
 def _event_in_odd_json(line: bytes) -> Event | None:
-    """As Python's json writes it, which orjson, four times as fast, refuses: NaN, Infinity, half a character."""
+    """Parse what Python's json writes but orjson, four times as fast, refuses: NaN, Infinity, a lone surrogate."""
     try:
         event = json.loads(line.decode())  # of bytes it would guess the encoding
-        if b"\\ud" in line:  # perhaps half a character, which a box can print but no file or table can hold
+        if b"\\ud" in line:  # perhaps a lone surrogate, which a workload can print but no file or table can hold
             event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         return None
@@ -96,7 +96,7 @@ def _event_in_odd_json(line: bytes) -> Event | None:
 
 
 DAMAGED = "damaged"
-"""The kind of a line that says why a file is damaged: copies begin with it, so that no copy makes damaged facts whole."""
+"""The kind of a line that says why a file is damaged: copies begin with it, so that no copy makes damaged facts look whole."""
 _FORM = b', "crc": "%08x"}\n'
 _LONGEST = len(_FORM % 0)
 _CHECKSUM = re.compile(rb', "crc": "([0-9a-f]{8})"\}\n?\Z')
@@ -119,14 +119,14 @@ class Lines:
 
     @property
     def damage_of_launch(self) -> str | None:
-        """Why no launch is read from it: also for line ends that were changed, if it has checksums."""
+        """Return why no launch is read from the file: also for changed line ends, if it has checksums."""
         refused = self.verified and self.has_other_line_ends
         return self.damage or ("its line ends were changed to CRLF: copy it as a binary file" if refused else None)
 
 
 @dataclass(kw_only=True, slots=True)
 class End:
-    """Where a file ends that is only appended to: how many bytes, their checksum, whether the last line is cut off."""
+    """The end of a file that is only appended to: how many bytes, their checksum, whether the last line is cut off."""
 
     size: int = 0
     crc: int = 0
@@ -154,18 +154,18 @@ def append_text(file: IO[bytes], text: bytes, end: End) -> None:
 
 
 def packed(events: Iterable[Event], checksums: bool = True) -> bytes:
-    """The content of a file with these lines."""
+    """Return the content of a file with these events."""
     if not checksums:
         return b"".join(json.dumps(event).encode() + b"\n" for event in events)
-    end, found = End(), []
+    end, written = End(), []
     for event in events:
-        found.append(_line(json.dumps(event).encode(), end))
-        end.add(found[-1])
-    return b"".join(found)
+        written.append(_line(json.dumps(event).encode(), end))
+        end.add(written[-1])
+    return b"".join(written)
 
 
 def read(path: Path) -> Lines:
-    """The lines of a file; none if there is no file. What can't be read (a folder, a link, too large) is damaged."""
+    """Read the lines of a file; none if there is none. A file that can't be read (a folder, a link, too large) is damaged."""
     try:
         return lines_of(plain_bytes(path, most_bytes()))
     except FileNotFoundError:
@@ -175,23 +175,23 @@ def read(path: Path) -> Lines:
 
 
 def lines_of(data: bytes) -> Lines:
-    """The lines in the content of a file, without their checksums, which are checked."""
-    return _lines(data, lambda plain: plain)
+    """Parse the content of a file; the checksums are checked, and left out of the events."""
+    return _parse(data, lambda plain: plain)
 
 
 def ends_of(data: bytes) -> Lines:
-    """As lines_of, but with only the events in the first and the last line, which are the host's."""
-    return _lines(data, _ends)
+    """Parse as lines_of, but only the events in the first and the last line, which are the host's."""
+
+    def ends(plain: bytes) -> bytes:
+        first, _, rest = plain.partition(b"\n")
+        return b"\n".join((first, rest.rstrip(b"\n").rpartition(b"\n")[2]))
+
+    return _parse(data, ends)
 
 
-def _ends(data: bytes) -> bytes:
-    first, _, rest = data.partition(b"\n")
-    return b"\n".join((first, rest.rstrip(b"\n").rpartition(b"\n")[2]))
-
-
-def _lines(written: bytes, part: Callable[[bytes], bytes]) -> Lines:
+def _parse(written: bytes, part: Callable[[bytes], bytes]) -> Lines:
     data = as_written(written)
-    verified, damage = _checked(data)
+    verified, damage = _check(data)
     events = list(events_in(part(data)))
     checksums = [event.pop("crc") for event in events if "crc" in event]
     if checksums and not verified and not damage:
@@ -202,43 +202,43 @@ def _lines(written: bytes, part: Callable[[bytes], bytes]) -> Lines:
 
 
 def _line(text: bytes, end: End) -> bytes:
-    """Of fields of one name readers take the last: a "crc" of the text's own does no harm."""
+    """Return a line with its checksum. Of fields of one name readers take the last, so a "crc" in the text does no harm."""
     body = (CUT_OFF + b"\n" if end.is_cut_off else b"") + text[:-1]
     return body + _FORM % zlib.crc32(body, end.crc)
 
 
-def _checked(data: bytes) -> tuple[bool, str | None]:
-    """Whether the checksums match, and why not; a file without any is neither."""
+def _check(data: bytes) -> tuple[bool, str | None]:
+    """Check whether the checksums match, and if not, why; a file without any gives neither."""
     last = _CHECKSUM.search(data, max(0, len(data) - _LONGEST))
     if last and zlib.crc32(memoryview(data)[: last.start()]) == int(last[1], 16):
         return True, None
-    return _searched(data) if _NAME in data else (False, None)
+    return _check_each(data) if _NAME in data else (False, None)
 
 
-def _searched(data: bytes) -> tuple[bool, str | None]:
-    """As _checked, line by line, for a file whose end doesn't vouch for it: it is cut off or damaged."""
+def _check_each(data: bytes) -> tuple[bool, str | None]:
+    """Check line by line, for a file whose end doesn't vouch for it: it is cut off or damaged."""
     end, has_checksums = End(), False
     for number, line in enumerate(io.BytesIO(data), start=1):
-        found = _CHECKSUM.search(line, max(0, len(line) - _LONGEST))
-        if found and zlib.crc32(line[: found.start()], end.crc) != int(found[1], 16):
+        match = _CHECKSUM.search(line, max(0, len(line) - _LONGEST))
+        if match and zlib.crc32(line[: match.start()], end.crc) != int(match[1], 16):
             return False, f"the checksum in line {number} does not match: it was changed, or something before it"
-        if not found and not _is_cut_off(line):
+        if not match and not _is_cut_off(line):
             if _has_checksum(line):
                 return False, f"line {number} was changed: its checksum does not end it"
             if has_checksums:
                 return False, f"line {number} was changed: it has no checksum, which the lines before it have"
-        has_checksums = has_checksums or bool(found)
+        has_checksums = has_checksums or bool(match)
         end.add(line)
     return has_checksums, None
 
 
 def _has_checksum(line: bytes) -> bool:
-    """Whether it is an event with a checksum, in whatever place or form."""
+    """Check whether a line is an event with a checksum, in whatever place or form."""
     return _NAME in line and any("crc" in event for event in events_in(line))
 
 
 def _is_cut_off(line: bytes) -> bool:
-    """Whether it can be the beginning of a line with a checksum."""
+    """Check whether a line can be the beginning of a line with a checksum."""
     if line.endswith(b"\n"):
         return line.endswith(CUT_OFF + b"\n")
     return not _WITHIN.search(line) and not any(events_in(line))

@@ -1,6 +1,6 @@
-"""What the host writes into a launch file, as structs that Launch holds. Times in seconds, memory in bytes.
+"""The host's parts of a launch file, as structs that Launch holds. Times in seconds, memory in bytes.
 
-A part that is missing, null or empty has the value that stands here, if there is one; a malformed one makes a file unreadable.
+A part that is missing, null or empty has its default, if it has one; a malformed part makes a file unreadable.
 """
 
 import re
@@ -17,118 +17,117 @@ from msgspec.structs import force_setattr
 from torchmatrix.core.inputs import Record
 from torchmatrix.facts.wire import Block, Clock, Facts, Finite, Line, Moment, Number, Whole, decoded, without_nulls
 
-# The reader of old facts: what earlier versions didn't record is derived from the ids and names that they recorded.
-#
-# No other code takes an id or a file's name apart.
+# Old facts: fields that earlier versions didn't record are derived from the ids and names that they recorded. No other code
+# takes an id or a file's name apart.
 
 _EXPLAINS = ("independent", "no-sync")
 _NAME = re.compile(r"(?:round|batch|probe)(\d+)-try(\d+)\.jsonl", re.ASCII)
 
 
 def with_cell(line: Record) -> Record:
-    """A `planned` or `skip` line with the fields of its cell, which were only in the cell's id."""
+    """Return a `planned` or `skip` line with the fields of its cell, which earlier versions kept only in the cell's id."""
     if "workload" in line or not isinstance(line.get("cell"), str):
         return line
     stack, _, rest = line["cell"].partition("/")
     workload, _, devices = rest.partition("/")
     parallel = next((word for word in _EXPLAINS if workload.endswith(f"-{word}")), "ddp")
-    known = {"stack": stack, "workload": workload, "parallel": parallel, "ddp_workload": ddp_workload(workload, parallel)}
-    return {**known, "devices": devices, **line}
+    ddp = ddp_workload(workload, parallel)
+    return {"stack": stack, "workload": workload, "parallel": parallel, "ddp_workload": ddp, "devices": devices, **line}
 
 
 def ddp_workload(workload: str, parallel: str) -> str:
-    """The id of the workload that this one explains: its own id without the ending that names the kind."""
+    """Return the id of the workload that this one explains: its own id without the ending that names the kind."""
     return workload.removesuffix(f"-{parallel}")
 
 
 def try_number(path: Path) -> int:
-    """Which try a launch was; 1 if its file doesn't have our kind of name."""
-    found = _NAME.fullmatch(path.name)
-    return int(found[2]) if found else 1
+    """Return which try a launch was; 1 if its file is not named like a launch file."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[2]) if match else 1
 
 
 def misnamed(path: Path, round_: int, number_: int) -> str | None:
-    """Why the name of a file in a results folder doesn't fit the launch in it, or None: a copy would count twice."""
-    found = _NAME.fullmatch(path.name)
-    if not found:
+    """Return why the name of a file in a results folder doesn't fit its launch, or None: a copy would count twice."""
+    match = _NAME.fullmatch(path.name)
+    if not match:
         return "its name is not that of a launch file, such as round1-try1.jsonl"
-    if (int(found[1]), int(found[2])) != (round_, number_):
+    if (int(match[1]), int(match[2])) != (round_, number_):
         return f"it holds try {number_} of round {round_}: it was copied or renamed"
     return None
 
 
-# Does the box's clock run as the host's does? A slow one makes all that is timed with it look fast.
+# Clocks: does the clock of the workload process run as the host's does? A slow one makes all that it times look fast.
 #
-# Each line of a box has a stamp of the box's clock, and the host keeps when it came. A line may be late, never early: of
-# several lines the one that came fastest tells by how much the clocks differ at that time. What that difference grows or
-# shrinks by is the clock's, since both clocks count the same seconds. Where all lines of some time came at once, as after a
-# daemon that hung, all may be late: then the clock isn't known, and that is told.
+# Each line of the workload has a stamp of its clock, and the host keeps when the line came. A line may be late, never early:
+# of several lines the one that came fastest shows by how much the clocks differ at that time. Both clocks count the same
+# seconds, so a change of that difference is an error of the clock. Where all lines of some time came at once, as after a
+# daemon that hung, all may be late: then the clock's error is reported as unknown.
 
 RELATIVE, SECONDS = 0.01, 0.05
 """Clocks agree within 1 % and 50 ms, by which all lines around some moment may be late. Honest ones agree within 0.05 %."""
 BURST, LATE = 0.5, 0.5
-"""Lines that came within BURST seconds were read at once: one delay of a busy host may make all of them late; by LATE seconds
-that is no finding."""
+"""Lines that came within BURST seconds were read at once: one delay of a busy host may make all of them late; up to LATE
+seconds are no finding."""
 IDLE_RELATIVE, IDLE_SECONDS = 0.02, 0.5
-"""So much of a window's length, and so long besides, passes at most until the box tells the time again."""
+"""The workload reports the time again after at most this share of a window's length plus these seconds."""
 AROUND = 8
-"""Lines of which the fastest counts; more of them until they are no burst."""
+"""The number of lines of which the fastest counts; more of them until they are no burst."""
 
 Edges = tuple[float, float]
-"""Begin and end of timed steps on the box's clock."""
+"""Begin and end of timed steps on the workload's clock."""
 Stamp = tuple[float, float]
-"""Of a line: the box's clock when it was written, the host's when it came."""
+"""Two times of a line: on the workload's clock when it was written, on the host's clock when it came."""
 
 
 class ClockJudgement(NamedTuple):
-    """What the two clocks say of the same time, in words: what can't be (`wrong`), or why it isn't known (`unknown`)."""
+    """The comparison of two clocks, in words: a difference that can't be (`wrong`), or why it isn't known (`unknown`)."""
 
     wrong: str | None = None
     unknown: str | None = None
 
 
 def judge_clocks(stamps: Sequence[Stamp], windows: Sequence[Edges], others: Sequence[Edges] = ()) -> ClockJudgement:
-    """Hold the box's clock against the host's. `others`: the edges of steps that were timed beside the windows."""
-    found = list(_found(stamps, windows, others))
-    return ClockJudgement(*(next(filter(None, texts), None) for texts in zip(ClockJudgement(), *found, strict=True)))
+    """Compare the workload's clock with the host's. `others`: the edges of steps that were timed besides the windows."""
+    judgements = _judgements(stamps, windows, others)
+    return ClockJudgement(*(next(filter(None, texts), None) for texts in zip(ClockJudgement(), *judgements, strict=True)))
 
 
 def clock_offset(stamps: Sequence[Stamp]) -> float | None:
-    """The host's clock minus the box's, at most; None without a line."""
-    return min((came - told for told, came in stamps), default=None)
+    """Return an upper limit of the host's clock minus the workload's; None without a line."""
+    return min((came - written for written, came in stamps), default=None)
 
 
-def _found(stamps: Sequence[Stamp], windows: Sequence[Edges], others: Sequence[Edges]) -> Iterator[ClockJudgement]:
+def _judgements(stamps: Sequence[Stamp], windows: Sequence[Edges], others: Sequence[Edges]) -> Iterator[ClockJudgement]:
     if windows:
         begin, end = min(first for first, _ in windows), max(last for _, last in windows)
         before = [stamp for stamp in reversed(stamps) if stamp[0] <= begin]
         after = [stamp for stamp in stamps if stamp[0] >= end]
-        yield from _between(_nearest(before), _nearest(after), "around the timed windows")
+        yield from _judge_between(_nearest(before), _nearest(after), "around the timed windows")
         for number, window in enumerate(windows if stamps else ()):
-            yield from _after(window, f"after timed window {number}", stamps, (*windows, *others))
+            yield from _judge_after(window, f"after timed window {number}", stamps, (*windows, *others))
     half = len(stamps) // 2
-    yield from _between(
+    yield from _judge_between(
         _nearest(stamps[:half]), _nearest(stamps[len(stamps) - half :][::-1]), "from the first lines to the last"
     )
 
 
-def _after(window: Edges, where: str, stamps: Sequence[Stamp], timed: Sequence[Edges]) -> Iterator[ClockJudgement]:
-    """A clock that is slow in a window and makes up for it right afterwards: before the next line, or between the next two."""
+def _judge_after(window: Edges, where: str, stamps: Sequence[Stamp], timed: Sequence[Edges]) -> Iterator[ClockJudgement]:
+    """Judge a clock that is slow in a window and catches up right afterwards: before the next line, or between the next two."""
     begin, end = window
     allowed = IDLE_SECONDS + IDLE_RELATIVE * (end - begin)
     later = [stamp for stamp in stamps if stamp[0] >= end][:2]
     begins = [first for first, _ in timed if first >= end]
-    idle = min([told for told, _ in later] + begins, default=end) - end
+    idle = min([written for written, _ in later] + begins, default=end) - end
     if idle > allowed:
         yield ClockJudgement(f"the box tells of nothing in the {idle:.3f} s {where} of {end - begin:.3f} s")
     if len(later) == 2:
-        own, hosts = (later[1][clock] - later[0][clock] for clock in (0, 1))
-        if own - hosts > allowed and min([own, *(begun - later[0][0] for begun in begins)]) > allowed:
-            yield ClockJudgement(f"right {where} of {end - begin:.3f} s, {_passed(own, hosts)}")
+        workloads, hosts = (later[1][clock] - later[0][clock] for clock in (0, 1))
+        if workloads - hosts > allowed and min([workloads, *(begun - later[0][0] for begun in begins)]) > allowed:
+            yield ClockJudgement(f"right {where} of {end - begin:.3f} s, {_elapsed(workloads, hosts)}")
 
 
 def _nearest(stamps: Sequence[Stamp]) -> Sequence[Stamp]:
-    """The first AROUND of `stamps`; more where these came in a burst."""
+    """Return the first AROUND of `stamps`; more where these came in a burst."""
     first = last = stamps[0][1] if stamps else 0.0
     for number, (_, came) in enumerate(stamps):
         if number >= AROUND and last - first >= BURST:
@@ -137,33 +136,29 @@ def _nearest(stamps: Sequence[Stamp]) -> Sequence[Stamp]:
     return stamps
 
 
-def _between(some: Sequence[Stamp], others: Sequence[Stamp], where: str) -> Iterator[ClockJudgement]:
-    """`some` were written before `others`."""
-    if not some or not others:
+def _judge_between(before: Sequence[Stamp], after: Sequence[Stamp], where: str) -> Iterator[ClockJudgement]:
+    """Judge the time that passed on both clocks from the fastest line of `before` to the fastest one of `after`."""
+    if not before or not after:
         return
-    (told, came), (told_then, came_then) = (min(group, key=lambda stamp: stamp[1] - stamp[0]) for group in (some, others))
-    own, hosts = told_then - told, came_then - came
-    late = others if hosts > own else some
-    if abs(hosts - own) <= SECONDS + RELATIVE * hosts:
+    first, last = (min(stamps, key=lambda stamp: stamp[1] - stamp[0]) for stamps in (before, after))
+    workloads, hosts = last[0] - first[0], last[1] - first[1]
+    late = after if hosts > workloads else before
+    if abs(hosts - workloads) <= SECONDS + RELATIVE * hosts:
         return
-    text = f"{where}, {_passed(own, hosts)}"
-    if _spread(late) >= BURST:
+    text = f"{where}, {_elapsed(workloads, hosts)}"
+    arrivals = [came for _, came in late]  # on the host's clock, which nobody in the container sets
+    if max(arrivals) - min(arrivals) >= BURST:
         yield ClockJudgement(wrong=text)
-    elif abs(hosts - own) > LATE + RELATIVE * hosts:
+    elif abs(hosts - workloads) > LATE + RELATIVE * hosts:
         yield ClockJudgement(unknown=f"the box's clock: {text}, but the host may have read these lines late")
 
 
-def _passed(own: float, hosts: float) -> str:
-    return f"{own:.3f} s went by on the box's clock and {hosts:.3f} s on the host's"
-
-
-def _spread(stamps: Sequence[Stamp]) -> float:
-    """For how long these lines came, on the host's clock, which nobody in the box sets."""
-    return max(came for _, came in stamps) - min(came for _, came in stamps)
+def _elapsed(workloads: float, hosts: float) -> str:
+    return f"{workloads:.3f} s went by on the box's clock and {hosts:.3f} s on the host's"
 
 
 _MOST_NODES = 10_000
-"""More nodes of one launch are malformed: each of their devices has a name."""
+"""A launch with more nodes is malformed: each of their devices has a name."""
 _NAMES = ("id", "ddp_id", "own")
 """The fields of a recorded workload that are not factors."""
 
@@ -186,7 +181,7 @@ class OwnFile(Struct, frozen=True, kw_only=True):
 
 
 class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
-    """The workload as the matrix requested it, with the fields that the tool itself computes with.
+    """The workload as the matrix requested it, with the fields that the tool itself uses.
 
     `own`: None for a model of a library. `facts`: everything recorded about it.
     """
@@ -209,7 +204,7 @@ class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def factors(self) -> Facts:
-        """Everything that a workload can vary, by name, as recorded."""
+        """Return everything that a workload can vary, by name, as recorded."""
         return {key: value for key, value in self.facts.items() if key not in _NAMES}
 
 
@@ -230,7 +225,7 @@ class NodeDevices(Struct, frozen=True, kw_only=True):
 class Devices(NodeDevices, frozen=True, kw_only=True):
     """The devices of a launch in order: `label`, such as gpu0+1; `threads`: CPU threads per process.
 
-    `indices`, `gpus`: on each of its `nodes`; the GPUs are those of the first one. `unlike`: in what CPU slots differ; mostly
+    `indices`, `gpus`: on each of its `nodes`; the GPUs are those of the first one. `unlike`: how CPU slots differ; mostly
     empty.
     """
 
@@ -243,29 +238,29 @@ class Devices(NodeDevices, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """Of all nodes."""
+        """Return the number of devices of all nodes."""
         return len(self.indices) * self.nodes
 
     @property
     def is_cpu(self) -> bool:
-        """Whether they are slots of a CPU rather than GPUs."""
+        """Check whether the devices are slots of a CPU rather than GPUs."""
         return self.vendor == "cpu"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each device, such as gpu0; on the other nodes such as gpu0@2."""
+        """Return the name of each device, such as gpu0; on the other nodes such as gpu0@2."""
         prefix = "cpu" if self.is_cpu else "gpu"
         places = ("", *(f"@{node}" for node in range(2, self.nodes + 1)))
         return tuple(f"{prefix}{index}{place}" for place in places for index in self.indices)
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """What CUDA may call them: their own UUIDs, and those of the GPUs that they are slices of."""
+        """Return the names that CUDA may use: the GPUs' own UUIDs, and those of the GPUs that they are slices of."""
         return tuple(str(name) for gpu in self.gpus for name in (gpu.uuid, gpu.facts.get("slice_of")) if name)
 
 
 def device_on(node: int, device: str) -> str:
-    """What readings call a device of another node, such as cpu@2: only a UUID is none of the first node's, too."""
+    """Return the name of another node's device in readings, such as cpu@2; only UUIDs are unique among nodes."""
     return device if device.startswith(("GPU-", "MIG-")) else f"{device}@{node}"
 
 
@@ -295,12 +290,12 @@ class UsedImage(Struct, frozen=True, kw_only=True):
 
 
 class Header(Struct, frozen=True, kw_only=True, dict=True):
-    """The first line of a launch file: who, what and how as requested.
+    """The first line of a launch file: the launch as requested.
 
     `round` and `number`: its place in the cell, and which try it was. `ddp_workload`: the id of the workload that this one
     explains; empty where it wasn't recorded. `trial`: it only tests a batch. `unix_seconds` and `monotonic_seconds`: when it
-    began. `machine`: its identity, None in facts of earlier versions. `image`: None if it was not built. `started`: how the
-    engine started it, such as its limits. `facts`: everything recorded about it.
+    began. `machine`: the machine's identity, None in facts of earlier versions. `image`: None if it was not built. `started`:
+    how the engine started the launch, such as its limits. `facts`: everything recorded about the launch.
     """
 
     run: str
@@ -331,18 +326,18 @@ class Header(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def ddp_id(self) -> str:
-        """The id of the workload that this one explains; its own if it explains none."""
+        """Return the id of the workload that this one explains; its own if it explains none."""
         return self.ddp_workload or ddp_workload(self.workload.id, self.workload.parallel)
 
     @property
     def trial_batch(self) -> int | None:
-        """The batch that a trial launch tested; None for a launch that measures."""
+        """Return the batch that a trial launch tested; None for a launch that measures."""
         return self.batch_used if self.trial else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unseen:
-    """Steps on batches that no step had seen, after the windows: `new`, and `old` ones timed in turns with all `new` but the
+    """Steps on batches that no step had seen, after the windows: `new`, and `old` ones that alternate with all `new` but the
     first. `error`: why there are none.
     """
 
@@ -354,8 +349,8 @@ class Unseen:
 class Exit(Struct, frozen=True, kw_only=True, tag_field="event", tag="exit"):
     """The last line of a launch file. `reason`: the outcome, if the host ended or refused the launch; `tail`: of the log.
 
-    `beside`: the cells that ran on other devices at some moment of it; empty if none did. `losses_compared`: how many losses of
-    a rank were held against those of the launch that was proven in full; None: that was not done.
+    `beside`: the cells that ran on other devices during the launch. `losses_compared`: how many losses of a rank were
+    compared with those of the launch that was proven in full; None: they were not compared.
     """
 
     unix_seconds: Number | None = None
@@ -370,7 +365,7 @@ class Exit(Struct, frozen=True, kw_only=True, tag_field="event", tag="exit"):
 
 
 class OtherNode(Line, frozen=True, kw_only=True, tag="node"):
-    """A node of a cluster that took part in a launch beside the one that recorded it; `facts`: everything recorded of it.
+    """A node of a cluster that took part in a launch besides the recording one; `facts`: everything recorded about it.
 
     `number`: from 2; the recording node is the first.
     """
@@ -383,14 +378,14 @@ class OtherNode(Line, frozen=True, kw_only=True, tag="node"):
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Its GPUs."""
+        """Return the GPUs of the node."""
         return self.devices.gpus
 
 
 class Transport(Line, frozen=True, kw_only=True, tag="transport"):
-    """How the ranks of several nodes talk to each other: `library` (nccl, gloo), `network` in its own words, such as IB.
+    """How the ranks of several nodes communicate: by `library` (nccl, gloo) over `network` in its own words, such as IB.
 
-    `paths`: by what the library sends from node to node, such as NET/IB/0/GDRDMA; empty where it doesn't say.
+    `paths`: the library's paths from node to node, such as NET/IB/0/GDRDMA; empty where it doesn't report them.
     """
 
     library: str
@@ -399,7 +394,7 @@ class Transport(Line, frozen=True, kw_only=True, tag="transport"):
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What is computed with of a reading of one device."""
+    """The fields of a reading of one device that the tool computes with."""
 
     device: str
     reasons: tuple[str, ...] = ()
@@ -418,13 +413,13 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class Readings(Line, frozen=True, kw_only=True, tag="telemetry"):
-    """What the sensors read at one moment: one Reading per device, each as recorded, without what is null."""
+    """The sensors at one moment: one Reading per device, each as recorded, without null fields."""
 
     monotonic_seconds: Clock
     readings: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise Malformed unless all of them are readings."""
+        """Raise Malformed unless all readings are valid."""
         force_setattr(self, "readings", tuple(map(without_nulls, self.readings)))
         for reading in self.readings:
             decoded(reading, Reading)

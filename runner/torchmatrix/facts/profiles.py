@@ -1,10 +1,11 @@
-"""Profiles on disk: what a profiler saw of a cell's steps. In a folder of their own, so that no reader of results meets one.
+"""Profiles on disk: a profiler's traces of a cell's steps. In a folder of their own, so that no reader of results meets one.
 
 profiles/HOST/CELL/STAMP/profile.json       what was profiled and where, and how long steps took with the profiler and without
 profiles/HOST/CELL/STAMP/trace.json.gz      the traced steps, as Chrome's trace format has them
 profiles/HOST/CELL/STAMP/memory.json.gz     a few more steps, with what they allocate
 """
 
+import glob
 import json
 import time
 import zlib
@@ -25,19 +26,19 @@ from torchmatrix.facts.wire import Moment, OneOrMore, decoded
 VERSION = 1
 MOST_PACKED_BYTES = 256 * 2**20
 MOST_BYTES = 2 * 2**30
-"""Of one trace, packed and unpacked."""
+"""The largest size of one trace, packed and unpacked."""
 RECORD, TRACE, MEMORY = "profile.json", "trace", "memory"
 _MOST_RECORD_BYTES = 8 * 2**20
 Positives = Annotated[tuple[Annotated[float, Meta(gt=0, le=1e300)], ...], Meta(min_length=1)]
-"""Of each rank."""
+"""A positive number of each rank."""
 
 
 class Profile(Struct, frozen=True, kw_only=True):
     """One profile. `plain`, `profiled`: seconds of all steps, without the profiler and with it, of each rank.
 
-    `work`: what a step does, by name: model, mode, batch, number of devices, image size and sequence length.
+    `work`: the work of a step, by name: model, mode, batch, number of devices, image size and sequence length.
     `named`: whether kernels that were compiled for a CPU have names.
-    `environment`, `workload_hash`: of the image and of the box's program, as a launch's header has them.
+    `environment`, `workload_hash`: of the image and of the workload's program, as a launch's header has them.
     """
 
     folder: Path
@@ -58,29 +59,29 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     @property
     def plain_seconds(self) -> float:
-        """Of a step on the slowest rank, without the profiler."""
+        """Return the seconds of a step on the slowest rank, without the profiler."""
         return float(max(self.plain)) / self.steps
 
     @property
     def profiled_seconds(self) -> float:
-        """The same with the profiler."""
+        """Return the seconds of a step on the slowest rank, with the profiler."""
         return float(max(self.profiled)) / self.steps
 
     def trace(self, name: str = TRACE, most_bytes: int = MOST_BYTES) -> bytes:
-        """The JSON of a trace. Raises Malformed, also if it unpacks to more than `most_bytes`."""
+        """Read the JSON of a trace. Raises Malformed, also if it unpacks to more than `most_bytes`."""
         path = self.path_of(name)
         try:
-            return _unpacked(plain_bytes(path, MOST_PACKED_BYTES), most_bytes)
+            return _unpack(plain_bytes(path, MOST_PACKED_BYTES), most_bytes)
         except (OSError, zlib.error) as error:
             raise Malformed(f"{path} can't be read: {error}") from None
 
     def path_of(self, name: str = TRACE) -> Path:
-        """Where a trace is."""
+        """Return the path of a trace."""
         return self.folder / f"{name}.json.gz"
 
 
 def save(root: Path, host: str, record: Mapping[str, Any], traces: Mapping[str, bytes]) -> Profile:
-    """Keep a new profile beside the older ones of its cell. `traces`: packed, by name. Raises EngineUnusable."""
+    """Save a new profile next to the older ones of its cell. `traces`: packed, by name. Raises EngineUnusable."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(record["unix_seconds"]))
     folder = root / host / record["cell"] / stamp
     try:
@@ -96,21 +97,22 @@ def save(root: Path, host: str, record: Mapping[str, Any], traces: Mapping[str, 
 
 
 def newest(root: Path, cell: str, machine: str | None, workload_hash: str) -> Profile | None:
-    """The newest profile of a cell on this machine by this workload's program.
+    """Return the newest profile of a cell on this machine by this workload's program.
 
-    One that can't be read, or whose time is still to come, isn't one.
+    Profiles that can't be read, or whose time is still to come, are left out.
     """
-    found = []
-    for path in root.glob(f"*/{_escaped(cell)}/*/{RECORD}"):
+    profiles = []
+    for path in root.glob(f"*/{glob.escape(cell)}/*/{RECORD}"):
         with suppress(Malformed):
-            found.append(read(path.parent))
-    own = [one for one in found if one.machine == machine and one.workload_hash == workload_hash]
-    own = [one for one in own if not inputs.is_to_come(one.unix_seconds)]
-    return max(own, key=lambda one: one.unix_seconds, default=None)
+            profile = read(path.parent)
+            is_of_program = profile.machine == machine and profile.workload_hash == workload_hash
+            if is_of_program and not inputs.is_to_come(profile.unix_seconds):
+                profiles.append(profile)
+    return max(profiles, key=lambda profile: profile.unix_seconds, default=None)
 
 
 def read(folder: Path) -> Profile:
-    """The profile in a folder. Raises Malformed."""
+    """Read the profile in a folder. Raises Malformed."""
     path = folder / RECORD
     try:
         record = orjson.loads(plain_bytes(path, _MOST_RECORD_BYTES))
@@ -121,15 +123,10 @@ def read(folder: Path) -> Profile:
     return decoded({**record, "folder": folder}, Profile)
 
 
-def _unpacked(packed: bytes, most: int) -> bytes:
-    """Raises OSError for what is cut off or unpacks to more, zlib.error for what was not packed."""
+def _unpack(packed: bytes, most: int) -> bytes:
+    """Unpack at most `most` bytes. Raises OSError for data that is cut off or larger, zlib.error for data not packed."""
     unpack = zlib.decompressobj(wbits=31)
     data = unpack.decompress(packed, most)
     if unpack.unconsumed_tail or not unpack.eof:
         raise OSError(f"it is cut off, or unpacks to more than {most:,} bytes")
     return data
-
-
-def _escaped(cell: str) -> str:
-    """An id as a pattern of itself."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in cell)

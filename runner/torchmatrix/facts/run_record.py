@@ -1,4 +1,4 @@
-"""A run's own record (run.jsonl), typed: what was requested, what was planned and skipped, how far it got."""
+"""A run's own record (run.jsonl), typed: the request, the planned and skipped cells, how far the run got."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class CellName(Struct, frozen=True, kw_only=True):
-    """Which cell: its id, and the fields that the id is made of. `ddp_workload`: the workload that this one explains."""
+    """The id of a cell, and the fields that the id is made of. `ddp_workload`: the workload that this one explains."""
 
     cell: str
     stack: str
@@ -45,7 +45,7 @@ class FoundBatch(Struct, frozen=True, kw_only=True):
 
 
 class LaneTest(Struct, frozen=True, kw_only=True):
-    """One lane in a ParallelTest: its devices, the cell that was launched, and its throughput beside the others over alone.
+    """One lane in a ParallelTest: its devices, its cell, and the ratio of its throughput beside the other lanes over alone.
 
     `low`, `high`: the limits of the ratio; `alone`, `beside`: the throughputs of the rounds (items per second), in order.
     """
@@ -71,13 +71,13 @@ class ParallelTest(Struct, frozen=True, kw_only=True):
 
 
 class RunGpu(Struct, frozen=True):
-    """What is read of a GPU in the record of a host."""
+    """The fields that are read of a GPU in the record of a host."""
 
     name: str | None = None
 
 
 class RunHost(Struct, frozen=True):
-    """What is read of the record of a host."""
+    """The fields that are read of the record of a host."""
 
     name: str | None = None
     cpu: str | None = None
@@ -86,13 +86,13 @@ class RunHost(Struct, frozen=True):
 
 
 class SchedulerNode(Struct, frozen=True):
-    """What is read of a node of a cluster that measured."""
+    """The fields that are read of a node of a cluster that measured."""
 
     name: str = field(name="host name")
 
 
 class Scheduler(Struct, frozen=True):
-    """What is read of the scheduler in the first line."""
+    """The fields that are read of the scheduler in the first line."""
 
     name: str | None = None
     version: str | None = None
@@ -103,7 +103,7 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """The first line of a run's record.
 
     `unix_seconds`: when it began; NaN: unknown. `machine`: the identity of its machine (machine.identity); None in facts of
-    earlier versions. `key`: what was requested, as one word; `matrix`: the text of the matrix.
+    earlier versions. `key`: the request as one word; `matrix`: the text of the matrix.
     """
 
     unix_seconds: Moment = math.nan
@@ -142,9 +142,9 @@ class RunRecord(RunHeader, frozen=True, kw_only=True):
 
 
 def record_of(events: Iterable[Event], verified: bool = False, damage: str | None = None) -> RunRecord:
-    """The record in these lines; malformed lines are left out and listed in `problems`.
+    """Make the record from its events; malformed ones are left out and listed in `problems`.
 
-    `verified`, `damage`: what their checksums say; damage is a problem, too.
+    `verified`, `damage`: the result of checking the checksums; damage is a problem, too.
     """
     kinds: dict[str, list[Event]] = {}
     for event in events:
@@ -154,10 +154,10 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
     header = _header(next(iter(kinds.get("run", ())), {}), problems)
     return RunRecord(
         **header,
-        planned=tuple(_each(kinds.get("planned", ()), _name, problems)),
-        skips=tuple(_each(kinds.get("skip", ()), _skipped, problems)),
-        batches=tuple(_each(kinds.get("batch", ()), _batch, problems)),
-        parallel=next(iter(_each(kinds.get("parallel", ()), _parallel, problems)), None),
+        planned=tuple(_decode(kinds.get("planned", ()), lambda line: decoded(parts.with_cell(line), CellName), problems)),
+        skips=tuple(_decode(kinds.get("skip", ()), _skipped, problems)),
+        batches=tuple(_decode(kinds.get("batch", ()), lambda line: decoded(line, FoundBatch), problems)),
+        parallel=next(iter(_decode(kinds.get("parallel", ()), _parallel, problems)), None),
         verified=verified,
         complete=end is not None,
         seconds=number_or_nan((end or {}).get("seconds")),
@@ -175,15 +175,15 @@ def _header(line: Record, problems: list[str]) -> dict[str, Any]:
     return {**asdict(header), "unix_seconds": _begin(header.unix_seconds, problems), "facts": line}
 
 
-def _begin(found: float, problems: list[str]) -> float:
-    """NaN where it isn't known: also if it is still to come, since such a run would be the newest one for ever."""
-    if not inputs.is_to_come(found):
-        return found
-    problems.append(f"its first line: unix_seconds is {found:.0f}, which is still to come: when it began isn't known")
+def _begin(unix_seconds: float, problems: list[str]) -> float:
+    """Return when the run began; NaN if unknown or still to come, since such a run would be the newest one for ever."""
+    if not inputs.is_to_come(unix_seconds):
+        return unix_seconds
+    problems.append(f"its first line: unix_seconds is {unix_seconds:.0f}, which is still to come: when it began isn't known")
     return math.nan
 
 
-def _each(lines: Iterable[Event], make: Callable[[Event], T], problems: list[str]) -> Iterable[T]:
+def _decode(lines: Iterable[Event], make: Callable[[Event], T], problems: list[str]) -> Iterable[T]:
     for line in lines:
         try:
             yield make(line)
@@ -191,17 +191,9 @@ def _each(lines: Iterable[Event], make: Callable[[Event], T], problems: list[str
             problems.append(f'a line "{line["event"]}": {why}')
 
 
-def _name(line: Event) -> CellName:
-    return decoded(parts.with_cell(line), CellName)
-
-
 def _skipped(line: Event) -> Skipped:
     fix = None if line.get("fix") == "" else line.get("fix")
     return decoded({**line, "name": parts.with_cell(line), "fix": fix}, Skipped)
-
-
-def _batch(line: Event) -> FoundBatch:
-    return decoded(line, FoundBatch)
 
 
 def _parallel(line: Event) -> ParallelTest:

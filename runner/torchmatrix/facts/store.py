@@ -2,11 +2,11 @@
 
 results/.lock                                   who is running now
 results/HOST/RUN/run.jsonl                      the run: host, matrix, planned cells, skips, its end; HOST: see Results.home
-results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the box's lines, telemetry, exit; the .log: other output
+results/HOST/RUN/CELL/round1-try1.jsonl (.log)  one launch: header, the workload's lines, telemetry, exit; .log: other output
 results/HOST/RUN/CELL/batch64-try1.jsonl        a trial: does this batch fit?
-results/HOST/RUN/CELL/probe2-try1.jsonl         a probe: do launches on other devices disturb this one? Or it only heats
+results/HOST/RUN/CELL/probe2-try1.jsonl         a probe: do launches on other devices disturb this one? Or it only warms up
 results/HOST/RUN/builds/STACK.log               build logs
-results/HOST/RUN/locks/STACK.lock               what each stack's image was made of, exactly
+results/HOST/RUN/locks/STACK.lock               the exact content of each stack's image
 results/HOST/RUN/models/PATH                    the users' own models as they were measured, below the folder of the matrix
 results/HOST/RUN/pinned                         the user's mark: this run is never removed (see nightly.keeping)
 """
@@ -39,17 +39,17 @@ from torchmatrix.facts.reading import launch_files, launch_of, launches_below, s
 from torchmatrix.facts.run_record import RunRecord, record_of
 
 IDENTITY_DIGITS = 6
-"""So many digits of a machine's identity tell its folder from that of another machine with the same name."""
+"""The digits of a machine's identity that distinguish its folder from that of another machine with the same name."""
 _STAMP = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)?", re.ASCII)
 
 
 def run_event(kind: str, **fields: Any) -> Event:
-    """A line of a run's record, with its time."""
+    """Make a line of a run's record, with its time."""
     return {"event": kind, "unix_seconds": time.time(), **fields}
 
 
 def keep_model(folder: Path, path: str, content: bytes) -> Path:
-    """Keep the file of a user's own model as it is measured, below `folder`; returns where, to be read only."""
+    """Keep the file of a user's own model as it is measured, below `folder`; return the path, which is read only."""
     place = folder / path
     with disk_errors(place):
         if not place.exists() or place.read_bytes() != content:
@@ -65,36 +65,36 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.id = path.name
-        self._end, self._known_bytes = lines.End(), 0
+        self._end, self._read_bytes = lines.End(), 0
 
     @property
     def record(self) -> Path:
-        """The run's own file."""
+        """Return the path of the run's own file."""
         return self.path / "run.jsonl"
 
     @property
     def started(self) -> float:
-        """When it started, in unix seconds: from its id or, if the folder was renamed, its record; NaN if neither has it.
+        """Return when the run started, in unix seconds: from its id or, if the folder was renamed, its record; else NaN.
 
-        An id or a record that lies in the future isn't believed.
+        A time that lies in the future is ignored.
         """
         if stamp := _STAMP.fullmatch(self.id):
-            found = float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
-            if not inputs.is_to_come(found):
-                return found
+            seconds = float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
+            if not inputs.is_to_come(seconds):
+                return seconds
         return self.read_record().unix_seconds
 
     def append(self, kind: str, **fields: Any) -> None:
         """Append one line to the run's record."""
         with disk_errors(self.record), plain_open(self.record, "a+b", buffering=0) as file:
-            file.seek(self._known_bytes)
+            file.seek(self._read_bytes)
             self._end.add(file.read())
             lines.append(file, run_event(kind, **fields), self._end)
-            self._known_bytes = file.tell()
+            self._read_bytes = file.tell()
 
     def open_record(self, events: list[Event]) -> None:
-        """Begin the run's record with everything that was planned; the file appears complete or not at all, and without it a
-        folder that is empty doesn't stay. Raises EngineUnusable.
+        """Begin the run's record with everything that was planned. The file appears complete or not at all; on failure, an
+        empty folder is removed. Raises EngineUnusable.
         """
         try:
             with disk_errors(self.record):
@@ -105,7 +105,7 @@ class RunFolder:
             raise
 
     def new_launch(self, cell: str, number: int, kind: str = "round") -> LaunchFile:
-        """A fresh file for one launch of `cell` in round `number`; earlier tries stay.
+        """Create a file for one launch of `cell` in round `number`; earlier tries stay.
 
         `kind`: round, batch (a trial of the batch `number`) or probe (the `number`-th whose figure doesn't count).
         """
@@ -119,24 +119,24 @@ class RunFolder:
         raise AssertionError("a count has no end")
 
     def tries(self, cell: str, number: int) -> int:
-        """How many launches of this cell and round ended by themselves."""
+        """Count the launches of this cell and round that ended by themselves."""
         launches, _ = sorted_out(launches_below(self.path / cell, f"round{number}-try*.jsonl"))
         return sum(launch.outcome not in UNFINISHED for launch in launches)
 
     def of_cell(self, cell: str) -> list[Launch]:
-        """The launches of one cell."""
+        """Read the launches of one cell."""
         return sorted_out(launches_below(self.path / cell))[0]
 
     def is_done(self, cell: str, number: int) -> bool:
-        """Whether this launch was completed, whatever its outcome, so that a continued run leaves it alone."""
+        """Check whether this launch was completed, with any outcome, so that a continued run leaves it alone."""
         return self.tries(cell, number) > 0
 
     def lock_of(self, stack: str) -> Path:
-        """The file that keeps what a stack was made of (see lockfile.StackLock.text)."""
+        """Return the path of the file that keeps the content of a stack (see lockfile.StackLock.text)."""
         return self.path / "locks" / f"{stack}.lock"
 
     def keep_lock(self, stack: str, text: str) -> None:
-        """Keep what the image of `stack` is made of."""
+        """Write the file that keeps the content of the image of `stack`."""
         path = self.lock_of(stack)
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,35 +144,35 @@ class RunFolder:
 
     @property
     def models(self) -> Path:
-        """The folder that keeps the users' own models, by their paths in the matrix."""
+        """Return the folder that keeps the users' own models, by their paths in the matrix."""
         return self.path / "models"
 
     def build_log(self, stack: str) -> Path:
-        """Where the build log of a stack goes."""
+        """Return the path of the build log of a stack, and make its folder."""
         folder = self.path / "builds"
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{stack}.log"
 
     def lines(self) -> Lines:
-        """The lines of the run's own record; if it can't be read, none, and the damage says why."""
+        """Read the lines of the run's own record; if it can't be read, none, and the damage says why."""
         return lines.read(self.record)
 
     def events(self) -> list[Event]:
-        """As `lines`, without what their checksums say."""
+        """Read the events of the run's own record, whatever their checksums say."""
         return self.lines().events
 
     def read_record(self) -> RunRecord:
-        """The run's own record."""
-        found = self.lines()
-        return record_of(found.events, found.verified, found.damage)
+        """Read the run's own record."""
+        content = self.lines()
+        return record_of(content.events, content.verified, content.damage)
 
     def everything(self) -> Iterator[Launch | Unreadable]:
-        """All launches, and the launch files that can't be read, in the order of their paths."""
+        """Read all launches, and the launch files that can't be read, in the order of their paths."""
         return launches_below(self.path)
 
     def launches(self) -> list[Launch]:
-        """All launches that can be read, in the order of their paths."""
+        """Read all launches that can be read, in the order of their paths."""
         return sorted_out(self.everything())[0]
 
 
@@ -184,18 +184,18 @@ class Results:
 
     @property
     def owner(self) -> str:
-        """Marks this folder's containers and processes: one value per machine and folder."""
+        """Return the mark of this folder's containers and processes: one value per machine and folder."""
         here = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         return hashlib.sha256(f"{here}:{self.root}".encode()).hexdigest()[:16]
 
     @property
     def lock_file(self) -> Path:
-        """Names the process that is running now, which holds its lock."""
+        """Return the path of the file that names the running process, which holds its lock."""
         return self.root / ".lock"
 
     @property
     def profiled_models(self) -> Path:
-        """The folder of the users' own models that were profiled last."""
+        """Return the folder of the users' own models that were profiled last."""
         return self.root / ".cache" / "models"
 
     @contextmanager
@@ -205,14 +205,11 @@ class Results:
             yield
 
     def runs(self) -> list[RunFolder]:
-        """All runs, oldest first; runs with an unknown start come before all others.
-
-        Without those of `misnamed`.
-        """
+        """List all runs but those of `misnamed`, oldest first; runs with an unknown start come before all others."""
         return in_order(RunFolder(path.parent) for path in self.root.glob("*/*/run.jsonl") if self._is_named(path))
 
     def misnamed(self) -> list[Path]:
-        """The folders of runs whose names, or whose hosts', are no UTF-8: no page or table could name them."""
+        """List the folders of runs whose names, or whose hosts' names, are no UTF-8: no page or table could name them."""
         return sorted(path.parent for path in self.root.glob("*/*/run.jsonl") if not self._is_named(path))
 
     def _is_named(self, record: Path) -> bool:
@@ -220,21 +217,25 @@ class Results:
         return name == as_text(name)
 
     def home(self, host: str, machine: str | None) -> str:
-        """The folder for the runs of this machine: its host's name or, if another machine has that, with its identity's start.
+        """Return the folder for the runs of this machine: its host's name, with the identity's start if another machine has it.
 
-        A folder whose runs don't say of which machine they are (of earlier versions) is taken to be this one's.
+        A folder whose runs don't record their machine (of earlier versions) is taken to be this machine's.
         """
-        theirs = {name: self._machine_in(name) for name in (host, f"{host}-{(machine or '')[:IDENTITY_DIGITS]}")}
-        own = [name for name, its in theirs.items() if machine and its == machine]
-        return next(iter(own), host if machine is None or theirs[host] is None else list(theirs)[1])
+        longer = f"{host}-{(machine or '')[:IDENTITY_DIGITS]}"
+        machines = {name: self._machine_in(name) for name in (host, longer)}
+        if machine:
+            for name in (host, longer):
+                if machines[name] == machine:
+                    return name
+        return host if machine is None or machines[host] is None else longer
 
     def _machine_in(self, host: str) -> str | None:
-        """The identity in the newest run of a host's folder that says it."""
+        """Return the identity in the newest run of a host's folder that records it."""
         runs = reversed([run for run in self.runs() if run.path.parent.name == host])
         return next(filter(None, (run.read_record().machine for run in runs)), None)
 
     def new_run(self, host: str) -> RunFolder:
-        """A fresh folder below `host` (see `home`), named by the UTC time."""
+        """Create a folder below `host` (see `home`), named by the UTC time."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
             path = self.root / host / (stamp + suffix)
@@ -246,14 +247,14 @@ class Results:
         raise EngineUnusable(f"can't make a folder for a new run under {self.root}", hint="try again in a second")
 
     def named_run(self, host: str, name: str) -> RunFolder:
-        """The run of this name in the folder `host`, which is made if it isn't there."""
+        """Return the run of this name in the folder `host`; make its folder if it isn't there."""
         path = self.root / host / name
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
         return RunFolder(path)
 
     def unfinished(self, host: str, key: str) -> RunFolder | None:
-        """The newest run in the folder `host` with the same request (`key`), if it is not complete."""
+        """Return the newest run in the folder `host` with the same request (`key`), if it is not complete."""
         for run in reversed(self._of_host(host)):
             record = run.read_record()
             if record.key == key:
@@ -261,44 +262,40 @@ class Results:
         return None
 
     def newest_complete(self, host: str) -> RunFolder | None:
-        """In the folder `host`."""
+        """Return the newest complete run in the folder `host`."""
         return next((run for run in reversed(self._of_host(host)) if run.read_record().complete), None)
 
     def finished(self, host: str, key: str) -> list[RunFolder]:
-        """The complete runs in the folder `host` with the same request (`key`), oldest first."""
+        """List the complete runs in the folder `host` with the same request (`key`), oldest first."""
         return [run for run in self._of_host(host) if (record := run.read_record()).key == key and record.complete]
 
     def _of_host(self, host: str) -> list[RunFolder]:
         return [run for run in self.runs() if run.path.parent.name == host]
 
     def seconds_by_cell(self, host: str, method: str) -> dict[str, list[float]]:
-        """How long the ok launches of each cell by a method took in the newest run that has some, in the folder `host`."""
-        known: dict[str, list[float]] = {}
+        """Return the seconds of each cell's ok launches by a method, in the newest of the host's last 3 runs that has some."""
+        cells: dict[str, list[float]] = {}
         for run in self._of_host(host)[-3:]:
-            here: dict[str, list[float]] = {}
+            newer: dict[str, list[float]] = {}
             for launch in run.launches():
                 if launch.is_ok and launch.method.name == method and not math.isnan(launch.seconds):
-                    here.setdefault(launch.cell, []).append(launch.seconds)
-            known |= here
-        return known
+                    newer.setdefault(launch.cell, []).append(launch.seconds)
+            cells |= newer
+        return cells
 
 
 def in_order(runs: Iterable[RunFolder]) -> list[RunFolder]:
-    """Oldest first; runs with an unknown start come before all others, those of one second in the order of their numbers."""
-    return sorted(runs, key=lambda run: (_or_never(run.started), _number(run.id), run.id, run.path))
+    """Sort runs, oldest first: those with an unknown start before all others, those of one second by their numbers."""
+
+    def key(run: RunFolder) -> tuple[float, int, str, Path]:
+        stamp, started = _STAMP.fullmatch(run.id), run.started
+        number = -int(stamp[7]) if stamp and stamp[7] else 0
+        return -math.inf if math.isnan(started) else started, number, run.id, run.path
+
+    return sorted(runs, key=key)
 
 
-def _number(id: str) -> int:
-    """Which of the runs of its second it is, by its id."""
-    stamp = _STAMP.fullmatch(id)
-    return -int(stamp[7]) if stamp and stamp[7] else 0
-
-
-def _or_never(seconds: float) -> float:
-    return -math.inf if math.isnan(seconds) else seconds
-
-
-# Words -> runs of a results folder: last, last~2, last-7d, all, an id; narrowed by date and by host.
+# Selection of runs by words: last, last~2, last-7d, all, an id; narrowed by date and by host
 
 WORDS = "last, last~N, last-7d (also h, w), all, RUN or HOST/RUN"
 _BACK = re.compile(r"last(?:~([0-9]{1,6}))?")
@@ -307,7 +304,7 @@ _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def select(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> list[RunFolder]:
-    """The runs that `word` names, oldest first; never none.
+    """Return the runs that `word` names, oldest first; never none.
 
     `word`: last (the newest); last~N (N before the newest); last-7d, last-12h, last-2w (started within that time before now);
     all; a run's id, or HOST/RUN if several hosts have a run of that id. `since`: started on that day or later
@@ -317,38 +314,38 @@ def select(results: Results, word: str = "last", since: str | None = None, host:
     runs = results.runs()
     begin = _moment(since) if since else None
     narrowed = [run for run in runs if host in (None, host_of(run)) and (begin is None or run.started >= begin)]
-    found = find(narrowed, word)
-    if not found:
+    chosen = find(narrowed, word)
+    if not chosen:
         what = "no runs" if word in ("last", "all") else f"no run {shown(word)}"
         narrowing = (f" of host {host}" if host else "") + (f" since {since}" if since else "")
-        raise BadInput(f"{what} in {results.root}{narrowing}", hint=_known(runs))
-    if len(found) > 1 and found[0].id == found[-1].id == word:
-        hosts = ", ".join(host_of(run) for run in found)
-        raise BadInput(f"several hosts have a run {word}: {hosts}", hint=f"name the host too: {host_of(found[0])}/{word}")
-    return found
+        raise BadInput(f"{what} in {results.root}{narrowing}", hint=_list_runs(runs))
+    if len(chosen) > 1 and chosen[0].id == chosen[-1].id == word:
+        hosts = ", ".join(host_of(run) for run in chosen)
+        raise BadInput(f"several hosts have a run {word}: {hosts}", hint=f"name the host too: {host_of(chosen[0])}/{word}")
+    return chosen
 
 
 def select_each(results: Results, words: Sequence[str], since: str | None = None, host: str | None = None) -> list[RunFolder]:
-    """The runs that any of `words` names, each once, oldest first; never none. Raises BadInput as `select` does."""
-    found = {run.path: run for word in words for run in select(results, word, since, host)}
-    return in_order(found.values())
+    """Return the runs that any of `words` names, each once, oldest first; never none. Raises BadInput as `select` does."""
+    runs = {run.path: run for word in words for run in select(results, word, since, host)}
+    return in_order(runs.values())
 
 
 def undated(results: Results) -> list[RunFolder]:
-    """The runs whose start isn't known, or is told to be still to come: none of them is ever the last."""
+    """List the runs whose start is unknown or lies in the future: none of them is ever the last."""
     return list(takewhile(lambda run: math.isnan(run.started), results.runs()))
 
 
 def select_one(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> RunFolder:
-    """Like `select`, for exactly one run. Raises BadInput if the word names several."""
-    found = select(results, word, since, host)
-    if len(found) > 1:
-        raise BadInput(f"{word} names {len(found)} runs; one is needed", hint=_known(found))
-    return found[0]
+    """Return the one run that `word` names, as `select` does. Raises BadInput if the word names several."""
+    runs = select(results, word, since, host)
+    if len(runs) > 1:
+        raise BadInput(f"{word} names {len(runs)} runs; one is needed", hint=_list_runs(runs))
+    return runs[0]
 
 
 def find(runs: Sequence[RunFolder], word: str) -> list[RunFolder]:
-    """Those of `runs` (oldest first) that `word` names, as in `select`; none if it names none."""
+    """Return those of `runs` (oldest first) that `word` names, as in `select`; none if it names none."""
     if word == "all":
         return list(runs)
     if back := _BACK.fullmatch(word):
@@ -361,12 +358,12 @@ def find(runs: Sequence[RunFolder], word: str) -> list[RunFolder]:
 
 
 def host_of(run: RunFolder) -> str:
-    """The name of the host of a run."""
+    """Return the name of the host of a run."""
     return run.path.parent.name
 
 
 def _moment(text: str) -> float:
-    """Unix seconds of a date or time; UTC unless it says otherwise."""
+    """Return the unix seconds of a date or time; UTC unless it says otherwise."""
     try:
         moment = datetime.fromisoformat(text.removesuffix("Z"))
         return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
@@ -374,21 +371,21 @@ def _moment(text: str) -> float:
         raise BadInput(f'"{shown(text)}" is not a date', hint="write it as 2026-01-31, or 2026-01-31T12:00 (UTC)") from None
 
 
-def _known(runs: Sequence[RunFolder]) -> str:
+def _list_runs(runs: Sequence[RunFolder]) -> str:
     hosts = sorted({host_of(run) for run in runs})
     several = f" (hosts: {', '.join(hosts)})" if len(hosts) > 1 else ""
     newest = ", ".join(run.id for run in runs[-5:]) or "none"
     return f"runs there: {newest}{several}; words: {WORDS}; measure first: torchmatrix run"
 
 
-# How far the facts in a results folder vouch for themselves: which files of launches match their checksums.
+# Verification of a results folder: which launch files match their checksums
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """Numbers of launch files: `verified`: checksums match; `unverified`: of earlier versions, which wrote none.
+    """The number of launch files: `verified`: checksums match; `unverified`: of earlier versions, which wrote none.
 
-    `unreadable`: the others, and what can't be read of the runs' records.
+    `unreadable`: the others, and the lines of the runs' records that can't be read.
     """
 
     verified: int
@@ -397,26 +394,26 @@ class Verified:
 
 
 def verified(results: Results) -> Verified:
-    """Of all launches of all runs. Reads every file, but parses only its first and last line."""
+    """Verify all launches of all runs. Reads every file, but parses only its first and last line."""
     counts, unreadable = {True: 0, False: 0}, []
     for run in results.runs():
         unreadable += [Unreadable(path=run.record, reason=problem) for problem in run.read_record().problems]
         for path in launch_files(run.path):
-            found = _verified(path)
-            if isinstance(found, Unreadable):
-                unreadable.append(found)
+            outcome = _verify(path)
+            if isinstance(outcome, Unreadable):
+                unreadable.append(outcome)
             else:
-                counts[found] += 1
+                counts[outcome] += 1
     return Verified(verified=counts[True], unverified=counts[False], unreadable=tuple(unreadable))
 
 
-def _verified(path: Path) -> bool | Unreadable:
+def _verify(path: Path) -> bool | Unreadable:
     try:
-        found = lines.ends_of(plain_bytes(path, most_bytes()))
+        content = lines.ends_of(plain_bytes(path, most_bytes()))
     except OSError as error:
         return Unreadable(path=path, reason=error.strerror or str(error))
-    damage = found.damage_of_launch
-    launch = Unreadable(path=path, reason=damage) if damage else launch_of(path, found.events, found.verified)
+    damage = content.damage_of_launch
+    launch = Unreadable(path=path, reason=damage) if damage else launch_of(path, content.events, content.verified)
     if isinstance(launch, Unreadable):
         return launch
     why = parts.misnamed(path, launch.round, launch.number)

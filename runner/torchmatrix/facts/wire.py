@@ -16,23 +16,23 @@ from msgspec import Meta, Struct, ValidationError, convert, field
 from torchmatrix.core.inputs import Malformed, Record, is_number, short_json
 
 Facts = Mapping[str, Any]
-"""Facts about the host, the engine, the image or the container that are only shown or compared, never computed with."""
+"""Facts about the host, the engine, the image or the container: shown or compared, never computed with."""
 S = TypeVar("S", bound=Struct)
 
 _PARTS = frozenset({"gpus", "image", "method", "own", "stack", "start", "workload"})
-"""What has fields of its own."""
+"""The fields that hold a struct with fields of its own."""
 _OPTIONAL = frozenset({"image", "own", "start"})
-"""Of them, what is none if it is empty."""
+"""The parts that count as missing if they are empty."""
 _PLAIN = {
     "int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list",
     "object": "an object", " | null": "", "`": "", " | ": " or ",
 }  # fmt: skip
 """Words for msgspec's names of types."""
-_MOST = 2**63 - 1
+_MOST_WHOLE = 2**63 - 1
 _END_OF_TIME = 253402300800
 """The year 10000, which no calendar here can write; in seconds since 1970 UTC."""
 _LARGEST = 1.7976931348623157e308
-Whole = Annotated[int, Meta(ge=-_MOST, le=_MOST)]
+Whole = Annotated[int, Meta(ge=-_MOST_WHOLE, le=_MOST_WHOLE)]
 Finite = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]
 Number = Whole | Finite
 Moment = Annotated[int, Meta(ge=0, lt=_END_OF_TIME)] | Annotated[float, Meta(ge=0, lt=_END_OF_TIME)]
@@ -60,7 +60,7 @@ Losses = tuple[tuple[float | None, ...], ...]
 class Line(Struct, frozen=True, tag_field="event"):
     """A line of a launch file. `arrived`: when it came, on the host's monotonic clock; None in facts of earlier versions.
 
-    `start_monotonic_seconds`, `stop_monotonic_seconds`: when that began and ended of which it tells.
+    `start_monotonic_seconds`, `stop_monotonic_seconds`: when the work that it reports began and ended.
     """
 
     unix_seconds: Clock | None = None
@@ -76,52 +76,52 @@ class Line(Struct, frozen=True, tag_field="event"):
 
     @property
     def edges(self) -> tuple[float, float] | None:
-        """When that began and ended of which it tells, if both are known."""
+        """Return when the work that the line reports began and ended, if both are known."""
         begin, end = self.start_monotonic_seconds, self.stop_monotonic_seconds
         return None if begin is None or end is None else (begin, end)
 
 
-def decoded(record: Record, kind: type[S]) -> S:
-    """Return the record as a struct; the field `facts` of it and of its parts gets the whole record. Raises Malformed."""
-    given = with_facts(record) if "facts" in kind.__struct_fields__ else without_nulls(record)
+def decoded(record: Record, struct: type[S]) -> S:
+    """Return the record as a `struct`; the field `facts` of it and of its parts gets the whole record. Raises Malformed."""
+    given = with_facts(record) if "facts" in struct.__struct_fields__ else without_nulls(record)
     try:
-        return convert(given, kind)
+        return convert(given, struct)
     except ValidationError as why:
-        raise Malformed(_in_words(str(why), given, kind)) from None
+        raise Malformed(_describe_error(str(why), given, struct)) from None
 
 
 def check(event: Record) -> None:
     """Raise Malformed if a field of an event of the workload process is missing, not valid, or contradicts another one."""
-    if kind := EVENTS.get(event["event"]):
-        decoded(event, kind)
+    if struct := EVENTS.get(event["event"]):
+        decoded(event, struct)
 
 
 def without_nulls(record: Any) -> Any:
-    """Return the record with what it says; any other value as it is."""
+    """Return a record without its null fields; any other value as it is."""
     if type(record) is dict and None in record.values():
         return {key: value for key, value in record.items() if value is not None}
     return record
 
 
 def with_facts(record: Any, levels: int = 4) -> Any:
-    """Return a record, or each of a list, without nulls and with all of it as `facts`; likewise the parts of it.
+    """Return a record, or each of a list, without nulls and with the whole record as `facts`; likewise its parts.
 
-    `levels`: of parts inside parts.
+    `levels`: how deep parts may lie inside parts.
     """
     if type(record) is list and levels:
-        return [with_facts(one, levels - 1) for one in record]
+        return [with_facts(item, levels - 1) for item in record]
     if type(record) is not dict or not levels:
         return record
-    told = {key: value for key, value in record.items() if value is not None and not _is_left_out(key, value)}
-    return {key: with_facts(value, levels - 1) if key in _PARTS else value for key, value in told.items()} | {"facts": record}
+    fields = {key: value for key, value in record.items() if value is not None and not _is_left_out(key, value)}
+    return {key: with_facts(value, levels - 1) if key in _PARTS else value for key, value in fields.items()} | {"facts": record}
 
 
 def _is_left_out(key: str, value: Any) -> bool:
-    """Whether a value says as little as none."""
+    """Check whether a value counts as missing."""
     return (key in _OPTIONAL and value == {}) or (key in ("parallel", "statistic") and value == "")
 
 
-def _in_words(why: str, record: Record, kind: type[Struct]) -> str:
+def _describe_error(why: str, record: Record, struct: type[Struct]) -> str:
     """Return msgspec's reason as "field is value, not wanted"."""
     text, _, place = why.removesuffix("`").partition(" - at `$.")
     if missing := re.match("Object missing required field `(.+?)`?$", text):
@@ -134,9 +134,9 @@ def _in_words(why: str, record: Record, kind: type[Struct]) -> str:
         value = value[int(key)] if type(value) is list and key.isdigit() else within
     wanted = re.match("Expected (.+?)(, got .*)?$", text)
     if wanted is None:
-        valid = " or ".join(get_args(get_type_hints(kind)[place])) if "enum" in text else "valid"
+        valid = " or ".join(get_args(get_type_hints(struct)[place])) if "enum" in text else "valid"
         return f"{place} is {short_json(value)}, not {valid}"
-    words = re.sub(r"int|float|str|bool|array|object|`| \| null| \| ", lambda found: _PLAIN[found[0]], wanted[1])
+    words = re.sub(r"int|float|str|bool|array|object|`| \| null| \| ", lambda name: _PLAIN[name[0]], wanted[1])
     return f"{place} is {short_json(value)}, not {words}"
 
 
@@ -183,7 +183,7 @@ class Box(Line, frozen=True, tag="environment"):
 
     @property
     def versions(self) -> dict[str, str]:
-        """The packages' versions by name."""
+        """Return the packages' versions by name."""
         return dict(package.split("==", 1) for package in self.packages if "==" in package)
 
 
@@ -210,8 +210,8 @@ class Setup(Line, frozen=True, tag="setup"):
 class Block(Line, frozen=True, tag="sample", kw_only=True):
     """Steps that were timed together: a window that counts, a block of the warm-up, or a few on batches after the windows.
 
-    `seconds` of each rank; `items` of all ranks. `step_seconds`: empty if they were not reported. `losses`: in inference of the
-    last step alone. `scale`, `skipped_steps`: of each rank's GradScaler, which kept so many from the optimizer.
+    `seconds`: of each rank; `items`: of all ranks. `step_seconds`: empty if they were not reported. `losses`: in inference of
+    the last step alone. `scale`, `skipped_steps`: of each rank's GradScaler, which kept that many steps from the optimizer.
     """
 
     phase: Literal["warm-up", "measure", "unseen", "seen"]
@@ -237,12 +237,12 @@ class Block(Line, frozen=True, tag="sample", kw_only=True):
 
     @property
     def slowest(self) -> float:
-        """Seconds of the slowest rank, which is the length of the window."""
+        """Return the seconds of the slowest rank, which is the length of the window."""
         return max(self.seconds)
 
     @property
     def skipped(self) -> float:
-        """How many steps a GradScaler skipped, at most of all ranks."""
+        """Return how many steps a GradScaler skipped on the rank that skipped most."""
         return max(self.skipped_steps, default=0)
 
 
@@ -269,8 +269,8 @@ LATENCY, END_TO_END = "latency", "end-to-end"
 class Requests(Line, frozen=True, tag="requests", kw_only=True):
     """Requests of one `kind` that one rank served one by one, each a batch: the seconds of each, in order.
 
-    `edges`: when the first began and the last ended, of both kinds if they took turns; `between`: for how long their inputs
-    were made.
+    `edges`: when the first began and the last ended, of both kinds if they took turns; `between`: how long making their inputs
+    took.
     """
 
     kind: Literal["latency", "end-to-end"]
@@ -282,12 +282,12 @@ class Requests(Line, frozen=True, tag="requests", kw_only=True):
 
     @property
     def edges(self) -> tuple[float, float]:
-        """Its begin and end."""
+        """Return when the first request began and the last one ended."""
         return self.start_monotonic_seconds, self.stop_monotonic_seconds
 
 
-class ClockTold(Line, frozen=True, tag="clock"):
-    """The time on the clock of the workload process, at a moment when nothing else is to be said."""
+class ClockReading(Line, frozen=True, tag="clock"):
+    """The time on the clock of the workload process, at a moment when it has nothing else to report."""
 
 
 class NoUnseen(Line, frozen=True, tag="unseen", kw_only=True):
@@ -297,10 +297,10 @@ class NoUnseen(Line, frozen=True, tag="unseen", kw_only=True):
 
 
 class WarmUp(Line, frozen=True, tag="warm-up"):
-    """How the warm-up ended; what was not reported is None.
+    """How the warm-up ended; a field that was not reported is None.
 
-    `flat`: whether the step time was flat (no drift seen, or none that is left); `drift`: by which ratio the step time of the
-    timed windows would still have grown, had the launch gone on; None also where the steps don't tell.
+    `flat`: whether the step time was flat (no drift seen, or none that is left); `drift`: the ratio by which the step time of
+    the timed windows would still have grown, had the launch gone on; None also where the steps don't show it.
     """
 
     steps: Count | None = None
@@ -317,13 +317,13 @@ class Memory(Line, frozen=True, tag="memory", kw_only=True):
 
 
 class Enqueue(Line, frozen=True, tag="enqueue"):
-    """For each rank, host time for a step on an idle device; null if unknown."""
+    """The host time for a step on an idle device, for each rank; null if unknown."""
 
     step_seconds: tuple[Seconds | None, ...] = ()
 
 
 class Compiled(Line, frozen=True, tag="compile"):
-    """What torch.compile made of the model."""
+    """The graphs that torch.compile made of the model."""
 
     graph_breaks: Count | None = None
     graphs: Count | None = None
@@ -333,13 +333,13 @@ class Compiled(Line, frozen=True, tag="compile"):
 
 
 class Remarks(Line, frozen=True, tag="remarks"):
-    """What else a reader must know of the figure."""
+    """Remarks that a reader must know of the figure."""
 
     texts: tuple[str, ...] = ()
 
 
 ALL_REDUCE = "all-reduce"
-"""The operation that DDP does."""
+"""The collective operation that DDP uses."""
 
 
 class Probe(Struct, frozen=True):
@@ -383,14 +383,14 @@ class ProbedDevices(Line, frozen=True, tag="devices", kw_only=True):
 
 
 class Peers(Line, frozen=True, tag="peers"):
-    """What each device can do with each other one. `wrong`: the pairs whose copies were wrong."""
+    """How each device reaches each other one. `wrong`: the pairs whose copies were wrong."""
 
     access: tuple[tuple[bool, ...], ...] = ()
     bytes_per_second: tuple[tuple[float | None, ...], ...] = ()
     wrong: tuple[tuple[Tally, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless these are squares of one size."""
+        """Raise ValueError unless both tables are squares of one size."""
         super().__post_init__()
         for name, rows in (("access", self.access), ("bytes_per_second", self.bytes_per_second)):
             if any(len(row) != len(rows) for row in rows):
@@ -398,7 +398,7 @@ class Peers(Line, frozen=True, tag="peers"):
         if len(self.access) != len(self.bytes_per_second):
             raise ValueError(f"access is of {len(self.access)} devices, bytes_per_second of {len(self.bytes_per_second)}")
         speeds = enumerate(self.bytes_per_second)
-        if any(speed is None for one, row in speeds for other, speed in enumerate(row) if one != other):
+        if any(speed is None for sender, row in speeds for receiver, speed in enumerate(row) if sender != receiver):
             raise ValueError("bytes_per_second is null between two devices")
         if any(len(pair) != 2 or max(pair) >= len(self.access) for pair in self.wrong):
             raise ValueError("wrong is no list of pairs of devices")
@@ -424,7 +424,7 @@ class Load(Line, frozen=True, tag="load", kw_only=True):
 
 
 class Precision(Struct, frozen=True, kw_only=True):
-    """What a rank really computes in, by kind of operation; `linear`: linear layers, where they are quantized.
+    """The types that a rank really computes in, by kind of operation; `linear`: linear layers, where they are quantized.
 
     `matmul_backward`, `convolution_backward`: in training. `mixed`: in words, where the model's own products or weights are of
     several types.
@@ -440,7 +440,7 @@ class Precision(Struct, frozen=True, kw_only=True):
 
 
 class Precisions(Line, frozen=True, tag="precision"):
-    """What each rank computes in; `changed`: which settings of torch the model's code changed, in words."""
+    """The types that each rank computes in; `changed`: the settings of torch that the model's code changed, in words."""
 
     requested: str | None = None
     effective: tuple[Precision, ...] = ()
@@ -486,8 +486,8 @@ class Reference(Line, frozen=True, tag="reference"):
 
     @property
     def difference(self) -> float:
-        """The largest of the differences; NaN if there is none."""
-        return max((one if is_number(one) else nan for one in self.differences), default=nan)
+        """Return the largest of the differences; NaN if there is none."""
+        return max((value if is_number(value) else nan for value in self.differences), default=nan)
 
 
 class Profile(Line, frozen=True, tag="profile", kw_only=True):
@@ -498,7 +498,7 @@ class Profile(Line, frozen=True, tag="profile", kw_only=True):
     profiled_seconds: Series
 
     def __post_init__(self) -> None:
-        """Raise ValueError if these are of different ranks."""
+        """Raise ValueError if the two series are of different ranks."""
         super().__post_init__()
         same_ranks("profiled_seconds", self.profiled_seconds, self.plain_seconds)
 
@@ -512,14 +512,14 @@ class Part(Line, frozen=True, tag="part", kw_only=True):
     data: str
 
     def __post_init__(self) -> None:
-        """Raise ValueError if there can't be such a part."""
+        """Raise ValueError if the number lies beyond the count."""
         super().__post_init__()
         if self.number >= self.count:
             raise ValueError(f"number is {self.number}, count is {self.count}")
 
 
 class SelfTest(Line, frozen=True, tag="self-test"):
-    """What is installed in an image."""
+    """The versions that are installed in an image."""
 
     python: str | None = None
     torch: str | None = None
@@ -535,13 +535,13 @@ class Failure(Line, frozen=True, tag="failure", kw_only=True):
 
 
 class Done(Line, frozen=True, tag="done"):
-    """The last line of a launch that did all it was asked for."""
+    """The last line of a launch that did all that was requested."""
 
 
 EVENTS: Mapping[str, type[Line]] = {
-    str(kind.__struct_config__.tag): kind
-    for kind in (
-        *(Hello, Phase, Box, Setup, Block, Steps, Requests, ClockTold, NoUnseen, WarmUp, Memory, Enqueue, Compiled, Remarks),
+    str(struct.__struct_config__.tag): struct
+    for struct in (
+        *(Hello, Phase, Box, Setup, Block, Steps, Requests, ClockReading, NoUnseen, WarmUp, Memory, Enqueue, Compiled, Remarks),
         *(AllReduce, Collective, ProbedDevices, Peers, Load, Precisions, Reference, Profile, Part, SelfTest, Failure, Done),
     )
 }
@@ -549,4 +549,4 @@ EVENTS: Mapping[str, type[Line]] = {
 HOST_EVENTS = frozenset({
     "launch", "node", "telemetry", "transport", "exit", "damaged", "run", "planned", "skip", "batch", "run-exit",
 })  # fmt: skip
-"""What only the tool writes, into launch files and the records of runs."""
+"""The events that only the tool writes, into launch files and the records of runs."""

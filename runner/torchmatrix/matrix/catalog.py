@@ -67,7 +67,7 @@ class Extra:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NgcImage:
-    """One row of ngc.csv: what NVIDIA's PyTorch image of one month holds.
+    """One row of ngc.csv: the content of NVIDIA's PyTorch image of one month.
 
     The columns: `tag`; `torch` (a commit between two releases), `cuda`, `cudnn`, `nccl` and `python` in it, empty if not
     known; `driver`, which came with this CUDA; `forward_compat`, the oldest driver of each older branch that runs it on
@@ -83,7 +83,7 @@ class NgcImage:
 
     @property
     def reference(self) -> str:
-        """What `image` in a [[stack]] says."""
+        """Return the image's reference, as `image` in a [[stack]] has it."""
         return f"{NGC}:{self.tag}"
 
 
@@ -95,14 +95,14 @@ class Range:
     newest: str | None
 
     def holds(self, version: str) -> bool:
-        """Is `version` (such as "12.8" or "12.8.1") within?"""
+        """Check whether `version` (such as "12.8" or "12.8.1") is in the range."""
         key = version_key(version)[:2]
         return not (self.oldest and key < version_key(self.oldest)) and not (self.newest and key > version_key(self.newest))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorImages:
-    """The images under one registry path: which GPUs they are for, and how much disk one takes at least."""
+    """The images under one registry path: the kind of GPUs that they are for, and how much disk one takes at least."""
 
     accelerator: str
     gib: float | None
@@ -131,10 +131,10 @@ class Catalog:
 class Model:
     """A model that the workload can build, as images/workload/families/models.json says.
 
-    `unit` is what it processes (images, sequences, clips), `optimizer` what it is usually trained with, `takes` which factors
-    mean something to it besides those that concern every model, such as image_size. `parameters` give a lower bound of the
-    memory that it needs (None: not judged). `forward_flops` are the floating-point operations of the forward pass, for
-    `flops_per`: "token" or "image of 224 pixels"; None where no source says.
+    `unit`: the items that it processes (images, sequences, clips); `optimizer`: the one it is usually trained with; `takes`:
+    the factors that apply to it besides those of every model, such as image_size. `parameters`: give a lower bound of the
+    memory that it needs (None: not judged). `forward_flops`: the floating-point operations of the forward pass, for
+    `flops_per`: "token" or "image of 224 pixels"; None without a source.
     """
 
     name: str
@@ -178,19 +178,25 @@ def load() -> Catalog:
 def ngc_images() -> dict[str, NgcImage]:
     """Read ngc.csv once: every image by tag, oldest first."""
     with (assets.IMAGES / "ngc.csv").open(encoding="utf-8", newline="") as lines:
-        return {row["tag"]: _ngc_image(row) for row in csv.DictReader(lines)}
+        rows = list(csv.DictReader(lines))
+    return {
+        row["tag"]: NgcImage(
+            tag=row["tag"], torch=row["torch"], cuda=row["cuda"], forward_compat=tuple(row["forward_compat"].split())
+        )
+        for row in rows
+    }
 
 
 def ngc_image(reference: str | None) -> NgcImage | None:
-    """The row of an image such as "nvcr.io/nvidia/pytorch:25.02-py3" (with or without a digest); None if there is none."""
+    """Return the row of an image such as "nvcr.io/nvidia/pytorch:25.02-py3" (with or without a digest), or None."""
     repository, _, tag = (reference or "").partition("@")[0].partition(":")
     return ngc_images().get(tag) if repository == NGC else None
 
 
 def vendor_images(reference: str) -> VendorImages | None:
-    """What is known of all images under the path of `reference`: the entry with the longest path that begins it."""
-    known = load().vendor_images
-    return next((known[path] for path in sorted(known, key=len, reverse=True) if reference.startswith(path)), None)
+    """Return the entry with the longest path that `reference` begins with, or None."""
+    entries = load().vendor_images
+    return next((entries[path] for path in sorted(entries, key=len, reverse=True) if reference.startswith(path)), None)
 
 
 @cache
@@ -205,23 +211,23 @@ def _libraries() -> dict[str, dict[str, Any]]:
 
 
 def find(name: str) -> Model | None:
-    """The model of that name: one of `models`, or any of a library whose models needn't be listed, such as timm.resnet50d."""
-    known = models().get(name)
+    """Find the model of that name: one of `models`, or any of a library whose models needn't be listed, as timm.resnet50d."""
+    listed = models().get(name)
     prefixes = {library: facts["any"] for library, facts in _libraries().items() if "any" in facts}
     library = next((library for library, prefix in prefixes.items() if name.startswith(prefix)), None)
-    if known or library is None or not re.fullmatch(r"[a-z][a-z0-9_.-]{1,80}", name):
-        return known
+    if listed or library is None or not re.fullmatch(r"[a-z][a-z0-9_.-]{1,80}", name):
+        return listed
     return _model(name, library, {**_libraries()[library], "models": {name: {}}})
 
 
 def usual_optimizer(model: str) -> str:
-    """What a model is trained with unless the matrix says otherwise; ids don't say it. Users' own models: sgd."""
-    found = find(model)
-    return found.optimizer if found else "sgd"
+    """Return a model's optimizer unless the matrix names another; ids leave it out. Users' own models: sgd."""
+    entry = find(model)
+    return entry.optimizer if entry else "sgd"
 
 
 def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
-    """What an entry doesn't say, its library says."""
+    """Make a model of its entry, completed by the entry of its library."""
     entry = {**facts, **facts["models"][name]}
     flops = entry.get("flops", {})
     return Model(
@@ -237,7 +243,7 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
 
 
 def compiled_for(torch: str, variant: str) -> tuple[str, ...] | None:
-    """The compute capabilities or gfx names that this wheel holds code for, or None if the catalog doesn't know."""
+    """Return the compute capabilities or gfx names that this wheel holds code for, or None if the catalog doesn't know."""
     minor = version_key(torch)[:2]
     rows = (row for row in load().architectures if variant in row.variants and row.oldest <= minor <= row.newest)
     return next((row.compiled for row in rows), None)
@@ -263,22 +269,22 @@ def _extra(table: dict[str, Any]) -> Extra:
 
 
 def extras_of(needed_by: str, accelerator: str) -> tuple[Extra, ...]:
-    """The rows of a library or runtime for stacks of this accelerator; none if it needs nothing, or isn't known there."""
+    """Return the rows of a library or runtime for stacks of this accelerator; none if it needs nothing, or isn't listed."""
     return tuple(row for row in load().extras if row.needed_by == needed_by and accelerator in row.accelerators)
 
 
 def accelerator_of(variant: str) -> str:
-    """What wheels of a variant such as cu124, rocm6.2 or cpu are for: cuda, rocm or cpu."""
+    """Return the accelerator of wheels of a variant such as cu124, rocm6.2 or cpu: cuda, rocm or cpu."""
     return "cuda" if variant.startswith("cu") else "rocm" if variant.startswith("rocm") else "cpu"
 
 
 def cuda_of(variant: str) -> str:
-    """The CUDA of a wheel's variant: cu124 is 12.4."""
+    """Return the CUDA version of a wheel's variant: cu124 is 12.4."""
     return f"{variant[2:-1]}.{variant[-1]}"
 
 
 def key_of(variant: str) -> str | None:
-    """The key of a [[stack]] that asks for wheels of this variant, such as cuda = "12.4"; None if there is no such kind."""
+    """Return the key of a [[stack]] that requests wheels of this variant, such as cuda = "12.4"; None if unknown."""
     if re.fullmatch(r"cu\d{3}", variant):
         return f'cuda = "{cuda_of(variant)}"'
     if re.fullmatch(r"rocm\d+(\.\d+)+", variant):
@@ -287,14 +293,14 @@ def key_of(variant: str) -> str | None:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Orders dotted version numbers: "3.9" before "3.10"."""
+    """Return the sort key of a dotted version number: "3.9" comes before "3.10"."""
     return tuple(int(part) for part in version.split(".") if part.isascii() and part.isdigit())
 
 
-def nearest_versions(version: str, known: Iterable[str]) -> list[str]:
-    """The versions next to an unknown one: itself without a variant ("2.5.1+cu124"), its own patch releases ("2.5"), else the
-    newest older and the oldest newer."""
-    ordered, version = sorted(known, key=version_key), version.partition("+")[0]
+def nearest_versions(version: str, versions: Iterable[str]) -> list[str]:
+    """Return the versions next to an unknown one: itself without a variant ("2.5.1+cu124"), its own patch releases ("2.5"),
+    else the newest older and the oldest newer."""
+    ordered, version = sorted(versions, key=version_key), version.partition("+")[0]
     if version in ordered:
         return [version]
     patches = [other for other in ordered if other.startswith(version + ".")]
@@ -303,26 +309,16 @@ def nearest_versions(version: str, known: Iterable[str]) -> list[str]:
     return patches or older[-1:] + newer[:1]
 
 
-def _ngc_image(row: dict[str, str]) -> NgcImage:
-    forward = tuple(row["forward_compat"].split())
-    return NgcImage(tag=row["tag"], torch=row["torch"], cuda=row["cuda"], forward_compat=forward)
-
-
-def _release(version: str, table: dict[str, object]) -> Release:
-    def words(key: str) -> tuple[str, ...]:
-        value = table.get(key, [])
-        assert isinstance(value, list)
-        return tuple(map(str, value))
-
-    oldest, newest = words("python")
+def _release(version: str, table: dict[str, Any]) -> Release:
+    oldest, newest = table["python"]
     return Release(
         torch=version,
-        torchvision=str(table["torchvision"]),
-        transformers=str(table["transformers"]),
+        torchvision=table["torchvision"],
+        transformers=table["transformers"],
         python=(oldest, newest),
-        default_python=str(table["default_python"]),
-        compile_python=str(table["compile_python"]) if "compile_python" in table else None,
-        wheels=words("wheels"),
-        pypi=str(table["pypi"]),
-        also=words("also"),
+        default_python=table["default_python"],
+        compile_python=table.get("compile_python"),
+        wheels=tuple(table.get("wheels", ())),
+        pypi=table["pypi"],
+        also=tuple(table.get("also", ())),
     )

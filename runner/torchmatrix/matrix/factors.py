@@ -1,8 +1,8 @@
-"""Every factor: one thing that a workload can vary. All that the tool knows of it stands in its entry here.
+"""The factors: each is one thing that a workload can vary. All that the tool knows of a factor stands in its entry here.
 
-Derived from the entries: the keys of [[workload]], the conditions of --where, the box's flags, the ids, what two launches must
-share to be compared, the columns of tables and exports, the labels and pairs of the charts. A new factor is one entry here and
-the lines in images/workload that take its flag and act on it.
+Derived from the entries: the keys of [[workload]], the conditions of --where, the workload's flags, the ids, the values that
+two launches must share to be compared, the columns of tables and exports, the labels and pairs of the charts. A new factor is
+one entry here and the lines in images/workload that take its flag and act on it.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,17 +11,17 @@ from typing import Any
 
 from torchmatrix.core.toml_keys import Key
 
-# What can run a model in inference: one entry for each module of images/workload/runtimes, and for each choice within one.
+# Runtimes for inference: one entry for each module of images/workload/runtimes, and for each choice within one
 
 _BOTH = ("cpu", "cuda", "rocm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
-    """`words`: what a reader sees. `on_cpu`, `on_gpu`: the precisions that it runs in, empty where it doesn't run at all.
+    """One way to run a model. `words`: its name for readers. `on_cpu`, `on_gpu`: its precisions, empty where it doesn't run.
 
-    `accelerators` of the stacks that it runs on. `of_torch`: its model is a torch module, which torch.compile can compile and
-    which has a train mode; of others the graph is exported. `quantized`: what it turns linear layers into.
+    `accelerators`: of the stacks that it runs on. `of_torch`: its model is a torch module, which torch.compile can compile and
+    which has a train mode; other runtimes export the graph. `quantized`: the type that it turns linear layers into.
     `packages`: the name of its rows in the catalog, if it has any; `in_images`: it comes with vendors' images only.
     `capability`: the oldest NVIDIA GPU.
     """
@@ -92,19 +92,19 @@ class Contrast:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Factor:
-    """`name`: its key in matrix.toml and --where, and its field in the facts. `meaning`: a phrase for readers.
+    """One factor. `name`: its key in matrix.toml and --where, and its field in the facts. `meaning`: a phrase for readers.
 
-    What it may be: `kind`, `choices`, `minimum`, `maximum`; with `axis` a list multiplies. `default`: also assumed for
+    `kind`, `choices`, `minimum`, `maximum`: the allowed values; with `axis` a list multiplies. `default`: also assumed for
     facts recorded before the factor existed; None: the batch is required, the optimizer depends on the library.
 
-    `flag` of the box; a truth value passes it alone, if it isn't the default. `part` of the id, at `place` among
+    `flag`: of the workload; a truth value passes it alone, if it isn't the default. `part`: of the id, at `place` among
     the parts ({}: the value), left out for the default unless `always_in_id`. `label`: the same for charts.
 
     It applies to `modes` and `devices` (empty: all) and, with `of_some_models`, only to models that take it (models.json);
     elsewhere its value is None. Where a workload lacks what it `needs`, a factor and its value, it has its default. `decides`:
     whether it may change the figure; then launches that differ in it aren't compared. `idle_for`: globs on models whose speed
-    it can't change, a negative control; `acts_in`: the modes beyond which it changes nothing (empty: none). `has_column`: in
-    tables and exports, under its name.
+    it can't change, a negative control; `acts_in`: the only modes in which it changes anything (empty: all). `has_column`:
+    whether tables and exports have a column of its name.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Factor:
     acts_in: tuple[str, ...] = ()
 
     def key(self) -> Key:
-        """What [[workload]] takes."""
+        """Return the key of the factor in a [[workload]] table."""
         return Key(
             kind=self.kind,
             default=self.default,
@@ -143,7 +143,7 @@ class Factor:
         )
 
     def applies(self, takes: Collection[str], mode: Value, device: Value) -> bool:
-        """Does it mean something to a model that `takes` these factors, in this mode, on this device (gpu or cpu)?"""
+        """Check whether the factor applies to a model that `takes` these factors, in this mode, on this device (gpu or cpu)."""
         return (
             (not self.of_some_models or self.name in takes)
             and (not self.modes or mode in self.modes)
@@ -151,29 +151,29 @@ class Factor:
         )
 
     def settled(self, values: Mapping[str, Value]) -> Value:
-        """Its value among those of all factors; its default where what it needs isn't there."""
+        """Return its value among those of all factors; its default where the workload lacks what it needs."""
         return self.default if self.needs and values[self.needs[0]] != self.needs[1] else values[self.name]
 
     def part_for(self, value: Value) -> str:
-        """What an id says of `value`; "" if nothing."""
-        said = value is not None and (self.always_in_id or value != self.default)
-        return self.part.format(value) if said else ""
+        """Return the part of an id for `value`; "" if it has none."""
+        is_in_id = value is not None and (self.always_in_id or value != self.default)
+        return self.part.format(value) if is_in_id else ""
 
     def words_for(self, value: Value) -> tuple[str, ...]:
-        """Of the box's command line."""
+        """Return the words of the workload's command line for `value`."""
         if value is None or (isinstance(value, bool) and value == self.default):
             return ()
         return (self.flag,) if isinstance(value, bool) else (self.flag, str(value))
 
     def recorded_in(self, workload: Mapping[str, Any]) -> Any:
-        """Its value in a launch's facts; the default where they don't have it yet and it applies, else None."""
+        """Return its value in a launch's facts; the default where they are older than the factor and it applies, else None."""
         if self.name in workload:
             return workload[self.name]
         return self.default if self.applies((), workload.get("mode"), workload.get("device", "gpu")) else None
 
 
 LARGEST = 1_000_000_000
-"""Of any whole number."""
+"""The largest whole number that a factor takes."""
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights")
 
 _WITHOUT_CONVOLUTIONS = ("bert-*", "gpt2*", "distilbert*", "roberta*", "albert*", "electra*")
@@ -201,7 +201,8 @@ FACTORS = (
         default=EAGER, choices=tuple(runtime.name for runtime in RUNTIMES), flag="--runtime", part="{}", place=9, label="{}",
         modes=("infer",),
         contrasts=tuple(
-            Contrast(name=one.name, value=one.name, over=EAGER, words=(one.words, "PyTorch")) for one in RUNTIMES[1:]
+            Contrast(name=runtime.name, value=runtime.name, over=EAGER, words=(runtime.words, "PyTorch"))
+            for runtime in RUNTIMES[1:]
         ),
     ),
     Factor(
@@ -333,15 +334,15 @@ FACTORS = (
         default=300.0, minimum=0, maximum=86_400, axis=False, flag="--warmup-cap-seconds", decides=False, has_column=False,
     ),
 )  # fmt: skip
-"""In the order in which lists multiply: the first varies slowest."""
+"""All factors, in the order in which lists multiply: the first varies slowest."""
 
 BY_NAME = {factor.name: factor for factor in FACTORS}
 COLUMNS = tuple(factor for factor in FACTORS if factor.has_column)
 CONTRASTED = tuple(factor for factor in FACTORS if factor.contrasts)
-"""Those of whose values the charts show pairs."""
+"""The factors of whose values the charts show pairs."""
 
 
 def id_of(values: Mapping[str, Value]) -> str:
-    """The factors' part of a workload's id."""
+    """Return the factors' part of a workload's id."""
     ordered = sorted(FACTORS, key=lambda factor: factor.place)
     return "-".join(part for factor in ordered if (part := factor.part_for(values.get(factor.name))))

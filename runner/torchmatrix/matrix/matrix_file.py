@@ -1,9 +1,10 @@
-"""matrix.toml -> Matrix: what the user wrote, validated and immutable. Every problem is reported at once."""
+"""matrix.toml -> Matrix: the user's request, validated and immutable. Every problem is reported at once."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from torchmatrix.matrix.workloads import MOST_DEVICES, Workload, changed, make_w
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Devices:
-    """Which device sets to use: explicit `lists` of indices, `counts` (the first N), `each` alone; may they be `mixed`?
+    """The device sets to use: explicit `lists` of indices, `counts` (the first N), `each` alone; `mixed`: models may differ.
 
     `nodes`: on how many machines of a cluster at once, each with the same set.
     """
@@ -34,9 +35,9 @@ class Devices:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """What a matrix repeats, if it repeats a published benchmark.
+    """The published benchmark that a matrix repeats.
 
-    `article`: its addresses; none if it is our own. `question`: what a reader finds out. `claims`: the files of
+    `article`: its addresses; none if it is this project's. `question`: what a reader finds out. `claims`: the files of
     reports/published (without .csv) that hold its figures. `deviations`: one sentence for each thing that differs from the
     article, and why.
     """
@@ -50,9 +51,9 @@ class Preset:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
-    """Everything the user asked for. `cpus_when`: "no-gpu" or "always". `digest`: SHA-256 of the file's text.
+    """Everything that the user requested. `cpus_when`: "no-gpu" or "always". `digest`: SHA-256 of the file's text.
 
-    `notes`: what it sets although that changes nothing.
+    `notes`: the settings that change nothing.
     """
 
     stacks: tuple[Stack, ...]
@@ -145,7 +146,7 @@ SECTIONS: dict[str, dict[str, Key]] = {
     },
 }
 MOST_TABLES = 500
-"""[[stack]] and [[workload]] each."""
+"""The limit of [[stack]] tables, and of [[workload]] tables."""
 MOST_CELLS = 100_000
 _TEXTS = Key(kind=str, default=(), plural=True)
 PRESET: dict[str, Key] = {
@@ -185,7 +186,7 @@ def parse(text: str, *, name: str = "matrix.toml", folder: Path | None = None) -
 
 
 def under(matrix: Matrix, request: Request) -> Matrix:
-    """`matrix` with the method that the command line asks for; a method with its own steps overrides those of the workloads."""
+    """Return `matrix` with the method that the command line requests; a method's own steps override those of the workloads."""
     chosen = request.applied(matrix.method)
     workloads = matrix.workloads
     if chosen.steps is not None:
@@ -200,21 +201,21 @@ def under(matrix: Matrix, request: Request) -> Matrix:
 
 
 def explained(matrix: Matrix) -> Matrix:
-    """`matrix` with `explain` on every workload."""
+    """Return `matrix` with `explain` on every workload."""
     return replace(matrix, workloads=tuple(replace(w, explain=True) for w in matrix.workloads))
 
 
 def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> Matrix | None:
-    known = [*SECTIONS, "preset", "stack", "workload"]
-    for key in [key for key in data if key not in known][:MOST_PROBLEMS]:
-        problems.add(Place(header=f"[{key}]"), None, f'unknown table "{shown(key)}"; {nearest(key, known)}')
+    tables = [*SECTIONS, "preset", "stack", "workload"]
+    for key in [key for key in data if key not in tables][:MOST_PROBLEMS]:
+        problems.add(Place(header=f"[{key}]"), None, f'unknown table "{shown(key)}"; {nearest(key, tables)}')
     sections = {
         name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in SECTIONS.items()
     }
     preset = _preset(data, problems)
     stacks = _each(data, "stack", problems, make_stack)
     made = _each(data, "workload", problems, partial(make_workloads, folder=folder))
-    workloads = [w for found in made for w in found]
+    workloads = [workload for table in made for workload in table]
     _check_unique("stack", [s.name for s in stacks], problems)
     _check_unique("workload", [w.id for w in workloads], problems)
     if problems.messages:
@@ -258,8 +259,8 @@ def _method(run: dict[str, Any]) -> Method:
     chosen = method.named(run["method"])
     below = run["start_below_celsius"] or chosen.start_below_celsius
     same = {name: run[name] for name in ("launches", "cold_compiles")}
-    own = {"cool_down_seconds": 60.0 * run["cool_down_minutes"], "parallel_within": run["parallel_percent"] / 100}
-    return replace(chosen, start_below_celsius=below, **same, **own)
+    converted = {"cool_down_seconds": 60.0 * run["cool_down_minutes"], "parallel_within": run["parallel_percent"] / 100}
+    return replace(chosen, start_below_celsius=below, **same, **converted)
 
 
 def _table(data: Table, name: str, problems: Problems) -> Table:
@@ -271,7 +272,7 @@ def _table(data: Table, name: str, problems: Problems) -> Table:
 
 
 def _each(data: Table, name: str, problems: Problems, make: Callable[[Table, Place, Problems], Any]) -> list[Any]:
-    """`make` over every [[name]] table; those with problems are left out."""
+    """Make something of every [[name]] table; leave out those with problems."""
     tables = data.get(name, [])
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         problems.add(Place(header=f"[{name}]"), None, f"must be a list of tables: write [[{name}]]")
@@ -281,8 +282,8 @@ def _each(data: Table, name: str, problems: Problems, make: Callable[[Table, Pla
     if len(tables) > MOST_TABLES:
         problems.add(Place(header=f"[[{name}]]"), None, f"there must be at most {MOST_TABLES} [[{name}]], not {len(tables)}")
         return []
-    made = [make(table, Place(header=f"[[{name}]]", number=i), problems) for i, table in enumerate(tables)]
-    return [thing for thing in made if thing is not None]
+    made = (make(table, Place(header=f"[[{name}]]", number=i), problems) for i, table in enumerate(tables))
+    return [result for result in made if result is not None]
 
 
 def _check_unique(noun: str, names: list[str], problems: Problems) -> None:
@@ -294,14 +295,14 @@ def _check_unique(noun: str, names: list[str], problems: Problems) -> None:
 def _check_size(
     stacks: list[Stack], workloads: list[Workload], sections: dict[str, dict[str, Any]], problems: Problems
 ) -> None:
-    """A device set for every count and list on all numbers of nodes, and one for each one's baseline, before a cell is made."""
+    """Limit the cells before they are made: one device set per count and list on each number of nodes, with its baseline."""
     on = Counter("cpu" if stack.accelerator == "cpu" else "gpu" for stack in stacks)
     lists = {"gpu": 2 * len(sections["gpus"]["lists"]), "cpu": 0}
-    asked = {device: sections[f"{device}s"] for device in lists}
+    requested = {device: sections[f"{device}s"] for device in lists}
     cells = sum(
         on[w.device]
-        * (len({1, *(w.counts or asked[w.device]["counts"])}) + lists[w.device])
-        * len({1, *asked[w.device]["nodes"]})
+        * (len({1, *(w.counts or requested[w.device]["counts"])}) + lists[w.device])
+        * len({1, *requested[w.device]["nodes"]})
         for w in workloads
     )
     if cells > MOST_CELLS:
@@ -310,23 +311,18 @@ def _check_size(
 
 
 def _check_globs(data: Table, stacks: list[Stack], problems: Problems) -> None:
-    from fnmatch import fnmatchcase
-
     names = [stack.name for stack in stacks]
     for number, table in enumerate(data.get("workload", [])):
         for glob in table.get("stacks", ()):
             if not any(fnmatchcase(name, glob) for name in names):
-                problems.add(
-                    Place(header="[[workload]]", number=number),
-                    "stacks",
-                    f'"{shown(glob)}" matches no stack; {nearest(glob, names)}',
-                )
+                place = Place(header="[[workload]]", number=number)
+                problems.add(place, "stacks", f'"{shown(glob)}" matches no stack; {nearest(glob, names)}')
 
 
 def _lists(lists: tuple[Any, ...], problems: Problems) -> tuple[tuple[int, ...], ...]:
     for entry in lists:
         whole = all(isinstance(i, int) and not isinstance(i, bool) and 0 <= i < MOST_DEVICES for i in entry)
         if not entry or not whole or len(set(entry)) < len(entry):
-            said = f"each list must consist of different GPU indices below {MOST_DEVICES}, not {shown(entry)}"
-            problems.add(Place(header="[gpus]"), "lists", said)
+            problem = f"each list must consist of different GPU indices below {MOST_DEVICES}, not {shown(entry)}"
+            problems.add(Place(header="[gpus]"), "lists", problem)
     return tuple(tuple(entry) for entry in lists)

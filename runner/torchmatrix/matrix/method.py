@@ -1,4 +1,4 @@
-"""How a run is measured: how often, in which state the device is, which steps, which statistic is the headline."""
+"""Methods of measuring a run: the number of launches, the state of the device, the steps, the statistic of the headline."""
 
 from dataclasses import dataclass, replace
 
@@ -7,11 +7,11 @@ from torchmatrix.core.errors import BadInput
 FAST_LAUNCHES = 1
 RIGOROUS_LAUNCHES = 5
 AB_LAUNCHES = 5
-"""The fewest rounds of an A/B that asks for no number."""
+"""The fewest rounds of an A/B that requests no number."""
 ADAPTIVE_MINIMUM = 5
 ADAPTIVE_MAXIMUM = 30
 CONFIRMING = 3
-"""Launches per cell with --until: decided from so many on, at most so many, and so many after the decision.
+"""Launches per cell with --until: the fewest before a decision, the most, and the number after the decision.
 
 A rule that stops when it sees what it wants covers less than it claims; launches after the decision make up for it. Simulated
 for 1 % and a scatter of 0.3 to 3 %: 94 to 96 %, instead of 92 to 95 % without them (tests/analysis/test_simulation.py).
@@ -20,14 +20,14 @@ for 1 % and a scatter of 0.3 to 3 %: 94 to 96 %, instead of 92 to 95 % without t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """`name`: steady, cold, aime or sustained. `launches` per cell; with `until`, as many as narrow the interval to that ratio.
+    """A method. `name`: steady, cold, aime or sustained. `launches`: per cell; with `until`, enough for that interval's ratio.
 
-    `cold_compiles`: the first so many launches of each compiled cell compile from an empty cache; the others share one.
+    `cold_compiles`: how many launches of each compiled cell compile from an empty cache first; the others share one.
     `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
-    window, one window, whatever the workload says. `warm_seconds`: so long at least is the warm-up, so long the only window,
-    and so long all devices of the machine are heated before the first launch. `statistic`: median or mean over launches.
-    `warms_up`: where the step time drifts, the warm-up goes on until it is steady; else the drift is only told.
-    `parallel_within`: by what ratio cells that run at once may disturb each other.
+    window, one window, whatever the workload says. `warm_seconds`: the least length of the warm-up, the length of the only
+    window, and how long all devices of the machine are heated before the first launch. `statistic`: median or mean over
+    launches. `warms_up`: where the step time drifts, the warm-up goes on until it is steady; else the drift is only reported.
+    `parallel_within`: the ratio by which cells that run at once may disturb each other.
     """
 
     name: str = "steady"
@@ -52,15 +52,15 @@ METHODS = {
 }
 """steady: warm up until the step time doesn't drift, and say whether temperature and clock did. cold: begin each launch below a
 temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks).
-sustained: as steady, on a machine that is hot all over: what hardware gives that is bought to be used."""
+sustained: as steady, on a machine that is hot all over: the speed of hardware in permanent use."""
 DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps", "parallel", "fork")
 """The fields in which two recorded methods must not differ if their numbers are to be compared. `parallel`, which only a launch
-of `run --parallel` has: it was measured while launches ran on other devices. `fork`, which only a
-launch of an earlier version has: it was forked from a process that had imported PyTorch."""
+of `run --parallel` has: it was measured while launches ran on other devices. `fork`, which only a launch of an earlier version
+has: it was forked from a process that had imported PyTorch."""
 
 
 def named(name: str) -> Method:
-    """The method of that name. Raises BadInput."""
+    """Return the method of that name. Raises BadInput."""
     if name not in METHODS:
         raise BadInput(f'unknown method "{name}"', hint=f"methods: {', '.join(METHODS)}")
     return METHODS[name]
@@ -68,7 +68,7 @@ def named(name: str) -> Method:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What the command line asks of the method; None keeps the matrix's setting, but for `at_least` so many launches.
+    """The command line's changes of the method; None keeps the matrix's setting, but for `at_least` so many launches.
 
     `until`: such as "1%".
     """
@@ -83,20 +83,17 @@ class Request:
     at_least: int = 1
 
     def applied(self, given: Method) -> Method:
-        """`given` with what is asked for. Raises BadInput for contradictions."""
-        asked = [n for n, on in (("--launches", self.launches), ("--fast", self.fast), ("--rigorous", self.rigorous),
-                                 ("--until", self.until)) if on]  # fmt: skip
-        if len(asked) > 1:
-            raise BadInput(f"{' and '.join(asked)} contradict each other", hint="choose one number of launches")
+        """Return the method `given` with the changes. Raises BadInput for contradictions."""
+        options = {"--launches": self.launches, "--fast": self.fast, "--rigorous": self.rigorous, "--until": self.until}
+        chosen_options = [option for option, value in options.items() if value]
+        if len(chosen_options) > 1:
+            raise BadInput(f"{' and '.join(chosen_options)} contradict each other", hint="choose one number of launches")
         if self.budget_minutes is not None and not self.until:
             raise BadInput("--budget works only with --until", hint="--until 1% --budget 120")
         chosen = given
         if self.method:
-            preset = named(self.method)
-            same = {
-                name: getattr(given, name) for name in ("launches", "cool_down_seconds", "cold_compiles", "parallel_within")
-            }
-            chosen = replace(preset, **same)
+            kept = ("launches", "cool_down_seconds", "cold_compiles", "parallel_within")
+            chosen = replace(named(self.method), **{name: getattr(given, name) for name in kept})
         if self.cold_compiles is not None:
             chosen = replace(chosen, cold_compiles=self.cold_compiles)
         if self.until:

@@ -1,6 +1,6 @@
-"""Models of the user's own: one Python file beside the matrix, read and checked here, run only in a box.
+"""Models of the user's own: one Python file next to the matrix, read and checked here, run only in a container.
 
-The file has what builds the model, `batch` and, unless the model returns its loss itself, `loss`: see docs/own-model.md.
+The file has the builder of the model, `batch` and, unless the model returns its loss itself, `loss`: see docs/own-model.md.
 """
 
 import ast
@@ -20,20 +20,20 @@ from torchmatrix.matrix.catalog import OWN, Model
 
 HINT = "docs/own-model.md shows an example on one page"
 HASH_DIGITS = 8
-"""Of the file's hash, in ids."""
+"""The digits of the file's hash in ids."""
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 _REFERENCE = re.compile(rf"(?P<path>(?:{_PART}/)*{_PART}\.py)(?::(?P<name>[A-Za-z_][A-Za-z0-9_]*))?")
 _UNIT = re.compile(r"[a-z][a-z ]{0,30}")
 _ARGUMENTS = {"batch": "(size, generator)", "loss": "(outputs, targets)"}
 _BLOCKS = ast.stmt | ast.excepthandler | ast.match_case
-_OWN_NAMES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-"""What they define isn't the file's."""
-Definition = _OWN_NAMES | ast.stmt
+_SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+"""The statements with a scope of their own: names in it aren't the file's."""
+Definition = _SCOPES | ast.stmt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnModel:
-    """`path`: of its file, as the matrix writes it; `name`: of the function or class that builds it; `content` of the file."""
+    """A model. `path`: of its file, as the matrix writes it; `name`: of the function or class that builds it; `content`."""
 
     path: str
     name: str
@@ -42,54 +42,54 @@ class OwnModel:
 
     @property
     def sha256(self) -> str:
-        """Of the file."""
+        """Return the hash of the file."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property
     def id(self) -> str:
-        """Its name in ids and facts, such as tiny.Tiny.3fa94c21: another content is another model."""
+        """Return the name in ids and facts, such as tiny.Tiny.3fa94c21: another content is another model."""
         return f"{PurePosixPath(self.path).stem}.{self.name}.{self.sha256[:HASH_DIGITS]}"
 
     def as_model(self) -> Model:
-        """What the catalog would say of it."""
+        """Return the model as an entry of the catalog."""
         return Model(
             name=self.id, library=OWN, unit=self.unit, optimizer="sgd", takes=(), parameters=None, forward_flops=None,
             flops_per=None,
         )  # fmt: skip
 
     def as_record(self) -> dict[str, str]:
-        """For the facts."""
+        """Return the fields for the facts."""
         return {"path": self.path, "name": self.name, "sha256": self.sha256}
 
 
 def is_own(model: str) -> bool:
-    """Whether `model` in the matrix names a file rather than a known model."""
+    """Check whether `model` in the matrix names a file rather than a known model."""
     return ".py" in model and (model.partition(":")[0].endswith(".py") or "/" in model)
 
 
 def means(reference: str, model: str) -> bool:
-    """Whether `model`, an id (see OwnModel.id), is of the file and name that `reference` gives; the content may differ."""
-    found = _REFERENCE.fullmatch(reference)
-    return found is not None and model.startswith(f"{PurePosixPath(found['path']).stem}.{found['name']}.")
+    """Check whether `model`, an id (see OwnModel.id), is of the file and name in `reference`; the content may differ."""
+    match = _REFERENCE.fullmatch(reference)
+    return match is not None and model.startswith(f"{PurePosixPath(match['path']).stem}.{match['name']}.")
 
 
 def read(model: str, folder: Path | None) -> OwnModel:
-    """The model that "path/to/file.py:NAME" names; the path is relative to `folder`, that of the matrix.
+    """Read the model that "path/to/file.py:NAME" names; the path is relative to `folder`, that of the matrix.
 
-    Raises BadInput, naming file and line, if the file can't be had or can't be what it should be.
+    Raises BadInput, naming file and line, if the file can't be read or can't define such a model.
     """
-    found = _REFERENCE.fullmatch(model)
-    if not found:
+    match = _REFERENCE.fullmatch(model)
+    if not match:
         raise _wrong(
             f'"{shown(model)}" is not written as path/to/file.py:NAME, with a path below the folder of the matrix, of letters, '
             "digits and . _ + - only"
         )
-    path = found["path"]
+    path = match["path"]
     if folder is None:
         raise _wrong(f"{path} can't be found: this matrix is not a file, so no path is relative to it")
     content = _content(path, folder)
-    definitions = _definitions(path, _parsed(path, content))
-    name = _name(path, found["name"], definitions)
+    definitions = _definitions(path, _parse(path, content))
+    name = _builder_name(path, match["name"], definitions)
     _check_builder(path, name, definitions[name])
     for function, arguments in _ARGUMENTS.items():
         _check_function(path, function, arguments, definitions)
@@ -107,14 +107,14 @@ def _content(path: str, folder: Path) -> bytes:
             raise _wrong(f"{path} leads out of the folder of the matrix (a symbolic link): copy the file there")
         return inputs.read_bytes(place, hint=HINT, most_bytes=inputs.SMALL_FILE_BYTES)
     except FileNotFoundError:
-        others = [str(one.relative_to(folder)) for one in place.parent.glob("*.py")] if place.parent.is_dir() else []
+        others = [str(file.relative_to(folder)) for file in place.parent.glob("*.py")] if place.parent.is_dir() else []
         near = f"; {nearest(path, others)}" if others else ""
         raise _wrong(f"there is no file {path} in the folder of the matrix{near}") from None
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other, before Python 3.13
         raise _wrong(f"can't read {path}: {error}") from None
 
 
-def _parsed(path: str, content: bytes) -> ast.Module:
+def _parse(path: str, content: bytes) -> ast.Module:
     try:
         text = content.decode()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
@@ -137,29 +137,29 @@ def _parsed(path: str, content: bytes) -> ast.Module:
 
 
 def _definitions(path: str, tree: ast.Module) -> dict[str, Definition]:
-    """What the names of the file stand for, those within `if` and `try` too. Raises BadInput for imports of other files."""
-    found: dict[str, Definition] = {}
+    """Map the names of the file to their statements, also within `if` and `try`. Raises BadInput for imports of other files."""
+    definitions: dict[str, Definition] = {}
     for statement in _statements(tree.body):
         if isinstance(statement, ast.ImportFrom) and statement.level:
             raise _wrong(f"{path}, line {statement.lineno}: imports another file of yours; only this one is in the box")
         for name in _names(statement):
-            found[name] = statement
-    return found
+            definitions[name] = statement
+    return definitions
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """All of a body, in order, with what is within its `if`, `try` and the like, however deep: each `elif` is a level."""
-    left: list[ast.AST] = [*reversed(body)]
-    while left:
-        node = left.pop()
+    """Yield the statements of a body in order, also those in `if`, `try` and the like, at any depth: `elif` adds a level."""
+    pending: list[ast.AST] = [*reversed(body)]
+    while pending:
+        node = pending.pop()
         if isinstance(node, ast.stmt):
             yield node
-        if isinstance(node, _BLOCKS) and not isinstance(node, _OWN_NAMES):
-            left += reversed([*ast.iter_child_nodes(node)])
+        if isinstance(node, _BLOCKS) and not isinstance(node, _SCOPES):
+            pending += reversed([*ast.iter_child_nodes(node)])
 
 
 def _names(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, _OWN_NAMES):
+    if isinstance(statement, _SCOPES):
         yield statement.name
     elif isinstance(statement, ast.Import | ast.ImportFrom):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
@@ -168,14 +168,14 @@ def _names(statement: ast.stmt) -> Iterator[str]:
         yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
 
 
-def _name(path: str, name: str | None, definitions: Mapping[str, Definition]) -> str:
-    """Raises BadInput if the matrix names nothing of the file."""
+def _builder_name(path: str, name: str | None, definitions: Mapping[str, Definition]) -> str:
+    """Return the name of the model's builder. Raises BadInput if the matrix names nothing of the file."""
     if name in definitions:
         return str(name)
     builders = [
-        known
-        for known, node in definitions.items()
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and known not in _ARGUMENTS and not known.startswith("_")
+        defined
+        for defined, node in definitions.items()
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and defined not in _ARGUMENTS and not defined.startswith("_")
     ]
     if name is None:
         has = f"; it has {', '.join(builders[:5])}" if builders else ""
@@ -184,13 +184,12 @@ def _name(path: str, name: str | None, definitions: Mapping[str, Definition]) ->
 
 
 def _check_builder(path: str, name: str, node: Definition) -> None:
-    """A function or a class that can be called without arguments."""
+    """Check that the builder is a function or a class that can be called without arguments."""
+    passed = 0
     if isinstance(node, ast.ClassDef):
-        start = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
-        node, own = start or node, 1
-    else:
-        own = 0
-    if isinstance(node, ast.FunctionDef) and _required(node) > own:
+        init = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
+        node, passed = init or node, 1  # `self` is passed
+    if isinstance(node, ast.FunctionDef) and _required(node) > passed:
         message = f"{name} is called without arguments to build the model, but some have no default"
         raise _wrong(f"{path}, line {node.lineno}: {message}")
 
@@ -206,20 +205,20 @@ def _check_function(path: str, name: str, arguments: str, definitions: Mapping[s
 
 
 def _required(node: ast.FunctionDef) -> int:
-    """How many arguments have no default."""
-    given = node.args
-    keywords = sum(default is None for default in given.kw_defaults)
-    return len(given.posonlyargs) + len(given.args) - len(given.defaults) + keywords
+    """Count the arguments without a default."""
+    arguments = node.args
+    keywords = sum(default is None for default in arguments.kw_defaults)
+    return len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults) + keywords
 
 
 def _takes_two(node: ast.FunctionDef) -> bool:
-    given = node.args
-    most = len(given.posonlyargs) + len(given.args)
-    return _required(node) <= 2 and (most >= 2 or given.vararg is not None) and None not in given.kw_defaults
+    arguments = node.args
+    most = len(arguments.posonlyargs) + len(arguments.args)
+    return _required(node) <= 2 and (most >= 2 or arguments.vararg is not None) and None not in arguments.kw_defaults
 
 
 def _unit(path: str, definitions: Mapping[str, Definition]) -> str:
-    """UNIT of the file: what the model processes."""
+    """Return UNIT of the file: the items that the model processes."""
     node = definitions.get("UNIT")
     if node is None:
         return "items"

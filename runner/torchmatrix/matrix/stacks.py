@@ -13,7 +13,7 @@ from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.toml_keys import ADDRESS, ADDRESSES, NAME, Key, Place, Problems, Table, check, shown
 from torchmatrix.matrix import catalog
 
-# What a user may write as a Python requirement: a name with versions (PEP 508), or a name with the address of its file.
+# Python requirements that a user may write: a name with versions (PEP 508), or a name with the address of its file.
 #
 # Requirements reach uv and pip in files of one requirement a line, where anything else could be an option or a path.
 
@@ -25,39 +25,39 @@ LINE = re.compile(
 
 
 def requirement_problem(text: str) -> str | None:
-    """Why a text can't be a requirement, in words that follow it; None if it can."""
+    """Return why a text can't be a requirement, in words that follow it; None if it can."""
     try:
-        asked = Requirement(text)
+        requirement = Requirement(text)
     except (InvalidRequirement, RecursionError) as error:
         return f"is not a requirement such as numpy<2 (PEP 508): {clipped(printable(str(error).partition(chr(10))[0]))}"
-    if asked.url is not None and not _ADDRESS.fullmatch(asked.url):
+    if requirement.url is not None and not _ADDRESS.fullmatch(requirement.url):
         return "has an address other than https://… or git+https://…"
     return None
 
 
 def locked_line_problem(line: str) -> str | None:
-    """As `why_not`, for one line of a lock."""
-    found = LINE.fullmatch(line)
-    if found is None:
+    """Return why a line of a lock can't be a requirement, in words that follow it; None if it can."""
+    match = LINE.fullmatch(line)
+    if match is None:
         return "is not a locked requirement such as numpy==1.26.4 --hash=sha256:…"
-    return requirement_problem(found["named"]) if found["named"] else None
+    return requirement_problem(match["named"]) if match["named"] else None
 
 
-# What a user may write as a container image: the grammar of registries and engines, so that a slip shows before the pull.
+# Container images that a user may write: the grammar of registries and engines, so that a slip shows before the pull
 
 _DOMAIN = r"(?:localhost|(?=[^/]*[.:])[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?)(?::[0-9]+)?"
 _PATH = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _NAMED = re.compile(rf"(?:{_DOMAIN}/)?{_PATH}(?:/{_PATH})*(?::\w[\w.-]{{0,127}})?", re.ASCII)
 _LONGEST = 255
-"""Letters of a name, without tag and digest."""
+"""Characters of a name, without tag and digest."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 """https://github.com/distribution/reference/blob/main/reference.go"""
 
 
 def reference_problem(text: str) -> str | None:
-    """Why a text can't be an image reference, in words that follow its key; None if it can."""
-    scheme, found, _ = text.partition("://")
-    if found:
+    """Return why a text can't be an image reference, in words that follow its key; None if it can."""
+    scheme, separator, _ = text.partition("://")
+    if separator:
         return f'is an address, not an image reference: write it without "{shown(scheme)}://"'
     named, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
@@ -68,7 +68,7 @@ def reference_problem(text: str) -> str | None:
 
 
 def without_igpu(image: str) -> str | None:
-    """The tag of NVIDIA's beside an image for integrated GPUs, as Jetson and IGX Orin have them; None for other images.
+    """Return the tag for discrete GPUs of an NVIDIA image for integrated ones (Jetson, IGX Orin); None for other images.
 
     https://docs.nvidia.com/igx-orin/user-guide/latest/igpu-dgpu.html
     """
@@ -76,10 +76,10 @@ def without_igpu(image: str) -> str | None:
     return named.removesuffix("-igpu") if named.startswith("nvcr.io/nvidia/") and named.endswith("-igpu") else None
 
 
-# Wheels that a [[stack]] pins by address and hash: the way to what no release is, such as a nightly, which is soon deleted.
+# Wheels that a [[stack]] pins by address and hash: the way to builds that are no release, such as a nightly, soon deleted
 
 NEEDED = ("torch", "torchvision")
-"""What the self-test trains with."""
+"""The packages that the self-test trains with."""
 _WHEEL_ADDRESS = re.compile(
     r"(?P<folder>https://[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?(?:/[^\s\\?&;#]*)?)/(?P<file>[^\s\\?&;#/]+\.whl)", re.ASCII
 )
@@ -88,8 +88,8 @@ _HASH = re.compile(r"sha256=([0-9a-f]{64})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pinned:
-    """One wheel. `variant`: such as cu126, "" if its version doesn't say; `python`: such as "3.12", "" for any; `folder`: its
-    address without the file's name; `requirement`: as pip and uv read it (PEP 508), with the hash."""
+    """One wheel. `variant`: such as cu126, "" if its version doesn't name one; `python`: such as "3.12", "" for any; `folder`:
+    its address without the file's name; `requirement`: as pip and uv read it (PEP 508), with the hash."""
 
     name: str
     version: str
@@ -100,43 +100,43 @@ class Pinned:
 
 
 def read_pinned_wheels(texts: Iterable[str]) -> tuple[dict[str, Pinned], list[str]]:
-    """The wheels by name, and what is wrong with them."""
-    every = [_read(text) for text in texts]
-    wrong = [one for one in every if isinstance(one, str)]
-    wheels = {one.name: one for one in every if isinstance(one, Pinned)}
+    """Parse wheels; return them by name, and the problems with them."""
+    parsed = [_parse_wheel(text) for text in texts]
+    problems = [wheel for wheel in parsed if isinstance(wheel, str)]
+    wheels = {wheel.name: wheel for wheel in parsed if isinstance(wheel, Pinned)}
     missing = [name for name in NEEDED if name not in wheels]
-    if missing and not wrong:
-        wrong.append(f"lacks {' and '.join(missing)}")
-    elif len(wheels) + len(wrong) < len(every):
-        wrong.append("names a package twice")
-    return wheels, wrong
+    if missing and not problems:
+        problems.append(f"lacks {' and '.join(missing)}")
+    elif len(wheels) + len(problems) < len(parsed):
+        problems.append("names a package twice")
+    return wheels, problems
 
 
-def _read(text: str) -> Pinned | str:
-    """The wheel at an address such as https://…/torch-2.8.0.dev20250601%2Bcu126-cp312-cp312-….whl#sha256=…; else why not."""
+def _parse_wheel(text: str) -> Pinned | str:
+    """Parse an address such as https://…/torch-2.8.0.dev20250601%2Bcu126-cp312-cp312-….whl#sha256=…; else return why not."""
     address, _, fragment = text.partition("#")
-    found = _WHEEL_ADDRESS.fullmatch(address)
-    if found is None:
+    match = _WHEEL_ADDRESS.fullmatch(address)
+    if match is None:
         return f'"{shown(text)}" is not the address of a wheel, https://….whl#sha256=…'
     if not _HASH.fullmatch(fragment):
-        return f'"{shown(found["file"])}" has no hash to tell whether it is the same file: add #sha256= and 64 digits'
+        return f'"{shown(match["file"])}" has no hash to tell whether it is the same file: add #sha256= and 64 digits'
     try:
-        name, version, _, tags = parse_wheel_filename(unquote(found["file"]))
+        name, version, _, tags = parse_wheel_filename(unquote(match["file"]))
     except InvalidWheelFilename:
-        return f'"{shown(found["file"])}" is not the name of a wheel'
+        return f'"{shown(match["file"])}" is not the name of a wheel'
     if not any(tag.platform == "any" or "linux" in tag.platform for tag in tags):
-        return f'"{shown(found["file"])}" is not for Linux'
+        return f'"{shown(match["file"])}" is not for Linux'
     python = next((f"{tag.interpreter[2]}.{tag.interpreter[3:]}" for tag in tags if tag.interpreter.startswith("cp3")), "")
     return Pinned(
-        name=name, version=version.public, variant=version.local or "", python=python, folder=found["folder"],
+        name=name, version=version.public, variant=version.local or "", python=python, folder=match["folder"],
         requirement=f"{name} @ {text}",
     )  # fmt: skip
 
 
 def architecture_of(requirement: str) -> str | None:
-    """What the wheel at a requirement's address is for, such as x86_64; None if it runs on any, or there is no address."""
-    found = re.search(r"_(x86_64|aarch64)\.whl#", requirement)
-    return found[1] if found else None
+    """Return the architecture of the wheel at a requirement's address, such as x86_64; None for any, or without address."""
+    match = re.search(r"_(x86_64|aarch64)\.whl#", requirement)
+    return match[1] if match else None
 
 
 PYPI = "https://pypi.org/simple"
@@ -157,8 +157,8 @@ class Stack:
     `source`: "wheels" (torch from a package index), "image" (a vendor's image that holds torch) or "interpreter" (a
     Python on this machine that holds torch). `accelerator`: "cuda", "rocm", "cpu", or "any" for an interpreter, which
     uses what the machine has. `torch` and `cuda` (such as "12.4") are None where they are not known, as in an image that
-    no table lists. `python`: a version such as "3.11", or the interpreter's path; `python_range`: what
-    else may be used on this machine if the user named no version.
+    no table lists. `python`: a version such as "3.11", or the interpreter's path; `python_range`: the
+    other versions that may be used on this machine if the user named none.
     """
 
     name: str
@@ -180,7 +180,7 @@ _VERSION = Key(
     kind=str, longest=64, pattern=r"[0-9][0-9A-Za-z.]*", explanation="is not a version: write digits and dots, such as 2.5.1"
 )
 _WHEEL_VERSION = replace(_VERSION, pattern=rf"{_VERSION.pattern}(\+[0-9a-z.]+)?")
-"""As pip shows it: with the variant of its wheel, which a key of its own names here."""
+"""A version as pip shows it: with the variant of its wheel, which has a key of its own here."""
 _REFERENCE = Key(kind=str, longest=350)
 _INDEX = re.compile(r"https?://[A-Za-z0-9][^\s\\]*|file:///[^\s\\]*")
 KEYS: dict[str, Key] = {
@@ -217,7 +217,7 @@ KEYS: dict[str, Key] = {
 
 
 def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
-    """The stack that one [[stack]] table describes, or None if there is a problem with it."""
+    """Make the stack that one [[stack]] table describes, or None if there is a problem with it."""
     before = problems.number
     values = check(table, KEYS, place, problems)
     _check_spellings(values, place, problems)
@@ -228,14 +228,13 @@ def make_stack(table: Table, place: Place, problems: Problems) -> Stack | None:
         problems.add(place, None, f"needs exactly one of {kinds}")
     if problems.number > before:
         return None
-    made = {"torch": _wheels_stack, "image": _image_stack, "wheels": _pinned_stack, "python": _interpreter_stack}
-    make = made[sources[0]]
-    stack = make(values, place, problems)
+    makers = {"torch": _wheels_stack, "image": _image_stack, "wheels": _pinned_stack, "python": _interpreter_stack}
+    stack = makers[sources[0]](values, place, problems)
     return stack if problems.number == before else None
 
 
 def _check_spellings(values: dict[str, Any], place: Place, problems: Problems) -> None:
-    """Of images, and of versions as pip shows them: "2.3.0+cu118" says two things that are two keys here."""
+    """Check images, and versions as pip shows them: "2.3.0+cu118" says two things that are two keys here."""
     for key in ("image", "base"):
         if values[key] and (why := reference_problem(values[key])):
             problems.add(place, key, why)
@@ -290,22 +289,20 @@ _NIGHTLY = '; a nightly is pinned by address and hash: wheels = ["https://….wh
 
 
 def _pinned_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
-    why = "comes with the wheels"
-    _refuse(values, ("accelerator", "cuda", "rocm", "cpu", "python", "torchvision"), why, place, problems)
+    keys = ("accelerator", "cuda", "rocm", "cpu", "python", "torchvision")
+    _refuse(values, keys, "comes with the wheels", place, problems)
     _check_sources(values, place, problems)
     wheels, wrong = read_pinned_wheels(values["wheels"])
     torch = wheels.get("torch")
     if torch and not wrong and not (torch.python and catalog.key_of(torch.variant)):
         wrong = ["torch's name tells no CPython, or no variant such as +cu126, +rocm6.2 or +cpu"]
-    for said in wrong:
-        problems.add(place, "wheels", said)
-    return None if torch is None or wrong else _of_pinned(torch, [one.requirement for one in wheels.values()], values)
-
-
-def _of_pinned(torch: Pinned, requirements: list[str], values: dict[str, Any]) -> Stack:
-    """What they need besides comes from the folder of PyTorch's that the wheel lies in, if it does, and from PyPI."""
+    for why in wrong:
+        problems.add(place, "wheels", why)
+    if torch is None or wrong:
+        return None
     facts = catalog.load()
     newest = list(facts.releases.values())[-1]
+    # The other packages come from PyTorch's folder, if the wheel lies in it, and from PyPI.
     folder = torch.folder if torch.folder.startswith(f"{facts.pytorch_index}/") else PYPI
     return Stack(
         name=values["name"] or f"torch{torch.version}-{torch.variant}",
@@ -316,7 +313,7 @@ def _of_pinned(torch: Pinned, requirements: list[str], values: dict[str, Any]) -
         cuda=catalog.cuda_of(torch.variant) if torch.variant.startswith("cu") else None,
         python=torch.python,
         base=values["base"] or facts.wheels_base.format(python=torch.python),
-        indexes=(Index(url=values["index"] or folder, requirements=tuple(requirements)),),
+        indexes=(Index(url=values["index"] or folder, requirements=tuple(wheel.requirement for wheel in wheels.values())),),
         packages=(f"transformers=={values['transformers'] or newest.transformers}", *newest.also, *values["packages"]),
         compile_python=torch.python,
     )
@@ -325,9 +322,9 @@ def _of_pinned(torch: Pinned, requirements: list[str], values: dict[str, Any]) -
 def _check_sources(values: dict[str, Any], place: Place, problems: Problems) -> None:
     if values["index"] and not _INDEX.fullmatch(values["index"]):
         problems.add(place, "index", f'is not the address of a package index, https://…: "{shown(values["index"])}"')
-    for asked in values["packages"]:
-        if why := requirement_problem(asked):
-            problems.add(place, "packages", f'"{shown(asked)}" {why}')
+    for requirement in values["packages"]:
+        if why := requirement_problem(requirement):
+            problems.add(place, "packages", f'"{shown(requirement)}" {why}')
 
 
 def _check_python(python: str, release: catalog.Release, transformers: str, place: Place, problems: Problems) -> None:
@@ -348,7 +345,7 @@ def _oldest_python(release: catalog.Release, transformers: str) -> str:
 
 
 def _python_range(release: catalog.Release, transformers: str) -> str:
-    """Pythons that this release and this transformers have wheels for and can compile on, such as ">=3.9,<3.13"."""
+    """Return the Pythons that both releases have wheels for and torch can compile on, such as ">=3.9,<3.13"."""
     newest = min(release.python[1], release.compile_python or release.python[1], key=catalog.version_key)
     major, minor = newest.split(".")
     return f">={_oldest_python(release, transformers)},<{major}.{int(minor) + 1}"
@@ -369,23 +366,23 @@ def _variant(values: dict[str, Any], release: catalog.Release, place: Place, pro
 
 
 def _indexes(release: catalog.Release, variant: str, values: dict[str, Any], pytorch: str) -> tuple[Index, ...]:
-    """Where this torch can come from, in order of preference: the variant's own index, then PyPI if it serves it."""
+    """List the indexes of this torch, in order of preference: the variant's own index, then PyPI if it serves the variant."""
     vision = values["torchvision"] or release.torchvision
     plain = (f"torch=={release.torch}", f"torchvision=={vision}")
     if values["index"]:
         return (Index(url=values["index"], requirements=plain),)
     local = tuple(f"{requirement}+{variant}" for requirement in plain)
-    own = Index(url=f"{pytorch}/{variant}", requirements=local)
+    pytorchs = Index(url=f"{pytorch}/{variant}", requirements=local)
     if variant in (release.pypi, "cpu"):
-        return (own, Index(url=PYPI, requirements=plain))
-    return (own,)
+        return (pytorchs, Index(url=PYPI, requirements=plain))
+    return (pytorchs,)
 
 
 def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
     why = "comes with the image; it is only for stacks of wheels"
     _refuse(values, ("cuda", "rocm", "cpu", "python", "torchvision", "base", "index"), why, place, problems)
-    known, ngc = catalog.vendor_images(values["image"]), catalog.ngc_image(values["image"])
-    accelerator = values["accelerator"] or (known.accelerator if known else None)
+    vendors, ngc = catalog.vendor_images(values["image"]), catalog.ngc_image(values["image"])
+    accelerator = values["accelerator"] or (vendors.accelerator if vendors else None)
     if accelerator is None:
         problems.add(place, "accelerator", 'state what this image is for: accelerator = "cuda", "rocm" or "cpu"')
         return None

@@ -1,4 +1,4 @@
-"""Make a matrix from another: presets, a starter for this machine, one setting changed, the releases between two."""
+"""Derive a matrix from another: presets, a starter for this machine, one setting changed, the releases between two."""
 
 import json
 import re
@@ -17,27 +17,27 @@ from torchmatrix.matrix.matrix_file import Matrix, parse
 from torchmatrix.matrix.stacks import Stack, make_stack
 from torchmatrix.matrix.workloads import Workload
 
-# The matrices that repeat published benchmarks: runner/presets/NAME.toml.
+# Presets, which repeat published benchmarks: runner/presets/NAME.toml
 
 
 def preset_names() -> tuple[str, ...]:
-    """The names of all presets, sorted."""
+    """Return the names of all presets, sorted."""
     return tuple(sorted(path.stem for path in assets.PRESETS.glob("*.toml")))
 
 
 def preset_text(name: str) -> str:
-    """The matrix file of that preset, comments included. Raises BadInput with the nearest name."""
+    """Read the matrix file of a preset, comments included. Raises BadInput with the nearest name."""
     if name not in preset_names():
         raise BadInput(f'unknown preset "{name}"', hint=f"{nearest(name, preset_names())}; torchmatrix presets describes them")
     return (assets.PRESETS / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def load_preset(name: str) -> Matrix:
-    """The matrix of that preset. Raises BadInput for an unknown name."""
+    """Read the matrix of a preset. Raises BadInput for an unknown name."""
     return matrix_file.parse(preset_text(name), name=f"preset {name}")
 
 
-# The matrix file that `init` writes: the default one, with only the rows that this machine can use.
+# The matrix file that `init` writes: the default one, with only the rows that this machine can use
 
 _GLOBS = re.compile(r"(?m)^stacks = (\[.*\])\n")
 _ANY_WORKLOAD = '\n[[workload]]\nmodel = "resnet50"\nbatch = 1\n'
@@ -49,37 +49,35 @@ def starter_matrix(
     python: str | None = None,
     suited: Callable[[Stack, Host], Sequence[int]] = lambda stack, host: range(len(host.gpus)),
 ) -> str:
-    """The default matrix's text without the stacks, the workloads and the GPUs that are not for each other.
+    """Return the default matrix's text without the stacks, the workloads and the GPUs that are not for each other.
 
-    `containers`: is there a container engine for vendors' images? `python`: an interpreter with PyTorch that becomes the
-    only stack. `suited`: the places of the GPUs that a stack runs on, with this driver. If no stack runs on any, all are kept,
-    and `plan` says why.
+    `containers`: whether there is a container engine for vendors' images. `python`: an interpreter with PyTorch that becomes
+    the only stack. `suited`: the places of the GPUs that a stack runs on, with this driver. If no stack runs on any, all are
+    kept, and `plan` says why.
     """
     blocks = re.split(r"(?m)^(?=\[|# )", assets.DEFAULT_MATRIX.read_text(encoding="utf-8"))
     kept = [block for block in blocks if _is_for(block, host, containers, python)]
     runs_on = {block: set(suited(_stack_in(block), host)) for block in kept if block.startswith("[[stack]]")}
-    main, every = _main_gpu(host, runs_on.values()), set(range(len(host.gpus)))
+    main, all_gpus = _main_gpu(host, runs_on.values()), set(range(len(host.gpus)))
     if main is not None:
-        kept = [block for block in kept if main in runs_on.get(block, every)]
-    with_code = every.intersection(*(places for places in runs_on.values() if main in places))
-    left = {
-        "not all stacks below have code for it": every - with_code,
-        "a set is of one model": {place for place in with_code if main is not None and not _are_alike(host, place, main)},
-    }
+        kept = [block for block in kept if main in runs_on.get(block, all_gpus)]
+    with_code = all_gpus.intersection(*(places for places in runs_on.values() if main in places))
+    unlike = {place for place in with_code if main is not None and host.gpus[place].name != host.gpus[main].name}
+    left_out = {"not all stacks below have code for it": all_gpus - with_code, "a set is of one model": unlike}
     names = [_stack_in(block).name for block in kept if block.startswith("[[stack]]")]
-    text = _GLOBS.sub(lambda line: _matching(line, names), "".join(kept))
+    text = _GLOBS.sub(lambda line: _matching_globs(line, names), "".join(kept))
     if python:
         text = re.sub(r"(?m)^stacks = .*\n", "", text)
         stack = f'[[stack]]\nname = "mine"\npython = "{python}"\n\n'
         text = re.sub(r"(?m)^(?=\[\[workload\]\])", lambda match: stack, text, count=1)
     text = re.sub(r"(?m)^# --- .*\n+(?=#|\Z)", "", text)
-    return _on_gpus(text, host, left)
+    return _on_gpus(text, host, left_out)
 
 
 def _main_gpu(host: Host, runs_on: Collection[Collection[int]]) -> int | None:
-    """A GPU of the model that the machine is for; None: no stack runs on any.
+    """Return a GPU of the machine's main model; None: no stack runs on any.
 
-    That is the most frequent one, but one or two display cards, on which few stacks run, don't outweigh a GPU.
+    The main model is the most frequent one, but one or two display cards, on which few stacks run, don't outweigh a GPU.
     """
 
     def worth(place: int) -> tuple[int, int]:
@@ -91,28 +89,27 @@ def _main_gpu(host: Host, runs_on: Collection[Collection[int]]) -> int | None:
     return main if main is not None and worth(main)[0] else None
 
 
-def _are_alike(host: Host, one: int, other: int) -> bool:
-    return host.gpus[one].name == host.gpus[other].name
+def _on_gpus(text: str, host: Host, left_out: Mapping[str, Collection[int]]) -> str:
+    """Return the text with sets of the first 1, 2, 4 and 8 of the GPUs: as counts, or as lists where others lie between.
 
-
-def _on_gpus(text: str, host: Host, left: Mapping[str, Collection[int]]) -> str:
-    """The text with sets of the first 1, 2, 4 and 8 of the GPUs: as counts, or as lists where others lie between.
-
-    `left`: which GPUs are left out, by the reason.
+    `left_out`: the GPUs that are left out, by the reason.
     """
-    used = [place for place in range(len(host.gpus)) if not any(place in places for places in left.values())]
+    used = [place for place in range(len(host.gpus)) if not any(place in places for places in left_out.values())]
     sets = [list(used[:n]) for n in (1, 2, 4, 8) if n <= max(1, len(used))]
-    counts = [len(one) for one in sets if one == list(range(len(one)))] if used else [1]
-    lists = [one for one in sets if one and len(one) not in counts]
-    named = {why: ", ".join(f"{place} ({host.gpus[place].name})" for place in sorted(places)) for why, places in left.items()}
-    note = "".join(f"# Left out, since {why}: GPU {gpus}.\n" for why, gpus in named.items() if gpus)
+    counts = [len(gpus) for gpus in sets if gpus == list(range(len(gpus)))] if used else [1]
+    lists = [gpus for gpus in sets if gpus and len(gpus) not in counts]
+    note = ""
+    for why, places in left_out.items():
+        if places:
+            gpus = ", ".join(f"{place} ({host.gpus[place].name})" for place in sorted(places))
+            note += f"# Left out, since {why}: GPU {gpus}.\n"
     text = re.sub(r"\[gpus\]\ncounts = \[[^]]*\]", lambda match: f"[gpus]\n{note}counts = {counts}", text)
     text = re.sub(r"(?m)^lists = \[\]", lambda match: f"lists = {lists}", text)
     return text if 1 in counts else re.sub(r"(?m)^counts = \[1\]\n", "", text)
 
 
-def _matching(line: re.Match[str], names: Sequence[str]) -> str:
-    """A workload's line of globs on stacks, without those that match none of `names`."""
+def _matching_globs(line: re.Match[str], names: Sequence[str]) -> str:
+    """Return a workload's line of globs on stacks, without those that match none of `names`."""
     globs = [glob for glob in json.loads(line[1]) if any(fnmatchcase(name, glob) for name in names)]
     return f"stacks = {json.dumps(globs)}\n"
 
@@ -131,53 +128,45 @@ def _stack_in(block: str) -> Stack:
     return parse(block + _ANY_WORKLOAD).stacks[0]
 
 
-# Another matrix file from the text of one: its settings and device sets with one workload, and with other stacks if asked.
+# A matrix file from the text of another: its settings and device sets with one workload and, if given, other stacks
 
 _HEADER = re.compile(r"(?m)^(?=\[\[?[A-Za-z_][\w.-]*\]\]?\s*(?:#.*)?$)")
 
 
 def rewritten(text: str, workload: Mapping[str, Any], stacks: Sequence[Mapping[str, Any]] | None = None) -> str:
-    """`text` with one [[workload]] and, if given, these [[stack]] tables, all as keys and values; without its [preset].
+    """Return `text` with one [[workload]] and, if given, these [[stack]] tables, all as keys and values; without its [preset].
 
-    A user's own model may stand in `workload` by its id: the result names its file as `text` does.
+    `workload` may name a user's own model by its id: the result names its file as `text` does.
     """
     dropped = {"workload", "preset", *(("stack",) if stacks is not None else ())}
-    kept = [block for block in _HEADER.split(text) if _name_of(block) not in dropped]
+    kept = [block for block in _HEADER.split(text) if _header_name(block) not in dropped]
     body = "".join(kept).rstrip("\n")
-    named = {**workload, "model": _as_written(text, workload["model"])}
-    tables = [*(("stack", stack) for stack in stacks or ()), ("workload", named)]
-    return "\n".join((body, *(_table(name, values) for name, values in tables)))
+    model = next((written for written in _models_in(text) if own_models.means(written, workload["model"])), workload["model"])
+    tables = [*(("stack", stack) for stack in stacks or ()), ("workload", {**workload, "model": model})]
+    texts = ["".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()) for _, values in tables]
+    return "\n".join((body, *(f"\n[[{name}]]\n{text}" for (name, _), text in zip(tables, texts, strict=True))))
 
 
 def workload_keys(workload: Workload) -> dict[str, Any]:
-    """The keys that describe this workload and no other; without the stacks and the numbers of devices that it is for."""
-    said = {"name": workload.name} if workload.name else {}
-    own = {factor.name: workload.factors[factor.name] for factor in FACTORS}
-    return {**said, "device": workload.device, **{name: value for name, value in own.items() if value is not None}}
-
-
-def _as_written(text: str, model: str) -> str:
-    """How `text` names a model: one of the user's own, whose id has its file's hash, by path and name."""
-    return next((said for said in _models_in(text) if own_models.means(said, model)), model)
+    """Return the keys that describe this workload and no other; without its stacks and numbers of devices."""
+    name = {"name": workload.name} if workload.name else {}
+    values = {factor.name: value for factor in FACTORS if (value := workload.factors[factor.name]) is not None}
+    return {**name, "device": workload.device, **values}
 
 
 def _models_in(text: str) -> Iterator[str]:
     for workload in inputs.toml_of(text, "the matrix", hint="it was read before").get("workload", ()):
-        said = workload.get("model")
-        yield from said if isinstance(said, list) else [said]
+        models = workload.get("model")
+        yield from models if isinstance(models, list) else [models]
 
 
-def _name_of(block: str) -> str:
-    """The first part of a block's header; empty for what stands before the first header."""
-    found = re.match(r"\[\[?([\w-]+)", block)
-    return found[1] if found else ""
+def _header_name(block: str) -> str:
+    """Return the first part of a block's header; empty for text before the first header."""
+    match = re.match(r"\[\[?([\w-]+)", block)
+    return match[1] if match else ""
 
 
-def _table(name: str, values: Mapping[str, Any]) -> str:
-    return "".join((f"\n[[{name}]]\n", *(f"{key} = {json.dumps(value)}\n" for key, value in values.items())))
-
-
-# The catalog's releases from one to another, as [[stack]] tables of one accelerator.
+# The catalog's releases from one to another, as [[stack]] tables of one accelerator
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,12 +178,12 @@ class Wheels:
 
     @property
     def name(self) -> str:
-        """Of the stack."""
+        """Return the name of the stack."""
         return f"torch{self.torch}-{self.variant}"
 
     @property
     def table(self) -> dict[str, object]:
-        """The keys of its [[stack]] table."""
+        """Return the keys of the [[stack]] table."""
         if self.variant == "cpu":
             return {"torch": self.torch, "cpu": True}
         if self.variant.startswith("rocm"):
@@ -203,21 +192,24 @@ class Wheels:
 
 
 def named_release(word: str, stacks: Sequence[Stack]) -> tuple[str, str | None]:
-    """The release that `word` names, and the variant if it is the name of a stack of the matrix. Raises BadInput."""
+    """Return the release that `word` names, and the variant if it is the name of a stack of the matrix. Raises BadInput."""
     stack = next((stack for stack in stacks if stack.name == word), None)
-    known = catalog.load().releases
-    if stack is None and word not in known:
-        near = ", ".join(catalog.nearest_versions(word, known)) if word[:1].isdigit() else ""
+    releases = catalog.load().releases
+    if stack is None and word not in releases:
+        near = ", ".join(catalog.nearest_versions(word, releases)) if word[:1].isdigit() else ""
         hint = f"the nearest releases: {near}" if near else nearest(word, [stack.name for stack in stacks])
         raise BadInput(f"{shown(word)} is neither a release of the catalog nor a stack of the matrix", hint=hint)
     if stack is None:
         return word, None
-    if stack.torch not in known or stack.variant is None:
+    if stack.torch not in releases or stack.variant is None:
         raise BadInput(
             f"stack {stack.name} is not made of a release's wheels, so no releases lie beside it",
             hint="--listed searches the stacks of the matrix instead of the catalog's releases",
         )
-    if replace(stack, name="", packages=()) != replace(_plain(stack.torch, stack.variant), name="", packages=()):
+    wheels = Wheels(torch=stack.torch, variant=stack.variant)
+    plain = make_stack(wheels.table, Place(header="[[stack]]"), Problems(""))
+    assert plain is not None
+    if replace(stack, name="", packages=()) != replace(plain, name="", packages=()):
         raise BadInput(
             f"stack {stack.name} has settings of its own, which the releases between don't have",
             hint=f"name the release: {stack.torch}, or --listed to search the stacks of the matrix",
@@ -226,46 +218,33 @@ def named_release(word: str, stacks: Sequence[Stack]) -> tuple[str, str | None]:
 
 
 def releases_between(old: str, new: str, accelerator: str, variants: Sequence[str | None]) -> list[Wheels]:
-    """The releases from `old` to `new`, both included, that have wheels for `accelerator` (cuda, rocm or cpu), oldest first.
+    """List the releases from `old` to `new`, both included, with wheels for `accelerator` (cuda, rocm, cpu), oldest first.
 
-    `variants`: those that are wanted, None where an end names none; else it is the newest that all releases have. A release
-    that lacks it has the variant that PyPI serves or, for ROCm, its newest. Raises BadInput.
+    `variants`: the wanted ones, None where an end names none; without any, the newest variant that all releases have. A release
+    that lacks it gets the variant that PyPI serves or, for ROCm, its newest. Raises BadInput.
     """
-    order = sorted(catalog.load().releases, key=catalog.version_key)
+    releases = catalog.load().releases
+    order = sorted(releases, key=catalog.version_key)
     if order.index(old) >= order.index(new):
         raise BadInput(f"{old} is not older than {new}", hint=f"torchmatrix bisect OLD NEW: {new} {old}")
     names = order[order.index(old) : order.index(new) + 1]
-    own = {name: _of(accelerator, catalog.load().releases[name].wheels) for name in names}
-    missing = [name for name in (old, new) if not own[name]]
+    wheels: dict[str, list[str]] = {}
+    for name in names:
+        suitable = (variant for variant in releases[name].wheels if catalog.accelerator_of(variant) == accelerator)
+        wheels[name] = sorted(suitable, key=_variant_key)
+    missing = [name for name in (old, new) if not wheels[name]]
     if missing:
         raise BadInput(f"torch {missing[0]} has no wheels for {accelerator}", hint="name a release that has")
-    wanted = [variant for variant in variants if variant] or _shared(own)
-    return [Wheels(torch=name, variant=_chosen(name, own[name], wanted)) for name in names if own[name]]
+    shared = set.intersection(*(set(available) for available in wheels.values() if available))
+    wanted = [variant for variant in variants if variant] or sorted(shared, key=_variant_key)[-1:]
+    chosen = []
+    for name, available in wheels.items():
+        if available:
+            preferred = (variant for variant in (*wanted, releases[name].pypi) if variant in available)
+            chosen.append(Wheels(torch=name, variant=next(preferred, available[-1])))
+    return chosen
 
 
-def _shared(own: dict[str, list[str]]) -> list[str]:
-    """The newest variant that all releases have."""
-    every = [set(variants) for variants in own.values() if variants]
-    return sorted(set.intersection(*every), key=_order)[-1:]
-
-
-def _chosen(release: str, own: list[str], wanted: Sequence[str]) -> str:
-    usual = catalog.load().releases[release].pypi
-    return next((variant for variant in (*wanted, usual) if variant in own), own[-1])
-
-
-def _of(accelerator: str, wheels: Sequence[str]) -> list[str]:
-    return sorted((one for one in wheels if catalog.accelerator_of(one) == accelerator), key=_order)
-
-
-def _order(variant: str) -> tuple[int, ...]:
-    """By the version of CUDA or ROCm."""
-    if variant.startswith("cu"):
-        return catalog.version_key(catalog.cuda_of(variant))
-    return catalog.version_key(variant.removeprefix("rocm"))
-
-
-def _plain(torch: str, variant: str) -> Stack:
-    stack = make_stack(Wheels(torch=torch, variant=variant).table, Place(header="[[stack]]"), Problems(""))
-    assert stack is not None
-    return stack
+def _variant_key(variant: str) -> tuple[int, ...]:
+    """Return the sort key of a variant: its version of CUDA or ROCm."""
+    return catalog.version_key(catalog.cuda_of(variant) if variant.startswith("cu") else variant.removeprefix("rocm"))

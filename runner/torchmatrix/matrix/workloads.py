@@ -1,4 +1,4 @@
-"""What a [[workload]] table means: the product of its axes, each an immutable Workload with an id made from its fields."""
+"""The workloads of a [[workload]] table: the product of its axes, each an immutable Workload with an id of its fields."""
 
 import itertools
 import math
@@ -18,24 +18,24 @@ from torchmatrix.matrix.own_models import OwnModel
 
 AUTO = "auto"
 DEFAULT_KEY = "default"
-"""Of a batch table."""
+"""The key of a batch table for all GPUs that no other key fits."""
 INFERENCE_BATCHES = (1, 8)
-"""Of a table that only infers and names no batch."""
+"""The batches of a table that only infers and names none."""
 MOST_DEVICES = 64
-"""Of one set: its label is a part of a path."""
+"""The limit of one device set: its label is a part of a path."""
 MOST_WORKLOADS = 10_000
-"""Of one [[workload]] table."""
+"""The limit of one [[workload]] table."""
 COUNTS = Key(kind=int, minimum=1, maximum=MOST_DEVICES, plural=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """One job: `factors` has the value of every factor by name, None where it means nothing to this job.
+    """One job. `factors`: the value of every factor by name, None where it doesn't apply to this job.
 
     The batch may be "auto": the largest that fits, found before the first launch. `library`: that of the model. `batch_for`:
     other batches for GPU models or memory sizes; `batch_key`: the one of its keys that gave the batch here, "" where there is
-    no such table. `explain` adds the other values of `parallel`, to find out where the scaling
-    loss comes from. `own`: the user's file, if the model is the user's own.
+    no such table. `explain`: add the other values of `parallel`, to find out where the scaling loss comes from. `own`: the
+    user's file, if the model is the user's own.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Workload:
 
     @property
     def mode(self) -> str:
-        """train or infer."""
+        """Return the mode: train or infer."""
         return str(self.factors["mode"])
 
     @property
@@ -70,14 +70,14 @@ class Workload:
 
     @property
     def makes_figures(self) -> bool:
-        """Is it of a model that its devices train or run together? All others explain the loss of such a one."""
+        """Check whether the devices train or run one model together; all other workloads explain what that costs."""
         return self.parallel in ONE_MODEL
 
     @property
     def batch(self) -> int | str:
-        """Items per device and step, or "auto"."""
-        found: int | str = self.factors["batch"]
-        return found
+        """Return the items per device and step, or "auto"."""
+        batch: int | str = self.factors["batch"]
+        return batch
 
     @property
     def optimizer(self) -> str:
@@ -85,24 +85,24 @@ class Workload:
 
     @property
     def parallel(self) -> str:
-        """ddp, fsdp, no-sync or independent."""
+        """Return how processes work together: ddp, fsdp, no-sync or independent."""
         return str(self.factors["parallel"])
 
     @property
     def request_seconds(self) -> float:
-        """What requests that are timed one by one take at most, if more than ten of them fit into it."""
+        """Return how long requests that are timed one by one take at most, if more than ten of them fit into that time."""
         return 2 * float(self.factors["request_seconds"]) if self.factors["requests"] else 0.0
 
     @property
     def least_seconds(self) -> float:
-        """What warm-up and windows take at least, as far as seconds are asked for."""
+        """Return how long warm-up and windows take at least, as far as seconds are requested."""
         return float(self.factors["windows"] * self.factors["seconds"] + self.factors["warmup_seconds"])
 
     def as_record(self) -> dict[str, Any]:
-        """For the facts: one flat dictionary."""
-        rest = ("id", "name", "unit", "device", "batch_for", "explain", "stacks", "counts")
-        own = {"own": self.own.as_record()} if self.own else {}
-        return {**{name: getattr(self, name) for name in rest}, **own, **self.factors}
+        """Return one flat dictionary for the facts."""
+        names = ("id", "name", "unit", "device", "batch_for", "explain", "stacks", "counts")
+        own_model = {"own": self.own.as_record()} if self.own else {}
+        return {**{name: getattr(self, name) for name in names}, **own_model, **self.factors}
 
 
 KEYS: dict[str, Key] = {
@@ -128,7 +128,7 @@ _BATCH = BY_NAME["batch"].key()
 
 
 def make_workloads(table: Table, place: Place, problems: Problems, folder: Path | None) -> list[Workload] | None:
-    """The product of one [[workload]] table's axes; axes that mean nothing to a model don't multiply it.
+    """Make the product of one [[workload]] table's axes; axes that don't apply to a model don't multiply it.
 
     `folder`: that of the matrix, to which the paths of users' own models are relative; None if it isn't a file.
     """
@@ -145,80 +145,80 @@ def make_workloads(table: Table, place: Place, problems: Problems, folder: Path 
         problems.add(place, None, f"its lists multiply to {product:,} workloads; at most {MOST_WORKLOADS:,}")
     if problems.number > before:
         return None
-    found: dict[str, Workload] = {}
+    workloads: dict[str, Workload] = {}
     for combination in itertools.product(*(values[axis] for axis in axes)):
         if values["fraction"] == "1/2" and not _is_in_half(combination, [values[axis] for axis in axes]):
             continue
-        one = values | dict(zip(axes, combination, strict=True))
-        workload = _workload(one, *chosen[one["model"]], batch_for)
-        found[workload.id] = workload
-    return list(found.values())
+        combined = values | dict(zip(axes, combination, strict=True))
+        workload = _workload(combined, *chosen[combined["model"]], batch_for)
+        workloads[workload.id] = workload
+    return list(workloads.values())
 
 
 def _is_in_half(combination: Sequence[Value], axes: Sequence[Sequence[Value]]) -> bool:
-    """A half fraction of the largest resolution: an even number of second values (Box, Hunter and Hunter, Statistics for
-    Experimenters, 2nd edition, chapter 6). With five lists of two values, each setting alone and each two together are told
-    apart."""
+    """Check whether a combination is in the half fraction of the largest resolution: an even number of second values (Box,
+    Hunter and Hunter, Statistics for Experimenters, 2nd edition, chapter 6). With five lists of two values, each setting alone
+    and each two together can be distinguished."""
     return sum(list(axis).index(value) for value, axis in zip(combination, axes, strict=True) if len(axis) == 2) % 2 == 0
 
 
 def _models(
     names: tuple[str, ...], place: Place, problems: Problems, folder: Path | None
 ) -> dict[str, tuple[Model, OwnModel | None]]:
-    """Of each model that the matrix names: what is known of it and, if it is the user's own, its file."""
-    found: dict[str, tuple[Model, OwnModel | None]] = {}
+    """Find each model that the matrix names, with its file if it is the user's own."""
+    models: dict[str, tuple[Model, OwnModel | None]] = {}
     for name in names:
         if own_models.is_own(name):
             try:
-                own = own_models.read(name, folder)
-                found[name] = (own.as_model(), own)
+                own_model = own_models.read(name, folder)
+                models[name] = (own_model.as_model(), own_model)
             except BadInput as wrong:
                 problems.add(place, "model", str(wrong))
         elif model := catalog.find(name):
-            found[name] = (model, None)
+            models[name] = (model, None)
         else:
             problems.add(place, "model", f'unknown model "{shown(name)}"; {nearest(name, catalog.models())}')
-    return found
+    return models
 
 
 def changed(workload: Workload, batch_for: tuple[tuple[str, int], ...] | None = None, **values: Value) -> Workload:
-    """`workload` with other values of factors (and another `batch_for`), and the matching id."""
+    """Return `workload` with other values of factors (and another `batch_for`), and the matching id."""
     given = workload.batch_for if batch_for is None else batch_for
     return _with_id(replace(workload, factors={**workload.factors, **values}, batch_for=given))
 
 
 def ddp_id(workload: Workload) -> str:
-    """The id of the workload that this one explains; its own if it explains none."""
+    """Return the id of the workload that this one explains; its own if it explains none."""
     return workload.id if workload.makes_figures else changed(workload, parallel="ddp").id
 
 
 def batch_on(workload: Workload, name: str, memory_bytes: int | None) -> int | str:
-    """The batch on a GPU of this name and memory, by `batch_key`."""
+    """Return the batch on a GPU of this name and memory, by `batch_key`."""
     return dict(workload.batch_for).get(batch_key(workload, name, memory_bytes), workload.batch)
 
 
 def batch_key(workload: Workload, name: str, memory_bytes: int | None) -> str:
-    """The key of the batch table that a GPU of this name and memory goes by; "default" if none fits.
+    """Return the key of the batch table for a GPU of this name and memory; "default" if none fits.
 
-    A name that says the model comes first, then a memory size, then a name that says only a part, such as a family; of two
+    A name of the whole model comes first, then a memory size, then a name of only a part, such as a family; of two
     names the one of more words. Raises BadInput where two keys fit equally.
     """
     gpu = host_gpus.name_words(name.partition(" GPU ")[0] if name.startswith("unknown ") else name)  # without its UUID
     fits = {key: fit for key, _ in workload.batch_for if (fit := _fit(host_gpus.name_words(key), gpu, memory_bytes))}
     best = [key for key, fit in fits.items() if fit == max(fits.values())]
     if len(best) > 1:
-        said = " and ".join(f'"{shown(key)}"' for key in best)
+        keys = " and ".join(f'"{shown(key)}"' for key in best)
         raise BadInput(
-            f"batch of {workload.model}: the keys {said} fit {shown(name)} equally", hint="leave one out, or add a word"
+            f"batch of {workload.model}: the keys {keys} fit {shown(name)} equally", hint="leave one out, or add a word"
         )
     return best[0] if best else DEFAULT_KEY
 
 
 def _fit(key: tuple[str, ...], gpu: tuple[str, ...], memory_bytes: int | None) -> tuple[int, float] | None:
-    """How well a key fits, the larger the better; None if it doesn't.
+    """Return how well a key fits, the larger the better; None if it doesn't.
 
-    A size such as "80GB" is meant as vendors write it: within 10 % of so many GiB, the nearest first. A key that says the whole
-    name may bear another (a GH200 480GB has 96), not so one that says a part: a slice of an A100 80GB has less.
+    A size such as "80GB" is read as vendors write it: within 10 % of so many GiB, the nearest first. A key with the whole name
+    may contain another size (a GH200 480GB has 96), but not a key with a part of it: a slice of an A100 80GB has less.
     """
     errors = {
         word: host_gpus.memory_error(size, memory_bytes)
@@ -229,14 +229,14 @@ def _fit(key: tuple[str, ...], gpu: tuple[str, ...], memory_bytes: int | None) -
         near = errors.get(key[0], 1.0)
         return (1, -near) if near < host_gpus.MEMORY_TOLERANCE else None
     is_whole = host_gpus.names_model(key, gpu)
-    known = gpu if is_whole else tuple(word for word in gpu if word not in errors)
-    if any(word not in known and errors.get(word, 1.0) >= host_gpus.MEMORY_TOLERANCE for word in key):
+    words = gpu if is_whole else tuple(word for word in gpu if word not in errors)
+    if any(word not in words and errors.get(word, 1.0) >= host_gpus.MEMORY_TOLERANCE for word in key):
         return None
     return (2 if is_whole else 0, len(set(key)))
 
 
 def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int | str, ...], tuple[tuple[str, int], ...]]:
-    """The values of `batch` (numbers, "auto", or a table's default), and the rest of a table."""
+    """Return the values of `batch` (numbers, "auto", or a table's default), and the rest of a table."""
     given = table.get("batch", 1)
     if given == AUTO:
         return (AUTO,), ()
@@ -251,27 +251,27 @@ def _batches(table: Table, place: Place, problems: Problems) -> tuple[tuple[int 
         problems.add(place, "batch", 'the table needs a default: batch = { default = 64, "80GB" = 256 }')
     for key, value in given.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= factors.LARGEST:
-            said = f'"{shown(key)}" must be a whole number of at least 1 and at most {factors.LARGEST:,}, not {shown(value)}'
-            problems.add(place, "batch", said)
+            problem = f'"{shown(key)}" must be a whole number of at least 1 and at most {factors.LARGEST:,}, not {shown(value)}'
+            problems.add(place, "batch", problem)
     others = tuple((key, value) for key, value in given.items() if key != DEFAULT_KEY)
     _check_keys([key for key, _ in others], place, problems)
     return (given.get(DEFAULT_KEY, 1),), others
 
 
 def _check_keys(keys: Sequence[str], place: Place, problems: Problems) -> None:
-    """Every key of a batch table names a GPU or a size, and no two the same."""
-    seen: dict[frozenset[str], str] = {}
+    """Check that every key of a batch table names a GPU or a size, and no two the same."""
+    first_keys: dict[frozenset[str], str] = {}
     for key in keys:
         words = frozenset(host_gpus.name_words(key))
         if not words:
             problems.add(place, "batch", f'"{shown(key)}" names no GPU and no memory size')
-        elif words in seen:
-            problems.add(place, "batch", f'"{shown(seen[words])}" and "{shown(key)}" mean the same')
-        seen.setdefault(words, key)
+        elif words in first_keys:
+            problems.add(place, "batch", f'"{shown(first_keys[words])}" and "{shown(key)}" mean the same')
+        first_keys.setdefault(words, key)
 
 
 def _workload(values: dict[str, Any], model: Model, own: OwnModel | None, batch_for: tuple[tuple[str, int], ...]) -> Workload:
-    """Of one value for each axis; a factor that doesn't apply is None, so that it makes no difference."""
+    """Make the workload of one value for each axis; a factor that doesn't apply is None, so that it makes no difference."""
     values = values | {"model": model.name, "optimizer": values["optimizer"] or model.optimizer}
     workload = Workload(
         id="",
@@ -293,7 +293,7 @@ def _workload(values: dict[str, Any], model: Model, own: OwnModel | None, batch_
 
 
 def _with_id(workload: Workload) -> Workload:
-    """The usual optimizer of a model isn't said."""
+    """Return the workload with the id made from its factors, which leaves out the usual optimizer of the model."""
     values = dict(workload.factors)
     if values["optimizer"] == catalog.usual_optimizer(workload.model):
         values["optimizer"] = None

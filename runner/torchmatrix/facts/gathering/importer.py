@@ -1,4 +1,4 @@
-"""Import runs of other machines: check each file, place it in the results, and report what was taken and what was refused."""
+"""Import runs of other machines: check each file, place it in the results, and report what was imported and what refused."""
 
 import hashlib
 import json
@@ -20,16 +20,16 @@ from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.facts.store import IDENTITY_DIGITS, Results
 
-# What came of a source: runs and launches, new or already here, and what was refused and why.
+# Results of an import
 
 
 @dataclass(kw_only=True, slots=True)
 class Brought:
-    """One source. `launches`: how many files of launches are new, updated (they had grown) or already here.
+    """The result of importing one source. `launches`: how many launch files are new, updated (they had grown) or already here.
 
     `runs` and `runs_here`: as HOST/RUN, those that got something new and those that did not. `unverified`: how many of the new
-    and updated launches have no checksums. `refused`: what was not taken and why, by name; `lost`: which of that was listed,
-    but never came. `others`: files that are no facts.
+    and updated launches have no checksums. `refused`: the files that were not taken and why, by name; `lost`: the refused
+    files that were listed, but never came. `others`: files that are no facts.
     """
 
     source: str
@@ -46,11 +46,11 @@ class Brought:
 
     @property
     def launches(self) -> int:
-        """All that are here now."""
+        """Return how many launch files of the source are here now."""
         return self.new + self.updated + self.here
 
     def add(self, other: "Brought") -> None:
-        """Add what came of a part of this source."""
+        """Add the result of a part of this source."""
         self.runs += other.runs
         self.runs_here += other.runs_here
         self.refused |= other.refused
@@ -59,11 +59,11 @@ class Brought:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def as_record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
-# Where a run of another machine goes in a results folder: HOST/RUN, so that neither machines nor runs are mixed.
+# Layout: the folder HOST/RUN for a run of another machine, so that neither machines nor runs are mixed
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _DIGITS = (IDENTITY_DIGITS, 8, 12, 16)
@@ -79,36 +79,36 @@ class Beginning:
 
 
 def beginning_of(content: bytes, hint: str) -> Beginning | None:
-    """How a record begins; None if it doesn't begin as one. `hint`: a name for its host if it tells none."""
+    """Return how a record begins; None if it doesn't begin as one. `hint`: a name for its host if it names none."""
     first, end, _ = content.partition(b"\n")
-    found = lines_of(first)
-    if not end or not found.events or found.events[0]["event"] != "run" or found.damage:
+    lines = lines_of(first)
+    if not end or not lines.events or lines.events[0]["event"] != "run" or lines.damage:
         return None
-    record = record_of(found.events)
+    record = record_of(lines.events)
     return Beginning(
         content=first + end, host=_safe(record.host.get("name")) or _safe(hint) or "host", machine=_machine(record)
     )
 
 
-class Places:
-    """The runs and machines that a results folder has, as far as they were asked for."""
+class Layout:
+    """The runs and machines of a results folder; each host's machine is read when it is first needed."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
         self._machines: dict[str, str | None] = {}
 
-    def of(self, run: str, beginning: Beginning) -> Path:
-        """The folder of a run that begins so: where it is already, else a new one in its machine's folder."""
-        for place in self.all_of(run):
-            if begins(place / RECORD, beginning.content):
-                return place
+    def folder_for(self, run: str, beginning: Beginning) -> Path:
+        """Return the folder of a run with this beginning: where it is already, else a new one in its machine's folder."""
+        for folder in self.folders_of(run):
+            if begins(folder / RECORD, beginning.content):
+                return folder
         names = [beginning.host, *(f"{beginning.host}-{beginning.machine[:digits]}" for digits in _DIGITS)]
         free = next(name for name in names if self._is_free_for(name, beginning.machine) or name == names[-1])
         self._machines[free] = beginning.machine
         return self._results.root / free / run
 
-    def all_of(self, run: str) -> list[Path]:
-        """The folders of runs of this id, of whatever machine."""
+    def folders_of(self, run: str) -> list[Path]:
+        """Return the folders of runs of this id, of whatever machine."""
         try:
             hosts = sorted(path for path in self._results.root.iterdir() if not path.name.startswith("."))
         except OSError:
@@ -121,17 +121,17 @@ class Places:
         return self._machines[name] in (None, machine)
 
     def _machine_in(self, host: str) -> str | None:
-        """Of the newest run in a host's folder that tells it, else of the newest; None if the folder has no runs."""
-        records = (run.record for run in reversed(self._results.runs()) if run.path.parent.name == host)
-        found = (record_of(lines_of(_first_line(record)).events) for record in records)
-        newest = next(found, None)
+        """Return the machine of the newest run in a host's folder that records it, else of the newest; None without runs."""
+        runs = (run for run in reversed(self._results.runs()) if run.path.parent.name == host)
+        records = (_beginning_in(run.record) for run in runs)
+        newest = next(records, None)
         if newest is None:
             return None
-        return newest.machine or next((record.machine for record in found if record.machine), None) or _machine(newest)
+        return newest.machine or next((record.machine for record in records if record.machine), None) or _machine(newest)
 
 
 def begins(path: Path, content: bytes) -> bool:
-    """Whether a file begins so."""
+    """Check whether a file begins with `content`."""
     try:
         return plain_bytes(path, most_bytes()).startswith(content)
     except OSError:
@@ -139,56 +139,57 @@ def begins(path: Path, content: bytes) -> bool:
 
 
 def machine_in(record: Path) -> str | None:
-    """The identity that a run's record tells."""
-    return record_of(lines_of(_first_line(record)).events).machine
+    """Return the identity of the machine in a run's record."""
+    return _beginning_in(record).machine
 
 
-def _first_line(path: Path) -> bytes:
+def _beginning_in(path: Path) -> RunRecord:
     try:
-        return plain_bytes(path, most_bytes()).partition(b"\n")[0]
+        first = plain_bytes(path, most_bytes()).partition(b"\n")[0]
     except OSError:
-        return b""
+        first = b""
+    return record_of(lines_of(first).events)
 
 
 def _machine(record: RunRecord) -> str:
-    """Its machine's identity; for facts of earlier versions a hash of its hardware, which is all that they tell."""
+    """Return the machine's identity; for facts of earlier versions a hash of its hardware, which is all that they record."""
     if record.machine:
         return record.machine
     gpus = sorted(str(gpu.get("uuid")) for gpu in record.host.get("gpus") or ())
-    told = [record.host.get(name) for name in ("name", "cpu", "memory_bytes")]
-    return hashlib.sha256(json.dumps([told, gpus]).encode()).hexdigest()[:16]
+    host = [record.host.get(name) for name in ("name", "cpu", "memory_bytes")]
+    return hashlib.sha256(json.dumps([host, gpus]).encode()).hexdigest()[:16]
 
 
 def _safe(name: object) -> str:
     return _UNSAFE.sub("-", str(name or ""))[:100].strip(".-")
 
 
-# Which archives were taken whole, by digest, so that they aren't read again: RESULTS/.gathered.json, which may be deleted.
+# Ledger of imported archives, by digest, so that they aren't read again: RESULTS/.gathered.json, which may be deleted
 
 FILE = ".gathered.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlreadyHere:
-    """An archive that was taken before: its runs, as HOST/RUN, and how many launches it brought."""
+    """An archive that was imported before: its runs, as HOST/RUN, and how many launches it brought."""
 
     runs: tuple[str, ...]
     launches: int
 
 
-class Taken:
-    """Which archives were taken whole into a results folder, by digest."""
+class Ledger:
+    """The archives that were imported whole into a results folder, by digest."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._file = root, root / FILE
-        self._known: dict[str, Any] = {}
+        self._archives: dict[str, Any] = {}
         with suppress(OSError, ValueError, TypeError, RecursionError):
-            self._known = dict(json.loads(plain_bytes(self._file, most_bytes())))
+            self._archives = dict(json.loads(plain_bytes(self._file, most_bytes())))
 
     def find(self, digest: str) -> AlreadyHere | None:
-        """What an archive of this digest brought, if all of it is still here."""
+        """Return the import of an archive of this digest, if all of it is still here."""
         with suppress(LookupError, TypeError, ValueError, AttributeError):
-            runs, launches = tuple(map(str, self._known[digest]["runs"])), int(self._known[digest]["launches"])
+            runs, launches = tuple(map(str, self._archives[digest]["runs"])), int(self._archives[digest]["launches"])
             folders = [self._root / run for run in runs]
             here = sum(1 for folder in folders for _ in folder.rglob("*-try*.jsonl"))
             if runs and here >= launches and all((folder / RECORD).exists() for folder in folders):
@@ -196,20 +197,20 @@ class Taken:
         return None
 
     def add(self, digest: str, brought: Brought) -> None:
-        """Remember an archive, if all of it was taken."""
+        """Remember an archive, if all of it was imported."""
         if not brought.refused and brought.launches:
-            self._known[digest] = {"runs": brought.runs + brought.runs_here, "launches": brought.launches}
+            self._archives[digest] = {"runs": brought.runs + brought.runs_here, "launches": brought.launches}
             with suppress(OSError):
-                write_whole(self._file, json.dumps(self._known, indent=0).encode())
+                write_whole(self._file, json.dumps(self._archives, indent=0).encode())
 
 
-# Takes the facts of one run: each file is compared with what is here, checked, and written whole or not at all.
+# Import of one run: each file is compared with the one that is here, checked, and written whole or not at all.
 #
 # The record's first line is written first, which makes the folder this run's; the whole record comes last. So a run that was
-# brought half is one that isn't complete, and the next call goes on.
+# imported half is one that isn't complete, and the next call goes on.
 
 NEW, UPDATED, HERE, OLDER, OTHER = "new", "updated", "here", "older", "other"
-"""A file is not here; here but shorter; the same; here and longer; here with another content."""
+"""States of a file: not here; here but shorter; the same; here and longer; here with another content."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,7 +230,7 @@ class OfferedRun:
 
 
 def runs_of(source: Source, brought: Brought) -> list[OfferedRun]:
-    """The runs of a source, in the order of their names; files that belong to none are refused."""
+    """Return the runs of a source, in the order of their names; files that belong to none are refused."""
     folders = {name.rpartition("/")[0] for name in source.offers if name.endswith(f"/{RECORD}")}
     files: dict[Name, dict[str, Name]] = {folder: {} for folder in folders}
     for name in source.offers:
@@ -243,26 +244,26 @@ def runs_of(source: Source, brought: Brought) -> list[OfferedRun]:
     return [OfferedRun(folder=folder, files=dict(sorted(files[folder].items()))) for folder in sorted(folders)]
 
 
-def take(source: Source, run: OfferedRun, places: Places, brought: Brought, dry_run: bool) -> None:
-    """Bring what is new of a run. Raises EngineUnusable if it can't be written."""
+def import_run(source: Source, run: OfferedRun, layout: Layout, brought: Brought, dry_run: bool) -> None:
+    """Import the new files of a run. Raises EngineUnusable if they can't be written."""
     before = brought.new + brought.updated
-    target, record = _untouched(source, run, places), b""
+    target, record = _untouched(source, run, layout), b""
     if target is None:
-        found = next((as_written(content) for _, content in source.fetch([run.record])), None)
-        if found is None:
-            brought.refused[run.record] = f"{_why_lost(source, run.record)}{_and_its(run)}"
+        fetched = next((as_written(content) for _, content in source.fetch([run.record])), None)
+        if fetched is None:
+            brought.refused[run.record] = f"{_why_lost(source, run.record)}{_and_other_files(run)}"
             return
-        target, record = _placed(run, found, places, brought)
+        target, record = _place(run, fetched, layout, brought)
     if target is None:
         return
-    state = _compared(target / RECORD, record) if record else HERE
+    state = _compare(target / RECORD, record) if record else HERE
     if state == OTHER:
         brought.refused[run.record] = f"it contradicts {_shown(target)}/{RECORD}, which is kept"
     is_new = state in (NEW, UPDATED)
     if state == NEW and not dry_run:
         _put(target / RECORD, record[: record.index(b"\n") + 1], None)
     missing = len(brought.lost)
-    _settle(_take_files(source, run, target, brought, dry_run))
+    _settle(_import_files(source, run, target, brought, dry_run))
     if record and not dry_run and state in (NEW, UPDATED, HERE) and len(brought.lost) == missing:
         (_put if is_new else _stamp)(target / RECORD, record, source.offers[run.record].changed_ns)
         _settle([target / RECORD] if is_new else [])
@@ -272,17 +273,17 @@ def take(source: Source, run: OfferedRun, places: Places, brought: Brought, dry_
         brought.runs_here.append(_shown(target))
 
 
-def _take_files(source: Source, run: OfferedRun, target: Path, brought: Brought, dry_run: bool) -> list[Path]:
-    """The files that were written."""
+def _import_files(source: Source, run: OfferedRun, target: Path, brought: Brought, dry_run: bool) -> list[Path]:
+    """Import the files of a run that are new or have grown; return those that were written."""
     machine, written = machine_in(target / RECORD), []
-    for name, content, state in _differing(source, run, target, brought, dry_run):
+    for name, content, state in _new_files(source, run, target, brought, dry_run):
         is_launch = name.endswith(".jsonl")
         if not dry_run:
             if why := _problem(run, name, content, machine, brought):
                 brought.refused[run.files[name]] = why
                 continue
             if name.endswith(".log") and not (target / name).with_suffix(".jsonl").exists():
-                brought.others += 1  # what a launch printed that isn't here
+                brought.others += 1  # the log of a launch that isn't here
                 continue
             _put(target / name, content, source.offers[run.files[name]].changed_ns)
             brought.bytes += len(content)
@@ -292,20 +293,26 @@ def _take_files(source: Source, run: OfferedRun, target: Path, brought: Brought,
     return written
 
 
-def _untouched(source: Source, run: OfferedRun, places: Places) -> Path | None:
-    """Where this run is already with the same size and time of its record, so that it need not be fetched."""
+def _untouched(source: Source, run: OfferedRun, layout: Layout) -> Path | None:
+    """Return where this run is already with the same size and time of its record, so that it need not be fetched."""
     offer = source.offers[run.record]
-    found = [place for place in places.all_of(run.id) if _has_state(place / RECORD, offer)] if is_plain_part(run.id) else []
-    return found[0] if len(found) == 1 else None
+    if not is_plain_part(run.id):
+        return None
+    folders = [folder for folder in layout.folders_of(run.id) if _has_state(folder / RECORD, offer)]
+    return folders[0] if len(folders) == 1 else None
 
 
-def _placed(run: OfferedRun, record: bytes, places: Places, brought: Brought) -> tuple[Path | None, bytes]:
-    """The folder of a run here, by how its record begins, and the record as far as it is taken; None if nothing is taken."""
+def _place(run: OfferedRun, record: bytes, layout: Layout, brought: Brought) -> tuple[Path | None, bytes]:
+    """Return the folder of a run here, by how its record begins, and the part of the record that is imported.
+
+    The folder is None if nothing is imported.
+    """
     begin, damage = beginning_of(record, run.folder.rpartition("/")[0].rpartition("/")[2]), ends_of(record).damage
-    target = places.of(run.id, begin) if begin else None
+    target = layout.folder_for(run.id, begin) if begin else None
     is_here = target is not None and (target / RECORD).exists()
     if target is None or begin is None or (damage and not is_here):
-        brought.refused[run.record] = f"{damage or 'it does not begin with the line of a run'}; it is not taken{_and_its(run)}"
+        why = damage or "it does not begin with the line of a run"
+        brought.refused[run.record] = f"{why}; it is not taken{_and_other_files(run)}"
         return None, b""
     if is_here and not begins(target / RECORD, begin.content):
         brought.refused[run.record] = (
@@ -317,7 +324,7 @@ def _placed(run: OfferedRun, record: bytes, places: Places, brought: Brought) ->
     return target, b"" if damage else record
 
 
-def _and_its(run: OfferedRun) -> str:
+def _and_other_files(run: OfferedRun) -> str:
     return f"; nor are the other {len(run.files)} files of its run" if run.files else ""
 
 
@@ -325,10 +332,10 @@ def _why_lost(source: Source, name: Name) -> str:
     return source.lost.get(name, "it was listed, but did not come")
 
 
-def _differing(
+def _new_files(
     source: Source, run: OfferedRun, target: Path, brought: Brought, dry_run: bool
 ) -> Iterator[tuple[str, bytes, str]]:
-    """Path in the run, content and state of each file that is new or has grown; the others are counted.
+    """Yield path in the run, content and state of each file that is new or has grown; count the others.
 
     `dry_run`: contents of new files are not fetched.
     """
@@ -342,10 +349,10 @@ def _differing(
         else:
             wanted[there] = name
     lost = dict(wanted)
-    for there, found in source.fetch(wanted):
+    for there, fetched in source.fetch(wanted):
         name = lost.pop(there)
-        content = as_written(found) if name.endswith(".jsonl") else found
-        state = NEW if missing[name] else _compared(target / name, content)
+        content = as_written(fetched) if name.endswith(".jsonl") else fetched
+        state = NEW if missing[name] else _compare(target / name, content)
         if state == OTHER:
             brought.refused[there] = f"it contradicts {_shown(target)}/{name}, which is kept"
         elif state in (NEW, UPDATED):
@@ -359,18 +366,18 @@ def _differing(
 
 
 def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, brought: Brought) -> str | None:
-    """Why a file is not taken, or None."""
+    """Return why a file is not taken, or None."""
     if len(content) > LONGEST_FILE_BYTES:
         return f"it is larger than {LONGEST_FILE_BYTES >> 20} MiB"
     if name.endswith(".log") or is_lock(name):
         return None
-    found = ends_of(content)
-    if found.damage:
-        return found.damage
-    if not found.events:
+    lines = ends_of(content)
+    if lines.damage:
+        return lines.damage
+    if not lines.events:
         return "it has no header"
     path = Path(name)
-    launch = launch_of(path, found.events, found.verified)
+    launch = launch_of(path, lines.events, lines.verified)
     if isinstance(launch, Unreadable):
         return launch.reason
     if launch.run != run.id:
@@ -386,7 +393,7 @@ def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, br
 
 
 def _has_state(path: Path, offer: Offer) -> bool:
-    """Whether a file has the size and the time of an offer that tells its time."""
+    """Check whether a file has the size and the time of an offer; never if the time of the offer is unknown."""
     if offer.changed_ns is None:
         return False
     try:
@@ -396,15 +403,15 @@ def _has_state(path: Path, offer: Offer) -> bool:
     return (state.st_size, state.st_mtime_ns) == (offer.size, offer.changed_ns)
 
 
-def _compared(path: Path, content: bytes) -> str:
-    """What a file here is to this content."""
+def _compare(path: Path, content: bytes) -> str:
+    """Return the state of a file here, compared with `content`."""
     try:
-        own = plain_bytes(path, most_bytes())
+        present = plain_bytes(path, most_bytes())
     except OSError:
         return NEW
-    if own == content:
+    if present == content:
         return HERE
-    return UPDATED if content.startswith(own) else OLDER if own.startswith(content) else OTHER
+    return UPDATED if content.startswith(present) else OLDER if present.startswith(content) else OTHER
 
 
 def _put(path: Path, content: bytes, changed_ns: int | None) -> None:
@@ -422,7 +429,7 @@ def _put(path: Path, content: bytes, changed_ns: int | None) -> None:
 
 
 def _settle(written: Sequence[Path]) -> None:
-    """A run is complete only once its launches are on the disk. Raises EngineUnusable."""
+    """Wait until files are on the disk: a run is complete only once its launches are. Raises EngineUnusable."""
     with disk_errors(written[0] if written else Path()):
         settle(written)
 

@@ -1,7 +1,7 @@
 """A folder on another machine as a source, by the system's OpenSSH; there it needs a shell, find, stat and tar.
 
-One command lists names, sizes and times, and one fetches what is new. Who is asked for what, keys and known hosts are the
-business of ssh and its configuration; nothing is ever typed. TORCHMATRIX_SSH: another command than "ssh", with options.
+One command lists names, sizes and times, and one fetches the new files. Logins, keys and known hosts are the business of ssh
+and its configuration; nothing is ever typed. TORCHMATRIX_SSH: another command than "ssh", with options.
 """
 
 import os
@@ -30,39 +30,39 @@ _URL = re.compile(rf"ssh://{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?P<path>/.*)", re
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-o", "ControlMaster=auto")
 _LISTED = re.compile(rb"([0-9a-f]{1,8}) ([0-9]{1,18}) ([0-9]{1,18}) \./(.+)")
 _UNREAD = re.compile(r"(?:find|stat): (?:cannot stat\w* )?'?\./(.+?)'?: (.+)")
-"""What find or stat says of what it can't read; the rest is listed."""
+"""The message of find or stat for a file that it can't read; the rest is listed."""
 _UNREADABLE = "it can't be read there"
 _LONGEST_LINE = 16 << 10
-_MOST_SAID_BYTES = 64 << 10
+_MOST_ERROR_BYTES = 64 << 10
 _HEADER_BYTES = 4 << 10
-"""In a tar, with a long name and the padding, beside each file."""
+"""The size of a file's header in a tar, with a long name and the padding."""
 _GRACE_SECONDS = 10.0
 _LOST = 255
-"""What ssh ends with when the connection or its login fails."""
+"""The exit code of ssh when the connection or its login fails."""
 
 
 def is_remote(word: str) -> bool:
-    """Whether this names a place by ssh: user@host:path, host:path or ssh://user@host:port/path."""
+    """Check whether `word` names a place by ssh: user@host:path, host:path or ssh://user@host:port/path."""
     return word.startswith("ssh://") or ("://" not in word and bool(_PLACE.fullmatch(word)))
 
 
 def of_remote(word: str, stack: ExitStack, limits: Limits) -> Source:
-    """The facts below a folder on another machine; `stack` ends the connection. Raises BadInput or EngineUnusable."""
-    found = (_URL if word.startswith("ssh://") else _PLACE).fullmatch(word)
-    if found is None or found["host"].startswith("-"):
+    """Return the facts below a folder on another machine; `stack` ends the connection. Raises BadInput or EngineUnusable."""
+    place = (_URL if word.startswith("ssh://") else _PLACE).fullmatch(word)
+    if place is None or place["host"].startswith("-"):
         raise BadInput(f"{word} is no place on another machine", hint="write it as user@host:path or ssh://user@host:port/path")
-    host, path = found["host"], found["path"] or "."
+    host, path = place["host"], place["path"] or "."
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tm-", ignore_cleanup_errors=True))
-    port = ["-p", found["port"]] if found.groupdict().get("port") else []
-    once = ("-o", f"ControlPath={folder}/c", "-o", "ControlPersist=60")
-    ssh = [*shlex.split(os.environ.get("TORCHMATRIX_SSH") or "ssh"), *_OPTIONS, *once, *port]
+    port = ["-p", place["port"]] if place.groupdict().get("port") else []
+    shared = ("-o", f"ControlPath={folder}/c", "-o", "ControlPersist=60")
+    ssh = [*shlex.split(os.environ.get("TORCHMATRIX_SSH") or "ssh"), *_OPTIONS, *shared, *port]
     host = re.sub(r"[\[\]]", "", host)
     stack.callback(_end_connection, [*ssh, "-O", "exit", "--", host])
-    return _Remote([*ssh, "--", host], word, path, limits).listed()
+    return _Remote([*ssh, "--", host], word, path, limits).source()
 
 
 class _Remote:
-    """A folder on another machine. `command`: runs what is appended to it there."""
+    """A folder on another machine. `command`: runs a script there, which is appended to it."""
 
     def __init__(self, command: Sequence[str], label: str, path: str, limits: Limits) -> None:
         self._command, self._label, self._limits = command, label, limits
@@ -71,11 +71,11 @@ class _Remote:
         self._lost: dict[Name, str] = {}
         self._sizes: dict[Name, int] = {}
 
-    def listed(self) -> Source:
-        """What is there, without hidden folders."""
+    def source(self) -> Source:
+        """List the folder, without hidden folders, and return it as a source."""
         wanted = "-name '*.jsonl' -o -name '*.log' -o -path '*/locks/*.lock' -o -type l"
         names = rf"\( {wanted} \) ! -type d -exec stat -c '%f %s %Y %n' {{}} +"
-        found, entries, root = Sorting(label=self._label, limits=self._limits), list[re.Match[bytes]](), b""
+        sorting, entries, root = Sorting(label=self._label, limits=self._limits), list[re.Match[bytes]](), b""
         script = f"{self._cd} && pwd -P && find . -name '.?*' -prune -o {names}"
         with self._running(script, subprocess.DEVNULL, self._limits.seconds) as (stream, end):
             root = stream.readline(_LONGEST_LINE).rstrip(b"\n")
@@ -83,28 +83,28 @@ class _Remote:
                 if entry := _LISTED.fullmatch(line.removesuffix(b"\n")):
                     entries.append(entry)
                 else:
-                    found.others += 1
-                if len(entries) + found.others > self._limits.files:
+                    sorting.others += 1
+                if len(entries) + sorting.others > self._limits.files:
                     raise BadInput(f"{self._label} lists more than {self._limits.files:,} files", hint="name one of its runs")
-            code, said = end()
-        self._add(found, root, entries)
-        unread = {told[1]: told[2] for line in said if (told := _UNREAD.fullmatch(line))}
-        found.refused |= {self._prefix + name: f"{_UNREADABLE}: {why}" for name, why in unread.items()}
+            code, errors = end()
+        self._sort(sorting, root, entries)
+        unread = {match[1]: match[2] for line in errors if (match := _UNREAD.fullmatch(line))}
+        sorting.refused |= {self._prefix + name: f"{_UNREADABLE}: {why}" for name, why in unread.items()}
         if code != 0 and not (root and unread):
-            self._complain(code, said)
-        self._sizes = {name: offer.size for name, offer in found.offers.items()}
-        return found.source(self.fetch, self._lost)
+            self._fail(code, errors)
+        self._sizes = {name: offer.size for name, offer in sorting.offers.items()}
+        return sorting.source(self.fetch, self._lost)
 
-    def _add(self, found: Sorting, root: bytes, entries: Sequence["re.Match[bytes]"]) -> None:
+    def _sort(self, sorting: Sorting, root: bytes, entries: Sequence["re.Match[bytes]"]) -> None:
         if any(entry[4] == RECORD.encode() for entry in entries):  # of a run's folder, the name is the run's id
             self._prefix = f"{Path(os.fsdecode(root)).name}/"
         for entry in entries:
             problem = None if stat.S_ISREG(int(entry[1], 16)) else LINK
             offer = Offer(size=int(entry[2]), changed_ns=int(entry[3]) * 10**9)
-            found.add(self._prefix + os.fsdecode(entry[4]), offer, problem)
+            sorting.add(self._prefix + os.fsdecode(entry[4]), offer, problem)
 
     def fetch(self, names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
-        """The contents as one tar, read as it comes."""
+        """Yield the contents of files from one tar, read as it arrives."""
         wanted = {f"./{name.removeprefix(self._prefix)}": name for name in names}
         if not wanted:
             return
@@ -118,31 +118,31 @@ class _Remote:
                     yield from _members(stream, wanted, most)
                 except (*inputs.NOT_A_TAR, OSError) as error:
                     stream.close()
-                    code, said = end()
-                    self._complain(code, said or [f"what it sends is no archive of what was asked for: {error}"])
+                    code, errors = end()
+                    self._fail(code, errors or [f"what it sends is no archive of what was asked for: {error}"])
                 stream.close()
-                code, said = end()
+                code, errors = end()
             if code in (_LOST, 127):
-                self._complain(code, said)
-        for asked, name in wanted.items():
-            if line := next((line for line in said if asked in line), ""):
+                self._fail(code, errors)
+        for path, name in wanted.items():
+            if line := next((line for line in errors if path in line), ""):
                 self._lost[name] = f"{_UNREADABLE}: {line.rpartition(': ')[2]}"
 
     @contextmanager
     def _running(
         self, script: str, given: "IO[bytes] | int", seconds: float
     ) -> "Iterator[tuple[IO[bytes], Callable[[], tuple[int, list[str]]]]]":
-        """A command there: what it writes, and what waits for its end and gives its exit code and what it said.
+        """Run a command there; yield its output, and a function that waits for its end: it returns exit code and error lines.
 
-        Raises EngineUnusable if it takes longer than so many seconds.
+        Raises EngineUnusable if it takes longer than `seconds`.
         """
         process = subprocess.Popen(
-            [*self._command, _in_shell(script)], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*self._command, f"exec sh -c {shlex.quote(script)}"], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
         )  # fmt: skip
         assert process.stdout is not None and process.stderr is not None
-        said, late = bytearray(), threading.Event()
-        listener = threading.Thread(target=_keep_first, args=(process.stderr, said), daemon=True)
+        errors, late = bytearray(), threading.Event()
+        listener = threading.Thread(target=_keep_first, args=(process.stderr, errors), daemon=True)
         listener.start()
 
         def give_up() -> None:
@@ -159,7 +159,7 @@ class _Remote:
             if late.is_set():
                 hint = "the same command goes on with what is missing"
                 raise EngineUnusable(f"{self._label} took longer than {seconds:.0f} s to answer", hint=hint)
-            text = bytes(said).decode(errors="replace")
+            text = bytes(errors).decode(errors="replace")
             return process.returncode, [in_one_line(line) for line in text.splitlines() if line.strip()]
 
         try:
@@ -170,21 +170,21 @@ class _Remote:
             process.wait()
             process.stdout.close()
 
-    def _complain(self, code: int, said: Sequence[str]) -> None:
-        """Raise the error that ssh or the other machine told of in its last line."""
-        last = clipped(said[-1], 300) if said else "the connection ended early"
-        if code == _LOST or not said:
+    def _fail(self, code: int, errors: Sequence[str]) -> None:
+        """Raise the error that ssh or the other machine reported in its last line."""
+        last = clipped(errors[-1], 300) if errors else "the connection ended early"
+        if code == _LOST or not errors:
             hint = f"try: ssh {self._command[-1]}; it must log in without asking. The same command then goes on"
             raise EngineUnusable(f"can't reach {self._label}: {last}", hint=hint)
         hint = "name a folder of results there; it needs a Linux with sh, find, stat and tar"
         raise BadInput(f"can't read {self._label}: {last}", hint=hint)
 
 
-def _keep_first(stream: IO[bytes], said: bytearray) -> None:
-    """Read a stream to its end, so that nobody waits for that; keep the first and no more than is shown."""
+def _keep_first(stream: IO[bytes], kept: bytearray) -> None:
+    """Read a stream to its end, so that its writer never waits; keep only the first bytes, as many as may be shown."""
     with suppress(ValueError, OSError), stream:
         while data := stream.read1(_LONGEST_LINE):  # type: ignore[attr-defined]  # it is a BufferedReader
-            said += data[: _MOST_SAID_BYTES - len(said)]
+            kept += data[: _MOST_ERROR_BYTES - len(kept)]
 
 
 def _end_connection(command: Sequence[str]) -> None:
@@ -193,7 +193,7 @@ def _end_connection(command: Sequence[str]) -> None:
 
 
 def _members(stream: IO[bytes], wanted: dict[Name, Name], most: int) -> Iterator[tuple[Name, bytes]]:
-    """The wanted files of a tar that comes as a stream; anything else that the other side sends is passed over."""
+    """Yield the wanted files of a tar that arrives as a stream; skip anything else that the other side sends."""
     with inputs.stream_tar(stream, most) as tar:
         while member := tar.next():
             tar.members = []  # type: ignore[attr-defined]  # else it keeps all of them
@@ -206,10 +206,5 @@ def _members(stream: IO[bytes], wanted: dict[Name, Name], most: int) -> Iterator
 
 
 def _quoted(path: str) -> str:
-    """A path for a shell, where "~/" is the home as everywhere."""
+    """Quote a path for a shell; "~/" stays the home folder."""
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else '"$HOME"' if path == "~" else shlex.quote(path)
-
-
-def _in_shell(script: str) -> str:
-    """A command for whatever shell the user has there."""
-    return f"exec sh -c {shlex.quote(script)}"

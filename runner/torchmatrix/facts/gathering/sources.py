@@ -1,4 +1,4 @@
-"""What a source of facts is, whatever it is made of: files with sizes, read in any order; and which of them are facts."""
+"""Sources of facts, such as folders and archives: files with sizes, read in any order; and which of them are facts."""
 
 import base64
 import gzip
@@ -32,8 +32,8 @@ _ENDINGS = (".jsonl", ".log")
 _LOCK = re.compile(r"(?:.*/)?locks/[^/]+\.lock")
 _HIDDEN_OR_ODD = re.compile(r"\.|.*[\\:*?\"<>|]", re.DOTALL)
 
-_OF_A_MAC = "._"
-"""Begins the name of what macOS keeps beside a file (AppleDouble, RFC 1740) in its archives and on disks of others."""
+_APPLE_DOUBLE = "._"
+"""The prefix of files that macOS keeps beside a file (AppleDouble, RFC 1740) in its archives and on disks of others."""
 
 Name = str
 """The path of a file in its source, with slashes."""
@@ -42,9 +42,9 @@ Fetch = Callable[[Iterable[Name]], Iterator[tuple[Name, bytes]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What a source may bring: so many files, all that are listed counted, and bytes.
+    """The limits of a source: the number of files, counting all that are listed, and of bytes.
 
-    `seconds`: how long an answer may take, such as a list; what is long takes longer, by `slowest` bytes per second.
+    `seconds`: how long an answer may take, such as a list; long ones may take longer, by `slowest` bytes per second.
     """
 
     files: int = 1_000_000
@@ -53,7 +53,7 @@ class Limits:
     slowest: int = 16 << 10
 
     def seconds_for(self, size: int) -> float:
-        """How long so many bytes may take."""
+        """Return how long `size` bytes may take."""
         return self.seconds + size / self.slowest
 
 
@@ -67,7 +67,7 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A place with facts. `fetch`: the contents of these files, in their order; what can't be read is left out.
+    """A place with facts. `fetch`: yields the contents of the named files, in their order; without those that can't be read.
 
     `refused`: names of facts that can't be read, and why; `others`: how many files aren't facts. `lost`: why a file that was
     listed did not come, as far as `fetch` has found out.
@@ -82,12 +82,12 @@ class Source:
 
 
 LINK = "it is a link or a device"
-"""Why such a file is refused, whatever it is called: it may lead anywhere."""
+"""Why a link or a device is refused, whatever its name: it may lead anywhere."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Sorting:
-    """Collects the names of a source while it is listed: what is offered, what is refused, what isn't a fact."""
+    """The names of a source while it is listed: those that are offered, those that are refused, and how many are no facts."""
 
     label: str
     limits: Limits
@@ -97,14 +97,14 @@ class Sorting:
     _bytes: int = 0
 
     def add(self, name: Name, offer: Offer, problem: str | None = None) -> bool:
-        """Take note of a file; whether it is offered. `problem`: why it can't be taken, whatever it is called.
+        """Sort a file in; return whether it is offered. `problem`: why it can't be taken, whatever its name.
 
         Raises BadInput beyond the limits.
         """
         last = name.rpartition("/")[2]
         if len(self.offers) + len(self.refused) + self.others >= self.limits.files:
             raise self._beyond(f"{self.limits.files:,} files")
-        if last.startswith(_OF_A_MAC):
+        if last.startswith(_APPLE_DOUBLE):
             self.others += 1
             return False
         if not is_lock(name) and (
@@ -129,18 +129,18 @@ class Sorting:
         return BadInput(f"{self.label} has more than {limit}: nothing of it is taken", hint="gather its runs one by one")
 
     def source(self, fetch: Fetch, lost: dict[Name, str] | None = None) -> Source:
-        """The source with what was found."""
-        told = {"refused": self.refused, "others": self.others, "lost": {} if lost is None else lost}
-        return Source(label=self.label, offers=self.offers, fetch=fetch, **told)  # type: ignore[arg-type]
+        """Return the source with the files that were sorted in."""
+        lost = {} if lost is None else lost
+        return Source(label=self.label, offers=self.offers, fetch=fetch, refused=self.refused, others=self.others, lost=lost)
 
 
 def is_lock(name: Name) -> bool:
-    """Whether it is what a stack of a run was made of, exactly: with it a gathered launch can be repeated."""
+    """Check whether a name is that of a lock, which keeps what a stack was made of, so that its launches can be repeated."""
     return _LOCK.fullmatch(name) is not None
 
 
 def problem_of(name: Name, size: int) -> str | None:
-    """Why a file of this name and size is not taken, or None."""
+    """Return why a file of this name and size is not taken, or None."""
     if not _is_plain(name):
         return "its name is not that of a file in a results folder"
     if size > LONGEST_FILE_BYTES:
@@ -149,28 +149,28 @@ def problem_of(name: Name, size: int) -> str | None:
 
 
 def _is_plain(name: Name) -> bool:
-    """Whether every part of a path can safely be a name here: no "..", nothing hidden, nothing that another system reads."""
+    """Check whether every part of a path is a safe name here: no "..", not hidden, no character special to another system."""
     parts = name.split("/")
     return len(parts) <= DEEPEST and all(map(is_plain_part, parts))
 
 
 def is_plain_part(part: str) -> bool:
-    """Whether this can safely be the name of a file or folder."""
+    """Check whether `part` can safely be the name of a file or folder."""
     return 0 < len(part) <= _LONGEST_NAME and part.isprintable() and not _HIDDEN_OR_ODD.match(part)
 
 
-# A results folder as a source; or the folder of one host or one run.
+# Folders: a results folder, or the folder of one host or one run
 
 
 def of_folder(folder: Path, limits: Limits) -> Source:
-    """The facts below a folder; links are not followed. Raises BadInput."""
-    root, found, lost = folder.resolve(), Sorting(label=str(folder), limits=limits), dict[Name, str]()
+    """Return the facts below a folder as a source; links are not followed. Raises BadInput."""
+    root, sorting, lost = folder.resolve(), Sorting(label=str(folder), limits=limits), dict[Name, str]()
     base = root.parent if (root / RECORD).exists() else root  # of a run's folder, the name is the run's id
     if not os.access(root, os.R_OK | os.X_OK):
         raise BadInput(f"can't read {folder}", hint="fix its permissions")
 
     def refuse(error: OSError) -> None:
-        found.refused[Path(error.filename).relative_to(base).as_posix()] = f"it can't be read: {error.strerror}"
+        sorting.refused[Path(error.filename).relative_to(base).as_posix()] = f"it can't be read: {error.strerror}"
 
     for place, folders, files in os.walk(root, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -182,7 +182,7 @@ def of_folder(folder: Path, limits: Limits) -> Source:
                 refuse(error)
                 continue
             problem = None if stat.S_ISREG(state.st_mode) else LINK
-            found.add(path.relative_to(base).as_posix(), Offer(size=state.st_size, changed_ns=state.st_mtime_ns), problem)
+            sorting.add(path.relative_to(base).as_posix(), Offer(size=state.st_size, changed_ns=state.st_mtime_ns), problem)
 
     def fetch(names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
         for name in names:
@@ -191,16 +191,16 @@ def of_folder(folder: Path, limits: Limits) -> Source:
             except OSError as error:
                 lost[name] = f"it can't be read: {error.strerror}"
 
-    return found.source(fetch, lost)
+    return sorting.source(fetch, lost)
 
 
-# An archive as a source: tar, tar.gz, zip, or a report that carries one; told by its content, never unpacked by its names.
+# Archives: tar, tar.gz, zip, or a report that carries one; recognized by its content, never unpacked by its names
 #
 # A compressed tar is first unpacked into a nameless temporary file in the results folder, since gzip can't be read in any
 # order.
 
 MOST_PACKING = 300
-"""Facts compress to about a tenth: what unpacks to more than so many times its size is no archive of facts."""
+"""Facts compress to about a tenth: a file that unpacks to more than this many times its size is no archive of facts."""
 FREE_BYTES = 256 << 20
 """Up to this size any archive is unpacked."""
 _CHUNK = 1 << 20
@@ -211,7 +211,7 @@ _HINT = "it is a .tar, .tar.gz or .zip of a results folder, facts.tar.gz of a si
 
 
 def digest_of(path: Path, limits: Limits) -> str:
-    """SHA-256 of a file's content. Raises BadInput; also for one that is far larger than all that a source may bring."""
+    """Return the SHA-256 of a file's content. Raises BadInput; also for a file far larger than the limits of a source."""
     most = max(FREE_BYTES, 2 * limits.bytes)  # names and padding count, too
     try:
         with opened(path) as file:
@@ -224,7 +224,7 @@ def digest_of(path: Path, limits: Limits) -> str:
 
 
 def of_archive(path: Path, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
-    """The facts in an archive, which `stack` closes. `temporary`: a folder for nameless files. Raises BadInput."""
+    """Return the facts in an archive, which `stack` closes. `temporary`: a folder for nameless files. Raises BadInput."""
     try:
         file = stack.enter_context(opened(path))
     except OSError as error:
@@ -233,27 +233,27 @@ def of_archive(path: Path, temporary: Path, stack: ExitStack, limits: Limits) ->
 
 
 def of_file(file: IO[bytes], label: str, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
-    """As of_archive, for an open file."""
-    found = Sorting(label=label, limits=limits)
+    """Return the facts in an open archive, as of_archive does."""
+    sorting = Sorting(label=label, limits=limits)
     file.seek(0)
     head = file.read(4)
     file.seek(0)
     try:
         if head[:2] == b"PK":
-            return _zip(stack.enter_context(zipfile.ZipFile(file)), found)
+            return _zip(stack.enter_context(zipfile.ZipFile(file)), sorting)
         if head.lstrip()[:1] == b"<":
-            file = _within_page(file)
+            file = _archive_in_page(file)
             head = file.read(2)
         if head[:2] == b"\x1f\x8b":
-            file = _unpacked(file, label, temporary, stack)
-        return _tar(stack.enter_context(inputs.open_tar(file)), found)
+            file = _unpack(file, label, temporary, stack)
+        return _tar(stack.enter_context(inputs.open_tar(file)), sorting)
     except (*inputs.NOT_A_TAR, *_NOT_A_ZIP) as error:
         raise BadInput(f"{label} is no archive of facts, or it is damaged: {error}", hint=_HINT) from None
 
 
 @contextmanager
 def nameless(folder: Path) -> Iterator[IO[bytes]]:
-    """A temporary file that is gone with this process, however it ends. Raises EngineUnusable."""
+    """Yield a temporary file that is gone with this process, however it ends. Raises EngineUnusable."""
     try:
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
     except OSError as error:
@@ -262,27 +262,27 @@ def nameless(folder: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _within_page(file: IO[bytes]) -> IO[bytes]:
-    """The archive of facts that a report carries; empty if it carries none."""
-    found = _CARRIED.search(file.read(_LARGEST_PAGE))
-    return io.BytesIO(base64.b64decode(found[1]) if found else b"")
+def _archive_in_page(file: IO[bytes]) -> IO[bytes]:
+    """Return the archive of facts that a report carries; empty if it carries none."""
+    match = _CARRIED.search(file.read(_LARGEST_PAGE))
+    return io.BytesIO(base64.b64decode(match[1]) if match else b"")
 
 
-def _unpacked(file: IO[bytes], label: str, temporary: Path, stack: ExitStack) -> IO[bytes]:
+def _unpack(file: IO[bytes], label: str, temporary: Path, stack: ExitStack) -> IO[bytes]:
     packed_bytes = file.seek(0, 2)
     file.seek(0)
-    found = stack.enter_context(nameless(temporary))
+    unpacked = stack.enter_context(nameless(temporary))
     limit = max(FREE_BYTES, MOST_PACKING * packed_bytes)
     with gzip.GzipFile(fileobj=file) as packed:
         while chunk := _next_chunk(packed, label):
-            if found.tell() + len(chunk) > limit:
+            if unpacked.tell() + len(chunk) > limit:
                 raise BadInput(f"{label} unpacks to more than {limit >> 20} MiB: it is no archive of facts", hint=_HINT)
             try:
-                found.write(chunk)
+                unpacked.write(chunk)
             except OSError as error:
                 raise EngineUnusable(f"can't unpack {label} in {temporary}: {error.strerror}", hint="free space") from None
-    found.seek(0)
-    return found
+    unpacked.seek(0)
+    return unpacked
 
 
 def _next_chunk(packed: gzip.GzipFile, label: str) -> bytes:
@@ -292,16 +292,16 @@ def _next_chunk(packed: gzip.GzipFile, label: str) -> bytes:
         raise BadInput(f"{label} is damaged: {error}", hint="copy it again") from None
 
 
-def _tar(tar: tarfile.TarFile, found: Sorting) -> Source:
+def _tar(tar: tarfile.TarFile, sorting: Sorting) -> Source:
     members, lost = dict[Name, tarfile.TarInfo](), dict[Name, str]()
     for member in tar:
         if not member.isdir():
             problem = None if member.isreg() and not member.issparse() else LINK
             name = member.name.removeprefix("./")
-            if found.add(name, Offer(size=member.size), problem):
+            if sorting.add(name, Offer(size=member.size), problem):
                 members[name] = member
     if not inputs.tar_ends_well(tar):
-        found.refused[found.label] = "it is damaged, or cut off: what came after its last readable file is missing"
+        sorting.refused[sorting.label] = "it is damaged, or cut off: what came after its last readable file is missing"
 
     def fetch(names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
         for name in names:
@@ -313,23 +313,23 @@ def _tar(tar: tarfile.TarFile, found: Sorting) -> Source:
             if content is not None:
                 yield name, content
 
-    return found.source(fetch, lost)
+    return sorting.source(fetch, lost)
 
 
-def _zip(archive: zipfile.ZipFile, found: Sorting) -> Source:
-    """Old versions of .NET write backslashes, which no zip file has (APPNOTE 4.4.17.1): they are slashes.
+def _zip(archive: zipfile.ZipFile, sorting: Sorting) -> Source:
+    """Return the facts in a zip file. Backslashes, which old versions of .NET write (APPNOTE 4.4.17.1), are slashes.
 
     https://learn.microsoft.com/dotnet/framework/migration-guide/mitigation-ziparchiveentry-fullname-path-separator
     """
     members, lost = dict[Name, zipfile.ZipInfo](), dict[Name, str]()
     for member in archive.infolist():
-        kind, name = member.external_attr >> 28, member.filename.replace("\\", "/").removeprefix("./")
-        problem = None if kind in (0, 8) else LINK
+        file_type, name = member.external_attr >> 28, member.filename.replace("\\", "/").removeprefix("./")
+        problem = None if file_type in (0, 8) else LINK
         if problem is None and member.flag_bits & 1:
             problem = "it is encrypted"
         if problem is None and member.file_size > max(FREE_BYTES >> 8, MOST_PACKING * member.compress_size):
             problem = f"it unpacks to more than {MOST_PACKING} times its size"
-        if not name.endswith("/") and found.add(name, Offer(size=member.file_size), problem):
+        if not name.endswith("/") and sorting.add(name, Offer(size=member.file_size), problem):
             members[name] = member
 
     def fetch(names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
@@ -342,7 +342,7 @@ def _zip(archive: zipfile.ZipFile, found: Sorting) -> Source:
                 continue
             yield name, data
 
-    return found.source(fetch, lost)
+    return sorting.source(fetch, lost)
 
 
 def _damaged(error: Exception) -> str:
