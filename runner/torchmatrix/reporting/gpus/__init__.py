@@ -242,7 +242,7 @@ MOST = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """A table of GPUs over GPUs. `cells`: by row, for each column ratio, interval, the verdict's words and the page's colour."""
+    """A table of GPUs over GPUs. `cells`: by row, for each column ratio, interval, verdict in words and colour."""
 
     gpus: tuple[str, ...]
     cells: tuple[tuple[tuple[str, str, str, str], ...], ...]

@@ -116,7 +116,7 @@ class Gpus:
         """Return for each GPU a row of the workload that most GPUs measured, with the setting that is usually the fastest."""
         jobs = grouped((row for row in rows if row["n"]), lambda row: row["workload"])
 
-        def rank(job: list[Row]) -> tuple[int, int, bool]:
+        def rank(job: Sequence[Row]) -> tuple[int, int, bool]:
             return len({row["gpu"] for row in job}), _BEST.get(job[0]["precision"], 0), bool(job[0]["compile"])
 
         by_gpu: dict[str, Row] = {}
