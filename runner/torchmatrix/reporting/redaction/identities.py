@@ -341,7 +341,7 @@ def _canonical(kind: str, name: str) -> str:
 
 
 def strings(value: Any, key: str = "", parent: Any = None) -> Iterator[tuple[Any, str, str]]:
-    """Yield every text in a JSON value: (the object that contains it, its key, the text); texts in a list have the list's key."""
+    """Yield every text in a JSON value: (the object that holds it, its key, the text); texts in a list have the list's key."""
     if isinstance(value, str):
         yield parent, key, value
     elif isinstance(value, dict):
