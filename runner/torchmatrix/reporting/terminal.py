@@ -55,13 +55,14 @@ def comparison_in_words(comparison: Comparison, reasons: bool = False) -> str:
     """
     if comparison.empty:
         return printable(f"nothing to compare: {comparison.empty}")
+    one_sided = comparison.only_one
     lines = [
         *_ratio_lines(comparison),
         *(_reason_lines(comparison) if reasons else ()),
         *_held_back_lines(comparison),
         *_level_lines(comparison),
         *_refusal_lines(comparison),
-        *_one_sided_lines(comparison),
+        *([f"only on one side, {count(len(one_sided), 'cell')}: {_some(one_sided)}"] if one_sided else ()),
         *_mean_lines(comparison),
         "",
         *_environment_lines(comparison),
@@ -173,11 +174,6 @@ def _refusal_lines(comparison: Comparison) -> Iterator[str]:
 
 def _values(field: str, rows: Sequence[ComparedRow]) -> str:
     return "; ".join(dict.fromkeys(f"{a} and {b}" for row in rows for name, a, b in row.differs if name == field))
-
-
-def _one_sided_lines(comparison: Comparison) -> Iterator[str]:
-    if comparison.only_one:
-        yield f"only on one side, {count(len(comparison.only_one), 'cell')}: {_some(comparison.only_one)}"
 
 
 def _some(labels: Sequence[str]) -> str:

@@ -164,14 +164,15 @@ def parts(profile: Shares, title: str) -> Chart:
     shown, others = profile.parts[:MOST_BARS], profile.parts[MOST_BARS:]
     named = [(part.name, part.seconds) for part in shown]
     named += [(f"({len(others)} others)", sum(part.seconds for part in others))] if others else []
-    rows = tuple(_part(name, seconds, profile.seconds) for name, seconds in (*named, (profile.gap_name, profile.gap)))
+    rows = tuple(
+        BarRow(
+            label=clipped(name, _NAME_WIDTH), note=name, value=1e3 * seconds,
+            figures=(words.milliseconds(seconds), words.percent(seconds / profile.seconds, 1)),
+        )
+        for name, seconds in (*named, (profile.gap_name, profile.gap))
+    )  # fmt: skip
     panel = Panel(title="", rows=rows, high=scale_of(rows), kind="latency steps")
     return Chart(id="parts", title=title, sub=SHARES_NOTE, panels=((panel,),))
-
-
-def _part(name: str, seconds: float, step: float) -> BarRow:
-    figures = (words.milliseconds(seconds), words.percent(seconds / step, 1))
-    return BarRow(label=clipped(name, _NAME_WIDTH), note=name, value=1e3 * seconds, figures=figures)
 
 
 def table(profile: Shares) -> list[dict[str, Any]]:
@@ -212,7 +213,7 @@ TEXT_WIDTH = 0.18
 
 def charts(trends: Sequence[Trend]) -> tuple[tuple[LineChart, ...], int]:
     """Draw each cell with at least two figures, the largest newest change of level first, and count the rows left out."""
-    pairs = [(_newest(trend), len(trend.rows)) for trend in trends]
+    pairs = [(_newest_runs(trend), len(trend.rows)) for trend in trends]
     ranked = sorted(
         (pair for pair in pairs if len(pair[0].measured) > 1), key=lambda pair: _latest_change(pair[0]), reverse=True
     )
@@ -220,7 +221,7 @@ def charts(trends: Sequence[Trend]) -> tuple[tuple[LineChart, ...], int]:
     return drawn, sum(rows for _, rows in ranked) - sum(len(chart.points) for chart in drawn)
 
 
-def _newest(trend: Trend) -> Trend:
+def _newest_runs(trend: Trend) -> Trend:
     """Keep the newest runs that have a known time."""
     return trend.since([row for row in trend.rows if math.isfinite(row["started"])][-MOST_RUNS:])
 

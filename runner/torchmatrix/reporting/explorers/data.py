@@ -16,7 +16,7 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row, makes_figures
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
-from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
+from torchmatrix.analysis.traces import QUANTITIES, Trace
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.core.formatting import UNKNOWN, in_digits, is_known
 from torchmatrix.matrix.factors import COLUMNS, Factor
@@ -230,17 +230,17 @@ def _trace(trace: Trace) -> Row:
         "names": [device.device for device in trace.readings],
         "seconds": [[_brief(time) for time in device.seconds] for device in trace.readings],
         "plots": [
-            [title, int(name in ("power_watts", "busy_cpus")), [_values(device, name) for device in trace.readings]]
+            [
+                title,
+                int(name in ("power_watts", "busy_cpus")),
+                [[_brief(value) for value in device.values.get(name, ())] for device in trace.readings],
+            ]
             for name, title in QUANTITIES.items()
             if any(name in device.values for device in trace.readings)
         ],
         "windows": [[round(time, 1) for time in window] for window in trace.windows],
         "slow": [[round(start, 1), round(stop, 1), reason] for start, stop, reason in trace.slowdowns],
     }  # fmt: skip
-
-
-def _values(device: Readings, name: str) -> list[float | None]:
-    return [_brief(value) for value in device.values.get(name, ())]
 
 
 def _brief(value: float | None) -> float | int | None:

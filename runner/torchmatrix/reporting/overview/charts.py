@@ -122,7 +122,8 @@ def scaling_chart(cells: Cells) -> Chart | None:
     ends = [row for row in scaled if row["N"] == most]
     noun = f"{cells.device(ends[0])}s"
     low = min(0.9, *(row["S_low"] or row["S"] for row in ends)) if most > 1 else 0.9
-    every = [row["S"] / row["N"] for row in ends]
+    lowest = min([low / most if low > 1 else low, *(row["S"] / row["N"] for row in ends)])
+    floor = max(0.0, int(lowest * 10 - 0.5) / 10)  # the axis of efficiencies begins at a multiple of 10 % below all of them
     drawn = jobs[:MOST_MODELS_OF_SCALING]
     models_left = f"{len(jobs) - MOST_MODELS_OF_SCALING} more models" if len(jobs) > MOST_MODELS_OF_SCALING else ""
     return Chart(
@@ -130,7 +131,7 @@ def scaling_chart(cells: Cells) -> Chart | None:
         title=f"{most} {noun} do {span([row['S'] for row in ends], words.ratio)} the work of one",
         sub=f"Beside each bar: throughput, multiple of one, and efficiency, the multiple over the number of {noun}. "
         "Dashed: the ideal. Grey: what is missing from it.",
-        panels=tuple(_scaling_panels(cells, job, most, _floor([*every, low / most if low > 1 else low])) for job in drawn),
+        panels=tuple(_scaling_panels(cells, job, most, floor) for job in drawn),
         more="; ".join(filter(None, (models_left, _lines_left(drawn, most)))),
     )  # fmt: skip
 
@@ -140,11 +141,6 @@ def _lines_left(jobs: Sequence[Sequence[Row]], most: int) -> str:
     lines = [sum(row["S"] is not None and row["N"] == most for row in job) for job in jobs]
     left = sum(max(0, count - MOST_SERIES) for count in lines)
     return f"{left} more settings" if left else ""
-
-
-def _floor(values: Sequence[float]) -> float:
-    """Return where the axis of efficiencies begins: a multiple of 10 % below all of them."""
-    return max(0.0, int(min(values) * 10 - 0.5) / 10)
 
 
 def _scaling_panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -> tuple[Panel, ...]:

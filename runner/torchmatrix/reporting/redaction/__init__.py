@@ -105,7 +105,10 @@ class Redaction:
         if isinstance(value, str):
             return self._string(value, key, parent)
         if isinstance(value, dict):
-            return {self._key(name): self._member(name, member, value) for name, member in value.items()}
+            return {
+                _identifier(name) if name.isidentifier() else self.text(name): self._member(name, member, value)
+                for name, member in value.items()
+            }
         if isinstance(value, (list, tuple)) and not all(isinstance(member, _NUMBERS) for member in value):
             is_of_texts = len(value) > 1 and all(isinstance(member, str) for member in value)
             members = each_without_secrets(value) if is_of_texts else value
@@ -118,9 +121,6 @@ class Redaction:
         if self.enabled and name in _IDENTITY_FIELDS and isinstance(member, int):
             return self._identities.of(_IDENTITY_FIELDS[name], str(member))
         return member if isinstance(member, _NUMBERS) else self.value(member, name, parent)
-
-    def _key(self, name: str) -> str:
-        return _identifier(name) if name.isidentifier() else self.text(name)
 
     def _string(self, text: str, key: str, parent: Any) -> str:
         if key in _VOCABULARY or (key == "name" and _is_device(parent)):
@@ -178,7 +178,8 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
         content = lines.read(path)
         damage = content.damage if path == run.record else content.damage_of_launch
         _put(target.path / _shown(path, run, redaction), _redacted(content, damage, redaction))
-    for path in _text_files(run, logs):
+    endings = (".lock", ".log") if logs else (".lock",)
+    for path in (path for path in files_below(run.path) if path.suffix in endings):
         shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))
         _put(target.path / _shown(path, run, redaction), shown.encode())
     return target
@@ -220,11 +221,6 @@ def _names_others(readings: Any) -> bool:
     if type(readings) is not list:
         return readings is not None
     return any(type(reading) is not dict or "foreign" in reading for reading in readings)
-
-
-def _text_files(run: RunFolder, logs: bool) -> list[Path]:
-    endings = (".lock", ".log") if logs else (".lock",)
-    return [path for path in files_below(run.path) if path.suffix in endings]
 
 
 def _shown(path: Path, run: RunFolder, redaction: Redaction) -> Path:

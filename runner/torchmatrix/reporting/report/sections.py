@@ -95,18 +95,14 @@ def state(view: View) -> str:
     parts = [f"{measured} of {count(len(view.record.planned), 'cell')} measured"]
     parts += [f"{count(len(failed), 'launch')} failed ({words.counted(failed)})"] if failed else []
     parts += [f"{count(left_out, 'launch')} left out, unlike the others of their cell"] if left_out else []
-    parts += [f"{count(len(view.record.skips), 'cell')} skipped ({_skip_reasons(view)})"] if view.record.skips else []
+    reasons = Counter(skip.reason.partition(";")[0] for skip in view.record.skips).most_common()  # most frequent first
+    why = words.enumerated(reason for reason, _ in reasons)
+    parts += [f"{count(len(view.record.skips), 'cell')} skipped ({why})"] if view.record.skips else []
     parts += [f"{count(len(view.pending), 'cell')} still to be launched"] if view.pending else []
     parts += (
         [f"{count(len(view.summary.unreadable_launches), 'file')} can’t be read"] if view.summary.unreadable_launches else []
     )
     return f"{', '.join(parts)}."
-
-
-def _skip_reasons(view: View) -> str:
-    """Name the reasons of skips, the most frequent first."""
-    reasons = Counter(skip.reason.partition(";")[0] for skip in view.record.skips).most_common()
-    return words.enumerated([reason for reason, _ in reasons])
 
 
 def throttled_tries(view: View) -> int:

@@ -116,7 +116,7 @@ def _write_runs(
     prints = {run: _fingerprint(run, cleaner.enabled, held) for run in links}
     due = [(number, run) for number, run in enumerate(links, start=1) if not _is_published(target, links[run], prints[run])]
     with scratch() as temporary:
-        copies = (_copy(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
+        copies = (_waiting(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
         for item, summary, files in rendered(copies, len(due), held):
             names.save(item.run.path.parent.parent)  # before anything is shown under them
             identity = {"key": pages.key_of(item.run, names), "fingerprint": prints[item.run]}
@@ -135,7 +135,7 @@ def _is_published(target: Path, slug: str, fingerprint: str) -> bool:
     return pages.read_page(folder).get("fingerprint") == fingerprint and (folder / "index.html").exists()
 
 
-def _copy(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> Waiting:
+def _waiting(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> Waiting:
     return Waiting(number=number, run=run, slug=slug, copy=redaction.staged(run, cleaner, place), place=place)
 
 
