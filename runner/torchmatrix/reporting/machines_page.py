@@ -131,13 +131,13 @@ class Fleet:
         """Return the cells, from which all ratios are made."""
         return CellIndex(self.launches)
 
-    def explorers(self, held: PriceList) -> explorers.Explorers:
+    def explorers(self, price_list: PriceList) -> explorers.Explorers:
         published = {
             (choice.machine.label, *place): figure
             for choice, pairs in zip(self.chosen, self.published, strict=True)
             for place, figure in claims.throughputs(pairs).items()
         }
-        return explorers.of(self.index, self.cells, self.scaling, speedups.ratios_of(self.index), held, published)
+        return explorers.of(self.index, self.cells, self.scaling, speedups.ratios_of(self.index), price_list, published)
 
 
 def fleet_of(chosen: Sequence[Chosen]) -> Fleet:
@@ -154,13 +154,13 @@ def compared(
     return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
 
 
-def shown_of(fleet: Fleet, relative: across.Relative, held: PriceList, data: Data | None = None) -> Shown:
+def shown_of(fleet: Fleet, relative: across.Relative, price_list: PriceList, data: Data | None = None) -> Shown:
     """Build the default view; `data`: of the explorers, if they are at hand."""
-    worth = [row | row["worth"] for row in _cells(fleet, held) if row["worth"]]
+    worth = [row | row["worth"] for row in _cells(fleet, price_list) if row["worth"]]
     return shown_of_gpus(Gpus(
-        cells=Cells(data=data or fleet.explorers(held).data), relative=relative,
+        cells=Cells(data=data or fleet.explorers(price_list).data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
-        worth=worth, vendors=_vendors(fleet), held=held, noun="GPU" if fleet.has_models else "machine",
+        worth=worth, vendors=_vendors(fleet), price_list=price_list, noun="GPU" if fleet.has_models else "machine",
     ))  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def _vendors(fleet: Fleet) -> dict[str, str]:
 def page_of(
     fleet: Fleet,
     relative: across.Relative,
-    held: PriceList = NONE,
+    price_list: PriceList = NONE,
     links: Mapping[str, str] | None = None,
     pages: Mapping[str, str] | None = None,
     site: Mapping[str, Any] | None = None,
@@ -185,10 +185,10 @@ def page_of(
     """Render the page of these machines. `pages`: machine id -> relative address of the report of its run.
     `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures.
     """
-    explored = fleet.explorers(held)
-    context = _context(fleet, pages or {}, held) | {
+    explored = fleet.explorers(price_list)
+    context = _context(fleet, pages or {}, price_list) | {
         "explorers": explored,
-        "shown": shown_of(fleet, relative, held, explored.data),
+        "shown": shown_of(fleet, relative, price_list, explored.data),
         "colours": COLOURS,
         "sides": "GPU" if fleet.has_models else "machine",
         "baseline_gpu": relative.baseline,
@@ -200,7 +200,7 @@ def page_of(
     return page.render("machines.html.j2", links=links or {}, site=site, invented=invented, **context)
 
 
-def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[str, Any]:
+def _context(fleet: Fleet, pages: Mapping[str, str], price_list: PriceList) -> dict[str, Any]:
     every = fleet.cells
     return {
         "machines": [_machine(choice, run, pages) for choice, run in zip(fleet.chosen, fleet.runs, strict=True)],
@@ -208,8 +208,8 @@ def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[st
         "measured": sum(row["n"] > 0 for row in every),
         "planned": sum(len(run.planned) for run in fleet.runs),
         "gpus": machines.fleet_gpu_table([choice.machine for choice in fleet.chosen], every),
-        "cells": _cells(fleet, held),
-        "currency": held.currency,
+        "cells": _cells(fleet, price_list),
+        "currency": price_list.currency,
         "failures": [
             row | {"log": sections.log_of(Path(row["path"]), row["outcome"], row["stack"])}
             for row in fleet.launches
@@ -237,10 +237,10 @@ def _pending(run: RunSummary) -> int:
     return sum(cell not in launched for cell in run.planned)
 
 
-def _cells(fleet: Fleet, held: PriceList) -> list[dict[str, Any]]:
+def _cells(fleet: Fleet, price_list: PriceList) -> list[dict[str, Any]]:
     """Return the cells of all machines with their yield per watt, price and GB."""
     key = ("machine", "stack", "workload", "devices")
-    worth = {tuple(row[name] for name in key): row for row in machines.worth_table(fleet.cells, held)}
+    worth = {tuple(row[name] for name in key): row for row in machines.worth_table(fleet.cells, price_list)}
     return [row | {"worth": worth.get(tuple(row[name] for name in key))} for row in fleet.cells]
 
 

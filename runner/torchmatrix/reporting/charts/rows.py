@@ -148,7 +148,7 @@ def file_svg(chart: Chart) -> str:
             y += size + 6
             lines.append(_text(16, y, part, size=size, weight=weight, colour=colour))
     y += 30
-    for panel in (panel for beside in chart.panels for panel in beside):
+    for panel in (panel for row in chart.panels for panel in row):
         lines.append(_text(16, y, f"{panel.title}  {panel.unit}".strip(), size=14, weight=700))
         widths = [
             _CHARACTER * max(map(len, texts)) + 14 for texts in zip_longest(*(row.figures for row in panel.rows), fillvalue="")

@@ -216,10 +216,10 @@ class Explorers:
 
 def of(
     index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios,
-    held: PriceList = NONE, published: Published = NONE_PUBLISHED, within: Within = NOTHING,
+    price_list: PriceList = NONE, published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Explorers:  # fmt: skip
-    """Build the explorers of tables (analysis.tables and scaling) and ratios; `held`: GPU prices; `within`: of one run."""
-    return Explorers(data=data_of(index, cells, scaling, ratios, held, published, within))
+    """Build the explorers of tables (cells and scaling) and ratios; `price_list`: GPU prices; `within`: of one run."""
+    return Explorers(data=data_of(index, cells, scaling, ratios, price_list, published, within))
 
 
 _DEFINITIONS_OF: dict[str, Sequence[str]] = {

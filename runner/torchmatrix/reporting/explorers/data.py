@@ -34,13 +34,13 @@ def key_of(row: Mapping[str, Any]) -> tuple[str, str]:
     return str(row.get("machine", "")), str(row["cell"])
 
 
-def figures(row: Row, held: PriceList) -> Row:
+def figures(row: Row, price_list: PriceList) -> Row:
     return {metric.name: row[metric.column] for metric in DRAWN if metric not in _APART} | {
         "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
         "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
         "rate": row["throughput"], "low": row["low"], "high": row["high"],
         "watts": row["power_watts"],
-        "purchase": prices.cost(held, row, "purchase"), "hour": prices.cost(held, row, "per_hour"),
+        "purchase": prices.cost(price_list, row, "purchase"), "hour": prices.cost(price_list, row, "per_hour"),
     }  # fmt: skip
 
 
@@ -294,7 +294,7 @@ class Data:
 
 
 def data_of(
-    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, held: PriceList,
+    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, price_list: PriceList,
     published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Data:  # fmt: skip
     """Build the cells of DDP or one device of tables as of the module tables, with their scaling and ratios.
@@ -313,7 +313,7 @@ def data_of(
     for row, keys in zip(shown, keyed, strict=True):
         which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
         key = key_of(row)
-        content = figures(row, held) | served.get(key, {}) | scaled_by(scaled.get(key, {}))
+        content = figures(row, price_list) | served.get(key, {}) | scaled_by(scaled.get(key, {}))
         theirs, source = published.get(_place(row), (math.nan, None))
         content |= {"which": which, "theirs": theirs, "source": source}
         rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in content.items()})
@@ -322,7 +322,7 @@ def data_of(
         dims=dims,
         rows=tuple(rows),
         moments=tuple(measured.get(key_of(row)) for row in shown),
-        metrics=tuple(metrics_of(rows, held.currency)),
+        metrics=tuple(metrics_of(rows, price_list.currency)),
         pairs=tuple(_pairs(shown, ratios)),
         parts=parts_of(within, [row["cell"] for row in shown]),
         significance=ratios.significance,

@@ -185,10 +185,10 @@ def to_parquet(name: str, table: Values) -> bytes:
     import pyarrow.parquet as pq
 
     meanings = {column.name: column.meaning for column in EVERY_TABLE.get(name, ())}
-    held = pa.Table.from_pandas(frame(name, table), preserve_index=False)
-    fields = [field.with_metadata({"meaning": meanings.get(field.name, "")}) for field in held.schema]
+    content = pa.Table.from_pandas(frame(name, table), preserve_index=False)
+    fields = [field.with_metadata({"meaning": meanings.get(field.name, "")}) for field in content.schema]
     file = io.BytesIO()
-    pq.write_table(held.cast(pa.schema(fields, metadata=held.schema.metadata)), file, compression="zstd")
+    pq.write_table(content.cast(pa.schema(fields, metadata=content.schema.metadata)), file, compression="zstd")
     return file.getvalue()
 
 

@@ -88,16 +88,16 @@ def _steps(cube: Cube) -> Iterable[dict[str, Any]]:
         yield _job(cube) | row
 
 
-def cells(table: Sequence[Row], held: PriceList) -> list[Row]:
+def cells(table: Sequence[Row], price_list: PriceList) -> list[Row]:
     """Return the rows of the cells (run_summary.cells_table) with their prices."""
     return [
         row
         | {
             "throughput_low": row["low"],
             "throughput_high": row["high"],
-            "items_per_currency": 3600 * row["throughput"] / prices.cost(held, row, "per_hour"),
-            "items_per_second_per_currency": row["throughput"] / prices.cost(held, row, "purchase"),
-            "currency": held.currency or None,
+            "items_per_currency": 3600 * row["throughput"] / prices.cost(price_list, row, "per_hour"),
+            "items_per_second_per_currency": row["throughput"] / prices.cost(price_list, row, "purchase"),
+            "currency": price_list.currency or None,
         }
         for row in table
     ]
@@ -111,7 +111,7 @@ def launches(view: View) -> list[Row]:
     ]
 
 
-def others(view: View, held: PriceList) -> dict[str, list[Row]]:
+def others(view: View, price_list: PriceList) -> dict[str, list[Row]]:
     """Return all other tables by name."""
     measured = view.measured
     section = claims.section(claims.preset_of(view.record.matrix), measured, view.scaling)
@@ -139,7 +139,7 @@ def others(view: View, held: PriceList) -> dict[str, list[Row]]:
         "findings": _findings(measured, figures.mixed(view.index.figures)),
         "published": _published(section),
         "claims": _claims(section),
-        "prices": [_fields_of(price) for price in held.prices.values()],
+        "prices": [_fields_of(price) for price in price_list.prices.values()],
     }
 
 

@@ -106,14 +106,14 @@ class Compared(Protocol):
     def scaling(self) -> list[Row]: ...
 
 
-def rows_of(facts: Compared, relative: Relative, held: PriceList) -> dict[str, list[Row]]:
+def rows_of(facts: Compared, relative: Relative, price_list: PriceList) -> dict[str, list[Row]]:
     """Return the rows of each table."""
     machines, base = [choice.machine for choice in facts.chosen], {"baseline_gpu": relative.baseline}
     gpus = {machine.label: machine.gpu for machine in machines}
     return {
         "machines": [_machine(choice) for choice in facts.chosen],
         "machine_gpus": fleet_gpu_table(machines, facts.cells),
-        "machine_cells": _cells(facts.cells, held),
+        "machine_cells": _cells(facts.cells, price_list),
         "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in facts.scaling],
         "relative": [row | base for row in relative.table],
         "relative_means": [
@@ -136,11 +136,11 @@ def _machine(choice: Chosen) -> Row:
     return values | {"machine": machine.label, "run": choice.run.id, "note": choice.note}
 
 
-def _cells(table: Sequence[Row], held: PriceList) -> list[Row]:
+def _cells(table: Sequence[Row], price_list: PriceList) -> list[Row]:
     """Return the cells with their yield per watt and GiB."""
-    worth = {tuple(row[name] for name in _CELL): row for row in worth_table(table, held)}
+    worth = {tuple(row[name] for name in _CELL): row for row in worth_table(table, price_list)}
     cells = []
-    for row in rows.cells(table, held):
+    for row in rows.cells(table, price_list):
         yields = worth.get(tuple(row[name] for name in _CELL), {})
         cells.append(row | {name: yields.get(name) for name in ("per_watt", "per_gb")})
     return cells
@@ -169,22 +169,26 @@ class Tables:
         return {name: frame(name, table) for name, table in self.values.items()}
 
 
-def of(view: View, held: PriceList = NONE) -> Tables:
+def of(view: View, price_list: PriceList = NONE) -> Tables:
     """Build all tables of a run; a table without rows still has its columns."""
-    by_table = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view), **rows.others(view, held)}
+    by_table = {
+        "cells": rows.cells(view.every_cell, price_list),
+        "launches": rows.launches(view),
+        **rows.others(view, price_list),
+    }
     return Tables(run=view.id, values={name: _values(columns, by_table[name]) for name, columns in TABLES.items()})
 
 
-def of_machines(facts: Compared, relative: Relative, held: PriceList = NONE) -> Tables:
+def of_machines(facts: Compared, relative: Relative, price_list: PriceList = NONE) -> Tables:
     """Build all tables of several machines, and how they compare with the baseline GPU."""
-    by_table = rows_of(facts, relative, held)
+    by_table = rows_of(facts, relative, price_list)
     values = {name: _values(columns, by_table[name]) for name, columns in MACHINE_TABLES.items()}
     return Tables(run="of machines", values=values)
 
 
-def launched(view: View, held: PriceList = NONE) -> Tables:
+def launched(view: View, price_list: PriceList = NONE) -> Tables:
     """Build only the tables of cells and launches, which are most of the data."""
-    by_table = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view)}
+    by_table = {"cells": rows.cells(view.every_cell, price_list), "launches": rows.launches(view)}
     return Tables(run=view.id, values={name: _values(TABLES[name], table) for name, table in by_table.items()})
 
 

@@ -211,7 +211,7 @@ def worth(gpus: Gpus) -> Chart | None:
     if not panels:
         return None
     tops = [(name, answers.worth_rows(gpus, gpus.jobs[0], name)) for name in names]
-    units = {"per_joule": "joule", "per_price": gpus.held.currency}
+    units = {"per_joule": "joule", "per_price": gpus.price_list.currency}
     title = words.enumerated(f"most per {units[name]} from {gpus.who(rows[0])}" for name, rows in tops if rows)
     return Chart(
         id="worth", title=f"{words.model(gpus.jobs[0][0]['model'])}: {title}, not tested" if title else "What a joule gives",
@@ -229,7 +229,7 @@ def _worth_panel(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
             colour=gpus.colour(row["machine"] if gpus.noun == "machine" else row["gpu"]))
         for row in rows
     )  # fmt: skip
-    unit = f"{rows[0]['unit']} per joule" if name == "per_joule" else f"{rows[0]['unit']}/s per 1000 {gpus.held.currency}"
+    unit = f"{rows[0]['unit']} per joule" if name == "per_joule" else f"{rows[0]['unit']}/s per 1000 {gpus.price_list.currency}"
     title = f"{words.model(rows[0]['model'])}, {answers.setting(rows[0])}"
     return Panel(title=title, unit=unit, rows=bars, high=scale_of(bars), kind="per")
 

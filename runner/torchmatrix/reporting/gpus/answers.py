@@ -32,7 +32,7 @@ class Gpus:
     each: tuple[Relative, ...]
     worth: Sequence[Row]
     vendors: dict[str, str]
-    held: PriceList
+    price_list: PriceList
     noun: str = "GPU"
 
     @cached_property
@@ -302,9 +302,9 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
     top = rows[0]
     second = next((row for row in rows if row["gpu"] != top["gpu"]), rows[1])
     joule = name == "per_joule"
-    unit = f"{top['unit']}/J" if joule else f"{top['unit']}/s per {gpus.held.currency} 1000"
+    unit = f"{top['unit']}/J" if joule else f"{top['unit']}/s per {gpus.price_list.currency} 1000"
     return Answer(
-        name=name, title=f"Most per {'joule' if joule else gpus.held.currency}", 
+        name=name, title=f"Most per {'joule' if joule else gpus.price_list.currency}", 
         figure=str(top["machine"] if gpus.noun == "machine" else top["gpu"]),
         text=f"{words.with_unit(top[name], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
         f"{words.short(second[name])}. Not tested.",

@@ -29,17 +29,17 @@ class Overview:
         return (*self.throughputs, *self.charts)
 
 
-def overview(cells: Cells, held: PriceList, since: Since | None = None, failed: Sequence[str] = ()) -> Overview:
+def overview(cells: Cells, price_list: PriceList, since: Since | None = None, failed: Sequence[str] = ()) -> Overview:
     """Build the overview of the cells of one machine or of several. `failed`: outcomes of launches without a figure."""
     others = [
         charts.scaling_chart(cells),
         charts.effects_chart(cells),
-        charts.energy_chart(cells, held),
+        charts.energy_chart(cells, price_list),
         charts.changes_chart(cells, since),
         charts.latency_chart(cells),
     ]
     return Overview(
-        answers=answers(cells, held, since, failed),
+        answers=answers(cells, price_list, since, failed),
         throughputs=tuple(charts.throughput_charts(cells)) if cells.rows else (),
         charts=tuple(chart for chart in others if chart),
     )

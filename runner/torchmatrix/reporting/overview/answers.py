@@ -28,7 +28,7 @@ COMPILE = "compile"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """One answer. `figure`: shown large, with `interval` beside it. `text`: the verdict in words; `note`: its subject.
+    """One answer. `figure`: shown large, with `interval`. `text`: the verdict in words; `note`: its subject.
     `chart`: the id of its chart. `value`, `low`, `high`, `unit`, `verdict`: the same for a program; NaN or "" is unknown.
     """
 
@@ -85,7 +85,7 @@ class Answers:
 RULE = "Which model and how many devices stand here was fixed by the matrix, not by the results."
 
 
-def answers(cells: Cells, held: PriceList, since: Since | None, failed: Sequence[str]) -> Answers:
+def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Sequence[str]) -> Answers:
     """Answer for the cells of one run or of several machines; `failed`: outcomes of the launches without a figure."""
     top = cells.best(cells.chosen)
     if not cells.rows:
@@ -96,7 +96,7 @@ def answers(cells: Cells, held: PriceList, since: Since | None, failed: Sequence
     equal = fastest(cells, top)
     possible = [
         _fastest_answer(cells, top, equal), _setting_answer(cells, AMP, "precision"),
-        _setting_answer(cells, (COMPILE,), "compile"), _devices_answer(cells, top), _energy_answer(cells, held),
+        _setting_answer(cells, (COMPILE,), "compile"), _devices_answer(cells, top), _energy_answer(cells, price_list),
         _since_answer(since),
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
@@ -249,7 +249,7 @@ def _devices_answer(cells: Cells, top: Row) -> Answer | None:
     )  # fmt: skip
 
 
-def _energy_answer(cells: Cells, held: PriceList) -> Answer | None:
+def _energy_answer(cells: Cells, price_list: PriceList) -> Answer | None:
     """Answer how many items a joule yields at most, and what a million of them costs."""
     metered = [row for row in cells.chosen if row["n"] and is_known(row.get("per_joule"))]
     priced = [row for row in cells.chosen if row["n"] and is_known(row.get("hour")) and row["hour"]]
@@ -258,13 +258,13 @@ def _energy_answer(cells: Cells, held: PriceList) -> Answer | None:
     row = max(metered or priced, key=lambda row: row["per_joule"] if metered else row["rate"] / row["hour"])
     item = row["unit"].removesuffix("s")
     cost = cost_of_million(row)
-    money = f"A million {row['unit']} cost {words.money(cost, held.currency)}." if cost is not None else ""
+    money = f"A million {row['unit']} cost {words.money(cost, price_list.currency)}." if cost is not None else ""
     how = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.place(row)}."
     if not metered:
         value, unit = 1e6 / (cost or 1), row["unit"]
         return Answer(
-            name="energy", title=f"Per {held.currency}", figure=words.with_unit(value, unit), text=money, note=how,
-            chart="energy", value=value, unit=f"{unit} per {held.currency}",
+            name="energy", title=f"Per {price_list.currency}", figure=words.with_unit(value, unit), text=money, note=how,
+            chart="energy", value=value, unit=f"{unit} per {price_list.currency}",
         )  # fmt: skip
     value, unit = row["per_joule"], f"{row['unit']}/J"
     return Answer(

@@ -380,19 +380,19 @@ def _label(cells: Cells, row: Row) -> str:
 MOST_MODELS_OF_ENERGY = 6
 
 
-def energy_chart(cells: Cells, held: PriceList) -> Chart | None:
+def energy_chart(cells: Cells, price_list: PriceList) -> Chart | None:
     """Draw energy and cost; None where neither energy nor a price is known."""
     rows = [row for row in cells.rows if row["n"] and (is_known(row["per_joule"]) or answers.cost_of_million(row) is not None)]
     if not rows:
         return None
     jobs = grouped(rows, lambda row: (row["mode"], row["model"]))
-    panels = [_energy_panel(cells, job, held) for job in jobs[:MOST_MODELS_OF_ENERGY]]
+    panels = [_energy_panel(cells, job, price_list) for job in jobs[:MOST_MODELS_OF_ENERGY]]
     joules = any(is_known(row["per_joule"]) for row in rows)
-    price = f" Cost at {held.currency} per device and hour from the price list." if held.currency else ""
+    price = f" Cost at {price_list.currency} per device and hour from the price list." if price_list.currency else ""
     return Chart(
         id="energy", title=_energy_title(cells, jobs[0], joules),
         sub="Power: the mean of the devices in the timed windows, without the rest of the server. Columns: throughput, power, "
-        f"items per joule{', price of a million items' if held.currency else ''}.{price}",
+        f"items per joule{', price of a million items' if price_list.currency else ''}.{price}",
         panels=tuple((panel,) for panel in panels),
         more=f"{len(jobs) - MOST_MODELS_OF_ENERGY} more models" if len(jobs) > MOST_MODELS_OF_ENERGY else "",
     )  # fmt: skip
@@ -420,21 +420,21 @@ def _energy_rows(cells: Cells, job: list[Row]) -> list[Row]:
     return sorted(cells.like(same, best), key=lambda row: (row["precision"], row["runtime"], row["compile"]))
 
 
-def _energy_panel(cells: Cells, job: list[Row], held: PriceList) -> Panel:
+def _energy_panel(cells: Cells, job: list[Row], price_list: PriceList) -> Panel:
     rows = _energy_rows(cells, job)
-    bars = tuple(_energy_bar(cells, row, held) for row in rows)
+    bars = tuple(_energy_bar(cells, row, price_list) for row in rows)
     unit = f"{rows[0]['unit']} per joule, {cells.who(rows[0])}, {cells.place(rows[0])}"
     return Panel(title=cells.model(rows[0]), unit=unit, rows=bars, high=scale_of(bars), kind="energy")
 
 
-def _energy_bar(cells: Cells, row: Row, held: PriceList) -> Bar:
+def _energy_bar(cells: Cells, row: Row, price_list: PriceList) -> Bar:
     cost = answers.cost_of_million(row)
     figures = [
         words.with_unit(row["rate"], f"{row['unit']}/s"),
         words.with_unit(row["watts"], "W") if is_known(row["watts"]) else "",
         words.short(row["per_joule"]) if is_known(row["per_joule"]) else "",
     ]
-    figures += [words.money(cost, held.currency) if cost is not None else ""] if held.currency else []
+    figures += [words.money(cost, price_list.currency) if cost is not None else ""] if price_list.currency else []
     value = row["per_joule"] if is_known(row["per_joule"]) else None
     return Bar(
         label=cells.settings(row), value=value, figures=tuple(figures), colour=row["stack"],

@@ -5,7 +5,7 @@ the results folder or this checkout becomes relative, a home becomes "~", any ot
 
 With `enabled`: names of hosts and users, identities of machines, UUIDs, serial numbers, VBIOS versions, PCI, MAC and IP
 addresses, container ids and the registries and mirrors of a private site become pseudonyms (host-1, GPU-2), the same in all
-texts and all runs of a results folder. A name of one or two letters, or one that is a common word, is replaced in its own
+texts and all runs of a results folder. A name of one or two characters, or one that is a common word, is replaced in its own
 field only.
 """
 

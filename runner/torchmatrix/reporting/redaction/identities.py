@@ -42,12 +42,12 @@ class Pseudonyms:
     def save(self, root: Path) -> None:
         """Store the pseudonyms in a results folder, readable only by its owner. Raises EngineUnusable."""
         path = root / FILE
-        held = {"version": VERSION, "secret": self.secret, "numbers": self._numbers}
+        content = {"version": VERSION, "secret": self.secret, "numbers": self._numbers}
         try:
             with plain_open(root / LOCK, "a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self._refuse_others(load(root) if path.exists() else self)
-                write_whole(path, json.dumps(held, indent=1).encode(), mode=0o600)
+                write_whole(path, json.dumps(content, indent=1).encode(), mode=0o600)
         except OSError as error:
             raise EngineUnusable(
                 f"can't write {path}: {error.strerror}",
@@ -70,8 +70,8 @@ def load(root: Path) -> Pseudonyms:
     """Load the pseudonyms of a results folder, if any. Raises BadInput if the file is damaged."""
     path = root / FILE
     try:
-        held = json.loads(plain_bytes(path, _MOST_BYTES))
-        return Pseudonyms({str(kind): dict(names) for kind, names in held["numbers"].items()}, str(held["secret"]))
+        content = json.loads(plain_bytes(path, _MOST_BYTES))
+        return Pseudonyms({str(kind): dict(names) for kind, names in content["numbers"].items()}, str(content["secret"]))
     except FileNotFoundError:
         return Pseudonyms()
     except OSError as error:

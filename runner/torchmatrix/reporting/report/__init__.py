@@ -42,9 +42,9 @@ class Carried:
     markdown: str | None
 
 
-def carried_of(view: View, held: PriceList, archive: exports.Archive | None) -> Carried:
+def carried_of(view: View, price_list: PriceList, archive: exports.Archive | None) -> Carried:
     """Return the tables of cells and launches, the meanings of their columns, and the facts. Without `archive`: no facts."""
-    tables = exports.launched(view, held)
+    tables = exports.launched(view, price_list)
     cells = tables.values["cells"]
     files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if view.summary.launches else []
     if archive and archive.data:
@@ -92,7 +92,7 @@ def last_before(run: RunFolder, summary: RunSummary) -> Since | None:
 def page_of(
     run: RunFolder,
     baseline: str | None = None,
-    held: PriceList = NONE,
+    price_list: PriceList = NONE,
     found: RunDetails | None = None,
 ) -> Page:
     """Render the page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
@@ -103,36 +103,36 @@ def page_of(
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
     view = view_of(run, baseline, found)
-    return rendered(view, {}, held, archive, last_before(run, view.summary))
+    return rendered(view, {}, price_list, archive, last_before(run, view.summary))
 
 
-def render(view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE) -> str:
+def render(view: View, links: Mapping[str, str] | None = None, price_list: PriceList = NONE) -> str:
     """Render the page of one run without its facts. `links`: label -> relative address of a file next to the page."""
-    return rendered(view, links or {}, held).text
+    return rendered(view, links or {}, price_list).text
 
 
 def rendered(
     view: View,
     links: Mapping[str, str],
-    held: PriceList,
+    price_list: PriceList,
     archive: exports.Archive | None = None,
     before: Since | None = None,
 ) -> Page:
     """Render like `render`, with the facts of `archive` embedded, and what changed since an earlier run."""
-    explorers = explorers_of(view, held)
-    shown = overview_of(view, held, before, explorers.data)
+    explorers = explorers_of(view, price_list)
+    shown = overview_of(view, price_list, before, explorers.data)
     text = page.render(
         "report.html.j2",
         explorers=explorers,
         links=links,
-        carried=carried_of(view, held, archive),
+        carried=carried_of(view, price_list, archive),
         shown=shown,
         **_context(view, explorers),
     )
     return Page(text=text, answers=shown.answers)
 
 
-def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
+def explorers_of(view: View, price_list: PriceList = NONE) -> Explorers:
     """Build the explorers of one run."""
     published = {("", *place): figure for place, figure in claims.throughputs(claims.paired(view.measured)[0]).items()}
     within = Within(
@@ -142,17 +142,17 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
         steps=view.details.steps,
         traces=view.details.traces,
     )
-    return explorers.of(view.index, view.cells, view.scaling, view.ratios, held, published, within)
+    return explorers.of(view.index, view.cells, view.scaling, view.ratios, price_list, published, within)
 
 
-def overview_of(view: View, held: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
+def overview_of(view: View, price_list: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
     """Build the default view of one run; `data`: of its explorers, if they are at hand."""
-    data = data or explorers_of(view, held).data
+    data = data or explorers_of(view, price_list).data
     failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
     marks = {row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row)) for row in view.every_cell}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and sections.is_other_build(row)}
-    return overview(Cells(data=data, marks=by_place, builds=builds), held, before, failed)
+    return overview(Cells(data=data, marks=by_place, builds=builds), price_list, before, failed)
 
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:

@@ -9,7 +9,7 @@ DIR/runs/RUN/                    index.html, facts.tar.gz, tables/*.csv and *.js
 
 All links are relative, so the folder works from disk and below any address. Everything is made from copies of the facts from
 which `redaction` has removed what must not be shown. Publishing again adds and updates: a run whose facts are the same is not
-written, pages of runs that are gone stay, and files that aren't ours are left alone. Each file appears complete.
+written, pages of runs that are gone stay, and files of others are left alone. Each file appears complete.
 """
 
 import fcntl
@@ -109,15 +109,15 @@ def _write_runs(
     links: Mapping[RunFolder, str],
     cleaner: Redaction,
     names: Pseudonyms,
-    held: PriceList,
+    price_list: PriceList,
     tell: Callable[[str], None],
 ) -> Iterator[str]:
     """Write the folders of the runs whose facts or renderers changed since the last time; yield their permalinks."""
-    prints = {run: _fingerprint(run, cleaner.enabled, held) for run in links}
+    prints = {run: _fingerprint(run, cleaner.enabled, price_list) for run in links}
     due = [(number, run) for number, run in enumerate(links, start=1) if not _is_published(target, links[run], prints[run])]
     with scratch() as temporary:
         copies = (_waiting(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
-        for item, summary, files in rendered(copies, len(due), held):
+        for item, summary, files in rendered(copies, len(due), price_list):
             names.save(item.run.path.parent.parent)  # before anything is shown under them
             identity = {"key": pages.key_of(item.run, names), "fingerprint": prints[item.run]}
             about = identity | {"redacted": cleaner.enabled, "tool": __version__} | summary
@@ -140,7 +140,7 @@ def _waiting(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: 
 
 
 def _write_front(
-    target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, held: PriceList, names: Pseudonyms
+    target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, price_list: PriceList, names: Pseudonyms
 ) -> None:
     """Write the files at the root, if any run or the choice of runs changed since; site.json comes last."""
     entries, before = pages.known_pages(target), pages.state_of(target)
@@ -148,7 +148,7 @@ def _write_front(
     made_from = hashlib.sha256(repr((prints, sorted(links.values()), cleaner.enabled, _hash_of_sources())).encode()).hexdigest()
     if before.get("fingerprint") == made_from and (target / "index.html").exists():
         return
-    files = front.files(results, links, entries, cleaner, held, names.secret)
+    files = front.files(results, links, entries, cleaner, price_list, names.secret)
     for name, content in files.items():
         put(target, name, content)
     for name in {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES} - files.keys():
@@ -205,12 +205,12 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
-def _fingerprint(run: RunFolder, redacted: bool, held: PriceList) -> str:
+def _fingerprint(run: RunFolder, redacted: bool, price_list: PriceList) -> str:
     """Return a hash that changes with any file of the run's facts, with the options, and with the renderers."""
     files = sorted((path.relative_to(run.path).as_posix(), path.stat()) for path in run.path.rglob("*") if path.is_file())
     facts = [(name, status.st_size, status.st_mtime_ns) for name, status in files]
     return hashlib.sha256(
-        repr((facts, redacted, sorted(map(repr, held.prices.values())), _hash_of_sources())).encode()
+        repr((facts, redacted, sorted(map(repr, price_list.prices.values())), _hash_of_sources())).encode()
     ).hexdigest()
 
 

@@ -166,7 +166,7 @@ def files(
     links: Mapping[RunFolder, str],
     entries: Mapping[str, Page],
     cleaner: Redaction,
-    held: PriceList,
+    price_list: PriceList,
     secret: str,
 ) -> dict[str, bytes]:
     """Return the contents by name. `links`: the permalinks of the runs published now; `entries`: all runs of the site."""
@@ -187,11 +187,11 @@ def files(
     tables = {name: context[name] for name in ("hosts", "nights", "models", "rows")}
     contents[FRONT_DATA] = json.dumps(without_nan(tables), indent=1).encode()
     alone = {"index.html": page.render("site.html.j2", site=context, newest=_newest(entries)).encode()}
-    return contents | (_comparison(links, cleaner, held, context) or alone)
+    return contents | (_comparison(links, cleaner, price_list, context) or alone)
 
 
 def _comparison(
-    links: Mapping[RunFolder, str], cleaner: Redaction, held: PriceList, site: Mapping[str, Any]
+    links: Mapping[RunFolder, str], cleaner: Redaction, price_list: PriceList, site: Mapping[str, Any]
 ) -> dict[str, bytes]:
     """Render the page of the machines, if there are several, with the site's sections; and its tables."""
     chosen = machines.newest_complete(list(links))
@@ -201,8 +201,8 @@ def _comparison(
         shown = machines.newest_complete([redaction.staged(choice.run, cleaner, temporary) for choice in chosen])
         pages = {copy.machine.id: _page_of(links[choice.run]) for copy, choice in zip(shown, chosen, strict=True)}
         fleet, relative = machines_page.compared(shown)
-        tables = as_files(exports.of_machines(fleet, relative, held))
-        return tables | {"index.html": machines_page.page_of(fleet, relative, held, pages=pages, site=site).encode()}
+        tables = as_files(exports.of_machines(fleet, relative, price_list))
+        return tables | {"index.html": machines_page.page_of(fleet, relative, price_list, pages=pages, site=site).encode()}
 
 
 def _context(

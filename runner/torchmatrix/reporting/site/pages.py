@@ -48,13 +48,15 @@ def permalinks_of(
     earlier = known_pages(target)
     for run in runs:
         cleaner.learn(next(iter(run.events()), {}))
-    held = {str(page.get("key")): slug for slug, page in earlier.items() if page.get("redacted") or cleaner.text(slug) == slug}
+    existing = {
+        str(page.get("key")): slug for slug, page in earlier.items() if page.get("redacted") or cleaner.text(slug) == slug
+    }
     permalinks: dict[RunFolder, str] = {}
     for run in runs:
         plain = _UNSAFE.sub("-", cleaner.text(run.id)).strip(".-")[:_LONGEST] or "run"
         numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
         free = (slug for slug in numbered if slug not in earlier and slug not in permalinks.values())
-        permalinks[run] = held.get(key_of(run, names)) or next(free)
+        permalinks[run] = existing.get(key_of(run, names)) or next(free)
     if state_of(target).get("redacted") and not redact:
         raise BadInput(f"{target} is a redacted site", hint="add --redact, or publish into another folder")
     if redact:
@@ -160,16 +162,16 @@ class Waiting:
 Rendered = tuple[Waiting, Page, dict[str, bytes]]
 
 
-def rendered(waiting: Iterable[Waiting], count: int, held: PriceList) -> Iterator[Rendered]:
+def rendered(waiting: Iterable[Waiting], count: int, price_list: PriceList) -> Iterator[Rendered]:
     """Yield the pages of these runs, `count` in all, in their order. Copies are made as they are needed, a few ahead."""
     processes = min(usable_cpus(), MOST_PROCESSES)
     if count < FEWEST_RUNS or processes < 2:
         for item in waiting:
-            yield item, *of_run(item.copy, held)
+            yield item, *of_run(item.copy, price_list)
         return
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=help_only, initargs=(os.getpid(),))
     try:
-        yield from _rendered_in_pool(pool, waiting, 2 * processes, held)
+        yield from _rendered_in_pool(pool, waiting, 2 * processes, price_list)
     except BrokenProcessPool:
         raise EngineUnusable(
             "a process that rendered pages was ended", hint="free memory, then publish again: what is finished stays"
@@ -178,10 +180,12 @@ def rendered(waiting: Iterable[Waiting], count: int, held: PriceList) -> Iterato
         pool.shutdown(cancel_futures=True)
 
 
-def _rendered_in_pool(pool: ProcessPoolExecutor, waiting: Iterable[Waiting], ahead: int, held: PriceList) -> Iterator[Rendered]:
+def _rendered_in_pool(
+    pool: ProcessPoolExecutor, waiting: Iterable[Waiting], ahead: int, price_list: PriceList
+) -> Iterator[Rendered]:
     pending: deque[tuple[Waiting, Future[tuple[Page, dict[str, bytes]]]]] = deque()
     for item in waiting:
-        pending.append((item, pool.submit(of_run, item.copy, held)))
+        pending.append((item, pool.submit(of_run, item.copy, price_list)))
         if len(pending) > ahead:
             first, result = pending.popleft()
             yield first, *result.result()
@@ -194,14 +198,14 @@ WORDS = ("csv", "json")
 _LINKS = {"All runs": "../../index.html", "Facts": FACTS}
 
 
-def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
+def of_run(run: RunFolder, price_list: PriceList) -> tuple[Page, dict[str, bytes]]:
     """Return the index entry of a run, and the files of its folder by name."""
     view = report.view_of(run)
-    files = as_files(exports.of(view, held))
+    files = as_files(exports.of(view, price_list))
     archive = exports.facts_archive(run).data
     assert archive is not None  # there is no limit
     files[FACTS] = archive
-    page = report.rendered(view, _LINKS, held)
+    page = report.rendered(view, _LINKS, price_list)
     files["index.html"] = page.text.encode()
     return _summary(view, page.answers.lead) | {
         "answers": page.answers.as_record(),
