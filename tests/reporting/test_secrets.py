@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from torchmatrix.reporting.redaction.secrets import MOST_LETTERS, without_secrets
+from torchmatrix.reporting.redaction.secrets import MOST_CHARACTERS, without_secrets
 
 SHAPED = {
     "github": "ghp_" + "a1B2c3D4e5" * 3,
@@ -456,9 +456,9 @@ def test_a_bearer_token_is_known_behind_a_colour() -> None:
 
 
 def test_what_is_too_long_to_be_looked_at_is_cut_and_never_shown() -> None:
-    long = "x " * (MOST_LETTERS // 2) + "password=hunter2"
+    long = "x " * (MOST_CHARACTERS // 2) + "password=hunter2"
     shown = without_secrets(long)
-    assert "hunter2" not in shown and shown.endswith("letters were cut)") and len(shown) < MOST_LETTERS
+    assert "hunter2" not in shown and shown.endswith("letters were cut)") and len(shown) < MOST_CHARACTERS
     token = SHAPED["hf"]
-    for place in range(MOST_LETTERS - len(token), MOST_LETTERS, 7):
-        assert "hf_" not in without_secrets(("x " * MOST_LETTERS)[:place] + token + " x" * 10)
+    for place in range(MOST_CHARACTERS - len(token), MOST_CHARACTERS, 7):
+        assert "hf_" not in without_secrets(("x " * MOST_CHARACTERS)[:place] + token + " x" * 10)

@@ -1,4 +1,4 @@
-"""Cubes (analysis/cube) -> what the report says of them: sentences, the charts of what a faster combination costs, tables."""
+"""Cubes -> their section of the report: sentences, the charts of what a faster combination costs, tables."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, scale_of
 
 MOST_CUBES = 6
-"""Of one page; all are in the exported tables."""
+"""Most cubes on one page; all are in the exported tables."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """What a report shows of one cube."""
+    """The section of a report on one cube."""
 
     title: str
     sentences: tuple[str, ...]
@@ -31,7 +31,7 @@ class Section:
 
 
 def sections_of(launches: Sequence[dict[str, Any]]) -> list[Section]:
-    """One for each of the first cubes of a run's launches."""
+    """Return a section for each of the first cubes of a run's launches."""
     return [_section(cube, place) for place, cube in enumerate(cubes_of(launches)[:MOST_CUBES])]
 
 
@@ -41,8 +41,8 @@ def _section(cube: Cube, place: int) -> Section:
         sentences=tuple(sentences(cube)),
         charts=tuple(_charts(cube, place)),
         explained=tuple(
-            {"settings": " × ".join(one.settings), "share": one.share, "p": one.adjusted_p_value}
-            for one in cube.interactions.explained
+            {"settings": " × ".join(part.settings), "share": part.share, "p": part.adjusted_p_value}
+            for part in cube.interactions.explained
         ),
         unexplained=cube.interactions.unexplained,
         why_not=cube.interactions.why_not,
@@ -63,37 +63,39 @@ def title_of(cube: Cube) -> str:
 
 
 def sentences(cube: Cube) -> Iterator[str]:
-    """The best, the cheap way to it, what works only together, what can't matter."""
+    """Yield what is best, the cheap way to it, what works only together, what can't matter."""
     points = cube.points
     if cube.best is None:
         yield f"None of {count(len(points.points), 'combination')} has a figure."
         return
     yield _best(points, cube.best)
     yield from _steps(cube.best)
-    yield from (f"{one.sentence}." for one in cube.interactions.together[:MOST_TOGETHER])
-    for effect in (one for one in cube.effects if one.control):
+    yield from (f"{interaction.sentence}." for interaction in cube.interactions.together[:MOST_TOGETHER])
+    for effect in (effect for effect in cube.effects if effect.control):
         name, pairs = word_of(effect.setting, effect.value), count(effect.n, "pair")
         yield f"Negative control: {name} {_CONTROLS[effect.control]}: {ratio_of(effect.found)} over {pairs}."
 
 
 def combination(settings: Mapping[str, Value]) -> str:
-    """Settings for a reader."""
+    """Write settings for a reader."""
     return ", ".join(word_of(name, value) for name, value in settings.items())
 
 
 def _best(points: Points, best: Best) -> str:
     failed = len(points.points) - best.candidates
     lost = f" ({count(failed, 'other')} without a figure)" if failed else ""
-    found = f"{combination(best.point.settings)}, {_figure(points, best)}"
-    said = f"The highest of {count(best.candidates, 'combination')}{lost}: {found}"
-    also = best.as_good - 1
-    shared = f"; no difference shown from {count(also, 'other')}" if also else ""
-    return f"{said}, {ratio_of(best.gain)} over {combination(best.start.settings)}{shared}."
+    highest = f"{combination(best.point.settings)}, {_figure(points, best)}"
+    equal = best.as_good - 1
+    shared = f"; no difference shown from {count(equal, 'other')}" if equal else ""
+    return (
+        f"The highest of {count(best.candidates, 'combination')}{lost}: {highest}, {ratio_of(best.gain)} over "
+        f"{combination(best.start.settings)}{shared}."
+    )
 
 
 def _figure(points: Points, best: Best) -> str:
     metric, unit = points.metric, str(best.point.row["unit"])
-    values = [metric.times * metric.speed(one) for one in (best.figure.value, best.figure.low, best.figure.high)]
+    values = [metric.times * metric.speed(end) for end in (best.figure.value, best.figure.low, best.figure.high)]
     limits = (
         "one launch"
         if math.isnan(values[1])
@@ -105,43 +107,43 @@ def _figure(points: Points, best: Best) -> str:
 def _steps(best: Best) -> Iterator[str]:
     if not best.steps:
         return
-    said = ", then ".join(f"{word_of(step.setting, step.value)} {ratio_of(step.gain)}" for step in best.steps)
+    gains = ", then ".join(f"{word_of(step.setting, step.value)} {ratio_of(step.gain)}" for step in best.steps)
     reached = best.steps[-1].point.speed / best.point.speed
     end = (
         "together the highest" if best.steps[-1].point is best.point else f"together {words.percent(reached, 1)} of the highest"
     )
-    yield f"Largest gain first: {said}; {end}."
+    yield f"Largest gain first: {gains}; {end}."
 
 
-def ratio_of(found: Interval) -> str:
-    """Such as 1.20× (1.18 to 1.22)."""
-    if math.isnan(found.value):
+def ratio_of(ratio: Interval) -> str:
+    """Write a ratio such as 1.20× (1.18 to 1.22)."""
+    if math.isnan(ratio.value):
         return "not measured"
-    limits = words.effect_interval(found.value, found.low, found.high)
-    return f"{words.effect(found.value)} {limits or '(not tested)'}"
+    limits = words.effect_interval(ratio.value, ratio.low, ratio.high)
+    return f"{words.effect(ratio.value)} {limits or '(not tested)'}"
 
 
 FEWEST = 3
-"""Cells whose cost is known; fewer make no picture."""
+"""Fewest cells with a known cost that are drawn."""
 ALIKE = 1.02
-"""Costs whose ratio is smaller are the same: there is nothing to choose."""
+"""Costs whose ratio is smaller count as the same: there is nothing to choose."""
 MOST_ROWS = 12
 
 
 def _charts(cube: Cube, place: int) -> Iterator[Chart]:
-    """`place`: of the cube on its page, for the ids."""
+    """Yield a chart for each cost. `place`: the cube's number on its page, for the ids."""
     for cost in COSTS:
-        known = [point for point in cube.points.measured if point.costs[cost.column] > 0]
-        costs = [point.costs[cost.column] for point in known]
-        if len(known) >= FEWEST and max(costs) > ALIKE * min(costs):
-            yield _front(cube, cost, known, place)
+        costly = [point for point in cube.points.measured if point.costs[cost.column] > 0]
+        costs = [point.costs[cost.column] for point in costly]
+        if len(costly) >= FEWEST and max(costs) > ALIKE * min(costs):
+            yield _front(cube, cost, costly, place)
 
 
-def _front(cube: Cube, cost: Metric, known: list[Point], place: int) -> Chart:
+def _front(cube: Cube, cost: Metric, costly: list[Point], place: int) -> Chart:
     points, front = cube.points, front_of(cube.points, cost)
-    metric, unit = points.metric, str(known[0].row["unit"])
-    rows = tuple(_row(cube, cost, one, metric.said(unit)) for one in front[:MOST_ROWS])
-    title = f"{len(front)} of {len(known)} combinations have no other that is both faster and lower in {cost.title}"
+    metric, unit = points.metric, str(costly[0].row["unit"])
+    rows = tuple(_row(points.metric, cost, point) for point in front[:MOST_ROWS])
+    title = f"{len(front)} of {len(costly)} combinations have no other that is both faster and lower in {cost.title}"
     return Chart(
         id=f"front-{place}-{words.slug(points.model, points.mode, cost.column)}",
         title="One combination is best in both: fastest, and lowest in " + cost.title if len(front) == 1 else title,
@@ -151,8 +153,7 @@ def _front(cube: Cube, cost: Metric, known: list[Point], place: int) -> Chart:
     )
 
 
-def _row(cube: Cube, cost: Metric, one: Point, unit: str) -> BarRow:
-    metric = cube.points.metric
-    speed = metric.times * metric.speed(one.speed)
-    spent = words.with_unit(cost.times * one.costs[cost.column], cost.shown_unit)
-    return BarRow(label=combination(one.settings), value=speed, figures=(words.short(speed), spent))
+def _row(metric: Metric, cost: Metric, point: Point) -> BarRow:
+    speed = metric.times * metric.speed(point.speed)
+    spent = words.with_unit(cost.times * point.costs[cost.column], cost.shown_unit)
+    return BarRow(label=combination(point.settings), value=speed, figures=(words.short(speed), spent))

@@ -15,11 +15,11 @@ from torchmatrix.reporting.report import page
 MOST_HEADLINES = 8
 MOST_ROWS = 400
 """The most rows in the table of runs, the newest; `torchmatrix history --json` has them all."""
-_DEFINED = ("throughput", "interval", "trend", "level")
+_DEFINED_TERMS = ("throughput", "interval", "trend", "level")
 
 
 def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> str:
-    """The page of these trends. `links`: label -> relative address of a file beside the page."""
+    """Render the page of these trends. `links`: label -> relative address of a file next to the page."""
     runs, (charts, left_out) = runs_of(trends), drawing.charts(trends)
     context = {
         "hosts": list(dict.fromkeys(trend.host for trend in trends)),
@@ -36,14 +36,14 @@ def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> s
         "left_out": left_out,
         "groups": _groups(trends),
         "never": never_launched(trends),
-        "definitions": {name: DEFINITIONS[name] for name in _DEFINED},
+        "definitions": {name: DEFINITIONS[name] for name in _DEFINED_TERMS},
         "links": links or {},
     }
     return page.render("history.html.j2", **context)
 
 
 def _headlines(trends: Sequence[Trend]) -> list[str]:
-    """The newest changes of level, one sentence per run that has any; or a sentence that there is none."""
+    """Return the newest changes of level, one sentence per run that has any; or a sentence that there is none."""
     launched = sum(trend.is_launched for trend in trends)
     if not launched:
         return ["Nothing has been launched."]
@@ -55,16 +55,16 @@ def _headlines(trends: Sequence[Trend]) -> list[str]:
 
 
 def changes_by_run(trends: Sequence[Trend]) -> dict[tuple[str, str], list[tuple[Trend, Change]]]:
-    """The changes of level by the host and the run in which they began, newest first."""
-    found: dict[tuple[str, str], list[tuple[Trend, Change]]] = {}
+    """Group the changes of level by the host and the run in which they began, newest first."""
+    by_run: dict[tuple[str, str], list[tuple[Trend, Change]]] = {}
     for trend in trends:
         for change in trend.changes:
-            found.setdefault((trend.host, change.run), []).append((trend, change))
-    return dict(sorted(found.items(), key=lambda item: item[1][0][1].started, reverse=True))
+            by_run.setdefault((trend.host, change.run), []).append((trend, change))
+    return dict(sorted(by_run.items(), key=lambda item: item[1][0][1].started, reverse=True))
 
 
 def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
-    """What changed in one run, and what else was different then."""
+    """Describe what changed in one run, and what else was different then."""
     trend, first = pairs[0]
     ratios = sorted(change.ratio.value for _, change in pairs)
     least, most = words.change(ratios[0]), words.change(ratios[-1])
@@ -78,12 +78,12 @@ def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
 
 
 def _groups(trends: Sequence[Trend]) -> list[dict[str, Any]]:
-    """The launched cells of each workload on each host."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """Group the launched cells by workload and host."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for trend in trends:
         if trend.is_launched:
-            found.setdefault((trend.host, str(trend.workload)), []).append(_cell(trend))
-    return [{"host": host, "workload": workload, "cells": cells} for (host, workload), cells in found.items()]
+            groups.setdefault((trend.host, str(trend.workload)), []).append(_cell(trend))
+    return [{"host": host, "workload": workload, "cells": cells} for (host, workload), cells in groups.items()]
 
 
 def _cell(trend: Trend) -> dict[str, Any]:
@@ -101,19 +101,19 @@ def _cell(trend: Trend) -> dict[str, Any]:
 
 
 def runs_of(trends: Sequence[Trend]) -> list[dict[str, Any]]:
-    """The runs, newest first: how many cells were measured, not ok and skipped, and what had changed."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    """Return the runs, newest first: how many cells were measured, not ok and skipped, and what had changed."""
+    by_id: dict[tuple[str, str], dict[str, Any]] = {}
     for trend in trends:
         for row in trend.rows:
-            own = {"host": row["host"], "run": row["run"], "started": row["started"], "day": _day(row["started"])}
-            none = {"measured": 0, "not_ok": 0, "skipped": 0, "new_levels": 0, "environment": {}}
-            run = found.setdefault((row["host"], row["run"]), own | none)
+            identity = {"host": row["host"], "run": row["run"], "started": row["started"], "day": _day(row["started"])}
+            counts = {"measured": 0, "not_ok": 0, "skipped": 0, "new_levels": 0, "environment": {}}
+            run = by_id.setdefault((row["host"], row["run"]), identity | counts)
             run["measured" if row["n"] else "skipped" if row["outcome"] == "skipped" else "not_ok"] += 1
             run["environment"] |= row["environment"]
         for change in trend.changes:
-            found[trend.host, change.run]["new_levels"] += 1
-    known = {key: -math.inf if math.isnan(run["started"]) else run["started"] for key, run in found.items()}
-    runs = [found[key] for key in sorted(found, key=lambda key: (known[key], key[1]), reverse=True)]
+            by_id[trend.host, change.run]["new_levels"] += 1
+    starts = {key: -math.inf if math.isnan(run["started"]) else run["started"] for key, run in by_id.items()}
+    runs = [by_id[key] for key in sorted(by_id, key=lambda key: (starts[key], key[1]), reverse=True)]
     return [run | {"changed": differences_in_words(run["environment"], most=6)} for run in runs]
 
 

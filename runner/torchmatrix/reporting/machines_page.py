@@ -1,4 +1,4 @@
-"""Several machines side by side -> one self-contained HTML file: who is how much faster, how each scales, what failed where."""
+"""Machines compared -> one self-contained HTML file: who is how much faster, how each scales, what failed where."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,13 +26,12 @@ from torchmatrix.reporting.overview import Cells
 from torchmatrix.reporting.report import page, sections
 from torchmatrix.reporting.report.page import utc
 
-# Relative tables (analysis.across) -> for each number of devices a table workload x GPU.
+# Grids: for each number of devices a table workload x GPU of the relative figures (analysis/across.py).
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
     """The ratios on `count` devices. `lines`: one per workload and release of torch that two GPUs or more measured.
-
     `means`: for each GPU its geometric mean over its lines (as of across.relative_means) or None. `alone`: how many further
     workloads only one GPU measured.
     """
@@ -46,7 +45,7 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One workload on stacks of one release; `entries`: of each GPU a row of across.relative_table, or None."""
+    """One workload on stacks of one release; `entries`: for each GPU a row of across.relative_table, or None."""
 
     workload: str
     stacks: str
@@ -54,58 +53,58 @@ class Line:
 
 
 def grids(relative: Relative) -> list[Grid]:
-    """One for each number of devices on which two GPUs have a figure, fewest devices first; GPUs in the order of the table."""
+    """Build a grid for each number of devices on which two GPUs have a figure, fewest first; GPUs in the order of the table."""
     rows = [row for row in relative.table if row["of_gpu"]]
     gpus = tuple(dict.fromkeys(row["gpu"] for row in rows))
     means = {(row["gpu"], row["count"]): row for row in across.relative_means(relative.table)}
-    found = []
+    tables = []
     for count in sorted({row["count"] for row in rows}):
         lines = _lines([row for row in rows if row["count"] == count], gpus)
         shared = tuple(line for line in lines if sum(entry is not None and entry["n"] > 0 for entry in line.entries) > 1)
         if shared:
-            own = tuple(means.get((gpu, count)) for gpu in gpus)
-            found.append(Grid(count=count, gpus=gpus, means=own, lines=shared, alone=len(lines) - len(shared)))
-    return found
+            row = tuple(means.get((gpu, count)) for gpu in gpus)
+            tables.append(Grid(count=count, gpus=gpus, means=row, lines=shared, alone=len(lines) - len(shared)))
+    return tables
 
 
 def _lines(rows: Sequence[Row], gpus: Sequence[str]) -> tuple[Line, ...]:
     by_job: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
-        own = by_job.setdefault((row["workload"], row["stack_class"]), {})
-        if row["gpu"] not in own or (row["n"] and not own[row["gpu"]]["n"]):
-            own[row["gpu"]] = row
+        by_gpu = by_job.setdefault((row["workload"], row["stack_class"]), {})
+        if row["gpu"] not in by_gpu or (row["n"] and not by_gpu[row["gpu"]]["n"]):
+            by_gpu[row["gpu"]] = row
     return tuple(
-        Line(workload=workload, stacks=stacks, entries=tuple(own.get(gpu) for gpu in gpus))
-        for (workload, stacks), own in by_job.items()
+        Line(workload=workload, stacks=stacks, entries=tuple(by_gpu.get(gpu) for gpu in gpus))
+        for (workload, stacks), by_gpu in by_job.items()
     )
 
 
 def of_each_machine(relative: Relative) -> list[Row]:
-    """The rows of single machines whose GPU several machines have."""
+    """Return the rows of single machines whose GPU several machines have."""
     return [row for row in relative.table if not row["of_gpu"]]
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """The machines of a comparison, each with the run that stands for it as read."""
+    """The machines of a comparison, each with the run that represents it, as read."""
 
     chosen: tuple[Chosen, ...]
     runs: tuple[RunSummary, ...]
 
     @cached_property
     def launches(self) -> list[Row]:
-        """Those of all machines (machines.fleet_rows), in the order of their files: the machines' plans may differ."""
+        """Return the launches of all machines (machines.fleet_rows), by file: the machines' plans may differ."""
         runs = [sorted(run.launches, key=lambda row: row["path"].split("/")) for run in self.runs]
-        return fleet_rows((one.machine, rows) for one, rows in zip(self.chosen, runs, strict=True))
+        return fleet_rows((choice.machine, rows) for choice, rows in zip(self.chosen, runs, strict=True))
 
     @property
     def has_models(self) -> bool:
-        """Whether there are devices of several models to compare."""
+        """Check whether there are devices of several models to compare."""
         return len({row["gpu"] for row in self.launches}) > 1
 
     @cached_property
     def sides(self) -> CellIndex:
-        """The cells by what stands side by side: device models, or, if all are of one model, machines."""
+        """Return the cells by what is compared: device models, or, if all are of one model, machines."""
         return self.index if self.has_models else CellIndex(row | {"gpu": row["machine"]} for row in self.launches)
 
     @cached_property
@@ -114,14 +113,14 @@ class Fleet:
 
     @cached_property
     def measured(self) -> list[tuple[Measured, ...]]:
-        """Of each machine its cells as published figures are."""
-        labels = [one.machine.label for one in self.chosen]
+        """Return for each machine its cells in the form of published figures."""
+        labels = [choice.machine.label for choice in self.chosen]
         return [figures.measured(cell for cell in self.index.figures if cell.machine == label) for label in labels]
 
     @cached_property
     def published(self) -> list[list[Beside]]:
-        """Of each machine its cells beside published figures (beside.paired)."""
-        return [claims.paired(own)[0] for own in self.measured]
+        """Return for each machine its cells compared with published figures (claims.paired)."""
+        return [claims.paired(cells)[0] for cells in self.measured]
 
     @cached_property
     def scaling(self) -> list[Row]:
@@ -129,132 +128,128 @@ class Fleet:
 
     @cached_property
     def index(self) -> CellIndex:
-        """The cells, from which all ratios are made."""
+        """Return the cells, from which all ratios are made."""
         return CellIndex(self.launches)
 
-    def explorers(self, held: PriceList) -> explorers.Explorers:
+    def explorers(self, price_list: PriceList) -> explorers.Explorers:
         published = {
-            (one.machine.label, *place): found
-            for one, pairs in zip(self.chosen, self.published, strict=True)
-            for place, found in claims.throughputs(pairs).items()
+            (choice.machine.label, *place): figure
+            for choice, pairs in zip(self.chosen, self.published, strict=True)
+            for place, figure in claims.throughputs(pairs).items()
         }
-        return explorers.of(self.index, self.cells, self.scaling, speedups.ratios_of(self.index), held, published)
+        return explorers.of(self.index, self.cells, self.scaling, speedups.ratios_of(self.index), price_list, published)
 
 
 def fleet_of(chosen: Sequence[Chosen]) -> Fleet:
-    """Reads the runs, all of one results folder, or what was kept of them the last time."""
+    """Read the runs, all of one results folder, or what was cached of them the last time."""
     results = Results(chosen[0].run.path.parent.parent)
-    return Fleet(tuple(chosen), tuple(facts_cache.each(results, [one.run for one in chosen])))
+    return Fleet(tuple(chosen), tuple(facts_cache.each(results, [choice.run for choice in chosen])))
 
 
 def compared(
     chosen: Sequence[Chosen], baseline_gpu: str | None = None, own_batch: bool = False
 ) -> tuple[Fleet, across.Relative]:
-    """These machines, and how they compare with the baseline GPU; `own_batch`: each at its own batch."""
+    """Read these machines and compare them with the baseline GPU; `own_batch`: each at its own batch."""
     fleet = fleet_of(chosen)
     return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
 
 
-def shown_of(fleet: Fleet, relative: across.Relative, held: PriceList, data: Data | None = None) -> Shown:
-    """The default view; `data`: of the explorers, if they are at hand."""
+def shown_of(fleet: Fleet, relative: across.Relative, price_list: PriceList, data: Data | None = None) -> Shown:
+    """Build the default view; `data`: of the explorers, if they are at hand."""
+    worth = [row | row["worth"] for row in _cells(fleet, price_list) if row["worth"]]
     return shown_of_gpus(Gpus(
-        cells=Cells(data=data or fleet.explorers(held).data), relative=relative,
+        cells=Cells(data=data or fleet.explorers(price_list).data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
-        worth=_worth(fleet, held), vendors=_vendors(fleet), held=held, noun="GPU" if fleet.has_models else "machine",
+        worth=worth, vendors=_vendors(fleet), price_list=price_list, noun="GPU" if fleet.has_models else "machine",
     ))  # fmt: skip
 
 
-def _worth(fleet: Fleet, held: PriceList) -> list[dict[str, Any]]:
-    return [row | row["worth"] for row in _cells(fleet, held) if row["worth"]]
-
-
 def _vendors(fleet: Fleet) -> dict[str, str]:
-    """Of each GPU model, and of each machine."""
-    found: dict[str, str] = {}
-    for machine in (one.machine for one in fleet.chosen):
-        known = str(machine.gpus[0].get("vendor") or "") if machine.gpus else ""
-        found |= dict.fromkeys((machine.gpu, machine.label), known.upper())
-    return found
+    """Return the vendor of each GPU model and of each machine."""
+    vendors: dict[str, str] = {}
+    for machine in (choice.machine for choice in fleet.chosen):
+        vendor = str(machine.gpus[0].get("vendor") or "") if machine.gpus else ""
+        vendors |= dict.fromkeys((machine.gpu, machine.label), vendor.upper())
+    return vendors
 
 
 def page_of(
     fleet: Fleet,
-    found: across.Relative,
-    held: PriceList = NONE,
+    relative: across.Relative,
+    price_list: PriceList = NONE,
     links: Mapping[str, str] | None = None,
     pages: Mapping[str, str] | None = None,
     site: Mapping[str, Any] | None = None,
     invented: bool = False,
 ) -> str:
-    """The page of these machines. `pages`: machine id -> relative address of the report of its run.
-
+    """Render the page of these machines. `pages`: machine id -> relative address of the report of its run.
     `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures.
     """
-    explored = fleet.explorers(held)
-    context = _context(fleet, pages or {}, held) | _relative(found)
-    context |= {"explorers": explored, "shown": shown_of(fleet, found, held, explored.data), "colours": COLOURS}
-    context |= {"sides": "GPU" if fleet.has_models else "machine"}
+    explored = fleet.explorers(price_list)
+    context = _context(fleet, pages or {}, price_list) | {
+        "explorers": explored,
+        "shown": shown_of(fleet, relative, price_list, explored.data),
+        "colours": COLOURS,
+        "sides": "GPU" if fleet.has_models else "machine",
+        "baseline_gpu": relative.baseline,
+        "batch": relative.batch,
+        "grids": grids(relative),
+        "each_machine": of_each_machine(relative),
+        "refused": relative.refused,
+    }
     return page.render("machines.html.j2", links=links or {}, site=site, invented=invented, **context)
 
 
-def _relative(found: across.Relative) -> dict[str, Any]:
-    return {
-        "baseline_gpu": found.baseline,
-        "batch": found.batch,
-        "grids": grids(found),
-        "each_machine": of_each_machine(found),
-        "refused": found.refused,
-    }
-
-
-def _context(fleet: Fleet, pages: Mapping[str, str], held: PriceList) -> dict[str, Any]:
+def _context(fleet: Fleet, pages: Mapping[str, str], price_list: PriceList) -> dict[str, Any]:
     every = fleet.cells
     return {
-        "machines": [_machine(one, run, pages) for one, run in zip(fleet.chosen, fleet.runs, strict=True)],
+        "machines": [_machine(choice, run, pages) for choice, run in zip(fleet.chosen, fleet.runs, strict=True)],
         "models": list(dict.fromkeys(row["gpu"] for row in every)),
         "measured": sum(row["n"] > 0 for row in every),
         "planned": sum(len(run.planned) for run in fleet.runs),
-        "gpus": machines.fleet_gpu_table([one.machine for one in fleet.chosen], every),
-        "cells": _cells(fleet, held),
-        "currency": held.currency,
-        "failures": [_failure(row) for row in fleet.launches if not is_ok(row)],
+        "gpus": machines.fleet_gpu_table([choice.machine for choice in fleet.chosen], every),
+        "cells": _cells(fleet, price_list),
+        "currency": price_list.currency,
+        "failures": [
+            row | {"log": sections.log_of(Path(row["path"]), row["outcome"], row["stack"])}
+            for row in fleet.launches
+            if not is_ok(row)
+        ],
         "published": _published(fleet),
         "pending": sum(_pending(run) for run in fleet.runs),
-        "unreadable": [f"{sections.below_results(one.path)}: {one.reason}" for run in fleet.runs for one in run.unreadable],
+        "unreadable": [f"{sections.below_results(file.path)}: {file.reason}" for run in fleet.runs for file in run.unreadable],
         "definitions": DEFINITIONS,
     }
 
 
 def _published(fleet: Fleet) -> dict[str, Any]:
-    """Published throughputs beside those of ours that they are comparable to; `others`: how many are not to any cell."""
-    every = [(one.machine.label, pair) for one, own in zip(fleet.chosen, fleet.published, strict=True) for pair in own]
-    found = [(label, pair) for label, pair in every if not pair.differs]
-    return {"pairs": found, "others": len(every) - len(found)}
-
-
-def _failure(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {"log": sections.log_of(Path(row["path"]), row["outcome"], row["stack"])}
+    """Return the pairs of our throughputs with comparable published ones; `others`: how many match no cell."""
+    every = [
+        (choice.machine.label, pair) for choice, pairs in zip(fleet.chosen, fleet.published, strict=True) for pair in pairs
+    ]
+    comparable = [(label, pair) for label, pair in every if not pair.differs]
+    return {"pairs": comparable, "others": len(every) - len(comparable)}
 
 
 def _pending(run: RunSummary) -> int:
-    """How many planned cells have no launch."""
+    """Count the planned cells that have no launch."""
     launched = {row["cell"] for row in run.launches}
     return sum(cell not in launched for cell in run.planned)
 
 
-def _cells(fleet: Fleet, held: PriceList) -> list[dict[str, Any]]:
-    """The cells of all machines with what they give per watt, price and GB."""
+def _cells(fleet: Fleet, price_list: PriceList) -> list[dict[str, Any]]:
+    """Return the cells of all machines with their yield per watt, price and GB."""
     key = ("machine", "stack", "workload", "devices")
-    worth = {tuple(row[name] for name in key): row for row in machines.worth_table(fleet.cells, held)}
+    worth = {tuple(row[name] for name in key): row for row in machines.worth_table(fleet.cells, price_list)}
     return [row | {"worth": worth.get(tuple(row[name] for name in key))} for row in fleet.cells]
 
 
-def _machine(one: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[str, Any]:
-    machine = one.machine
+def _machine(choice: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[str, Any]:
+    machine = choice.machine
     return {
         "label": machine.label,
         "verified": machine.verified,
-        "note": one.note,
+        "note": choice.note,
         "hardware": f"{machine.gpu_count} × {machine.gpu}" if machine.gpu_count else machine.gpu.removeprefix("CPU: "),
         "cpu": machine.cpu or "n/a",
         "cores": machine.cores,

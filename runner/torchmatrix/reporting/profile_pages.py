@@ -15,9 +15,9 @@ from torchmatrix.reporting.charts import lines
 from torchmatrix.reporting.report import page
 from torchmatrix.reporting.report.page import utc
 
-# Profiles -> lines for the terminal and records for JSON: what `profile` and `why` print.
+# The output of `profile` and `why`: lines for the terminal and records for JSON.
 
-MOST_LETTERS = 56
+NAME_WIDTH = 56
 SLOWER = "the profiler slows steps down: read shares, not seconds"
 
 
@@ -31,37 +31,37 @@ class Seen:
 
 
 def seen_in(profile: Profile, measured: Measured, kernels: bool) -> Seen:
-    """What the traces of a profile say, by kernel or by operator. Raises Malformed."""
-    found = profiles.shares(profiles.parse(profile.trace()), kernels)
-    side = Side(cell=profile.cell, shares=found, plain=profile.plain_seconds, measured=measured)
+    """Read the traces of a profile, by kernel or by operator. Raises Malformed."""
+    shares = profiles.shares(profiles.parse(profile.trace()), kernels)
+    side = Side(cell=profile.cell, shares=shares, plain=profile.plain_seconds, measured=measured)
     return Seen(profile=profile, side=side, memory=profiles.memory_of(profiles.parse(profile.trace(MEMORY))))
 
 
-def times_in_words(one: Side, steps: int) -> str:
-    """A step with the profiler, without it, and as a run measured it."""
-    slower = one.shares.seconds / one.plain - 1
-    profiled = f"{_ms(one.shares.seconds)} profiled ({steps} steps), {_ms(one.plain)} without the profiler"
-    return f"a step: {profiled}, so {100 * slower:+.0f} %; {_measured(one.measured)}"
+def times_in_words(side: Side, steps: int) -> str:
+    """Write the time of a step with the profiler, without it, and as a run measured it."""
+    slower = side.shares.seconds / side.plain - 1
+    profiled = f"{_ms(side.shares.seconds)} profiled ({steps} steps), {_ms(side.plain)} without the profiler"
+    return f"a step: {profiled}, so {100 * slower:+.0f} %; {_measured(side.measured)}"
 
 
-def _measured(known: Measured) -> str:
-    if not known.launches:
+def _measured(measured: Measured) -> str:
+    if not measured.launches:
         return "not measured by a run"
-    return f"measured {_ms(known.seconds)} (median of {count(known.launches, 'launch')}, run {known.run})"
+    return f"measured {_ms(measured.seconds)} (median of {count(measured.launches, 'launch')}, run {measured.run})"
 
 
 def shares_in_words(seen: Seen) -> str:
-    """What of a step is spent where, and the gap."""
-    found = seen.side.shares
-    kinds = "kernel" if found.on_device else "operator"
-    rows = [(part.name, part.seconds, figure(part.calls)) for part in found.parts[:MOST_BARS]]
-    others = found.parts[MOST_BARS:]
+    """Write where the time of a step goes, and the gap."""
+    shares = seen.side.shares
+    kinds = "kernel" if shares.on_device else "operator"
+    rows = [(part.name, part.seconds, figure(part.calls)) for part in shares.parts[:MOST_BARS]]
+    others = shares.parts[MOST_BARS:]
     rows += [(f"({len(others)} others)", sum(part.seconds for part in others), "")] if others else []
-    rows += [(found.gap_name, found.gap, "")]
+    rows += [(shares.gap_name, shares.gap, "")]
     lines = [seen.profile.cell, times_in_words(seen.side, seen.profile.steps), SLOWER, ""]
-    lines += [f"{kinds:<{MOST_LETTERS}}  {'ms of a step':>12}  {'share':>7}  {'calls':>7}"]
+    lines += [f"{kinds:<{NAME_WIDTH}}  {'ms of a step':>12}  {'share':>7}  {'calls':>7}"]
     for name, seconds, calls in rows:
-        named, share = f"{clipped(name, MOST_LETTERS):<{MOST_LETTERS}}", _percent(seconds / found.seconds)
+        named, share = f"{clipped(name, NAME_WIDTH):<{NAME_WIDTH}}", _percent(seconds / shares.seconds)
         lines.append(f"{named}  {figure(1e3 * seconds):>12}  {share:>7}  {calls:>7}")
     if seen.memory:
         beyond = "" if seen.memory.of_device else ", beyond what was allocated before"
@@ -69,40 +69,40 @@ def shares_in_words(seen: Seen) -> str:
     return "\n".join(map(printable, lines))
 
 
-def why_in_words(found: Why, sides: Sequence[Seen]) -> str:
-    """The operators or kernels that make the difference, down to what isn't attributed."""
-    a, b, steps = found.a, found.b, [seen.profile.steps for seen in sides]
+def why_in_words(why: Why, sides: Sequence[Seen]) -> str:
+    """Write the operators or kernels that make the difference, down to what isn't attributed."""
+    a, b, steps = why.a, why.b, [side.profile.steps for side in sides]
     kinds = "kernel" if a.shares.on_device else "operator"
     lines = [f"A: {a.cell}", f"  {times_in_words(a, steps[0])}", f"B: {b.cell}", f"  {times_in_words(b, steps[1])}", ""]
-    lines += [f"{kinds:<{MOST_LETTERS}}  {'A, ms':>9}  {'B, ms':>9}  {'B - A, ms':>10}  {'share':>7}  calls"]
-    lines += [_bar_in_words(found, bar) for bar in largest(found)]
-    lines += [_sum("profiled", (a.shares.seconds, b.shares.seconds), "100.0 %" if not found.is_scatter else "unknown")]
-    lines += [_sum(NOT_ATTRIBUTED, None, "", found.not_attributed)]
+    lines += [f"{kinds:<{NAME_WIDTH}}  {'A, ms':>9}  {'B, ms':>9}  {'B - A, ms':>10}  {'share':>7}  calls"]
+    lines += [_bar_in_words(why, bar) for bar in largest(why)]
+    lines += [_sum("profiled", (a.shares.seconds, b.shares.seconds), "100.0 %" if not why.is_scatter else "unknown")]
+    lines += [_sum(NOT_ATTRIBUTED, None, "", why.not_attributed)]
     lines += [
-        _sum("measured" if found.is_measured else "without the profiler", found.steps, ""),
+        _sum("measured" if why.is_measured else "without the profiler", why.steps, ""),
         "",
         f"{SLOWER[0].upper()}{SLOWER[1:]}.",
-        *notes(found),
+        *notes(why),
     ]
     return "\n".join(map(printable, lines))
 
 
-def notes(found: Why) -> Iterator[str]:
-    """How far the attribution can be trusted."""
+def notes(why: Why) -> Iterator[str]:
+    """Yield how far the attribution can be trusted."""
     yield "Shares are parts of the profiled difference."
-    if found.is_scatter:
+    if why.is_scatter:
         yield "The profiled steps differ by less than 2 %, which is within the scatter of single launches: no shares are given."
-    if found.is_doubtful:
-        told, profiled = words.more_milliseconds(found.told), words.more_milliseconds(found.profiled)
+    if why.is_doubtful:
+        plain, profiled = words.more_milliseconds(why.told), words.more_milliseconds(why.profiled)
         yield (
-            f"The profiler changes the difference from {told} to {profiled}: more than half of it is not attributed, so the "
+            f"The profiler changes the difference from {plain} to {profiled}: more than half of it is not attributed, so the "
             "bars say little about steps without the profiler."
         )
 
 
-def _bar_in_words(found: Why, bar: Bar) -> str:
+def _bar_in_words(why: Why, bar: Bar) -> str:
     calls = f"{figure(bar.calls[0])} and {figure(bar.calls[1])}" if is_known(bar.calls[0]) else ""
-    return _line(bar.name, bar.seconds, bar.difference, _percent(found.share(bar)), calls)
+    return _line(bar.name, bar.seconds, bar.difference, _percent(why.share(bar)), calls)
 
 
 def _sum(name: str, seconds: tuple[float, float] | None, share: str, difference: float = math.nan) -> str:
@@ -110,9 +110,9 @@ def _sum(name: str, seconds: tuple[float, float] | None, share: str, difference:
 
 
 def _line(name: str, seconds: tuple[float, float] | None, difference: float, share: str, calls: str) -> str:
-    both = [figure(1e3 * one) for one in seconds] if seconds else ["", ""]
+    both = [figure(1e3 * side) for side in seconds] if seconds else ["", ""]
     change = f"{1e3 * difference:+.3f}"
-    named = f"{clipped(name, MOST_LETTERS):<{MOST_LETTERS}}"
+    named = f"{clipped(name, NAME_WIDTH):<{NAME_WIDTH}}"
     return f"{named}  {both[0]:>9}  {both[1]:>9}  {change:>10}  {share:>7}  {calls}".rstrip()
 
 
@@ -125,10 +125,11 @@ def _percent(share: float) -> str:
 
 
 def profile_record(seen: Seen) -> dict[str, Any]:
-    """All that is known of a profile; seconds are of a step."""
-    found = seen.side.shares
+    """Return the record of a profile; seconds are of a step."""
+    shares = seen.side.shares
     parts = [
-        {"name": one.name, "seconds": one.seconds, "calls": one.calls, "launched_by": one.by or None} for one in found.parts
+        {"name": part.name, "seconds": part.seconds, "calls": part.calls, "launched_by": part.by or None}
+        for part in shares.parts
     ]
     return dict(
         without_nan(
@@ -138,9 +139,9 @@ def profile_record(seen: Seen) -> dict[str, Any]:
                 "command": seen.profile.command,
                 "profiled_unix_seconds": seen.profile.unix_seconds,
                 "steps": seen.profile.steps,
-                "of": "kernels" if found.on_device else "operators",
+                "of": "kernels" if shares.on_device else "operators",
                 "parts": parts,
-                "gap": {"name": found.gap_name, "seconds": found.gap, "share": found.gap / found.seconds},
+                "gap": {"name": shares.gap_name, "seconds": shares.gap, "share": shares.gap / shares.seconds},
                 "memory_peak_bytes": seen.memory.peak if seen.memory else None,
                 "trace": str(seen.profile.path_of(TRACE)),
                 "memory_trace": str(seen.profile.path_of(MEMORY)),
@@ -149,79 +150,79 @@ def profile_record(seen: Seen) -> dict[str, Any]:
     )
 
 
-def why_record(found: Why, sides: Sequence[Seen]) -> dict[str, Any]:
-    """All bars, which add up with the gap to the profiled difference; seconds are of a step, differences B minus A."""
-    bars = [_bar_record(found, bar) | {"launched_by": bar.by or None, "calls": bar.calls} for bar in found.bars]
+def why_record(why: Why, sides: Sequence[Seen]) -> dict[str, Any]:
+    """Return all bars, which add up with the gap to the profiled difference; seconds are of a step, differences B minus A."""
+    bars = [_bar_record(why, bar) | {"launched_by": bar.by or None, "calls": bar.calls} for bar in why.bars]
     record = {
         "a": profile_record(sides[0]),
         "b": profile_record(sides[1]),
-        "measured_in": found.a.measured.run or None,
-        "difference_seconds": found.told,
-        "profiled_difference_seconds": found.profiled,
-        "not_attributed_seconds": found.not_attributed,
+        "measured_in": why.a.measured.run or None,
+        "difference_seconds": why.told,
+        "profiled_difference_seconds": why.profiled,
+        "not_attributed_seconds": why.not_attributed,
         "bars": bars,
-        "gap": _bar_record(found, found.gap),
-        "notes": list(notes(found)),
+        "gap": _bar_record(why, why.gap),
+        "notes": list(notes(why)),
     }
     return dict(without_nan(record))
 
 
-def _bar_record(found: Why, bar: Bar) -> dict[str, Any]:
-    return {"name": bar.name, "seconds": bar.seconds, "difference_seconds": bar.difference, "share": found.share(bar)}
+def _bar_record(why: Why, bar: Bar) -> dict[str, Any]:
+    return {"name": bar.name, "seconds": bar.seconds, "difference_seconds": bar.difference, "share": why.share(bar)}
 
 
-def _side_record(one: Side) -> dict[str, Any]:
+def _side_record(side: Side) -> dict[str, Any]:
     return {
-        "cell": one.cell,
-        "profiled_seconds": one.shares.seconds,
-        "plain_seconds": one.plain,
-        "measured_seconds": one.measured.seconds,
-        "measured_launches": one.measured.launches,
-        "run": one.measured.run or None,
+        "cell": side.cell,
+        "profiled_seconds": side.shares.seconds,
+        "plain_seconds": side.plain,
+        "measured_seconds": side.measured.seconds,
+        "measured_launches": side.measured.launches,
+        "run": side.measured.run or None,
     }
 
 
 def of_profile(seen: Seen) -> str:
-    """The page of one profile."""
-    found, first = seen.side.shares, seen.side.shares.parts
-    share = f"{100 * first[0].seconds / found.seconds:.0f} % of a profiled step" if first else ""
+    """Render the page of one profile."""
+    shares, first = seen.side.shares, seen.side.shares.parts
+    share = f"{100 * first[0].seconds / shares.seconds:.0f} % of a profiled step" if first else ""
     answers = [f"{first[0].name} takes {share}." if first else "Nothing ran."]
-    answers += [f"{found.gap_name[1:-1].capitalize()}: {100 * found.gap / found.seconds:.1f} % of a profiled step."]
+    answers += [f"{shares.gap_name[1:-1].capitalize()}: {100 * shares.gap / shares.seconds:.1f} % of a profiled step."]
     if seen.memory:
         answers += [f"Tensors take up to {words.with_unit(seen.memory.peak / 2**20, 'MiB')} in a step."]
     drawn = {
-        "chart": lines.parts(found, "Where the time of a step goes"),
-        "table": lines.table(found),
+        "chart": lines.parts(shares, "Where the time of a step goes"),
+        "table": lines.table(shares),
         "memory": lines.memory(seen.memory, "What tensors take while the steps run") if seen.memory else None,
     }
     return _page("Profile", seen.profile.cell, answers, drawn, [("", seen)])
 
 
-def of_why(found: Why, sides: Sequence[Seen]) -> str:
-    """The page of two cells: a waterfall from one step time to the other, and all bars as a table."""
-    first, last = found.steps
-    kind = "measured" if found.is_measured else "not measured in one run; without the profiler"
+def of_why(why: Why, sides: Sequence[Seen]) -> str:
+    """Render the page of two cells: a waterfall from one step time to the other, and all bars as a table."""
+    first, last = why.steps
+    kind = "measured" if why.is_measured else "not measured in one run; without the profiler"
     steps = f"A step of A takes {words.milliseconds(first)}, of B {words.milliseconds(last)} ({kind})"
-    most = [f"{bar.name} {words.more_milliseconds(bar.difference)}" for bar in found.bars[:3]]
-    answers = [f"A: {found.a.cell}", f"B: {found.b.cell}", f"{steps}: {words.more_milliseconds(found.told)}."]
-    answers += [f"Most of the difference of profiled steps, {words.more_milliseconds(found.profiled)}: {'; '.join(most)}."]
+    most = [f"{bar.name} {words.more_milliseconds(bar.difference)}" for bar in why.bars[:3]]
+    answers = [f"A: {why.a.cell}", f"B: {why.b.cell}", f"{steps}: {words.more_milliseconds(why.told)}."]
+    answers += [f"Most of the difference of profiled steps, {words.more_milliseconds(why.profiled)}: {'; '.join(most)}."]
     drawn = {
-        "chart": lines.waterfall(found, "From a step of A to a step of B"),
-        "rows": [_row(found, bar) for bar in (*found.bars, found.gap)],
-        "notes": list(notes(found)),
+        "chart": lines.waterfall(why, "From a step of A to a step of B"),
+        "rows": [_row(why, bar) for bar in (*why.bars, why.gap)],
+        "notes": list(notes(why)),
     }
-    title = f"Where a step of B differs from one of A, {words.more_milliseconds(found.told)}"
+    title = f"Where a step of B differs from one of A, {words.more_milliseconds(why.told)}"
     return _page("Why", title, answers, drawn, list(zip("AB", sides, strict=True)))
 
 
-def _row(found: Why, bar: Bar) -> dict[str, Any]:
+def _row(why: Why, bar: Bar) -> dict[str, Any]:
     return {
         "name": bar.name,
         "by": bar.by,
         "a": figure(1e3 * bar.seconds[0]),
         "b": figure(1e3 * bar.seconds[1]),
         "difference": f"{1e3 * bar.difference:+.3f}",
-        "share": found.share(bar),
+        "share": why.share(bar),
         "calls": [figure(calls) for calls in bar.calls],
     }
 
@@ -231,7 +232,7 @@ def _page(kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any]
         "kicker": kicker,
         "title": title,
         "answers": answers,
-        "sides": [_side(name, seen) for name, seen in sides],
+        "sides": [_side(name, cell) for name, cell in sides],
         "slower": SLOWER,
         "has_kernels": any(row["by"] for row in drawn.get("rows", [])),
     }
@@ -239,22 +240,22 @@ def _page(kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any]
 
 
 def _side(name: str, seen: Seen) -> dict[str, Any]:
-    one, held = seen.side, seen.profile
+    side, profile = seen.side, seen.profile
     return {
         "name": name,
-        "cell": one.cell,
-        "torch": held.torch,
-        "profiled": figure(1e3 * one.shares.seconds),
-        "plain": figure(1e3 * one.plain),
-        "slower": f"{100 * (one.shares.seconds / one.plain - 1):+.0f} %",
-        "measured": figure(1e3 * one.measured.seconds),
-        "launches": one.measured.launches,
-        "run": one.measured.run,
-        "gap_name": one.shares.gap_name[1:-1],
-        "gap": f"{100 * one.shares.gap / one.shares.seconds:.1f} %",
-        "steps": held.steps,
-        "when": utc(held.unix_seconds),
-        "host": held.host,
-        "command": held.command,
-        "trace": str(held.path_of(TRACE)),
+        "cell": side.cell,
+        "torch": profile.torch,
+        "profiled": figure(1e3 * side.shares.seconds),
+        "plain": figure(1e3 * side.plain),
+        "slower": f"{100 * (side.shares.seconds / side.plain - 1):+.0f} %",
+        "measured": figure(1e3 * side.measured.seconds),
+        "launches": side.measured.launches,
+        "run": side.measured.run,
+        "gap_name": side.shares.gap_name[1:-1],
+        "gap": f"{100 * side.shares.gap / side.shares.seconds:.1f} %",
+        "steps": profile.steps,
+        "when": utc(profile.unix_seconds),
+        "host": profile.host,
+        "command": profile.command,
+        "trace": str(profile.path_of(TRACE)),
     }

@@ -1,4 +1,4 @@
-"""Tables -> aligned lines for the terminal: what `compare`, `explain` and `history` print."""
+"""Tables -> aligned lines for the terminal: the output of `compare`, `explain` and `history`."""
 
 import math
 import shlex
@@ -22,19 +22,19 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting import words
 
 EQUIVALENT_MARK = " ≈"
-"""Behind what is compared on two builds of one release."""
+"""Marks rows that compare two builds of one release."""
 MOST_GLOBS = 3
 MOST_LABELS = 6
-"""How many cells are listed that have no ratio; all are counted."""
+"""Most cells without a ratio that are listed; all are counted."""
 
 
 def decomposition(run: RunFolder) -> list[dict[str, Any]]:
-    """The rows of a run's decomposition; unknown figures are None."""
+    """Return the rows of a run's decomposition; unknown figures are None."""
     return [none_for_nan(row) for row in decomposition_table(CellIndex(launch_rows(counting(run.launches()))))]
 
 
 def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
-    """The efficiency E as a product, with 95 % intervals, and the communication that computation does not hide."""
+    """Write the efficiency E as a product, with 95 % intervals, and the communication that computation does not hide."""
     lines = []
     for row in rows:
         lines.append(str(row["cell"]))
@@ -49,44 +49,45 @@ def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) or "no loss could be explained: some of the launches that this needs failed"
 
 
-def comparison_in_words(found: Comparison, reasons: bool = False) -> str:
-    """One line per ratio; what is not compared and why; the geometric mean and the verdicts; how the environments differ.
-
+def comparison_in_words(comparison: Comparison, reasons: bool = False) -> str:
+    """Write one line per ratio; what is not compared and why; the geometric mean and the verdicts; how environments differ.
     `reasons`: with the rule that decided each verdict.
     """
-    if found.empty:
-        return printable(f"nothing to compare: {found.empty}")
+    if comparison.empty:
+        return printable(f"nothing to compare: {comparison.empty}")
+    one_sided = comparison.only_one
     lines = [
-        *_ratio_lines(found),
-        *(_reason_lines(found) if reasons else ()),
-        *_held_back(found),
-        *_level_lines(found),
-        *_refusal_lines(found),
-        *_only_lines(found),
-        *_sums(found),
+        *_ratio_lines(comparison),
+        *(_reason_lines(comparison) if reasons else ()),
+        *_held_back_lines(comparison),
+        *_level_lines(comparison),
+        *_refusal_lines(comparison),
+        *([f"only on one side, {count(len(one_sided), 'cell')}: {_some(one_sided)}"] if one_sided else ()),
+        *_mean_lines(comparison),
+        "",
+        *_environment_lines(comparison),
     ]
-    lines += ["", *_environment_lines(found)]
     return "\n".join(map(printable, lines))
 
 
-def _environment_lines(found: Comparison) -> Iterator[str]:
-    """How the environments differ, and how much of them could be compared."""
-    none = "no difference in what both recorded" if found.compared.recorded else "nothing is recorded on both sides"
-    yield f"environments: {'A, then B' if found.environment else none}"
-    yield from (f"  {name}: {clipped(a)}  |  {clipped(b)}" for name, (a, b) in found.environment.items())
-    missing = found.compared.missing
-    yield f"  {found.compared.in_words}" + (f"; not {_some(missing)}" if missing else "")
+def _environment_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield how the environments differ, and how much of them could be compared."""
+    none = "no difference in what both recorded" if comparison.compared.recorded else "nothing is recorded on both sides"
+    yield f"environments: {'A, then B' if comparison.environment else none}"
+    yield from (f"  {name}: {clipped(a)}  |  {clipped(b)}" for name, (a, b) in comparison.environment.items())
+    missing = comparison.compared.missing
+    yield f"  {comparison.compared.in_words}" + (f"; not {_some(missing)}" if missing else "")
 
 
-def _ratio_lines(found: Comparison) -> Iterator[str]:
-    rows = [row for row in found.rows if not row.refused]
+def _ratio_lines(comparison: Comparison) -> Iterator[str]:
+    rows = [row for row in comparison.rows if not row.refused]
     if not rows:
         return
     labels = [f"{row.label}{EQUIVALENT_MARK if row.stack_match == EQUIVALENT else ''}" for row in rows]
     width = max(map(len, labels))
-    if not found.metric.more_is_better:
-        yield f"{found.metric.title}: that of B over that of A, so that A is the faster one above 1"
-    yield f"{_order(found):<{width}}   ratio   95 % interval     launches  could see  verdict"
+    if not comparison.metric.more_is_better:
+        yield f"{comparison.metric.title}: that of B over that of A, so that A is the faster one above 1"
+    yield f"{_order(comparison):<{width}}   ratio   95 % interval     launches  could see  verdict"
     for label, row in zip(labels, rows, strict=True):
         interval = words.UNKNOWN if math.isnan(row.low) else f"{row.low:.4f} to {row.high:.4f}"
         launches = "{} and {}".format(*row.launches)
@@ -96,9 +97,9 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         failed += f"; other conditions: {_some(row.conditions)}" if row.conditions else ""
         failed += "".join(f"; {why}" for why in row.left_out)
         ratio = four_decimals(row.ratio)
-        seen = words.UNKNOWN if math.isnan(row.detectable) else f"{100 * row.detectable:.1f}{words.THIN}%"
-        said = f"{words.verdict(row.verdict)}{settle}{failed}"
-        yield f"{label:<{width}}  {ratio:>6}  {interval:<17}  {launches:<8}  {seen:<9}  {said}"
+        least = words.UNKNOWN if math.isnan(row.detectable) else f"{100 * row.detectable:.1f}{words.THIN}%"
+        verdict = f"{words.verdict(row.verdict)}{settle}{failed}"
+        yield f"{label:<{width}}  {ratio:>6}  {interval:<17}  {launches:<8}  {least:<9}  {verdict}"
     unchecked = sum(not row.work_checked for row in rows)
     if unchecked:
         yield f"not checked in {count(unchecked, 'row')}: that A and B do as many operations per item (a side has no count)"
@@ -106,63 +107,67 @@ def _ratio_lines(found: Comparison) -> Iterator[str]:
         yield f"{EQUIVALENT_MARK.strip()} equivalent stacks, one release of torch in two builds: {a} | {b}"
 
 
-def _reason_lines(found: Comparison) -> Iterator[str]:
-    """For each rule the rows that it decided."""
+def _reason_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield for each rule the rows that it decided."""
     for reason, rule in REASONS.items():
-        labels = [row.label for row in found.rows if row.reason == reason]
+        labels = [row.label for row in comparison.rows if row.reason == reason]
         if labels:
             yield f"decided by {reason} ({rule}), {count(len(labels), 'row')}: {_some(labels)}"
 
 
-def _held_back(found: Comparison) -> Iterator[str]:
-    """Why differences are not told although intervals exclude 1."""
-    rows = sum(row.reason == "levels" for row in found.rows)
+def _held_back_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield why differences are not reported although intervals exclude 1."""
+    rows = sum(row.reason == "levels" for row in comparison.rows)
     if rows:
         yield f"not told in {count(rows, 'row')}: {REASONS['levels']}; measure with --launches {SEEN_FROM}"
 
 
-def _order(found: Comparison) -> str:
-    return "A / B" if found.metric.more_is_better else "B / A"
+def _order(comparison: Comparison) -> str:
+    return "A / B" if comparison.metric.more_is_better else "B / A"
 
 
-def _level_lines(found: Comparison) -> Iterator[str]:
-    """What the verdicts are about: these launches, these two runs, or runs of this machine."""
-    if found.between:
-        runs, scatter = count(found.between.runs, "other run"), f"{100 * found.between.scatter:.2g} %"
-        apart = f"runs of this machine that are {found.between.lag} apart" if found.between.lag > 1 else "runs of this machine"
+def _level_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield what the verdicts are about: these launches, these two runs, or runs of this machine."""
+    if comparison.between:
+        runs, scatter = count(comparison.between.runs, "other run"), f"{100 * comparison.between.scatter:.2g} %"
+        apart = (
+            f"runs of this machine that are {comparison.between.lag} apart"
+            if comparison.between.lag > 1
+            else "runs of this machine"
+        )
         yield f"level: {apart}, which differ by {scatter} ({runs}, all cells); the intervals include it"
-    known = [needed(row.low, row.high) for row in found.rows if not math.isnan(row.low)]
-    if found.level == TWO_RUNS and known and found.one_machine:
-        limits = f"{100 * min(known):.1f} %" + (f" to {100 * max(known):.1f} %" if max(known) - min(known) > 0.001 else "")
+    least = [needed(row.low, row.high) for row in comparison.rows if not math.isnan(row.low)]
+    if comparison.level == TWO_RUNS and least and comparison.one_machine:
+        limits = f"{100 * min(least):.1f} %" + (f" to {100 * max(least):.1f} %" if max(least) - min(least) > 0.001 else "")
         yield "level: within these two runs. Runs of one machine differ, too; by how much is unknown here"
         yield f"  ({ENOUGH_RUNS} other runs would show it). If by {100 * USUAL_SCATTER:g} %, as is usual, a ratio must"
         yield f"  differ from 1 by {limits} to be reported"
-        yield f"  one run of both shows smaller differences: {_in_one_run(found)}"
+        yield f"  one run of both shows smaller differences: {_in_one_run(comparison)}"
 
 
-def _in_one_run(found: Comparison) -> str:
-    """The command that measures both sides in one run; of a few cells only those."""
-    rows = [row for row in found.rows if not math.isnan(row.low) and row.stacks[0] != row.stacks[1]]
+def _in_one_run(comparison: Comparison) -> str:
+    """Return the command that measures both sides in one run; for a few cells only those."""
+    rows = [row for row in comparison.rows if not math.isnan(row.low) and row.stacks[0] != row.stacks[1]]
     if not rows:
         return "if software differs, make two stacks of it; torchmatrix run --ab STACK STACK"
-    own = [row.cells[0].partition("/")[2] for row in rows if row.stacks == rows[0].stacks]
-    globs = [f"*/{name}" for name in own] if len(own) <= MOST_GLOBS else []
+    names = [row.cells[0].partition("/")[2] for row in rows if row.stacks == rows[0].stacks]
+    globs = [f"*/{name}" for name in names] if len(names) <= MOST_GLOBS else []
     return shlex.join(["torchmatrix", "run", "--ab", *rows[0].stacks, *globs])
 
 
-def _refusal_lines(found: Comparison) -> Iterator[str]:
-    """Fields in which the sides differ, once for all rows that differ in them; then other reasons, each with its rows."""
+def _refusal_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the fields in which the sides differ, once for all rows that share them; then other reasons, each with its rows."""
     by_fields: dict[tuple[str, ...], list[ComparedRow]] = {}
     by_reason: dict[str, list[str]] = {}
-    for row in found.rows:
+    for row in comparison.rows:
         if row.differs:
             by_fields.setdefault(tuple(field for field, *_ in row.differs), []).append(row)
         elif row.refused:
             by_reason.setdefault(row.refused, []).append(row.label)
     for fields, rows in by_fields.items():
-        said = ", ".join(f"{field} ({_values(field, rows)})" for field in fields)
+        differences = ", ".join(f"{field} ({_values(field, rows)})" for field in fields)
         hint = "; to compare each side at its own batch: --own-batch" if fields == (BATCH,) else ""
-        yield f"not comparable, {count(len(rows), 'row')}: they differ in {said}{hint}"
+        yield f"not comparable, {count(len(rows), 'row')}: they differ in {differences}{hint}"
     for reason, labels in by_reason.items():
         yield f"not comparable, {count(len(labels), 'row')}: {reason}: {_some(labels)}"
 
@@ -171,41 +176,36 @@ def _values(field: str, rows: Sequence[ComparedRow]) -> str:
     return "; ".join(dict.fromkeys(f"{a} and {b}" for row in rows for name, a, b in row.differs if name == field))
 
 
-def _only_lines(found: Comparison) -> Iterator[str]:
-    if found.only_one:
-        yield f"only on one side, {count(len(found.only_one), 'cell')}: {_some(found.only_one)}"
-
-
 def _some(labels: Sequence[str]) -> str:
     more = len(labels) - MOST_LABELS
     return ", ".join(labels[:MOST_LABELS]) + (f", and {more} more (--json lists all)" if more > 0 else "")
 
 
-def _sums(found: Comparison) -> Iterator[str]:
-    if not any(mean.n for mean in found.means):
+def _mean_lines(comparison: Comparison) -> Iterator[str]:
+    if not any(mean.n for mean in comparison.means):
         return
     yield ""
-    for mean in found.means:
+    for mean in comparison.means:
         where = "" if mean.count is None else f" on {count(mean.count, 'device')}"
         missing = f", {mean.missing} missing" if mean.missing else ""
         limits = "" if math.isnan(mean.low) else f" ({mean.low:.4f} to {mean.high:.4f})"
         figures = f"{four_decimals(mean.ratio)}{limits}; {count(mean.n, 'ratio')}{missing}"
-        untested = "not tested: how runs differ is unknown" if found.level == TWO_RUNS else words.verdict(mean.verdict)
-        yield f"geometric mean of {_order(found)}{where}: {figures}; {untested}"
-    said = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "no difference shown in"}
-    counts = ", ".join(f"{words} {found.verdicts[verdict]}" for verdict, words in said.items())
-    unknown = f", not tested in {found.verdicts['n/a']}" if found.verdicts["n/a"] else ""
+        untested = "not tested: how runs differ is unknown" if comparison.level == TWO_RUNS else words.verdict(mean.verdict)
+        yield f"geometric mean of {_order(comparison)}{where}: {figures}; {untested}"
+    labels = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "no difference shown in"}
+    counts = ", ".join(f"{label} {comparison.verdicts[verdict]}" for verdict, label in labels.items())
+    unknown = f", not tested in {comparison.verdicts['n/a']}" if comparison.verdicts["n/a"] else ""
     yield f"{counts}{unknown}"
-    if found.comparisons > 1:
-        yield f"verdicts corrected for {found.comparisons} comparisons (Benjamini–Hochberg, FDR 5 %); intervals are not"
-    if not found.one_machine:
+    if comparison.comparisons > 1:
+        yield f"verdicts corrected for {comparison.comparisons} comparisons (Benjamini–Hochberg, FDR 5 %); intervals are not"
+    if not comparison.one_machine:
         yield "intervals are over launches: they hold for these machines, not for others with the same devices"
 
 
-def trends_in_words(found: Sequence[Trend]) -> str:
-    """Each cell with its first and last figure, its changes of level, and why the newest run has no figure."""
-    hosts = len({trend.host for trend in found}) > 1
-    launched = [trend for trend in found if trend.is_launched]
+def trends_in_words(trends: Sequence[Trend]) -> str:
+    """Write each cell with its first and last figure, its changes of level, and why the newest run has no figure."""
+    hosts = len({trend.host for trend in trends}) > 1
+    launched = [trend for trend in trends if trend.is_launched]
     rows: list[tuple[str, ...]] = [("cell", "measured", "first", "last", "change", "")]
     rows += [_trend_columns(trend, hosts) for trend in launched]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -213,13 +213,13 @@ def trends_in_words(found: Sequence[Trend]) -> str:
     for trend, row in zip(launched, rows[1:], strict=True):
         lines.append(_aligned(row, widths))
         lines += [f"    {printable(line)}" for line in _trend_notes(trend)]
-    never = never_launched(found).items()
+    never = never_launched(trends).items()
     lines += [f"never launched ({len(cells)} cell{'s' * (len(cells) > 1)}): {printable(reason)}" for reason, cells in never]
     return "\n".join(lines)
 
 
 def change_in_words(change: Change) -> str:
-    """Such as "since RUN: -4.8 % (95 %: -5.3 to -4.4 %); host driver 570.1 -> 575.2"."""
+    """Write a change such as "since RUN: -4.8 % (95 %: -5.3 to -4.4 %); host driver 570.1 -> 575.2"."""
     low, high = change.ratio.low, change.ratio.high
     limits = "" if math.isnan(low) else f" (95 %: {100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %)"
     where = "" if change.environment_run in (None, change.run) else f"near it, in {change.environment_run}: "
@@ -227,15 +227,12 @@ def change_in_words(change: Change) -> str:
 
 
 def _trend_columns(trend: Trend, hosts: bool) -> tuple[str, ...]:
-    change = words.change(1 + trend.change)
-    measured = f"{len(trend.measured)} of {len(trend.rows)}"
-    name = f"{trend.host}: {trend.cell}" if hosts else trend.cell
     return (
-        printable(name),
-        measured,
+        printable(f"{trend.host}: {trend.cell}" if hosts else trend.cell),
+        f"{len(trend.measured)} of {len(trend.rows)}",
         figure(trend.shown(trend.first)),
         figure(trend.shown(trend.last)),
-        change,
+        words.change(1 + trend.change),
         printable(trend.shown_unit),
     )
 
@@ -248,8 +245,8 @@ def _trend_notes(trend: Trend) -> Iterator[str]:
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    words = [f"{row[0]:<{widths[0]}}", *(f"{word:>{width}}" for word, width in zip(row[1:-1], widths[1:-1], strict=True))]
-    return "  ".join([*words, row[-1]]).rstrip()
+    texts = [f"{row[0]:<{widths[0]}}", *(f"{text:>{width}}" for text, width in zip(row[1:-1], widths[1:-1], strict=True))]
+    return "  ".join([*texts, row[-1]]).rstrip()
 
 
 def _span(row: dict[str, Any], name: str) -> str:
@@ -257,7 +254,7 @@ def _span(row: dict[str, Any], name: str) -> str:
     return "" if low is None else f"  ({low:.4f} to {high:.4f})"
 
 
-# A run's cells in brief: what `run` ends with, as a small table for the terminal or as records for a program.
+# The summary that `run` ends with: a small table of its cells for the terminal, or records for a program.
 
 NOT_LAUNCHED = "not launched"
 
@@ -265,9 +262,8 @@ NOT_LAUNCHED = "not launched"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellSummary:
     """One cell: items (`unit`) per second with its 95 % interval from `n` launches that were ok; None: unknown.
-
-    `failed`: launches that were not; `left_out`: those that were, but are unlike the others. `outcome`: ok if any launch was,
-    else that of the last one; `reason`: the last error.
+    `failed`: launches that were not ok; `left_out`: launches that were, but are unlike the others. `outcome`: ok if any launch
+    was, else that of the last one; `reason`: the last error.
     """
 
     id: str
@@ -283,38 +279,37 @@ class CellSummary:
     reason: str | None = None
 
     def as_record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the summary for JSON."""
         return asdict(self)
 
 
 def summaries_of(launches: Iterable[Launch], planned: Iterable[str]) -> list[CellSummary]:
-    """Every planned cell of a run in its order; what was not launched yet says so."""
-    found = CellIndex(launch_rows(counting(launches))).named
-    return [_summary(found[name]) if name in found else CellSummary(id=name) for name in planned]
+    """Summarize every planned cell of a run in its order; cells that were not launched yet have that outcome."""
+    cells = CellIndex(launch_rows(counting(launches))).named
+    return [_summary(cells[name]) if name in cells else CellSummary(id=name) for name in planned]
 
 
 def _summary(cell: Cell) -> CellSummary:
-    found = cell.summary()
+    row = cell.summary()
     return CellSummary(
         id=cell["cell"],
-        throughput=_known(found["throughput"]),
-        low=_known(found["low"]),
-        high=_known(found["high"]),
-        **{name: found[name] for name in ("n", "failed", "left_out", "verdict")},
+        throughput=_none_if_nan(row["throughput"]),
+        low=_none_if_nan(row["low"]),
+        high=_none_if_nan(row["high"]),
+        **{name: row[name] for name in ("n", "failed", "left_out", "verdict")},
         unit=cell["unit"],
         outcome=cell.last["outcome"],
         reason=next((row["error"] for row in reversed(cell.launches) if not is_ok(row)), None),
     )
 
 
-def _known(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
 def summaries_in_words(cells: Sequence[CellSummary], width: int, most: int) -> str:
-    """A table of at most `most` cells, at most `width` letters wide.
-
-    Where the ids leave no room for the figures, the figures stand below their id.
+    """Write a table of at most `most` cells, at most `width` characters wide.
+    Where the ids leave no space for the figures, the figures stand below their id.
     """
     launched = [cell for cell in cells if cell.outcome != NOT_LAUNCHED]
     shown = launched[:most]
@@ -335,12 +330,8 @@ def _columns(cell: CellSummary) -> tuple[str, str, str, str]:
     if cell.throughput is None:
         return printable(cell.id), "not measured", "", words.failed(cell.outcome)
     interval = words.UNKNOWN if cell.low is None or cell.high is None else f"{figure(cell.low)} to {figure(cell.high)}"
-    return (
-        printable(cell.id),
-        f"{figure(cell.throughput)} {cell.unit}/s",
-        interval,
-        f"{words.NO_INTERVAL if cell.verdict == 'n/a' else cell.verdict}{failed}",
-    )
+    verdict = words.NO_INTERVAL if cell.verdict == "n/a" else cell.verdict
+    return printable(cell.id), f"{figure(cell.throughput)} {cell.unit}/s", interval, f"{verdict}{failed}"
 
 
 def _line(row: tuple[str, str, str, str], widths: Sequence[int], width: int) -> str:

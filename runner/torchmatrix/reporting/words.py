@@ -1,6 +1,5 @@
-"""The words for verdicts and outcomes, and how a figure is written: one table for page, terminal, Markdown, exports and script.
-
-A number in a sentence has three significant digits, one in a table four (ground.numbers.figure). U+202F, a narrow space that
+"""The words for verdicts and outcomes, and the notation of figures: one table for page, terminal, Markdown, exports and script.
+A number in a sentence has three significant digits, one in a table four (core.formatting.figure). U+202F, a narrow space that
 does not break, stands between thousands and before a unit.
 """
 
@@ -23,7 +22,7 @@ VERDICTS = {
     "AMBIGUOUS": "no difference shown",
     "n/a": "not tested",
 }
-"""What is said of a ratio by its corrected verdict."""
+"""The words for a ratio, by its corrected verdict."""
 OUTCOMES = {
     "oom": "out of memory",
     "timeout": "time limit",
@@ -35,31 +34,31 @@ OUTCOMES = {
     "lost": "lost",
     "unlike": "other conditions",
 }
-"""What is said of a launch by its outcome, after "failed: "."""
+"""The words for a launch's outcome, after "failed: "."""
 NO_INTERVAL = "one launch: no interval"
 SMALL = 1.1
-"""Ratios between 1 / this and this are written as a change in per cent."""
+"""Ratios between 1 / SMALL and SMALL are written as a change in per cent."""
 _VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
 _MODES = {"train": "training", "infer": "inference"}
 
 
 def verdict(name: str) -> str:
-    """The words of a verdict; "" for none."""
+    """Return the words of a verdict; "" for none."""
     return VERDICTS.get(name, "")
 
 
 def failed(outcome: str) -> str:
-    """Such as "failed: out of memory"; "not measured" for what has no outcome yet."""
+    """Write an outcome such as "failed: out of memory"; "not measured" where there is none yet."""
     return f"failed: {OUTCOMES.get(outcome, outcome)}" if outcome not in ("", "n/a", "ok") else "not measured"
 
 
 def spaced(value: float, digits: int = 0) -> str:
-    """A number with so many decimals, its thousands apart: 26 100."""
+    """Write a number with `digits` decimals, its thousands apart: 26 100."""
     return f"{value + 0.0:,.{digits}f}".replace(",", THIN)
 
 
 def short(value: Any) -> str:
-    """Three significant digits: 26 100, 4.78, 0.258."""
+    """Write three significant digits: 26 100, 4.78, 0.258."""
     if not is_known(value):
         return UNKNOWN
     if value == 0 or abs(value) >= HUGE or abs(value) < 1e-4:
@@ -69,12 +68,8 @@ def short(value: Any) -> str:
 
 
 def ratio(value: Any) -> str:
-    """A ratio as 1.23×, as 12.3× from 10 on."""
-    return f"{_ratio(value)}×" if is_known(value) else UNKNOWN
-
-
-def _ratio(value: float, decimals: int | None = None) -> str:
-    return f"{value + 0.0:.{_decimals(value) if decimals is None else decimals}f}"
+    """Write a ratio as 1.23×, as 12.3× from 10 on."""
+    return f"{value + 0.0:.{_decimals(value)}f}×" if is_known(value) else UNKNOWN
 
 
 def _decimals(value: float) -> int:
@@ -82,12 +77,12 @@ def _decimals(value: float) -> int:
 
 
 def effect(value: Any) -> str:
-    """A ratio near 1 as a change, +1.7 %, others as 1.23×."""
+    """Write a ratio near 1 as a change, +1.7 %, others as 1.23×."""
     return change(value) if is_small(value) else ratio(value)
 
 
 def effect_interval(value: float, low: float | None, high: float | None) -> str:
-    """The interval of what `effect` writes: ± where it is symmetric at the digits shown, else both ends. "" without one."""
+    """Write the interval for `effect`: ± where it is symmetric at the digits shown, else both ends. "" without one."""
     if not is_known(low) or not is_known(high) or low is None or high is None:
         return ""
     if is_small(value):
@@ -96,25 +91,24 @@ def effect_interval(value: float, low: float | None, high: float | None) -> str:
 
 
 def change(value: Any) -> str:
-    """A ratio as a change in per cent: +1.7 %, with a true minus sign."""
-    return f"{_signed(100 * (value - 1), 1)}{THIN}%" if is_known(value) else UNKNOWN
+    """Write a ratio as a change in per cent: +1.7 %, with a true minus sign."""
+    if not is_known(value):
+        return UNKNOWN
+    text = f"{abs(100 * (value - 1)):.1f}"
+    sign = "" if not float(text) else "+" if value > 1 else MINUS
+    return f"{sign}{text}{THIN}%"
 
 
 def is_small(value: Any) -> bool:
-    """Is the ratio so near to 1 that it is written in per cent?"""
+    """Check whether the ratio is so near to 1 that it is written in per cent."""
     return is_known(value) and 1 / SMALL < value < SMALL
-
-
-def _signed(value: float, decimals: int) -> str:
-    text = f"{abs(value):.{decimals}f}"
-    return text if not float(text) else f"{'+' if value > 0 else MINUS}{text}"
 
 
 MINUS = "\N{MINUS SIGN}"
 
 
 def _around(value: float, low: float, high: float, decimals: int) -> str:
-    """± or both ends, at the same digits as the value; one more digit where the half width would be 0."""
+    """Write ± or both ends, at the same digits as the value; one more digit where the half width would be 0."""
     up, down = high - value, value - low
     if f"{up:.{decimals}f}" == f"{down:.{decimals}f}":
         half = (up + down) / 2
@@ -124,7 +118,7 @@ def _around(value: float, low: float, high: float, decimals: int) -> str:
 
 
 def rate_interval(value: float, low: float | None, high: float | None) -> str:
-    """The interval of a throughput in per cent of it, ± 1.9 %; both ends where it is not symmetric. "" without one."""
+    """Write a throughput's interval in per cent of it, ± 1.9 %; both ends where it is not symmetric. "" without one."""
     if low is None or high is None or not is_known(low) or not is_known(high) or not value:
         return ""
     up, down = 100 * (high / value - 1), 100 * (1 - low / value)
@@ -135,34 +129,34 @@ def rate_interval(value: float, low: float | None, high: float | None) -> str:
 
 
 def percent(value: Any, decimals: int = 0) -> str:
-    """A share as 96 %."""
+    """Write a share as 96 %."""
     return f"{100 * value + 0.0:.{decimals}f}{THIN}%".replace("-", MINUS) if is_known(value) else UNKNOWN
 
 
 def money(value: Any, currency: str = "") -> str:
-    """An amount to the cent; smaller ones with two significant digits."""
+    """Write an amount to the cent; smaller ones with two significant digits."""
     if not is_known(value):
         return UNKNOWN
     return f"{currency}{THIN if len(currency) > 1 else ''}{spaced(value, 2) if abs(value) >= 0.1 else f'{value:.2g}'}"
 
 
 def with_unit(value: Any, unit: str) -> str:
-    """A figure in three digits and its unit."""
+    """Write a figure in three digits and its unit."""
     return f"{short(value)}{THIN}{unit}" if is_known(value) else UNKNOWN
 
 
 def milliseconds(seconds: Any) -> str:
-    """A time in three digits."""
+    """Write a time in three digits."""
     return with_unit(1e3 * seconds, "ms")
 
 
 def more_milliseconds(seconds: float) -> str:
-    """A difference of times with its sign, such as +1.23 ms."""
+    """Write a difference of times with its sign, such as +1.23 ms."""
     return f"{MINUS if seconds < 0 else '+'}{milliseconds(abs(seconds))}" if is_known(seconds) else UNKNOWN
 
 
 def model(name: str) -> str:
-    """A model's name as its authors write it."""
+    """Return a model's name as its authors write it."""
     return _MODELS.get(name, name)
 
 
@@ -181,21 +175,21 @@ _PRECISIONS = {
 CONTRASTS = {pair.name: pair.words for factor in CONTRASTED for pair in factor.contrasts} | {
     "amp": ("AMP", "fp32"), "amp-bf16": ("AMP bf16", "fp32"),
 }  # fmt: skip
-"""By the name of a pair of settings: what each of the two is called."""
+"""The labels of both settings, by the name of the pair."""
 
 
 def precision(name: str) -> str:
-    """A precision as charts call it."""
+    """Return a precision as charts call it."""
     return _PRECISIONS.get(name, name)
 
 
 def mode(name: str) -> str:
-    """What is done with a model, as a noun."""
+    """Return the noun for a mode: training, inference."""
     return _MODES.get(name, name)
 
 
 def verb(mode: str, many: bool = False) -> str:
-    """What a stack does with a model, or what several do."""
+    """Return the verb for a stack that runs a mode, or for several."""
     return _VERBS.get(mode, (f"runs {mode} of", f"run {mode} of"))[many]
 
 
@@ -203,22 +197,22 @@ _STACK = re.compile(r"torch(\d+(?:\.\d+)+)(?:-(?:cpu|cu(\d+)(\d)|rocm([\d.]+)))?
 
 
 def stacks(names: Iterable[str]) -> dict[str, str]:
-    """How stacks are called beside each other: torch2.7.1-cu128 is "torch 2.7.1", with its build if a release has several."""
+    """Return the labels of stacks: torch2.7.1-cu128 is "torch 2.7.1", with its build if a release has several."""
     every = list(dict.fromkeys(names))
-    brief = {name: f"torch {found[1]}" for name in every if (found := _STACK.fullmatch(name))}
-    seen = Counter(brief.values())
-    return {name: brief[name] + ("" if seen[brief[name]] == 1 else _build(name)) if name in brief else name for name in every}
+    releases = {name: match for name in every if (match := _STACK.fullmatch(name))}
+    builds = Counter(match[1] for match in releases.values())
+    brief = {name: f"torch {match[1]}{_build(match) if builds[match[1]] > 1 else ''}" for name, match in releases.items()}
+    return {name: brief.get(name, name) for name in every}
 
 
-def _build(name: str) -> str:
-    found = _STACK.fullmatch(name)
-    if found and found[2]:
-        return f", CUDA {found[2]}.{found[3]}"
-    return f", ROCm {found[4]}" if found and found[4] else ", CPU"
+def _build(stack: re.Match[str]) -> str:
+    if stack[2]:
+        return f", CUDA {stack[2]}.{stack[3]}"
+    return f", ROCm {stack[4]}" if stack[4] else ", CPU"
 
 
 def enumerated(names: Iterable[str], most: int = 3) -> str:
-    """Such as "a, b and 4 more"."""
+    """Join names such as "a, b and 4 more"."""
     every = list(names)
     if len(every) > most:
         every = [*every[: most - 1], f"{len(every) - most + 1} more"]
@@ -229,32 +223,32 @@ _DEVICES = re.compile(r"(gpu|cpu)([0-9]+(?:\+[0-9]+)*)(?:@([0-9]+)nodes)?")
 
 
 def devices(label: str) -> str:
-    """A label of devices for a reader: "GPU 0", "8 GPUs" (the first eight), "2 GPUs (1, 3)", "4 core groups on 2 nodes"."""
-    found = _DEVICES.fullmatch(label)
-    if not found:
+    """Write a label of devices: "GPU 0", "8 GPUs" (the first eight), "2 GPUs (1, 3)", "4 core groups on 2 nodes"."""
+    match = _DEVICES.fullmatch(label)
+    if not match:
         return label
-    noun, indices = "GPU" if found[1] == "gpu" else "core group", found[2].split("+")
-    if len(indices) == 1 and not found[3]:
+    noun, indices = "GPU" if match[1] == "gpu" else "core group", match[2].split("+")
+    if len(indices) == 1 and not match[3]:
         return f"{noun} {indices[0]}"
     which = "" if indices == [str(place) for place in range(len(indices))] else f" ({', '.join(indices)})"
-    place = f" on {found[3]} nodes" if found[3] else ""
-    return f"{len(indices) * int(found[3] or 1)} {noun}s{which}{place}"
+    place = f" on {match[3]} nodes" if match[3] else ""
+    return f"{len(indices) * int(match[3] or 1)} {noun}s{which}{place}"
 
 
 def counted(outcomes: Iterable[str]) -> str:
-    """Such as "3 × out of memory, 1 × crashed"."""
-    return ", ".join(f"{seen} × {OUTCOMES.get(word, word)}" for word, seen in Counter(outcomes).most_common())
+    """Count outcomes, such as "3 × out of memory, 1 × crashed"."""
+    return ", ".join(f"{number} × {OUTCOMES.get(outcome, outcome)}" for outcome, number in Counter(outcomes).most_common())
 
 
 def times(value: float) -> str:
-    """A ratio: two decimals, or three significant digits below 1 and above 100; n/a if unknown."""
+    """Write a ratio: two decimals, or three significant digits below 1 and above 100; n/a if unknown."""
     if math.isnan(value):
         return "n/a"
     return f"{value:.2f}" if 0.995 <= value < 100 else f"{value + 0.0:#.3g}".rstrip(".")
 
 
 def span(low: float, high: float) -> str:
-    """The limits of a ratio with enough digits to distinguish them, up to three decimals; one number if they are equal."""
+    """Write the limits of a ratio, up to three decimals to distinguish them; one number if they are equal."""
     if math.isnan(low) or low == high:
         return times(low)
     near = times(low) == times(high) and abs(high) < HUGE
@@ -262,5 +256,5 @@ def span(low: float, high: float) -> str:
 
 
 def slug(*texts: object) -> str:
-    """An id: [a-z0-9-]. Names that differ in other characters only get the same id, so callers add a number."""
+    """Return an id: [a-z0-9-]. Names that differ in other characters only get the same id, so callers add a number."""
     return re.sub(r"[^a-z0-9]+", "-", " ".join(map(str, texts)).lower()).strip("-")[:60].strip("-")

@@ -1,4 +1,4 @@
-"""Charts as rows and lines, in pages and as files. overview, gpus and cubes make others of the same nouns."""
+"""Charts as rows and lines, in pages and as files. overview, gpus and cubes make other charts of the same parts."""
 
 import re
 from collections.abc import Iterator
@@ -10,15 +10,16 @@ from torchmatrix.core.formatting import in_one_line
 
 
 def png_of(svg: str, scale: float = 2.0) -> bytes:
-    """A drawing with `scale` pixels per point."""
+    """Render a drawing with `scale` pixels per point."""
     with _renderer():
         return bytes(vl_convert.svg_to_png(svg, scale=scale))
 
 
 @contextmanager
 def _renderer() -> Iterator[None]:
-    """Where vl_convert works: if it can't open files or start threads, it panics, which is no ordinary exception, or its thread
-    ends without a result."""
+    """Raise OSError where vl_convert fails: if it can't open files or start threads, it panics, which is no ordinary
+    exception, or its thread ends without a result.
+    """
     try:
         yield
     except BaseException as error:

@@ -1,5 +1,4 @@
-"""Charts of a value along an axis: a line, its intervals as a band, and what happened. No script, and type never scales.
-
+"""Charts of a value along an axis: a line, its intervals as a band, and events. No script, and type never scales.
 Places are in per cent of the drawing; lines.html.j2 writes it.
 """
 
@@ -22,7 +21,7 @@ from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, hundredths, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """A place on the line. `value`: None where the line has a gap. `note`: what a reader sees who points at it."""
+    """A place on the line. `value`: None where the line has a gap. `note`: its tooltip."""
 
     x: float
     value: float | None
@@ -33,8 +32,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """Something that happened. `kind`: "cross" on the axis, "level" (a line with `text`) or "changed" (a dotted line).
-
+    """An event. `kind`: "cross" on the axis, "level" (a line with `text`) or "changed" (a dotted line).
     `tone`: a colour of page.css, "bad", "good" or "soft".
     """
 
@@ -47,8 +45,9 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineChart:
-    """One line from `low` to `high`. `id`: [a-z0-9-]. `title`: the finding; `sub`: what and in which unit. `ends`: what stands
-    below the first and the last point. `table`: what is drawn, by the columns' names."""
+    """One line from `low` to `high`. `id`: [a-z0-9-]. `title`: the finding; `sub`: subject and unit. `ends`: the texts below
+    the first and the last point. `table`: what is drawn, by the columns' names.
+    """
 
     id: str
     title: str
@@ -61,32 +60,34 @@ class LineChart:
     table: tuple[Mapping[str, Any], ...] = ()
 
     def x(self, place: float) -> str:
-        """A place along the line, from 0 to 100."""
+        """Return a place along the line, from 0 to 100."""
         return _share(place, self.points[0].x, self.points[-1].x)
 
     def y(self, value: float) -> str:
-        """A place from the top, from 0 to 100; the edge for what is beyond it."""
+        """Return a place from the top, from 0 to 100; the edge for what is beyond it."""
         return _share(value, self.high, self.low)
 
     def curve(self) -> str:
-        """The line as a path; a single point between gaps is a dot."""
-        parts = (of for drawn, of in groupby(self.points, lambda one: one.value is not None) if drawn)
-        return "".join(f"M{'L'.join(self._at(one.x, one.value) for one in part)}h0" for part in parts)
+        """Return the line as a path; a single point between gaps is a dot."""
+        parts = (points for drawn, points in groupby(self.points, lambda point: point.value is not None) if drawn)
+        return "".join(f"M{'L'.join(self._at(point.x, point.value) for point in part)}h0" for part in parts)
 
     def band(self) -> str:
-        """The intervals as a path."""
-        found = []
-        for drawn, of in groupby(self.points, lambda one: one.low is not None and one.high is not None):
-            part = list(of) if drawn else []
-            edge = [self._at(one.x, one.high) for one in part] + [self._at(one.x, one.low) for one in reversed(part)]
-            found += [f"M{'L'.join(edge)}z"] if part else []
-        return "".join(found)
+        """Return the intervals as a path."""
+        paths = []
+        for drawn, points in groupby(self.points, lambda point: point.low is not None and point.high is not None):
+            part = list(points) if drawn else []
+            edge = [self._at(point.x, point.high) for point in part] + [
+                self._at(point.x, point.low) for point in reversed(part)
+            ]
+            paths += [f"M{'L'.join(edge)}z"] if part else []
+        return "".join(paths)
 
     def _at(self, x: float, value: float | None) -> str:
         return f"{self.x(x)} {self.y(value or 0.0)}"
 
     def ticks(self) -> tuple[tuple[float, str], ...]:
-        """Round values on the scale."""
+        """Return round values on the scale."""
         return ticks(self.low, self.high)
 
 
@@ -95,17 +96,17 @@ def _share(value: float, first: float, last: float) -> str:
 
 
 def ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Round values between two, with as many decimals as tell them from each other."""
+    """Return round values between two, with as many decimals as distinguish them."""
     values = round_values(low, high, 4)
     step = values[1] - values[0] if len(values) > 1 else high - low
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return tuple((value, words.spaced(value, decimals)) for value in values)
 
 
-# Profiles -> charts: what of a step is spent where, bars from one step time to another, memory over time.
+# Charts of profiles: where the time of a step goes, bars from one step time to another, memory over time.
 
-_LETTERS = 60
-"""Of a name; a reader who points at it sees the whole."""
+_NAME_WIDTH = 60
+"""Most characters of a name; its tooltip has the whole."""
 LESS, LONGER, WHOLE = 0, 1, 2
 """The colours of bars in page.css's .steps."""
 _GAP_NOTE = (
@@ -123,14 +124,14 @@ SHARES_NOTE = (
 )
 
 
-def waterfall(found: Why, title: str) -> Chart:
-    """From A's step time to B's, bar by bar."""
-    first, last = found.steps
-    rows, now = [_whole("A", found.a.cell, first)], first
-    for bar in (*largest(found), Bar(name=NOT_ATTRIBUTED, seconds=(0.0, found.not_attributed))):
-        rows.append(_difference(found, bar, now))
+def waterfall(why: Why, title: str) -> Chart:
+    """Draw the difference of two step times, from A's to B's, bar by bar."""
+    first, last = why.steps
+    rows, now = [_whole("A", why.a.cell, first)], first
+    for bar in (*largest(why), Bar(name=NOT_ATTRIBUTED, seconds=(0.0, why.not_attributed))):
+        rows.append(_difference(why, bar, now))
         now += bar.difference
-    rows.append(_whole("B", found.b.cell, last))
+    rows.append(_whole("B", why.b.cell, last))
     low, high = _zoomed(rows)
     marks = tuple((value, f"{text}{words.THIN}ms") for value, text in ticks(low, high))
     panel = Panel(title="", rows=tuple(rows), low=low, high=high, kind="latency steps", ticks=marks)
@@ -141,58 +142,59 @@ def _whole(side: str, cell: str, seconds: float) -> BarRow:
     return BarRow(label=f"{side}: {cell}", value=1e3 * seconds, figures=(words.milliseconds(seconds), ""), colour=WHOLE)
 
 
-def _difference(found: Why, bar: Bar, begin: float) -> BarRow:
+def _difference(why: Why, bar: Bar, begin: float) -> BarRow:
     is_rest = bar.name == NOT_ATTRIBUTED
     colour = WHOLE if is_rest else LONGER if bar.difference >= 0 else LESS
-    share = "" if is_rest or found.is_scatter else words.percent(found.share(bar))
+    share = "" if is_rest or why.is_scatter else words.percent(why.share(bar))
     figures, end = (words.more_milliseconds(bar.difference), share), 1e3 * (begin + bar.difference)
     return BarRow(
-        label=clipped(bar.name, _LETTERS), note=bar.name, begin=1e3 * begin, value=end, figures=figures, colour=colour
+        label=clipped(bar.name, _NAME_WIDTH), note=bar.name, begin=1e3 * begin, value=end, figures=figures, colour=colour
     )
 
 
 def _zoomed(rows: list[BarRow]) -> tuple[float, float]:
-    """Where the scale begins: of two large steps that differ little, not at 0. Bars of whole steps are then cut off."""
+    """Return the scale's ends, not from 0 for large steps that differ little. Bars of whole steps are then cut off."""
     ends = [end for row in rows for end in (row.begin, row.value) if end is not None]
     low, high = min(ends), max(ends)
     return (0.0, high) if low < 2 * (high - low) or low == high else (low - 0.15 * (high - low), high)
 
 
-def parts(found: Shares, title: str) -> Chart:
-    """Where the time of a step goes, the largest first."""
-    shown, others = found.parts[:MOST_BARS], found.parts[MOST_BARS:]
+def parts(profile: Shares, title: str) -> Chart:
+    """Draw where the time of a step goes, the largest part first."""
+    shown, others = profile.parts[:MOST_BARS], profile.parts[MOST_BARS:]
     named = [(part.name, part.seconds) for part in shown]
     named += [(f"({len(others)} others)", sum(part.seconds for part in others))] if others else []
-    rows = tuple(_part(name, seconds, found.seconds) for name, seconds in (*named, (found.gap_name, found.gap)))
+    rows = tuple(
+        BarRow(
+            label=clipped(name, _NAME_WIDTH), note=name, value=1e3 * seconds,
+            figures=(words.milliseconds(seconds), words.percent(seconds / profile.seconds, 1)),
+        )
+        for name, seconds in (*named, (profile.gap_name, profile.gap))
+    )  # fmt: skip
     panel = Panel(title="", rows=rows, high=scale_of(rows), kind="latency steps")
     return Chart(id="parts", title=title, sub=SHARES_NOTE, panels=((panel,),))
 
 
-def _part(name: str, seconds: float, step: float) -> BarRow:
-    figures = (words.milliseconds(seconds), words.percent(seconds / step, 1))
-    return BarRow(label=clipped(name, _LETTERS), note=name, value=1e3 * seconds, figures=figures)
-
-
-def table(found: Shares) -> list[dict[str, Any]]:
-    """All parts of a step and the gap."""
-    every = [*((part.name, part.seconds) for part in found.parts), (found.gap_name, found.gap)]
+def table(profile: Shares) -> list[dict[str, Any]]:
+    """Return all parts of a step and the gap."""
+    every = [*((part.name, part.seconds) for part in profile.parts), (profile.gap_name, profile.gap)]
     return [{"what": name, "ms of a step": 1e3 * seconds} for name, seconds in every]
 
 
-def memory(found: Memory, title: str) -> LineChart:
-    """Bytes over the time of a few steps."""
-    steps = [(x, taken) for (x, taken), (end, _) in pairwise(found.points) for x in (x, end)] + list(found.points[-1:])
+def memory(profile: Memory, title: str) -> LineChart:
+    """Draw the bytes over the time of a few steps."""
+    steps = [(x, taken) for (x, taken), (end, _) in pairwise(profile.points) for x in (x, end)] + list(profile.points[-1:])
     points = [Point(x=seconds, value=taken / 2**20, low=0.0, high=taken / 2**20) for seconds, taken in steps]
-    beyond = "" if found.of_device else " On a CPU beyond the least of these steps: what was allocated before is unknown."
+    beyond = "" if profile.of_device else " On a CPU beyond the least of these steps: what was allocated before is unknown."
     return LineChart(
         id="memory",
         title=title,
         sub=f"MiB of tensors, in steps of their own: recording each allocation takes time.{beyond}",
         points=tuple(points),
         low=0.0,
-        high=1.05 * found.peak / 2**20 or 1.0,
-        ends=(words.milliseconds(found.points[0][0]), f"{words.milliseconds(found.points[-1][0])} since the steps began"),
-        table=tuple({"ms since the steps began": 1e3 * seconds, "MiB": taken / 2**20} for seconds, taken in found.points),
+        high=1.05 * profile.peak / 2**20 or 1.0,
+        ends=(words.milliseconds(profile.points[0][0]), f"{words.milliseconds(profile.points[-1][0])} since the steps began"),
+        table=tuple({"ms since the steps began": 1e3 * seconds, "MiB": taken / 2**20} for seconds, taken in profile.points),
     )
 
 
@@ -206,24 +208,26 @@ MOST_TIPS = 60
 MOST_RULES = 20
 """The most changes of the environment that are drawn, the newest; a new image every night would hide the line."""
 TEXT_WIDTH = 0.18
-"""Of a change of level, on the narrowest drawing."""
+"""The width of a change of level's text on the narrowest drawing, as a share of it."""
 
 
 def charts(trends: Sequence[Trend]) -> tuple[tuple[LineChart, ...], int]:
-    """One for each cell with at least two figures, the largest newest change of level first; how many rows they leave out."""
-    pairs = [(_newest(trend), len(trend.rows)) for trend in trends]
-    ranked = sorted((pair for pair in pairs if len(pair[0].measured) > 1), key=lambda pair: _weight(pair[0]), reverse=True)
-    found = tuple(_chart(number, trend) for number, (trend, _) in enumerate(ranked[:MOST_CHARTS], 1))
-    return found, sum(rows for _, rows in ranked) - sum(len(chart.points) for chart in found)
+    """Draw each cell with at least two figures, the largest newest change of level first, and count the rows left out."""
+    pairs = [(_newest_runs(trend), len(trend.rows)) for trend in trends]
+    ranked = sorted(
+        (pair for pair in pairs if len(pair[0].measured) > 1), key=lambda pair: _latest_change(pair[0]), reverse=True
+    )
+    drawn = tuple(_chart(number, trend) for number, (trend, _) in enumerate(ranked[:MOST_CHARTS], 1))
+    return drawn, sum(rows for _, rows in ranked) - sum(len(chart.points) for chart in drawn)
 
 
-def _newest(trend: Trend) -> Trend:
-    """Its newest runs that have a known time."""
+def _newest_runs(trend: Trend) -> Trend:
+    """Keep the newest runs that have a known time."""
     return trend.since([row for row in trend.rows if math.isfinite(row["started"])][-MOST_RUNS:])
 
 
-def _weight(trend: Trend) -> tuple[float, float]:
-    """By the newest change of level; without one by the last figure over the first."""
+def _latest_change(trend: Trend) -> tuple[float, float]:
+    """Return a sort key: the newest change of level; without one the last figure over the first."""
     newest = abs(math.log(trend.changes[-1].ratio.value)) if trend.changes else 0.0
     return newest, abs(trend.change)
 
@@ -260,14 +264,14 @@ def _sub(trend: Trend) -> Iterator[str]:
 
 
 def _domain(trend: Trend) -> tuple[float, float]:
-    """The range of the figures, with a margin; a wider band is cut off."""
+    """Return the range of the figures, with a margin; a wider band is cut off."""
     values = [trend.shown(row["value"]) for row in trend.measured]
-    room = max(0.15 * (max(values) - min(values)), 0.02 * max(values))
-    return max(0.0, min(values) - room), max(values) + room
+    margin = max(0.15 * (max(values) - min(values)), 0.02 * max(values))
+    return max(0.0, min(values) - margin), max(values) + margin
 
 
 def _points(trend: Trend) -> Iterator[Point]:
-    """Runs without a figure are gaps in line and band."""
+    """Yield the runs; those without a figure are gaps in line and band."""
     tips = {row["run"] for row in trend.measured[-MOST_TIPS:]}
     for row in trend.rows:
         value, low, high = (trend.shown(row[name]) if is_known(row[name]) else None for name in ("value", "low", "high"))
@@ -281,7 +285,7 @@ def _figure(trend: Trend, row: Row) -> str:
 
 
 def _crosses(trend: Trend) -> Iterator[Mark]:
-    """The runs without a figure."""
+    """Yield a mark for each run without a figure."""
     for row in trend.rows:
         if not row["n"]:
             tone = "soft" if row["outcome"] == "skipped" else "bad"
@@ -289,7 +293,7 @@ def _crosses(trend: Trend) -> Iterator[Mark]:
 
 
 def _levels(trend: Trend) -> Iterator[Mark]:
-    """Newest first; the text of one that is near a newer one's would cover it."""
+    """Yield the changes of level, newest first; the text of one near a newer one would cover it and is left out."""
     last, span = math.inf, trend.rows[-1]["started"] - trend.rows[0]["started"]
     for change in reversed(trend.changes):
         is_near = last - change.started < TEXT_WIDTH * span

@@ -16,13 +16,13 @@ from itertools import zip_longest
 
 
 def round_values(low: float, high: float, most: int = 7, is_log: bool = False) -> list[float]:
-    """At most about `most` round values from `low` to `high`: multiples of 1, 2 or 5 times a power of ten; on a wide
-    logarithmic scale 1, 2, 5, 10, … , or the powers of ten alone. They have 1 (and 0) among them where it lies inside.
+    """Return at most about `most` round values from `low` to `high`: multiples of 1, 2 or 5 times a power of ten; on a wide
+    logarithmic scale 1, 2, 5, 10, … , or the powers of ten alone. They include 1 (and 0) where it lies inside.
     """
     if is_log and high >= 4 * low:
         decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        found = [digit * 10.0**power for power in decades for digit in (1, 2, 5) if low <= digit * 10.0**power <= high]
-        return found if len(found) <= most else [value for value in found if math.log10(value) % 1 == 0]
+        values = [digit * 10.0**power for power in decades for digit in (1, 2, 5) if low <= digit * 10.0**power <= high]
+        return values if len(values) <= most else [value for value in values if math.log10(value) % 1 == 0]
     if not 0 < high - low < math.inf:
         return [low]
     power = math.floor(math.log10((high - low) / most))
@@ -33,17 +33,16 @@ def round_values(low: float, high: float, most: int = 7, is_log: bool = False) -
 
 FONT = "system-ui, sans-serif"
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""What XML can't represent (https://www.w3.org/TR/xml/#charsets); one such character would abort the whole process of a PNG."""
+"""Characters that XML can't represent (https://www.w3.org/TR/xml/#charsets); one would abort the process that makes a PNG."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarRow:
     """One bar or dot. `value`, `low`, `high`: in the panel's unit; None: unknown. `figures`: the text of each column.
-    `begin`: where the bar begins, else at the scale's.
-
+    `begin`: where the bar begins, by default at the scale's low end.
     `head`: a line above the row, where a group begins. `problem`: instead of a drawing, why there is none. `strokes`: single
     values behind a mean. `ideal`: a dashed mark. `colour`: the number of a series. `marks`: words with their explanations.
-    `note`: what a reader sees who points at the row.
+    `note`: the row's tooltip.
     """
 
     label: str
@@ -80,11 +79,11 @@ class Panel:
     ticks: tuple[tuple[float, str], ...] = ()
 
     def at(self, value: float | None) -> str:
-        """A place on the scale in per cent, such as "73.2%"."""
+        """Return a place on the scale in per cent, such as "73.2%"."""
         return f"{hundredths(self.share(value))}%"
 
     def share(self, value: float | None) -> float:
-        """From 0 to 1; the end of the scale for what is beyond it."""
+        """Return a place on the scale from 0 to 1; the end of the scale for what is beyond it."""
         if value is None or not math.isfinite(value):
             return 0.0
         if self.is_log:
@@ -93,29 +92,30 @@ class Panel:
         return inside((value - self.low) / (self.high - self.low)) if self.high > self.low else 0.0
 
     def bar(self, row: BarRow) -> tuple[str, str]:
-        """Where a row's bar begins, and how wide it is, in per cent."""
+        """Return where a row's bar begins, and how wide it is, in per cent."""
         left, right = sorted((self.share(row.begin), self.share(row.value)))
         return f"{hundredths(left)}%", f"{hundredths(right - left)}%"
 
     def is_cut(self, row: BarRow) -> bool:
-        """Does the interval go on beyond the scale?"""
+        """Check whether the interval goes on beyond the scale."""
         return row.high is not None and row.high > self.high * (1 + 1e-9)
 
 
 def inside(share: float) -> float:
-    """The share, or the end of the scale that it is beyond."""
+    """Limit a share to the ends of the scale."""
     return min(1.0, max(0.0, share))
 
 
 def hundredths(share: float) -> str:
-    """A share in per cent to two decimals, such as "73.2"."""
+    """Write a share in per cent to two decimals, such as "73.2"."""
     return f"{100 * share:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """A finding with its panels, those side by side in one tuple. `id`: [a-z0-9-]. `title`: the finding; `sub`: what, on what,
-    unit and scale. `legend`: number of a colour and what it stands for. `more`: what is not drawn, in words."""
+    """A finding with its panels; a tuple holds panels side by side. `id`: [a-z0-9-]. `title`: the finding; `sub`: what, on
+    what, unit and scale. `legend`: number of a colour and its meaning. `more`: what is not drawn, in words.
+    """
 
     id: str
     title: str
@@ -130,28 +130,28 @@ ROOM = 1.25
 
 
 def scale_of(rows: Iterable[BarRow]) -> float:
-    """Where a scale from 0 ends that shows all values, and their intervals if they are not far beyond."""
+    """Return where a scale from 0 ends that shows all values, and their intervals if they are not far beyond."""
     every = [row for row in rows if row.value is not None]
     longest = max((row.value or 0.0 for row in every), default=1.0) or 1.0
     return max([longest, *(min(row.high, ROOM * longest) for row in every if row.high is not None and math.isfinite(row.high))])
 
 
-_WIDTH, _LABEL, _LETTER, _ROW = 960, 230, 6.6, 24
+_WIDTH, _LABEL, _CHARACTER, _ROW = 960, 230, 6.6, 24
 _INK, _SOFT, _FILL = "#14181d", "#57606b", "#2563a8"
 
 
 def file_svg(chart: Chart) -> str:
-    """The chart as a separate file: on white, below its title, its panels one after the other."""
+    """Draw the chart as a separate file: on white, below its title, its panels one after the other."""
     lines, y = [], 8
     for text, width, size, weight, colour in ((chart.title, 88, 20, 700, _INK), (chart.sub, 140, 13, 400, _SOFT)):
         for part in textwrap.wrap(text, width):
             y += size + 6
             lines.append(_text(16, y, part, size=size, weight=weight, colour=colour))
     y += 30
-    for panel in (panel for beside in chart.panels for panel in beside):
+    for panel in (panel for row in chart.panels for panel in row):
         lines.append(_text(16, y, f"{panel.title}  {panel.unit}".strip(), size=14, weight=700))
         widths = [
-            _LETTER * max(map(len, texts)) + 14 for texts in zip_longest(*(row.figures for row in panel.rows), fillvalue="")
+            _CHARACTER * max(map(len, texts)) + 14 for texts in zip_longest(*(row.figures for row in panel.rows), fillvalue="")
         ]
         for value, text in panel.ticks:
             lines.append(_text(_x(panel, widths, value), y, text, size=12, colour=_SOFT, anchor="middle"))
@@ -169,27 +169,27 @@ def file_svg(chart: Chart) -> str:
 
 
 def _x(panel: Panel, widths: Sequence[float], value: float | None) -> float:
-    """A place on the scale in pixels."""
+    """Return a place on the scale in pixels."""
     return 16 + _LABEL + panel.share(value) * (_WIDTH - 42 - _LABEL - sum(widths))
 
 
 def _svg_row(panel: Panel, row: BarRow, y: float, widths: Sequence[float]) -> Sequence[str]:
     x = partial(_x, panel, widths)
     weight = 700 if row.is_best else 400
-    found = [_text(16, y, row.label, size=13, weight=weight)]
+    marks = [_text(16, y, row.label, size=13, weight=weight)]
     if row.problem:
-        return [*found, _text(16 + _LABEL, y, row.problem, size=13, colour="#b3261e")]
-    found += [_line(x(one), x(one), y - 13, y + 3, _SOFT) for one in row.strokes]
+        return [*marks, _text(16 + _LABEL, y, row.problem, size=13, colour="#b3261e")]
+    marks += [_line(x(value), x(value), y - 13, y + 3, _SOFT) for value in row.strokes]
     if row.value is not None:
         start, end = sorted((x(panel.low if row.begin is None else row.begin), x(row.value)))
-        mark = f'<rect x="{start:.1f}" y="{y - 12}" width="{end - start:.1f}" height="14" fill="{_FILL}"/>'
+        bar = f'<rect x="{start:.1f}" y="{y - 12}" width="{end - start:.1f}" height="14" fill="{_FILL}"/>'
         dot = f'<circle cx="{end:.1f}" cy="{y - 5}" r="4.5" fill="{_FILL}"/>'
-        found.append(mark if row.shape == "bar" else dot)
+        marks.append(bar if row.shape == "bar" else dot)
         if row.low is not None and row.high is not None:
-            found.append(_line(x(row.low), x(row.high), y - 5, y - 5, _INK))
+            marks.append(_line(x(row.low), x(row.high), y - 5, y - 5, _INK))
     ends = [_WIDTH - 16 - sum(widths[place + 1 :]) for place in range(len(row.figures))]
     return [
-        *found,
+        *marks,
         *(_text(end, y, text, size=13, anchor="end", weight=weight) for end, text in zip(ends, row.figures, strict=True)),
     ]
 

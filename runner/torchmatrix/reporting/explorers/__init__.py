@@ -1,8 +1,7 @@
 """Cells -> explorers: one for each question of a reader, with selectors, drawn by the page's script when they are opened.
-
-In: the tables of the analysis, of one machine or (with the columns `machine` and `gpu`) of several. Out: the cells and, of each
-explorer, the rows that it draws with all that is written in them; the script chooses among them and places the marks.
-Open first: drawn.py; data.py has the cells, parts.py what is known of them besides throughput.
+In: the tables of the analysis, of one machine or (with the columns `machine` and `gpu`) of several. Out: the cells and, for
+each explorer, the rows that it draws with all their texts; the script chooses among them and places the marks.
+Open first: data.py, which has the cells and their figures.
 """
 
 import json
@@ -33,19 +32,19 @@ from torchmatrix.reporting.explorers.data import (
     rounded,
 )
 
-# Cells -> what the explorers draw of them: values to place and all that is written beside them; as one JSON for the script.
+# Rows of the explorers: values to place and their texts, as one JSON for the script.
 #
-# A row has `at`, the cell's place, and of these what it needs: `value`, `low`, `high`; `ideal`; `theirs`, a published value,
-# and its `source`; `spans` of begin, end and look; `ring`, a value beyond them; `label`, after the cell's name; `mark`, a
-# warning beside it; `text`, `interval` and `more`, in columns; `problem`, why there is no figure; `title`, for who points at
-# it; `is_best`; `colour`, instead of the cell's own. None is unknown.
+# A row has `at`, the cell's place, and those of these that it needs: `value`, `low`, `high`; `ideal`; `theirs`, a published
+# value, and its `source`; `spans` of begin, end and look; `ring`, a value beyond them; `label`, after the cell's name; `mark`,
+# a warning; `text`, `interval` and `more`, in columns; `problem`, why there is no figure; `title`, a tooltip; `is_best`;
+# `colour`, which replaces the cell's. None is unknown.
 
-_CARRIED = ("n", "failed", "bs", "unit", "which")
+_CARRIED_COLUMNS = ("n", "failed", "bs", "unit", "which")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """What an explorer can show. `unit`: {unit} is that of the items. `unsaid`: a dimension that no title names."""
+    """A view of an explorer. `unit`: {unit} is that of the items. `unsaid`: a dimension that no title names."""
 
     name: str
     title: str
@@ -56,7 +55,7 @@ class View:
 
 
 def throughput(data: Data) -> Iterator[View]:
-    """Throughput, and what else is known of some cell: a row for each cell, also for one that failed."""
+    """Yield a view of each metric that some cell has, throughput first: a row for each cell, also for one that failed."""
     if any(row["n"] for row in data.rows):
         for metric in data.metrics:
             rows = [_bar(metric, at, row) for at, row in enumerate(data.rows)]
@@ -65,14 +64,14 @@ def throughput(data: Data) -> Iterator[View]:
 
 def _bar(metric: Metric, at: int, row: Row) -> Row:
     value, low, high = metric.of(row)
-    found = {"at": at, "text": words.short(value), "interval": words.rate_interval(value or 0.0, low, high)}
+    texts = {"at": at, "text": words.short(value), "interval": words.rate_interval(value or 0.0, low, high)}
     source = row["source"] and f"published by {row['source']}"
     published = {"theirs": row["theirs"], "source": source} if metric.name == "throughput" else {}
-    return found | _placed(value, low, high) | published | {"problem": "" if row["n"] else words.failed(row["outcome"])}
+    return texts | _positions(value, low, high) | published | {"problem": "" if row["n"] else words.failed(row["outcome"])}
 
 
 def scaling(data: Data) -> Iterator[View]:
-    """Of the cells on a line over the number of devices."""
+    """Yield the views of the cells on a line over the number of devices."""
     lines = [(at, row) for at, row in enumerate(data.rows) if row["scales"]]
     for name, (title, unit, write, of) in _SCALING.items() if lines else ():
         rows = [_scaled(at, row, of(row), write) for at, row in lines if (row["n"] if name == "throughput" else row["S"])]
@@ -82,8 +81,8 @@ def scaling(data: Data) -> Iterator[View]:
 def _scaled(at: int, row: Row, values: Sequence[float | None], write: Callable[[Any], str]) -> Row:
     value, low, high, ideal = values
     limits = f"{write(low)} to {write(high)}" if is_known(low) and is_known(high) else ""
-    found = {"at": at, **_placed(value, low, high), "ideal": rounded(ideal), "text": write(value), "interval": limits}
-    return found | {"mark": "impossible" if row["impossible"] else ""}
+    drawn = {"at": at, **_positions(value, low, high), "ideal": rounded(ideal), "text": write(value), "interval": limits}
+    return drawn | {"mark": "impossible" if row["impossible"] else ""}
 
 
 def _line(row: Row, times: float, plus: float, ideal: float) -> Sequence[float | None]:
@@ -103,12 +102,12 @@ _SCALING: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[Row], Seq
 
 
 def speedup(data: Data) -> Iterator[View]:
-    """Stacks over their baseline and settings over what they replace, where some such pair has a ratio."""
+    """Yield stacks over their baseline and settings over what they replace, where some such pair has a ratio."""
     factors = {pair.name: factor.name for factor in CONTRASTED for pair in factor.contrasts}
     for kind in dict.fromkeys(pair["kind"] for pair in data.pairs if pair["ratio"]):
         title = "stacks over the baseline" if kind == "stack" else " over ".join(words.CONTRASTS[kind])
-        own = [pair for pair in data.pairs if pair["kind"] == kind and pair["at"] is not None]
-        rows = [_pair(pair, _over(data, pair) if kind == "stack" else title) for pair in own]
+        pairs = [pair for pair in data.pairs if pair["kind"] == kind and pair["at"] is not None]
+        rows = [_pair(pair, _over(data, pair) if kind == "stack" else title) for pair in pairs]
         yield View(name=kind, title=title, rows=rows, unsaid=factors.get(kind, "stack"))
 
 
@@ -119,13 +118,13 @@ def _over(data: Data, pair: Row) -> str:
 
 
 def _pair(pair: Row, what: str) -> Row:
-    """With the words of the verdict, from which colour and weight follow."""
+    """Return the row of a pair with the words of its verdict, which determine colour and weight."""
     value, low, high = (pair[name] for name in ("ratio", "low", "high"))
-    found = {"at": pair["at"], "over": pair["over"], "what": what, "n": int(bool(pair["n"] and pair["base_n"]))}
-    found |= _placed(value, low, high)
+    drawn = {"at": pair["at"], "over": pair["over"], "what": what, "n": int(bool(pair["n"] and pair["base_n"]))}
+    drawn |= _positions(value, low, high)
     if value is None:
-        return found | {"problem": _reason(pair["why"])}
-    return found | {
+        return drawn | {"problem": _reason(pair["why"])}
+    return drawn | {
         "text": words.effect(value), "interval": words.effect_interval(value, low, high),
         "more": words.verdict(pair["verdict"]),
         "is_best": int(pair["verdict"] == "FASTER"), "colour": "bad" if pair["verdict"] == "SLOWER" else "0",
@@ -134,24 +133,24 @@ def _pair(pair: Row, what: str) -> Row:
 
 
 def _reason(why: str) -> str:
-    """Why there is no ratio."""
+    """Return why there is no ratio."""
     of, _, outcome = why.rpartition("baseline: ")
     return f"{'baseline ' if len(outcome) < len(why) else of}{words.failed(outcome)}" if outcome in words.OUTCOMES else why
 
 
-def _placed(value: float | None, low: float | None, high: float | None) -> Row:
+def _positions(value: float | None, low: float | None, high: float | None) -> Row:
     return {"value": rounded(value), "low": rounded(low), "high": rounded(high)}
 
 
 def as_json(data: Data, explorers: Sequence[Mapping[str, Any]]) -> str:
-    """For the page: the cells, which their dimensions name, and the rows of each explorer's views."""
-    names = [*(dim.name for dim in data.dims), *_CARRIED]
+    """Return the JSON of a page: the cells, which their dimensions name, and the rows of each explorer's views."""
+    names = [*(dim.name for dim in data.dims), *_CARRIED_COLUMNS]
     cells = [{name: row[name] for name in names} for row in data.rows]
     dims = [
-        {"name": one.name, "title": one.title, "values": one.values, "labels": one.labels, "own": one.own} for one in data.dims
+        {"name": dim.name, "title": dim.title, "values": dim.values, "labels": dim.labels, "own": dim.own} for dim in data.dims
     ]
-    found = {"dims": dims, "cells": _columns(cells), "explorers": explorers}
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    content = {"dims": dims, "cells": _columns(cells), "explorers": explorers}
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def packed(view: View) -> dict[str, Any]:
@@ -159,7 +158,7 @@ def packed(view: View) -> dict[str, Any]:
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, Any]:
-    """Of texts the different ones and each row's place among them; what all rows share, once."""
+    """Return the rows by column: of texts the distinct ones and each row's index; a value that all rows share, once."""
     return {name: _column([row.get(name) for row in rows]) for name in dict.fromkeys(name for row in rows for name in row)}
 
 
@@ -182,20 +181,20 @@ TITLES = {
 }  # fmt: skip
 _UNITS = {"alone": "times the median device", "loss": "of perfect scaling", "phases": "seconds since the launch started",
           "steps": "median ms per step"}  # fmt: skip
-_MARKS = "A hollow diamond is a published throughput of the same work on the same GPU: point at it for its source."
+_DIAMOND_NOTE = "A hollow diamond is a published throughput of the same work on the same GPU: point at it for its source."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explorers:
-    """Of a page."""
+    """The explorers of a page."""
 
     data: Data
 
     @cached_property
     def views(self) -> dict[str, list[View]]:
-        """Of each explorer that has a figure, what it can show."""
-        made = {"throughput": throughput, "scaling": scaling, "speedup": speedup}
-        every = {name: list(make(self.data)) for name, make in made.items()}
+        """Return the views of each explorer that has a figure."""
+        makers = {"throughput": throughput, "scaling": scaling, "speedup": speedup}
+        every = {name: list(make(self.data)) for name, make in makers.items()}
         every |= {
             name: [View(name=name, title=name, rows=rows, unit=_UNITS.get(name, ""))]
             for name, rows in self.data.parts.items()
@@ -204,26 +203,26 @@ class Explorers:
         return {name: every[name] for name in TITLES if every.get(name)}
 
     def as_json(self) -> str:
-        """For the page's script."""
-        told = [
+        """Return the JSON for the page's script."""
+        explorers = [
             {
                 "name": name, "title": TITLES[name], "note": " ".join(filter(None, _notes(self.data, name, views))),
                 "legend": legend() if name == "phases" else [], "metrics": [packed(view) for view in views],
             }
             for name, views in self.views.items()
         ]  # fmt: skip
-        return as_json(self.data, told)
+        return as_json(self.data, explorers)
 
 
 def of(
     index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios,
-    held: PriceList = NONE, published: Published = NONE_PUBLISHED, within: Within = NOTHING,
+    price_list: PriceList = NONE, published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Explorers:  # fmt: skip
-    """The explorers of these tables (of analysis.tables and scaling) and ratios; `held`: GPU prices; `within`: of one run."""
-    return Explorers(data=data_of(index, cells, scaling, ratios, held, published, within))
+    """Build the explorers of tables (cells and scaling) and ratios; `price_list`: GPU prices; `within`: of one run."""
+    return Explorers(data=data_of(index, cells, scaling, ratios, price_list, published, within))
 
 
-_DEFINED: dict[str, Sequence[str]] = {
+_DEFINITIONS_OF: dict[str, Sequence[str]] = {
     "throughput": ("throughput", "interval"), "scaling": ("S", "E", "s", "ratio_interval", "impossible"),
     "speedup": ("speedup", "setting", "ratio_interval"), "loss": (*FACTORS, "ratio_interval"),
     "alone": ("weak", "ratio_interval"), "phases": ("phases",), "steps": ("steps",), "trace": ("trace",),
@@ -231,11 +230,11 @@ _DEFINED: dict[str, Sequence[str]] = {
 
 
 def _notes(data: Data, name: str, views: Sequence[View]) -> Iterator[str]:
-    """How to read the charts of an explorer."""
-    yield from (DEFINITIONS[word] for word in _DEFINED[name])
+    """Yield notes on how to read the charts of an explorer."""
+    yield from (DEFINITIONS[word] for word in _DEFINITIONS_OF[name])
     if name == "throughput":
         yield from (view.note for view in views)
-        yield _MARKS if any(row["theirs"] is not None for row in data.rows) else ""
+        yield _DIAMOND_NOTE if any(row["theirs"] is not None for row in data.rows) else ""
     if name == "scaling":
         yield "Dashed: what perfect scaling would give; grey: what is missing from it."
     if name == "speedup":
@@ -247,7 +246,7 @@ def _notes(data: Data, name: str, views: Sequence[View]) -> Iterator[str]:
 
 
 def corrected(level: Significance) -> str:
-    """How the verdicts of a page are corrected; "" for a single comparison."""
+    """Describe how the verdicts of a page are corrected; "" for a single comparison."""
     if level.comparisons < 2:
         return ""
     return (

@@ -16,17 +16,17 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row, makes_figures
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
-from torchmatrix.analysis.traces import QUANTITIES, Readings, Trace
+from torchmatrix.analysis.traces import QUANTITIES, Trace
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.core.formatting import UNKNOWN, in_digits, is_known
 from torchmatrix.matrix.factors import COLUMNS, Factor
 from torchmatrix.reporting import words
 
-# The figures of each cell: throughput, what it costs, latency, scatter, scaling; and which of them bars can show.
+# The figures of each cell (throughput, cost, latency, scatter, scaling) and which of them bars can show.
 
 
 def rounded(value: float | None, digits: int = 5) -> float | int | None:
-    """A number to place a mark by; None for what is unknown."""
+    """Round a number that places a mark; None for what is unknown."""
     return in_digits(value, digits) if value is not None and math.isfinite(value) else None
 
 
@@ -34,37 +34,36 @@ def key_of(row: Mapping[str, Any]) -> tuple[str, str]:
     return str(row.get("machine", "")), str(row["cell"])
 
 
-def figures(row: Row, held: PriceList) -> Row:
+def figures(row: Row, price_list: PriceList) -> Row:
     return {metric.name: row[metric.column] for metric in DRAWN if metric not in _APART} | {
         "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
         "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
         "rate": row["throughput"], "low": row["low"], "high": row["high"],
         "watts": row["power_watts"],
-        "purchase": prices.cost(held, row, "purchase"), "hour": prices.cost(held, row, "per_hour"),
+        "purchase": prices.cost(price_list, row, "purchase"), "hour": prices.cost(price_list, row, "per_hour"),
     }  # fmt: skip
 
 
 def served_of(launches: Iterable[Row]) -> dict[tuple[str, str], Row]:
-    """Of each cell that served requests, by metric: its percentiles in seconds, with their limits."""
+    """Return, for each cell that served requests, the percentiles of each metric in seconds, with their limits."""
     rows = [row for row in launches if row["requests"]]
-    found: dict[tuple[str, str], Row] = {}
+    by_cell: dict[tuple[str, str], Row] = {}
     for kind, metrics in OF_REQUESTS.items():
         named = [(part, metric.name) for part, metric in zip(PERCENTILES, metrics, strict=True) if metric.drawn]
         for row in latency_rows(rows, kind):
-            own = {f"{name}{end}": row[f"{part}{end}"] for part, name in named for end in ("", "_low", "_high")}
-            found.setdefault(key_of(row), {}).update(own)
-    return found
+            figures = {f"{name}{end}": row[f"{part}{end}"] for part, name in named for end in ("", "_low", "_high")}
+            by_cell.setdefault(key_of(row), {}).update(figures)
+    return by_cell
 
 
 def scaled_by(row: Mapping[str, Any]) -> Row:
-    known = {name: row.get(name, math.nan) for name in ("S", "S_low", "S_high")}
-    return known | {"impossible": int(row.get("impossible", False))}
+    speedup = {name: row.get(name, math.nan) for name in ("S", "S_low", "S_high")}
+    return speedup | {"impossible": int(row.get("impossible", False))}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """What bars can show: a column times `times`, over the column `over`. `unit`: {unit} is the items' name.
-
+    """A metric that bars can show: a column times `times`, over the column `over`. `unit`: {unit} is the items' name.
     `limits`: the columns of its interval, or () without one.
     """
 
@@ -78,16 +77,16 @@ class Metric:
     limits: tuple[str, ...] = ()
 
     def of(self, row: Row) -> tuple[float | None, float | None, float | None]:
-        """A cell's value with its limits, None where they are unknown."""
+        """Return a cell's value with its limits, None where they are unknown."""
         per = row[self.over] if self.over else 1
         columns = (self.column, *(self.limits or ("", "")))
-        known = [row.get(name) if row["n"] and per else None for name in columns]
-        value, low, high = (None if one is None else one * self.times / per for one in known)
+        figures = [row.get(name) if row["n"] and per else None for name in columns]
+        value, low, high = (None if figure is None else figure * self.times / per for figure in figures)
         return value, low, high
 
 
 def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
-    """Throughput, and what else is known of some cell."""
+    """Yield throughput and the other metrics that some cell has."""
     for metric in (*map(_bar, DRAWN), _PER_WATT, *_money(currency)):
         if any(row["n"] and row.get(metric.over or metric.column) is not None for row in rows):
             yield metric
@@ -96,16 +95,16 @@ def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
 _OF_RATE = ("low", "high")
 DRAWN = tuple(metric for metric in METRICS if metric.drawn)
 _APART = frozenset({THROUGHPUT}) | OF_ALL_REQUESTS
-"""Those that have intervals, which are not of one row."""
+"""Metrics with intervals, which don't come from one row."""
 _PER_WATT = Metric(
     name="per_watt", title="per watt", unit="{unit}/s per watt", note=DEFINITIONS["per_watt"], column="rate", over="watts"
 )  # fmt: skip
 
 
 def _bar(metric: OfLaunch) -> Metric:
-    """As bars; the definition of percentiles stands at the first of them."""
-    said = DEFINITIONS.get(metric.definition, f"{metric.title.capitalize()}: {metric.meaning}.")
-    note = "" if metric is THROUGHPUT or "p99" in metric.name else said
+    """Return a launch's metric for bars; the definition of percentiles stands at the first of them."""
+    definition = DEFINITIONS.get(metric.definition, f"{metric.title.capitalize()}: {metric.meaning}.")
+    note = "" if metric is THROUGHPUT or "p99" in metric.name else definition
     column, limits = (
         ("rate", _OF_RATE) if metric is THROUGHPUT else (metric.name, (f"{metric.name}_low", f"{metric.name}_high"))
     )
@@ -128,15 +127,15 @@ def _money(currency: str) -> tuple[Metric, ...]:
     )  # fmt: skip
 
 
-# What a run tells of its cells besides throughput, as rows to draw (drawn.py).
+# The facts of a run about its cells besides throughput, as rows to draw.
 
 Parts: TypeAlias = Mapping[str, tuple[Row, ...]]
-"""By explorer its rows; `at`: the place of the cell."""
+"""The rows by explorer; `at`: the place of the cell."""
 CAUSES = {
     "E_hetero": "unequal devices", "E_corun": "shared power, PCIe, CPU", "E_ddp": "DDP overhead",
     "E_comm": "waiting for all-reduce", "E": "all of it: the efficiency",
 }  # fmt: skip
-"""Why an efficiency is what it is, down to the efficiency itself."""
+"""The causes of an efficiency, down to the efficiency itself."""
 _LOOKS = (6, 3, 7, 5, 1, 0, 4)
 """The colour of each phase."""
 _PICKED = {"slowed": "one that was slowed down", "hottest": "the hottest", "first": "the first"}
@@ -154,10 +153,10 @@ class Within:
 
 
 def parts_of(within: Within, cells: Sequence[str]) -> Parts:
-    """The rows of each explorer; `cells`: of one run, in the order of their places."""
+    """Return the rows of each explorer; `cells`: of one run, in the order of their places."""
     at = {cell: place for place, cell in enumerate(cells)}
     return {
-        "loss": tuple({"at": at[row["cell"]]} | one for row in within.decomposition for one in _loss(row)),
+        "loss": tuple({"at": at[row["cell"]]} | cause for row in within.decomposition for cause in _loss(row)),
         "alone": tuple({"at": at[row["cell"]]} | _alone(row) for row in within.devices),
         "phases": tuple({"at": at[row["cell"]]} | _phases(row) for row in within.phases),
         "steps": tuple({"at": at[row["cell"]]} | _steps(row) for row in within.steps),
@@ -166,7 +165,7 @@ def parts_of(within: Within, cells: Sequence[str]) -> Parts:
 
 
 def _loss(row: Row) -> Iterator[Row]:
-    """Each cause goes on with the product so far, which ends at the efficiency; after an unknown one all are unknown."""
+    """Yield the causes: each continues the product so far, down to the efficiency; after an unknown one all are unknown."""
     level = 1.0
     for name, label in CAUSES.items():
         start = 1.0 if name == "E" else level
@@ -179,8 +178,10 @@ def _loss(row: Row) -> Iterator[Row]:
 
 def _effect(row: Row, name: str) -> Row:
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    told = {"text": words.effect(value), "interval": words.effect_interval(value, low, high)}
-    return {"value": rounded(value), "low": rounded(low), "high": rounded(high)} | told
+    return {
+        "value": rounded(value), "low": rounded(low), "high": rounded(high),
+        "text": words.effect(value), "interval": words.effect_interval(value, low, high),
+    }  # fmt: skip
 
 
 def _alone(row: Row) -> Row:
@@ -190,11 +191,11 @@ def _alone(row: Row) -> Row:
 
 
 def _phases(row: Row) -> Row:
-    known = [(phase, look, row[phase]) for phase, look in zip(PHASES, _LOOKS, strict=True) if row[phase] > 0]
-    ends = [sum(seconds for *_, seconds in known[:place]) for place in range(len(known) + 1)]
+    spent = [(phase, look, row[phase]) for phase, look in zip(PHASES, _LOOKS, strict=True) if row[phase] > 0]
+    ends = [sum(seconds for *_, seconds in spent[:place]) for place in range(len(spent) + 1)]
     spans = [
         [rounded(begin, 4), rounded(end, 4), f"q{look}", f"{phase}: {words.with_unit(seconds, 's')}"]
-        for (phase, look, seconds), begin, end in zip(known, ends, ends[1:], strict=False)
+        for (phase, look, seconds), begin, end in zip(spent, ends, ends[1:], strict=False)
     ]
     timed = f"{words.percent(row['measure'] / row['total'])} timed" if is_known(row["measure"] / row["total"]) else ""
     cache = f"{row['cache']} cache" if row["cache"] else ""
@@ -202,7 +203,7 @@ def _phases(row: Row) -> Row:
 
 
 def legend() -> list[tuple[str, int]]:
-    """Of the phases."""
+    """Return the phases and their colours."""
     return list(zip(PHASES, _LOOKS, strict=True))
 
 
@@ -210,15 +211,15 @@ def _steps(row: Row) -> Row:
     ms = {name: 1e3 * row[name] for name in QUANTILES}
     looks = (("p1", "p99", "thin"), ("p5", "p95", "mid"), ("p25", "p75", ""))
     spans = [[rounded(ms[begin], 4), rounded(ms[end], 4), look] for begin, end, look in looks]
-    told = ", ".join(f"{name} {words.short(value)}" for name, value in ms.items())
+    tip = ", ".join(f"{name} {words.short(value)}" for name, value in ms.items())
     return {
         "value": rounded(ms["p50"], 4), "ring": rounded(ms["max"], 4), "spans": spans, "text": words.short(ms["p50"]),
-        "interval": f"longest {words.short(ms['max'])}", "more": f"{words.spaced(row['steps'])} steps", "title": f"ms: {told}",
+        "interval": f"longest {words.short(ms['max'])}", "more": f"{words.spaced(row['steps'])} steps", "title": f"ms: {tip}",
     }  # fmt: skip
 
 
 def _trace(trace: Trace) -> Row:
-    """`plots`: title, whether its axis begins at 0, values of each device; `slow`: begin, end, reason."""
+    """Return a trace's row. `plots`: title, whether its axis begins at 0, values of each device; `slow`: begin, end, reason."""
     reasons = ", ".join(sorted({reason for *_, reason in trace.slowdowns}))
     notes = [
         ": ".join(filter(None, ("throttled in the timed windows", reasons))) if trace.seen.throttled else "",
@@ -226,24 +227,24 @@ def _trace(trace: Trace) -> Row:
     ]
     return {
         "note": "; ".join(filter(None, notes)),
-        "names": [one.device for one in trace.readings],
-        "seconds": [[_brief(time) for time in one.seconds] for one in trace.readings],
+        "names": [device.device for device in trace.readings],
+        "seconds": [[_brief(time) for time in device.seconds] for device in trace.readings],
         "plots": [
-            [title, int(name in ("power_watts", "busy_cpus")), [_values(one, name) for one in trace.readings]]
+            [
+                title,
+                int(name in ("power_watts", "busy_cpus")),
+                [[_brief(value) for value in device.values.get(name, ())] for device in trace.readings],
+            ]
             for name, title in QUANTITIES.items()
-            if any(name in one.values for one in trace.readings)
+            if any(name in device.values for device in trace.readings)
         ],
         "windows": [[round(time, 1) for time in window] for window in trace.windows],
         "slow": [[round(start, 1), round(stop, 1), reason] for start, stop, reason in trace.slowdowns],
     }  # fmt: skip
 
 
-def _values(one: Readings, name: str) -> list[float | None]:
-    return [_brief(value) for value in one.values.get(name, ())]
-
-
 def _brief(value: float | None) -> float | int | None:
-    """With two digits after the point, none from 100 on."""
+    """Round to two decimals, to none from 100 on."""
     if value is None or not math.isfinite(value):
         return None
     short = round(value) if abs(value) >= 100 else round(value, 2)
@@ -251,9 +252,9 @@ def _brief(value: float | None) -> float | int | None:
 
 
 Keys: TypeAlias = dict[str, tuple[str, str]]
-"""For each dimension a value as it stands in an address, and as a reader sees it."""
+"""For each dimension its value in an address and its label for a reader."""
 Published: TypeAlias = Mapping[tuple[str, str, str, str], tuple[float, str]]
-"""By machine, stack, workload and devices a published throughput that is comparable, and whose it is."""
+"""A comparable published throughput and its source, by machine, stack, workload and devices."""
 NONE_PUBLISHED: Published = {}
 NOTHING = Within()
 _FIRST = ("model", "mode")
@@ -263,8 +264,7 @@ _DIGITS = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dim:
-    """What cells differ in. `values`: as they stand in an address, in order; `labels`: for readers.
-
+    """A dimension in which cells differ. `values`: as they stand in an address, in order; `labels`: for readers.
     `own`: each group of cells may have a value of its own (a batch, a set of devices); the others are chosen for all.
     """
 
@@ -277,11 +277,10 @@ class Dim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
-    """`rows`: the cells; `moments`: of the throughput of each, None of one launch; `dims`: from the first that is chosen to the
-    last; `pairs`: ratios of cells, by what is compared.
-
+    """The cells of a page. `rows`: the cells; `moments`: of the throughput of each, None for one launch; `dims`: from the first
+    that is chosen to the last; `pairs`: ratios of cells, by what is compared.
     `parts`: what else is known of cells, by explorer. `significance`: the p-values up to which sentences tell anything. `jump`:
-    how far apart levels of the launches may lie that cells don't show (two_levels.py).
+    how far apart levels of the launches may lie that cells don't show (analysis/levels.py).
     """
 
     dims: tuple[Dim, ...]
@@ -295,54 +294,48 @@ class Data:
 
 
 def data_of(
-    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, held: PriceList,
+    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, price_list: PriceList,
     published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Data:  # fmt: skip
-    """The cells of DDP or one device of tables as of the module tables, with what scaling and ratios say of them.
-
+    """Build the cells of DDP or one device of tables as of the module tables, with their scaling and ratios.
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
-    told = [_plain(row) for row in cells if makes_figures(row)]
-    gpus = _gpus(told)
+    shown: list[Row] = [{"machine": "", **row} for row in cells if makes_figures(row)]
+    gpus = _gpus(shown)
     measured = {key_of(cell.row): cell.moments() for cell in index.every}
     scaled = {key_of(row): row for row in scaling}
     served = served_of(row for cell in index.every for row in cell.launches)
-    keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(told, gpus, strict=True)])
+    keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(shown, gpus, strict=True)])
     dims = tuple(_dims(keyed))
     places = {dim.name: {value: place for place, value in enumerate(dim.values)} for dim in dims}
     sets = _sets(keyed)
     rows = []
-    for row, keys in zip(told, keyed, strict=True):
+    for row, keys in zip(shown, keyed, strict=True):
         which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
         key = key_of(row)
-        found = figures(row, held) | served.get(key, {}) | scaled_by(scaled.get(key, {}))
+        content = figures(row, price_list) | served.get(key, {}) | scaled_by(scaled.get(key, {}))
         theirs, source = published.get(_place(row), (math.nan, None))
-        found |= {"which": which, "theirs": theirs, "source": source}
-        rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in found.items()})
+        content |= {"which": which, "theirs": theirs, "source": source}
+        rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in content.items()})
     _mark_scaling(rows, dims)
     return Data(
         dims=dims,
         rows=tuple(rows),
-        moments=tuple(measured.get(key_of(row)) for row in told),
-        metrics=tuple(metrics_of(rows, held.currency)),
-        pairs=tuple(_pairs(told, ratios)),
-        parts=parts_of(within, [row["cell"] for row in told]),
+        moments=tuple(measured.get(key_of(row)) for row in shown),
+        metrics=tuple(metrics_of(rows, price_list.currency)),
+        pairs=tuple(_pairs(shown, ratios)),
+        parts=parts_of(within, [row["cell"] for row in shown]),
         significance=ratios.significance,
-        jump=max((found.jump for found in measured.values() if found), default=0.0),
+        jump=max((moments.jump for moments in measured.values() if moments), default=0.0),
     )
 
 
 def _mark_scaling(rows: Sequence[Row], dims: Sequence[Dim]) -> None:
-    """`scales`: does a line over the number of devices go through this cell?"""
+    """Set `scales`: whether a line over the number of devices goes through the cell."""
     names = [dim.name for dim in dims if dim.name not in ("devices", "set")]
     lines = {tuple(row[name] for name in names) for row in rows if row["S"] is not None}
     for row in rows:
         row["scales"] = int(tuple(row[name] for name in names) in lines)
-
-
-def _plain(row: Mapping[str, Any]) -> Row:
-    """Every row has a machine."""
-    return {"machine": "", **row}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -350,13 +343,13 @@ def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _gpus(rows: Sequence[Row]) -> list[str]:
-    """The short name of each row's device; what a failed cell doesn't say, its machine's other cells do."""
-    own = [row.get("gpu") or _gpu(row) for row in rows]
-    known: dict[tuple[str, str], str] = {}
-    for row, name in zip(rows, own, strict=True):
+    """Return the short name of each row's device; a failed cell without one gets that of its machine's other cells."""
+    names = [row.get("gpu") or _gpu(row) for row in rows]
+    by_machine: dict[tuple[str, str], str] = {}
+    for row, name in zip(rows, names, strict=True):
         if name:
-            known.setdefault((row["machine"], _kind(row)), name)
-    return [name or known.get((row["machine"], _kind(row)), _kind(row)) for row, name in zip(rows, own, strict=True)]
+            by_machine.setdefault((row["machine"], _kind(row)), name)
+    return [name or by_machine.get((row["machine"], _kind(row)), _kind(row)) for row, name in zip(rows, names, strict=True)]
 
 
 def _gpu(row: Row) -> str | None:
@@ -374,7 +367,7 @@ def _kind(row: Row) -> str:
 
 
 def _keys(row: Row, gpu: str) -> Keys:
-    """For each dimension in order the row's value, as in an address and for a reader."""
+    """Return for each dimension, in order, the row's value for an address and for a reader."""
     _, _, image_size, sequence_length = row["flops_key"]
     count, kind, indices = int(row["count"]), _kind(row), [name[3:] for name in row["device_list"] if "@" not in name]
     nodes = int(row["nodes"])
@@ -382,21 +375,21 @@ def _keys(row: Row, gpu: str) -> Keys:
     noun = "core group" if kind == "CPU" else "GPU"
     devices = f"{count} {noun}{'s' * (count > 1)}{place}"
     named = f"{noun}{'s' * (len(indices) > 1)} {', '.join(indices)}{each}"
-    found = {"model": (str(row["model"]), words.model(row["model"])), "mode": (str(row["mode"]), words.mode(row["mode"]))}
+    keys = {"model": (str(row["model"]), words.model(row["model"])), "mode": (str(row["mode"]), words.mode(row["mode"]))}
     short = (f"{count}" if kind == "GPU" else f"{count}-cpu") + (f"-{nodes}nodes" if nodes > 1 else "")
-    found |= {"devices": (short, devices)}
-    found |= {name: (_word(row[name]), _label(_FACTORS[name], row[name])) for name in _LATER}
-    found |= {"image_size": _sized(image_size, "pixels"), "sequence_length": _sized(sequence_length, "tokens")}
-    found |= {"batch": (_word(row["batch_requested"]), f"batch {row['batch_requested']}")}
-    found |= {"gpu": (gpu, gpu), "machine": (row["machine"],) * 2, "stack": (row["stack"],) * 2}
-    return found | {"set": (row["devices"], named), "variant": (row["workload"],) * 2}
+    keys |= {"devices": (short, devices)}
+    keys |= {name: (_word(row[name]), _label(_FACTORS[name], row[name])) for name in _LATER}
+    keys |= {"image_size": _sized(image_size, "pixels"), "sequence_length": _sized(sequence_length, "tokens")}
+    keys |= {"batch": (_word(row["batch_requested"]), f"batch {row['batch_requested']}")}
+    keys |= {"gpu": (gpu, gpu), "machine": (row["machine"],) * 2, "stack": (row["stack"],) * 2}
+    return keys | {"set": (row["devices"], named), "variant": (row["workload"],) * 2}
 
 
 _FACTORS = {factor.name: factor for factor in COLUMNS}
 _ORDER = ("gpu", "machine", "stack", *_FIRST, "devices", *_LATER, "image_size", "sequence_length", "batch", "set", "variant")
 _SORTED = frozenset({"devices", "batch", "image_size", "sequence_length"})
 _FOR_ALL = ("precision", "runtime", "compile")
-"""Settings that are chosen for all models at once; of the others each model may have its own, as of its batch."""
+"""Settings that are chosen for all models at once; each model may have its own value of the others, as of its batch."""
 _OWN = frozenset(
     {"image_size", "sequence_length", "batch", "set", "variant", *(name for name in _LATER if name not in _FOR_ALL)}
 )
@@ -404,18 +397,18 @@ _TITLES = {"gpu": "GPU", "set": "which", "batch": "batch per device"}
 
 
 def _with_variants(keyed: Sequence[Keys]) -> list[Keys]:
-    """The variant is the workload's name where two cells differ in nothing else, such as their number of steps; else ""."""
+    """Set the variant to the workload's name where two cells differ in nothing else, such as their number of steps; else ""."""
     others = [tuple(key for name, (key, _) in keys.items() if name != "variant") for keys in keyed]
-    seen = Counter(others)
-    return [keys if seen[other] > 1 else {**keys, "variant": ("", "")} for keys, other in zip(keyed, others, strict=True)]
+    counts = Counter(others)
+    return [keys if counts[other] > 1 else {**keys, "variant": ("", "")} for keys, other in zip(keyed, others, strict=True)]
 
 
 def _sets(keyed: Sequence[Keys]) -> dict[tuple[str, str], set[str]]:
-    """The sets of devices by machine and number of devices."""
-    found: dict[tuple[str, str], set[str]] = {}
+    """Return the sets of devices by machine and number of devices."""
+    sets: dict[tuple[str, str], set[str]] = {}
     for keys in keyed:
-        found.setdefault((keys["machine"][0], keys["devices"][0]), set()).add(keys["set"][0])
-    return found
+        sets.setdefault((keys["machine"][0], keys["devices"][0]), set()).add(keys["set"][0])
+    return sets
 
 
 def _dims(keyed: Sequence[Keys]) -> Iterable[Dim]:
@@ -428,7 +421,7 @@ def _dims(keyed: Sequence[Keys]) -> Iterable[Dim]:
 
 
 def _number(key: str) -> tuple[bool, float, str]:
-    """CPU slots before GPUs, then by size."""
+    """Return a sort key: CPU slots before GPUs, then by size."""
     digits = key.removesuffix("-cpu")
     return not key.endswith("-cpu"), float(digits) if digits.isdigit() else math.inf, key
 
@@ -442,24 +435,24 @@ def _sized(value: int | None, unit: str) -> tuple[str, str]:
 
 
 def _label(factor: Factor, value: Any) -> str:
-    """As pages write it, by the words of the factor's contrasts where it has any."""
-    told = {value: text for pair in factor.contrasts for value, text in zip((pair.value, pair.over), pair.words, strict=True)}
+    """Write a value as pages do, in the words of the factor's contrasts where it has any."""
+    texts = {value: text for pair in factor.contrasts for value, text in zip((pair.value, pair.over), pair.words, strict=True)}
     if value is None or factor.name == "precision":
         return UNKNOWN if value is None else words.precision(value)
-    return told.get(value, str(value) if isinstance(value, bool) else (factor.label or "{}").format(value))
+    return texts.get(value, str(value) if isinstance(value, bool) else (factor.label or "{}").format(value))
 
 
 def _short(value: Any) -> Any:
-    """Numbers with eight digits, None for what is unknown."""
+    """Round numbers to eight digits; None for what is unknown."""
     return rounded(value, _DIGITS) if isinstance(value, float) else value
 
 
 Places: TypeAlias = dict[tuple[str, str, str, str], int]
-"""Of each cell its place by machine, stack, workload and devices."""
+"""The place of each cell, by machine, stack, workload and devices."""
 
 
 def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[Row]:
-    """Stacks over their baselines, settings over what they replace; `at`, `over`: the cells, as their places among `cells`."""
+    """Pair stacks with their baselines, settings with what they replace; `at`, `over`: the cells' places among `cells`."""
     places: Places = {_place(row): place for place, row in enumerate(cells)}
     others = [row for row in ratios.speedups if row["stack"] != row["baseline"]]
     return [
@@ -471,5 +464,5 @@ def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[Row]:
 def _pair(kind: str, row: Mapping[str, Any], base: Mapping[str, Any], places: Places) -> Row:
     at, over = (places.get(_place({"machine": "", **row, **changes})) for changes in ({}, base))
     figures = {name: _short(row[name]) for name in ("ratio", "low", "high")}
-    known = {"n": row["n"], "base_n": row["baseline_n"], "why": row["why"], "verdict": row["verdict"]}
-    return {"kind": kind, "at": at, "over": over, "base": base.get("stack", ""), **figures, **known}
+    figures |= {"n": row["n"], "base_n": row["baseline_n"], "why": row["why"], "verdict": row["verdict"]}
+    return {"kind": kind, "at": at, "over": over, "base": base.get("stack", ""), **figures}

@@ -1,6 +1,5 @@
-"""A run as files: every table as CSV, JSON, Parquet and Markdown, what each column means, and the facts themselves.
-
-`of` makes the tables, `export_tables` writes them, `embedded` and `facts_archive` are what a page carries with it.
+"""A run as files: every table as CSV, JSON, Parquet and Markdown, the meaning of each column, and the facts.
+`of` makes the tables, `export_tables` writes them, `embedded` and `facts_archive` make the data embedded in a page.
 """
 
 import base64
@@ -26,16 +25,16 @@ from torchmatrix.reporting.exports.formats import FORMATS, INSTALL, PARQUET, esc
 from torchmatrix.reporting.exports.table_set import ABOUT_EACH as ABOUT
 from torchmatrix.reporting.exports.table_set import Tables, described, launched, of, of_machines
 
-# The facts of a run as one tar.gz, the same bytes for the same facts: no owner, no time, sorted.
+# The facts of a run as one tar.gz: the same bytes for the same facts, without owner and time, sorted.
 
 MOST_PACKING = 40
-"""Facts that exceed the limit by more than this factor are not even tried: they compress to about a tenth."""
-_FACTS = (".jsonl", ".lock")
+"""Facts that exceed the limit by more than this factor are not even packed: they compress to about a tenth."""
+_FACT_ENDINGS = (".jsonl", ".lock")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Archive:
-    """`data`: None if it would be larger than allowed. `facts_bytes`: the uncompressed size of all files."""
+    """Packed facts. `data`: None if it would be larger than allowed. `facts_bytes`: the uncompressed size of all files."""
 
     data: bytes | None
     facts_bytes: int
@@ -59,8 +58,9 @@ class _Limited(io.BytesIO):
 
 
 def facts_archive(run: RunFolder, limit_bytes: int | None = None, logs: bool = False) -> Archive:
-    """run.jsonl, every launch's file and the locks (`logs`: what was printed too), below a folder with the run's id."""
-    paths = _files(run, logs)
+    """Pack run.jsonl, every launch's file and the locks (`logs`: the logs too), below a folder with the run's id."""
+    endings = (*_FACT_ENDINGS, ".log") if logs else _FACT_ENDINGS
+    paths = [path for path in files_below(run.path) if path.suffix in endings]
     whole = sum(path.stat().st_size for path in paths)
     if limit_bytes is not None and whole > MOST_PACKING * limit_bytes:
         return Archive(data=None, facts_bytes=whole)
@@ -70,11 +70,6 @@ def facts_archive(run: RunFolder, limit_bytes: int | None = None, logs: bool = F
     except _Full:
         return Archive(data=None, facts_bytes=whole)
     return Archive(data=file.getvalue(), facts_bytes=whole)
-
-
-def _files(run: RunFolder, logs: bool) -> list[Path]:
-    endings = (*_FACTS, ".log") if logs else _FACTS
-    return [path for path in files_below(run.path) if path.suffix in endings]
 
 
 def _pack(run: RunFolder, paths: list[Path], file: IO[bytes]) -> None:
@@ -107,7 +102,7 @@ class Embedded:
 
 
 def export_tables(tables: Tables, folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Write every table in every format, and columns.csv, into an existing folder; returns the files in order."""
+    """Write every table in every format, and columns.csv, into an existing folder; return the files in order."""
     contents = {f"{name}.{word}": FORMATS[word](name, table) for name, table in tables.values.items() for word in formats}
     contents[COLUMNS_FILE] = to_csv("columns", described(tables.values))
     for name, content in contents.items():
@@ -116,30 +111,30 @@ def export_tables(tables: Tables, folder: Path, formats: Sequence[str]) -> list[
 
 
 def embedded(tables: Tables, plain_up_to_bytes: int = PLAIN_UP_TO_BYTES) -> dict[str, Embedded]:
-    """The tables as CSV files by name, for links in a page; large ones as .csv.gz, with the same bytes each time."""
-    found = {}
+    """Return the tables as CSV files by name, for links in a page; large ones as .csv.gz, with the same bytes each time."""
+    files = {}
     for name, table in tables.values.items():
         content, file_name, mime = to_csv(name, table), f"{tables.run}-{name}.csv", "text/csv"
         if len(content) > plain_up_to_bytes:
             content, file_name, mime = gzip.compress(content, mtime=0), f"{file_name}.gz", "application/gzip"
-        found[name] = in_page(file_name, mime, content)
-    return found
+        files[name] = in_page(file_name, mime, content)
+    return files
 
 
 def columns_in_page(tables: Tables) -> Embedded:
-    """What each column of these tables means."""
+    """Return the meanings of the columns of these tables as a file in a page."""
     return in_page(f"{tables.run}-{COLUMNS_FILE}", "text/csv", to_csv("columns", described(tables.values)))
 
 
 def in_page(file_name: str, mime: str, content: bytes) -> Embedded:
-    """Any content as a file inside a page."""
+    """Return any content as a file inside a page."""
     href = f"data:{mime};base64,{base64.b64encode(content).decode()}"
     return Embedded(file_name=file_name, mime=mime, content_bytes=len(content), href=href)
 
 
-# An export as a folder: tables, what their columns mean, charts, and a README. It appears whole or not at all.
+# An export as a folder: tables, the meanings of their columns, charts, and a README. It appears whole or not at all.
 #
-# A folder that holds anything else is refused: a marker file lists what we wrote and identifies the folder as ours. Writing
+# A folder that holds anything else is refused: a marker file lists the files of an export and identifies its folder. Writing
 # again replaces those files and leaves all others alone.
 
 MARKER = "torchmatrix-export.json"
@@ -150,8 +145,7 @@ def write(
     tables: Tables, charts: Iterable[Chart], folder: Path, formats: Sequence[str], scale: float, force: bool,
     answers: Mapping[str, Any] | None = None,
 ) -> list[str]:  # fmt: skip
-    """Write an export; returns the names of its files. `scale`: dots of a PNG for each point of its SVG. `answers`: for a file.
-
+    """Write an export; return the names of its files. `scale`: dots of a PNG for each point of its SVG. `answers`: for a file.
     `force`: also write into a folder that holds other files, which stay. Raises BadInput.
     """
     target, before = folder.absolute(), written_before(folder, force)
@@ -169,7 +163,7 @@ def write(
 
 
 def written_before(target: Path, force: bool) -> list[str]:
-    """The files of an earlier export into this folder. Raises BadInput if something else is in the way."""
+    """Return the files of an earlier export into this folder. Raises BadInput if something else is in the way."""
     if not target.exists():
         return []
     if not target.is_dir():
@@ -204,7 +198,7 @@ def _fill(
 
 
 def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) -> None:
-    """Put the folder in place in one step if there is none yet, else file by file; remove files no longer exported."""
+    """Move the folder into place in one step if there is none yet, else file by file; remove files no longer exported."""
     try:
         part.rename(target)
         return

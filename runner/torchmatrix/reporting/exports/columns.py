@@ -1,5 +1,4 @@
-"""What every column of every exported table means: the files, their types and their descriptions all follow from this.
-
+"""The columns of every exported table: the files, their types and their descriptions all follow from this.
 Units stand in the names. Kinds: text; number; whole (a whole number); flag (true or false); list (of texts, in files as JSON).
 """
 
@@ -17,13 +16,13 @@ from torchmatrix.reporting.exports.rows import ABOUT_CUBES, CUBE_TABLES
 
 
 def _of(table: str) -> tuple[Column, ...]:
-    """The entries of one of the two tables that have the most."""
-    found = [column for column in ENTRIES if table in column.tables]
-    return tuple(replace(one, meaning=one.each) if table == LAUNCHES and one.each else one for one in found)
+    """Return the entries of one of the two tables that have the most."""
+    columns = [column for column in ENTRIES if table in column.tables]
+    return tuple(replace(entry, meaning=entry.each) if table == LAUNCHES and entry.each else entry for entry in columns)
 
 
 def _requests(definition: str) -> Iterable[Column]:
-    """Behind what names a cell; `definition`: a key of the glossary."""
+    """Yield the columns behind a cell's name; `definition`: a key of the glossary."""
     yield a_whole("batch_per_request", "items of one request, per device", "batch")
     yield a_whole("device_count", "how many devices (N); all serve their own requests at once", "count")
     yield a_whole("launches_ok", "launches behind it", "n")

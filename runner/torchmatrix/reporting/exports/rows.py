@@ -1,4 +1,4 @@
-"""One run -> the rows of every table that is exported, as plain values under the keys that columns.py calls sources."""
+"""One run -> the rows of every exported table, as plain values under the keys that columns.py calls sources."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +15,10 @@ from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.rows import Column, Row, a_number, a_text, a_whole, an_interval, is_ok
 from torchmatrix.analysis.run_summary import Installed
 from torchmatrix.analysis.time_split import latency_rows
-from torchmatrix.facts.run_record import Skipped
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.reporting.view import View
 
-# Cubes as tables: what each setting does, what explains how much, and the way to the best combination.
+# Cubes as tables: the effect of each setting, the variance it explains, and the way to the best combination.
 
 _CUBE = (
     a_text("model", "what is trained or run"), a_text("mode", "train or infer"), a_text("devices", "the device set"),
@@ -53,7 +52,7 @@ ABOUT_CUBES = {
 
 
 def rows_of(launches: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of these tables."""
+    """Return the rows of the tables of cubes."""
     cubes = cubes_of(launches)
     return {
         "effects": [row for cube in cubes for row in _effects(cube)],
@@ -62,59 +61,58 @@ def rows_of(launches: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _named(cube: Cube) -> dict[str, Any]:
+def _job(cube: Cube) -> dict[str, Any]:
     return {"model": cube.points.model, "mode": cube.points.mode, "devices": cube.points.devices}
 
 
 def _effects(cube: Cube) -> Iterable[dict[str, Any]]:
-    for one in cube.effects:
-        names = {"setting": word_of(one.setting, one.value), "over": word_of(one.setting, one.over)}
-        found = {"ratio": one.found.value, "ratio_low": one.found.low, "ratio_high": one.found.high}
-        rest = {name: getattr(one, name) for name in ("least", "most", "n", "missing", "control")}
-        yield _named(cube) | names | found | rest
+    for effect in cube.effects:
+        names = {"setting": word_of(effect.setting, effect.value), "over": word_of(effect.setting, effect.over)}
+        ratio = {"ratio": effect.found.value, "ratio_low": effect.found.low, "ratio_high": effect.found.high}
+        rest = {name: getattr(effect, name) for name in ("least", "most", "n", "missing", "control")}
+        yield _job(cube) | names | ratio | rest
 
 
 def _interactions(cube: Cube) -> Iterable[dict[str, Any]]:
-    told = {frozenset((one.setting, one.other)): one.sentence for one in cube.interactions.together}
-    for one in cube.interactions.explained:
-        found = {"settings": " x ".join(one.settings), "share": one.share, "adjusted_p_value": one.adjusted_p_value}
-        yield _named(cube) | found | {"sentence": told.get(frozenset(one.settings))}
+    sentences = {frozenset((pair.setting, pair.other)): pair.sentence for pair in cube.interactions.together}
+    for part in cube.interactions.explained:
+        row = {"settings": " x ".join(part.settings), "share": part.share, "adjusted_p_value": part.adjusted_p_value}
+        yield _job(cube) | row | {"sentence": sentences.get(frozenset(part.settings))}
 
 
 def _steps(cube: Cube) -> Iterable[dict[str, Any]]:
     for number, step in enumerate(cube.best.steps if cube.best else (), 1):
-        found = {"step": number, "setting": word_of(step.setting, step.value), "cell": step.point.row["cell"]}
+        row = {"step": number, "setting": word_of(step.setting, step.value), "cell": step.point.row["cell"]}
         for name, interval in (("gain", step.gain), ("so_far", step.so_far)):
-            found |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
-        yield _named(cube) | found
+            row |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        yield _job(cube) | row
 
 
-def cells(table: Sequence[Row], held: PriceList) -> list[Row]:
-    """The cells of tables.cells_table."""
-    found = []
-    for row in table:
-        own = {
+def cells(table: Sequence[Row], price_list: PriceList) -> list[Row]:
+    """Return the rows of the cells (run_summary.cells_table) with their prices."""
+    return [
+        row
+        | {
             "throughput_low": row["low"],
             "throughput_high": row["high"],
-            "items_per_currency": 3600 * row["throughput"] / prices.cost(held, row, "per_hour"),
-            "items_per_second_per_currency": row["throughput"] / prices.cost(held, row, "purchase"),
-            "currency": held.currency or None,
+            "items_per_currency": 3600 * row["throughput"] / prices.cost(price_list, row, "per_hour"),
+            "items_per_second_per_currency": row["throughput"] / prices.cost(price_list, row, "purchase"),
+            "currency": price_list.currency or None,
         }
-        found.append(row | own)
-    return found
+        for row in table
+    ]
 
 
 def launches(view: View) -> list[Row]:
-    """All launches that count, each with its start and the name of its file."""
-    found = []
-    for row, started in zip(view.summary.launches, view.details.started, strict=True):
-        own = {"started_unix_seconds": started, "file": _file_of(row["path"], view.id)}
-        found.append(row | own)
-    return found
+    """Return all launches that count, each with its start and the name of its file."""
+    return [
+        row | {"started_unix_seconds": started, "file": _file_of(row["path"], view.id)}
+        for row, started in zip(view.summary.launches, view.details.started, strict=True)
+    ]
 
 
-def others(view: View, held: PriceList) -> dict[str, list[Row]]:
-    """All other tables by name."""
+def others(view: View, price_list: PriceList) -> dict[str, list[Row]]:
+    """Return all other tables by name."""
     measured = view.measured
     section = claims.section(claims.preset_of(view.record.matrix), measured, view.scaling)
     return {
@@ -133,17 +131,20 @@ def others(view: View, held: PriceList) -> dict[str, list[Row]]:
         "settings": [_compared(row) for row in view.ratios.settings],
         "gpus": gpu_specs.gpu_table(view.every_cell),
         "stacks": list(map(_stack, view.details.installed)),
-        "skips": [_skip(skip) for skip in view.record.skips],
+        "skips": [
+            {"cell": skip.name.cell, "stack": skip.name.stack, "reason": skip.reason, "fix": skip.fix}
+            for skip in view.record.skips
+        ],
         "failures": _failures(view),
         "findings": _findings(measured, figures.mixed(view.index.figures)),
         "published": _published(section),
         "claims": _claims(section),
-        "prices": [_fields_of(price) for price in held.prices.values()],
+        "prices": [_fields_of(price) for price in price_list.prices.values()],
     }
 
 
 def _fields_of(noun: Any) -> Row:
-    """A frozen dataclass as a row."""
+    """Convert a frozen dataclass to a row."""
     return {name: getattr(noun, name) for name in noun.__dataclass_fields__}
 
 
@@ -152,18 +153,17 @@ def _compared(row: Row) -> Row:
 
 
 def _file_of(path: str, run: str) -> str:
-    """Relative to the run's folder, as facts_archive names it."""
+    """Return a path relative to the run's folder, as facts_archive names it."""
     parts = path.split("/")
     start = max((i for i, part in enumerate(parts) if part == run), default=len(parts) - 1)
     return "/".join(parts[start:])
 
 
-def _stack(one: Installed) -> Row:
-    box, image, engine = one.box, one.image, one.engine
-    told = {key: box.facts.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")}
+def _stack(installed: Installed) -> Row:
+    box, image, engine = installed.box, installed.image, installed.engine
     return {
-        **told,
-        "stack": one.stack,
+        **{key: box.facts.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")},
+        "stack": installed.stack,
         "torchvision": box.versions.get("torchvision"),
         "transformers": box.versions.get("transformers"),
         "image": image.get("tag") or image.get("reference"),
@@ -175,51 +175,47 @@ def _stack(one: Installed) -> Row:
     }
 
 
-def _skip(skip: Skipped) -> Row:
-    return {"cell": skip.name.cell, "stack": skip.name.stack, "reason": skip.reason, "fix": skip.fix}
-
-
 def _failures(view: View) -> list[Row]:
     names = ("cell", "stack", "workload", "devices", "round", "outcome", "error", "command")
     return [
-        {name: row[name] for name in names} | {"seen": seen, "file": _file_of(row["path"], view.id)}
-        for row, seen in zip(view.summary.launches, view.details.errors, strict=True)
+        {name: row[name] for name in names} | {"seen": error, "file": _file_of(row["path"], view.id)}
+        for row, error in zip(view.summary.launches, view.details.errors, strict=True)
         if not is_ok(row)
     ]
 
 
 def _findings(measured: Sequence[Measured], mixed: Sequence[str]) -> list[Row]:
-    """Also what could not be checked: without findings, a table of none would say that all is well."""
-    own = [one.figure for one in measured]
-    found = [_fields_of(finding) for finding in audit.check(own)]
-    unchecked = [{"level": "unchecked", "field": "throughput"} | _fields_of(one) for one in audit.checked(own, mixed).unchecked]
-    return found + [dict.fromkeys(("value", "unit", "limit"), "") | row for row in unchecked]
+    """Return the findings and what could not be checked: an empty table would say that all is well."""
+    figures = [cell.figure for cell in measured]
+    findings = [_fields_of(finding) for finding in audit.check(figures)]
+    empty = {"level": "unchecked", "field": "throughput", "value": "", "unit": "", "limit": ""}
+    return findings + [empty | _fields_of(figure) for figure in audit.checked(figures, mixed).unchecked]
 
 
 def _published(section: Section | None) -> list[Row]:
-    found = []
+    rows = []
     for pair in section.throughputs if section else ():
         ours, ratio = pair.ours.cell.estimate(), pair.ratio
         numbers = {
             "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high, "theirs": pair.theirs.throughput,
             "ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high,
         }  # fmt: skip
-        found.append({**_fields_of(pair.theirs), **_fields_of(pair), "cell": pair.ours.figure.cell} | numbers)
-    return found
+        rows.append({**_fields_of(pair.theirs), **_fields_of(pair), "cell": pair.ours.figure.cell} | numbers)
+    return rows
 
 
 def _claims(section: Section | None) -> list[Row]:
-    found = []
+    rows = []
     for tested in section.claims if section else ():
         claim, ours = tested.claim, tested.ours
         numbers = {
             "claimed_low": claim.low, "claimed_high": _end(claim.high), "low": tested.low, "high": _end(tested.high),
             "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high,
         }  # fmt: skip
-        found.append({**_fields_of(claim), **_fields_of(tested)} | numbers)
-    return found
+        rows.append({**_fields_of(claim), **_fields_of(tested)} | numbers)
+    return rows
 
 
 def _end(value: float) -> float:
-    """NaN for a range without an upper end."""
+    """Return the end of a range; NaN if it has no upper end."""
     return math.nan if math.isinf(value) else value

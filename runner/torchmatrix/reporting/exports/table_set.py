@@ -1,4 +1,4 @@
-"""Rows -> named tables with exactly the documented columns, each of a fixed type; as plain values, and as pandas tables."""
+"""Rows -> named tables with exactly the documented columns, each of a fixed type; as plain values and as pandas tables."""
 
 import json
 import math
@@ -18,7 +18,7 @@ from torchmatrix.reporting.exports import rows
 from torchmatrix.reporting.exports.columns import ABOUT, TABLES
 from torchmatrix.reporting.view import View
 
-# The tables of several machines, as columns.py and rows.py have those of one run: columns, their meanings, rows.
+# The tables of several machines: columns, their meanings, rows. columns.py and rows.py have those of one run.
 
 _MACHINE = a_text("machine", "the machine's name on the page of machines")
 _GPU = a_text("gpu", "the GPU model by its short name; of machines without GPUs their CPU")
@@ -89,14 +89,14 @@ ABOUT_MACHINES = {
 
 EVERY_TABLE = TABLES | MACHINE_TABLES
 ABOUT_EACH = ABOUT | ABOUT_MACHINES
-"""One line about each of them."""
+"""One line about each table."""
 
 
 _CELL = ("machine", "stack", "workload", "devices")
 
 
 class Compared(Protocol):
-    """What the rows are made from: the machines, each with its run, and the tables of all their launches."""
+    """The source of the rows: the machines, each with its run, and the tables of all their launches."""
 
     @property
     def chosen(self) -> Sequence[Chosen]: ...
@@ -106,46 +106,44 @@ class Compared(Protocol):
     def scaling(self) -> list[Row]: ...
 
 
-def rows_of(facts: Compared, relative: Relative, held: PriceList) -> dict[str, list[Row]]:
-    """Of each table."""
-    machines, base = [one.machine for one in facts.chosen], {"baseline_gpu": relative.baseline}
+def rows_of(facts: Compared, relative: Relative, price_list: PriceList) -> dict[str, list[Row]]:
+    """Return the rows of each table."""
+    machines, base = [choice.machine for choice in facts.chosen], {"baseline_gpu": relative.baseline}
     gpus = {machine.label: machine.gpu for machine in machines}
     return {
-        "machines": [_machine(one) for one in facts.chosen],
+        "machines": [_machine(choice) for choice in facts.chosen],
         "machine_gpus": fleet_gpu_table(machines, facts.cells),
-        "machine_cells": _cells(facts.cells, held),
+        "machine_cells": _cells(facts.cells, price_list),
         "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in facts.scaling],
         "relative": [row | base for row in relative.table],
-        "relative_means": [_mean(row) | base for row in across.relative_means(relative.table)],
-        "not_compared": [
-            {"gpu": one.a, "baseline_gpu": one.b, "field": one.field, "cells": one.rows, "values": _pairs(one.values)}
-            for one in relative.refused
+        "relative_means": [
+            row | {"ratio_low": row["low"], "ratio_high": row["high"]} | base for row in across.relative_means(relative.table)
         ],
-    }
+        "not_compared": [
+            {
+                "gpu": pair.a, "baseline_gpu": pair.b, "field": pair.field, "cells": pair.rows,
+                "values": [f"{a} and {b}" for a, b in pair.values],
+            }
+            for pair in relative.refused
+        ],
+    }  # fmt: skip
 
 
-def _machine(one: Chosen) -> Row:
-    machine = one.machine
+def _machine(choice: Chosen) -> Row:
+    machine = choice.machine
     names = ("gpu", "gpu_count", "cpu", "cores", "memory_bytes", "driver", "os", "kernel", "verified")
-    return {name: getattr(machine, name) for name in names} | {"machine": machine.label, "run": one.run.id, "note": one.note}
+    values = {name: getattr(machine, name) for name in names}
+    return values | {"machine": machine.label, "run": choice.run.id, "note": choice.note}
 
 
-def _cells(table: Sequence[Row], held: PriceList) -> list[Row]:
-    """The cells with what they give per watt and GiB."""
-    worth = {tuple(row[name] for name in _CELL): row for row in worth_table(table, held)}
-    found = []
-    for row in rows.cells(table, held):
-        own = worth.get(tuple(row[name] for name in _CELL), {})
-        found.append(row | {name: own.get(name) for name in ("per_watt", "per_gb")})
-    return found
-
-
-def _mean(row: Row) -> Row:
-    return row | {"ratio_low": row["low"], "ratio_high": row["high"]}
-
-
-def _pairs(values: Sequence[tuple[str, str]]) -> list[str]:
-    return [f"{a} and {b}" for a, b in values]
+def _cells(table: Sequence[Row], price_list: PriceList) -> list[Row]:
+    """Return the cells with their yield per watt and GiB."""
+    worth = {tuple(row[name] for name in _CELL): row for row in worth_table(table, price_list)}
+    cells = []
+    for row in rows.cells(table, price_list):
+        yields = worth.get(tuple(row[name] for name in _CELL), {})
+        cells.append(row | {name: yields.get(name) for name in ("per_watt", "per_gb")})
+    return cells
 
 
 if TYPE_CHECKING:
@@ -155,7 +153,7 @@ Values: TypeAlias = Mapping[str, list[Any]]
 """A table by columns: str, float, int, bool and None for what is unknown. Files need no pandas, which costs ten times more."""
 _LARGEST = 2**63
 _FEW_VALUES = frozenset({str, bool, type(None)})
-"""Types whose values are few; none of one is equal to one of another."""
+"""Types with few distinct values; no value of one equals a value of another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,67 +165,71 @@ class Tables:
 
     @cached_property
     def frames(self) -> "Mapping[str, pd.DataFrame]":
-        """The same as pandas tables: NaN or NA for what is unknown."""
+        """Return the tables as pandas tables: NaN or NA for what is unknown."""
         return {name: frame(name, table) for name, table in self.values.items()}
 
 
-def of(view: View, held: PriceList = NONE) -> Tables:
-    """All tables of a run; a table without rows still has its columns."""
-    found = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view), **rows.others(view, held)}
-    return Tables(run=view.id, values={name: _values(columns, found[name]) for name, columns in TABLES.items()})
+def of(view: View, price_list: PriceList = NONE) -> Tables:
+    """Build all tables of a run; a table without rows still has its columns."""
+    by_table = {
+        "cells": rows.cells(view.every_cell, price_list),
+        "launches": rows.launches(view),
+        **rows.others(view, price_list),
+    }
+    return Tables(run=view.id, values={name: _values(columns, by_table[name]) for name, columns in TABLES.items()})
 
 
-def of_machines(facts: Compared, relative: Relative, held: PriceList = NONE) -> Tables:
-    """All tables of several machines, and how they compare with the baseline GPU."""
-    found = rows_of(facts, relative, held)
-    return Tables(run="of machines", values={name: _values(columns, found[name]) for name, columns in MACHINE_TABLES.items()})
+def of_machines(facts: Compared, relative: Relative, price_list: PriceList = NONE) -> Tables:
+    """Build all tables of several machines, and how they compare with the baseline GPU."""
+    by_table = rows_of(facts, relative, price_list)
+    values = {name: _values(columns, by_table[name]) for name, columns in MACHINE_TABLES.items()}
+    return Tables(run="of machines", values=values)
 
 
-def launched(view: View, held: PriceList = NONE) -> Tables:
-    """Only the cells and launches, which are most of the data."""
-    found = {"cells": rows.cells(view.every_cell, held), "launches": rows.launches(view)}
-    return Tables(run=view.id, values={name: _values(TABLES[name], made) for name, made in found.items()})
+def launched(view: View, price_list: PriceList = NONE) -> Tables:
+    """Build only the tables of cells and launches, which are most of the data."""
+    by_table = {"cells": rows.cells(view.every_cell, price_list), "launches": rows.launches(view)}
+    return Tables(run=view.id, values={name: _values(TABLES[name], table) for name, table in by_table.items()})
 
 
 def described(names: Iterable[str]) -> Values:
-    """What every column of these tables means: one row each, with table, column, kind and meaning."""
-    found = [(name, column.name, column.kind, column.meaning) for name in names for column in EVERY_TABLE[name]]
-    return dict(zip(("table", "column", "kind", "meaning"), map(list, zip(*found, strict=True)), strict=True))
+    """Describe every column of these tables: one row each, with table, column, kind and meaning."""
+    entries = [(name, column.name, column.kind, column.meaning) for name in names for column in EVERY_TABLE[name]]
+    return dict(zip(("table", "column", "kind", "meaning"), map(list, zip(*entries, strict=True)), strict=True))
 
 
 def frame(name: str, table: Values) -> "pd.DataFrame":
-    """A documented table for pandas, which takes half a second to load."""
+    """Convert a documented table for pandas, which takes half a second to load."""
     import pandas as pd
 
     kinds = {column.name: column.kind for column in EVERY_TABLE[name]}
     return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in table.items()})
 
 
-def _values(kinds: Iterable[Column], found: Iterable[Row]) -> Values:
-    """Rows as a table; lists as JSON text."""
-    every = list(kinds)
-    columns = list(zip(*([row.get(c.source) for c in every] for row in found), strict=True)) or [()] * len(every)
-    return {c.name: _column(c.kind, list(values)) for c, values in zip(every, columns, strict=True)}
+def _values(columns: Sequence[Column], rows: Iterable[Row]) -> Values:
+    """Convert rows to a table; lists become JSON text."""
+    contents = list(zip(*([row.get(column.source) for column in columns] for row in rows), strict=True)) or [()] * len(columns)
+    return {column.name: _column(column.kind, list(values)) for column, values in zip(columns, contents, strict=True)}
 
 
 def _column(kind: str, values: list[Any]) -> list[Any]:
-    """Of texts most are the same in many rows: each is looked at once. Of numbers most need no look."""
-    made, types = _MADE[kind], set(map(type, values))
+    """Convert a column's values: most texts repeat, so each is converted once; most numbers need no conversion."""
+    convert, types = _CONVERTERS[kind], set(map(type, values))
     if types <= _FEW_VALUES:
-        known = {value: made(value) for value in set(values)}
-        return [known[value] for value in values]
+        converted = {value: convert(value) for value in set(values)}
+        return [converted[value] for value in values]
     if kind == "number" and types == {float}:
-        return [None if value != value else value for value in values]
-    return list(map(made, values))
+        return [None if math.isnan(value) else value for value in values]
+    return list(map(convert, values))
 
 
 def by_row(table: Values) -> list[Row]:
-    """The rows of a table: str, float, int and bool; None for what is unknown."""
+    """Return the rows of a table: str, float, int and bool; None for what is unknown."""
     return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 
 
-def _valid(value: Any) -> str | None:
-    """Without half characters, which a box may print but no file can hold."""
+def _text(value: Any) -> str | None:
+    """Return a text without lone surrogates, which a workload may print but no file can hold."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     text = str(value)
@@ -235,7 +237,7 @@ def _valid(value: Any) -> str | None:
 
 
 def _whole(value: Any) -> int | None:
-    """Pandas turns whole numbers into floats if one is unknown."""
+    """Return a whole number, although pandas turns whole numbers into floats if one is unknown."""
     number = number_or_nan(value)
     return int(value) if number.is_integer() and abs(number) < _LARGEST else None
 
@@ -245,19 +247,15 @@ def _number(value: Any) -> float | None:
     return None if math.isnan(number) else number
 
 
-def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def _list(value: Any) -> str | None:
-    return _valid(json.dumps([str(item) for item in value], ensure_ascii=False)) if isinstance(value, (list, tuple)) else None
+    return _text(json.dumps([str(item) for item in value], ensure_ascii=False)) if isinstance(value, (list, tuple)) else None
 
 
-_MADE: dict[str, Callable[[Any], Any]] = {
-    "text": _valid,
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "text": _text,
     "number": _number,
     "whole": _whole,
-    "flag": _flag,
+    "flag": lambda value: value if isinstance(value, bool) else None,
     "list": _list,
 }
 _TYPES = {"text": "string", "number": "float64", "whole": "Int64", "flag": "boolean", "list": "string"}

@@ -1,4 +1,4 @@
-"""GPU beside GPU: what a page of several machines says first. Open first: facts.py; answers.py and charts.py are made of it."""
+"""GPUs compared: the default view of a page of several machines. Open first: answers.py, then the charts below."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ from torchmatrix.reporting.gpus.answers import Gpus
 from torchmatrix.reporting.overview.answers import Answers
 from torchmatrix.reporting.overview.cells import grouped, span
 
-# The charts of a page of machines as rows: relative throughput, models, what several devices bring, per joule and price.
+# The charts of a page of machines: relative throughput, each model, scaling, items per joule and price.
 
 MOST_MODELS = 6
 VENDORS = ("NVIDIA", "AMD", "other")
 COLOURS = (("#2563a8", "#5a9fdc"), ("#d96f0d", "#f08a2c"), ("#17684c", "#4bc298"))
-"""Of the vendors, on white and on black."""
+"""The vendors' colours, on white and on black."""
 
 
 def _legend(gpus: Gpus) -> tuple[tuple[int, str], ...]:
-    found = sorted({gpus.colour(gpu) for gpu in gpus.names})
-    return tuple((number, VENDORS[number]) for number in found) if len(found) > 1 else ()
+    colours = sorted({gpus.colour(gpu) for gpu in gpus.names})
+    return tuple((number, VENDORS[number]) for number in colours) if len(colours) > 1 else ()
 
 
 def relative(gpus: Gpus) -> Chart | None:
-    """On the fewest and on the most devices of each; None where nothing is compared."""
+    """Draw the means on the fewest and on the most devices of each; None where nothing is compared."""
     if not gpus.counts:
         return None
     ends = list(dict.fromkeys((gpus.counts[0], gpus.counts[-1])))
-    rows = {count: tuple(_mean(gpus, gpu, count) for gpu, _ in gpus.ranked(count)) for count in ends}
-    every = [row for own in rows.values() for row in own]
+    rows = {count: tuple(_mean_bar(gpus, gpu, count) for gpu, _ in gpus.ranked(count)) for count in ends}
+    every = [row for group in rows.values() for row in group]
     high = max(scale_of(every), *(stroke for row in every for stroke in row.strokes), 1.0) * 1.02
     ticks = tuple((value, f"{value:g}×") for value in round_values(0.0, high))
     return Chart(
@@ -51,23 +51,20 @@ def _relative_title(gpus: Gpus) -> str:
     names = answers.first_two(gpus)
     assert names is not None
     top, other = names
-    mean, verdict, _ = answers.beside(gpus, top, other) or (None, "", "")
+    mean, verdict, _ = answers.compared(gpus, top, other) or (None, "", "")
     assert mean is not None
     effect = words.effect(mean.interval.value)
-    return (
-        f"{top} is {verdict} than {other}: {effect}"
-        if mean.verdict == "FASTER"
-        else f"{top} beside {other}: {effect}, {verdict}"
-    )
+    is_faster = mean.verdict == "FASTER"
+    return f"{top} is {verdict} than {other}: {effect}" if is_faster else f"{top} beside {other}: {effect}, {verdict}"
 
 
-def _mean(gpus: Gpus, gpu: str, count: int) -> Bar:
-    own = [row for row in gpus.rows if row["gpu"] == gpu and row["count"] == count]
+def _mean_bar(gpus: Gpus, gpu: str, count: int) -> Bar:
+    rows = [row for row in gpus.rows if row["gpu"] == gpu and row["count"] == count]
     mean = gpus.mean(gpu, gpus.relative.baseline, count) if gpu != gpus.relative.baseline else None
     if mean is None:
-        many = sum(row["n"] > 0 for row in own)
-        return Bar(label=gpu, value=1.0, colour=gpus.colour(gpu), figures=("1×", "the baseline", answers.workloads(many)))
-    value, missing = mean.interval, sum(bool(row["why"]) for row in own)
+        many = answers.workloads(sum(row["n"] > 0 for row in rows))
+        return Bar(label=gpu, value=1.0, colour=gpus.colour(gpu), figures=("1×", "the baseline", many))
+    value, missing = mean.interval, sum(bool(row["why"]) for row in rows)
     many = f"{mean.n} of {answers.workloads(mean.n + missing)}" if missing else answers.workloads(mean.n)
     effect, limits = words.effect(value.value), words.effect_interval(value.value, value.low, value.high)
     low, high = (end if is_known(end) else None for end in (value.low, value.high))
@@ -78,7 +75,7 @@ def _mean(gpus: Gpus, gpu: str, count: int) -> Bar:
 
 
 def throughput(gpus: Gpus) -> Chart | None:
-    """For each model a panel of each precision, in it a bar for each GPU, eager and compiled."""
+    """Draw for each model a panel of each precision, in it a bar for each GPU, eager and compiled."""
     jobs = [job for job in gpus.jobs if any(row["n"] for row in job)]
     panels = tuple(_panels(gpus, job) for job in jobs[:MOST_MODELS])
     if not panels:
@@ -98,29 +95,28 @@ def throughput(gpus: Gpus) -> Chart | None:
 
 def _panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
     by_precision = grouped(job, lambda row: row["precision"])
-    bars = [_bars(gpus, own) for own in by_precision]
-    high, several = scale_of(bar for own in bars for bar in own), len({(row["model"], row["mode"]) for row in gpus.rows})
-    mode = f", {words.mode(job[0]['mode'])}" if several and len({row["mode"] for row in gpus.rows}) > 1 else ""
+    bars = [_bars(gpus, rows) for rows in by_precision]
+    high = scale_of(bar for panel in bars for bar in panel)
+    mode = f", {words.mode(job[0]['mode'])}" if len({row["mode"] for row in gpus.rows}) > 1 else ""
     return tuple(
         Panel(title=f"{words.model(rows[0]['model'])}{mode}, {words.precision(rows[0]['precision'])}",
-              unit=f"{rows[0]['unit']}/s", rows=own, high=high, kind="bars gpu")
-        for rows, own in zip(by_precision, bars, strict=True)
+              unit=f"{rows[0]['unit']}/s", rows=panel, high=high, kind="bars gpu")
+        for rows, panel in zip(by_precision, bars, strict=True)
     )  # fmt: skip
 
 
 def _bars(gpus: Gpus, rows: Sequence[Row]) -> tuple[Bar, ...]:
-    found: list[Bar] = []
-    for own in sorted(grouped(rows, lambda row: row["compile"]), key=lambda own: bool(own[0]["compile"])):
-        engine, releases = "torch.compile" if own[0]["compile"] else "eager", gpus.by_release(own)
+    bars: list[Bar] = []
+    for group in sorted(grouped(rows, lambda row: row["compile"]), key=lambda group: bool(group[0]["compile"])):
+        engine, releases = "torch.compile" if group[0]["compile"] else "eager", gpus.by_release(group)
         measured = {row["gpu"] for release in releases for row in release}
+        failed = {row["gpu"]: row for row in group if not row["n"]}
         for number, release in enumerate(releases):
             chosen = {row["gpu"]: row for row in release}
             shown = [gpu for gpu in gpus.order if gpu in chosen or (not number and gpu not in measured)]
-            failed = {row["gpu"]: row for row in own if not row["n"]}
             heads = [f"{engine}, {release[0]['stack_class']}", *[""] * len(shown)]
-            bars = (_bar(gpus, gpu, chosen.get(gpu, failed.get(gpu)), head) for gpu, head in zip(shown, heads, strict=False))
-            found += bars
-    return tuple(found)
+            bars += [_bar(gpus, gpu, chosen.get(gpu, failed.get(gpu)), head) for gpu, head in zip(shown, heads, strict=False)]
+    return tuple(bars)
 
 
 def _bar(gpus: Gpus, gpu: str, row: Row | None, head: str) -> Bar:
@@ -137,7 +133,7 @@ def _bar(gpus: Gpus, gpu: str, row: Row | None, head: str) -> Bar:
 
 
 def scaling(gpus: Gpus) -> Chart | None:
-    """What several devices do of the work of one: efficiency by their number, and whole machines."""
+    """Draw the speed-up of several devices over one: efficiency by their number, and whole machines."""
     if not gpus.scaled:
         return None
     counts = sorted({row["N"] for row in gpus.scaled})
@@ -149,7 +145,7 @@ def scaling(gpus: Gpus) -> Chart | None:
               kind="eff sc", ticks=ticks)
         for count in counts[-3:]
     ]  # fmt: skip
-    whole = tuple(panel for job in gpus.jobs[:3] if (panel := _whole(gpus, job)))
+    whole = tuple(panel for job in gpus.jobs[:3] if (panel := _whole_machines(gpus, job)))
     return Chart(
         id="scaling", title=_scaling_title(gpus),
         sub=f"Efficiency: what several {gpus.device}s do of the work of one, over their number; 100{words.THIN}% is ideal. "
@@ -159,33 +155,34 @@ def scaling(gpus: Gpus) -> Chart | None:
 
 
 def _scaling_title(gpus: Gpus) -> str:
-    found = sorted(answers.ends(gpus), key=lambda one: -one[2] / one[1])
-    best, worst = found[0], found[-1]
-    said = f"{best[1]} × {best[0]} reach {words.percent(best[2] / best[1])} of the ideal"
-    return said if best is worst else f"{said}, {worst[1]} × {worst[0]} {words.percent(worst[2] / worst[1])}"
+    ranked = sorted(answers.ends(gpus), key=lambda end: -end[2] / end[1])
+    best, worst = ranked[0], ranked[-1]
+    title = f"{best[1]} × {best[0]} reach {words.percent(best[2] / best[1])} of the ideal"
+    return title if best is worst else f"{title}, {worst[1]} × {worst[0]} {words.percent(worst[2] / worst[1])}"
 
 
 def _efficiencies(gpus: Gpus, count: int) -> tuple[Bar, ...]:
-    found = []
+    bars = []
     for gpu in gpus.order:
-        own = [row["S"] / row["N"] for row in gpus.scaled if row["N"] == count and gpus.name(row) == gpu]
-        if own:
-            value = geometric_mean(own).value
+        shares = [row["S"] / row["N"] for row in gpus.scaled if row["N"] == count and gpus.name(row) == gpu]
+        if shares:
+            value = geometric_mean(shares).value
             figures = (f"{words.ratio(value * count)}  {words.percent(value)}",)
-            found.append(Bar(label=gpu, value=value, shape="dot", strokes=tuple(own) if len(own) > 1 else (), figures=figures,
-                             colour=gpus.colour(gpu), note=answers.workloads(len(own))))  # fmt: skip
-    return tuple(found)
+            strokes = tuple(shares) if len(shares) > 1 else ()
+            bars.append(Bar(label=gpu, value=value, shape="dot", strokes=strokes, figures=figures, colour=gpus.colour(gpu),
+                            note=answers.workloads(len(shares))))  # fmt: skip
+    return tuple(bars)
 
 
-def _whole(gpus: Gpus, job: Sequence[Row]) -> Panel | None:
-    """Of the setting that charts of one setting show, each machine on its most devices."""
+def _whole_machines(gpus: Gpus, job: Sequence[Row]) -> Panel | None:
+    """Draw each machine on its most devices, in the setting of charts that show a single setting."""
     best = gpus.best([row for row in job if row["n"]])
     stacks = {row["stack"] for row in best}
     bars = []
     for gpu in gpus.order:
-        own = [row for row in gpus.scaled if gpus.name(row) == gpu and _is_like(gpus, row, best, stacks)]
-        if own:
-            row = max(own, key=lambda one: (one["N"], one["rate"]))
+        rows = [row for row in gpus.scaled if gpus.name(row) == gpu and _is_like(gpus, row, best, stacks)]
+        if rows:
+            row = max(rows, key=lambda row: (row["N"], row["rate"]))
             bars.append(Bar(
                 label=f"{row['N']} × {gpu}", value=row["rate"], low=row["low"], high=row["high"], colour=gpus.colour(gpu),
                 figures=(words.short(row["rate"]), words.ratio(row["S"]), f"bs{words.THIN}{row['bs']}"),
@@ -198,23 +195,24 @@ def _whole(gpus: Gpus, job: Sequence[Row]) -> Panel | None:
 
 def _is_like(gpus: Gpus, row: Row, best: Sequence[Row], stacks: set[str]) -> bool:
     cells, first = gpus.cells, best[0]
-    told = {"model": first["model"], "mode": first["mode"], "precision": first["precision"]}
-    same = all(cells.value(row, name) == value for name, value in told.items()) and cells.value(row, "stack") in stacks
     return (
-        same and (cells.value(row, "compile") == "true") == bool(first["compile"]) and row["bs"] in {b["batch"] for b in best}
+        all(cells.value(row, name) == first[name] for name in ("model", "mode", "precision"))
+        and cells.value(row, "stack") in stacks
+        and (cells.value(row, "compile") == "true") == bool(first["compile"])
+        and row["bs"] in {other["batch"] for other in best}
     )
 
 
 def worth(gpus: Gpus) -> Chart | None:
-    """Items per joule, and throughput per price where a list gives one; one device of each machine."""
+    """Draw items per joule, and throughput per price where a list gives one; one device of each machine."""
     names = [name for name in ("per_joule", "per_price") if any(is_known(row[name]) for row in gpus.worth)]
-    found = [tuple(panel for job in gpus.jobs[:3] if (panel := _per(gpus, job, name))) for name in names]
-    panels = tuple(some for some in found if some)
+    groups = [tuple(panel for job in gpus.jobs[:3] if (panel := _worth_panel(gpus, job, name))) for name in names]
+    panels = tuple(group for group in groups if group)
     if not panels:
         return None
-    tops = [answers.worth_rows(gpus, job, name) for name in names for job in gpus.jobs[:1]]
-    said = [f"most per {_unit_word(gpus, name)} from {gpus.who(top[0])}" for name, top in zip(names, tops, strict=True) if top]
-    title = words.enumerated(said)
+    tops = [(name, answers.worth_rows(gpus, gpus.jobs[0], name)) for name in names]
+    units = {"per_joule": "joule", "per_price": gpus.price_list.currency}
+    title = words.enumerated(f"most per {units[name]} from {gpus.who(rows[0])}" for name, rows in tops if rows)
     return Chart(
         id="worth", title=f"{words.model(gpus.jobs[0][0]['model'])}: {title}, not tested" if title else "What a joule gives",
         sub="Power and price of the GPU alone, without the server around it.",
@@ -222,11 +220,7 @@ def worth(gpus: Gpus) -> Chart | None:
     )  # fmt: skip
 
 
-def _unit_word(gpus: Gpus, name: str) -> str:
-    return "joule" if name == "per_joule" else gpus.held.currency
-
-
-def _per(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
+def _worth_panel(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
     rows = answers.worth_rows(gpus, job, name)
     if not rows:
         return None
@@ -235,14 +229,9 @@ def _per(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
             colour=gpus.colour(row["machine"] if gpus.noun == "machine" else row["gpu"]))
         for row in rows
     )  # fmt: skip
-    unit = f"{rows[0]['unit']} per joule" if name == "per_joule" else f"{rows[0]['unit']}/s per 1000 {gpus.held.currency}"
-    return Panel(
-        title=f"{words.model(rows[0]['model'])}, {answers.setting(rows[0])}",
-        unit=unit,
-        rows=bars,
-        high=scale_of(bars),
-        kind="per",
-    )
+    unit = f"{rows[0]['unit']} per joule" if name == "per_joule" else f"{rows[0]['unit']}/s per 1000 {gpus.price_list.currency}"
+    title = f"{words.model(rows[0]['model'])}, {answers.setting(rows[0])}"
+    return Panel(title=title, unit=unit, rows=bars, high=scale_of(bars), kind="per")
 
 
 __all__ = ["Gpus", "Shown", "shown"]
@@ -253,7 +242,7 @@ MOST = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pairs:
-    """`cells`: by row, of each column the ratio, its interval, the verdict's words and the colour that it has on the page."""
+    """A table of GPUs over GPUs. `cells`: by row, for each column ratio, interval, verdict in words and colour."""
 
     gpus: tuple[str, ...]
     cells: tuple[tuple[tuple[str, str, str, str], ...], ...]
@@ -262,7 +251,7 @@ class Pairs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
-    """`charts`: in the page's order; `pairs`: every pair of GPUs, None of a single one."""
+    """The default view of machines. `charts`: in the page's order; `pairs`: every pair of GPUs, None for a single one."""
 
     answers: Answers
     charts: tuple[Chart, ...]
@@ -270,27 +259,27 @@ class Shown:
 
 
 def shown(gpus: Gpus) -> Shown:
-    """The default view of a page of machines."""
-    made = relative(gpus), throughput(gpus), scaling(gpus), worth(gpus)
-    return Shown(answers=answers.answers(gpus), charts=tuple(one for one in made if one), pairs=pairs(gpus))
+    """Build the default view of a page of machines."""
+    charts = relative(gpus), throughput(gpus), scaling(gpus), worth(gpus)
+    return Shown(answers=answers.answers(gpus), charts=tuple(chart for chart in charts if chart), pairs=pairs(gpus))
 
 
 def pairs(gpus: Gpus) -> Pairs | None:
-    """On the fewest devices; None for fewer than two GPUs with a figure."""
+    """Compare every pair on the fewest devices; None for fewer than two GPUs with a figure."""
     names = gpus.order[:MOST]
     if len(names) < 2 or not gpus.counts:
         return None
-    cells = tuple(tuple(_cell(gpus, own, over) for over in names) for own in names)
+    cells = tuple(tuple(_cell(gpus, gpu, over) for over in names) for gpu in names)
     return Pairs(gpus=tuple(names), cells=cells, left_out=len(gpus.order) - len(names))
 
 
-def _cell(gpus: Gpus, own: str, over: str) -> tuple[str, str, str, str]:
-    if own == over:
+def _cell(gpus: Gpus, gpu: str, over: str) -> tuple[str, str, str, str]:
+    if gpu == over:
         return "1×", "", "", ""
-    found = gpus.mean(own, over, gpus.least)
-    if found is None:
+    mean = gpus.mean(gpu, over, gpus.least)
+    if mean is None:
         return "–", "", "not compared", ""
-    value = found.interval
+    value = mean.interval
     limits = words.effect_interval(value.value, value.low, value.high)
-    colour = {"FASTER": "good", "SLOWER": "bad"}.get(found.verdict, "")
-    return words.effect(value.value), limits, words.verdict(found.verdict), colour
+    colour = {"FASTER": "good", "SLOWER": "bad"}.get(mean.verdict, "")
+    return words.effect(value.value), limits, words.verdict(mean.verdict), colour

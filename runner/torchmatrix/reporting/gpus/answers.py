@@ -15,28 +15,29 @@ from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.answers import Answer, Answers, pairs_of
 from torchmatrix.reporting.overview.cells import Cells, grouped, span
 
-# What answers and charts of several machines are made of: figures of GPUs, and their means over a baseline.
+# The figures of GPUs and their means over a baseline, for answers and charts.
 
 _BEST = {"amp": 3, "amp-bf16": 2, "tf32": 1}
-"""The setting that charts of one setting show: the mixed precision, compiled."""
+"""The rank of precisions in charts that show a single setting: mixed precision first, compiled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpus:
-    """`relative`: to the page's baseline; `each`: to every GPU. `worth`: measured cells with rows of fleet_tables.worth_table.
-    `vendors`: of each GPU. `noun`: what stands side by side, GPU or machine."""
+    """The figures of a page of machines. `relative`: to the page's baseline; `each`: to every GPU. `worth`: measured cells with
+    rows of fleet_tables.worth_table. `vendors`: of each GPU. `noun`: what is compared, GPU or machine.
+    """
 
     cells: Cells
     relative: Relative
     each: tuple[Relative, ...]
     worth: Sequence[Row]
     vendors: dict[str, str]
-    held: PriceList
+    price_list: PriceList
     noun: str = "GPU"
 
     @cached_property
     def rows(self) -> list[Row]:
-        """Of each GPU, workload, stack and number of devices the figure that stands for the GPU."""
+        """Return for each GPU, workload, stack and number of devices the figure that stands for the GPU."""
         return [row for row in self.relative.table if row["of_gpu"]]
 
     @cached_property
@@ -45,26 +46,26 @@ class Gpus:
 
     @property
     def device(self) -> str:
-        """What several of are measured at once."""
+        """Return the noun for one of several devices that are measured at once."""
         return "GPU" if any(self.cells.value(row, "devices").isdigit() for row in self.cells.rows) else "device"
 
     def name(self, row: Row) -> str:
-        """The GPU of a cell; its machine where those stand side by side."""
+        """Return the GPU of a cell; its machine where machines are compared."""
         return self.cells.value(row, "machine" if self.noun == "machine" else "gpu")
 
     def who(self, row: Row) -> str:
-        """The GPU of a row of `worth`, and its machine where several have it."""
-        several = len({one["machine"] for one in self.worth if one["gpu"] == row["gpu"]}) > 1
+        """Return the GPU of a row of `worth`, and its machine where several have it."""
+        several = len({other["machine"] for other in self.worth if other["gpu"] == row["gpu"]}) > 1
         return row["machine"] if self.noun == "machine" else f"{row['gpu']} · {row['machine']}" if several else row["gpu"]
 
     @cached_property
     def scaled(self) -> list[Row]:
-        """Cells of several devices that have a speed-up over one."""
+        """Return the cells of several devices that have a speed-up over one."""
         return [row for row in self.cells.rows if row["S"] is not None and row["N"] > 1]
 
     @cached_property
     def counts(self) -> list[int]:
-        """Numbers of devices on which another GPU has a mean over the baseline."""
+        """Return the numbers of devices on which another GPU has a mean over the baseline."""
         return sorted({pair.count for pair in self.relative.pairs})
 
     @property
@@ -72,25 +73,25 @@ class Gpus:
         return self.counts[0] if self.counts else min((row["count"] for row in self.rows), default=1)
 
     def mean(self, gpu: str, over: str, count: int) -> MeanRatio | None:
-        """None where no workload is compared."""
-        found = next(one for one in self.each if one.baseline == over)
-        pairs = [pair for pair in found.pairs if pair.gpu == gpu and pair.count == count]
+        """Return the mean ratio of two GPUs; None where no workload is compared."""
+        relative = next(relative for relative in self.each if relative.baseline == over)
+        pairs = [pair for pair in relative.pairs if pair.gpu == gpu and pair.count == count]
         return across.mean_over(pairs, self.cells.data.significance) if pairs else None
 
     def ratios(self, gpu: str, count: int) -> list[float]:
-        """Over the baseline, one for each workload."""
+        """Return the ratios over the baseline, one for each workload."""
         return [pair.ratio for pair in self.relative.pairs if pair.gpu == gpu and pair.count == count]
 
     def ranked(self, count: int) -> list[tuple[str, MeanRatio | None]]:
-        """The baseline (None) and the GPUs with a mean over it, the highest first."""
-        found = [(gpu, self.mean(gpu, self.relative.baseline, count)) for gpu in self.names if gpu != self.relative.baseline]
-        known: list[tuple[str, MeanRatio | None]] = [(gpu, mean) for gpu, mean in found if mean]
-        known.append((self.relative.baseline, None))
-        return sorted(known, key=lambda one: -(one[1].interval.value if one[1] else 1.0))
+        """Return the baseline (None) and the GPUs with a mean over it, the highest first."""
+        baseline = self.relative.baseline
+        means = [(gpu, self.mean(gpu, baseline, count)) for gpu in self.names if gpu != baseline]
+        entries = [*((gpu, mean) for gpu, mean in means if mean), (baseline, None)]
+        return sorted(entries, key=lambda entry: -(entry[1].interval.value if entry[1] else 1.0))
 
     @cached_property
     def order(self) -> list[str]:
-        """All GPUs, those with a result first, by it."""
+        """Return all GPUs, those with a result first, by it."""
         first = [gpu for gpu, _ in self.ranked(self.least)]
         return [*first, *(gpu for gpu in self.names if gpu not in first)]
 
@@ -99,48 +100,49 @@ class Gpus:
 
     @cached_property
     def jobs(self) -> list[list[Row]]:
-        """The rows on the fewest devices by mode and model."""
+        """Return the rows on the fewest devices by mode and model."""
         return grouped((row for row in self.rows if row["count"] == self.least), lambda row: (row["mode"], row["model"]))
 
     def by_release(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """By workload and release of torch the rows of those that most GPUs measured, until each GPU is in."""
+        """Return by workload and release of torch the rows that most GPUs measured, until each GPU is in."""
         groups = grouped((row for row in rows if row["n"]), lambda row: (row["workload"], row["stack_class"]))
-        left, found = {row["gpu"] for own in groups for row in own}, []
+        left, chosen = {row["gpu"] for group in groups for row in group}, []
         while left:
-            found.append(max(groups, key=lambda own: len(left & {row["gpu"] for row in own})))
-            left -= {row["gpu"] for row in found[-1]}
-        return found
+            chosen.append(max(groups, key=lambda group: len(left & {row["gpu"] for row in group})))
+            left -= {row["gpu"] for row in chosen[-1]}
+        return chosen
 
     def best(self, rows: Sequence[Row]) -> list[Row]:
-        """Of each GPU a row of the workload that most GPUs measured, of these with the setting that is usually the fastest."""
+        """Return for each GPU a row of the workload that most GPUs measured, with the setting that is usually the fastest."""
         jobs = grouped((row for row in rows if row["n"]), lambda row: row["workload"])
-        own = max(jobs, key=lambda own: (len({row["gpu"] for row in own}), _rank(own[0])), default=[])
-        found: dict[str, Row] = {}
-        for row in (row for release in self.by_release(own) for row in release):
-            found.setdefault(row["gpu"], row)
-        return list(found.values())
 
+        def rank(job: Sequence[Row]) -> tuple[int, int, bool]:
+            return len({row["gpu"] for row in job}), _BEST.get(job[0]["precision"], 0), bool(job[0]["compile"])
 
-def _rank(row: Row) -> tuple[int, bool]:
-    return _BEST.get(row["precision"], 0), bool(row["compile"])
+        by_gpu: dict[str, Row] = {}
+        for row in (row for release in self.by_release(max(jobs, key=rank, default=[])) for row in release):
+            by_gpu.setdefault(row["gpu"], row)
+        return list(by_gpu.values())
 
 
 RULE = "It is over launches of these machines: another machine of the same GPU may differ by a few per cent."
 
 
 def answers(gpus: Gpus) -> Answers:
-    """Of machines of several GPU models, or of several machines of one."""
+    """Answer for machines of several GPU models, or for several machines of one."""
     if not any(row["n"] for row in gpus.rows):
         return Answers(lead="No cell was measured on any of these machines.", each=())
-    found = [_fastest(gpus), _next(gpus), _settings(gpus), _devices(gpus), _worth(gpus, "per_joule"), _worth(gpus, "per_price")]
-    each = tuple(answer for answer in found if answer)
-    return Answers(lead=" ".join(_lead(gpus)), each=each, rule=RULE)
+    possible = [
+        _fastest_answer(gpus), _next_answer(gpus), _settings_answer(gpus), _devices_answer(gpus),
+        _worth_answer(gpus, "per_joule"), _worth_answer(gpus, "per_price"),
+    ]  # fmt: skip
+    return Answers(lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), rule=RULE)
 
 
-def beside(gpus: Gpus, own: str, over: str) -> tuple[MeanRatio, str, str] | None:
-    """The mean over all workloads that both measured, its verdict in words, and over how many it is."""
-    found = gpus.mean(own, over, gpus.least)
-    return (found, words.verdict(found.verdict), workloads(found.n)) if found else None
+def compared(gpus: Gpus, gpu: str, over: str) -> tuple[MeanRatio, str, str] | None:
+    """Return the mean over all workloads that both GPUs measured, its verdict in words, and over how many it is."""
+    mean = gpus.mean(gpu, over, gpus.least)
+    return (mean, words.verdict(mean.verdict), workloads(mean.n)) if mean else None
 
 
 def workloads(count: int) -> str:
@@ -148,15 +150,15 @@ def workloads(count: int) -> str:
 
 
 def of_each(gpus: Gpus, count: int) -> str:
-    """On how many devices: "one GPU each"."""
+    """Write the number of devices: "one GPU each"."""
     return f"one {gpus.device} each" if count == 1 else f"{count} {gpus.device}s each"
 
 
-def _of(gpus: Gpus, own: str, over: str, name: str, title: str, figure: str | None = None) -> Answer | None:
-    found = beside(gpus, own, over)
-    if found is None:
+def _comparison(gpus: Gpus, gpu: str, over: str, name: str, title: str, figure: str | None = None) -> Answer | None:
+    comparison = compared(gpus, gpu, over)
+    if comparison is None:
         return None
-    mean, verdict, many = found
+    mean, verdict, many = comparison
     value = mean.interval
     effect, limits = words.effect(value.value), words.effect_interval(value.value, value.low, value.high)
     each = f", from {span([mean.lowest, mean.highest], words.effect)}" if mean.n > 1 else ""
@@ -169,20 +171,22 @@ def _of(gpus: Gpus, own: str, over: str, name: str, title: str, figure: str | No
     )  # fmt: skip
 
 
-def _fastest(gpus: Gpus) -> Answer | None:
-    """The highest mean; it is called the fastest only if it is faster than every other GPU by a verdict."""
+def _fastest_answer(gpus: Gpus) -> Answer | None:
+    """Name the highest mean; it is the fastest only if a verdict shows it to be faster than every other GPU."""
     if not gpus.counts:
         return None
     top, *others = (gpu for gpu, _ in gpus.ranked(gpus.least))
     over = gpus.relative.baseline if top != gpus.relative.baseline else others[0]
     means = {other: gpus.mean(top, other, gpus.least) for other in others}
     equal = [other for other, mean in means.items() if mean is None or mean.verdict != "FASTER"]
-    found = _of(gpus, top, over, "fastest", "Highest mean" if equal else f"Fastest {gpus.noun}", top)
-    if found and equal and over not in equal:
-        said = list(dict.fromkeys(_not_faster(means[other]) for other in equal))
-        told = "; ".join(f"{one} {words.enumerated(o for o in equal if _not_faster(means[o]) == one)}" for one in said)
-        found = replace(found, text=f"{found.text} {told[:1].upper()}{told[1:]}.")
-    return found
+    answer = _comparison(gpus, top, over, "fastest", "Highest mean" if equal else f"Fastest {gpus.noun}", top)
+    if answer and equal and over not in equal:
+        by_reason: dict[str, list[str]] = {}
+        for other in equal:
+            by_reason.setdefault(_not_faster(means[other]), []).append(other)
+        text = "; ".join(f"{reason} {words.enumerated(names)}" for reason, names in by_reason.items())
+        answer = replace(answer, text=f"{answer.text} {text[:1].upper()}{text[1:]}.")
+    return answer
 
 
 def _not_faster(mean: MeanRatio | None) -> str:
@@ -191,41 +195,43 @@ def _not_faster(mean: MeanRatio | None) -> str:
     return {"n/a": "not tested against", "SAME": f"{words.verdict('SAME')} as"}.get(mean.verdict, "no difference shown from")
 
 
-def _next(gpus: Gpus) -> Answer | None:
-    """The second beside the first."""
+def _next_answer(gpus: Gpus) -> Answer | None:
+    """Compare the second with the first."""
     names = [gpu for gpu, _ in gpus.ranked(gpus.least)]
     if len(names) < 3:
         return None
     over = names[0] if gpus.mean(names[1], names[0], gpus.least) else gpus.relative.baseline
-    return _of(gpus, names[1], over, "next", f"{names[1]} beside {over}") if over != names[1] else None
+    return _comparison(gpus, names[1], over, "next", f"{names[1]} beside {over}") if over != names[1] else None
 
 
 def _chain(gpus: Gpus) -> tuple[str, list[tuple[int, int, float]]]:
-    """AMP with compile over fp32 eager, all else equal: what each of both settings brings, one after the other."""
+    """Return the ratios of AMP with compile over fp32 eager, all else equal: the product of both settings' ratios."""
     amp = {pair["at"]: pair for pair in pairs_of(gpus.cells, "amp") if pair["over"] is not None}
     compiled = [pair for pair in pairs_of(gpus.cells, "compile") if pair["over"] in amp]
     both = [(pair["at"], amp[pair["over"]]["over"], pair["ratio"] * amp[pair["over"]]["ratio"]) for pair in compiled]
     if both:
         return "AMP + torch.compile", both
     for kind, name in (("amp", "AMP"), ("compile", "torch.compile")):
-        if own := [(pair["at"], pair["over"], pair["ratio"]) for pair in pairs_of(gpus.cells, kind)]:
-            return name, own
+        if pairs := [(pair["at"], pair["over"], pair["ratio"]) for pair in pairs_of(gpus.cells, kind)]:
+            return name, pairs
     return "", []
 
 
 def setting_means(gpus: Gpus) -> tuple[str, dict[str, MeanRatio]]:
-    """What AMP and compile bring on each GPU."""
+    """Return what AMP and compile bring on each GPU."""
     name, chain = _chain(gpus)
-    rows, found = gpus.cells.rows, {}
+    rows, means = gpus.cells.rows, {}
     for gpu in gpus.order:
-        own = [one for one in chain if gpus.name(rows[one[0]]) == gpu]
-        known: dict[Hashable, Moments | None] = {place: gpus.cells.moments(rows[place]) for one in own for place in one[:2]}
-        if own:
-            found[gpu] = mean_ratio(own, known, gpus.cells.data.significance)
-    return name, found
+        pairs = [pair for pair in chain if gpus.name(rows[pair[0]]) == gpu]
+        moments: dict[Hashable, Moments | None] = {
+            place: gpus.cells.moments(rows[place]) for pair in pairs for place in pair[:2]
+        }
+        if pairs:
+            means[gpu] = mean_ratio(pairs, moments, gpus.cells.data.significance)
+    return name, means
 
 
-def _settings(gpus: Gpus) -> Answer | None:
+def _settings_answer(gpus: Gpus) -> Answer | None:
     name, means = setting_means(gpus)
     if not means:
         return None
@@ -233,37 +239,37 @@ def _settings(gpus: Gpus) -> Answer | None:
     values = [means[least].interval.value, means[most].interval.value]
     over = "eager" if name == "torch.compile" else "fp32" if name == "AMP" else "fp32, eager"
     verdicts = list(dict.fromkeys(words.verdict(mean.verdict) for mean in means.values()))
-    said = f"{verdicts[0]} on {'each' if len(means) > 1 else 'it'}" if len(verdicts) == 1 else "verdicts differ"
+    verdict = f"{verdicts[0]} on {'each' if len(means) > 1 else 'it'}" if len(verdicts) == 1 else "verdicts differ"
     return Answer(
         name="settings", title=f"{name} bring" if "+" in name else f"{name} brings", figure=span(values, words.effect),
-        text=f"over {over}: {said}" + (f"; least on {least}, most on {most}." if len(means) > 1 else "."),
+        text=f"over {over}: {verdict}" + (f"; least on {least}, most on {most}." if len(means) > 1 else "."),
         note="Geometric means of pairs that differ in nothing else.", chart="throughput", value=max(values), low=min(values),
         high=max(values), unit="×",
     )  # fmt: skip
 
 
 def ends(gpus: Gpus) -> list[tuple[str, int, float, int]]:
-    """Of each GPU its name, its most devices, the geometric mean of what they do of the work of one, over how many cells."""
-    found = []
+    """Return for each GPU its name, its most devices, the geometric mean of their speed-ups, and the number of cells."""
+    by_gpu = []
     for gpu in gpus.order:
-        own = [row for row in gpus.scaled if gpus.name(row) == gpu]
-        most = max((row["N"] for row in own), default=0)
-        values = [row["S"] for row in own if row["N"] == most]
+        rows = [row for row in gpus.scaled if gpus.name(row) == gpu]
+        most = max((row["N"] for row in rows), default=0)
+        values = [row["S"] for row in rows if row["N"] == most]
         if values:
-            found.append((gpu, most, geometric_mean(values).value, len(values)))
-    return found
+            by_gpu.append((gpu, most, geometric_mean(values).value, len(values)))
+    return by_gpu
 
 
-def _devices(gpus: Gpus) -> Answer | None:
-    """The most devices, by the highest and the lowest efficiency."""
-    found = sorted(ends(gpus), key=lambda one: (-one[1], -one[2]))
-    if not found:
+def _devices_answer(gpus: Gpus) -> Answer | None:
+    """Answer what the most devices bring, with the highest and the lowest efficiency."""
+    ranked = sorted(ends(gpus), key=lambda end: (-end[1], -end[2]))
+    if not ranked:
         return None
-    gpu, most, value, cells = found[0]
-    lowest = min(found, key=lambda one: one[2] / one[1])
+    gpu, most, value, cells = ranked[0]
+    lowest = min(ranked, key=lambda end: end[2] / end[1])
     other = (
         f" {lowest[1]} × {lowest[0]}: {words.ratio(lowest[2])}, {words.percent(lowest[2] / lowest[1])}."
-        if lowest is not found[0] else ""
+        if lowest is not ranked[0] else ""
     )  # fmt: skip
     return Answer(
         name="devices", title=f"{most} {gpus.device}s bring", figure=words.ratio(value),
@@ -273,32 +279,32 @@ def _devices(gpus: Gpus) -> Answer | None:
 
 
 def worth_rows(gpus: Gpus, job: list[Row], name: str) -> list[Row]:
-    """On the fewest devices, of the setting that the charts show, what each machine gives per joule or price; highest first."""
+    """Return each machine's yield per joule or price on the fewest devices, in the setting of the charts; highest first."""
     best = gpus.best([row for row in job if row["n"]])
     alike = ("model", "mode", "precision", "compile", "count", "batch", "stack")
     keys = {tuple(row[key] for key in (*alike, "gpu")) for row in best}
-    seen: dict[str, Row] = {}
+    by_machine: dict[str, Row] = {}
     for row in gpus.worth:
         if is_known(row[name]) and tuple(row[key] for key in (*alike, "gpu" if gpus.noun == "GPU" else "machine")) in keys:
-            seen.setdefault(row["machine"], row)
-    return sorted(seen.values(), key=lambda row: -row[name])
+            by_machine.setdefault(row["machine"], row)
+    return sorted(by_machine.values(), key=lambda row: -row[name])
 
 
 def setting(row: Row) -> str:
-    """Such as "AMP, torch.compile"."""
+    """Write a setting such as "AMP, torch.compile"."""
     return f"{words.precision(row['precision'])}, {'torch.compile' if row['compile'] else 'eager'}"
 
 
-def _worth(gpus: Gpus, name: str) -> Answer | None:
-    rows = next((found for job in gpus.jobs if len(found := worth_rows(gpus, job, name)) > 1), [])
+def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
+    rows = next((rows for job in gpus.jobs if len(rows := worth_rows(gpus, job, name)) > 1), [])
     if not rows:
         return None
     top = rows[0]
     second = next((row for row in rows if row["gpu"] != top["gpu"]), rows[1])
     joule = name == "per_joule"
-    unit = f"{top['unit']}/J" if joule else f"{top['unit']}/s per {gpus.held.currency} 1000"
+    unit = f"{top['unit']}/J" if joule else f"{top['unit']}/s per {gpus.price_list.currency} 1000"
     return Answer(
-        name=name, title=f"Most per {'joule' if joule else gpus.held.currency}", 
+        name=name, title=f"Most per {'joule' if joule else gpus.price_list.currency}", 
         figure=str(top["machine"] if gpus.noun == "machine" else top["gpu"]),
         text=f"{words.with_unit(top[name], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
         f"{words.short(second[name])}. Not tested.",
@@ -307,27 +313,27 @@ def _worth(gpus: Gpus, name: str) -> Answer | None:
 
 
 def first_two(gpus: Gpus) -> tuple[str, str] | None:
-    """The highest mean, and the next, or the baseline where both have no workload in common."""
+    """Return the highest mean, and the next, or the baseline where both have no workload in common."""
     names = [gpu for gpu, _ in gpus.ranked(gpus.least)]
-    beside = [*names[1:2], *(one for one in (gpus.relative.baseline, *names[1:]) if one != names[0])]
-    return next(((names[0], other) for other in beside if gpus.mean(names[0], other, gpus.least)), None)
+    others = [*names[1:2], *(name for name in (gpus.relative.baseline, *names[1:]) if name != names[0])]
+    return next(((names[0], other) for other in others if gpus.mean(names[0], other, gpus.least)), None)
 
 
 def _lead(gpus: Gpus) -> Iterator[str]:
-    """At most 30 words: who is how much faster, what several devices bring."""
+    """Yield a sentence of at most 30 words: who is how much faster, what several devices bring."""
     names = first_two(gpus)
-    found = beside(gpus, *names) if names else None
-    if names is None or found is None:
+    comparison = compared(gpus, *names) if names else None
+    if names is None or comparison is None:
         yield f"No workload was measured on two {gpus.noun}s with as many devices."
     else:
-        mean, verdict, many = found
+        mean, verdict, many = comparison
         effect = words.effect(mean.interval.value)
-        one = "one " if gpus.noun == "GPU" and gpus.least == 1 else ""
-        first = f"{one.capitalize()}{names[0]}"
+        article = "one " if gpus.noun == "GPU" and gpus.least == 1 else ""
+        first = f"{article.capitalize()}{names[0]}"
         yield (
-            f"{first} is {verdict} than {one}{names[1]}: {effect} over {many}." if mean.verdict == "FASTER"
-            else f"{first} beside {one}{names[1]}: {effect} over {many}, {verdict}."
+            f"{first} is {verdict} than {article}{names[1]}: {effect} over {many}." if mean.verdict == "FASTER"
+            else f"{first} beside {article}{names[1]}: {effect} over {many}, {verdict}."
         )  # fmt: skip
-    if found_ends := sorted(ends(gpus), key=lambda one: (-one[1], -one[2])):
-        gpu, most, value, _ = found_ends[0]
+    if ranked := sorted(ends(gpus), key=lambda end: (-end[1], -end[2])):
+        gpu, most, value, _ = ranked[0]
         yield f"{most} × {gpu} do {words.ratio(value)} the work of one, {words.percent(value / most)} efficiency."

@@ -1,4 +1,4 @@
-"""The default view of a page: six answers, then charts that need no script. Open first: answers.py, then throughput.py."""
+"""The default view of a page: six answers, then charts that need no script. Open first: answers.py, then charts.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,9 @@ __all__ = ["Answer", "Answers", "Cells", "Overview", "overview"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """`throughputs`: on all devices and on one, of which a reader chooses; `charts`: the others, in the page's order."""
+    """The answers and the charts. `throughputs`: on all devices and on one, for the reader to choose from.
+    `charts`: the other charts, in the page's order.
+    """
 
     answers: Answers
     throughputs: tuple[Chart, ...]
@@ -23,21 +25,21 @@ class Overview:
 
     @property
     def every(self) -> tuple[Chart, ...]:
-        """For files."""
+        """Return all charts, for files."""
         return (*self.throughputs, *self.charts)
 
 
-def overview(cells: Cells, held: PriceList, since: Since | None = None, failed: Sequence[str] = ()) -> Overview:
-    """Of the cells of one machine or of several. `failed`: outcomes of launches without a figure."""
+def overview(cells: Cells, price_list: PriceList, since: Since | None = None, failed: Sequence[str] = ()) -> Overview:
+    """Build the overview of the cells of one machine or of several. `failed`: outcomes of launches without a figure."""
     others = [
         charts.scaling_chart(cells),
         charts.effects_chart(cells),
-        charts.energy_chart(cells, held),
+        charts.energy_chart(cells, price_list),
         charts.changes_chart(cells, since),
         charts.latency_chart(cells),
     ]
     return Overview(
-        answers=answers(cells, held, since, failed),
+        answers=answers(cells, price_list, since, failed),
         throughputs=tuple(charts.throughput_charts(cells)) if cells.rows else (),
         charts=tuple(chart for chart in others if chart),
     )

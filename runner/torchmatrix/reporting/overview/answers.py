@@ -28,9 +28,8 @@ COMPILE = "compile"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """`figure`: large, with `interval` beside it. `text`: the verdict in words; `note`: on what. `chart`: the id of its chart.
-
-    `value`, `low`, `high`, `unit`, `verdict`: the same for a program; NaN or "" is unknown.
+    """One answer. `figure`: shown large, with `interval`. `text`: the verdict in words; `note`: its subject.
+    `chart`: the id of its chart. `value`, `low`, `high`, `unit`, `verdict`: the same for a program; NaN or "" is unknown.
     """
 
     name: str
@@ -48,17 +47,17 @@ class Answer:
 
     @property
     def large(self) -> str:
-        """The figure with its interval."""
+        """Return the figure with its interval."""
         return f"{self.figure} {self.interval}".strip()
 
     def as_record(self) -> dict[str, Any]:
-        """For JSON; unknown is null."""
+        """Return the answer for JSON; unknown is null."""
         return none_for_nan(asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """`lead`: one sentence; `rule`: how the cells that it is about were chosen; `warning`: what holds verdicts back, or ""."""
+    """All answers. `lead`: one sentence; `rule`: how its cells were chosen; `warning`: what holds verdicts back, or ""."""
 
     lead: str
     each: tuple[Answer, ...]
@@ -66,7 +65,7 @@ class Answers:
     warning: str = ""
 
     def in_words(self, width: int) -> str:
-        """The sentence, then a line for each answer, in columns at most `width` characters wide."""
+        """Return the sentence, then a line for each answer, in columns at most `width` characters wide."""
         columns = Table.grid(padding=(0, 2))
         columns.add_column(style="bold", no_wrap=True)
         columns.add_column(no_wrap=True)
@@ -79,15 +78,15 @@ class Answers:
         return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
     def as_record(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the answers for JSON."""
         return {"lead": self.lead, "warning": self.warning or None, "answers": [answer.as_record() for answer in self.each]}
 
 
 RULE = "Which model and how many devices stand here was fixed by the matrix, not by the results."
 
 
-def answers(cells: Cells, held: PriceList, since: Since | None, failed: Sequence[str]) -> Answers:
-    """Of the cells of one run or of several machines; `failed`: outcomes of the launches without a figure."""
+def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Sequence[str]) -> Answers:
+    """Answer for the cells of one run or of several machines; `failed`: outcomes of the launches without a figure."""
     top = cells.best(cells.chosen)
     if not cells.rows:
         return Answers(lead="Nothing has been launched.", each=())
@@ -95,16 +94,18 @@ def answers(cells: Cells, held: PriceList, since: Since | None, failed: Sequence
         why = f": {words.counted(failed)}" if failed else ""
         return Answers(lead=f"No cell was measured{why}.", each=())
     equal = fastest(cells, top)
-    found = [
-        _fastest(cells, top, equal), _setting(cells, AMP, "precision"), _setting(cells, (COMPILE,), "compile"),
-        _devices(cells, top), _energy(cells, held), _since(since),
+    possible = [
+        _fastest_answer(cells, top, equal), _setting_answer(cells, AMP, "precision"),
+        _setting_answer(cells, (COMPILE,), "compile"), _devices_answer(cells, top), _energy_answer(cells, price_list),
+        _since_answer(since),
     ]  # fmt: skip
-    each = tuple(answer for answer in found if answer)
-    return Answers(lead=_lead(cells, top, equal, each), each=each, rule=RULE, warning=levels_in_words(cells.data.jump))
+    each = tuple(answer for answer in possible if answer)
+    lead = "".join(_lead(cells, top, equal, {answer.name: answer for answer in each}))
+    return Answers(lead=lead, each=each, rule=RULE, warning=levels_in_words(cells.data.jump))
 
 
 def levels_in_words(jump: float) -> str:
-    """What is told of launches that may come in two levels; "" if there is no sign of any."""
+    """Describe launches that may come in two levels; "" if there is no sign of any."""
     if not jump:
         return ""
     apart, most = (words.percent(math.expm1(size)) for size in (jump / WIDER, jump))
@@ -115,35 +116,35 @@ def levels_in_words(jump: float) -> str:
 
 
 def candidates(cells: Cells, top: Row) -> list[Row]:
-    """All cells that `top` was picked from: of its model and mode, on as many devices."""
+    """Return all cells that `top` was picked from: of its model and mode, on as many devices."""
     names = ("model", "mode", "N")
     return [row for row in cells.rows if row["n"] and all(row[name] == top[name] for name in names)]
 
 
 def fastest(cells: Cells, top: Row) -> list[Row]:
-    """Those of its candidates that may be the fastest: not shown to be slower by any test of the page; `top` first."""
+    """Return the candidates that may be the fastest, `top` first: no test of the page shows them to be slower."""
     ranked = sorted(candidates(cells, top), key=lambda row: -row["rate"])
     left = verdicts.may_be_best([cells.moments(row) for row in ranked], cells.data.significance.differs)
     return [ranked[0], *(ranked[place] for place in left if place and ranked[place]["place"] not in cells.slower)]
 
 
 def picked_interval(cells: Cells, top: Row) -> Interval:
-    """Of a figure that was picked as the highest."""
-    own = Interval(value=top["rate"], low=number_or_nan(top["low"]), high=number_or_nan(top["high"]))
-    found = cells.moments(top)
-    return verdicts.of_picked(own, found.freedom + found.shared if found else 0.0, len(candidates(cells, top)))
+    """Return the interval of a figure that was picked as the highest."""
+    interval = Interval(value=top["rate"], low=number_or_nan(top["low"]), high=number_or_nan(top["high"]))
+    moments = cells.moments(top)
+    return verdicts.of_picked(interval, moments.freedom + moments.shared if moments else 0.0, len(candidates(cells, top)))
 
 
-def _fastest(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:
-    found = picked_interval(cells, top)
+def _fastest_answer(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:
+    picked = picked_interval(cells, top)
     every = candidates(cells, top)
     several = len({cells.who(row) for row in every}) > 1
     rate = words.with_unit(top["rate"], f"{top['unit']}/s")
-    limits = words.rate_interval(found.value, found.low, found.high)
+    limits = words.rate_interval(picked.value, picked.low, picked.high)
     how = f"{cells.model(top)}, {cells.settings(top)}, {cells.place(top)}"
     answer = Answer(
         name="fastest", title="Fastest stack" if several else "Fastest measured", figure=cells.who(top) if several else rate,
-        interval="" if several else limits, note=how, chart="throughput", value=found.value, low=found.low, high=found.high,
+        interval="" if several else limits, note=how, chart="throughput", value=picked.value, low=picked.low, high=picked.high,
         unit=f"{top['unit']}/s",
     )  # fmt: skip
     first = f"{rate} {limits}".strip() + (f", {words.NO_INTERVAL}" if not limits else "")
@@ -152,28 +153,31 @@ def _fastest(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:
 
 
 def _against_others(cells: Cells, top: Row, equal: Sequence[Row], every: Sequence[Row]) -> tuple[str, str]:
-    """Is the fastest shown to be faster than all others?"""
+    """Return the verdict on the fastest cell against all others, and its text."""
     who = list(dict.fromkeys(_named(cells, row, top) for row in equal if row is not top))
     if len(every) == 1:
         return "", ""
     if who:
         untested = all(cells.moments(row) is None for row in equal)
-        said = "not tested against" if untested else "No difference shown from"
-        return ("n/a" if untested else "AMBIGUOUS"), f"{said[0].upper()}{said[1:]} {words.enumerated(who)}."
+        finding = "Not tested against" if untested else "No difference shown from"
+        return ("n/a" if untested else "AMBIGUOUS"), f"{finding} {words.enumerated(who)}."
     ranked = sorted(every, key=lambda row: -row["rate"])
-    found = verdicts.over_the_others(
+    lead = verdicts.over_the_others(
         cells.moments(ranked[0]), [cells.moments(row) for row in ranked[1:]], cells.data.significance.differs
     )
-    ahead = f"{words.effect(found.value)} {words.effect_interval(found.value, found.low, found.high)}".strip()
+    ahead = f"{words.effect(lead.value)} {words.effect_interval(lead.value, lead.low, lead.high)}".strip()
     return "FASTER", f"Faster than all others; the next is {_named(cells, ranked[1], top)} ({ahead})."
 
 
 def _named(cells: Cells, row: Row, top: Row) -> str:
-    """A cell beside the fastest: its stack where that differs, the settings in which it differs, or else its batch and size."""
-    own, theirs = cells.settings(row).split(", "), cells.settings(top).split(", ")
-    if own == theirs:
-        own, theirs = cells.sizes(row), cells.sizes(top)
-    differs = [word for word in own if word not in theirs] or [f"without {word}" for word in theirs if word not in own]
+    """Name a cell that is compared with the fastest: its stack where that differs, then the settings in which it differs,
+    or else its batch and size.
+    """
+    settings, others = cells.settings(row).split(", "), cells.settings(top).split(", ")
+    if settings == others:
+        settings, others = cells.sizes(row), cells.sizes(top)
+    differs = [word for word in settings if word not in others]
+    differs = differs or [f"without {word}" for word in others if word not in settings]
     return (
         ", ".join([cells.who(row), *differs])
         if cells.who(row) != cells.who(top)
@@ -182,57 +186,55 @@ def _named(cells: Cells, row: Row, top: Row) -> str:
 
 
 def pairs_of(cells: Cells, kind: str) -> list[Row]:
-    """Measured pairs of a kind, also those of models for which it is a negative control."""
+    """Return the measured pairs of a kind, also those of models for which it is a negative control."""
     return [pair for pair in cells.data.pairs if pair["kind"] == kind and pair["ratio"] is not None]
 
 
 def mean_of(cells: Cells, pairs: Sequence[Row]) -> MeanRatio:
-    """The geometric mean of pairs, each cell counted with all its weights."""
+    """Return the geometric mean of pairs; each cell counts with all its weights."""
     used = {place for pair in pairs for place in (pair["at"], pair["over"])}
     moments = {place: cells.moments(cells.rows[place]) for place in used if place is not None}
     return mean_ratio([(pair["at"], pair["over"], pair["ratio"]) for pair in pairs], moments, cells.data.significance)
 
 
-def _setting(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | None:
-    """What a setting brings, over all pairs that differ in nothing else; the kind with the most pairs, the first of them."""
-    known = {kind: pairs_of(cells, kind) for kind in kinds}
-    kind = max(kinds, key=lambda one: len(known[one]))
-    pairs = known[kind]
+def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | None:
+    """Answer what a setting brings, over all pairs that differ in nothing else; of `kinds` the first with the most pairs."""
+    kind = max(kinds, key=lambda kind: len(pairs_of(cells, kind)))
+    pairs = pairs_of(cells, kind)
     if not pairs:
         return None
-    found, (own, other) = mean_of(cells, pairs), words.CONTRASTS[kind]
-    value = found.interval
+    mean, (setting, baseline) = mean_of(cells, pairs), words.CONTRASTS[kind]
+    value = mean.interval
     limits = words.effect_interval(value.value, value.low, value.high)
-    each = "" if found.n == 1 else f", {span([found.lowest, found.highest], words.effect)} over {found.n} pairs"
-    verdict = words.verdict(found.verdict) if limits else _few(cells, pairs)
-    mean = "One pair of cells" if found.n == 1 else "Geometric mean of the pairs that differ in nothing else"
+    each = "" if mean.n == 1 else f", {span([mean.lowest, mean.highest], words.effect)} over {mean.n} pairs"
+    verdict = words.verdict(mean.verdict) if limits else _why_untested(cells, pairs)
+    note = "One pair of cells." if mean.n == 1 else "Geometric mean of the pairs that differ in nothing else."
     return Answer(
-        name=chart, title=f"{own} brings", figure=words.effect(value.value), interval=limits,
-        text=f"the throughput of {other}: {verdict}{each}." if not words.is_small(value.value) else f"{verdict[:1].upper()}"
-        f"{verdict[1:]} as {other}{each}." if found.verdict == "SAME" else f"throughput over {other}: {verdict}{each}.",
-        note=f"{mean}.", chart="settings", value=value.value, low=value.low, high=value.high, unit="×", verdict=found.verdict,
+        name=chart, title=f"{setting} brings", figure=words.effect(value.value), interval=limits,
+        text=f"the throughput of {baseline}: {verdict}{each}." if not words.is_small(value.value) else f"{verdict[:1].upper()}"
+        f"{verdict[1:]} as {baseline}{each}." if mean.verdict == "SAME" else f"throughput over {baseline}: {verdict}{each}.",
+        note=note, chart="settings", value=value.value, low=value.low, high=value.high, unit="×", verdict=mean.verdict,
     )  # fmt: skip
 
 
-def _few(cells: Cells, pairs: Sequence[Row]) -> str:
-    one = all(cells.rows[place]["n"] == 1 for pair in pairs for place in (pair["at"], pair["over"]) if place is not None)
-    return "one launch each, not tested" if one else "too few launches, not tested"
+def _why_untested(cells: Cells, pairs: Sequence[Row]) -> str:
+    is_single = all(cells.rows[place]["n"] == 1 for pair in pairs for place in (pair["at"], pair["over"]) if place is not None)
+    return "one launch each, not tested" if is_single else "too few launches, not tested"
 
 
 def scaled(cells: Cells, top: Row) -> list[Row]:
-    """The cells on the most devices that have a speed-up over one: those of the model of `top` first."""
-    known = [row for row in cells.rows if row["S"] is not None]
-    most = max((row["N"] for row in known), default=0)
-    return sorted((row for row in known if row["N"] == most), key=lambda row: row["model"] != top["model"])
+    """Return the cells on the most devices that have a speed-up over one: those of the model of `top` first."""
+    rows = [row for row in cells.rows if row["S"] is not None]
+    most = max((row["N"] for row in rows), default=0)
+    return sorted((row for row in rows if row["N"] == most), key=lambda row: row["model"] != top["model"])
 
 
-def _devices(cells: Cells, top: Row) -> Answer | None:
-    """What the most devices bring over one."""
+def _devices_answer(cells: Cells, top: Row) -> Answer | None:
+    """Answer what the most devices bring over one."""
     rows = scaled(cells, top)
-    same = [row for row in rows if row["place"] == top["place"]] or rows
-    if not same:
+    if not rows:
         return None
-    row = same[0]
+    row = next((row for row in rows if row["place"] == top["place"]), rows[0])
     count, efficiency = row["N"], row["S"] / row["N"]
     noun = cells.device(row)
     limits = words.effect_interval(row["S"], row["S_low"], row["S_high"]) if not words.is_small(row["S"]) else ""
@@ -247,22 +249,22 @@ def _devices(cells: Cells, top: Row) -> Answer | None:
     )  # fmt: skip
 
 
-def _energy(cells: Cells, held: PriceList) -> Answer | None:
-    """The most items per joule, and what a million of them costs."""
-    known = [row for row in cells.chosen if row["n"] and is_known(row.get("per_joule"))]
+def _energy_answer(cells: Cells, price_list: PriceList) -> Answer | None:
+    """Answer how many items a joule yields at most, and what a million of them costs."""
+    metered = [row for row in cells.chosen if row["n"] and is_known(row.get("per_joule"))]
     priced = [row for row in cells.chosen if row["n"] and is_known(row.get("hour")) and row["hour"]]
-    if not known and not priced:
+    if not metered and not priced:
         return None
-    row = max(known or priced, key=lambda one: one["per_joule"] if known else one["rate"] / one["hour"])
+    row = max(metered or priced, key=lambda row: row["per_joule"] if metered else row["rate"] / row["hour"])
     item = row["unit"].removesuffix("s")
     cost = cost_of_million(row)
-    money = f"A million {row['unit']} cost {words.money(cost, held.currency)}." if cost is not None else ""
+    money = f"A million {row['unit']} cost {words.money(cost, price_list.currency)}." if cost is not None else ""
     how = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.place(row)}."
-    if not known:
+    if not metered:
         value, unit = 1e6 / (cost or 1), row["unit"]
         return Answer(
-            name="energy", title=f"Per {held.currency}", figure=words.with_unit(value, unit), text=money, note=how,
-            chart="energy", value=value, unit=f"{unit} per {held.currency}",
+            name="energy", title=f"Per {price_list.currency}", figure=words.with_unit(value, unit), text=money, note=how,
+            chart="energy", value=value, unit=f"{unit} per {price_list.currency}",
         )  # fmt: skip
     value, unit = row["per_joule"], f"{row['unit']}/J"
     return Answer(
@@ -273,40 +275,35 @@ def _energy(cells: Cells, held: PriceList) -> Answer | None:
 
 
 def cost_of_million(row: Row) -> float | None:
-    """What a million items cost at the price per hour; None if that is unknown."""
+    """Return what a million items cost at the price per hour; None if that is unknown."""
     hour = row.get("hour")
     return 1e6 * float(hour) / 3600.0 / float(row["rate"]) if is_known(hour) and hour and row["n"] else None
 
 
-def _since(found: Since | None) -> Answer | None:
-    if found is None or not found.cells:
+def _since_answer(since: Since | None) -> Answer | None:
+    if since is None or not since.cells:
         return None
-    slower, faster = found.count("SLOWER"), found.count("FASTER")
+    slower, faster = since.count("SLOWER"), since.count("FASTER")
     parts = [f"{n} {word}" for n, word in ((slower, "slower"), (faster, "faster")) if n]
-    untested = found.count("n/a")
-    rest = len(found.cells) - slower - faster - untested
+    untested = since.count("n/a")
+    rest = len(since.cells) - slower - faster - untested
     more = [f"{rest} with no difference shown"] if rest else []
-    more += [f"{untested} not tested"] if untested else []
+    more = [*parts[1:], *more, *([f"{untested} not tested"] if untested else [])]
     return Answer(
         name="since", title="Since the last run", figure=parts[0] if parts else "no change", interval="",
-        text=f"{', '.join([*parts[1:], *more])}." if [*parts[1:], *more] else "", chart="since",
-        note=f"Since {found.run}. {what_else(found)}",
+        text=f"{', '.join(more)}." if more else "", chart="since", note=f"Since {since.run}. {what_else(since)}",
         value=float(slower + faster), unit="cells", verdict="SLOWER" if slower else "FASTER" if faster else "AMBIGUOUS",
     )  # fmt: skip
 
 
-def what_else(found: Since) -> str:
-    """What differs between the two runs besides figures, such as "What else changed: host driver 575.57 → 580.65."."""
-    changed = differences_in_words(found.environment).replace(" -> ", " → ")
-    return f"What else changed: {changed}." if changed else f"Nothing else changed: {found.compared.in_words}."
+def what_else(since: Since) -> str:
+    """Describe what differs between the two runs besides figures, such as "What else changed: host driver 575.57 → 580.65."."""
+    changed = differences_in_words(since.environment).replace(" -> ", " → ")
+    return f"What else changed: {changed}." if changed else f"Nothing else changed: {since.compared.in_words}."
 
 
-def _lead(cells: Cells, top: Row, equal: Sequence[Row], each: Sequence[Answer]) -> str:
-    """At most 30 words: what to use, what it brings, how far it scales."""
-    return "".join(_lead_parts(cells, top, equal, {answer.name: answer for answer in each}))
-
-
-def _lead_parts(cells: Cells, top: Row, equal: Sequence[Row], found: dict[str, Answer]) -> Iterator[str]:
+def _lead(cells: Cells, top: Row, equal: Sequence[Row], by_name: dict[str, Answer]) -> Iterator[str]:
+    """Yield the parts of a sentence of at most 30 words: what to use, what it brings, how far it scales."""
     stacks = list(dict.fromkeys(cells.who(row) for row in equal))
     who = words.enumerated(stacks).replace(" and ", " or ") if len(stacks) < 3 else f"any of {len(stacks)} stacks"
     shared = [word for word in cells.settings(top).split(", ") if all(word in cells.settings(row).split(", ") for row in equal)]
@@ -318,7 +315,7 @@ def _lead_parts(cells: Cells, top: Row, equal: Sequence[Row], found: dict[str, A
     is_slower = gain > WORTH_SAYING and all(row is not slowest for row in equal)
     what = f"{words.ratio(gain)} the throughput of {_named(cells, slowest, top)}"
     yield f": {what if is_slower else words.with_unit(top['rate'], top['unit'] + '/s')}"
-    scale = found.get("devices")
+    scale = by_name.get("devices")
     is_scaled = scale is not None and is_known(scale.value)
     yield f"; {cells.label(top, 'devices')} do {scale.figure} the work of one." if scale and is_scaled else "."
 

@@ -17,28 +17,29 @@ from torchmatrix.reporting.charts.rows import Chart, Panel, round_values, scale_
 from torchmatrix.reporting.overview import answers
 from torchmatrix.reporting.overview.cells import Cells, grouped, span
 
-# Throughput: a row of panels for each model, one for each precision, a bar for each stack, eager and compiled.
+# Throughput: a row of panels per model, a panel per precision, a bar per stack, eager and compiled.
 
 MOST_MODELS_OF_THROUGHPUT, MOST_BARS = 8, 40
-"""More are in the explorer and in the table of all cells."""
+"""The explorer and the table of all cells show the rest."""
 
 
 def throughput_charts(cells: Cells) -> list[Chart]:
-    """On the most devices that were measured, then on one."""
+    """Return the chart on the most devices that were measured, then the chart on one."""
     counts = sorted({row["N"] for row in cells.rows if row["n"]} or {row["N"] for row in cells.rows})
-    return [_chart(cells, count, number) for number, count in enumerate(dict.fromkeys((counts[-1], counts[0])))]
+    return [_throughput_chart(cells, count, number) for number, count in enumerate(dict.fromkeys((counts[-1], counts[0])))]
 
 
-def _chart(cells: Cells, count: int, number: int) -> Chart:
-    jobs = [[row for row in job if row["N"] == count] for job in cells.jobs]
-    jobs = [job for job in jobs if job]
+def _throughput_chart(cells: Cells, count: int, number: int) -> Chart:
+    jobs = [rows for job in cells.jobs if (rows := [row for row in job if row["N"] == count])]
     panels, left = [], 0
     for job in jobs[:MOST_MODELS_OF_THROUGHPUT]:
-        made, missing = _throughput_panels(cells, job)
-        panels.append(made)
+        row_of_panels, missing = _throughput_panels(cells, job)
+        panels.append(row_of_panels)
         left += missing
     shown = {row["stack"]: row for job in jobs for row in job}
-    legend = tuple((stack, cells.who(row)) for stack, row in sorted(shown.items(), key=lambda one: cells.age(one[1])))
+    legend = tuple((stack, cells.who(row)) for stack, row in sorted(shown.items(), key=lambda item: cells.age(item[1])))
+    modes = " and ".join(cells.dims["mode"].labels).capitalize()
+    places = dict.fromkeys(cells.place(row) for job in jobs for row in job)
     more = [
         f"{len(jobs) - MOST_MODELS_OF_THROUGHPUT} more models" if len(jobs) > MOST_MODELS_OF_THROUGHPUT else "",
         f"{left} more bars" if left else "",
@@ -46,7 +47,7 @@ def _chart(cells: Cells, count: int, number: int) -> Chart:
     return Chart(
         id="throughput" if not number else "throughput-one",
         title=_throughput_title(cells, count),
-        sub=f"{_doing(cells)} throughput, items per second, on {_places(cells, jobs)}. Bars start at zero; the panels of a "
+        sub=f"{modes} throughput, items per second, on {words.enumerated(places)}. Bars start at zero; the panels of a "
         "model share a scale. bs: batch per device. Bold: the fastest, and all not shown to be slower.",
         panels=tuple(panels),
         legend=legend if len(legend) > 1 else (),
@@ -54,19 +55,10 @@ def _chart(cells: Cells, count: int, number: int) -> Chart:
     )  # fmt: skip
 
 
-def _doing(cells: Cells) -> str:
-    modes = cells.dims["mode"].labels
-    return " and ".join(modes).capitalize()
-
-
-def _places(cells: Cells, jobs: Sequence[Sequence[Row]]) -> str:
-    return words.enumerated(dict.fromkeys(cells.place(row) for job in jobs for row in job))
-
-
 def _throughput_title(cells: Cells, count: int) -> str:
-    """Who is the fastest at the headline's model, on so many devices."""
-    of = [row for row in cells.chosen if row["N"] == count and row["n"]]
-    top = max(of, key=lambda row: row["rate"], default=None)
+    """Name the fastest stack for the headline's model on `count` devices."""
+    measured = [row for row in cells.chosen if row["N"] == count and row["n"]]
+    top = max(measured, key=lambda row: row["rate"], default=None)
     if top is None:
         return "No cell was measured"
     equal = answers.fastest(cells, top)
@@ -77,25 +69,26 @@ def _throughput_title(cells: Cells, count: int) -> str:
 
 
 def _throughput_panels(cells: Cells, job: Sequence[Row]) -> tuple[tuple[Panel, ...], int]:
-    """One for each precision, on one scale; how many bars are left out."""
+    """Return a panel for each precision, all on one scale, and the number of bars left out."""
     top = cells.best(job)
     rows = cells.like(job, top or job[0])
     equal = answers.fastest(cells, top) if top else []
     bold = {row["place"] for row in equal} if top and cells.moments(top) else set()
-    by_precision = sorted(grouped(rows, lambda row: row["precision"]), key=lambda some: some[0]["precision"])
+    by_precision = sorted(grouped(rows, lambda row: row["precision"]), key=lambda group: group[0]["precision"])
     shown = [
-        sorted(some, key=lambda row: (row["runtime"], row["compile"], cells.age(row)))[:MOST_BARS] for some in by_precision
+        sorted(group, key=lambda row: (row["runtime"], row["compile"], cells.age(row)))[:MOST_BARS] for group in by_precision
     ]
     bars = [
-        [_throughput_bar(cells, row, before, bold) for before, row in zip([None, *some], some, strict=False)] for some in shown
+        [_throughput_bar(cells, row, before, bold) for before, row in zip([None, *group], group, strict=False)]
+        for group in shown
     ]
-    scale = scale_of(bar for some in bars for bar in some)
+    scale = scale_of(bar for group in bars for bar in group)
     unit = f"{top['unit']}/s" if top else ""
-    made = tuple(
-        Panel(title=f"{cells.model(some[0])}, {cells.precision(some[0])}", unit=unit, rows=tuple(own), high=scale)
-        for some, own in zip(shown, bars, strict=True)
+    panels = tuple(
+        Panel(title=f"{cells.model(group[0])}, {cells.precision(group[0])}", unit=unit, rows=tuple(rows), high=scale)
+        for group, rows in zip(shown, bars, strict=True)
     )
-    return made, sum(map(len, by_precision)) - sum(map(len, shown))
+    return panels, sum(map(len, by_precision)) - sum(map(len, shown))
 
 
 def _throughput_bar(cells: Cells, row: Row, before: Row | None, bold: set[int]) -> Bar:
@@ -114,79 +107,71 @@ def _throughput_bar(cells: Cells, row: Row, before: Row | None, bold: set[int]) 
     )  # fmt: skip
 
 
-# Scaling: what several devices do of the work of one, for each model; beside it the efficiency of every stack.
+# Scaling: the speed-up of several devices over one, per model, with the efficiency of every stack.
 
 MOST_MODELS_OF_SCALING, MOST_SERIES = 6, 12
 
 
 def scaling_chart(cells: Cells) -> Chart | None:
-    """None without a cell on several devices that has a speed-up."""
-    known = [row for row in cells.rows if row["S"] is not None]
-    if not known:
+    """Draw the speed-ups; None without a cell on several devices that has one."""
+    scaled = [row for row in cells.rows if row["S"] is not None]
+    if not scaled:
         return None
-    most = max(row["N"] for row in known)
+    most = max(row["N"] for row in scaled)
     jobs = [job for job in cells.jobs if any(row["S"] is not None for row in job)]
-    ends = [row for row in known if row["N"] == most]
+    ends = [row for row in scaled if row["N"] == most]
     noun = f"{cells.device(ends[0])}s"
     low = min(0.9, *(row["S_low"] or row["S"] for row in ends)) if most > 1 else 0.9
-    every = [row["S"] / row["N"] for row in ends]
+    lowest = min([low / most if low > 1 else low, *(row["S"] / row["N"] for row in ends)])
+    floor = max(0.0, int(lowest * 10 - 0.5) / 10)  # the axis of efficiencies begins at a multiple of 10 % below all of them
     drawn = jobs[:MOST_MODELS_OF_SCALING]
+    models_left = f"{len(jobs) - MOST_MODELS_OF_SCALING} more models" if len(jobs) > MOST_MODELS_OF_SCALING else ""
     return Chart(
         id="scaling",
         title=f"{most} {noun} do {span([row['S'] for row in ends], words.ratio)} the work of one",
         sub=f"Beside each bar: throughput, multiple of one, and efficiency, the multiple over the number of {noun}. "
         "Dashed: the ideal. Grey: what is missing from it.",
-        panels=tuple(_scaling_panels(cells, job, most, _floor([*every, low / most if low > 1 else low])) for job in drawn),
-        more="; ".join(filter(None, (_models_left(jobs), _lines_left(drawn, most)))),
+        panels=tuple(_scaling_panels(cells, job, most, floor) for job in drawn),
+        more="; ".join(filter(None, (models_left, _lines_left(drawn, most)))),
     )  # fmt: skip
 
 
-def _models_left(jobs: Sequence[Sequence[Row]]) -> str:
-    return f"{len(jobs) - MOST_MODELS_OF_SCALING} more models" if len(jobs) > MOST_MODELS_OF_SCALING else ""
-
-
 def _lines_left(jobs: Sequence[Sequence[Row]], most: int) -> str:
-    """How many cells on the most devices stand only in the table of all scale factors."""
+    """Count the cells on the most devices that stand only in the table of all scale factors."""
     lines = [sum(row["S"] is not None and row["N"] == most for row in job) for job in jobs]
     left = sum(max(0, count - MOST_SERIES) for count in lines)
     return f"{left} more settings" if left else ""
-
-
-def _floor(values: Sequence[float]) -> float:
-    """Where the axis of efficiencies begins: a multiple of 10 % below all of them."""
-    return max(0.0, int(min(values) * 10 - 0.5) / 10)
 
 
 def _scaling_panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -> tuple[Panel, ...]:
     ends = [row for row in job if row["S"] is not None]
     here = max(row["N"] for row in ends)
     best = max((row for row in ends if row["N"] == here), key=lambda row: row["rate"])
-    series = _series(cells, job, best)
-    bars = tuple(_scaling_bar(cells, row, best) for row in series)
-    of = _beside(cells, [row for row in ends if row["N"] == here], best)
-    top = max(1.02, *((row["S_high"] or row["S"]) / row["N"] for row in of))
+    bars = tuple(_scaling_bar(cells, row, best) for row in _series(cells, job, best))
+    compared = _compared_cells(cells, [row for row in ends if row["N"] == here], best)
+    top = max(1.02, *((row["S_high"] or row["S"]) / row["N"] for row in compared))
     ticks = tuple((share, words.percent(share)) for share in round_values(floor, 1.0, 4))
     return (
         Panel(title=f"{cells.model(best)}, {cells.settings(best)}", unit=f"{best['unit']}/s, {cells.who(best)}", rows=bars,
               high=float(most), kind="scale"),
         Panel(title=f"{cells.model(best)}: efficiency on {cells.label(best, 'devices')}", unit="share of the ideal",
-              rows=tuple(_scaling_dot(cells, row, of) for row in of), low=floor, high=min(top, 1.2), kind="eff", ticks=ticks),
+              rows=tuple(_scaling_dot(cells, row, compared) for row in compared), low=floor, high=min(top, 1.2), kind="eff",
+              ticks=ticks),
     )  # fmt: skip
 
 
-def _beside(cells: Cells, rows: Sequence[Row], best: Row) -> list[Row]:
-    """The other stacks with the settings of the best cell; of a single stack its other settings."""
+def _compared_cells(cells: Cells, rows: Sequence[Row], best: Row) -> list[Row]:
+    """Return the cells of all stacks with the settings of the best cell; for a single stack its other settings."""
     same = [row for row in rows if cells.settings(row) == cells.settings(best)]
-    found = sorted(same, key=cells.age) if len(same) > 1 else sorted(rows, key=lambda row: -row["rate"])
-    return found[:MOST_SERIES]
+    ranked = sorted(same, key=cells.age) if len(same) > 1 else sorted(rows, key=lambda row: -row["rate"])
+    return ranked[:MOST_SERIES]
 
 
 def _series(cells: Cells, job: Sequence[Row], best: Row) -> list[Row]:
-    """The cells of the best one's line: one for each number of devices."""
+    """Return the cells of the best cell's line: one for each number of devices."""
     names = [name for name in cells.dims if name not in ("devices", "set")]
     same = [row for row in job if row["n"] and all(row[name] == best[name] for name in names)]
-    first = [some[0] for some in grouped(same, lambda row: row["N"])]
-    return sorted(first, key=lambda row: row["N"])
+    return sorted((group[0] for group in grouped(same, lambda row: row["N"])), key=lambda row: row["N"])
 
 
 def _scaling_bar(cells: Cells, row: Row, best: Row) -> Bar:
@@ -200,20 +185,20 @@ def _scaling_bar(cells: Cells, row: Row, best: Row) -> Bar:
     )  # fmt: skip
 
 
-def _scaling_dot(cells: Cells, row: Row, beside: Sequence[Row]) -> Bar:
+def _scaling_dot(cells: Cells, row: Row, compared: Sequence[Row]) -> Bar:
     n = row["N"]
     value, low, high = (None if row[name] is None else row[name] / n for name in ("S", "S_low", "S_high"))
     assert value is not None
     half = f"±{words.THIN}{50 * (high - low):.1f}" if low is not None and high is not None else ""
     names = (cells.who, cells.settings)
-    varied = [name(row) for name in names if len({name(one) for one in beside}) > 1] or [cells.settings(row)]
+    varied = [name(row) for name in names if len({name(other) for other in compared}) > 1] or [cells.settings(row)]
     return Bar(
         label=" · ".join(varied), value=value, low=low, high=high, shape="dot", colour=row["stack"],
         figures=(f"{words.percent(value, 1)} {half}".strip(),), note=f"{cells.value(row, 'stack')}, {cells.settings(row)}",
     )  # fmt: skip
 
 
-# One forest plot of everything that was varied: precision, compilation, memory format, versions, runtimes, every factor.
+# Effects: one forest plot of every varied factor (precision, compilation, memory format, versions, runtimes, ...).
 
 MOST_ROWS_OF_EFFECTS, MOST_STROKES = 10, 40
 _IDLE = {pair.name: factor.idle_for for factor in CONTRASTED for pair in factor.contrasts}
@@ -223,45 +208,41 @@ _LEAST = 1.1
 
 
 def effects_chart(cells: Cells) -> Chart | None:
-    """None where no pair of cells differs in one setting only."""
-    kinds = sorted({pair["kind"] for pair in cells.data.pairs if pair["ratio"] is not None}, key=_rank)
+    """Draw the effects of settings; None where no pair of cells differs in one setting only."""
+    measured = {pair["kind"] for pair in cells.data.pairs if pair["ratio"] is not None}
+    kinds = sorted(measured, key=lambda kind: _ORDER.index(kind) if kind in _ORDER else len(_ORDER))
     if not kinds:
         return None
     rows = [row for kind in kinds for row in _effects_rows(cells, kind)]
     ends = [end for row in rows for end in (row.value, row.low, row.high, *row.strokes) if end]
     high = max(_LEAST, *(min(end, 100.0) for end in ends)) * 1.03
     low = min(1 / _LEAST, *(max(end, 0.01) for end in ends)) / 1.03
-    panel = Panel(
-        title="", rows=tuple(rows), low=low, high=high, is_log=True, kind="forest", ticks=_ticks(low, high)
-    )  # fmt: skip
+    ticks = tuple((value, "the same" if value == 1 else f"{value:g}×") for value in round_values(low, high, is_log=True))
+    panel = Panel(title="", rows=tuple(rows), low=low, high=high, is_log=True, kind="forest", ticks=ticks)
     return Chart(
         id="settings", title=_effects_title(cells, kinds),
         sub="Throughput with a setting over throughput without it, all else equal; logarithmic scale. A thin stroke is a pair "
         "of cells, the diamond their geometric mean with its interval over launches.",
         panels=((panel,),),
-        more=_left_out(cells, kinds),
+        more=_models_without_row(cells, kinds),
     )  # fmt: skip
 
 
-def _rank(kind: str) -> int:
-    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
-
-
 def _effects_title(cells: Cells, kinds: Sequence[str]) -> str:
-    """The settings by what they bring."""
-    told = [
-        (kind, answers.mean_of(cells, own)) for kind in kinds if kind != "stack" and (own := _without_controls(cells, kind))
+    """Name the settings by what they bring."""
+    means = [
+        (kind, answers.mean_of(cells, pairs)) for kind in kinds if kind != "stack" and (pairs := _without_controls(cells, kind))
     ]
-    moved = [(kind, mean) for kind, mean in told if mean.verdict in ("FASTER", "SLOWER")]
-    if told and all(mean.verdict == "n/a" for _, mean in told):
-        named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in told[:3]]
+    moved = [(kind, mean) for kind, mean in means if mean.verdict in ("FASTER", "SLOWER")]
+    if means and all(mean.verdict == "n/a" for _, mean in means):
+        named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in means[:3]]
         return f"{', '.join(named)}: too few launches, not tested"
     if not moved:
         stacks = _rows_of_stacks(cells, answers.pairs_of(cells, "stack"))
         shown = [f"{row.label} {words.effect(row.value)}" for row in stacks if row.is_best or row.colour < 0]
-        said = "No difference shown for any setting" if told else "What another stack brings"
-        return f"{said}; another stack: {', '.join(shown[:2])}" if told and shown else said
-    moved.sort(key=lambda one: -abs(math.log(one[1].interval.value)))
+        finding = "No difference shown for any setting" if means else "What another stack brings"
+        return f"{finding}; another stack: {', '.join(shown[:2])}" if means and shown else finding
+    moved.sort(key=lambda item: -abs(math.log(item[1].interval.value)))
     named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in moved[:3]]
     return f"Largest effect first: {', '.join(named)}"
 
@@ -276,44 +257,43 @@ def _is_control(cells: Cells, kind: str, pair: Row) -> bool:
 
 
 def _effects_rows(cells: Cells, kind: str) -> list[Dot]:
-    """A head, a row for each model (of stacks: each stack), and one for all of them."""
+    """Return a head, a row for each model (for stacks: each stack), and one for all of them."""
     pairs = answers.pairs_of(cells, kind)
     if kind == "stack":
         return _rows_of_stacks(cells, pairs)
-    own, other = words.CONTRASTS[kind]
+    setting, baseline = words.CONTRASTS[kind]
     by_model = grouped(pairs, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("mode", "model")))
-    found = [_effects_row(cells, some, _name(cells, kind, some)) for some in by_model[:MOST_ROWS_OF_EFFECTS]]
+    rows = [_effects_row(cells, group, _model_label(cells, kind, group)) for group in by_model[:MOST_ROWS_OF_EFFECTS]]
     if len(by_model) > 1 and (real := _without_controls(cells, kind)):
-        found.append(
-            _effects_row(cells, real, f"all {len(by_model)} models" if len(real) == len(pairs) else "all but the control")
-        )
-    return _headed(found, f"{own} instead of {other}")
+        label = f"all {len(by_model)} models" if len(real) == len(pairs) else "all but the control"
+        rows.append(_effects_row(cells, real, label))
+    return _with_head(rows, f"{setting} instead of {baseline}")
 
 
-def _left_out(cells: Cells, kinds: Sequence[str]) -> str:
-    """How many models have no row of their own; their pairs are among those of all models."""
+def _models_without_row(cells: Cells, kinds: Sequence[str]) -> str:
+    """Count the models without a row; their pairs are among those of all models."""
     models = [{cells.rows[pair["at"]]["model"] for pair in answers.pairs_of(cells, kind)} for kind in kinds if kind != "stack"]
-    most = max((len(one) for one in models), default=0) - MOST_ROWS_OF_EFFECTS
+    most = max(map(len, models), default=0) - MOST_ROWS_OF_EFFECTS
     return f"rows of {most} more models, whose pairs are counted" if most > 0 else ""
 
 
-def _headed(rows: list[Dot], head: str) -> list[Dot]:
+def _with_head(rows: list[Dot], head: str) -> list[Dot]:
     return [replace(rows[0], head=head), *rows[1:]]
 
 
-def _name(cells: Cells, kind: str, pairs: Sequence[Row]) -> str:
+def _model_label(cells: Cells, kind: str, pairs: Sequence[Row]) -> str:
     control = " (control: no convolutions)" if _is_control(cells, kind, pairs[0]) else ""
     return f"{cells.model(cells.rows[pairs[0]['at']])}{control}"
 
 
 def _rows_of_stacks(cells: Cells, pairs: Sequence[Row]) -> list[Dot]:
-    found: list[Dot] = []
-    for some in grouped(pairs, lambda pair: cells.rows[pair["over"]]["stack"]):
-        base = cells.stack(cells.rows[some[0]["over"]])
-        stacks = grouped(some, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("gpu", "machine", "stack")))
-        rows = [_effects_row(cells, own, cells.who(cells.rows[own[0]["at"]])) for own in stacks[:MOST_ROWS_OF_EFFECTS]]
-        found += _headed(rows, f"another stack instead of {base}")
-    return found
+    every: list[Dot] = []
+    for group in grouped(pairs, lambda pair: cells.rows[pair["over"]]["stack"]):
+        base = cells.stack(cells.rows[group[0]["over"]])
+        stacks = grouped(group, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("gpu", "machine", "stack")))
+        rows = [_effects_row(cells, stack, cells.who(cells.rows[stack[0]["at"]])) for stack in stacks[:MOST_ROWS_OF_EFFECTS]]
+        every += _with_head(rows, f"another stack instead of {base}")
+    return every
 
 
 def _effects_row(cells: Cells, pairs: Sequence[Row], label: str) -> Dot:
@@ -330,25 +310,20 @@ def _effects_row(cells: Cells, pairs: Sequence[Row], label: str) -> Dot:
     )  # fmt: skip
 
 
-def _ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """1 and round ratios on both sides."""
-    return tuple((value, "the same" if value == 1 else f"{value:g}×") for value in round_values(low, high, is_log=True))
-
-
-# Inference: the percentiles of requests as dots on one axis, throughput beside them.
+# Inference: latency percentiles as dots on one axis, with throughput.
 
 MOST_ROWS_OF_LATENCY = 24
 
 
 def latency_chart(cells: Cells) -> Chart | None:
-    """None without a cell that served requests."""
-    known = [row for row in cells.rows if row["n"] and is_known(row.get("latency_p50"))]
-    if not known:
+    """Draw latency and throughput; None without a cell that served requests."""
+    served = [row for row in cells.rows if row["n"] and is_known(row.get("latency_p50"))]
+    if not served:
         return None
-    jobs = grouped(known, lambda row: row["model"])
-    ends = [1e3 * row[name] for row in known for name in ("latency_p50", "latency_p99") if is_known(row.get(name))]
+    jobs = grouped(served, lambda row: row["model"])
+    ends = [1e3 * row[name] for row in served for name in ("latency_p50", "latency_p99") if is_known(row.get(name))]
     low, high = min(ends) / 1.15, max(ends) * 1.15
-    fastest = min(known, key=lambda row: row["latency_p50"])
+    fastest = min(served, key=lambda row: row["latency_p50"])
     return Chart(
         id="latency",
         title=_latency_title(cells, fastest),
@@ -360,14 +335,14 @@ def latency_chart(cells: Cells) -> Chart | None:
 
 
 def _latency_title(cells: Cells, row: Row) -> str:
-    """The median request of the cell whose median is lowest, and its 99th percentile, which takes 100 requests."""
-    said = f"{cells.model(row)}: half of the requests within {words.with_unit(1e3 * row['latency_p50'], 'ms')}"
+    """Return the median request of the cell whose median is lowest, and its 99th percentile, which takes 100 requests."""
+    median = f"{cells.model(row)}: half of the requests within {words.with_unit(1e3 * row['latency_p50'], 'ms')}"
     p99 = number_or_nan(row.get("latency_p99"))
-    return said if math.isnan(p99) else f"{said}, 99 of 100 within {words.with_unit(1e3 * p99, 'ms')}"
+    return median if math.isnan(p99) else f"{median}, 99 of 100 within {words.with_unit(1e3 * p99, 'ms')}"
 
 
 def _latency_panels(cells: Cells, job: list[Row], low: float, high: float) -> tuple[Panel, Panel]:
-    """Latency, and in the same order throughput."""
+    """Return a panel of latency and one of throughput in the same order."""
     rows = sorted(job, key=lambda row: row["latency_p50"])[:MOST_ROWS_OF_LATENCY]
     bars = tuple(_latency_bar(cells, row) for row in rows)
     ticks = tuple((value, f"{value:g}{words.THIN}ms") for value in round_values(low, high, is_log=True))
@@ -400,31 +375,31 @@ def _label(cells: Cells, row: Row) -> str:
     return f"{cells.who(row)}, {cells.settings(row)}, bs{words.THIN}{row['bs']}"
 
 
-# Energy and cost: items per joule, and what a million items cost, for each model at three settings.
+# Energy and cost: items per joule and the cost of a million items, per model at three settings.
 
 MOST_MODELS_OF_ENERGY = 6
 
 
-def energy_chart(cells: Cells, held: PriceList) -> Chart | None:
-    """None where neither energy nor a price is known."""
-    known = [row for row in cells.rows if row["n"] and (is_known(row["per_joule"]) or answers.cost_of_million(row) is not None)]
-    if not known:
+def energy_chart(cells: Cells, price_list: PriceList) -> Chart | None:
+    """Draw energy and cost; None where neither energy nor a price is known."""
+    rows = [row for row in cells.rows if row["n"] and (is_known(row["per_joule"]) or answers.cost_of_million(row) is not None)]
+    if not rows:
         return None
-    jobs = grouped(known, lambda row: (row["mode"], row["model"]))
-    panels = [_energy_panel(cells, job, held) for job in jobs[:MOST_MODELS_OF_ENERGY]]
-    joules = any(is_known(row["per_joule"]) for row in known)
-    price = f" Cost at {held.currency} per device and hour from the price list." if held.currency else ""
+    jobs = grouped(rows, lambda row: (row["mode"], row["model"]))
+    panels = [_energy_panel(cells, job, price_list) for job in jobs[:MOST_MODELS_OF_ENERGY]]
+    joules = any(is_known(row["per_joule"]) for row in rows)
+    price = f" Cost at {price_list.currency} per device and hour from the price list." if price_list.currency else ""
     return Chart(
         id="energy", title=_energy_title(cells, jobs[0], joules),
         sub="Power: the mean of the devices in the timed windows, without the rest of the server. Columns: throughput, power, "
-        f"items per joule{', price of a million items' if held.currency else ''}.{price}",
+        f"items per joule{', price of a million items' if price_list.currency else ''}.{price}",
         panels=tuple((panel,) for panel in panels),
         more=f"{len(jobs) - MOST_MODELS_OF_ENERGY} more models" if len(jobs) > MOST_MODELS_OF_ENERGY else "",
     )  # fmt: skip
 
 
 def _energy_title(cells: Cells, job: list[Row], joules: bool) -> str:
-    """The least and the most energy per item of the first model."""
+    """Compare the least and the most energy per item of the first model."""
     if not joules:
         return "What a million items cost"
     rows = [row for row in _energy_rows(cells, job) if is_known(row["per_joule"])]
@@ -438,29 +413,28 @@ def _energy_title(cells: Cells, job: list[Row], joules: bool) -> str:
 
 
 def _energy_rows(cells: Cells, job: list[Row]) -> list[Row]:
-    """Of the best cell's stack and devices one cell for each precision and engine."""
+    """Return for the best cell's stack and devices one cell for each precision and engine."""
     best = cells.best(job)
     assert best is not None
     same = [row for row in job if all(row[name] == best[name] for name in ("gpu", "machine", "stack", "devices", "set"))]
     return sorted(cells.like(same, best), key=lambda row: (row["precision"], row["runtime"], row["compile"]))
 
 
-def _energy_panel(cells: Cells, job: list[Row], held: PriceList) -> Panel:
+def _energy_panel(cells: Cells, job: list[Row], price_list: PriceList) -> Panel:
     rows = _energy_rows(cells, job)
-    bars = tuple(_energy_bar(cells, row, held) for row in rows)
-    unit = rows[0]["unit"]
-    what = f"{cells.who(rows[0])}, {cells.place(rows[0])}"
-    return Panel(title=cells.model(rows[0]), unit=f"{unit} per joule, {what}", rows=bars, high=scale_of(bars), kind="energy")
+    bars = tuple(_energy_bar(cells, row, price_list) for row in rows)
+    unit = f"{rows[0]['unit']} per joule, {cells.who(rows[0])}, {cells.place(rows[0])}"
+    return Panel(title=cells.model(rows[0]), unit=unit, rows=bars, high=scale_of(bars), kind="energy")
 
 
-def _energy_bar(cells: Cells, row: Row, held: PriceList) -> Bar:
+def _energy_bar(cells: Cells, row: Row, price_list: PriceList) -> Bar:
     cost = answers.cost_of_million(row)
     figures = [
         words.with_unit(row["rate"], f"{row['unit']}/s"),
         words.with_unit(row["watts"], "W") if is_known(row["watts"]) else "",
         words.short(row["per_joule"]) if is_known(row["per_joule"]) else "",
     ]
-    figures += [words.money(cost, held.currency) if cost is not None else ""] if held.currency else []
+    figures += [words.money(cost, price_list.currency) if cost is not None else ""] if price_list.currency else []
     value = row["per_joule"] if is_known(row["per_joule"]) else None
     return Bar(
         label=cells.settings(row), value=value, figures=tuple(figures), colour=row["stack"],
@@ -468,54 +442,54 @@ def _energy_bar(cells: Cells, row: Row, held: PriceList) -> Bar:
     )  # fmt: skip
 
 
-# Since the last run: each cell a dot, and a row for each that changed.
+# Since the last run: a dot per cell, and a row per cell that changed.
 
 MOST_ROWS_OF_CHANGES = 12
 
 
-def changes_chart(cells: Cells, found: Since | None) -> Chart | None:
-    """None without an earlier run that shares a cell."""
-    if found is None or not found.cells:
+def changes_chart(cells: Cells, since: Since | None) -> Chart | None:
+    """Draw the changes since the last run; None without an earlier run that shares a cell."""
+    if since is None or not since.cells:
         return None
-    ratios = [one.ratio.value for one in found.cells]
-    changed = sorted((one for one in found.cells if one.verdict in ("SLOWER", "FASTER")), key=lambda one: one.ratio.value)
-    reach = max(0.02, *(abs(ratio - 1) for ratio in ratios), *(abs(end - 1) for one in changed for end in _ends(one))) * 1.05
+    ratios = [cell.ratio.value for cell in since.cells]
+    changed = sorted((cell for cell in since.cells if cell.verdict in ("SLOWER", "FASTER")), key=lambda cell: cell.ratio.value)
+    reach = max(0.02, *(abs(ratio - 1) for ratio in ratios), *(abs(end - 1) for cell in changed for end in _ends(cell))) * 1.05
     names = {row["cell"]: row for row in cells.rows}
     every = Dot(label=f"all {len(ratios)} cells", strokes=tuple(ratios), value=None, figures=("", ""), shape="dot")
-    rows = [every, *(_changes_row(cells, names, one) for one in changed[:MOST_ROWS_OF_CHANGES])]
+    rows = [every, *(_changes_row(cells, names, cell) for cell in changed[:MOST_ROWS_OF_CHANGES])]
     more = [f"{len(changed) - MOST_ROWS_OF_CHANGES} more changed" if len(changed) > MOST_ROWS_OF_CHANGES else ""]
-    more += [f"{found.missing} cells without a figure in one of the two" if found.missing else ""]
-    more += [f"{found.refused} cells did other work" if found.refused else ""]
+    more += [f"{since.missing} cells without a figure in one of the two" if since.missing else ""]
+    more += [f"{since.refused} cells did other work" if since.refused else ""]
     ticks = tuple((value, words.change(value)) for value in round_values(1 - reach, 1 + reach, 5))
     return Chart(
         id="since",
-        title=_changes_title(found),
-        sub=f"Each stroke is a cell: its throughput over that in run {found.run}. Verdicts allow for {len(ratios)} "
+        title=_changes_title(since),
+        sub=f"Each stroke is a cell: its throughput over that in run {since.run}. Verdicts allow for {len(ratios)} "
         "comparisons. They are about these two runs; runs of one machine may differ, too. "
-        f"{answers.what_else(found)}",
+        f"{answers.what_else(since)}",
         panels=((Panel(title="", rows=tuple(rows), low=1 - reach, high=1 + reach, kind="forest since", ticks=ticks),),),
         more="; ".join(filter(None, more)),
     )  # fmt: skip
 
 
-def _changes_title(found: Since) -> str:
-    slower, faster = found.count("SLOWER"), found.count("FASTER")
-    rest = len(found.cells) - slower - faster
+def _changes_title(since: Since) -> str:
+    slower, faster = since.count("SLOWER"), since.count("FASTER")
+    rest = len(since.cells) - slower - faster
     parts = [f"{slower} slower" if slower else "", f"{faster} faster" if faster else "", f"{rest} with no difference shown"]
     return f"Since the last run: {', '.join(part for part in parts if part)}"
 
 
-def _ends(one: Changed) -> tuple[float, ...]:
-    return tuple(end for end in (one.ratio.low, one.ratio.high) if end == end)
+def _ends(cell: Changed) -> tuple[float, ...]:
+    return tuple(end for end in (cell.ratio.low, cell.ratio.high) if not math.isnan(end))
 
 
-def _changes_row(cells: Cells, names: dict[str, dict[str, object]], one: Changed) -> Dot:
-    row = names.get(one.cell)
-    label = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.label(row, 'devices')}" if row else one.cell
-    ends = _ends(one) or (None, None)
-    limits = words.effect_interval(one.ratio.value, *ends)
+def _changes_row(cells: Cells, names: dict[str, dict[str, object]], cell: Changed) -> Dot:
+    row = names.get(cell.cell)
+    label = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.label(row, 'devices')}" if row else cell.cell
+    ends = _ends(cell) or (None, None)
+    limits = words.effect_interval(cell.ratio.value, *ends)
     return Dot(
-        label=label, value=one.ratio.value, low=ends[0], high=ends[-1], shape="dot",
-        colour=-1 if one.verdict == "SLOWER" else -2,
-        figures=(f"{words.effect(one.ratio.value)} {limits}".strip(), words.verdict(one.verdict)), note=one.cell,
+        label=label, value=cell.ratio.value, low=ends[0], high=ends[-1], shape="dot",
+        colour=-1 if cell.verdict == "SLOWER" else -2,
+        figures=(f"{words.effect(cell.ratio.value)} {limits}".strip(), words.verdict(cell.verdict)), note=cell.cell,
     )  # fmt: skip

@@ -5,13 +5,13 @@ the results folder or this checkout becomes relative, a home becomes "~", any ot
 
 With `enabled`: names of hosts and users, identities of machines, UUIDs, serial numbers, VBIOS versions, PCI, MAC and IP
 addresses, container ids and the registries and mirrors of a private site become pseudonyms (host-1, GPU-2), the same in all
-texts and all runs of a results folder. A name of one or two letters, or one that is a common word, is replaced in its own
+texts and all runs of a results folder. A name of one or two characters, or one that is a common word, is replaced in its own
 field only.
 """
 
 import getpass
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from torchmatrix.facts.environments import condition_of
 from torchmatrix.facts.lines import Event, Lines
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load, strings
-from torchmatrix.reporting.redaction.secrets import GONE, MOST_LETTERS, each_without_secrets, is_secret_name, without_secrets
+from torchmatrix.reporting.redaction.secrets import GONE, MOST_CHARACTERS, each_without_secrets, is_secret_name, without_secrets
 
 __all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
 
@@ -32,14 +32,14 @@ _VOCABULARY = frozenset((
     "event", "kind", "phase", "vendor", "mode", "unit", "precision", "model", "backend", "statistic", "accelerator", "source",
     "variant", "compile_cache", "parallel", "requested", "matmul", "convolution", "device_name",
 ))  # fmt: skip
-"""Fields with our own vocabulary: they stay, even if a host has the same name."""
-_OWN = {
+"""Fields with torchmatrix's vocabulary: they stay, even if a host has the same name."""
+_IDENTITY_FIELDS = {
     "uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI", "slice_of": "GPU", "board_id": "machine",
 }  # fmt: skip
 _NUMBERS = (int, float, type(None))
 _IMAGES = ("image", "base", "tag", "reference", "digests", "index")
 _identifier = lru_cache(4096)(without_secrets)
-_SAMPLES = (
+_NAMELESS_EVENTS = (
     "sample",
     "steps",
     "clock",
@@ -58,8 +58,7 @@ _SAMPLES = (
 
 
 class Redaction:
-    """Removes from texts and JSON values what must not be shown. `roots`: absolute folders and what replaces them.
-
+    """Removes from texts and JSON values what must not be shown. `roots`: absolute folders and their replacements.
     It must learn names before it changes the texts that hold them; `staged` does so for a whole run.
     """
 
@@ -79,7 +78,7 @@ class Redaction:
         if not self.enabled:
             return
         for parent, key, whole in strings(event):
-            text = whole[:MOST_LETTERS]
+            text = whole[:MOST_CHARACTERS]
             kind = _kind_of(parent, key)
             if kind:
                 self._identities.know(kind, text)
@@ -89,37 +88,39 @@ class Redaction:
         self._done.clear()
 
     def text(self, text: str) -> str:
-        """A text as it may be shown."""
-        found = self._done.get(text)
-        if found is None:
-            found = without_secrets(text)
-            found = self._places.text(self._identities.text(found) if self.enabled else found)
-            self._done[text] = found
-        return found
+        """Redact a text."""
+        shown = self._done.get(text)
+        if shown is None:
+            shown = without_secrets(text)
+            shown = self._places.text(self._identities.text(shown) if self.enabled else shown)
+            self._done[text] = shown
+        return shown
 
     def host(self, name: str) -> str:
-        """A host's name as it may be shown."""
+        """Redact a host's name."""
         return self._identities.of("host", name) if self.enabled else name
 
     def value(self, value: Any, key: str = "", parent: Any = None) -> Any:
-        """A JSON value as it may be shown; numbers, and the words of our own vocabulary, stay."""
+        """Redact a JSON value; numbers, and the words of torchmatrix's vocabulary, stay."""
         if isinstance(value, str):
             return self._string(value, key, parent)
         if isinstance(value, dict):
-            return {self._key(name): self._member(name, member, value) for name, member in value.items()}
+            return {
+                _identifier(name) if name.isidentifier() else self.text(name): self._member(name, member, value)
+                for name, member in value.items()
+            }
         if isinstance(value, (list, tuple)) and not all(isinstance(member, _NUMBERS) for member in value):
-            return type(value)(self.value(member, key, parent) for member in _each(value))
+            is_of_texts = len(value) > 1 and all(isinstance(member, str) for member in value)
+            members = each_without_secrets(value) if is_of_texts else value
+            return type(value)(self.value(member, key, parent) for member in members)
         return value
 
     def _member(self, name: str, member: Any, parent: Any) -> Any:
         if is_secret_name(name) or (name == "value" and is_secret_name(str(parent.get("name", "")))):
             return _without_texts(member)
-        if self.enabled and name in _OWN and isinstance(member, int):
-            return self._identities.of(_OWN[name], str(member))
+        if self.enabled and name in _IDENTITY_FIELDS and isinstance(member, int):
+            return self._identities.of(_IDENTITY_FIELDS[name], str(member))
         return member if isinstance(member, _NUMBERS) else self.value(member, name, parent)
-
-    def _key(self, name: str) -> str:
-        return _identifier(name) if name.isidentifier() else self.text(name)
 
     def _string(self, text: str, key: str, parent: Any) -> str:
         if key in _VOCABULARY or (key == "name" and _is_device(parent)):
@@ -128,13 +129,8 @@ class Redaction:
         return self._identities.of(kind, text) if kind else self.text(text)
 
 
-def _each(members: Sequence[Any]) -> Sequence[Any]:
-    is_of_texts = len(members) > 1 and all(isinstance(member, str) for member in members)
-    return each_without_secrets(members) if is_of_texts else members
-
-
 def _without_texts(value: Any) -> Any:
-    """The value of a telling name: "…" for a text or number; of an object or list, for the texts in it."""
+    """Redact the value of a telling name: "…" for a text or number; for an object or list, for the texts in it."""
     if isinstance(value, dict):
         return {name: member if isinstance(member, _NUMBERS) else _without_texts(member) for name, member in value.items()}
     if isinstance(value, (list, tuple)):
@@ -143,7 +139,7 @@ def _without_texts(value: Any) -> Any:
 
 
 def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction:
-    """The redaction for publishing the runs of a results folder from this machine, by this user, at this site."""
+    """Return the redaction for publishing the runs of a results folder from this machine, by this user, at this site."""
     roots = {str(root): "results" for root in (results.root, results.root.resolve())}
     roots |= {str(assets.ROOT): ".", str(Path.home()): "~"}
     redaction = Redaction(enabled=enabled, roots=roots, names=names)
@@ -155,7 +151,7 @@ def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction
 
 
 def redacted(results: Results, run: RunFolder, root: Path) -> RunFolder:
-    """A copy of a run's facts below `root` with pseudonyms, which are stored for the next time. Raises EngineUnusable."""
+    """Copy a run's facts below `root` with pseudonyms, which are stored for the next time. Raises EngineUnusable."""
     names = load(results.root)
     copy = staged(run, for_results(results, True, names), root)
     names.save(results.root)
@@ -163,40 +159,40 @@ def redacted(results: Results, run: RunFolder, root: Path) -> RunFolder:
 
 
 def cleaned(run: RunFolder, root: Path) -> RunFolder:
-    """A copy of a run's facts below `root` without credentials and absolute paths, with all names as they are."""
+    """Copy a run's facts below `root` without credentials and absolute paths, with all names as they are."""
     results = Results(run.path.parent.parent)
     return staged(run, for_results(results, False, load(results.root)), root)
 
 
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:
-    """A copy of a run's facts below `root` (as HOST/RUN), as they may be shown; `logs`: with what was printed.
-
+    """Copy a run's facts, redacted, below `root` (as HOST/RUN); `logs`: with what was printed.
     A truncated line is left out. The names of folders and files change in the same way as the cells' ids in them.
     """
     redaction.know("host", run.path.parent.name)
     paths = [path for path in files_below(run.path) if path.suffix == ".jsonl"]
     for path in paths:
-        for event in _telling(path):
+        for event in _events_with_names(path):
             redaction.learn(event)
     target = RunFolder(root / redaction.host(run.path.parent.name) / redaction.text(run.id))
     for path in paths:
-        found = lines.read(path)
-        damage = found.damage if path == run.record else found.damage_of_launch
-        _put(target.path / _shown(path, run, redaction), _redacted(found, damage, redaction))
-    for path in _texts(run, logs):
+        content = lines.read(path)
+        damage = content.damage if path == run.record else content.damage_of_launch
+        _put(target.path / _shown(path, run, redaction), _redacted(content, damage, redaction))
+    endings = (".lock", ".log") if logs else (".lock",)
+    for path in (path for path in files_below(run.path) if path.suffix in endings):
         shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))
         _put(target.path / _shown(path, run, redaction), shown.encode())
     return target
 
 
-def _redacted(found: Lines, damage: str | None, redaction: Redaction) -> bytes:
-    """The copy's own checksums vouch for no more than those of the facts did."""
-    told = [{"event": lines.DAMAGED, "reason": damage}] if damage else []
-    return lines.packed([*told, *map(redaction.value, found.events)], checksums=found.verified)
+def _redacted(content: Lines, damage: str | None, redaction: Redaction) -> bytes:
+    """Return the redacted lines; their checksums vouch for no more than those of the facts did."""
+    damages = [{"event": lines.DAMAGED, "reason": damage}] if damage else []
+    return lines.packed([*damages, *map(redaction.value, content.events)], checksums=content.verified)
 
 
 def _kind_of(parent: Any, key: str) -> str | None:
-    """What kind of name a field holds."""
+    """Return the kind of name that a field holds."""
     if not isinstance(parent, dict):
         return None
     is_host = "kernel" in parent or parent.get("event") == "node"
@@ -205,31 +201,26 @@ def _kind_of(parent: Any, key: str) -> str | None:
     if key == "machine" and parent.get("event") in ("run", "launch", "node"):
         return "machine"
     condition = condition_of(key) if " " in key else None
-    return (condition.kind or None) if condition else _OWN.get(key)
+    return (condition.kind or None) if condition else _IDENTITY_FIELDS.get(key)
 
 
 def _is_device(parent: Any) -> bool:
-    """Whether it is a product's name, as vendors write it."""
+    """Check whether an object's name is that of a product, as vendors write it."""
     return isinstance(parent, dict) and "kernel" not in parent and not {"uuid", "memory_bytes", "isa"}.isdisjoint(parent)
 
 
-def _telling(path: Path) -> Iterator[Event]:
-    """The events that can hold names; of the telemetry, those that name other people's processes."""
+def _events_with_names(path: Path) -> Iterator[Event]:
+    """Yield the events that can hold names; of the telemetry, those that name other people's processes."""
     for event in lines.read(path).events:
-        if event["event"] not in _SAMPLES and (event["event"] != "telemetry" or _names_others(event.get("readings"))):
+        if event["event"] not in _NAMELESS_EVENTS and (event["event"] != "telemetry" or _names_others(event.get("readings"))):
             yield event
 
 
 def _names_others(readings: Any) -> bool:
-    """Whether readings name other people's processes; malformed ones may."""
+    """Check whether readings name other people's processes; malformed ones may."""
     if type(readings) is not list:
         return readings is not None
     return any(type(reading) is not dict or "foreign" in reading for reading in readings)
-
-
-def _texts(run: RunFolder, logs: bool) -> list[Path]:
-    endings = (".lock", ".log") if logs else (".lock",)
-    return [path for path in files_below(run.path) if path.suffix in endings]
 
 
 def _shown(path: Path, run: RunFolder, redaction: Redaction) -> Path:

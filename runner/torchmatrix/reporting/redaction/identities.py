@@ -1,4 +1,4 @@
-"""What identifies a machine or person in texts: devices, addresses, users, containers; and names once learnt."""
+"""Identities of a machine or person in texts: devices, addresses, users, containers; and learnt names."""
 
 import fcntl
 import hashlib
@@ -17,7 +17,7 @@ from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import plain_bytes, plain_open, write_whole
 from torchmatrix.reporting.redaction.secrets import GONE
 
-# Pseudonyms: the same for one name on every page of a results folder, stored beside the facts and never published.
+# Pseudonyms: the same for a name on every page of a results folder, stored with the facts and never published.
 
 FILE, LOCK = ".pseudonyms.json", ".pseudonyms.lock"
 VERSION = 1
@@ -31,9 +31,8 @@ class Pseudonyms:
         self.secret = secret or secrets.token_hex(16)
 
     def of(self, kind: str, name: str) -> str:
-        """A pseudonym such as host-1; upper and lower case count as the same.
-
-        That of a machine is another identity: where facts of several sites come together, machine-1 would be many machines.
+        """Return a pseudonym such as host-1; upper and lower case count as the same.
+        A machine's pseudonym is another identity: where facts of several sites come together, machine-1 would be many machines.
         """
         if kind == "machine":
             return hmac.new(self.secret.encode(), name.casefold().encode(), hashlib.sha256).hexdigest()[:16]
@@ -41,14 +40,14 @@ class Pseudonyms:
         return f"{kind}-{numbers.setdefault(name.casefold(), len(numbers) + 1)}"
 
     def save(self, root: Path) -> None:
-        """Store them in a results folder, readable only by its owner. Raises EngineUnusable."""
+        """Store the pseudonyms in a results folder, readable only by its owner. Raises EngineUnusable."""
         path = root / FILE
-        held = {"version": VERSION, "secret": self.secret, "numbers": self._numbers}
+        content = {"version": VERSION, "secret": self.secret, "numbers": self._numbers}
         try:
             with plain_open(root / LOCK, "a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self._refuse_others(load(root) if path.exists() else self)
-                write_whole(path, json.dumps(held, indent=1).encode(), mode=0o600)
+                write_whole(path, json.dumps(content, indent=1).encode(), mode=0o600)
         except OSError as error:
             raise EngineUnusable(
                 f"can't write {path}: {error.strerror}",
@@ -56,7 +55,7 @@ class Pseudonyms:
             ) from None
 
     def _refuse_others(self, stored: "Pseudonyms") -> None:
-        """Raise EngineUnusable if those that are stored by now would become other ones."""
+        """Raise EngineUnusable if pseudonyms that were stored meanwhile would change."""
         lost = any(self._numbers.get(kind, {}).get(name) != n for kind, of in stored._numbers.items() for name, n in of.items())
         if lost or stored.secret != self.secret:
             raise EngineUnusable(
@@ -68,11 +67,11 @@ _MOST_BYTES = 64 << 20
 
 
 def load(root: Path) -> Pseudonyms:
-    """Those stored in a results folder, if any. Raises BadInput if the file is damaged."""
+    """Load the pseudonyms of a results folder, if any. Raises BadInput if the file is damaged."""
     path = root / FILE
     try:
-        held = json.loads(plain_bytes(path, _MOST_BYTES))
-        return Pseudonyms({str(kind): dict(names) for kind, names in held["numbers"].items()}, str(held["secret"]))
+        content = json.loads(plain_bytes(path, _MOST_BYTES))
+        return Pseudonyms({str(kind): dict(names) for kind, names in content["numbers"].items()}, str(content["secret"]))
     except FileNotFoundError:
         return Pseudonyms()
     except OSError as error:
@@ -83,36 +82,35 @@ def load(root: Path) -> Pseudonyms:
         ) from None
 
 
-# Paths and addresses in texts: no absolute path of a machine stays and, on request, no private address.
+# Paths and addresses in texts: absolute paths are removed and, on request, private addresses.
 
 _SEGMENT = r"""[^\s"'`<>|:;,()\[\]{}=*?&$!#\\/]+"""
 _START = r"(?:(?<![\w./~…<])|(?<=-I)|(?<=-L))(?!//)"
-"""Where a path can begin: not inside of a word, a relative path, an address or a closing tag; after a compiler's -I it can."""
+"""Where a path can begin: not inside a word, a relative path, an address or a closing tag, but after a compiler's -I."""
 _HOME = rf"(?:/[\w.@+-]{{1,255}}){{0,30}}?/(?:home|Users)/{_SEGMENT}|{_START}/root(?![\w.-])"
-"""What is before a home is bounded: it is looked at again from each of its slashes."""
+"""The part before a home is bounded, because it is scanned again from each of its slashes."""
 _URL = r"""[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s"'<>]*"""
 _FILE = re.compile(r"(?i)\b(?:[a-z]+\+)?file://[^/\s]*(?=/)")
 _ANCHORS = re.compile(r"(?:^|/)((?:site-packages|dist-packages|images/workload|\.cache/torchmatrix|lib/python[\d.]+)(?:/.*|$))")
-"""What follows these is the same on every machine, and helps to understand an error."""
-_BOX = re.compile(r"/(?:opt/workload|cache|dev/(?:kfd|dri|null|shm|nvidia[\w-]*))(?:/|$)")
-"""Paths inside of our containers, and devices."""
+"""The path from these on is the same on every machine, and helps to understand an error."""
+_IN_CONTAINER = re.compile(r"/(?:opt/workload|cache|dev/(?:kfd|dri|null|shm|nvidia[\w-]*))(?:/|$)")
+"""Paths inside torchmatrix's containers, and devices."""
 _BARE = frozenset(("tmp", "proc", "sys", "dev", "etc", "usr", "opt", "var", "mnt", "srv", "run", "bin", "lib", "lib64"))
 _PUBLIC = (
     "pypi.org", "pythonhosted.org", "pytorch.org", "docker.io", "docker.com", "nvcr.io", "nvidia.com", "amd.com", "ghcr.io",
     "quay.io", "github.com", "githubusercontent.com", "gitlab.com", "huggingface.co", "hf.co", "arxiv.org", "astral.sh",
     "python.org", "debian.org", "ubuntu.com", "kernel.org", "anaconda.org", "anaconda.com", "mcr.microsoft.com", "gcr.io",
 )  # fmt: skip
-"""Addresses that everybody uses, with everything below them; those in our presets and published figures are public too."""
+"""Addresses that everybody uses, with everything below them; those in presets and published figures are public too."""
 _LOOPBACK = re.compile(r"(?:localhost|127\.[\d.]+|0\.0\.0\.0|\[?::1\]?)")
 _AUTHORITY = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]{0,20}://(?:[^\s/"'<>]*@)?([^\s/"'<>?#@]+)""")
 MOST_NESTED = 4
-"""Addresses inside of each other; what is deeper is removed."""
+"""Addresses inside each other; what is deeper is removed."""
 _PSEUDONYM = re.compile(r"(?:host|mirror|user|IP)-\d+")
 
 
 class Places:
-    """Rewrites paths. `roots`: absolute folders and what replaces them ("." drops the folder).
-
+    """Rewrites paths. `roots`: absolute folders and their replacements ("." drops the folder).
     `is_hiding`: nothing between a home and the file's name stays, and `host_of` returns the pseudonym of a private address.
     """
 
@@ -128,20 +126,20 @@ class Places:
         )
 
     def text(self, text: str) -> str:
-        """`text` without absolute paths."""
+        """Return `text` without absolute paths."""
         if "/" not in text:
             return text
         return self._in(_FILE.sub("", text), MOST_NESTED)
 
     def _in(self, text: str, nested: int) -> str:
-        return self._pattern.sub(lambda found: self._replaced(found, nested), text) if nested else "…"
+        return self._pattern.sub(lambda match: self._replaced(match, nested), text) if nested else "…"
 
-    def _replaced(self, found: re.Match[str], nested: int) -> str:
-        if found["url"]:
-            return self._address(found["url"], nested - 1)
-        if found["home"] or self._roots.get(found["root"] or "") == "~":
-            return "~" + self._below_home(found["below"] or found["rest"] or "")
-        return self._roots[found["root"]] + found["rest"] if found["root"] else _anchored(found["path"])
+    def _replaced(self, match: re.Match[str], nested: int) -> str:
+        if match["url"]:
+            return self._address(match["url"], nested - 1)
+        if match["home"] or self._roots.get(match["root"] or "") == "~":
+            return "~" + self._below_home(match["below"] or match["rest"] or "")
+        return self._roots[match["root"]] + match["rest"] if match["root"] else _anchored(match["path"])
 
     def _below_home(self, rest: str) -> str:
         if not self._is_hiding or rest.count("/") < 2:
@@ -150,7 +148,7 @@ class Places:
         return f"/{anchor[1]}" if anchor else f"/…/{rest.rpartition('/')[2]}"
 
     def _address(self, url: str, nested: int) -> str:
-        """An address without the parts that name this site; with `is_hiding`, only the kind of a private address stays."""
+        """Remove the parts of an address that name this site; with `is_hiding`, only the kind of a private address stays."""
         scheme, _, rest = url.partition("://")
         place, question, query = rest.partition("?")
         authority, slash, path = place.partition("/")
@@ -162,21 +160,21 @@ class Places:
         return f"{scheme}://{authority}{slash}{path}{question}{self._in(query, nested) if '/' in query else query}"
 
     def authority(self, authority: str) -> str:
-        """HOST or HOST:PORT; a private host as its pseudonym."""
+        """Return HOST or HOST:PORT; a private host as its pseudonym."""
         host = _without_port(authority)
         return authority if is_public(host) else self._host_of(host) + authority[len(host) :]
 
 
 def is_public(host: str) -> bool:
-    """Whether this is the name of something that everybody uses, of this machine itself, or already a pseudonym."""
+    """Check whether this is the name of something that everybody uses, of this machine itself, or a pseudonym."""
     plain = host.lower().rstrip(".")
     if not plain or _LOOPBACK.fullmatch(plain) or _PSEUDONYM.fullmatch(host):
         return True
-    return any(plain == known or plain.endswith(f".{known}") for known in (*_PUBLIC, *_named_by_us()))
+    return any(plain == domain or plain.endswith(f".{domain}") for domain in (*_PUBLIC, *_shipped_hosts()))
 
 
 def hosts_in(text: str) -> Iterable[str]:
-    """The hosts of all addresses in a text, without ports."""
+    """Return the hosts of all addresses in a text, without ports."""
     return map(_without_port, _AUTHORITY.findall(text))
 
 
@@ -185,15 +183,15 @@ def _without_port(authority: str) -> str:
 
 
 @cache
-def _named_by_us() -> frozenset[str]:
-    """The hosts of the addresses in our presets and published figures."""
+def _shipped_hosts() -> frozenset[str]:
+    """Return the hosts of the addresses in the presets and published figures of this package."""
     files = [*assets.PRESETS.glob("*.toml"), *assets.PUBLISHED.glob("*.csv")]
     return frozenset(host.lower() for file in files for host in hosts_in(file.read_text(encoding="utf-8")))
 
 
 def _anchored(path: str) -> str:
-    """The part of an absolute path that reveals nothing about the machine."""
-    if _BOX.match(path):
+    """Return the part of an absolute path that reveals nothing about the machine."""
+    if _IN_CONTAINER.match(path):
         return path
     name = path.rpartition("/")[2]
     if path.count("/") == 1 and (name in _BARE or len(name) < 3):
@@ -227,14 +225,14 @@ _COMMON = frozenset((
     "root", "user", "users", "host", "hosts", "localhost", "admin", "bench", "build", "cpu", "gpu", "cuda", "docker", "torch",
     "pytorch", "python", "nvidia", "amd", "rocm", "test", "none", "null", "unknown", "n/a", "true", "false", "cache", "lib",
 ))  # fmt: skip
-"""Names that are words: they are replaced in their own fields, not in texts."""
+"""Names that are common words: they are replaced in their own fields, not in texts."""
 _SHORTEST, _SHORTEST_NUMBER = 3, 8
 _SHORTEST_ADDRESS = 6
-"""Of IPv6; "::2" is more likely a slice in Python."""
+"""Fewest characters of an IPv6 address; "::2" is more likely a slice in Python."""
 
 
 class Identities:
-    """Replaces what it recognizes by its form, and every name passed to `know`."""
+    """Replaces identities that it recognizes by their form, and every name passed to `know`."""
 
     def __init__(self, names: Pseudonyms) -> None:
         self._names = names
@@ -242,20 +240,20 @@ class Identities:
         self._beginnings: re.Pattern[str] | None = None
         self._lengths: dict[str, list[int]] = {}
         self._forms = (
-            (_PROCESS, lambda found: f"process {found[1]} (a program, user {self.of('user', found[2])})"),
-            (_CONTAINER, lambda found: found[1] + self.of("container", found[2][:12])),
+            (_PROCESS, lambda match: f"process {match[1]} (a program, user {self.of('user', match[2])})"),
+            (_CONTAINER, lambda match: match[1] + self.of("container", match[2][:12])),
             (_GPU, self._gpu),
-            (_PCI, lambda found: self.of("PCI", found[0])),
-            (_MAC, lambda found: self.of("MAC", found[0])),
-            (_GUID, lambda found: self.of("MAC", found[0])),
+            (_PCI, lambda match: self.of("PCI", match[0])),
+            (_MAC, lambda match: self.of("MAC", match[0])),
+            (_GUID, lambda match: self.of("MAC", match[0])),
             (_IPV4, self._ip),
             (_IPV6, self._ip),
-            (_MAIL, lambda found: GONE),
-            (_HOST, lambda found: self.of("host", found[0])),
+            (_MAIL, lambda match: GONE),
+            (_HOST, lambda match: self.of("host", match[0])),
         )
 
     def of(self, kind: str, name: str) -> str:
-        """The pseudonym of a name."""
+        """Return the pseudonym of a name."""
         return self._names.of(kind, _canonical(kind, name))
 
     def know(self, kind: str, name: str) -> None:
@@ -276,24 +274,21 @@ class Identities:
     def learn_image(self, reference: str) -> None:
         """Learn the registry of an image reference, if it is private."""
         for authority in _REGISTRY.findall(reference):
-            host = re.sub(r":\d+$", "", authority)
-            if not is_public(host):
+            if not is_public(host := _without_port(authority)):
                 self.know("mirror", host)
 
     def text(self, text: str) -> str:
-        """`text` with pseudonyms."""
+        """Return `text` with pseudonyms."""
         for pattern, replaced in self._forms:
             text = pattern.sub(replaced, text)
-        return self._without_known(text) if self._known else text
+        return self._without_names(text) if self._known else text
 
-    def _without_known(self, text: str) -> str:
-        """`text` with pseudonyms for the known names: at each place the longest that begins there, however many there are."""
+    def _without_names(self, text: str) -> str:
+        """Replace the known names: at each place the longest that begins there, however many there are."""
         shown, at = [], 0
-        for found in self._places().finditer(text):
-            begin = found.start()
-            word = next(
-                filter(None, (self._word(text, begin, size) for size in self._lengths.get(found[0].casefold(), ()))), None
-            )
+        for match in self._starts().finditer(text):
+            begin, sizes = match.start(), self._lengths.get(match[0].casefold(), ())
+            word = next(filter(None, (self._word(text, begin, size) for size in sizes)), None)
             if begin < at or word is None:
                 continue
             kind, name = self._known[word.casefold()]
@@ -305,37 +300,38 @@ class Identities:
                 at += len(tail)
         return "".join([*shown, text[at:]])
 
-    def _places(self) -> re.Pattern[str]:
-        """Where a known name can begin, by its first letter."""
+    def _starts(self) -> re.Pattern[str]:
+        """Match the places where a known name can begin, by its first character."""
         if self._beginnings is None:
-            self._lengths = {letter: [] for letter in {word[0] for word in self._known}}
-            for letter, size in sorted({(word[0], len(word)) for word in self._known}, reverse=True):
-                self._lengths[letter].append(size)
-            letters = "".join(map(re.escape, sorted(self._lengths)))
-            self._beginnings = re.compile(rf"(?i)(?<![A-Za-z0-9])[{letters}]")
+            self._lengths = {}
+            for first, size in sorted({(word[0], len(word)) for word in self._known}, reverse=True):
+                self._lengths.setdefault(first, []).append(size)
+            characters = "".join(map(re.escape, sorted(self._lengths)))
+            self._beginnings = re.compile(rf"(?i)(?<![A-Za-z0-9])[{characters}]")
         return self._beginnings
 
     def _word(self, text: str, begin: int, size: int) -> str | None:
-        """The known name of this size that stands here as a word."""
+        """Return the known name of this size that stands here as a word."""
         word = text[begin : begin + size]
         return word if word.casefold() in self._known and not _GOES_ON.match(text, begin + size) else None
 
-    def _gpu(self, found: re.Match[str]) -> str:
-        is_gpu = found[0][:3].upper() in ("GPU", "MIG", "PCI") or found[0].casefold() in self._known
-        return self.of("GPU" if is_gpu else "id", found[0])
+    def _gpu(self, match: re.Match[str]) -> str:
+        is_gpu = match[0][:3].upper() in ("GPU", "MIG", "PCI") or match[0].casefold() in self._known
+        return self.of("GPU" if is_gpu else "id", match[0])
 
-    def _ip(self, found: re.Match[str]) -> str:
+    def _ip(self, match: re.Match[str]) -> str:
         try:
-            address = ipaddress.ip_address(found[0].partition("%")[0])
+            address = ipaddress.ip_address(match[0].partition("%")[0])
         except ValueError:
-            return found[0]
-        is_plain = address.is_loopback or address.is_unspecified or len(found[0]) < _SHORTEST_ADDRESS
-        return found[0] if is_plain else self.of("IP", found[0])
+            return match[0]
+        is_plain = address.is_loopback or address.is_unspecified or len(match[0]) < _SHORTEST_ADDRESS
+        return match[0] if is_plain else self.of("IP", match[0])
 
 
 def _canonical(kind: str, name: str) -> str:
-    """One spelling: torch leaves out the "GPU-" of a UUID, drivers write a PCI domain with four or eight digits, the kernel
-    leaves out the function."""
+    """Return a name's one spelling: torch leaves out the "GPU-" of a UUID, drivers write a PCI domain with four or eight
+    digits, the kernel leaves out the function.
+    """
     if kind == "host":
         return name if name[:1].isdigit() else name.partition(".")[0]
     if kind == "PCI":
@@ -345,7 +341,7 @@ def _canonical(kind: str, name: str) -> str:
 
 
 def strings(value: Any, key: str = "", parent: Any = None) -> Iterator[tuple[Any, str, str]]:
-    """Every text in a JSON value: (the object that contains it, its key, the text); texts in a list have the list's key."""
+    """Yield every text in a JSON value: (the object that holds it, its key, the text); texts in a list have the list's key."""
     if isinstance(value, str):
         yield parent, key, value
     elif isinstance(value, dict):

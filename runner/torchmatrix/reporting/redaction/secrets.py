@@ -1,7 +1,7 @@
 """Credentials, found by their form or by the name before them: nothing that is shown may contain them.
 
-Every pattern takes time in proportion to the length of a text: it begins at a letter of its own, what it looks back at or tries
-again is bounded, and what it has found isn't looked at again.
+Every pattern takes time in proportion to the length of a text: it begins at a character of its own, what it looks back at or
+tries again is bounded, and a match isn't scanned again.
 """
 
 import base64
@@ -13,10 +13,10 @@ from torchmatrix.core.credentials import KEY, SHAPES
 
 # Where the value after a telling name begins and ends, in the notations of shells, programs, settings and logs.
 #
-# Rather more is taken for the value than less. What is looked at is either a part of the value or bounded.
+# In doubt more counts as the value. What is scanned is either a part of the value or bounded.
 
 GAP = r"(?:\s|\x1b\[[\d;]{0,12}m|\\(?:x1b|033|u001b|e)\[[\d;]{0,12}m|\\[nrt]|\x00|\\x00|\\(?=\n))"
-"""What can stand between a name and its value: white space, also escaped, and colours of a terminal."""
+"""Fillers between a name and its value: white space, also escaped, and colours of a terminal."""
 QUOTE = r"(?:\\{0,8}[\"'`]|&(?:quot|apos|\#3[49]|\#x2[27]);|%2[27])"
 _OPENING = re.compile(rf"(?:[bBrRuUfF]{{1,2}}(?=[\"']))?(\"\"\"|'''|{QUOTE})")
 _BARE = re.compile(
@@ -38,11 +38,11 @@ Span = tuple[int, int]
 
 
 def value_at(text: str, begin: int) -> Span:
-    """The place of the value that begins here: quoted, in brackets, a block, or a word. It is empty if nothing does."""
+    """Return the place of the value that begins here: quoted, in brackets, a block, or a word. It is empty if nothing does."""
     if opening := _OPENING.match(text, begin):
         end = _closed(text, opening.end(), opening[1])
-        after = _closing_length(text, end, opening[1])
-        if after and _GOES_ON.match(text, end + after):  # as a shell joins them
+        after = len(opening[1]) if text.startswith(opening[1], end) else 0
+        if after and _GOES_ON.match(text, end + after):  # a shell joins them
             return begin, _word_end(text, end + after)
         return opening.end(), end
     if block := _BLOCK.match(text, begin):
@@ -56,7 +56,7 @@ def value_at(text: str, begin: int) -> Span:
 
 
 def header_at(text: str, name: int, begin: int) -> Span:
-    """The place of the value of an HTTP header whose name begins at `name`: to the end of its quotes, or of the line."""
+    """Return the place of the value of an HTTP header whose name begins at `name`: to the end of its quotes, or of the line."""
     if _OPENING.match(text, begin):
         return value_at(text, begin)
     quote = text[name - 1 : name]
@@ -66,34 +66,30 @@ def header_at(text: str, name: int, begin: int) -> Span:
 
 
 def _word_end(text: str, begin: int) -> int:
-    found = _BARE.match(text, begin)
-    if not found:
+    word = _BARE.match(text, begin)
+    if not word:
         return begin
-    end = found.end()
+    end = word.end()
     for opened, closed in _CLOSING.items():  # a call, a type
         if text.count(opened, begin, end) > text.count(closed, begin, end):
             return _after_next(text, closed, end)
-    if _SCHEME.search(text, max(begin, end - 12), end) and (word := _WORD.match(text, end)):
-        end = word.end()
+    if _SCHEME.search(text, max(begin, end - 12), end) and (following := _WORD.match(text, end)):
+        end = following.end()
     return end
 
 
 def _after_next(text: str, closed: str, begin: int) -> int:
-    """Behind the bracket that closes what is open here; at the end of the line if there is none."""
+    """Return the place behind the bracket that closes what is open here; the end of the line if there is none."""
     end = _line_end(text, begin)
     is_below = text[begin + 1 : end].isspace() or begin + 1 == end  # what is in brackets begins on the next line
-    found = text.find(closed, begin, begin + _LONGEST_QUOTED if is_below else end)
-    return found + 1 if found >= 0 else end
+    place = text.find(closed, begin, begin + _LONGEST_QUOTED if is_below else end)
+    return place + 1 if place >= 0 else end
 
 
 def _closed(text: str, begin: int, quote: str) -> int:
-    """Where the quotes that are open here end; if they don't, the end of the line."""
-    found = re.compile(rf"(?<!\\){re.escape(quote)}").search(text, begin, begin + _LONGEST_QUOTED)
-    return found.start() if found else _line_end(text, begin)
-
-
-def _closing_length(text: str, end: int, quote: str) -> int:
-    return len(quote) if text.startswith(quote, end) else 0
+    """Return where the quotes that are open here end; if they don't, the end of the line."""
+    closing = re.compile(rf"(?<!\\){re.escape(quote)}").search(text, begin, begin + _LONGEST_QUOTED)
+    return closing.start() if closing else _line_end(text, begin)
 
 
 def _line_end(text: str, begin: int) -> int:
@@ -103,10 +99,10 @@ def _line_end(text: str, begin: int) -> int:
 
 GONE = "…"
 """Replaces what was removed."""
-MOST_LETTERS = 1_000_000
-"""Of a text; what comes after is cut."""
-_CUT_LETTERS = 2_000
-"""What goes, too, before such a cut: it may be the beginning of a credential."""
+MOST_CHARACTERS = 1_000_000
+"""Longer texts are cut."""
+_CUT_BEFORE = 2_000
+"""Characters before such a cut that are removed too: they may be the beginning of a credential."""
 _VARIABLES = re.compile(
     r"TOKEN(?!IZ|S(?:_|$))|SECRET|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|KEY|AUTHORIZATION|COOKIE|(?:^|_)(?:PASS|AUTH|CREDS|PW|PAT)$|(?<!BY)(?<!COM)PASS$|_PWD$|(?:SSH|BIND|ROOT)P(?:ASS|W)$"
 )
@@ -127,12 +123,12 @@ _NO_SECRET = re.compile(
 """Tokens that a model reads, and the passes of a model."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LEFT_OVER = re.compile(r"^[a-z0-9]{1,5}(?=[A-Z])")
-"""Of an escaped letter before a variable: \\nNAME, %0ANAME."""
+"""The rest of an escaped character before a variable: \\nNAME, %0ANAME."""
 
 
 @lru_cache(4096)
 def is_secret_name(name: str) -> bool:
-    """Whether a field or variable of this name holds a credential. For variables (in capitals) part of the name is enough."""
+    """Check whether a field or variable of this name holds a credential. For variables (in capitals) a part is enough."""
     capitals = _LEFT_OVER.sub("", name)
     if capitals.replace("-", "_").isupper() and _VARIABLES.search(capitals.replace("-", "_")):
         return True
@@ -141,14 +137,15 @@ def is_secret_name(name: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """`text` with "…" for every credential that its form or its name reveals. It is cut after MOST_LETTERS, which is said."""
-    if len(text) > MOST_LETTERS:
-        return f"{_scanned(text[:MOST_LETTERS])[:-_CUT_LETTERS]}… ({len(text) - MOST_LETTERS + _CUT_LETTERS} letters were cut)"
+    """Replace every credential that its form or its name reveals by "…". A text beyond MOST_CHARACTERS is cut, and says so."""
+    if len(text) > MOST_CHARACTERS:
+        cut = len(text) - MOST_CHARACTERS + _CUT_BEFORE
+        return f"{_scanned(text[:MOST_CHARACTERS])[:-_CUT_BEFORE]}… ({cut} letters were cut)"
     return _scanned(text)
 
 
 def each_without_secrets(members: Sequence[str]) -> list[str]:
-    """The texts of a list, such as the words of a command, where one may tell that the next is a credential."""
+    """Redact the texts of a list, such as the words of a command, where one may announce a credential in the next."""
     plain = [member.replace("\n", " ") for member in members]
     shown = without_secrets("\n".join(plain)).split("\n")
     if len(shown) != len(plain):  # one credential in several texts
@@ -159,13 +156,13 @@ def each_without_secrets(members: Sequence[str]) -> list[str]:
 def _scanned(text: str) -> str:
     for pattern, replacement in _FORMS:
         text = pattern.sub(replacement, text)
-    for spans_in in (_named, _given):
+    for spans_in in (_named_values, _command_values):
         text = _without(text, spans_in(text))
     return text
 
 
 def _without(text: str, spans: Iterator[Span]) -> str:
-    """`text` with "…" for each of these parts, in their order."""
+    """Replace each of these parts, in their order, by "…"."""
     shown, at = [], 0
     for begin, end in spans:
         if at <= begin < end:
@@ -174,37 +171,37 @@ def _without(text: str, spans: Iterator[Span]) -> str:
     return "".join([*shown, text[at:]])
 
 
-def _parameter(found: re.Match[str]) -> str:
-    """Of an address: one with a telling name, or one that is long and has digits, goes."""
-    name, value = found[2], found[3]
+def _parameter(match: re.Match[str]) -> str:
+    """Redact a parameter of an address if its name is telling, or if it is long and has digits."""
+    name, value = match[2], match[3]
     is_long = len(value) >= 24 and re.fullmatch(r"[\w%.+/=~-]+", value) and any(map(str.isdigit, value))
     is_telling = is_secret_name(name) or _PARAMETER.search(name)
-    return f"{found[1]}{name}={GONE}" if value and (is_telling or is_long) else found[0]
+    return f"{match[1]}{name}={GONE}" if value and (is_telling or is_long) else match[0]
 
 
-def _element(found: re.Match[str]) -> str:
-    """Of XML: one whose tag or attribute `name` tells."""
-    names = [found["tag"], *_ATTRIBUTE.findall(found["attributes"])]
-    return f"{found['begin']}{GONE}" if any(map(is_secret_name, names)) else found[0]
+def _element(match: re.Match[str]) -> str:
+    """Redact an XML element whose tag or attribute `name` is telling."""
+    names = [match["tag"], *_ATTRIBUTE.findall(match["attributes"])]
+    return f"{match['begin']}{GONE}" if any(map(is_secret_name, names)) else match[0]
 
 
-def _property(found: re.Match[str]) -> str:
-    return f"{found[1]}{GONE}" if is_secret_name(found[2]) else found[0]
+def _property(match: re.Match[str]) -> str:
+    return f"{match[1]}{GONE}" if is_secret_name(match[2]) else match[0]
 
 
-def _basic(found: re.Match[str]) -> str:
-    """What HTTP calls basic: user:password in base 64."""
+def _basic(match: re.Match[str]) -> str:
+    """Redact HTTP's basic credentials: user:password in base 64."""
     try:
-        is_pair = b":" in base64.b64decode(found[2] + "=" * (-len(found[2]) % 4), validate=True)
+        is_pair = b":" in base64.b64decode(match[2] + "=" * (-len(match[2]) % 4), validate=True)
     except ValueError:
         is_pair = False
-    return found[1] + GONE if is_pair or (len(found[2]) >= 24 and any(map(str.isdigit, found[2]))) else found[0]
+    return match[1] + GONE if is_pair or (len(match[2]) >= 24 and any(map(str.isdigit, match[2]))) else match[0]
 
 
 _PARAMETER = re.compile(r"(?i)(?:key|sig|signature|auth|code|session|token|secret|sid)(?:$|[_.-])|(?:token|secret|passw)")
 _ATTRIBUTE = re.compile(r"""\bname=["']([\w.-]+)["']""")
 _PASSWORD = r""":(?!\d{1,5}(?:[/?#]|$))[^\s"'<>@]{1,200}"""
-"""Of an address whose user has a slash: one without a dot is no host, and a host comes after the password."""
+"""The password of an address whose user has a slash: one without a dot is no host, and a host follows the password."""
 _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"{KEY}.*?(?:-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL), GONE),
     (re.compile(r"""(?i)([a-z\d]:(?:\\*/){2})[^\s/"'<>]*@"""), r"\1"),
@@ -219,7 +216,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     (re.compile(rf"(?i)(?<![a-z])(bearer{GAP}{{1,4}})[\w.~+/=-]{{16,}}"), rf"\1{GONE}"),
     (re.compile(r"(?i)(?<![a-z])(basic\s{1,4})([A-Za-z0-9+/]{6,2000}={0,2})"), _basic),
 )
-"""What is a credential by its form."""
+"""Credentials that are recognized by their form."""
 
 _TELLING = re.compile(
     r"(?i)pass|pwd|secret|token|key|cred|auth|cookie|jwt|bearer|sess|[cx]srf|signature|psk|otp|kennwort|contrase|wachtwoord|senha"
@@ -238,14 +235,14 @@ _SEPARATOR = re.compile(
     r"(?:[!&][\w!:/.-]{1,80}[ \t]+){0,2}"
 )
 _NAMED_VALUE = re.compile(rf"(?i){QUOTE}?{GAP}{{0,4}},?{GAP}{{0,20}}{QUOTE}?value{QUOTE}?{GAP}{{0,4}}[:=]{GAP}{{0,8}}")
-"""As Kubernetes and others write variables: name and value in fields of their own."""
+"""The notation of Kubernetes and others for variables: name and value in separate fields."""
 _IN_BRACKETS, _NO_FIELD = re.compile(rf"[(]\s{{0,4}}{QUOTE}\Z"), re.compile(rf"(?<![:=\s])\s{{0,4}}{QUOTE}\Z|\A{QUOTE}\Z")
 _QUOTED = re.compile(rf"[bBrRuUfF]{{0,2}}{QUOTE}")
 _RANDOM = r"(?=[^\d\s]{0,80}\d)(?=[^A-Za-z\s]{0,80}[A-Za-z])[\w+/=-]{14,}"
 _AT_RANDOM = re.compile(_RANDOM)
 _NO_VALUE = re.compile(r"(?i)(?:none|null|nil|true|false|undefined|not(?: set)?)\Z|[/~.]\S*\Z|[^\w\s…]{1,3}\Z")
 _COUNTED, _NUMBER = re.compile(r"(?i)(?:token|pass)(?:_[a-z]+)?\Z"), re.compile(r"\d{1,5}\Z|\d{1,9}\.\d{1,9}\Z")
-"""What is read by a model, and passes of it, have numbers."""
+"""Tokens that a model reads and its passes are counted, so they have numbers."""
 _NESTED = re.compile(r":[ \t]*\r?\n((?P<depth>[ \t]+)(?:- )?[\w.-]+:\s[^\n]*(?:\n(?P=depth)[^\n]*)*)")
 """Fields below a telling name, in YAML."""
 _S = r"(?:[\s,\"'\[\]\x00]|\\x00|\\[nrt]?){1,8}"
@@ -255,12 +252,12 @@ _PROSE = (
     r"(?:\b[A-Z][A-Z0-9_]{0,60}(?:_(?:KEY|TOKEN|PWD|PASS)|SECRET|PASSWO?R?D)|\bSECRET|(?i:\bapi_?key|\bsecrets?|\bpass(?:word|phrase|code)s?"
     r"|\b(?:api|access|secret|private|auth|account|encryption|signing|refresh|bearer)[ _-](?:key|token)s?))"
 )
-"""What a sentence about a credential calls it."""
+"""Names of credentials in sentences."""
 _ORDINARY = (
     r"(?!(?:not|too|wrong|required|incorrect|invalid|expired|missing|empty|needed|set|unset|no|a|an|the|only|correct|always|never|"
     r"ok|okay|accepted|rejected|prompt|manager|authentication|protected|changed|reset|updated|stored|saved|read|sent|taken)\b)"
 )
-"""What is said of a password, and is none."""
+"""Words that follow "password" in sentences and are no password."""
 _COMMANDS = (
     rf"\bsshpass{_S}(?:-(?!p)\w+{_S}){{0,3}}-p(?:{_S})?",
     rf"\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|regctl|cosign|az|apptainer|singularity){_S}(?:{_W}{_S}){{0,4}}?"
@@ -304,20 +301,20 @@ _COMMANDS = (
 _COMMAND = re.compile("|".join(_COMMANDS))
 
 
-def _named(text: str) -> Iterator[Span]:
-    """The values of telling names."""
+def _named_values(text: str) -> Iterator[Span]:
+    """Yield the values of telling names."""
     place = 0
-    while found := _NAME.search(text, place):
-        place = found.end()
-        if _TELLING.search(text, max(found.start(), place - _LONGEST_NAME), place) and (span := _value_of(text, found)):
+    while name := _NAME.search(text, place):
+        place = name.end()
+        if _TELLING.search(text, max(name.start(), place - _LONGEST_NAME), place) and (span := _value_span(text, name)):
             yield span
             place = max(place, span[1])
 
 
-def _value_of(text: str, found: re.Match[str]) -> Span | None:
-    """Where the value of a name is; None if it is no telling name, or if no value comes after it."""
-    name, begin, end = found[0][-_LONGEST_NAME:], found.start(), found.end()
-    if not _tells(text, name, begin):
+def _value_span(text: str, match: re.Match[str]) -> Span | None:
+    """Return where the value of a name is; None if it is no telling name, or if no value follows it."""
+    name, begin, end = match[0][-_LONGEST_NAME:], match.start(), match.end()
+    if not _names_secret(text, name, begin):
         return None
     if given := _NAMED_VALUE.match(text, end):
         return value_at(text, given.end())
@@ -336,22 +333,22 @@ def _value_of(text: str, found: re.Match[str]) -> Span | None:
 
 
 def _is_ordinary(name: str, text: str, span: Span) -> bool:
-    """Whether a value of this name is no credential: a word for none, a number, a shell's folder."""
+    """Check whether a value of this name is no credential: a word for none, a number, a shell's folder."""
     if text.startswith(("/", "~", "."), span[0]):
         return name.upper().endswith("PWD")
     return bool(_NO_VALUE.match(text, *span) or (_COUNTED.search(name) and _NUMBER.match(text, *span)))
 
 
-def _tells(text: str, name: str, begin: int) -> bool:
+def _names_secret(text: str, name: str, begin: int) -> bool:
     if is_secret_name(name.strip("-.")):
         return True
-    if text[begin - 1 : begin] == "\\" and is_secret_name(name[1:]):  # what is before it is an escaped letter
+    if text[begin - 1 : begin] == "\\" and is_secret_name(name[1:]):  # the name's first letter is an escaped character
         return True
     return name.lower() == "key" and bool(_KIND_OF_KEY.search(text, max(0, begin - 12), begin))
 
 
 def _may_follow(text: str, name: str, begin: int, after: re.Match[str]) -> bool:
-    """Whether what comes after a telling name is its value."""
+    """Check whether what comes after a telling name is its value."""
     sign, at = after["sign"], after.end()
     if sign == ">":
         return text[begin - 1 : begin] == "<"
@@ -366,10 +363,10 @@ def _may_follow(text: str, name: str, begin: int, after: re.Match[str]) -> bool:
     return bool(is_given and at > after.end("close") and not text.startswith("--", at))
 
 
-def _given(text: str) -> Iterator[Span]:
-    """What is given to commands."""
+def _command_values(text: str) -> Iterator[Span]:
+    """Yield the credentials given to commands."""
     place = 0
-    while found := _COMMAND.search(text, place):
-        span = value_at(text, found.end())
-        place = max(found.end(), span[1], place + 1)
+    while command := _COMMAND.search(text, place):
+        span = value_at(text, command.end())
+        place = max(command.end(), span[1], place + 1)
         yield span

@@ -25,7 +25,7 @@ from torchmatrix.reporting.report import page, sections
 from torchmatrix.reporting.report.page import save, utc
 from torchmatrix.reporting.view import View, make_view, view_of
 
-# The data embedded in a page: tables as CSV, the facts, a table to paste.
+# The data embedded in a page: tables as CSV, the facts, a table for pasting.
 
 MOST_PASTED = 200
 """A table with more rows than this is not offered for pasting."""
@@ -33,9 +33,8 @@ MOST_PASTED = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Carried:
-    """`facts_bytes`: the size of the facts if they are too large to be among the `files`; else None.
-
-    `markdown`: the cells as a table to paste; None where there are none or more than MOST_PASTED.
+    """The data of a page. `facts_bytes`: the size of the facts if they are too large to be among the `files`; else None.
+    `markdown`: the cells as a table for pasting; None where there are none or more than MOST_PASTED.
     """
 
     files: tuple[exports.Embedded, ...]
@@ -43,9 +42,9 @@ class Carried:
     markdown: str | None
 
 
-def carried_of(view: View, held: PriceList, archive: exports.Archive | None) -> Carried:
-    """The tables of cells and launches, what their columns mean, and the facts. Without `archive`: no facts."""
-    tables = exports.launched(view, held)
+def carried_of(view: View, price_list: PriceList, archive: exports.Archive | None) -> Carried:
+    """Return the tables of cells and launches, the meanings of their columns, and the facts. Without `archive`: no facts."""
+    tables = exports.launched(view, price_list)
     cells = tables.values["cells"]
     files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if view.summary.launches else []
     if archive and archive.data:
@@ -74,30 +73,29 @@ class Page:
 
 def write(run: RunFolder, output: Path) -> tuple[Path, Answers]:
     """Render a run into `output`."""
-    made = page_of(run, found=facts_cache.details(Results(run.path.parent.parent), run))
-    return save(made.text, output), made.answers
+    page = page_of(run, found=facts_cache.details(Results(run.path.parent.parent), run))
+    return save(page.text, output), page.answers
 
 
-def last_before(run: RunFolder, found: RunSummary) -> Since | None:
-    """The run beside the last complete one of the same matrix on this machine, if there is one."""
+def last_before(run: RunFolder, summary: RunSummary) -> Since | None:
+    """Compare the run with the last complete run of the same matrix on this machine, if there is one."""
     results, record = Results(run.path.parent.parent), run.read_record()
     if not record.key:
         return None
-    earlier = [one for one in results.finished(run.path.parent.name, record.key) if one.started < run.started]
+    earlier = [other for other in results.finished(run.path.parent.name, record.key) if other.started < run.started]
     if not earlier:
         return None
     last = earlier[-1]
-    return since(found.launches, facts_cache.read(results, [last])[0].launches, last.id, last.started)
+    return since(summary.launches, facts_cache.read(results, [last])[0].launches, last.id, last.started)
 
 
 def page_of(
     run: RunFolder,
     baseline: str | None = None,
-    held: PriceList = NONE,
+    price_list: PriceList = NONE,
     found: RunDetails | None = None,
 ) -> Page:
-    """The page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
-
+    """Render the page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
     A page may be passed on, so its facts are cleaned of credentials and absolute paths, as published facts are.
     """
     archive = exports.facts_archive(run, MOST_FACTS_BYTES)
@@ -105,38 +103,38 @@ def page_of(
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
     view = view_of(run, baseline, found)
-    return rendered(view, {}, held, archive, last_before(run, view.summary))
+    return rendered(view, {}, price_list, archive, last_before(run, view.summary))
 
 
-def render(view: View, links: Mapping[str, str] | None = None, held: PriceList = NONE) -> str:
-    """The page of one run without its facts. `links`: label -> relative address of a file beside the page."""
-    return rendered(view, links or {}, held).text
+def render(view: View, links: Mapping[str, str] | None = None, price_list: PriceList = NONE) -> str:
+    """Render the page of one run without its facts. `links`: label -> relative address of a file next to the page."""
+    return rendered(view, links or {}, price_list).text
 
 
 def rendered(
     view: View,
     links: Mapping[str, str],
-    held: PriceList,
+    price_list: PriceList,
     archive: exports.Archive | None = None,
     before: Since | None = None,
 ) -> Page:
-    """As `render`, with the facts of `archive` embedded, and what changed since an earlier run."""
-    explorers = explorers_of(view, held)
-    shown = overview_of(view, held, before, explorers.data)
+    """Render like `render`, with the facts of `archive` embedded, and what changed since an earlier run."""
+    explorers = explorers_of(view, price_list)
+    shown = overview_of(view, price_list, before, explorers.data)
     text = page.render(
         "report.html.j2",
         explorers=explorers,
         links=links,
-        carried=carried_of(view, held, archive),
+        carried=carried_of(view, price_list, archive),
         shown=shown,
         **_context(view, explorers),
     )
     return Page(text=text, answers=shown.answers)
 
 
-def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
-    """The explorers of one run."""
-    published = {("", *place): found for place, found in claims.throughputs(claims.paired(view.measured)[0]).items()}
+def explorers_of(view: View, price_list: PriceList = NONE) -> Explorers:
+    """Build the explorers of one run."""
+    published = {("", *place): figure for place, figure in claims.throughputs(claims.paired(view.measured)[0]).items()}
     within = Within(
         decomposition=view.decomposition,
         devices=view.devices,
@@ -144,17 +142,17 @@ def explorers_of(view: View, held: PriceList = NONE) -> Explorers:
         steps=view.details.steps,
         traces=view.details.traces,
     )
-    return explorers.of(view.index, view.cells, view.scaling, view.ratios, held, published, within)
+    return explorers.of(view.index, view.cells, view.scaling, view.ratios, price_list, published, within)
 
 
-def overview_of(view: View, held: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
-    """The default view of one run; `data`: of its explorers, if they are at hand."""
-    data = data or explorers_of(view, held).data
+def overview_of(view: View, price_list: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
+    """Build the default view of one run; `data`: of its explorers, if they are at hand."""
+    data = data or explorers_of(view, price_list).data
     failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
-    marks = {row["cell"]: tuple((one["word"], one["title"]) for one in sections.flags(row)) for row in view.every_cell}
+    marks = {row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row)) for row in view.every_cell}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and sections.is_other_build(row)}
-    return overview(Cells(data=data, marks=by_place, builds=builds), held, before, failed)
+    return overview(Cells(data=data, marks=by_place, builds=builds), price_list, before, failed)
 
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
@@ -208,8 +206,8 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
 
 
 def _audit(view: View) -> dict[str, Any]:
-    """The findings, what they rest on in words, and what could not be checked."""
-    figures = [own.figure for own in view.measured]
+    """Return the findings, a description of what they rest on, and what could not be checked."""
+    figures = [cell.figure for cell in view.measured]
     checked = audit.checked(figures, mixed(view.index.figures))
     findings = sections.wrong_builds(view) + audit.check(figures)
     return {

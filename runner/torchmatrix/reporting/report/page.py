@@ -1,6 +1,5 @@
 """Templates -> one self-contained HTML file with its styles and its script.
-
-Everything from the facts is escaped, and the page's own policy lets a browser run our own scripts only.
+Everything from the facts is escaped, and the page's own policy lets a browser run the page's scripts only.
 """
 
 import base64
@@ -27,44 +26,44 @@ from torchmatrix.reporting import words
 from torchmatrix.reporting.charts.rows import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
 
-# Figures as a reader sees them: four significant digits, n/a if unknown. These are the filters of the templates.
+# The templates' filters, which write figures: four significant digits, n/a if unknown.
 
 
 def ratio(value: Any) -> str:
-    """Three decimals."""
+    """Write a ratio with three decimals."""
     return f"{round(value, 3) + 0.0:.3f}" if is_known(value) else "n/a"
 
 
 def times(value: Any) -> str:
-    """A ratio with its sign: ×1.234."""
+    """Write a ratio with its sign: ×1.234."""
     return f"×{ratio(value)}" if is_known(value) else "n/a"
 
 
 def utc(seconds: float | None) -> str:
-    """To the minute."""
+    """Write a time to the minute."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if is_known(seconds) else "n/a"
 
 
-def _limits(found: Interval, kind: str) -> str:
-    """Both ends of an interval, written as `kind` of number: figure or ratio."""
+def _limits(interval: Interval, kind: str) -> str:
+    """Write both ends of an interval as `kind` of number: figure or ratio."""
     write = figure if kind == "figure" else ratio
-    return "n/a" if math.isnan(found.low) else f"{write(found.low)} – {write(found.high)}"
+    return "n/a" if math.isnan(interval.low) else f"{write(interval.low)} – {write(interval.high)}"
 
 
-def _range(found: Claim | Tested) -> str:
-    """From low to high; one number if they are equal, "more than" if there is no upper end."""
-    if math.isinf(found.high):
-        return f"more than {found.low:g}"
-    return f"{found.low:g}" if found.low == found.high else f"{found.low:g} – {found.high:g}"
+def _range(claim: Claim | Tested) -> str:
+    """Write a range from low to high; one number if they are equal, "more than" if there is no upper end."""
+    if math.isinf(claim.high):
+        return f"more than {claim.low:g}"
+    return f"{claim.low:g}" if claim.low == claim.high else f"{claim.low:g} – {claim.high:g}"
 
 
-def _written(pattern: str, factor: float = 1.0) -> Any:
-    """A filter that writes `factor` times a number by `pattern`."""
+def _pattern_filter(pattern: str, factor: float = 1.0) -> Any:
+    """Make a filter that writes `factor` times a number by `pattern`."""
     return lambda value: pattern.format(factor * value) if is_known(value) else "n/a"
 
 
-def _with_unit(unit: str, factor: float = 1.0) -> Any:
-    """A filter that writes four significant digits and the unit."""
+def _unit_filter(unit: str, factor: float = 1.0) -> Any:
+    """Make a filter that writes four significant digits and the unit."""
     return lambda value: f"{figure(factor * value)} {unit}" if is_known(value) else "n/a"
 
 
@@ -77,35 +76,35 @@ FILTERS = {
     "times": times,
     "limits": _limits,
     "range": _range,
-    "whole": _written("{:.0f}"),
-    "percent": _written("{:.2f} %", 100),
-    "share": _written("{:.1f} %", 100),
-    "bytes": _written("{:.2f} GiB", 2**-30),
-    "mebibytes": _written("{:.1f} MiB", 2**-20),
-    "seconds": _written("{:.1f} s"),
-    "latency": _with_unit("ms", 1e3),
+    "whole": _pattern_filter("{:.0f}"),
+    "percent": _pattern_filter("{:.2f} %", 100),
+    "share": _pattern_filter("{:.1f} %", 100),
+    "bytes": _pattern_filter("{:.2f} GiB", 2**-30),
+    "mebibytes": _pattern_filter("{:.1f} MiB", 2**-20),
+    "seconds": _pattern_filter("{:.1f} s"),
+    "latency": _unit_filter("ms", 1e3),
     "known": is_known,
-    "milliseconds": _written("{:.2f} ms", 1e3),
-    "degrees": _written("{:.0f} °C"),
-    "watts": _written("{:.0f} W"),
-    "joules": _with_unit("J"),
-    "bandwidth": _with_unit("GB/s", 1e-9),
+    "milliseconds": _pattern_filter("{:.2f} ms", 1e3),
+    "degrees": _pattern_filter("{:.0f} °C"),
+    "watts": _pattern_filter("{:.0f} W"),
+    "joules": _unit_filter("J"),
+    "bandwidth": _unit_filter("GB/s", 1e-9),
 }
 
 
 _INDENTED = re.compile(r"\n[ \t]*(?=</?t[dhr]\b)")
-"""White space between the parts of a table. Browsers ignore it, and it would be a tenth of a large page."""
+"""White space between the parts of a table: browsers ignore it, and it would be a tenth of a large page."""
 _ENDS = re.compile(r"</t[dr]>\s*(?=<t[dr][\s>]|</t(?:r|body)>)")
 MOST_UNPACKED = 200
 """A table with more rows is parsed when its fold is opened (fold.html.j2)."""
 _MARKING = 'document.documentElement.classList.add("scripted")'
-"""Tells the styles that our scripts run. The media feature `scripting` is true also where a website forbids them."""
+"""Tells the styles that the page's scripts run. The media feature `scripting` is true also where a website forbids them."""
 _PACKING = """document.write('<noscript class="packed">')"""
-"""Makes what follows text, up to the end of this element."""
+"""Turns the following HTML into text, up to the end of this element."""
 
 
 def render(template: str, **context: Any) -> str:
-    """The page made from `template`."""
+    """Render a page from `template`."""
     hashes = " ".join(_hash(text) for text in (_script(), _MARKING, _PACKING))
     fixed = {"version": __version__, "script": _script(), "script_hashes": Markup(hashes)}
     page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
@@ -113,7 +112,7 @@ def render(template: str, **context: Any) -> str:
 
 
 def small(template: str, **context: Any) -> str:
-    """What `template` makes without the frame of a page, such as an image."""
+    """Render `template` without the frame of a page, such as an image."""
     return _environment().get_template(template).render(context)
 
 
@@ -136,30 +135,30 @@ SCRIPTS = ("page", "choose", "draw", "explore", "start")
 
 @cache
 def _script() -> str:
-    """What the files in templates/scripts do, as one script without their comments that leaves no names in the page."""
+    """Join the files in templates/scripts into one script without their comments that leaves no names in the page."""
     return "\n".join(['(() => {\n"use strict";', source(*SCRIPTS), "})();"])
 
 
 def source(*names: str) -> str:
-    """These files of the page's script."""
+    """Read these files of the page's script, without their comments."""
     files = [(assets.TEMPLATES / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in names]
     return "\n".join(re.sub(r"(?m)^ *//.*\n", "", text) for text in files)
 
 
 def _hash(script: str) -> str:
-    """The hash by which a Content-Security-Policy names a script: https://www.w3.org/TR/CSP3/#grammardef-hash-source."""
+    """Return the hash by which a Content-Security-Policy names a script: https://www.w3.org/TR/CSP3/#grammardef-hash-source."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _cell(value: Any) -> str:
-    """A value of a chart's table: numbers to four significant digits (counts whole), n/a for what is unknown."""
+    """Write a value of a chart's table: numbers to four significant digits (counts whole), n/a for what is unknown."""
     if value is None or (isinstance(value, float) and not is_known(value)):
         return "n/a"
     return figure(value) if isinstance(value, float) else str(value)
 
 
 def _spans(panels: Sequence[Panel]) -> str:
-    """How wide the second panel's scale is in terms of the first's, so that both have as many pixels per unit."""
+    """Return the width of the second panel's scale relative to the first's, so that both have as many pixels per unit."""
     first, second = (scale_of(panel.rows) if any(row.value for row in panel.rows) else 0.0 for panel in panels)
     if not first or not second:
         return "1fr"
@@ -167,12 +166,12 @@ def _spans(panels: Sequence[Panel]) -> str:
 
 
 def _without_end_tags(table: Markup) -> Markup:
-    """The same table: a cell or row ends where the next begins (https://html.spec.whatwg.org/#optional-tags)."""
+    """Remove end tags: a cell or row ends where the next begins (https://html.spec.whatwg.org/#optional-tags)."""
     return Markup(_ENDS.sub("", table))
 
 
 def _without_secrets(value: Any) -> Any:
-    """Escape every text from the facts; what the templates mark as safe is our own."""
+    """Redact credentials in every text from the facts."""
     return _cleaned(value) if type(value) is str and len(value) > 12 else value
 
 

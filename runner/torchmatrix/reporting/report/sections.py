@@ -1,4 +1,4 @@
-"""What the sections of a report show besides their tables: marks, failures, skips, the stacks as measured."""
+"""The sections of a report besides its tables: marks, failures, skips, the stacks as measured."""
 
 import math
 from collections import Counter
@@ -21,39 +21,39 @@ from torchmatrix.reporting.report.page import ratio
 from torchmatrix.reporting.view import View
 
 LAUNCH_BOUND = 0.9
-"""Above this share of the time spent enqueuing, the host is the bottleneck."""
+"""The share of time spent enqueuing above which the host is the bottleneck."""
 MOST_INSIDE = 600
-"""A table of phases and step times with more rows is not part of the page, to keep it small."""
+"""Most rows of the table of phases and step times; a larger table is not part of the page, to keep it small."""
 _WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
 
 
 def nodes_in_words(record: RunRecord) -> str:
-    """The nodes of a cluster that measured, such as "node1, node2 (slurm 22.05.8)"; empty on one machine."""
+    """Name the nodes of a cluster that measured, such as "node1, node2 (slurm 22.05.8)"; "" on one machine."""
     try:
-        told = decoded(record.facts.get("scheduler") or {}, Scheduler)
+        scheduler = decoded(record.facts.get("scheduler") or {}, Scheduler)
     except Malformed:
         return ""
-    names, by = [node.name for node in told.nodes], " ".join(filter(None, (told.name, told.version)))
-    return f"{', '.join(names)} ({by})" if names else ""
+    names = ", ".join(node.name for node in scheduler.nodes)
+    return f"{names} ({' '.join(filter(None, (scheduler.name, scheduler.version)))})" if names else ""
 
 
 def cell_rows(view: View) -> list[dict[str, Any]]:
-    """The cells with their marks."""
+    """Return the cells with their marks."""
     return [row | {"marks": marks(row)} for row in view.every_cell if makes_figures(row)]
 
 
 def known_columns(view: View) -> dict[str, bool]:
-    """Which of the optional columns have a value for at least one cell."""
+    """Return which of the optional columns have a value for at least one cell."""
     return {name: _is_known(view, column) for name, column in _WATCHED.items()}
 
 
 def more_metrics(view: View) -> list[Metric]:
-    """The metrics that have a column behind the others: those known of some cell."""
+    """Return the metrics that have a column behind the others: those known for some cell."""
     return [metric for metric in MORE if _is_known(view, metric.column)]
 
 
 def unknown_columns(view: View) -> list[str]:
-    """The optional columns that have no value for any cell, each with the reason."""
+    """Return the optional columns that have no value for any cell, each with the reason."""
     cells = view.cells
     if not any(row["n"] for row in cells):
         return []
@@ -70,32 +70,34 @@ def _is_known(view: View, column: str) -> bool:
 
 
 DOUBTS = ("†", "not steady", "partly unchecked", "only seen batches")
-"""Marks that are no fault of the launch, but leave a doubt of its figure; besides those that are `bad`."""
+"""Marks that are no fault of the launch, but leave a doubt about its figure; `bad` marks leave one too."""
 
 
 def flags(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The marks that say that a cell's figure may not be what it seems."""
+    """Return the marks which say that a cell's figure may not be what it seems."""
     return [mark for mark in marks(row) if mark["bad"] or mark["word"] in DOUBTS]
 
 
 def flagged(view: View) -> list[tuple[str, list[str]]]:
-    """Each such mark with the cells that have it."""
-    found: dict[str, list[str]] = {}
+    """Return each such mark with the cells that have it."""
+    cells: dict[str, list[str]] = {}
     for row in view.every_cell:
         for mark in flags(row):
-            found.setdefault(mark["word"], []).append(row["cell"])
-    return list(found.items())
+            cells.setdefault(mark["word"], []).append(row["cell"])
+    return list(cells.items())
 
 
 def state(view: View) -> str:
-    """What was measured, what failed, was skipped, left out or is still to come, in one line."""
-    every = sum(row["n"] > 0 for row in view.every_cell)
+    """Describe what was measured, failed, was skipped, left out or is still to come, in one line."""
+    measured = sum(row["n"] > 0 for row in view.every_cell)
     failed = [row["outcome"] for row in view.summary.launches if has_failed(row)]
     left_out = sum(row["outcome"] == UNLIKE for row in view.summary.launches)
-    parts = [f"{every} of {count(len(view.record.planned), 'cell')} measured"]
+    parts = [f"{measured} of {count(len(view.record.planned), 'cell')} measured"]
     parts += [f"{count(len(failed), 'launch')} failed ({words.counted(failed)})"] if failed else []
     parts += [f"{count(left_out, 'launch')} left out, unlike the others of their cell"] if left_out else []
-    parts += [f"{count(len(view.record.skips), 'cell')} skipped ({_reasons(view)})"] if view.record.skips else []
+    reasons = Counter(skip.reason.partition(";")[0] for skip in view.record.skips).most_common()  # most frequent first
+    why = words.enumerated(reason for reason, _ in reasons)
+    parts += [f"{count(len(view.record.skips), 'cell')} skipped ({why})"] if view.record.skips else []
     parts += [f"{count(len(view.pending), 'cell')} still to be launched"] if view.pending else []
     parts += (
         [f"{count(len(view.summary.unreadable_launches), 'file')} can’t be read"] if view.summary.unreadable_launches else []
@@ -103,26 +105,20 @@ def state(view: View) -> str:
     return f"{', '.join(parts)}."
 
 
-def _reasons(view: View) -> str:
-    """The reasons of skips, the most frequent first."""
-    found = Counter(skip.reason.partition(";")[0] for skip in view.record.skips).most_common()
-    return words.enumerated([reason for reason, _ in found])
-
-
 def throttled_tries(view: View) -> int:
-    """How many launches were repeated because their devices were throttled."""
+    """Count the launches that were repeated because their devices were throttled."""
     return sum(outcome == "ok" for _, outcome in view.details.repeated)
 
 
 def inside_rows(view: View) -> list[dict[str, Any]]:
-    """Phases and step times of each cell; none if there are more than MOST_INSIDE, which an export has."""
+    """Return phases and step times of each cell; none if there are more than MOST_INSIDE, which an export has."""
     steps = {row["cell"]: row for row in view.details.steps}
     rows = [row | {"step": steps.get(row["cell"])} for row in view.details.phases]
     return rows if len(rows) <= MOST_INSIDE else []
 
 
 def latencies(view: View) -> list[tuple[str, str, list[dict[str, Any]]]]:
-    """A table for each kind of request: its title, its definition and its rows; none without requests."""
+    """Return a table for each kind of request: its title, its definition and its rows; none without requests."""
     tables = [
         ("On the device", DEFINITIONS["latency"], latency_rows(view.summary.launches, LATENCY)),
         ("End to end", DEFINITIONS["end_to_end"], latency_rows(view.summary.launches, END_TO_END)),
@@ -131,7 +127,7 @@ def latencies(view: View) -> list[tuple[str, str, list[dict[str, Any]]]]:
 
 
 def skips(view: View) -> list[dict[str, Any]]:
-    """Skips grouped by stack and reason, because a stack that can't run skips all its cells."""
+    """Group skips by stack and reason, because a stack that can't run skips all its cells."""
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for skip in view.record.skips:
         grouped.setdefault((skip.name.stack, skip.reason, skip.fix or "n/a"), []).append(skip.name.cell)
@@ -139,42 +135,42 @@ def skips(view: View) -> list[dict[str, Any]]:
 
 
 def failures(view: View) -> list[dict[str, Any]]:
-    """Launches that are not ok, with what is needed to reproduce them."""
+    """Return the launches that are not ok, with what is needed to reproduce them."""
     return [
         {name: row[name] for name in ("cell", "round", "outcome", "error", "command")}
-        | {"seen": seen, "log": log_of(Path(row["path"]), row["outcome"], row["stack"])}
-        for row, seen in zip(view.summary.launches, view.details.errors, strict=True)
+        | {"seen": error, "log": log_of(Path(row["path"]), row["outcome"], row["stack"])}
+        for row, error in zip(view.summary.launches, view.details.errors, strict=True)
         if not is_ok(row)
     ]
 
 
 def unreadable(view: View) -> list[str]:
-    """Files that can't be read, and why; what of the run's own record can't be."""
-    files = [f"{below_results(found.path)}: {found.reason}" for found in view.summary.unreadable_launches]
+    """Name the files that can't be read, with the reason, and the unreadable parts of the run's record."""
+    files = [f"{below_results(file.path)}: {file.reason}" for file in view.summary.unreadable_launches]
     return [*files, *(f"run.jsonl: {problem}" for problem in view.record.problems)]
 
 
 def stacks(view: View) -> list[dict[str, Any]]:
-    """The environment of each stack, from the first launch that recorded it."""
+    """Return the environment of each stack, from the first launch that recorded it."""
     return [
         {
-            "name": one.stack,
-            "environment": one.box.facts,
-            "torchvision": one.box.versions.get("torchvision"),
-            "transformers": one.box.versions.get("transformers"),
-            "image": one.image,
-            "engine": one.engine,
+            "name": installed.stack,
+            "environment": installed.box.facts,
+            "torchvision": installed.box.versions.get("torchvision"),
+            "transformers": installed.box.versions.get("transformers"),
+            "image": installed.image,
+            "engine": installed.engine,
         }
-        for one in view.details.installed
+        for installed in view.details.installed
     ]
 
 
 def marks(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a reader must know about a cell's launches, each as a word with its explanation."""
+    """Return what a reader must know about a cell's launches, each as a word with its explanation."""
     n = cell["n"]
     if not n:
         return []
-    found = [
+    possible = [
         (cell["host_bound"] > LAUNCH_BOUND, "launch-bound", False,
          f"time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host "
          "(amp: without the optimizer, which waits for the device)"),
@@ -207,40 +203,40 @@ def marks(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
         (cell["unchecked"], "partly unchecked", False, cell["unchecked"]),
         (cell["only_seen"], "only seen batches", False, f"no step was timed on a new batch: {cell['only_seen']}"),
     ]  # fmt: skip
-    return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in found if on]
+    return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in possible if on]
 
 
 def _not_flat(cell: Mapping[str, Any]) -> str:
-    """What is known of a drift; older facts have only that there was one."""
-    said = f"{cell['not_flat']} of {cell['n']} launches reached the warm-up cap before the step time was flat"
+    """Describe a drift; older facts have only that there was one."""
     left = cell["drift"]
-    return (
-        f"{said}; how far it would have gone can't be told"
+    rest = (
+        "how far it would have gone can't be told"
         if math.isnan(left)
-        else f"{said}; it would have changed by another {100 * left:+.1f} %"
+        else f"it would have changed by another {100 * left:+.1f} %"
     )
+    return f"{cell['not_flat']} of {cell['n']} launches reached the warm-up cap before the step time was flat; {rest}"
 
 
 def _not_steady(cell: Mapping[str, Any]) -> str:
-    """What the host saw of temperature, clock and power, and what it means for the figure."""
+    """Describe what the host saw of temperature, clock and power, and what it means for the figure."""
     heat, clock, power = cell["warming"], cell["clock_change"], cell["power_change"]
     what = "power" if math.isnan(heat) and math.isnan(clock) and not math.isnan(power) else "temperature or clock"
-    seen = [
+    changes = [
         "" if math.isnan(heat) else f"temperature by up to {heat:+.1f} °C a minute",
         "" if math.isnan(power) else f"power by up to {100 * power:+.1f} % from their begin to their end",
         "" if math.isnan(clock) else f"the clock at their end was {100 * abs(clock):.1f} % {'below' if clock < 0 else 'above'} "
         f"its mean, so the figure may be up to so much too {'high' if clock < 0 else 'low'}",
     ]  # fmt: skip
-    inside = ", ".join(one for one in seen if one)
-    said = (
+    inside = ", ".join(filter(None, changes))
+    observed = (
         f"{what} still changed in the timed windows: {inside}" if inside else "the machine slowed down after the timed windows"
     )
-    notes = [*_later(cell), *(["no trend of the clock was seen"] if inside and math.isnan(clock) else [])]
-    return "; ".join([f"in {cell['not_steady']} of {cell['n']} launches {said}", *notes])
+    notes = [*_later_changes(cell), *(["no trend of the clock was seen"] if inside and math.isnan(clock) else [])]
+    return "; ".join([f"in {cell['not_steady']} of {cell['n']} launches {observed}", *notes])
 
 
-def _later(cell: Mapping[str, Any]) -> Iterator[str]:
-    """What was seen after the windows, and so what the figure speaks for."""
+def _later_changes(cell: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was seen after the windows, and so what the figure speaks for."""
     fall, seconds = cell["later_clock"], cell["under_load_seconds"]
     if cell["at_limit"] > MOSTLY:
         yield "the power was at its limit"
@@ -253,27 +249,26 @@ def _later(cell: Mapping[str, Any]) -> Iterator[str]:
 
 
 MOSTLY = 0.5
-"""Of more readings than this share, something is said to be so."""
+"""The share of readings above which a state counts as that of the launch."""
 
 
 def is_other_build(cell: Mapping[str, Any]) -> bool:
-    """Was PyTorch installed with CUDA or ROCm where the stack asks for the CPU's, or the other way round?
-
+    """Check whether PyTorch was installed with CUDA or ROCm where the stack asks for the CPU's, or the other way round.
     The local part of its version tells (PEP 440): 2.7.1+cpu, 2.7.1+cu128, 2.7.1+rocm6.3. Without one nothing is known.
     """
     _, _, local = str(cell["torch_build"] or "").partition("+")
-    asked = cell.get("accelerator")
-    if not local or asked not in _BUILDS:
+    requested = cell.get("accelerator")
+    if not local or requested not in _BUILDS:
         return False
-    return any(local.startswith(prefix) for kind, prefix in _BUILDS.items() if kind != asked)
+    return any(local.startswith(prefix) for accelerator, prefix in _BUILDS.items() if accelerator != requested)
 
 
 _BUILDS = {"cpu": "cpu", "cuda": "cu", "rocm": "rocm"}
-"""How the local part of a version begins. "cpu" doesn't begin with "cu"."""
+"""Prefixes of the local part of a version. "cpu" doesn't begin with "cu"."""
 
 
 def wrong_builds(view: View) -> list[Finding]:
-    """A finding for each stack that got another build than it asks for, by its first such cell."""
+    """Return a finding for each stack that got another build than it asks for, by its first such cell."""
     first = {row["stack"]: row for row in reversed(view.every_cell) if row["n"] and is_other_build(row)}
     return [
         Finding(
@@ -286,7 +281,7 @@ def wrong_builds(view: View) -> list[Finding]:
 
 
 def log_of(path: Path, outcome: str, stack: str) -> str:
-    """The log of the launch at `path`, relative to the results folder: the stack's build log or the launch's own."""
+    """Return the log of the launch at `path`, relative to the results folder: the stack's build log or the launch's own."""
     if outcome == "build-failed":
         host, run = path.parts[-6:-4]
         return f"{host}/{run}/builds/{stack}.log"
@@ -294,5 +289,5 @@ def log_of(path: Path, outcome: str, stack: str) -> str:
 
 
 def below_results(path: Path) -> str:
-    """From the results folder on, as store.py lays it out: HOST/RUN/STACK/WORKLOAD/DEVICES/FILE."""
+    """Return a path from the results folder on, as store.py lays it out: HOST/RUN/STACK/WORKLOAD/DEVICES/FILE."""
     return "/".join(path.parts[-6:])

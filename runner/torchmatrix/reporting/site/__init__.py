@@ -1,15 +1,15 @@
 """Runs as a static site: an index, and for each run a permalink with its report, its tables and its facts.
 
 DIR/index.html                   the front page: machines, GPUs, models, newest nights and figures, all runs (front.py)
-DIR/history.html, changes.xml    trends of several runs, and their changes of level as a feed (feed.py)
-DIR/site.json, newest.json       the runs and the newest figures for programs (for_programs.py)
-DIR/tables/                      of a comparison of machines: its tables, *.csv and *.json (front.py)
-DIR/badges/MACHINE/CELL.svg      the newest figure of each cell as an image (badges.py)
+DIR/history.html, changes.xml    trends of several runs, and their changes of level as a feed (front.py)
+DIR/site.json, newest.json       the runs (pages.py) and the newest figures (front.py) for programs
+DIR/tables/                      the tables of a comparison of machines, *.csv and *.json (front.py)
+DIR/badges/MACHINE/CELL.svg      the newest figure of each cell as an image (front.py)
 DIR/runs/RUN/                    index.html, facts.tar.gz, tables/*.csv and *.json, run.json (pages.py)
 
 All links are relative, so the folder works from disk and below any address. Everything is made from copies of the facts from
 which `redaction` has removed what must not be shown. Publishing again adds and updates: a run whose facts are the same is not
-written, pages of runs that are gone stay, and files that aren't ours are left alone. Each file appears complete.
+written, pages of runs that are gone stay, and files of others are left alone. Each file appears complete.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ from torchmatrix.reporting.site.pages import Waiting, rendered
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """What publishing made: the first page, and the permalinks that were written or already up to date."""
+    """The result of publishing: the first page, and the permalinks that were written or already up to date."""
 
     index: Path
     written: tuple[str, ...]
@@ -62,11 +62,11 @@ def publish(
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
-        pages.known_pages(target)  # before anything of ours is in a folder of somebody else
-        with _alone(target, tell):
+        pages.known_pages(target)  # refuse somebody else's folder before anything is written into it
+        with _site_lock(target, tell):
             names = load(results.root)
             cleaner = redaction.for_results(results, redact, names)
-            links = pages.permalinks_of(target, _real(runs, tell), names, cleaner, redact)
+            links = pages.permalinks_of(target, _publishable(runs, tell), names, cleaner, redact)
             written = list(_write_runs(target, links, cleaner, names, held, tell))
             _write_front(target, results, links, cleaner, held, names)
     except OSError as error:
@@ -77,7 +77,7 @@ def publish(
 
 
 @contextmanager
-def _alone(target: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def _site_lock(target: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Hold the site; its lock names nobody, since it may be published too."""
     with plain_open(target / ".lock", "a") as lock:
         try:
@@ -88,17 +88,17 @@ def _alone(target: Path, tell: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _real(runs: Sequence[RunFolder], tell: Callable[[str], None]) -> list[RunFolder]:
-    """Those that may be published; the others are named."""
-    found = [(run, _why_not(run)) for run in runs]
-    for run, why in found:
+def _publishable(runs: Sequence[RunFolder], tell: Callable[[str], None]) -> list[RunFolder]:
+    """Return the runs that may be published, and tell which are left out."""
+    reasons = [(run, _why_not(run)) for run in runs]
+    for run, why in reasons:
         if why:
             tell(f"left out: {run.path}{why}")
-    return [run for run, why in found if why is None]
+    return [run for run, why in reasons if why is None]
 
 
 def _why_not(run: RunFolder) -> str | None:
-    """A link may lead to what nobody meant to publish; a record that is a folder or a pipe tells nothing."""
+    """Return why a run can't be published: a link may lead to what nobody meant to publish; a record must be a plain file."""
     if run.path.is_symlink() or run.path.parent.is_symlink() or run.record.is_symlink():
         return " is a symbolic link"
     return None if run.record.is_file() else ": its run.jsonl is not a plain file"
@@ -109,59 +109,57 @@ def _write_runs(
     links: Mapping[RunFolder, str],
     cleaner: Redaction,
     names: Pseudonyms,
-    held: PriceList,
+    price_list: PriceList,
     tell: Callable[[str], None],
 ) -> Iterator[str]:
-    """Write the folders of the runs whose facts, or what makes pages of them, changed since; yields their permalinks."""
-    prints = {run: _fingerprint(run, cleaner.enabled, held) for run in links}
-    due = [(number, run) for number, run in enumerate(links, start=1) if not _is_there(target, links[run], prints[run])]
+    """Write the folders of the runs whose facts or renderers changed since the last time; yield their permalinks."""
+    prints = {run: _fingerprint(run, cleaner.enabled, price_list) for run in links}
+    due = [(number, run) for number, run in enumerate(links, start=1) if not _is_published(target, links[run], prints[run])]
     with scratch() as temporary:
-        copies = (_copy(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
-        for one, summary, files in rendered(copies, len(due), held):
-            names.save(one.run.path.parent.parent)  # before anything is shown under them
-            identity = {"key": pages.key_of(one.run, names), "fingerprint": prints[one.run]}
+        copies = (_waiting(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
+        for item, summary, files in rendered(copies, len(due), price_list):
+            names.save(item.run.path.parent.parent)  # before anything is shown under them
+            identity = {"key": pages.key_of(item.run, names), "fingerprint": prints[item.run]}
             about = identity | {"redacted": cleaner.enabled, "tool": __version__} | summary
-            if cleaner.enabled and not pages.read_page(target / pages.RUNS / one.slug).get("redacted"):
-                _clear(target, f"{pages.RUNS}/{one.slug}", files)
+            if cleaner.enabled and not pages.read_page(target / pages.RUNS / item.slug).get("redacted"):
+                _clear(target, f"{pages.RUNS}/{item.slug}", files)
             for name, content in {**files, pages.ABOUT: _json(about)}.items():  # the last marks the folder as complete
-                put(target, f"{pages.RUNS}/{one.slug}/{name}", content)
-            shutil.rmtree(one.place)
-            tell(f"{one.number} of {len(links)}: {one.slug}")
-            yield one.slug
+                put(target, f"{pages.RUNS}/{item.slug}/{name}", content)
+            shutil.rmtree(item.place)
+            tell(f"{item.number} of {len(links)}: {item.slug}")
+            yield item.slug
 
 
-def _is_there(target: Path, slug: str, fingerprint: str) -> bool:
+def _is_published(target: Path, slug: str, fingerprint: str) -> bool:
     folder = target / pages.RUNS / slug
     return pages.read_page(folder).get("fingerprint") == fingerprint and (folder / "index.html").exists()
 
 
-def _copy(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> Waiting:
+def _waiting(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> Waiting:
     return Waiting(number=number, run=run, slug=slug, copy=redaction.staged(run, cleaner, place), place=place)
 
 
 def _write_front(
-    target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, held: PriceList, names: Pseudonyms
+    target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, price_list: PriceList, names: Pseudonyms
 ) -> None:
-    """Write what stands at the root, if any run or the choice of runs changed since; site.json comes last."""
-    known, before = pages.known_pages(target), pages.state_of(target)
-    told = sorted((slug, str(about.get("fingerprint"))) for slug, about in known.items())
-    made_from = hashlib.sha256(repr((told, sorted(links.values()), cleaner.enabled, _makers())).encode()).hexdigest()
+    """Write the files at the root, if any run or the choice of runs changed since; site.json comes last."""
+    entries, before = pages.known_pages(target), pages.state_of(target)
+    prints = sorted((slug, str(about.get("fingerprint"))) for slug, about in entries.items())
+    made_from = hashlib.sha256(repr((prints, sorted(links.values()), cleaner.enabled, _hash_of_sources())).encode()).hexdigest()
     if before.get("fingerprint") == made_from and (target / "index.html").exists():
         return
-    files = front.files(results, links, known, cleaner, held, names.secret)
+    files = front.files(results, links, entries, cleaner, price_list, names.secret)
     for name, content in files.items():
         put(target, name, content)
-    ours = {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES}
-    gone = ours - files.keys()  # of earlier runs, perhaps published another way
-    for name in gone:
-        remove(target, name)
+    for name in {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES} - files.keys():
+        remove(target, name)  # it is from earlier runs, perhaps published another way
     if before.get("redacted") != cleaner.enabled:
         _clear(target, front.FOLDER, files)
     if cleaner.enabled:
-        pages.refuse_bare(target, known)
-    listed = pages.runs_for_programs(target, known, cleaner.enabled)
-    ours = {name for name in (*files, *(before.get("badges") or ())) if name.endswith(".svg") and (target / name).exists()}
-    put(target, pages.STATE, _json(listed | {"badges": sorted(ours), "fingerprint": made_from}))
+        pages.refuse_bare(target, entries)
+    listed = pages.runs_for_programs(target, entries, cleaner.enabled)
+    badges = {name for name in (*files, *(before.get("badges") or ())) if name.endswith(".svg") and (target / name).exists()}
+    put(target, pages.STATE, _json(listed | {"badges": sorted(badges), "fingerprint": made_from}))
 
 
 def put(target: Path, name: str, content: bytes) -> None:
@@ -176,8 +174,7 @@ def put(target: Path, name: str, content: bytes) -> None:
 
 
 def _clear(target: Path, folder: str, files: Mapping[str, bytes]) -> None:
-    """Remove what a publication of another kind has left in a folder of ours; `files`: those that are written now.
-
+    """Remove what a publication of another kind has left in a run's or the badges' folder; `files`: those written now.
     They may have names from the root of the site or of the folder.
     """
     if (target / folder).is_dir():
@@ -188,7 +185,7 @@ def _clear(target: Path, folder: str, files: Mapping[str, bytes]) -> None:
 
 
 def remove(target: Path, name: str) -> None:
-    """Remove a file of ours; nothing outside of `target`, whatever its site.json says."""
+    """Remove a file of the site; nothing outside of `target`, whatever its site.json says."""
     path = target / name
     if ".." not in path.parts and path.is_relative_to(target):
         _refuse_links(target, path)
@@ -196,28 +193,30 @@ def remove(target: Path, name: str) -> None:
 
 
 def _refuse_links(target: Path, path: Path) -> None:
-    """Nothing is read or written through a symbolic link inside the site: it may lead anywhere."""
-    for one in (path, *path.parents):
-        if one == target:
+    """Raise BadInput for a symbolic link inside the site, which may lead anywhere: nothing is read or written through one."""
+    for part in (path, *path.parents):
+        if part == target:
             return
-        if one.is_symlink():
-            raise BadInput(f"{one} is a symbolic link", hint="remove it: publishing follows none inside of the site")
+        if part.is_symlink():
+            raise BadInput(f"{part} is a symbolic link", hint="remove it: publishing follows none inside of the site")
 
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
-def _fingerprint(run: RunFolder, redacted: bool, held: PriceList) -> str:
-    """A hash that changes with any file of the run's facts, with the options, and with the code that makes the pages."""
+def _fingerprint(run: RunFolder, redacted: bool, price_list: PriceList) -> str:
+    """Return a hash that changes with any file of the run's facts, with the options, and with the renderers."""
     files = sorted((path.relative_to(run.path).as_posix(), path.stat()) for path in run.path.rglob("*") if path.is_file())
     facts = [(name, status.st_size, status.st_mtime_ns) for name, status in files]
-    return hashlib.sha256(repr((facts, redacted, sorted(map(repr, held.prices.values())), _makers())).encode()).hexdigest()
+    return hashlib.sha256(
+        repr((facts, redacted, sorted(map(repr, price_list.prices.values())), _hash_of_sources())).encode()
+    ).hexdigest()
 
 
 @cache
-def _makers() -> str:
-    """A hash of our own sources, templates and published figures."""
+def _hash_of_sources() -> str:
+    """Hash torchmatrix's own sources, templates and published figures."""
     folders = {Path(__file__).parents[2]: "*.py", assets.TEMPLATES: "*", assets.PUBLISHED: "*.csv"}
     paths = [path for folder, glob in folders.items() for path in sorted(folder.rglob(glob)) if path.is_file()]
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()

@@ -1,4 +1,4 @@
-"""The folders of runs in a site, made from their (redacted) facts; of many runs in several processes."""
+"""The folders of runs in a site, made from their (redacted) facts; many runs are rendered by several processes."""
 
 import hashlib
 import hmac
@@ -31,7 +31,7 @@ from torchmatrix.reporting.redaction.identities import Pseudonyms
 from torchmatrix.reporting.report import sections
 from torchmatrix.reporting.view import View
 
-# The address of each run of a site, and what earlier publications left there.
+# The address of each run of a site, and the content of earlier publications.
 
 RUNS, ABOUT, FACTS, STATE = "runs", "run.json", "facts.tar.gz", "site.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -44,36 +44,35 @@ Page = dict[str, Any]
 def permalinks_of(
     target: Path, runs: Sequence[RunFolder], names: Pseudonyms, cleaner: Redaction, redact: bool
 ) -> dict[RunFolder, str]:
-    """The permalink of every run, in the order of `runs`: the one that it already has, else its id, else its id with a number.
-
-    Raises BadInput if the folder isn't a site, or if it would then hold both redacted and other pages.
-    """
+    """Return the permalinks in the order of `runs`: the one that a run already has, else its id, else its id with a number."""
     earlier = known_pages(target)
     for run in runs:
         cleaner.learn(next(iter(run.events()), {}))
-    held = {str(page.get("key")): slug for slug, page in earlier.items() if page.get("redacted") or cleaner.text(slug) == slug}
-    found: dict[RunFolder, str] = {}
+    existing = {
+        str(page.get("key")): slug for slug, page in earlier.items() if page.get("redacted") or cleaner.text(slug) == slug
+    }
+    permalinks: dict[RunFolder, str] = {}
     for run in runs:
         plain = _UNSAFE.sub("-", cleaner.text(run.id)).strip(".-")[:_LONGEST] or "run"
         numbered = (plain if number == 1 else f"{plain}-{number}" for number in count(1))
-        free = (slug for slug in numbered if slug not in earlier and slug not in found.values())
-        found[run] = held.get(key_of(run, names)) or next(free)
+        free = (slug for slug in numbered if slug not in earlier and slug not in permalinks.values())
+        permalinks[run] = existing.get(key_of(run, names)) or next(free)
     if state_of(target).get("redacted") and not redact:
         raise BadInput(f"{target} is a redacted site", hint="add --redact, or publish into another folder")
     if redact:
-        refuse_bare(target, earlier, now=list(found.values()))
-    return found
+        refuse_bare(target, earlier, now=list(permalinks.values()))
+    return permalinks
 
 
 def known_pages(target: Path) -> dict[str, Page]:
-    """What earlier publications wrote, by permalink. Raises BadInput if the folder's index isn't ours."""
+    """Return what earlier publications wrote, by permalink. Raises BadInput if the folder's index isn't torchmatrix's."""
     if (target / "index.html").exists() and not (target / STATE).exists():
         raise BadInput(f"{target} has an index.html that isn't ours", hint="name another folder; nothing was changed")
     return {path.parent.name: read_page(path.parent) for path in sorted(target.glob(f"{RUNS}/*/{ABOUT}"))}
 
 
 def read_page(folder: Path) -> Page:
-    """The run.json of a run's folder; empty if there is none."""
+    """Read the run.json of a run's folder; empty if there is none."""
     return _object_in(folder / ABOUT)
 
 
@@ -85,24 +84,24 @@ def _object_in(path: Path) -> Page:
 
 
 def state_of(target: Path) -> Page:
-    """The site.json of a site; empty if there is none."""
+    """Read the site.json of a site; empty if there is none."""
     return _object_in(target / STATE)
 
 
 def identity_of(content: bytes) -> dict[str, Any]:
-    """What tells a reader of site.json whether it already has a file."""
+    """Return what tells a reader of site.json whether it already has a file."""
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def key_of(run: RunFolder, names: Pseudonyms) -> str:
-    """Identifies a run of a results folder, but reveals nothing to a reader."""
+    """Return a key that identifies a run of a results folder, but reveals nothing to a reader."""
     text = f"{run.path.parent.name}/{run.id}"
     return hmac.new(names.secret.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def refuse_bare(target: Path, known: Mapping[str, Page], now: Sequence[str] = ()) -> None:
     """Raise BadInput if the site holds folders of runs that aren't redacted, nor published `now`: it is redacted as a whole or
-    not at all. One that a killed command left tells nothing of itself; in a site that was redacted before, it is.
+    not at all. A folder left by a killed command has no entry; in a site that was redacted before, it counts as redacted.
     """
     was_redacted = bool(state_of(target).get("redacted"))
     folders = {
@@ -116,43 +115,42 @@ def refuse_bare(target: Path, known: Mapping[str, Page], now: Sequence[str] = ()
         )
 
 
-# site.json: the list of a site's runs for programs, so that facts and tables can be fetched without reading a page.
+# site.json: the list of a site's runs for programs, which can fetch facts and tables without reading a page.
 
 FORMAT = 1
 """Fields may be added; any other change is another format."""
 
 
 def runs_for_programs(target: Path, known: Mapping[str, Page], redacted: bool) -> dict[str, Any]:
-    """All runs in the order of their start. Addresses are relative to site.json and percent-encoded."""
+    """Return all runs in the order of their start. Addresses are relative to site.json and percent-encoded."""
     runs = [_run(target, slug, about) for slug, about in known.items()]
     runs.sort(key=lambda run: (run["started_unix_seconds"] or 0.0, run["page"]))
     return {"format": FORMAT, "tool": __version__, "redacted": redacted, "runs": runs}
 
 
 def _run(target: Path, slug: str, about: Page) -> dict[str, Any]:
-    """One run. `machine`: the folder of its runs, which is one machine's only, unlike `host`.
-
+    """Return the entry of one run. `machine`: the folder of its runs, which is one machine's only, unlike `host`.
     `facts`: the archive of its facts and its identity; None if somebody has removed it.
     """
     place, archive = f"{RUNS}/{quote(slug)}", target / RUNS / slug / FACTS
-    told = {
+    entry = {
         name: about.get(name) for name in ("run", "machine", "host", "started_unix_seconds", "complete", "cells", "cells_ok")
     }
     facts = None
     if archive.is_file():  # an older version's run.json doesn't say
         facts = {"address": f"{place}/{FACTS}"} | (about.get("facts") or identity_of(archive.read_bytes()))
-    return told | {"page": f"{place}/index.html", "tables": f"{place}/tables/", "facts": facts}
+    return entry | {"page": f"{place}/index.html", "tables": f"{place}/tables/", "facts": facts}
 
 
 FEWEST_RUNS = 4
-"""So many runs, or more, are shared among processes: each takes as long to start as two runs take."""
+"""Fewest runs that are shared among processes: a process takes as long to start as two runs take."""
 MOST_PROCESSES = 8
-"""Each needs up to half a gigabyte."""
+"""Most processes: each needs up to half a gigabyte."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Waiting:
-    """A run to be rendered. `copy`: its facts as they may be shown, below the folder `place`, which is this copy's only."""
+    """A run to be rendered. `copy`: its redacted facts, below the folder `place`, which is this copy's only."""
 
     number: int
     run: RunFolder
@@ -164,16 +162,16 @@ class Waiting:
 Rendered = tuple[Waiting, Page, dict[str, bytes]]
 
 
-def rendered(waiting: Iterable[Waiting], count: int, held: PriceList) -> Iterator[Rendered]:
-    """The pages of these runs, `count` in all, in their order. Copies are made as they are needed, a few ahead."""
+def rendered(waiting: Iterable[Waiting], count: int, price_list: PriceList) -> Iterator[Rendered]:
+    """Yield the pages of these runs, `count` in all, in their order. Copies are made as they are needed, a few ahead."""
     processes = min(usable_cpus(), MOST_PROCESSES)
     if count < FEWEST_RUNS or processes < 2:
-        for one in waiting:
-            yield one, *of_run(one.copy, held)
+        for item in waiting:
+            yield item, *of_run(item.copy, price_list)
         return
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=help_only, initargs=(os.getpid(),))
     try:
-        yield from _shared(pool, waiting, 2 * processes, held)
+        yield from _rendered_in_pool(pool, waiting, 2 * processes, price_list)
     except BrokenProcessPool:
         raise EngineUnusable(
             "a process that rendered pages was ended", hint="free memory, then publish again: what is finished stays"
@@ -182,10 +180,12 @@ def rendered(waiting: Iterable[Waiting], count: int, held: PriceList) -> Iterato
         pool.shutdown(cancel_futures=True)
 
 
-def _shared(pool: ProcessPoolExecutor, waiting: Iterable[Waiting], ahead: int, held: PriceList) -> Iterator[Rendered]:
+def _rendered_in_pool(
+    pool: ProcessPoolExecutor, waiting: Iterable[Waiting], ahead: int, price_list: PriceList
+) -> Iterator[Rendered]:
     pending: deque[tuple[Waiting, Future[tuple[Page, dict[str, bytes]]]]] = deque()
-    for one in waiting:
-        pending.append((one, pool.submit(of_run, one.copy, held)))
+    for item in waiting:
+        pending.append((item, pool.submit(of_run, item.copy, price_list)))
         if len(pending) > ahead:
             first, result = pending.popleft()
             yield first, *result.result()
@@ -195,39 +195,38 @@ def _shared(pool: ProcessPoolExecutor, waiting: Iterable[Waiting], ahead: int, h
 
 WORDS = ("csv", "json")
 """The formats of a site's tables."""
-_BESIDE = {"All runs": "../../index.html", "Facts": FACTS}
+_LINKS = {"All runs": "../../index.html", "Facts": FACTS}
 
 
-def of_run(run: RunFolder, held: PriceList) -> tuple[Page, dict[str, bytes]]:
-    """The index entry of a run, and the files of its folder by name."""
+def of_run(run: RunFolder, price_list: PriceList) -> tuple[Page, dict[str, bytes]]:
+    """Return the index entry of a run, and the files of its folder by name."""
     view = report.view_of(run)
-    files = as_files(exports.of(view, held))
+    files = as_files(exports.of(view, price_list))
     archive = exports.facts_archive(run).data
     assert archive is not None  # there is no limit
     files[FACTS] = archive
-    made = report.rendered(view, _BESIDE, held)
-    files["index.html"] = made.text.encode()
-    return _summary(view, made.answers.lead) | {
-        "answers": made.answers.as_record(),
+    page = report.rendered(view, _LINKS, price_list)
+    files["index.html"] = page.text.encode()
+    return _summary(view, page.answers.lead) | {
+        "answers": page.answers.as_record(),
         "machine": run.path.parent.name,
         "facts": identity_of(archive),
     }, files
 
 
 def as_files(tables: exports.Tables) -> dict[str, bytes]:
-    """The tables by their place in the site's folder, and what their columns mean."""
+    """Return the tables by their place in the site's folder, and the meanings of their columns."""
     every = {**tables.values, "columns": exports.described(tables.values)}
     return {place_of(name, word): FORMATS[word](name, table) for name, table in every.items() for word in WORDS}
 
 
 def place_of(name: str, word: str) -> str:
-    """Of a table, below the folder of the run or of the site."""
+    """Return the place of a table, below the folder of the run or of the site."""
     return f"tables/{name}.{word}"
 
 
 def _summary(view: View, lead: str) -> Page:
-    host, started = view.record.host, view.record.unix_seconds
-    cells = view.every_cell
+    host, started, cells = view.record.host, view.record.unix_seconds, view.every_cell
     return {
         "run": view.id,
         "started_unix_seconds": started if is_known(started) else None,
@@ -243,7 +242,7 @@ def _summary(view: View, lead: str) -> Page:
 
 
 def _hardware(host: Mapping[str, Any]) -> str:
-    """The hardware, such as "4 × NVIDIA H200", or the CPU."""
+    """Describe the hardware, such as "4 × NVIDIA H200", or the CPU."""
     names = [str(gpu.get("name")) for gpu in host.get("gpus") or ()]
     counted = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
     return ", ".join(counted) or str(host.get("cpu") or "unknown hardware")
