@@ -11,6 +11,7 @@ from scipy.special import stdtrit
 from records import write_run
 from torchmatrix.analysis import intervals, run_summary, verdicts
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.centers import of_normal, widening
 from torchmatrix.analysis.pairs import pair, pair_by_rounds, pair_over_sum
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
@@ -98,8 +99,8 @@ def test_the_widening_of_the_median_is_as_large_as_it_needs(count: int) -> None:
     draws = np.random.default_rng(1).standard_normal((200_000, count))
     medians, errors = np.median(draws, axis=1), draws.var(axis=1, ddof=1) / count
     found = np.quantile(np.abs(medians) / np.sqrt(errors) / stdtrit(count - 1, 0.975), 0.95)
-    assert found <= intervals.widening(count) + 0.01 and intervals.widening(count) - found < 0.07
-    assert medians.std() * np.sqrt(count) == pytest.approx(intervals.of_normal(count), abs=0.01)
+    assert found <= widening(count) + 0.01 and widening(count) - found < 0.07
+    assert medians.std() * np.sqrt(count) == pytest.approx(of_normal(count), abs=0.01)
 
 
 @pytest.mark.parametrize("truth", [1.0, 1.3])

@@ -22,6 +22,7 @@ from proof.table import CLAIMS, named, options
 
 from torchmatrix.analysis import across, between_runs, intervals, levels, pairs, scaling, verdicts
 from torchmatrix.analysis.cells import Cell
+from torchmatrix.analysis.centers import squared_error
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.nightly.gate import learned, noise
@@ -72,7 +73,7 @@ def of_mean(function: Any) -> Any:
 
 def of_medians(function: Any) -> Any:
     def broken(values: Sequence[float], *prior: Any) -> Any:
-        error = intervals.squared_error([math.log(value) for value in values])
+        error = squared_error([math.log(value) for value in values])
         return function(values, *prior)._replace(log=math.log(float(np.median(values))), squared_error=error)
 
     return broken

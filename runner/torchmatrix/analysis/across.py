@@ -12,7 +12,8 @@ from typing import Any
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, center_interval, mean_of
+from torchmatrix.analysis.centers import mean_of
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, center_interval
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_over_sum
 from torchmatrix.analysis.pairs import pair as pair_of
 from torchmatrix.analysis.rows import (

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from torchmatrix.analysis import intervals, levels, rows
+from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_by_rounds, pair_of_moments
 from torchmatrix.analysis.rows import Counted, Row, StackUsed, Work, has_failed, is_ok, makes_figures
 from torchmatrix.facts.launch import UNLIKE
@@ -131,7 +132,7 @@ class Cell:
     def median(self, column: str) -> float:
         """Return the median over the ok launches that have a value; NaN if none does."""
         values = self.values(column)
-        return intervals.median_of(values) if values else math.nan
+        return median_of(values) if values else math.nan
 
     @property
     def failed(self) -> int:
@@ -149,7 +150,7 @@ class Cell:
         """Return a metric's summary: n, failed, left_out and why, the figure, low, high, cv, verdict, …"""
         values, estimate, moments = self.values(column), self.estimate(column), self.moments(column)
         n = len(values)
-        cv = math.sqrt(intervals.variance_of(values)) / intervals.mean_of(values) if n > 1 else math.nan
+        cv = math.sqrt(variance_of(values)) / mean_of(values) if n > 1 else math.nan
         left_out, why = self.left_out
         return {
             "n": n, "failed": self.failed, "left_out": left_out, "left_out_why": why,

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.intervals import NO_PRIOR, NOTEWORTHY, Interval, Moments, center_interval, central
+from torchmatrix.analysis.centers import central
+from torchmatrix.analysis.intervals import NO_PRIOR, NOTEWORTHY, Interval, Moments, center_interval
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.rows import Row

@@ -12,8 +12,8 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import gpu_specs, metrics, watched
+from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.intervals import median_of
 from torchmatrix.analysis.metrics import Metric, Read
 from torchmatrix.analysis.rows import (
     CELLS,

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincc, stdtr
 
-from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM, Numbers, median_of, variance_of
+from torchmatrix.analysis.centers import median_of, variance_of
+from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM, Numbers
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.verdicts import adjusted
 from torchmatrix.core.formatting import in_digits

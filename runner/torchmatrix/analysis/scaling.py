@@ -9,7 +9,8 @@ import numpy as np
 
 from torchmatrix.analysis import gpu_specs, verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, Prior, geometric_mean, median_of
+from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, Prior, geometric_mean
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_over_sum
 from torchmatrix.analysis.rows import Row, is_ok
 from torchmatrix.core.formatting import is_known

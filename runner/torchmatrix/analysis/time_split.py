@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import fdtrc
 
 from torchmatrix.analysis.cells import Cell, CellIndex
-from torchmatrix.analysis.intervals import median_of, variance_of
+from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
 from torchmatrix.analysis.rows import Row
 from torchmatrix.facts.launch import Launch, measured_seconds

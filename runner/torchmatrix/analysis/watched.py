@@ -13,7 +13,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-from torchmatrix.analysis.intervals import mean_of
+from torchmatrix.analysis.centers import mean_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.wire import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS

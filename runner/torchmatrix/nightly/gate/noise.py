@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from torchmatrix.analysis.intervals import NOTEWORTHY, central, median_of
+from torchmatrix.analysis.centers import central, median_of
+from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.nightly.gate import learned
 from torchmatrix.nightly.gate.learned import RECENT, Array

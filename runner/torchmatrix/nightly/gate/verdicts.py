@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.intervals import median_of
 from torchmatrix.core.formatting import clipped, four_decimals, in_one_line
 from torchmatrix.core.process import end_with_parent
 from torchmatrix.facts.environments import differences_in_words, is_of_the_machine
