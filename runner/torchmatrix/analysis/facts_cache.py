@@ -25,7 +25,7 @@ from torchmatrix.facts.store import Results, RunFolder, host_of
 T = TypeVar("T")
 FOLDER = ".cache"
 _LONGEST_LINE = 200
-_PACKAGES = ("ground", "machine", "facts", "matrix", "planning", "analysis")
+_PACKAGES = ("core", "machine", "facts", "matrix", "planning", "analysis")
 """The packages that analysis may import: a change in any of them may change what is read from a launch's file."""
 
 Facts = dict[str, Any]

@@ -5,16 +5,15 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from scipy.special import fdtrc
-
-from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
 from torchmatrix.analysis.rows import Row
 from torchmatrix.facts.launch import Launch, measured_seconds
+
+if TYPE_CHECKING:
+    from torchmatrix.analysis.cells import Cell, CellIndex
 
 # Where a launch's time went: its phases, and its step times inside the timed windows.
 
@@ -71,7 +70,6 @@ def _warm_up(launch: Launch) -> float:
 
 PHASES = ("import", "init", "model to device", "first step", "warm-up", "measure", "the rest")
 QUANTILES = {"p1": 0.01, "p5": 0.05, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "p99": 0.99, "max": 1.0}
-_SHARES = np.array(list(QUANTILES.values()))
 
 
 def phases_table(launches: Iterable[Spent]) -> list[Row]:
@@ -115,9 +113,11 @@ def steps_table(launches: Iterable[Spent]) -> list[Row]:
 
 def _quantiles(launches: Iterable[Spent]) -> dict[str, Any]:
     """Return the quantiles as np.quantile does, to the last bit, which takes five times as long for a few steps."""
+    import numpy as np  # which readers of facts, who import this module, don't need
+
     seconds = np.concatenate([np.frombuffer(launch.steps) for launch in launches])
     seconds.sort()
-    places = (len(seconds) - 1) * _SHARES
+    places = (len(seconds) - 1) * np.array(list(QUANTILES.values()))
     before = places.astype(int)
     low, high, part = seconds[before], seconds[np.minimum(before + 1, len(seconds) - 1)], places - before
     values = np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1 - part))
@@ -131,7 +131,7 @@ FEWEST = 3
 LEVEL = 0.05
 
 
-def compiles_table(cells: CellIndex) -> list[Row]:
+def compiles_table(cells: "CellIndex") -> list[Row]:
     """Return one row per cell that was compiled from an empty cache in some ok launch.
 
     `compiled` launches did so: the median, least and largest time of their first step in seconds; `sd_between_artefacts` is the
@@ -146,7 +146,7 @@ def compiles_table(cells: CellIndex) -> list[Row]:
     return shown
 
 
-def _compile_row(cell: Cell) -> Row | None:
+def _compile_row(cell: "Cell") -> Row | None:
     ok = [row for row in cell.ok if row["compile"]]
     cold, warm = ([row for row in ok if row["compile_cache"] == state] for state in ("cold", "warm"))
     if not cold:
@@ -173,6 +173,8 @@ def _scatter(throughputs: Iterable[float]) -> float:
 
 def _f_test(between: float, compiled: int, same: float, reused: int) -> float:
     """Return the probability that equal variances give such a ratio or a larger one."""
+    from scipy.special import fdtrc  # with NumPy: see _quantiles
+
     if min(compiled, reused) < FEWEST or not same > 0:
         return math.nan
     return float(fdtrc(compiled - 1, reused - 1, (between / same) ** 2))
@@ -189,10 +191,12 @@ def latency_rows(launches: Iterable[Row], kind: str) -> list[Row]:
     For each of PERCENTILES: the median over ok launches of that percentile in seconds, with `_low` and `_high`, the ends of its
     95 % interval over launches. `n`: launches; `requests`: of all of them together.
     """
+    from torchmatrix.analysis.cells import CellIndex  # with NumPy: see _quantiles
+
     return [_latency_row(cell, kind) for cell in CellIndex(row for row in launches if row["requests"]).figures]
 
 
-def _latency_row(cell: Cell, kind: str) -> Row:
+def _latency_row(cell: "Cell", kind: str) -> Row:
     requests = int(sum(row["requests"] for row in cell.launches))
     columns = {name: cell.last[name] for name in _CELL_COLUMNS} | cell.fleet | {"n": len(cell.launches), "requests": requests}
     for name, metric in zip(PERCENTILES, OF_REQUESTS[kind], strict=True):

@@ -16,7 +16,7 @@ def test_helpers_end_with_their_parent_even_if_that_is_killed(method: str) -> No
 import os, signal, time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children, get_context
-from torchmatrix.core.sharing import help_only
+from torchmatrix.core.process import help_only
 
 if __name__ == "__main__":
     pool = ProcessPoolExecutor(1, get_context("{method}"), help_only, (os.getpid(),))
