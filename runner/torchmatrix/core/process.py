@@ -1,6 +1,5 @@
 """Tie this process to another, and check that it may use the memory that it needs."""
 
-import ctypes
 import mmap
 import os
 import signal
@@ -25,7 +24,6 @@ def require_address_space() -> None:
 
 # Processes that help this one, and end with it
 
-_LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -34,7 +32,9 @@ def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
     The parent is the thread that started this process: https://man7.org/linux/man-pages/man2/PR_SET_PDEATHSIG.2const.html
     """
-    _LIBC.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    import ctypes  # which the command doesn't need to begin
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 

@@ -1,17 +1,15 @@
 """Choose the engines of a command: by name, or by what this machine offers. Imports an engine only once it is chosen."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.engines import endpoints, recipes
-from torchmatrix.engines.engine import Engine
-from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.engines.packages import finds_python, python_sources
-from torchmatrix.matrix.stacks import Stack
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.engines import endpoints
+
+if TYPE_CHECKING:
+    from torchmatrix.engines.engine import Engine
+    from torchmatrix.matrix.stacks import Stack
 
 NAMES = ("auto", "docker", "podman", "apptainer", "pyxis", "local")
 """The choices; auto takes containers if a daemon answers."""
@@ -31,16 +29,16 @@ class Engines:
     `why`: which builder it is and why, in words.
     """
 
-    builder: Engine
-    local: Engine
+    builder: "Engine"
+    local: "Engine"
     why: str
 
     @property
-    def every(self) -> tuple[Engine, ...]:
+    def every(self) -> "tuple[Engine, ...]":
         """Return each engine once."""
         return (self.local,) if self.builder is self.local else (self.local, self.builder)
 
-    def for_stack(self, stack: Stack) -> Engine:
+    def for_stack(self, stack: "Stack") -> "Engine":
         """Return the engine for a stack: the local one for an interpreter of this machine, the chosen one for all others."""
         return self.local if stack.source == "interpreter" else self.builder
 
@@ -75,7 +73,7 @@ def choose(name: str, owner: str) -> Engines:
     return Engines(builder=builder, local=local, why=f"docker at {where}")
 
 
-def _docker(may_be_missing: bool) -> tuple[Engine, str]:
+def _docker(may_be_missing: bool) -> "tuple[Engine, str]":
     """Return Docker, and where it answers. Raises EngineUnusable; with `may_be_missing`, at once if there is no socket."""
     where = endpoints.endpoint()
     if may_be_missing and where.is_missing:
@@ -85,7 +83,7 @@ def _docker(may_be_missing: bool) -> tuple[Engine, str]:
     return DockerEngine(connect(where), where), where.in_words
 
 
-def _podman(local: Engine) -> Engines:
+def _podman(local: "Engine") -> Engines:
     from torchmatrix.engines.docker import DockerEngine, connect
 
     where = endpoints.Endpoint(host=endpoints.podman_address())
@@ -95,7 +93,7 @@ def _podman(local: Engine) -> Engines:
     return Engines(builder=builder, local=local, why=f"podman at {where.host}")
 
 
-def _file_engine(name: str, cache: Path, owner: str) -> Engine:
+def _file_engine(name: str, cache: Path, owner: str) -> "Engine":
     from torchmatrix.engines import file_engine
     from torchmatrix.engines.file_engine import FileEngine
 
@@ -118,45 +116,3 @@ def containers_answer() -> bool:
     except EngineUnusable:
         return False
     return True
-
-
-# Supplies: what is built, which indexes and Pythons are available, how much disk is free.
-
-
-def supplies_unseen(engine: Engine) -> Supplies:
-    """Return the assumption without looking: nothing is built, and everything is available."""
-    return Supplies(containers=engine.capabilities.runs_images, how_to_have_containers=HOW_TO_HAVE_CONTAINERS)
-
-
-def find_supplies(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], is_here: bool) -> Supplies:
-    """Find the supplies for the stacks that `engine` would build; networks and Pythons only for stacks that are not built yet.
-
-    `locks`: those of stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
-    """
-    to_build = [stack for stack in stacks if stack.source != "interpreter"]
-    built = frozenset(stack.name for stack in to_build if recipes.ready_recipe(stack, engine, locks.get(stack.name)))
-    missing = [stack for stack in to_build if stack.name not in built]
-    why_not = engine.why_not_built() if missing else ""
-    return replace(
-        supplies_unseen(engine),
-        built=built,
-        stored=built | {s.name for s in missing if any(map(engine.is_stored, recipes.recipes(s, locks.get(s.name))))},
-        unbuildable=why_not,
-        unreachable=frozenset() if why_not else frozenset(recipes.unreachable_indexes(recipes.indexes_to_probe(missing))),
-        pythonless=frozenset() if engine.capabilities.isolates else _pythonless(missing, locks),
-        disk=engine.disk() if is_here else None,
-    )
-
-
-def _pythonless(stacks: Sequence[Stack], locks: Mapping[str, StackLock]) -> frozenset[str]:
-    """Return the stacks whose Python is neither here nor available from where uv gets it; a lock leaves no choice of Python."""
-    is_found = cache(finds_python)
-    wheels = {
-        s: (locks[s.name].python,) if s.name in locks else (s.python, s.python_range) for s in stacks if s.source == "wheels"
-    }
-    lacking = [stack for stack, requests in wheels.items() if not any(is_found(request) for request in requests if request)]
-    sources = set(python_sources()) if lacking else set()
-    remote = {url for url in sources if url.startswith("http")}
-    if sources - recipes.unreachable_indexes(remote):
-        return frozenset()
-    return frozenset(stack.name for stack in lacking)

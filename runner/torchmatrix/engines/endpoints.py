@@ -10,8 +10,6 @@ from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.files import content_of
-from torchmatrix.engines import caches
-from torchmatrix.matrix.catalog import version_key
 
 # Docker's endpoint, found as Docker's own client finds it.
 #
@@ -133,6 +131,8 @@ def podman_version(answer: Mapping[str, Any]) -> str:
 
 def refuse_without_cdi(version: str) -> None:
     """Raise EngineUnusable for a version that would start containers without the GPUs that they should have."""
+    from torchmatrix.matrix.catalog import version_key
+
     if version_key(version) < WITH_CDI:
         raise EngineUnusable(
             f"Podman {version} gives containers no NVIDIA GPU through Docker's API",
@@ -142,5 +142,7 @@ def refuse_without_cdi(version: str) -> None:
 
 def adapt_for_podman(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a container's options as Podman understands them: its tmpfs takes no owner; instead every user may write to it."""
+    from torchmatrix.engines import caches  # with Docker's library, which choosing an engine doesn't need
+
     tmpfs = {path: _TMPFS_FOR_ALL if mode == caches.TMPFS else mode for path, mode in options["tmpfs"].items()}
     return {**options, "tmpfs": tmpfs}

@@ -17,11 +17,14 @@ from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, LaunchFailed
 from torchmatrix.core.files import write_whole
 from torchmatrix.engines import lockfile, packages
+from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, line_text, requested_lock, time_limit
 from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.engines.packages import finds_python, python_sources
 from torchmatrix.facts import launch_file
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI, Stack
+from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, GpuSet
 
 
@@ -294,3 +297,45 @@ def lock_changes(old: StackLock | None, new: StackLock) -> list[str]:
 
 def _version(line: str) -> str:
     return line.partition(" ")[0].partition("==")[2]
+
+
+# Supplies: what is built, which indexes and Pythons are available, how much disk is free.
+
+
+def supplies_unseen(engine: Engine) -> Supplies:
+    """Return the assumption without looking: nothing is built, and everything is available."""
+    return Supplies(containers=engine.capabilities.runs_images, how_to_have_containers=HOW_TO_HAVE_CONTAINERS)
+
+
+def find_supplies(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], is_here: bool) -> Supplies:
+    """Find the supplies for the stacks that `engine` would build; networks and Pythons only for stacks that are not built yet.
+
+    `locks`: those of stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
+    """
+    to_build = [stack for stack in stacks if stack.source != "interpreter"]
+    built = frozenset(stack.name for stack in to_build if ready_recipe(stack, engine, locks.get(stack.name)))
+    missing = [stack for stack in to_build if stack.name not in built]
+    why_not = engine.why_not_built() if missing else ""
+    return replace(
+        supplies_unseen(engine),
+        built=built,
+        stored=built | {s.name for s in missing if any(map(engine.is_stored, recipes(s, locks.get(s.name))))},
+        unbuildable=why_not,
+        unreachable=frozenset() if why_not else frozenset(unreachable_indexes(indexes_to_probe(missing))),
+        pythonless=frozenset() if engine.capabilities.isolates else _pythonless(missing, locks),
+        disk=engine.disk() if is_here else None,
+    )
+
+
+def _pythonless(stacks: Sequence[Stack], locks: Mapping[str, StackLock]) -> frozenset[str]:
+    """Return the stacks whose Python is neither here nor available from where uv gets it; a lock leaves no choice of Python."""
+    is_found = cache(finds_python)
+    wheels = {
+        s: (locks[s.name].python,) if s.name in locks else (s.python, s.python_range) for s in stacks if s.source == "wheels"
+    }
+    lacking = [stack for stack, requests in wheels.items() if not any(is_found(request) for request in requests if request)]
+    sources = set(python_sources()) if lacking else set()
+    remote = {url for url in sources if url.startswith("http")}
+    if sources - unreachable_indexes(remote):
+        return frozenset()
+    return frozenset(stack.name for stack in lacking)

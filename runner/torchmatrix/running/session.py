@@ -11,9 +11,10 @@ from pathlib import Path
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.settings import cache_folder
 from torchmatrix.engines import lockfile, recipes
-from torchmatrix.engines.choose import Engines, choose, find_supplies, supplies_unseen
+from torchmatrix.engines.choose import Engines, choose
 from torchmatrix.engines.engine import Engine, Leftover, Recipe
 from torchmatrix.engines.lockfile import StackLock
+from torchmatrix.engines.recipes import find_supplies, supplies_unseen
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host, detect
 from torchmatrix.matrix import matrix_file
