@@ -115,17 +115,17 @@ def test_a_difference_larger_than_a_jump_is_still_told() -> None:
 
 
 def test_a_cell_s_two_levels_are_found_and_scatter_alone_shows_none() -> None:
-    cut = levels.best_cut([math.log(rate) for rate in (410.0, 389.2, 410.4, 388.8, 409.7)])
+    cut = levels.best_cuts([[math.log(rate) for rate in (410.0, 389.2, 410.4, 388.8, 409.7)]])[0]
     assert cut is not None and cut.low == 2 and math.exp(cut.gap) == pytest.approx(410 / 389, rel=1e-3)
     assert levels.told_levels([cut], 0.05) == [cut]
     random = np.random.default_rng(7)
-    runs = [[levels.best_cut((0.02 * random.normal(size=5)).tolist()) for _ in range(40)] for _ in range(100)]
+    runs = [levels.best_cuts([(0.02 * random.normal(size=5)).tolist() for _ in range(40)]) for _ in range(100)]
     assert sum(any(levels.told_levels(cuts, 0.05)) for cuts in runs) <= 11
-    assert levels.best_cut([0.0, 0.1]) is None and levels.best_cut([0.1, 0.1, 0.1]) is None
+    assert levels.best_cuts([[0.0, 0.1], [0.1, 0.1, 0.1]]) == [None, None]
 
 
 def test_one_slow_launch_of_five_is_no_level() -> None:
-    assert levels.told_levels([levels.best_cut([0.0, 0.0001, -0.0001, 0.0002, -0.1])], 0.05) == [None]
+    assert levels.told_levels(levels.best_cuts([[0.0, 0.0001, -0.0001, 0.0002, -0.1]]), 0.05) == [None]
 
 
 def test_a_cell_tells_its_levels_and_what_differs_between_them() -> None:
@@ -134,7 +134,7 @@ def test_a_cell_tells_its_levels_and_what_differs_between_them() -> None:
         {"throughput": rate, "round": place, "clock_mhz": 1980.0 if rate > 400 else 1755.0, "compile_cache": "warm"}
         for place, rate in enumerate(rates, 1)
     ]  # fmt: skip
-    cut = levels.best_cut([math.log(rate) for rate in rates])
+    cut = levels.best_cuts([[math.log(rate) for rate in rates]])[0]
     assert cut is not None
     said = levels.levels_in_words(rows, cut, "images")
     assert said.startswith(

@@ -53,16 +53,11 @@ class Cut:
     p_value: float
 
 
-def best_cut(logs: Sequence[float]) -> Cut | None:
-    """Return the best cut of the logarithms of a cell's figures; None for fewer than three.
+def best_cuts(cells: Sequence[Sequence[float]]) -> list[Cut | None]:
+    """Return the best cut of the logarithms of each cell's figures; None for fewer than three.
 
     Levels of four launches or more have two launches at least.
     """
-    return best_cuts([logs])[0]
-
-
-def best_cuts(cells: Sequence[Sequence[float]]) -> list[Cut | None]:
-    """Return the best cut of each of many cells at once."""
     cuts: list[Cut | None] = [None] * len(cells)
     for n in {len(logs) for logs in cells if len(logs) >= 3}:
         places = [place for place, logs in enumerate(cells) if len(logs) == n and max(logs) > min(logs)]
