@@ -13,7 +13,7 @@ from support import FAKE_PYTHON, Command, cache_in, invoke
 from torchmatrix.core import settings
 from torchmatrix.machine.host import Gpu, Host
 
-pytest_plugins = ["real_things"]
+pytest_plugins = ["support.real_things"]
 LONGEST_ID = 100
 _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "lock", "reproduce")
 

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import invented
-
+from support import invented
 from torchmatrix.analysis import machines
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import machines_page, report
@@ -58,7 +57,7 @@ def main() -> None:
     for name, text in pages().items():
         page.save(text, TARGET / name)
     if importlib.util.find_spec("playwright"):
-        from browsing import CHROMIUM
+        from support.browsing import CHROMIUM
 
         if CHROMIUM:
             return pictures(CHROMIUM)

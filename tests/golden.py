@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import invented
 from example import real_run
-
-from records import nights, write_run
+from support import invented
+from support.records import nights, write_run
 from torchmatrix.cli import invoke
 from torchmatrix.facts.store import Results
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 import tell
 
 FAILED = '<testcase classname="a" name="x" time="1"><failure message="assert 1&#10; == 2">long</failure></testcase>'

@@ -11,11 +11,11 @@ import gc
 import math
 import time
 
-import steady
 import torch
 
 import families
 import precision
+import steady
 
 Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve batches")
 """``run(index)`` does one step on batch `index` of `batches` (modulo their number) and returns nothing. ``losses()``, called

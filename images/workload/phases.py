@@ -8,25 +8,25 @@ import functools
 import itertools
 import time
 
-import chance
-import compiling
-import latency
-import settings
-import sharded
 import torch
-from unseen import Unseen
 
+import chance
 import collectives
+import compiling
 import devices
 import families
+import latency
 import measure
 import precision
 import profiling
 import record
 import runtimes
 import samples
+import settings
+import sharded
 from channel import Numerics
 from proofs import arithmetic, deeds, effective_precision, remarks, rules, windows, work
+from unseen import Unseen
 from world import World
 
 ENQUEUE_REPEATS = 5

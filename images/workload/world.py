@@ -5,11 +5,11 @@ import datetime
 import os
 import re
 
-import sharded
 import torch
 import torch.distributed as dist
 
 import devices
+import sharded
 from channel import Unsupported
 
 ONE_MODEL = ("ddp", "fsdp")

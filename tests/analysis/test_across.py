@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import across, machines, prices, run_summary
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.pairs import pair

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from records import CLEAN, table, write_run
+from support.records import CLEAN, table, write_run
 from torchmatrix.analysis import glossary, scaling
 from torchmatrix.analysis.published import audit, figure_files
 from torchmatrix.analysis.published.audit import Coverage, Finding

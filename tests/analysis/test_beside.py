@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import glossary, intervals, run_summary, scaling
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.intervals import Interval

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import between_runs, compare
 from torchmatrix.analysis.between_runs import Figure
 from torchmatrix.analysis.machines import choose_launches

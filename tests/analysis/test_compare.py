@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import compare
 from torchmatrix.analysis.intervals import Interval, difference_verdict
 from torchmatrix.analysis.machines import choose_launches

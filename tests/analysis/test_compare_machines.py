@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import compare
 from torchmatrix.analysis.compare import Comparison
 from torchmatrix.analysis.machines import choose_launches

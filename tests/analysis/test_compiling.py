@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from test_time_split import launch, told
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.time_split import compiles_table

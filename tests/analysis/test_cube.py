@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records import launch_lines
+from support.records import launch_lines
 from torchmatrix.analysis.cube_points import COSTS, front_of
 from torchmatrix.analysis.effects import Cube, cubes_of
 from torchmatrix.analysis.launch_row import row_of

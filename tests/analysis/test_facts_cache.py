@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from records import launch_lines, nights, write_run
 from support import PATIENCE_SECONDS
+from support.records import launch_lines, nights, write_run
 from torchmatrix.analysis import facts_cache, run_summary
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.environments import environment_of

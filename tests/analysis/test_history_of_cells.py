@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records import nights, write_run
+from support.records import nights, write_run
 from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.history import Trend, series, trends
 from torchmatrix.facts.environments import differences_in_words

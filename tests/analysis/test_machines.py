@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import across, machines, run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.rows import Row

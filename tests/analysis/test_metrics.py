@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import launch_lines, nights, write_run
+from support.records import launch_lines, nights, write_run
 from torchmatrix.analysis import advice, facts_cache, history, metrics
 from torchmatrix.analysis.compare import compare
 from torchmatrix.analysis.launch_row import row_of

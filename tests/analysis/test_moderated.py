@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import levels, run_summary, verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, Family
 from torchmatrix.analysis.intervals import NO_PRIOR, SEEN_FROM, learned_of, learned_prior

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import gpu_specs, prices
 from torchmatrix.core.errors import BadInput
 from torchmatrix.reporting import exports, report

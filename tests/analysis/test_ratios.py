@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import run_summary, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.core.errors import BadInput

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import compare, facts_cache, run_summary, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts.launch import Launch

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import run_summary, scaling
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.scaling import collectives_table

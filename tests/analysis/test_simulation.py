@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import intervals, run_summary, verdicts
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.centers import of_normal, widening

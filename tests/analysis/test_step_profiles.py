@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from profiled_steps import allocation, span, trace
 
+from support.profiled_steps import allocation, span, trace
 from torchmatrix.analysis.profiles import MOST_POINTS, NO_OPERATOR, STEP, WINDOW, Shares, memory_of, parse, shares
 from torchmatrix.analysis.why import Measured, Side, Why, largest, why
 from torchmatrix.core.inputs import Malformed

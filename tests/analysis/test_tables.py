@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import run_summary as run_tables
 from torchmatrix.analysis import scaling
 from torchmatrix.analysis.cells import CellIndex

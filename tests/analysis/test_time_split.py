@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from read_back import spent, traces_of
 
-from records import launch_lines
+from support.read_back import spent, traces_of
+from support.records import launch_lines
 from torchmatrix.analysis import time_split
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of

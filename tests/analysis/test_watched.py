@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import run_summary, traces, watched
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.parts import Gpu, NodeDevices, OtherNode

@@ -22,8 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "images" / "workload"))
-from boxes import bench, recorded
-
+from support.boxes import bench, recorded
 from torchmatrix.facts import plausible, reading
 from torchmatrix.facts.reading import compare, proof_of
 

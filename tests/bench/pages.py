@@ -16,10 +16,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
-from browsing import CHROMIUM
 from speed import tell, ten_thousand_launches, torchmatrix
-
-from records import nights, write_run
+from support.browsing import CHROMIUM
+from support.records import nights, write_run
 
 USABLE = """() => new Promise((done) => {
   const loaded = () => performance.getEntriesByType("navigation")[0];

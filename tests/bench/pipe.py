@@ -12,10 +12,9 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "images" / "workload"))
-from boxes import Written
-
 import channel
 import samples
+from support.boxes import Written
 from torchmatrix.facts import launch_file
 
 RANKS = 8

@@ -17,8 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import slurm_cluster
-from support import FAKE_PYTHON
+from support import FAKE_PYTHON, slurm_cluster
 
 MATRIX = f"""
 [run]

@@ -20,8 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import slurm_cluster
-from support import FAKE_PYTHON
+from support import FAKE_PYTHON, slurm_cluster
 from torchmatrix.facts.store import Results
 from torchmatrix.matrix import catalog
 

@@ -23,8 +23,8 @@ from random import Random
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from records import launch_lines, nights, write_run
 from support import REAL_MATRIX
+from support.records import launch_lines, nights, write_run
 from torchmatrix.analysis import facts_cache
 from torchmatrix.core import assets
 from torchmatrix.core.errors import ExitCode

@@ -1,7 +1,7 @@
 """Ways to break the box's work without breaking the box: functions that each patch one of its modules before it runs.
 
-tests/sabotaged.py lists the launches that run them. Only the path that is timed is broken, as a wrong runtime, wrapper or
-setting would break it.
+tests/support/sabotaged.py lists the launches that run them. Only the path that is timed is broken, as a wrong runtime, wrapper
+or setting would break it.
 """
 
 import contextlib

@@ -11,9 +11,9 @@ from types import CodeType
 from typing import Any
 
 import pytest
-from boxes import bench, only
 
 from support import PATIENCE_SECONDS
+from support.boxes import bench, only
 from torchmatrix.core import assets
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose

@@ -1,7 +1,8 @@
 """One model of every kind in real launches on the CPU: its loss is that of its library, and its work is proven."""
 
 import pytest
-from boxes import bench, only
+
+from support.boxes import bench, only
 
 pytestmark = pytest.mark.xdist_group("kinds of models")  # one process imports their libraries
 KINDS = {

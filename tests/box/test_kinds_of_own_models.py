@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import bench, only, own_model
+
+from support.boxes import bench, only, own_model
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 NET = """\

@@ -1,7 +1,8 @@
 """A library that has another model under a listed name gives no figure of it, whether its parameters show it or not."""
 
 import pytest
-from boxes import bench, only
+
+from support.boxes import bench, only
 
 SIZES = ("--batch", "1", "--image-size", "32", "--sequence-length", "8", "--audio-seconds", "1", "--mode", "infer")
 OTHERS = {

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import bench, only, own_model
 
 from support import PATIENCE_SECONDS
+from support.boxes import bench, only, own_model
 from torchmatrix.core import assets
 from torchmatrix.facts import wire
 

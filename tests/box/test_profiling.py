@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import bench, only, own_model
 
+from support.boxes import bench, only, own_model
 from torchmatrix.analysis.profiles import memory_of, parse, shares
 from torchmatrix.core import assets
 from torchmatrix.facts import wire

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-import sabotaged
-from boxes import bench, only, own_model, recorded
-from sabotaged import BERT, HALF, IN_HALF, RESNET
 
+from support import sabotaged
+from support.boxes import bench, only, own_model, recorded
+from support.sabotaged import BERT, HALF, IN_HALF, RESNET
 from torchmatrix.facts.reading import compare, proof_of
 
 pytestmark = pytest.mark.thorough

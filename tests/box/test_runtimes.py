@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sabotaged
-from boxes import bench, only, own_model
-from sabotaged import BERT, RESNET
 
-from support import PATIENCE_SECONDS
+from support import PATIENCE_SECONDS, sabotaged
+from support.boxes import bench, only, own_model
+from support.sabotaged import BERT, RESNET
 from torchmatrix.core import assets
 
 pytestmark = [

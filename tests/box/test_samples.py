@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from boxes import Written
 
 import channel
 import samples
+from support.boxes import Written
 from torchmatrix.facts import launch_file, reading
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from boxes import NET, bench, only, own_model
-from sabotaged import NOT_REDUCED, Sabotage
+
+from support.boxes import NET, bench, only, own_model
+from support.sabotaged import NOT_REDUCED, Sabotage
 
 pytestmark = pytest.mark.thorough
 

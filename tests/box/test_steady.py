@@ -3,9 +3,10 @@
 import time
 from statistics import mean
 
-import drifting
 import pytest
-from drifting import Course, Launched, Machine, exponentials, launch, steady, throttled, warming
+
+from support import drifting
+from support.drifting import Course, Launched, Machine, exponentials, launch, steady, throttled, warming
 
 NOISE = 0.003
 TOLERANCE = 0.005

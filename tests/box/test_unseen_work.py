@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boxes import bench
 
 from support import Command
+from support.boxes import bench
 from torchmatrix.facts import plausible, reading
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results

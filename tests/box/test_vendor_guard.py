@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import vendor_guard
+from support.vendors import TORCH, plain_wheel, torch_wheel, wheel
 from torchmatrix.core import assets
-from vendors import TORCH, plain_wheel, torch_wheel, wheel
 
 Guard = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import docker
 import pytest
-from boxes import SMALL
 from docker.errors import ImageNotFound
 
 from support import NEWEST_MATRIX, OLDEST_MATRIX, Command
+from support.boxes import SMALL
 from torchmatrix.core import assets
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results

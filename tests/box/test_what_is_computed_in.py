@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-import sabotaged
-from boxes import bench, only, own_model
 from test_kinds_of_own_models import NET
 
+from support import sabotaged
+from support.boxes import bench, only, own_model
 from torchmatrix.facts import wire
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files

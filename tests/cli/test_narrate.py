@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.cli.narrate import Narrator
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file

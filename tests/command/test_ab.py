@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from records import write_run
 from support import FAKE_PYTHON, Command
+from support.records import write_run
 from torchmatrix.facts.store import Results
 
 JOB = "resnet50-train-fp32-b4-224px"

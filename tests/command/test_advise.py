@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from records import write_run
 from support import Command
+from support.records import write_run
 from torchmatrix.matrix import matrix_file
 
 MATRIX = """

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from records import CLEAN, table, write_run
 from support import Command
+from support.records import CLEAN, table, write_run
 
 
 def test_the_command_says_what_it_found_by_its_exit_code(torchmatrix: Command, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from containers import Registry, listing, remove_images, vendor_image
-from sites import CLOSED, NO_NETWORK, mirrors, tiny_matrix, tiny_stack, tiny_wheels
 from support import FAKE_PYTHON, PATIENCE_SECONDS, Command, until
+from support.containers import Registry, listing, remove_images, vendor_image
+from support.sites import CLOSED, NO_NETWORK, mirrors, tiny_matrix, tiny_stack, tiny_wheels
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.docker import DockerEngine

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from records import write_run
 from support import FAKE_PYTHON, PATIENCE_SECONDS, Command, processes_of, until
+from support.records import write_run
 from torchmatrix.facts import lines
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results

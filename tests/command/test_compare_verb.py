@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from records import write_run
 from support import Command
+from support.records import write_run
 
 CUDA, ROCM = {"name": "torch2.5.1-cu124", "torch": "2.5.1"}, {"name": "torch2.5.1-rocm6.2", "torch": "2.5.1"}
 

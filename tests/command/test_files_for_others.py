@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from records import write_run
 from support import Command, full_device
+from support.records import write_run
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.reporting.report import page
 

@@ -4,8 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
-from records import write_run
 from support import Command
+from support.records import write_run
 
 RUN = "20260101T000000Z"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from records import nights, write_run
 from support import Command
+from support.records import nights, write_run
 from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.history import Trend, series, trends
 from torchmatrix.facts.store import Results

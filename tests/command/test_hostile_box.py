@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from records import write_run
 from support import Command
+from support.records import write_run
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
 

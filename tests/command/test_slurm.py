@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import bad_days
-import slurm_cluster
-from bad_days import Cable
-from slurm_cluster import Cluster
-from support import FAKE_PYTHON, cache_in, processes_of, until
+from support import FAKE_PYTHON, bad_days, cache_in, processes_of, slurm_cluster, until
+from support.bad_days import Cable
+from support.slurm_cluster import Cluster
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.analysis.scaling import nodes_table

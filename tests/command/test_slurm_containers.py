@@ -12,10 +12,9 @@ from pathlib import Path
 import docker
 import pytest
 
-import slurm_cluster
-from containers import vendor_image
-from slurm_cluster import Cluster
-from support import OLDEST_MATRIX, PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, until
+from support import OLDEST_MATRIX, PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, slurm_cluster, until
+from support.containers import vendor_image
+from support.slurm_cluster import Cluster
 from torchmatrix.engines import file_engine
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results

@@ -13,8 +13,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from containers import remove_images, vendor_image
 from support import Command, processes_of
+from support.containers import remove_images, vendor_image
 from torchmatrix.engines import file_engine, recipes
 from torchmatrix.engines.engine import Image, Isolation, LaunchSpec, Meeting, pasted
 from torchmatrix.engines.file_engine import Apptainer, FileEngine, binds_of

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_daemon import daemon, nothing, what_is_here
 
-from sites import Authority
+from support.fake_daemon import daemon, nothing, what_is_here
+from support.sites import Authority
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import builders
 from torchmatrix.engines.choose import choose

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from sites import CLOSED, NO_NETWORK, OFFICIAL, Authority, Index, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
 from support import FAKE_PYTHON, PATIENCE_SECONDS, Command, processes_of, until
+from support.sites import CLOSED, NO_NETWORK, OFFICIAL, Authority, Index, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
+from support.vendors import plain_wheel, wheel
 from torchmatrix.core.errors import BuildFailed
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines import lockfile, packages, recipes
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.facts.store import Results
-from vendors import plain_wheel, wheel
 
 Site = Callable[..., Settings]
 FAKE_STACK = f'[[stack]]\nname = "fake"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n'

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sites import tiny_matrix, tiny_stack, tiny_wheels
+from support.sites import tiny_matrix, tiny_stack, tiny_wheels
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines import builders, packages
 from torchmatrix.engines.lockfile import StackLock

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import docker
 import pytest
-from fake_daemon import Sees, daemon, everything, forbidden, nothing, what_is_here
 
+from support.fake_daemon import Sees, daemon, everything, forbidden, nothing, what_is_here
 from torchmatrix.engines.containers import is_daemon_here
 from torchmatrix.engines.docker import DockerEngine, connect
 from torchmatrix.engines.endpoints import Endpoint
@@ -39,7 +39,10 @@ def test_a_daemon_that_sees_little_of_this_machine_is_here_if_its_own_process_li
         f"import fake_daemon, pathlib; fake_daemon.serve(pathlib.Path({str(tmp_path / 'd.sock')!r}), fake_daemon.forbidden)"
     )
     with subprocess.Popen(
-        [tmp_path / "dockerd", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"PYTHONPATH": str(TESTS)}
+        [tmp_path / "dockerd", "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(TESTS / "support")},
     ) as process:
         assert process.stdin and process.stdout
         host = process.stdout.readline().decode().strip()

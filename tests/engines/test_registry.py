@@ -9,8 +9,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from containers import BRIDGE, Registry, free_port, listing, remove_images, vendor_image
-from sites import Authority, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
+from support.containers import BRIDGE, Registry, free_port, listing, remove_images, vendor_image
+from support.sites import Authority, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
+from support.vendors import plain_wheel
 from torchmatrix.core.errors import BuildFailed
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines import recipes
@@ -18,7 +19,6 @@ from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Recipe
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.matrix import matrix_file
-from vendors import plain_wheel
 
 pytestmark = pytest.mark.thorough
 

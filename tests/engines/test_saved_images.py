@@ -8,10 +8,10 @@ from pathlib import Path
 
 import docker
 import pytest
-from bundled import write
 
-from containers import context, remove_images
 from support import Command
+from support.bundled import write
+from support.containers import context, remove_images
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines.docker import DockerEngine

@@ -9,8 +9,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from sites import OFFICIAL, Index, mirrors, serving, tiny_matrix, tiny_wheels
 from support import Command
+from support.sites import OFFICIAL, Index, mirrors, serving, tiny_matrix, tiny_wheels
 from torchmatrix.core.errors import BuildFailed
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines import lockfile, packages

@@ -9,13 +9,13 @@ from dataclasses import replace
 import docker
 import pytest
 
-from containers import context, remove_images
+from support.containers import context, remove_images
+from support.vendors import TORCH, plain_wheel, torch_wheel, wheel
 from torchmatrix.core.errors import BuildFailed
 from torchmatrix.engines import recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Image
 from torchmatrix.matrix import catalog, matrix_file
-from vendors import TORCH, plain_wheel, torch_wheel, wheel
 
 pytestmark = pytest.mark.thorough
 

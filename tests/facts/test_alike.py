@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import nights, write_run
+from support.records import nights, write_run
 from torchmatrix.analysis import compare, facts_cache, history, machines, run_summary
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.prices import NONE

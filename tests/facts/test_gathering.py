@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import hold_lock
 from torchmatrix.facts import lines

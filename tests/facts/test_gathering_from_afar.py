@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts import lines
 from torchmatrix.facts.gathering import Limits, gather

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled_steps import packed, record, span, trace
 
+from support.profiled_steps import packed, record, span, trace
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts import profiles

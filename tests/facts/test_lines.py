@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from records import launch_lines, write_run
+from support.records import launch_lines, write_run
 from torchmatrix.facts import launch_file, lines
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile

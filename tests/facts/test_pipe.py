@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from records import launch_lines
+from support.records import launch_lines
 from torchmatrix.core import settings
 from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts import lines, wire

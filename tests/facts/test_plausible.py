@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import launch_lines
+from support.records import launch_lines
 from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.facts.lines import ARRIVED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from records import launch_lines
+from support.records import launch_lines
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import Compared, compare, launch_at, proof_of
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from read_back import spent, traces_of
 
-from records import launch_lines, nights, write_run
 from support import invoke
+from support.read_back import spent, traces_of
+from support.records import launch_lines, nights, write_run
 from torchmatrix.analysis import run_summary, time_split
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts.environments import environment_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from records import nights, write_run
+from support.records import nights, write_run
 from torchmatrix.analysis import machines
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results, select, select_each, undated

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from records import launch_lines, write_run
+from support.records import launch_lines, write_run
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.facts import store
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries

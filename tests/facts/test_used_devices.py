@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from records import launch_lines
+from support.records import launch_lines
 from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.facts.reading import launch_of
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import docker
 from docker.models.containers import Container
 
-from clean_engine import clean_engine
-from containers import COPY_PYTHON, context, vendor_image
 from faults.checks import Finished, completed, completes, ended_as
 from faults.interruptions import kill_and_complete
 from faults.workplace import Workplace
 from support import until
+from support.clean_engine import clean_engine
+from support.containers import COPY_PYTHON, context, vendor_image
 
 KILLS = 5
 """In one attempt."""

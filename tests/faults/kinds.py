@@ -10,9 +10,9 @@ from importlib import import_module
 from random import Random
 from signal import SIGHUP, SIGINT, SIGTERM
 
-import clean_engine
 from faults import borders, engines, interruptions, machine, surroundings
 from faults.workplace import Workplace
+from support import clean_engine
 
 CASES = 2000
 """Bad inputs in one attempt at a border."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from invented_servers import uuid
 
-from clean_engine import START_SECONDS, STOP_SECONDS, clean_engine, why_not
+from support.clean_engine import START_SECONDS, STOP_SECONDS, clean_engine, why_not
 
 SUITE = "forky"
 ROOT = """root=$1; shift

@@ -15,8 +15,8 @@ import pytest
 from invented_servers import EIGHT_H100, EIGHT_MI300X, SLICED_A100, Server
 from stand_ins import RENDER_GROUP, SOURCES, start
 
-from clean_engine import clean_engine, why_not
-from containers import SMALL, context, vendor_image
+from support.clean_engine import clean_engine, why_not
+from support.containers import SMALL, context, vendor_image
 
 IMAGE = "gpu-server/userland:1"
 VENDOR_IMAGE = "gpu-server/vendor:1"

@@ -19,7 +19,7 @@ from containers_with_gpus import IMAGE, VENDOR_IMAGE, daemon, give_userland, giv
 from invented_servers import amd_uuid, uuid
 from stand_ins import RENDER_GROUP, Running
 
-from sites import serving, tiny_wheels
+from support.sites import serving, tiny_wheels
 from torchmatrix.core import assets
 from torchmatrix.core.errors import LaunchFailed
 from torchmatrix.engines.docker import DockerEngine

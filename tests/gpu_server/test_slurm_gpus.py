@@ -10,8 +10,8 @@ import pytest
 from invented_servers import EIGHT_H100, uuid
 from stand_ins import Running, start
 
-import slurm_cluster
-from slurm_cluster import Cluster
+from support import slurm_cluster
+from support.slurm_cluster import Cluster
 
 pytestmark = [
     pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not()),

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from fake_nvml import FakeNvml, gives, raises
+from support.fake_nvml import FakeNvml, gives, raises
 from torchmatrix.machine.conditions import of_amd, of_host
 from torchmatrix.machine.host import Host, before_launch, board_identity, numa_layout
 from torchmatrix.machine.host_gpus import nvidia_gpus

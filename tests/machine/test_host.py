@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from fake_nvml import FakeNvml, raises
+from support.fake_nvml import FakeNvml, raises
 from torchmatrix.machine.conditions import hyper_threading
 from torchmatrix.machine.host import Gpu, Host, detect, seen_through, sockets
 from torchmatrix.machine.host_gpus import LOST_HINT, VendorGpus, amd_gpus, nvidia_gpus

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from records import launch_lines
 from support import PATIENCE_SECONDS
+from support.records import launch_lines
 from torchmatrix.facts.environments import UNKNOWN, environment_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of

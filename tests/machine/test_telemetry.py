@@ -13,9 +13,9 @@ import psutil
 import pynvml
 import pytest
 
-from fake_nvml import FakeNvml, gives, raises
-from fake_nvml import field as field_values
 from support import PATIENCE_SECONDS, until
+from support.fake_nvml import FakeNvml, gives, raises
+from support.fake_nvml import field as field_values
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.machine.telemetry import SLOWDOWNS, Reading, Sensor, Watcher
 from torchmatrix.machine.telemetry.amd import open_amd

@@ -5,7 +5,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from fake_nvml import FakeNvml, gives, linked, raises
+from support.fake_nvml import FakeNvml, gives, linked, raises
 from torchmatrix.machine.topology import (
     amd_links,
     amd_nodes,

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from records import write_run
 from support import PATIENCE_SECONDS, Command
+from support.records import write_run
 from torchmatrix.core.errors import BadInput, NothingSelected
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly import gate

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from records import nights, write_run
+from support.records import nights, write_run
 from torchmatrix.facts.store import Results
 from torchmatrix.nightly import gate
 from torchmatrix.nightly.gate import Gate, GateOptions, judge, noise, verdicts

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
+
 from proof.row import Numbers, Random
 
 TRUTH, PERCENT = 100.0, 0.01

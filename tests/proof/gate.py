@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from proof.row import Claim, Random, at_least, at_most, median_at_most
 
+from proof.row import Claim, Random, at_least, at_most, median_at_most
 from torchmatrix.nightly.gate import noise
 from torchmatrix.nightly.gate.drift import drift
 from torchmatrix.nightly.gate.noise import Night

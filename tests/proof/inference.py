@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 
 import numpy as np
+
 from proof.draws import (
     PERCENT,
     TRUTH,
@@ -19,7 +20,6 @@ from proof.draws import (
     unequal,
 )
 from proof.row import Claim, Random, at_least, at_most, bias_within
-
 from torchmatrix.analysis import between_runs, intervals, scaling, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.pairs import Pair, pair, pair_by_rounds, pair_of_moments, pair_over_sum

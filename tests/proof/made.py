@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from records import launch_lines
+from support.records import launch_lines
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.rows import Row

@@ -3,7 +3,7 @@
     python -m proof.mutants [--seed N] [--only WORDS] [--jobs K], in tests/ with PYTHONPATH=bench:../images/workload
 
 Each break is made in a process of its own, in every module that has the function. Ends with 1 if one goes unnoticed, or if no
-break fails a row. Launches that are sabotaged (tests/sabotaged.py) are the breaks of the rows on the proof of work.
+break fails a row. Launches that are sabotaged (tests/support/sabotaged.py) are the breaks of the rows on the proof of work.
 """
 
 import math
@@ -16,10 +16,10 @@ from multiprocessing import get_context
 from typing import Any, TypeAlias
 
 import numpy as np
+
 import steady
 from proof.row import Row
 from proof.table import CLAIMS, named, options
-
 from torchmatrix.analysis import across, between_runs, intervals, levels, pairs, scaling, verdicts
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.centers import squared_error

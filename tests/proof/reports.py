@@ -8,7 +8,6 @@ from typing import TypeAlias
 from proof.draws import PERCENT, TRUTH, Noise, gaussian, launches, outlying, scattering, slowing, two_levels, unequal
 from proof.made import Made, index, run
 from proof.row import Claim, Random, at_least, at_most, bias_within
-
 from torchmatrix.analysis import across, scaling, verdicts
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.cells import CellIndex

@@ -6,8 +6,8 @@ bias counts that is left when it is taken off.
 
 from functools import partial
 
-from drifting import Course, Launched, Machine, exponentials, launch
 from proof.row import Claim, Random, at_most, bias_within, mean_at_most
+from support.drifting import Course, Launched, Machine, exponentials, launch
 
 LAUNCHES = 100
 NOISE = 0.003

@@ -29,8 +29,7 @@ from typing import Any
 import docker
 import pytest
 
-import clean_engine
-from support import REAL_MATRIX
+from support import REAL_MATRIX, clean_engine
 from torchmatrix.facts.launch import Launch, last_tries
 from torchmatrix.facts.store import Results
 from torchmatrix.matrix import matrix_file

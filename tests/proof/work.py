@@ -4,12 +4,11 @@ import itertools
 from collections.abc import Iterator
 from functools import partial
 
-import honest
-import sabotaged
-from boxes import bench
-from proof.row import Claim, Random, at_least
-
 import bare_loop
+import honest
+from proof.row import Claim, Random, at_least
+from support import sabotaged
+from support.boxes import bench
 
 PARTS = 4
 """Rows of sabotaged launches, so that cores share them; each has every fourth one."""

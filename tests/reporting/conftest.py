@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM
+
+from support.browsing import CHROMIUM
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM, HOSTILE, Reader, launches
 
-from records import write_run
+from support.browsing import CHROMIUM, HOSTILE, Reader, launches
+from support.records import write_run
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import report
 from torchmatrix.reporting.site import publish

@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from browsing import CHROMIUM, Reader, launches, within
 
-from records import write_run
+from support.browsing import CHROMIUM, Reader, launches, within
+from support.records import write_run
 from torchmatrix.reporting import report, words
 from torchmatrix.reporting.explorers import TITLES, Explorers
 

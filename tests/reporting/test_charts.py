@@ -4,8 +4,8 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from drawn import HOSTILE
 
+from support.drawn import HOSTILE
 from torchmatrix.core import assets
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import lines, png_of

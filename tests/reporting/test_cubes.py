@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.reporting import cubes, exports, report
 from torchmatrix.reporting.exports import table_set
 from torchmatrix.reporting.view import View

@@ -8,10 +8,10 @@ from itertools import product
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM
-from drawn import PRICES, Tables, cell, everything, readings, tables
-from scripted import Choices, written
 
+from support.browsing import CHROMIUM
+from support.drawn import PRICES, Tables, cell, everything, readings, tables
+from support.scripted import Choices, written
 from torchmatrix.core import assets
 from torchmatrix.core.formatting import figure
 from torchmatrix.reporting import words

@@ -5,9 +5,10 @@ from itertools import product
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM
-from drawn import Tables, cell, readings, tables
-from scripted import Choices
+
+from support.browsing import CHROMIUM
+from support.drawn import Tables, cell, readings, tables
+from support.scripted import Choices
 
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine"),

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.reporting import exports, report

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import launches, within
 
-from records import write_run
 from support import PATIENCE_SECONDS
+from support.browsing import launches, within
+from support.records import write_run
 from torchmatrix.analysis import facts_cache, run_summary
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, report

@@ -7,11 +7,10 @@ from functools import cache
 from html import unescape
 from pathlib import Path
 
-import invented
 import numpy as np
 import pytest
 
-from support import invoke
+from support import invented, invoke
 from torchmatrix.analysis import machines
 from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.store import Results

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import invented
 import pytest
 
-from records import write_run
+from support import invented
+from support.records import write_run
 from torchmatrix.analysis.prices import NONE
 from torchmatrix.reporting import report, words
 from torchmatrix.reporting.overview import Overview

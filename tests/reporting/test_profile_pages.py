@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHROMIUM, HOSTILE, Reader
-from profiled_steps import allocation, packed, record, span
 
+from support.browsing import CHROMIUM, HOSTILE, Reader
+from support.profiled_steps import allocation, packed, record, span
 from torchmatrix.analysis.why import NOT_MEASURED, Measured, why
 from torchmatrix.facts import profiles
 from torchmatrix.reporting import profile_pages

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import redaction, report

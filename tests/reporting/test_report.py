@@ -8,7 +8,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting import report
 from torchmatrix.reporting.report.page import figure

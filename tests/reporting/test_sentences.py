@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn import Tables, cell, tables
 
-from records import write_run
+from support.drawn import Tables, cell, tables
+from support.records import write_run
 from torchmatrix.analysis import advice, compare, facts_cache, verdicts
 from torchmatrix.analysis.bisection import begun
 from torchmatrix.analysis.machines import choose_launches

@@ -18,8 +18,8 @@ from xml.etree import ElementTree
 import pytest
 from test_redaction import PLANTED, leaks, planted_run
 
-from records import nights, write_run
 from support import PATIENCE_SECONDS
+from support.records import nights, write_run
 from torchmatrix.analysis import facts_cache, history
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results, RunFolder

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundled import write
 
-from sites import OFFICIAL, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
 from support import FAKE_PYTHON, Command
+from support.bundled import write
+from support.sites import OFFICIAL, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines import docker_images

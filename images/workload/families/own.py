@@ -12,9 +12,9 @@ import hashlib
 import importlib.util
 import sys
 
-import chance
 import torch
 
+import chance
 from channel import Unsupported
 from families import numbers_of, tensors_of
 

@@ -10,13 +10,13 @@ import contextlib
 import functools
 import re
 
-import settings
-import sharded
 import torch
 
 import failures
 import families
 import precision
+import settings
+import sharded
 from proofs.effective_precision import QUANTIZED
 
 try:

@@ -8,11 +8,11 @@ import collections
 import math
 import re
 
-import chance
-import sharded
 import torch
 
+import chance
 import families
+import sharded
 from channel import Numerics
 from proofs import agreement
 

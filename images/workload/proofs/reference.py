@@ -7,10 +7,10 @@ or a setting does wrong there is not done here.
 import argparse
 import contextlib
 
-import chance
 import torch
 import torch.nn.utils.parametrize
 
+import chance
 import devices
 import families
 import precision

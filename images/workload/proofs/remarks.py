@@ -3,9 +3,9 @@
 Most of it can only be a mistake in a file of the user's: inputs, loss and frozen parameters are looked at there alone.
 """
 
-import chance
 import torch
 
+import chance
 import families
 from proofs.arithmetic import MATTERS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from records import launch_lines
+from support.records import launch_lines
 from torchmatrix.facts import reading
 from torchmatrix.facts.launch_file import Refused, event_in
 from torchmatrix.facts.lines import End, append, lines_of

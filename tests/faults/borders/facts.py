@@ -11,10 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from read_back import spent, traces_of
-
 from faults.borders.box_lines import changed
-from records import launch_lines, write_run
+from support.read_back import spent, traces_of
+from support.records import launch_lines, write_run
 from torchmatrix.analysis import facts_cache, history, run_summary, time_split, watched
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.facts import lines

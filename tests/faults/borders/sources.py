@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from records import launch_lines, write_run
+from support.records import launch_lines, write_run
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts import lines
 from torchmatrix.facts.gathering import Limits, gather

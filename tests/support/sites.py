@@ -11,12 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from support.vendors import plain_wheel, wheel
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Recipe
 from torchmatrix.engines.packages import name_of
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.stacks import PYPI, Stack
-from vendors import plain_wheel, wheel
 
 OFFICIAL = "https://wheels.example/simple"
 """The index that the invented stack names; only a mirror of it can be reached."""

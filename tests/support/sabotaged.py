@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boxes import bench
+from support.boxes import bench
 
 RESNET = ("--model", "resnet18", "--image-size", "32", "--batch", "4")
 BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "4", "--optimizer", "adamw")
@@ -14,7 +14,7 @@ TRACED = ("--mode", "infer", "--runtime", "torchscript")
 NOT_REDUCED = "the ranks' gradients differ after a step"
 UNWRITTEN = "the optimizer did not always change"
 GLANCE = ("--proof", "fingerprint")
-BEFORE = f"import sys; sys.path.insert(0, {str(Path(__file__).parent / 'box')!r}); import sabotage; sabotage.{{}}()"
+BEFORE = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'box')!r}); import sabotage; sabotage.{{}}()"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import tomllib
 
-from records import write_run
+from support.records import write_run
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import matrix_file
@@ -17,7 +17,7 @@ from torchmatrix.matrix.workloads import ddp_id
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, Plan, make_plan
 
-DATA = Path(__file__).parent / "data" / "invented"
+DATA = Path(__file__).parents[1] / "data" / "invented"
 MATRIX = (DATA / "matrix.toml").read_text()
 _COMPILED = 1.12
 _NEWER_TORCH = 1.04

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from read_back import spent, traces_of
-
-from records import launch_lines
+from support.read_back import spent, traces_of
+from support.records import launch_lines
 from torchmatrix.analysis import run_summary as run_tables
 from torchmatrix.analysis import scaling, speedups, time_split
 from torchmatrix.analysis.cells import CellIndex

@@ -10,9 +10,9 @@ from typing import Any
 
 import channel
 from bench import parse
-from containers import free_port
-from records import launch_lines
 from support import PATIENCE_SECONDS
+from support.containers import free_port
+from support.records import launch_lines
 from torchmatrix.core import assets
 from torchmatrix.engines.engine import Meeting, box_environment, torchrun
 from torchmatrix.facts.launch import Launch
@@ -86,7 +86,7 @@ def _forked(python: str, flags: list[str], ranks: int, before: str) -> tuple[int
 def _server(python: str) -> "subprocess.Popen[str]":
     server = _servers.get(python)
     if server is None or server.poll() is not None:
-        command = [python, str(Path(__file__).parent / "box" / "rank_server.py"), str(assets.WORKLOAD)]
+        command = [python, str(Path(__file__).parents[1] / "box" / "rank_server.py"), str(assets.WORKLOAD)]
         # NumPy's OpenBLAS starts its threads when it is imported; no launch computes with it.
         environment = {**os.environ, **box_environment("cpu"), "OPENBLAS_NUM_THREADS": "1"}
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)

@@ -17,7 +17,7 @@ from torchmatrix import cli
 from torchmatrix.core import settings
 from torchmatrix.engines.processes import environment_of
 
-FAKE_PYTHON = Path(__file__).parent / "fake_python"
+FAKE_PYTHON = Path(__file__).parents[1] / "fake_python"
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 PATIENCE_SECONDS = 600.0
 """How long a test waits for something that is certain to come, even on a busy machine."""

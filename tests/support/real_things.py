@@ -19,9 +19,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from containers import BRIDGE, SMALL, Registry, free_port, remove_images
-from sites import Authority, make_authority
 from support import NEWEST_MATRIX, REAL_MATRIX
+from support.containers import BRIDGE, SMALL, Registry, free_port, remove_images
+from support.sites import Authority, make_authority
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import packages, recipes
 from torchmatrix.engines.docker import DockerEngine, connect

@@ -10,8 +10,8 @@ from pathlib import Path
 import docker
 
 from support import FAKE_PYTHON
+from support.vendors import plain_wheel, torch_wheel
 from torchmatrix.matrix import catalog
-from vendors import plain_wheel, torch_wheel
 
 BRIDGE = "172.17.0.1"
 """This machine's address for containers in Docker's default network, unless the daemon is configured otherwise."""

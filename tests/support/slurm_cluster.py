@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from bad_days import Cable
 from support import until
+from support.bad_days import Cable
 
 COMMANDS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo")
 FAKE_STACK = """
