@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import Volume, say, say_undated, say_unreadable, volume_of, write_new
+from torchmatrix.cli.console import say, say_undated, say_unreadable, volume_of, write_new
 from torchmatrix.cli.measured import measure
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.toml_keys import nearest, shown
 

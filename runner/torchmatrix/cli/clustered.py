@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchmatrix.cli.console import Volume, preamble, say, tell
+from torchmatrix.cli.console import preamble, say, tell
 from torchmatrix.cli.measured import Measured, as_typed, plan_in_one_line, refuse_nothing, tell_answers, tell_cells
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode, ToolError
 from torchmatrix.core.formatting import count
 

@@ -3,11 +3,11 @@
 import shutil
 import sys
 from collections.abc import Callable, Generator, Sequence
-from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix import __version__
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import write_whole
 from torchmatrix.core.formatting import as_text, count, printable
@@ -24,14 +24,6 @@ Result = TypeVar("Result")
 WIDE = 240
 MOST_UNREADABLE = 5
 """How many unreadable files are named."""
-
-
-class Volume(IntEnum):
-    """How much is printed on stderr: only errors; progress and results; also commands and build logs."""
-
-    QUIET = 0
-    NORMAL = 1
-    VERBOSE = 2
 
 
 def volume_of(quiet: bool, verbose: bool) -> Volume:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import Volume, complain, say, volume_of
+from torchmatrix.cli.console import complain, say, volume_of
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, BuildFailed, ExitCode, NothingSelected, ToolError
 from torchmatrix.core.formatting import count, printable
 

@@ -7,8 +7,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import Volume, preamble, say, tell, volume_of
+from torchmatrix.cli.console import preamble, say, tell, volume_of
 from torchmatrix.cli.measured import Measured, as_typed, compared, measure, refuse_nothing, skips_in_words, tell_cells
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, NothingSelected
 from torchmatrix.engines.choose import SLURM
 

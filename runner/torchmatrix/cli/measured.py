@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import Volume, preamble, say, say_unreadable, tell, width
+from torchmatrix.cli.console import preamble, say, say_unreadable, tell, width
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import ExitCode, NothingSelected, ToolError
 from torchmatrix.core.formatting import count, printable
 

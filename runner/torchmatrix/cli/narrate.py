@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from torchmatrix.cli.console import Volume
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.formatting import clipped, figure, printable
 from torchmatrix.facts.launch import throughput
 from torchmatrix.planning import plan

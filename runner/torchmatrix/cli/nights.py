@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import Volume, say, say_undated, say_unreadable, volume_of
+from torchmatrix.cli.console import say, say_undated, say_unreadable, volume_of
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode
 from torchmatrix.core.files import write_to
 from torchmatrix.core.formatting import count

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,14 @@ class WholeSummaries(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         _write_section(formatter, "Commands", self.commands)
+
+
+class Volume(IntEnum):
+    """How much is printed on stderr: only errors; progress and results; also commands and build logs."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
 
 
 def _write_section(formatter: Any, heading: str, commands: Mapping[str, Any]) -> None:

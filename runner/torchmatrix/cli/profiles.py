@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import Volume, consume, preamble, say, volume_of
+from torchmatrix.cli.console import consume, preamble, say, volume_of
+from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 

@@ -113,7 +113,7 @@ def init(
 
 
 def _starter(python: str | None) -> str:
-    from torchmatrix.engines.choose import containers_answer
+    from torchmatrix.engines.docker import containers_answer
     from torchmatrix.machine import host
     from torchmatrix.matrix import variants
     from torchmatrix.planning import fit
@@ -125,7 +125,7 @@ def _starter(python: str | None) -> str:
 @options.app.command("presets")
 def list_presets(as_json: options.JsonOption = False) -> None:
     """List the published benchmarks that you can repeat here."""
-    from torchmatrix.engines.choose import containers_answer
+    from torchmatrix.engines.docker import containers_answer
     from torchmatrix.machine import host
     from torchmatrix.matrix import variants
     from torchmatrix.planning.fit import Supplies

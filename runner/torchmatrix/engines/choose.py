@@ -105,14 +105,3 @@ def _file_engine(name: str, cache: Path, owner: str) -> "Engine":
     if program is None:
         raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
     return FileEngine(cache / name, owner, file_engine.Apptainer(program))
-
-
-def containers_answer() -> bool:
-    """Check whether a container engine answers."""
-    from torchmatrix.engines.docker import connect
-
-    try:
-        connect().close()
-    except EngineUnusable:
-        return False
-    return True

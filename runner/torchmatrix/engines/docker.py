@@ -361,3 +361,12 @@ def build_command(program: str, dockerfile: str, arguments: dict[str, str], tag:
     options = [part for key, value in arguments.items() for part in ("--build-arg", f"{key}={value}")]
     options += [part for key, value in labels.items() for part in ("--label", f"{key}={value}")]
     return [program, "build", "-f", dockerfile, *options, "-t", tag, "."]
+
+
+def containers_answer() -> bool:
+    """Check whether a container engine answers."""
+    try:
+        connect().close()
+    except EngineUnusable:
+        return False
+    return True

@@ -17,7 +17,6 @@ from torchmatrix.core import assets, files
 from torchmatrix.core.errors import BuildFailed, EngineUnusable, LaunchFailed
 from torchmatrix.core.files import scratch, sha256_of, write_whole
 from torchmatrix.engines import packages, processes
-from torchmatrix.engines.choose import containers_answer
 from torchmatrix.engines.containment import LIBRARIES, OWNER_VARIABLE, inherited_variables
 from torchmatrix.engines.engine import (
     CACHE_FOLDERS,
@@ -82,6 +81,8 @@ class ImageFiles:
 
     def why_not_made(self) -> str:
         """Return why no image can be made here; empty if one can."""
+        from torchmatrix.engines.docker import containers_answer
+
         return "" if containers_answer() else NO_DOCKER
 
     def docker(self) -> "DockerEngine":
