@@ -17,7 +17,7 @@ from torchmatrix.matrix import catalog
 
 bench_once = functools.cache(bench)
 """A launch that several tests read: it is made when the first of them asks for it."""
-RESNET50 = ("--model", "resnet50", "--image-size", "64", "--batch", "2")
+RESNET = ("--model", "resnet18", "--image-size", "64", "--batch", "2")
 BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "2")
 RESNET18 = ("--model", "resnet18", "--image-size", "32", "--batch", "2")
 FIRST = ("resnet18", "resnet50", "bert-tiny", "bert-base-cased", "bert-large-cased", "gpt2")
@@ -36,10 +36,10 @@ def of_samples(events: list[dict[str, Any]], key: str) -> list[Any]:
     return [event[key] for event in events if event["event"] == "sample"]
 
 
-@pytest.mark.parametrize("words", [RESNET50, (*BERT, "--optimizer", "adamw")], ids=["resnet50", "bert-tiny"])
+@pytest.mark.parametrize("words", [RESNET, (*BERT, "--optimizer", "adamw")], ids=["resnet", "bert-tiny"])
 @pytest.mark.parametrize("processes", [1, 2])
 def test_training_records_every_step_of_every_rank_in_phases(real_python: str, words: tuple[str, ...], processes: int) -> None:
-    code, events, stderr = bench_once(real_python, *words, processes=processes, fresh=(words, processes) == (RESNET50, 2))
+    code, events, stderr = bench_once(real_python, *words, processes=processes, fresh=(words, processes) == (RESNET, 2))
     assert code == 0, stderr
     measured, proven = (
         ["import", "init", "model", "first-step"],
@@ -181,7 +181,7 @@ def test_ranks_that_share_nothing_train_alone_and_the_all_reduce_is_probed(real_
 def test_two_ranks_train_one_model_gradients_are_really_averaged(real_python: str) -> None:
     """With the ranks' own data but averaged gradients, rank 0's losses differ from those of rank 0 alone."""
     alone, together = (
-        of_samples(bench_once(real_python, *RESNET50, processes=count, fresh=count == 2)[1], "loss")[1] for count in (1, 2)
+        of_samples(bench_once(real_python, *RESNET, processes=count, fresh=count == 2)[1], "loss")[1] for count in (1, 2)
     )
     assert alone[0] != pytest.approx(together[0], rel=1e-6), "of the second block, since how many follow is not certain"
     assert together[0] != together[1]
