@@ -19,7 +19,7 @@ from channel import VERSION, Channel
 PRECISION_OVERRIDES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
 )  # fmt: skip
-"""Variables with which an image can change what float32 means."""
+"""Environment variables with which an image can change what float32 means."""
 
 
 RUNTIMES = (
@@ -88,7 +88,7 @@ def parse(argv):
 
 
 def _numbers(text):
-    """Such as "flops_per_item=3e9"."""
+    """Parse numbers by name, such as "flops_per_item=3e9"."""
     return {name: float(value) for name, _, value in (pair.partition("=") for pair in text.split(","))}
 
 
@@ -113,7 +113,7 @@ def leave(code):
     """End without tearing the interpreter down: everything has been written, and threads of a process group may abort there
     ("terminate called without an active exception", seen once in some eighty launches of two ranks with gloo).
     """
-    for stream in (sys.stdout, sys.stderr):  # what a user's model has printed
+    for stream in (sys.stdout, sys.stderr):  # a user's model may have printed
         stream.flush()
     os._exit(code)
 
@@ -121,7 +121,7 @@ def leave(code):
 def set_environment(args):
     """Set what must be set before torch is imported: no image may override the precision, and N = 1 gets threads like N > 1.
 
-    Returns the overrides that were removed, for the record.
+    Return the overrides that were removed, for the record.
     """
     if args.threads:
         os.environ["OMP_NUM_THREADS"] = str(args.threads)
@@ -131,8 +131,8 @@ def set_environment(args):
 def load(args):
     """Import what a launch with `args` needs.
 
-    Looking for garbage takes a seventh of the time that the imports take. All that they make is needed to the end: it is left
-    out of the collections before each window, too.
+    Garbage collection would take a seventh of the time of the imports, so it is off meanwhile. All objects that the imports
+    make are needed to the end: the collections before each window leave them out, too.
     """
     gc.disable()
     try:

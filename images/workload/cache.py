@@ -1,10 +1,9 @@
 """The compile cache: a folder kept from launch to launch, so that compile time is measured once, from an empty cache.
 
-A folder is `warm` only if an earlier launch sealed it after a complete measurement. What an interrupted launch left
-behind is removed, so that `cold` always means empty. Without a folder every launch is `cold`.
+A folder is `warm` only if an earlier launch sealed it after a complete measurement. The files that an interrupted launch left
+are removed, so that `cold` always means empty. Without a folder every launch is `cold`.
 
-A sealed folder is what such a launch left, and is only read: libraries write locks into a cache even when they find all in
-it, so they get a copy.
+A sealed folder is only read: libraries write locks into a cache even when they find everything in it, so they get a copy.
 """
 
 import os
@@ -17,7 +16,7 @@ _SEAL = "complete"
 def prepare(folder, rank, sealed=""):
     """Point torch's and the GPU libraries' caches into `folder`, which begins as a copy of `sealed` if that is given.
 
-    Returns "cold" or "warm". Call before importing torch.
+    Return "cold" or "warm". Call before importing torch.
     """
     source = sealed or folder
     state = "warm" if source and os.path.exists(os.path.join(source, _SEAL)) else "cold"
@@ -54,9 +53,9 @@ def _empty(folder):
 
 
 def _copy(sealed, folder):
-    """The contents alone: a sealed file can't be written, its copy can."""
+    """Copy the contents of files, not their modes: a sealed file can't be written, its copy can."""
     for root, _, names in os.walk(sealed):
-        into = os.path.join(folder, os.path.relpath(root, sealed))
-        os.makedirs(into, exist_ok=True)
+        target = os.path.join(folder, os.path.relpath(root, sealed))
+        os.makedirs(target, exist_ok=True)
         for name in names:
-            shutil.copyfile(os.path.join(root, name), os.path.join(into, name))
+            shutil.copyfile(os.path.join(root, name), os.path.join(target, name))

@@ -1,4 +1,4 @@
-"""What is drawn at random: by the default generators of torch, Python and numpy, and by those that a model keeps itself."""
+"""Random generators: the default ones of torch, Python and numpy, and those that a model keeps itself."""
 
 import random
 import sys
@@ -7,7 +7,7 @@ import torch
 
 
 def seed(number):
-    """Let all default generators begin anew. numpy's only if something has imported it."""
+    """Seed all default generators, numpy's only if something has imported it."""
     torch.manual_seed(number)
     random.seed(number)
     if "numpy" in sys.modules:
@@ -15,20 +15,20 @@ def seed(number):
 
 
 def states(model):
-    """Of all generators that are attributes of `model` and its modules, in order."""
+    """Return the states of all generators that are attributes of `model` and its modules, in order."""
     return [read() for read, _ in _generators(model)]
 
 
 def restore(model, kept):
-    """Give `model` what `states` gave, of it or of another instance."""
+    """Give the generators of `model` the states that `states` returned of it or of another instance."""
     for (_, write), state in zip(_generators(model), kept):
         write(state)
 
 
 def _generators(model):
-    """What reads and what writes the state of each."""
-    found = [_access(value) for module in model.modules() for value in list(vars(module).values())]
-    return [access for access in found if access]
+    """Return for each generator the functions that read and write its state."""
+    pairs = [_access(value) for module in model.modules() for value in list(vars(module).values())]
+    return [pair for pair in pairs if pair]
 
 
 def _access(value):

@@ -1,4 +1,4 @@
-"""The box's half of the protocol: lines ``@matrix {json}`` on the real stdout (version 1).
+"""The workload's half of the protocol: lines ``@matrix {json}`` on the real stdout (version 1).
 
 Stray prints of libraries must not corrupt the stream, so the real stdout moves to another file descriptor and
 descriptor 1 is pointed at stderr before anything else is imported. Rank 0 writes the lines; other ranks write only
@@ -47,7 +47,7 @@ class Channel:
 
 
 def _json(record):
-    """JSON has no NaN and no infinity, and the host refuses them: null stands for them."""
+    """Serialize a record. JSON has no NaN and no infinity, and the host refuses them: null stands for them."""
     try:
         return json.dumps(record, default=str, allow_nan=False)
     except ValueError:

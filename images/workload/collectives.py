@@ -1,4 +1,4 @@
-"""How fast the ranks can exchange data: from 1 MB to the size of this model's gradients (docs/method.md).
+"""The speed at which ranks exchange data, from 1 MB to the size of this model's gradients (docs/method.md).
 
 Sizes, times and bus bandwidths are defined as in nccl-tests
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the bus bandwidth is what each link of a ring carries, so
@@ -16,12 +16,12 @@ ALL_REDUCE = "all-reduce"
 
 
 def probe(world, gradient_bytes, operation=ALL_REDUCE):
-    """One record per size: `bytes`, median `seconds` of the operation on float32 and the bus bandwidth in bytes per second."""
+    """Time an operation on float32; return a record per size: `bytes`, median `seconds`, bus bandwidth in bytes per second."""
     return [_measure(world, operation, size) for size in sizes(gradient_bytes)]
 
 
 def others(world, gradient_bytes):
-    """(operation, records, error) of what is not an all-reduce: no records where the library can't do it."""
+    """Yield (operation, records, error) of each operation besides the all-reduce: no records where the library lacks it."""
     for operation in OPERATIONS:
         if operation != ALL_REDUCE:
             try:
@@ -31,12 +31,12 @@ def others(world, gradient_bytes):
 
 
 def sizes(gradient_bytes):
-    """1, 4, 16 … MB up to the gradients' size, and that size itself."""
-    found, size = [], 1 << 20
+    """Return 1, 4, 16 … MB up to the gradients' size, and that size itself, in bytes."""
+    smaller, size = [], 1 << 20
     while size < gradient_bytes:
-        found.append(size)
+        smaller.append(size)
         size *= 4
-    return [*found, gradient_bytes]
+    return [*smaller, gradient_bytes]
 
 
 def _all_reduce(world, elements):
@@ -57,7 +57,7 @@ def _reduce_scatter(world, elements):
 
 
 def _send_and_receive(world, elements):
-    """Each rank sends to the next one and receives from the one before."""
+    """Make the tensor and the operation by which each rank sends to the next rank and receives from the previous one."""
     out, into = (torch.empty(elements, device=world.device) for _ in range(2))
 
     def exchange():
@@ -75,16 +75,16 @@ OPERATIONS = {
     "reduce-scatter": (_reduce_scatter, lambda ranks: (ranks - 1) / ranks),
     "send-receive": (_send_and_receive, lambda ranks: 1.0),
 }
-"""What gives the tensor that an operation on so many elements sends, and the operation; and the bus bandwidth over bytes per
-second. The size is that of all ranks'
-parts together where each has a part (all-gather, reduce-scatter), else that of each rank's tensor."""
+"""By name: the function that makes the tensor to be sent and the operation, for a number of elements; and the ratio of the bus
+bandwidth to bytes per second. The size is that of all ranks' parts together where each has a part (all-gather, reduce-scatter),
+else that of each rank's tensor."""
 
 
 def _measure(world, operation, size):
     make, factor = OPERATIONS[operation]
     (sent, run), seconds = make(world, max(1, size // 4)), []
     for index in range(WARM_UP + REPEATS):
-        sent.fill_(1.0)  # an all-reduce leaves its sum there
+        sent.fill_(1.0)  # an all-reduce leaves its sum in the tensor
         world.barrier()
         world.synchronize()
         begin = time.perf_counter()

@@ -85,39 +85,39 @@ def _devices(channel, world):
 
 
 def _peers(world, size):
-    """Which device (row) can read another's memory, and at which speed a copy arrives whole there; of GPUs only."""
+    """Return which GPU (row) can read another's memory, and at which speed a copy arrives whole there; None for CPUs."""
     import torch
 
     import devices
 
-    found = {"access": None, "bytes_per_second": None, "wrong": []}
+    figures = {"access": None, "bytes_per_second": None, "wrong": []}
     world.barrier()
     if world.rank == 0 and world.kind.is_gpu and world.size > 1:
-        kinds = [devices.of_kind(world.kind.kind)(index) for index in range(world.size)]
+        gpus = [devices.of_kind(world.kind.kind)(index) for index in range(world.size)]
         ids = range(world.size)
-        found["access"] = world.kind.access(world.size)
-        speeds = [[None if one is other else _copy(torch, one, other, size) for other in kinds] for one in kinds]
-        found["bytes_per_second"] = speeds
-        found["wrong"] = [[one, other] for one in ids for other in ids if speeds[one][other] == 0]
+        figures["access"] = world.kind.access(world.size)
+        speeds = [[None if here is there else _copy_speed(torch, here, there, size) for there in gpus] for here in gpus]
+        figures["bytes_per_second"] = speeds
+        figures["wrong"] = [[source, target] for source in ids for target in ids if speeds[source][target] == 0]
     world.barrier()
-    return found
+    return figures
 
 
-def _copy(torch, one, other, size):
-    """Bytes per second of a copy between two devices; 0 if what arrives is not what was sent."""
-    sent = torch.arange(size // 4, dtype=torch.int32, device=one.torch)
-    sent.to(other.torch)  # the first copy sets up the access
-    other.synchronize()
+def _copy_speed(torch, source, target, size):
+    """Return the bytes per second of a copy between two devices; 0 if what arrives is not what was sent."""
+    sent = torch.arange(size // 4, dtype=torch.int32, device=source.torch)
+    sent.to(target.torch)  # the first copy sets up the access
+    target.synchronize()
     begin = time.perf_counter()
-    arrived = sent.to(other.torch)
-    one.synchronize()
-    other.synchronize()
+    arrived = sent.to(target.torch)
+    source.synchronize()
+    target.synchronize()
     seconds = time.perf_counter() - begin
     return size / seconds if torch.equal(arrived.cpu(), sent.cpu()) else 0
 
 
 def _precisions(channel, world):
-    """For each precision what products really compute in on every rank, or why it can't be had."""
+    """Emit for each precision in what products really compute on every rank, or why the device can't have it."""
     import precision
     from proofs import effective_precision
 
@@ -127,13 +127,13 @@ def _precisions(channel, world):
         except Unsupported as reason:
             channel.emit("precision", requested=name, effective=None, unsupported=str(reason), problems=[])
             continue
-        found = world.gather(effective_precision.run(name, world.device))
-        problems = [effective_precision.problem(name, one) for one in found]
-        channel.emit("precision", requested=name, effective=found, unsupported=None, problems=[p for p in problems if p])
+        effective = world.gather(effective_precision.run(name, world.device))
+        problems = [effective_precision.problem(name, measured) for measured in effective]
+        channel.emit("precision", requested=name, effective=effective, unsupported=None, problems=[p for p in problems if p])
 
 
 def _all_reduce(channel, world, size):
-    """Is every element of a sum over all ranks right, and how fast are the sums?"""
+    """Emit how many elements of a sum over all ranks are wrong, and how fast the sums are."""
     import torch
     import torch.distributed as dist
 
@@ -149,7 +149,10 @@ def _all_reduce(channel, world, size):
 
 
 def _load(world, size, seconds):
-    """Products of matrices on all devices at once, in `SLICES` timed blocks: edges on the host's clock, FLOP/s of each rank."""
+    """Multiply matrices on all devices at once for `seconds`, in `SLICES` timed blocks.
+
+    Return the edges on the host's clock, the FLOP/s of each rank and block, and whether each rank's product is finite.
+    """
     import torch
 
     dtype = world.kind.load_type

@@ -25,9 +25,9 @@ class Device:
     """Sides of matrices and images from which the effective precision is measured: less on a CPU, which takes up to a second
     for larger ones."""
     activities = ("CPU",)
-    """What torch's profiler traces, as names of ProfilerActivity."""
+    """Names of the ProfilerActivity that torch's profiler traces."""
     load_type = torch.float32
-    """In what type the device is loaded."""
+    """Data type of the matrices with which the device is loaded (deep.py)."""
 
     def __init__(self, index=0):
         self.torch = torch.device(self.kind, index) if self.is_gpu else torch.device(self.kind)
@@ -37,11 +37,11 @@ class Device:
         """Raise Unsupported if torch sees no such device here."""
 
     def select(self):
-        """Make it the current device of this process."""
+        """Make the device the current one of this process."""
 
     @property
     def ids(self):
-        """`device_ids` for DDP."""
+        """Return `device_ids` for DDP."""
         return None
 
     def backend(self):
@@ -52,7 +52,7 @@ class Device:
         """Wait until the device has done all that was submitted."""
 
     def mark(self):
-        """Return a point in time on the device's clock; a GPU's can be read only after the device was waited for."""
+        """Return a point in time on the device's clock; a GPU's can be read only after a wait for the device."""
         return time.perf_counter_ns()
 
     @staticmethod
@@ -92,7 +92,7 @@ class Device:
 
 
 class Gpu(Device):
-    """What CUDA and XPU have in common: torch.cuda and torch.xpu offer the same functions."""
+    """The common part of CUDA and XPU: torch.cuda and torch.xpu offer the same functions."""
 
     is_gpu = True
     probe_size, probe_pixels = 512, 32
@@ -173,7 +173,7 @@ class Cuda(Gpu):
 
     def access(self, count):
         ids = range(count)
-        return [[one == other or torch.cuda.can_device_access_peer(one, other) for other in ids] for one in ids]
+        return [[row == column or torch.cuda.can_device_access_peer(row, column) for column in ids] for row in ids]
 
 
 class Xpu(Gpu):
@@ -193,7 +193,7 @@ class Xpu(Gpu):
         return _TF32 if precision == "tf32" else None
 
     def free_bytes(self):
-        """None before torch 2.6, which doesn't tell."""
+        """Return how many bytes are free; None before torch 2.6, which can't report it."""
         return super().free_bytes() if hasattr(torch.xpu, "mem_get_info") else None
 
     def facts(self):
@@ -216,17 +216,17 @@ def of_kind(kind):
 
 
 def of(device):
-    """Return what is known of a torch.device."""
+    """Return the Device of a torch.device."""
     return _KINDS[device.type](device.index or 0)
 
 
 def _uuid(properties):
-    """Return the UUID as the driver writes it; None where torch is too old to tell."""
+    """Return the UUID as the driver writes it; None where torch is too old to report it."""
     return str(properties.uuid) if hasattr(properties, "uuid") else None
 
 
 def _cpu_capability():
-    """Return the instruction set that torch uses, such as AVX512; None where torch is too old to tell."""
+    """Return the instruction set that torch uses, such as AVX512; None where torch is too old to report it."""
     try:
         return torch.backends.cpu.get_cpu_capability()
     except AttributeError:

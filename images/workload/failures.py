@@ -1,4 +1,4 @@
-"""What an exception means: the outcomes that this box can recognize, and its cause in words."""
+"""The meaning of an exception: the outcomes that the workload can recognize, and the cause in words."""
 
 import os
 import re
@@ -10,19 +10,20 @@ OOM_MESSAGES = (
     "out of memory", "alloc_failed", "allocation_failed", "allocfailed", "failed to allocate", "can't allocate memory",
     "cannot allocate memory", "not enough memory", "erroroutofmemory", "error_out_of_memory", "bad_alloc",
 )  # fmt: skip
-"""How torch 1.12 to newest, cuBLAS, cuDNN, MIOpen, HIP, NCCL and the CPU allocator word it where no exception class does."""
+"""Words of torch 1.12 to newest, cuBLAS, cuDNN, MIOpen, HIP, NCCL and the CPU allocator for a lack of memory, which no
+exception class says."""
 
 
 NO_KERNEL = re.compile(r"not implemented for '(half|bfloat16|float8\w*)'")
-"""What torch says of an operation that it lacks in a type on this device."""
+"""torch's words for an operation that it lacks in a data type on this device."""
 
 
 def kind_of(error):
-    """The outcome that an exception, or what caused it, means: unsupported, numerics, oom or crashed."""
-    return next((kind for kind in map(_own_kind, _causes(error)) if kind != "crashed"), "crashed")
+    """Return the outcome that an exception, or its cause, means: unsupported, numerics, oom or crashed."""
+    return next((outcome for outcome in map(_classify, _causes(error)) if outcome != "crashed"), "crashed")
 
 
-def _own_kind(error):
+def _classify(error):
     if isinstance(error, Unsupported):
         return "unsupported"
     if isinstance(error, Numerics):
@@ -36,66 +37,69 @@ def _own_kind(error):
 
 
 def message(error, file=""):
-    """What went wrong: on the first line where in the user's `file`, if it was there, and the innermost cause."""
-    said, rest = describe(error), _text(error).strip()
+    """Say what went wrong: on the first line the place in the user's `file`, if it was there, and the innermost cause."""
+    summary, text = describe(error), _text(error).strip()
     cause = describe(_causes(error)[-1])
-    if cause not in said:
-        said += "; caused by " + cause
-    elif _handled(error):
-        said += "; while handling " + describe(_handled(error))
+    if cause not in summary:
+        summary += "; caused by " + cause
+    elif _find_handled(error):
+        summary += "; while handling " + describe(_find_handled(error))
     place = place_in(file, error)
-    lines = [(place and place + ": ") + said, *(rest.splitlines() if len(rest) > len(said) else rest.splitlines()[1:])]
+    lines = [(place and place + ": ") + summary, *(text.splitlines() if len(text) > len(summary) else text.splitlines()[1:])]
     return "\n".join(lines)
 
 
 def describe(error):
-    """One line, short. The last line, too, of an exception that tells one of another process; and what a compiler found."""
+    """Describe an exception on one short line: its first line, the last one, too, if its text holds another process's
+    traceback, and the first error of a compiler.
+    """
     lines = [line.strip() for line in _text(error).splitlines() if line.strip()]
-    told_again = any(line.startswith(("Traceback (most", "Original Traceback (most")) for line in lines)
-    said = lines[:1] + lines[-1:] if told_again else lines[: 2 if lines and lines[0].endswith(":") else 1]
-    said += [line for line in lines if " error: " in line and line not in said][:1]
-    if not said:
+    is_traceback = any(line.startswith(("Traceback (most", "Original Traceback (most")) for line in lines)
+    chosen = lines[:1] + lines[-1:] if is_traceback else lines[: 2 if lines and lines[0].endswith(":") else 1]
+    chosen += [line for line in lines if " error: " in line and line not in chosen][:1]
+    if not chosen:
         frames = traceback.extract_tb(error.__traceback__)
-        said = ["without a message, at `%s`" % frames[-1].line if frames else "without a message"]
-    return "%s: %s" % (type(error).__name__, " ".join(one[: 300 // len(said)] for one in said))
+        chosen = ["without a message, at `%s`" % frames[-1].line if frames else "without a message"]
+    return "%s: %s" % (type(error).__name__, " ".join(line[: 300 // len(chosen)] for line in chosen))
 
 
 def place_in(file, error):
-    """Where in the user's file an error came from, such as "tiny.py, line 14, in forward"; "" if it isn't from there.
+    """Return the place in the user's file where an error came from, such as "tiny.py, line 14, in forward"; "" if elsewhere.
 
-    The traceback of the innermost cause says it, or words do: of what compiles the file's code, or of another process.
+    The place comes from the traceback of the innermost cause, or from its text: that of a compiler of the file's code, or of
+    another process.
     """
     for cause in reversed(_causes(error)) if file else ():
         frames = traceback.extract_tb(cause.__traceback__)
-        told = [(frame.lineno, frame.name) for frame in frames if frame.filename == file]
-        told += re.findall(r'File "%s", line (\d+), in (\S+)' % re.escape(file), _text(cause))
-        if told:
-            return "%s, line %s, in %s" % (os.path.basename(file), *told[-1])
+        places = [(frame.lineno, frame.name) for frame in frames if frame.filename == file]
+        places += re.findall(r'File "%s", line (\d+), in (\S+)' % re.escape(file), _text(cause))
+        if places:
+            return "%s, line %s, in %s" % (os.path.basename(file), *places[-1])
     return ""
 
 
 def _causes(error):
-    """The exception and what it names as its cause, the innermost last. What this box words itself needs no other cause."""
-    found = []
-    while error is not None and not any(error is one for one in found):
-        found.append(error)
+    """Return the exception and its chain of causes, the innermost last. An exception of the workload's own ends the chain."""
+    chain = []
+    while error is not None and not any(error is member for member in chain):
+        chain.append(error)
         error = None if isinstance(error, (Unsupported, Numerics)) else _cause(error)
-    return found
+    return chain
 
 
 def _cause(error):
-    """torch.compile keeps it as inner_exception and drops the other ways; a group of exceptions has several."""
-    told = (getattr(error, "inner_exception", None), error.__cause__, *_several(error))
-    return next((one for one in told if isinstance(one, BaseException)), None)
+    """Return the cause. torch.compile keeps it as inner_exception and drops the others; a group of exceptions has several."""
+    candidates = (getattr(error, "inner_exception", None), error.__cause__, *_group_members(error))
+    return next((candidate for candidate in candidates if isinstance(candidate, BaseException)), None)
 
 
-def _several(error):
-    found = getattr(error, "exceptions", ())
-    return found if isinstance(found, (tuple, list)) else ()
+def _group_members(error):
+    members = getattr(error, "exceptions", ())
+    return members if isinstance(members, (tuple, list)) else ()
 
 
-def _handled(error):
-    """The exception that was being handled when this one was raised, without `from`."""
+def _find_handled(error):
+    """Return the exception that was being handled when this one was raised without `from`."""
     return None if error.__suppress_context__ or isinstance(error, (Unsupported, Numerics)) else error.__context__
 
 

@@ -1,7 +1,7 @@
-"""How a figure is measured, in the order in which it happens: the step, the first step, the warm-up, the timed window.
+"""The measurement of a figure, in the order of a launch: the step, the first step, the warm-up, the timed window.
 
 Only this code runs while a clock does (docs/method.md, "A launch"), and then latency.py, which times single requests. The
-models are in families/, what runs them in runtimes/.
+models are in families/, the runtimes that run them in runtimes/.
 """
 
 import collections
@@ -20,19 +20,19 @@ import steady
 Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve batches")
 """``run(index)`` does one step on batch `index` of `batches` (modulo their number) and returns nothing. ``losses()``, called
 outside the window, returns the losses since its last call: one per step in training, that of the last step in inference.
-``enqueue(index)`` is as much of the step as submits work without waiting for the device. ``taken()``: with a GradScaler, which
-skips some steps, how many the optimizer has done so far; else None. For the proofs, training has its `optimizer` and `scaler`,
-and inference ``outputs()``, of the last step; else they are None. ``serve(batch)``, in inference: from a batch in the host's
-memory to the outputs in the host's memory, which it returns."""
+``enqueue(index)`` is the part of the step that submits work without waiting for the device. ``taken()``: with a GradScaler,
+which skips some steps, how many the optimizer has done so far; else None. For the proofs, training has its `optimizer` and
+`scaler`, and inference ``outputs()``, of the last step; else they are None. ``serve(batch)``, in inference: from a batch in the
+host's memory to the outputs in the host's memory, which it returns."""
 
 
 def training_step(args, world, family, model, batches):
-    """Forward, loss, backward, optimizer. `model` is what the runtime prepared."""
+    """Make the Step of training: forward, loss, backward, optimizer. `model`: as the runtime prepared it."""
     optimizer = _optimizer(args, model)
     scaler = precision.grad_scaler(args.precision, world.device)
     without_sync = model.no_sync if args.parallel == "no-sync" and world.size > 1 else contextlib.nullcontext
     keep = torch.clone if args.compile_mode != "default" else lambda loss: loss  # a CUDA graph writes into the same one again
-    kept, taken = [], _counted(optimizer) if scaler.is_enabled() else lambda: None
+    kept, taken = [], _count_steps(optimizer) if scaler.is_enabled() else lambda: None
 
     def enqueue(index):
         optimizer.zero_grad(set_to_none=True)
@@ -49,15 +49,15 @@ def training_step(args, world, family, model, batches):
         kept.append(keep(loss.detach()))
 
     def losses():
-        found = torch.stack(kept).double().tolist()
+        values = torch.stack(kept).double().tolist()
         kept.clear()
-        return found
+        return values
 
     return Step(run, losses, enqueue if scaler.is_enabled() else run, taken, optimizer, scaler, None, None, batches)
 
 
-def _counted(optimizer):
-    """Counts the steps of `optimizer` from now on; returns what reads the count."""
+def _count_steps(optimizer):
+    """Count the steps of `optimizer` from now on; return the function that reads the count."""
     step, done = optimizer.step, [0]
 
     @functools.wraps(step)
@@ -76,7 +76,9 @@ def _optimizer(args, model):
 
 
 def inference_step(args, world, family, model, batches):
-    """The forward pass alone: the loss is computed from the last step's outputs, when no clock runs."""
+    """Make the Step of inference, the forward pass alone. The loss is computed from the last step's outputs, when no clock
+    runs.
+    """
     grad_mode = {"none": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[args.grad]
     last = {}
 
@@ -105,20 +107,20 @@ def make_step(args, *what):
 
 
 def first_step(world, step):
-    """Compiles and allocates what later steps reuse."""
+    """Run the first step, which compiles and allocates what later steps reuse."""
     step.run(0)
     world.synchronize()
 
 
 WarmUp = collections.namedtuple("WarmUp", "steps pace series")
-"""Steps done, the seconds per step of the fastest block, the step times (steady.Series)."""
+"""`steps` done, `pace`: the seconds per step of the fastest block, `series`: the step times (steady.Series)."""
 
 
 def warm_up(args, world, step, tell):
     """Run blocks of steps: at least `warmup_steps` and `warmup_seconds`.
 
     The first block is in no test for a drift, since libraries choose their algorithms in it. `tell` is called with each block's
-    records, as `window` gives them.
+    records, as `window` returns them. Return a WarmUp.
     """
     size = max(1, math.ceil(args.warmup_steps / 2))
     done, seconds, pace, series = 0, 0.0, math.inf, steady.Series()
@@ -133,10 +135,10 @@ def warm_up(args, world, step, tell):
 
 
 def timed_windows(args, world, step, begun, tell, ended):
-    """The windows of the figure, timed when the machine is steady: a steady.Steady. `begun`: the WarmUp; `tell`: as there;
-    `ended`: as in `window`.
+    """Time the windows of the figure when the machine is steady; return a steady.Steady. `begun`: the WarmUp; `tell`: as in
+    `warm_up`; `ended`: as in `window`.
 
-    Batches take turns on and on from the warm-up, so that the number of a step says which one it had.
+    Batches rotate on and on from the warm-up, so that the number of a step says which batch it had.
     """
     count, done, first = max(args.steps, math.ceil(1.1 * args.seconds / begun.pace)), begun.steps, begun.steps
 
@@ -159,17 +161,17 @@ def timed_windows(args, world, step, begun, tell, ended):
     return steady.measure(begun.series, args.warmup_cap_seconds, time_windows, more, tell)
 
 
-def _nothing():
+def _do_nothing():
     pass
 
 
-def window(world, step, steps, first, ended=_nothing):
-    """Time `steps` steps, with one device synchronisation before and one after; returns one record per rank, in rank order.
+def window(world, step, steps, first, ended=_do_nothing):
+    """Time `steps` steps, with one device synchronisation before and one after; return one record per rank, in rank order.
 
     A record: wall `seconds` of the window, `start_monotonic_seconds` and `stop_monotonic_seconds` (its edges on the clock
     that the host shares), `enqueue_seconds` (until the last step was submitted to the device), `step_seconds` (`steps` numbers)
-    and `losses`, both read after the window. Nothing else happens inside it. `ended` is called right
-    after it, before the ranks wait for each other.
+    and `losses`, both read after the window. Nothing else happens inside the window. `ended` is called right after it, before
+    the ranks wait for each other.
     """
     run, mark, marks, taken = step.run, world.kind.mark, [], step.taken()
     with no_garbage_collection():

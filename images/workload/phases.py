@@ -33,7 +33,7 @@ ENQUEUE_REPEATS = 5
 
 
 def run(channel, args):
-    """Measure what `args` ask for and emit all results; raises on any failure."""
+    """Measure what `args` ask for and emit all results; raise on any failure."""
     devices.of_kind(args.device).require()
     world = _timed(channel, "init", lambda: World(args))
     with world.naming_unused_parameters():
@@ -47,32 +47,33 @@ def _profile(channel, args, world):
 
 
 def _measure_and_prove(channel, args, world):
-    begun, seconds_per_step, seen = _measure(channel, args, world)
+    begun, seconds_per_step, watched = _measure(channel, args, world)
     notes = _look_at_compiled(channel, args, world, begun)
     is_mixed, more = _prove_precision(channel, args, world, begun)
     channel.emit("remarks", texts=[*notes, *more])
     if args.proof != work.NONE:
         timed, first = {"model": begun.model, "step": begun.step}, begun.first
-        del begun  # the reference needs the room
-        _prove_work(channel, args, world, timed, first, seen, 0 if is_mixed else seconds_per_step)
+        del begun  # the reference needs the memory
+        _prove_work(channel, args, world, timed, first, watched, 0 if is_mixed else seconds_per_step)
 
 
 Begun = collections.namedtuple("Begun", "model plain step batches mark first gradient_bytes settings fallbacks")
-"""The model as it is run and as it was built, its step and the batches that this takes, the mark set before its first step and
-of each rank that step's fingerprint, the settings that it ought to run under, what torch.compile leaves in eager mode."""
+"""A model that has done its first step: `model` as it is run and `plain` as it was built, its `step` and the `batches` that the
+step takes, the `mark` set before the first step and of each rank the fingerprint of that step (`first`), the `settings` that
+the model ought to run under, and `fallbacks`: the code that torch.compile leaves in eager mode."""
 
 
 def _begin(channel, args, world):
-    """A model that has done its first step: Begun."""
+    """Build a model and run its first step; return a Begun."""
     fallbacks = compiling.watch() if args.compile else None
     chance.seed(args.seed)
     precision.set_knobs(args.precision, world.device)
     torch.backends.cudnn.benchmark = args.cudnn_benchmark
-    if world.rank == 0:  # the others would take the time of its CPUs
+    if world.rank == 0:  # other ranks would take time of its CPUs
         channel.emit("environment", **record.environment())
-    own = settings.read()
+    initial = settings.read()
     model, plain, gradient_bytes, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
-    settings.refuse(settings.differences(own, settings.read()), world.device)
+    settings.refuse(settings.differences(initial, settings.read()), world.device)
     channel.emit(
         "setup",
         world_size=world.size,
@@ -90,15 +91,15 @@ def _begin(channel, args, world):
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
     channel.emit("memory", phase="cold", **_peaks(world))
     first = world.gather(mark.read(step.losses()[0]))
-    return Begun(model, plain, step, batches, mark, first, gradient_bytes, own, fallbacks)
+    return Begun(model, plain, step, batches, mark, first, gradient_bytes, initial, fallbacks)
 
 
 def _measure(channel, args, world):
-    """Everything that is timed; returns what was Begun, the seconds per step and what windows.Watch saw."""
+    """Run everything that is timed; return the Begun, the seconds per step and what windows.Watch saw."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
-    timed, seen = _time(channel, args, world, begun)
-    seconds_per_step = _pace(timed)
+    timed, watched = _time_windows(channel, args, world, begun)
+    seconds_per_step = _seconds_per_step(timed)
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)
@@ -111,58 +112,60 @@ def _measure(channel, args, world):
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     if args.all_reduce_probe and world.size > 1:
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
-        for operation, found, error in collectives.others(world, gradient_bytes):
-            channel.emit("collective", operation=operation, sizes=found, error=error)
-    return begun, seconds_per_step, seen
+        for operation, records, error in collectives.others(world, gradient_bytes):
+            channel.emit("collective", operation=operation, sizes=records, error=error)
+    return begun, seconds_per_step, watched
 
 
 def _look_at_compiled(channel, args, world, begun):
-    """Tell what was compiled, by the rank that runs the fewest graphs. Returns remarks; raises Unsupported if it runs none."""
+    """Emit what was compiled on the rank that runs the fewest graphs. Return remarks; raise Unsupported if it runs none."""
     if not args.compile:
         channel.emit("compile", graph_breaks=None)
         return []
     ranks = world.gather(compiling.look(lambda: begun.step.run(0), begun.fallbacks))
-    found = min(ranks, key=lambda one: one["graphs"] if one["run"] is None else one["run"])
-    channel.emit("compile", **found)
-    compiling.refuse(found)
-    return compiling.remarks(found)
+    fewest = min(ranks, key=lambda rank: rank["graphs"] if rank["run"] is None else rank["run"])
+    channel.emit("compile", **fewest)
+    compiling.refuse(fewest)
+    return compiling.remarks(fewest)
 
 
 def _prove_precision(channel, args, world, begun):
-    """Raise if it was computed in another precision, or under other settings. Returns whether it was in several types, and
-    remarks on the model.
+    """Raise if the model computed in another precision, or under other settings. Return whether it computed in several types,
+    and remarks on it.
     """
     now = settings.read()
-    (types, watched, notes), probed = _timed(channel, "proof-precision", lambda: _look(args, world, begun))
+    (types, watched, notes), probed = _timed(channel, "proof-precision", lambda: _inspect(args, world, begun))
     changed = {}
-    for one in (now, *watched.settings):
-        changed.update(settings.differences(begun.settings, one))
-    found = world.gather(dict(probed, types=types, mixed=arithmetic.mixed(args, types)))
-    told = sorted({text for texts in world.gather(settings.in_words(changed)) for text in texts})
-    channel.emit("precision", requested=args.precision, effective=found, changed=told)
+    for values in (now, *watched.settings):
+        changed.update(settings.differences(begun.settings, values))
+    ranks = world.gather(dict(probed, types=types, mixed=arithmetic.mixed(args, types)))
+    changes = sorted({text for texts in world.gather(settings.in_words(changed)) for text in texts})
+    channel.emit("precision", requested=args.precision, effective=ranks, changed=changes)
     settings.refuse(changed, world.device)
-    problems = (effective_precision.problem(args.precision, one) or arithmetic.problem(args, one["types"]) for one in found)
+    problems = (effective_precision.problem(args.precision, rank) or arithmetic.problem(args, rank["types"]) for rank in ranks)
     wrong = next(filter(None, problems), None)
     if wrong:
         raise Numerics(wrong)
-    return any(one["mixed"] for one in found), sorted({text for texts in world.gather(notes) for text in texts})
+    return any(rank["mixed"] for rank in ranks), sorted({text for texts in world.gather(notes) for text in texts})
 
 
-def _look(args, world, begun):
-    """What arithmetic.look sees of the model, the remarks on it, and what the probe finds."""
+def _inspect(args, world, begun):
+    """Return what arithmetic.look sees of the model, with the remarks on it, and what the probe finds."""
     family = families.of(args)
     types, watched = arithmetic.look(args, world, family, begun)
     notes = remarks.found(args, family, begun, watched)
-    sharded.rest(begun.plain)  # forward passes leave it whole
+    sharded.rest(begun.plain)  # forward passes leave the model whole
     probed = effective_precision.probe(args, world.device)
     return (types, watched, notes + effective_precision.remarks(probed)), probed
 
 
-def _prove_work(channel, args, world, timed, first, seen, seconds):
-    """`seen`: by windows.Watch. `seconds` of a step, to be held against the device's peak; 0 where that is none."""
+def _prove_work(channel, args, world, timed, first, watched, seconds):
+    """Raise Numerics if the work wasn't done. `watched`: what windows.Watch saw. `seconds` of a step, to be held against the
+    device's peak; 0 where no peak applies.
+    """
     prove = work.prove if args.proof == work.FULL else work.glance
     record = prove(args, world, timed, first, functools.partial(_timed, channel))
-    record["problems"][:0], record["unwatched"] = seen
+    record["problems"][:0], record["unwatched"] = watched
     record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds) if seconds else []
     channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
     world.barrier()  # the line is written before any rank ends
@@ -178,8 +181,8 @@ def _timed(channel, phase, action):
 
 
 def _prepare_model(args, world):
-    """Build the model, wrap it in DDP, then pass it to the runtime: that, the model itself, the bytes of its gradients, what is
-    told of it.
+    """Build the model, wrap it in DDP, then pass it to the runtime. Return the prepared model, the model itself, the bytes of
+    its gradients, and the facts that are emitted of it.
     """
     model, chosen = families.build(args, world.device)
     model = precision.converted(args.precision, model.train(args.mode == "train" or not args.eval))
@@ -191,8 +194,8 @@ def _prepare_model(args, world):
     return model, plain, gradient_bytes, dict(chosen, runtime=runtimes.facts(model))
 
 
-def _time(channel, args, world, begun):
-    """Warms up and times the windows; emits each block. Returns the windows, each as the records of its ranks, and what
+def _time_windows(channel, args, world, begun):
+    """Warm up, time the windows and emit each block. Return the windows, each as the records of its ranks, and what
     windows.Watch saw.
     """
     step, blocks, spent, done = begun.step, itertools.count(), {"steps": 0, "seconds": 0.0}, []
@@ -207,40 +210,42 @@ def _time(channel, args, world, begun):
     channel.emit("warm-up", **spent)
     watch = windows.Watch(args, world, begun, warm.steps) if args.proof != work.NONE else None
     world.kind.reset_peak()
-    found = measure.timed_windows(args, world, step, warm, tell, functools.partial(channel.emit, "clock"))
-    channel.emit("warm-up", flat=found.flat, drift=found.drift, **spent)
-    for number, ranks in enumerate(found.windows):
+    steady = measure.timed_windows(args, world, step, warm, tell, functools.partial(channel.emit, "clock"))
+    channel.emit("warm-up", flat=steady.flat, drift=steady.drift, **spent)
+    for number, ranks in enumerate(steady.windows):
         samples.emit(channel, args.batch, "measure", number, ranks)
     channel.emit("memory", phase="warm", **_peaks(world))
-    seen = _timed(channel, "proof-windows", lambda: watch.end(done + found.windows)) if watch else None
-    return found.windows, seen
+    watched = _timed(channel, "proof-windows", lambda: watch.end(done + steady.windows)) if watch else None
+    return steady.windows, watched
 
 
-def _pace(timed):
-    """Seconds per step of the windows."""
+def _seconds_per_step(timed):
+    """Return the mean seconds per step of the windows, of the slowest rank in each."""
     slowest = [max(rank["seconds"] for rank in ranks) / len(ranks[0]["step_seconds"]) for ranks in timed]
     return sum(slowest) / len(slowest)
 
 
 def _enqueue_seconds(args, world, step):
-    """Host time to submit one step to an idle device: the least of a few. None on a CPU.
+    """Return the host time in seconds to submit one step to an idle device: the least of a few. None on a CPU.
 
-    Over a whole window it would mean nothing: the device's queue holds about a thousand kernels, then the host waits for room.
+    Over a whole window it would mean nothing: the device's queue holds about a thousand kernels, then the host waits for space.
     GradScaler reads a number from the device in each step: with it, only zeroing, forward and backward are submitted.
     """
     if not world.kind.is_gpu:
         return None
-    found = []
+    seconds = []
     for index in range(ENQUEUE_REPEATS):
         world.synchronize()
         begin = time.perf_counter()
         step.enqueue(index)
-        found.append(time.perf_counter() - begin)
+        seconds.append(time.perf_counter() - begin)
     world.synchronize()
-    return min(found)
+    return min(seconds)
 
 
 def _peaks(world):
-    """Peak memory of each rank: allocated and reserved on the GPU, or resident (of the whole process so far) on a CPU."""
+    """Return the peak memory of each rank in bytes: allocated and reserved on a GPU, or resident (of the whole process so far)
+    on a CPU.
+    """
     ranks = world.gather(world.kind.peak())
     return {name: [rank[name] for rank in ranks] for name in ranks[0]}

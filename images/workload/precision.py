@@ -1,4 +1,4 @@
-"""Makes each precision mean what it says: every setting is set explicitly, in each version of torch.
+"""Make each precision mean what it says: every setting is set explicitly, in each version of torch.
 
 fp32: IEEE single precision, TF32 off for matmul and for convolutions.
 tf32: TF32 on for both (NVIDIA Ampere and newer).
@@ -53,7 +53,7 @@ def _set_if_known(module, name, value):
 
 
 def converted(name, thing):
-    """A module or a tensor in the type in which `name` keeps weights and inputs; as it is where that is float32."""
+    """Return a module or a tensor in the type in which `name` keeps weights and inputs; unchanged where that is float32."""
     if name not in _WEIGHTS:
         return thing
     tensors = [thing] if torch.is_tensor(thing) else [*thing.parameters(), *thing.buffers()]
@@ -63,7 +63,7 @@ def converted(name, thing):
 
 
 def in_type(thing, dtype):
-    """A module or a tensor with its real numbers in another type; whole and complex ones stay as they are."""
+    """Return a module or a tensor with its real numbers in another type; integers and complex numbers stay as they are."""
 
     def change(tensor):
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
@@ -72,14 +72,14 @@ def in_type(thing, dtype):
 
 
 def autocast(name, device):
-    """A fresh autocast context for one forward pass; does nothing but for amp and amp-bf16."""
+    """Return a fresh autocast context for one forward pass; one without effect except for amp and amp-bf16."""
     if name not in _AUTOCAST:
         return contextlib.nullcontext()
     return torch.autocast(device_type=devices.of(device).kind, dtype=_AUTOCAST[name])
 
 
 def autocast_type(kind):
-    """The name of the type into which autocast casts on a `kind` of device at this moment; None where it is off."""
+    """Return the name of the type into which autocast casts on a `kind` of device at this moment; None where it is off."""
     if hasattr(torch, "get_autocast_dtype"):  # 2.4 and newer
         is_on, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
     else:
@@ -90,7 +90,7 @@ def autocast_type(kind):
 
 
 def grad_scaler(name, device):
-    """The GradScaler of this version of torch, disabled unless `name` is amp (float16)."""
+    """Return the GradScaler of this version of torch, disabled unless `name` is amp (float16)."""
     enabled = name == "amp"
     if hasattr(torch.amp, "GradScaler"):
         return torch.amp.GradScaler(devices.of(device).kind, enabled=enabled)

@@ -1,7 +1,7 @@
-"""Where the time of a step goes: steps under torch.profiler, beside as many without it.
+"""Profiles of a step: steps under torch.profiler, and as many without it for comparison.
 
-bench.py comes here with --profile. Nothing here is a figure: no window counts, nothing is proven, and the host keeps what it is
-told apart from all launches. Traces are sent as they are; the host reads them (analysis/profiles/).
+bench.py comes here with --profile. Nothing here is a figure: no window counts, nothing is proven, and the host keeps the
+results apart from all launches. Traces are sent as they are; the host reads them (analysis/profiles/).
 """
 
 import base64
@@ -18,13 +18,15 @@ from channel import Unsupported
 
 STEPS_OF_MEMORY = 2
 WINDOW, STEP = "torchmatrix: steps", "torchmatrix: step"
-"""What the traced steps are called in a trace, all together and each."""
+"""Names of the traced steps in a trace, of all together and of each."""
 PART_BYTES = 480000
-"""So many bytes of a packed trace stand on a line, in base64; the host takes lines of 1 MB."""
+"""Bytes of a packed trace on one line, where they stand in base64; the host takes lines of 1 MB."""
 
 
 def prepare(args):
-    """To be called before anything is compiled: kernels for a CPU may get names, with which they take minutes to compile."""
+    """Prepare torch for profiling, before anything is compiled: kernels for a CPU may get names, with which they take minutes
+    to compile. Raise Unsupported if this torch can't profile.
+    """
     if not hasattr(torch, "profiler") or not torch.profiler.kineto_available():
         raise Unsupported("torch %s can't profile: it was built without Kineto" % torch.__version__)
     if args.name_kernels:
@@ -35,24 +37,24 @@ def prepare(args):
 
 
 def run(channel, args, world, step):
-    """Time steps without the profiler, then trace as many, then a few more with their memory; emits all of it.
+    """Time steps without the profiler, then trace as many, then a few more with their memory; emit all of it.
 
     Rank 0 is traced, and the other ranks do the same steps.
     """
     measure.warm_up(args, world, step, lambda ranks: None)
     plain = _seconds(world, step, args.profile)
-    _traced(world, step, 1, memory=False)  # the profiler's own first steps
+    _trace(world, step, 1, memory=False)  # the profiler's own first steps
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "trace.json")
-        profiled = _traced(world, step, args.profile, memory=False, path=path)
+        profiled = _trace(world, step, args.profile, memory=False, path=path)
         channel.emit("profile", steps=args.profile, plain_seconds=plain, profiled_seconds=profiled)
         _send(channel, "trace", path)
-        _traced(world, step, STEPS_OF_MEMORY, memory=True, path=path)
+        _trace(world, step, STEPS_OF_MEMORY, memory=True, path=path)
         _send(channel, "memory", path)
 
 
 def _seconds(world, step, steps):
-    """Wall time of so many steps on each rank, with one device synchronisation before and one after."""
+    """Return the wall seconds of `steps` steps on each rank, with one device synchronisation before and one after."""
     with measure.no_garbage_collection():
         world.barrier()
         world.synchronize()
@@ -67,20 +69,20 @@ def _seconds(world, step, steps):
     return world.gather(seconds)
 
 
-def _traced(world, step, steps, memory, path=None):
-    """As _seconds, under the profiler on rank 0; its trace is written to `path`."""
+def _trace(world, step, steps, memory, path=None):
+    """Time steps like `_seconds`, on rank 0 under the profiler, and write its trace to `path`."""
     if world.rank > 0:
         return _seconds(world, step, steps)
-    kinds = [getattr(torch.profiler.ProfilerActivity, name) for name in world.kind.activities]
-    with torch.profiler.profile(activities=kinds, profile_memory=memory) as found:
+    activities = [getattr(torch.profiler.ProfilerActivity, name) for name in world.kind.activities]
+    with torch.profiler.profile(activities=activities, profile_memory=memory) as profile:
         seconds = _seconds(world, step, steps)
     if path:
-        found.export_chrome_trace(path)
+        profile.export_chrome_trace(path)
     return seconds
 
 
 def _send(channel, name, path):
-    """The file in parts, packed; only from rank 0, which has it."""
+    """Write the packed file in parts; only on rank 0, which has it."""
     if channel.rank > 0:
         return
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""What this box is made of: versions, build configuration, devices, installed packages, whitelisted environment."""
+"""The environment of a workload process: versions, build configuration, devices, installed packages, whitelisted variables."""
 
 import json
 import os
@@ -11,16 +11,16 @@ import torch
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "variables.json"), encoding="utf-8") as _file:
     _VARIABLES = json.load(_file)
-"""Which variables act on what runs: names, or how they begin (these end with "_"). The host reads them, too: those of the
-user's shell don't reach a launch by themselves."""
+"""Environment variables that act on a launch: names, or beginnings of names, which end with "_". The host reads this file, too:
+variables of the user's shell don't reach a launch by themselves."""
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 _PATH = list(sys.path)
-"""Before a model's library is imported: setuptools then adds the copies of packages that it brings for itself."""
+"""sys.path before a model's library is imported: setuptools then adds the copies of packages that it brings for itself."""
 
 
 def environment():
-    """Everything about this box that can affect a figure; a value is None if the stack can't report it."""
+    """Return everything about this environment that can affect a figure; a value is None if the stack can't report it."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -41,7 +41,7 @@ def environment():
 
 
 def variables(environment):
-    """Those that act on what runs; of one whose name is that of a secret, that it is set, and of addresses no password."""
+    """Return the variables that act on a launch; "…" replaces the values of secrets and the passwords in addresses."""
     acting = {name: value for name, value in sorted(environment.items()) if _acts(name)}
     return {name: "…" if _is_secret(name) else _PASSWORD.sub("…", value) for name, value in acting.items()}
 
@@ -50,8 +50,8 @@ def _acts(name):
     return _is_among(name, "acting") and not _is_among(name, "idle")
 
 
-def _is_among(name, kind):
-    return any(name.startswith(one) if one.endswith("_") else name == one for one in _VARIABLES[kind])
+def _is_among(name, group):
+    return any(name.startswith(entry) if entry.endswith("_") else name == entry for entry in _VARIABLES[group])
 
 
 def _is_secret(name):
@@ -59,7 +59,7 @@ def _is_secret(name):
 
 
 def device(world):
-    """The device of this rank as torch sees it."""
+    """Describe the device of this rank as torch sees it, and its CPUs."""
     return dict(world.kind.facts(), cpus=world.cpus)
 
 
@@ -71,7 +71,7 @@ def _nccl_version():
 
 
 def _triton_version():
-    """As installed; a build without metadata is imported, which takes a third of a second."""
+    """Return the version of the installed Triton; a build without metadata is imported, which takes a third of a second."""
     from importlib import metadata
 
     for name in ("triton", "pytorch-triton", "pytorch-triton-rocm"):
@@ -89,9 +89,9 @@ def _triton_version():
 def _packages():
     from importlib import metadata
 
-    read = (d.metadata for d in metadata.distributions(path=_PATH))  # each is parsed anew whenever it is asked for
-    found = {one["Name"]: one["Version"] for one in read if one["Name"]}
-    return ["%s==%s" % item for item in sorted(found.items(), key=lambda item: item[0].lower())]
+    headers = (d.metadata for d in metadata.distributions(path=_PATH))  # each access to .metadata parses the file anew
+    versions = {header["Name"]: header["Version"] for header in headers if header["Name"]}
+    return ["%s==%s" % item for item in sorted(versions.items(), key=lambda item: item[0].lower())]
 
 
 def _os_name():

@@ -6,12 +6,12 @@ import os
 from channel import Numerics
 
 STEPS_AT_ONCE = 16000
-"""Steps of all ranks together whose times and losses stand on one line, which the host limits to 1 MB."""
+"""Most steps of all ranks together whose times and losses stand on one line, which the host limits to 1 MB."""
 
 
 def emit(channel, batch, phase, window, ranks):
-    """Write what a block of the warm-up or a window took. `ranks`: what measure.window gave, of each rank; its edges are those
-    of the ranks on this node, since another one has a clock of its own.
+    """Write the times and losses of a block of the warm-up or a window. `ranks`: the records that measure.window returned. The
+    edges are those of the ranks on this node, since another node has a clock of its own.
 
     Raises Numerics if a loss is not finite or GradScaler skipped all steps of a window, after the line is written.
     """

@@ -45,7 +45,7 @@ def main(argv):
 
 
 def check(args):
-    """The results; raises on the first thing that is wrong."""
+    """Check the image and return the results; raise on the first thing that is wrong."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchmatrix-self-test")
     wrong = mismatches(args.require)
     if wrong:
@@ -60,24 +60,24 @@ def check(args):
 
 
 def mismatches(requirements):
-    """A line for each `name==version` that is not installed so; a version without a local part (+cu124) accepts any."""
+    """Return a line for each `name==version` that is not installed; a version without a local part (+cu124) accepts any."""
     from importlib import metadata
 
-    found = []
+    lines = []
     for requirement in requirements:
         name, _, wanted = requirement.partition("==")
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found.append("%s is missing" % name)
+            lines.append("%s is missing" % name)
             continue
         if wanted and wanted not in (version, version.split("+")[0]):
-            found.append("%s is %s, not %s" % (name, version, wanted))
-    return found
+            lines.append("%s is %s, not %s" % (name, version, wanted))
+    return lines
 
 
 def _vendor():
-    """The guard's record of the vendor's packages, or None if this isn't a vendor's image; raises if they were changed."""
+    """Return the guard's record of the vendor's packages, None if this isn't a vendor's image; raise if they were changed."""
     if not os.path.exists(VENDOR_GUARD):
         return None
     done = subprocess.run(
@@ -93,7 +93,7 @@ def _vendor():
 
 
 def _train(name):
-    """The loss of one training step on the CPU."""
+    """Return the loss of one training step on the CPU."""
     import torch
 
     import families
@@ -114,7 +114,7 @@ def _train(name):
 
 
 def _compiles():
-    """True if torch.compile gives the same result as eager."""
+    """Return True if torch.compile gives the same result as eager mode; raise Numerics if not."""
     import torch
 
     def function(x):

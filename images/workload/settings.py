@@ -7,25 +7,25 @@ import precision
 from channel import Unsupported
 
 _DECIDED = ("float32_matmul_precision", "fp32_precision", "autocast")
-"""What the matrix decides on every kind of device."""
+"""Settings that the matrix decides on every kind of device."""
 
 
 def read():
-    """Each by its name; None where this torch has none such, or doesn't tell."""
-    return {name: _or_none(get) for name, get in _SETTINGS.items()}
+    """Return the value of each setting by its name; None where this torch lacks the setting, or can't report it."""
+    return {name: _read_or_none(get) for name, get in _SETTINGS.items()}
 
 
-def differences(own, now):
-    """By name, what differs: (own, now)."""
-    return {name: _narrowed(own[name], now[name]) for name in own if name in now and own[name] != now[name]}
+def differences(before, now):
+    """Return (before, now) of each setting that differs, by its name."""
+    return {name: _narrow(before[name], now[name]) for name in before if name in now and before[name] != now[name]}
 
 
-def _narrowed(own, now):
-    """Of settings by place, only those that differ."""
-    if not isinstance(own, dict) or not isinstance(now, dict):
-        return own, now
-    differ = [place for place in own if own[place] != now.get(place)]
-    return {place: own[place] for place in differ}, {place: now.get(place) for place in differ}
+def _narrow(before, now):
+    """Keep only the places that differ, of a setting that has a value for each place."""
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return before, now
+    differ = [place for place in before if before[place] != now.get(place)]
+    return {place: before[place] for place in differ}, {place: now.get(place) for place in differ}
 
 
 def refuse(changed, device):
@@ -39,11 +39,11 @@ def refuse(changed, device):
 
 
 def in_words(changed):
-    """One line for each."""
+    """Describe each setting that has `changed` (differences) on a line."""
     return ["%s: %s, then %s" % (name, *pair) for name, pair in sorted(changed.items())]
 
 
-def _or_none(get):
+def _read_or_none(get):
     try:
         return get()
     except (AttributeError, AssertionError, RuntimeError):  # RuntimeError: from 2.9 on, where old and new names contradict
@@ -51,11 +51,11 @@ def _or_none(get):
 
 
 def _fp32_precision():
-    """By backend and operation, as torch 2.9 and newer have it; of "none", what stands above counts."""
+    """Return fp32_precision by backend and operation, in torch 2.9 and newer; where it is "none", the level above counts."""
     backends = torch.backends
     places = {"all": backends, "cuda.matmul": backends.cuda.matmul}
     for name in ("cudnn", "mkldnn"):
-        places.update({"%s.%s" % (name, kind): getattr(getattr(backends, name), kind) for kind in ("conv", "rnn")})
+        places.update({"%s.%s" % (name, layer): getattr(getattr(backends, name), layer) for layer in ("conv", "rnn")})
     places["mkldnn.matmul"] = backends.mkldnn.matmul
     return {name: place.fp32_precision for name, place in places.items()}
 

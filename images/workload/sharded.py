@@ -13,16 +13,16 @@ import devices
 from channel import Unsupported
 
 FIRST_WITH_PARAMETERS = (2, 0)
-"""Before, FullyShardedDataParallel has one flat parameter per block, and the single ones are lost."""
+"""Before it, FullyShardedDataParallel has one flat parameter per block, and the single parameters are lost."""
 FIRST_WITH_FROZEN = (2, 1)
-"""From it on, FullyShardedDataParallel takes frozen parameters beside others."""
+"""First torch whose FullyShardedDataParallel takes frozen parameters beside others."""
 FIRST_WITH_FULLY_SHARD = (2, 4)
 FIRST_ON_CPUS = (2, 6)
-"""Before, the first step ends with "FSDP requires CUDA for streams"."""
+"""Before it, the first step ends with "FSDP requires CUDA for streams"."""
 
 
 def shard(model, device):
-    """`model` with every block of its outermost lists and sequences sharded by itself, and what is left as one more block."""
+    """Shard every block of the model's outermost lists and sequences by itself, and the rest of the model as one more block."""
     release = _release()
     if release < FIRST_WITH_PARAMETERS:
         raise Unsupported("torch %s can't shard a model and keep its parameters apart" % torch.__version__)
@@ -30,15 +30,15 @@ def shard(model, device):
         raise Unsupported("torch %s shards on GPUs only" % torch.__version__)
     fully_shard = find_fully_shard() if release >= FIRST_WITH_FULLY_SHARD else None
     if fully_shard is None:
-        return _wrapped(model, device)
+        return _wrap(model, device)
     mesh = _mesh(device)
     for block in blocks(model):
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
-def _wrapped(model, device):
-    """By the first version of FSDP, whose modules wrap others."""
+def _wrap(model, device):
+    """Shard by the first version of FSDP, whose modules wrap others."""
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
@@ -53,25 +53,25 @@ def _wrapped(model, device):
 
 
 def blocks(model):
-    """The elements of the outermost ModuleLists and Sequentials that have parameters."""
-    found = []
+    """Return the elements of the outermost ModuleLists and Sequentials that have parameters."""
+    elements = []
     for child in model.children():
         if isinstance(child, (torch.nn.ModuleList, torch.nn.Sequential)):
-            found += [one for one in child if any(True for _ in one.parameters())]
+            elements += [element for element in child if any(True for _ in element.parameters())]
         else:
-            found += blocks(child)
-    return found
+            elements += blocks(child)
+    return elements
 
 
 def rest(model):
-    """After a forward pass alone: let each rank keep its own part of the parameters again, as it does after a backward pass."""
+    """Let each rank keep only its own part of the parameters after a forward pass alone, as it does after a backward pass."""
     for module in model.modules():
         if hasattr(module, "reshard"):
             module.reshard()
 
 
 def of_each(model, action, gradients=False):
-    """Calls `action` on every parameter of a model, in order, and returns what it gives.
+    """Call `action` on every parameter of a model, in order, and return the results.
 
     With FSDP's first version, all of the model (with `gradients`, of its gradients, too) is gathered on every rank first, so
     that all ranks must call this. (Before torch 2.4 a single block can't be gathered: pytorch/pytorch#122663.)
@@ -83,12 +83,12 @@ def of_each(model, action, gradients=False):
 
 
 def whole(tensor):
-    """All of a tensor that fully_shard shards, on every rank, which all must ask for; any other as it is."""
+    """Return all of a tensor that fully_shard shards; every rank must call this. Return any other tensor as it is."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def fill(tensor, value):
-    """Give a tensor, sharded or not, the values of a whole one."""
+    """Copy the values of a whole tensor into a tensor that may be sharded."""
     if hasattr(tensor, "full_tensor"):
         from torch.distributed.tensor import distribute_tensor
 
@@ -97,7 +97,7 @@ def fill(tensor, value):
 
 
 def find_fully_shard():
-    """None if this torch has none."""
+    """Return fully_shard; None if this torch lacks it."""
     try:
         from torch.distributed.fsdp import fully_shard
     except ImportError:

@@ -1,7 +1,7 @@
-"""torchrun, which ends as soon as its ranks have: `python torchrun.py FLAGS` is `python -m torch.distributed.run FLAGS` else.
+"""torchrun that ends as soon as its ranks have ended; otherwise the same as `python -m torch.distributed.run FLAGS`.
 
 Tearing down an interpreter that has imported torch takes up to a third of the time of the import, in which nothing happens.
-Looking for garbage takes a seventh of the import (see bench.load).
+Garbage collection takes a seventh of the time of the import (see bench.load).
 """
 
 import gc

@@ -15,7 +15,7 @@ from channel import Unsupported
 ONE_MODEL = ("ddp", "fsdp")
 """The values of --parallel by which several ranks train one model."""
 _WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
-"""In DDP's words in the second step (torch 1.12 to newest); the numbers count the parameters that it reduces."""
+"""DDP's words in the second step (torch 1.12 to newest); the numbers count the parameters that DDP reduces."""
 _UNUSED = (
     "DDP can't go on, since a step gives no gradient to %s%s: set find_unused_parameters = true in the [[workload]], which "
     "lets DDP look for such in each step and costs time, or freeze them (requires_grad_(False))"
@@ -23,7 +23,7 @@ _UNUSED = (
 
 
 class World:
-    """Rank, size and device of this process (`kind`: what its kind can do); the collective calls that the measurement needs."""
+    """Rank, size and device of this process (`kind`: its devices.Device); the collective calls that the measurement needs."""
 
     def __init__(self, args):
         self.rank = int(os.environ.get("RANK", "0"))
@@ -41,7 +41,7 @@ class World:
             self.backend = None
 
     def distribute(self, args, model):
-        """`model`, for DDP or FSDP if several ranks train one model; otherwise (one rank, inference, independent) unchanged."""
+        """Wrap `model` in DDP or FSDP if several ranks train one model; else (one rank, inference, independent) return it."""
         if self.size == 1 or args.mode == "infer" or args.parallel == "independent":
             return model
         if args.parallel == "fsdp":
@@ -50,33 +50,33 @@ class World:
             raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")
         self._require_reduction({parameter.dtype for parameter in model.parameters() if parameter.requires_grad})
         self._reduced = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        words = {"find_unused_parameters": True} if args.find_unused_parameters else {}
-        return torch.nn.parallel.DistributedDataParallel(model, device_ids=self.kind.ids, **words)
+        options = {"find_unused_parameters": True} if args.find_unused_parameters else {}
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=self.kind.ids, **options)
 
     def _require_reduction(self, types):
         """Raise Unsupported where the backend can't add up gradients of one of `types`, as gloo of old torch can't bfloat16.
 
-        Whatever else goes wrong, such as a rank that is gone, is no matter of types.
+        Any other error, such as that of a rank that is gone, is raised as it is.
         """
-        for one in sorted(types, key=str):
+        for dtype in sorted(types, key=str):
             try:
-                dist.all_reduce(torch.zeros(1, dtype=one, device=self.device))
+                dist.all_reduce(torch.zeros(1, dtype=dtype, device=self.device))
             except RuntimeError as error:
                 if "scalar type" not in str(error):
                     raise
                 text = "%s of torch %s can't add up numbers of type %s over ranks: %s"
-                raise Unsupported(text % (self.backend, torch.__version__, str(one)[6:], error)) from error
+                raise Unsupported(text % (self.backend, torch.__version__, str(dtype)[6:], error)) from error
 
     @contextlib.contextmanager
     def naming_unused_parameters(self):
-        """Where DDP waits in vain for gradients, say for which parameters', and the way out."""
+        """Raise Unsupported where DDP waits in vain for gradients: name the parameters that get none, and the way out."""
         try:
             yield
         except RuntimeError as error:
-            found = _WITHOUT_GRADIENT.search(str(error))
-            if not found:
+            match = _WITHOUT_GRADIENT.search(str(error))
+            if not match:
                 raise
-            names = [self._reduced[int(index)] for index in found.group(1).split()]
+            names = [self._reduced[int(index)] for index in match.group(1).split()]
             raise Unsupported(_UNUSED % (", ".join(names[:5]), ", …" if len(names) > 5 else "")) from error
 
     def synchronize(self):
@@ -87,7 +87,7 @@ class World:
             dist.barrier()
 
     def gather(self, value):
-        """`value` of every rank, in rank order, on every rank."""
+        """Return the `value` of every rank, in rank order, on every rank."""
         if self.size == 1:
             return [value]
         values = [None] * self.size
@@ -95,14 +95,14 @@ class World:
         return values
 
     def mean(self, tensors):
-        """Each of `tensors` (this rank's own; they are overwritten) as the mean over all ranks."""
+        """Replace each of this rank's `tensors` by its mean over all ranks, in place, and return them."""
         for tensor in tensors if self.size > 1 else ():
             dist.all_reduce(tensor)
             tensor /= self.size
         return tensors
 
     def finish(self):
-        """Wait until every rank has come here; the process may end then, without destroying the process group.
+        """Wait until every rank has come here; then the process may end without destroying the process group.
 
         Destroying a gloo group can wait forever for a rank that has already left (seen in two of three runs of torch 2.5.1).
         """
@@ -110,13 +110,13 @@ class World:
 
 
 def _pin_cpus(sets, local_rank):
-    """Pin this process to its own CPUs: the `local_rank`-th of sets such as "0-3:4-7", as far as it may use them.
+    """Pin this process to its own CPUs: the `local_rank`-th of sets such as "0-3:4-7", as far as the process may use them.
 
-    Returns them; None if the set is empty or none of it may be used: then nothing is pinned.
+    Return these CPUs; None if the set is empty or the process may use none of it: then nothing is pinned.
     """
-    own = sets.split(":")[local_rank] if sets else ""
+    ranges = sets.split(":")[local_rank] if sets else ""
     cpus = set()
-    for part in own.split(",") if own else ():
+    for part in ranges.split(",") if ranges else ():
         first, _, last = part.partition("-")
         cpus.update(range(int(first), int(last or first) + 1))
     cpus &= os.sched_getaffinity(0)
