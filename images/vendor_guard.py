@@ -73,7 +73,7 @@ def load(state):
 def record(state):
     """Write what the vendor delivered to the file `state`."""
     files = {package: hashed(paths) for package, paths in kept().items()}
-    found = {
+    facts = {
         "python": sys.executable,
         "torch": torch_version(),
         "digests": {package: digest_of(digests) for package, digests in files.items()},
@@ -81,8 +81,8 @@ def record(state):
         "files": files,
     }
     with open(state, "w", encoding="utf-8") as file:
-        json.dump(found, file, indent=0, sort_keys=True)
-    print("torch %s of %s, kept: %s" % (found["torch"], sys.executable, ", ".join(sorted(files))))
+        json.dump(facts, file, indent=0, sort_keys=True)
+    print("torch %s of %s, kept: %s" % (facts["torch"], sys.executable, ", ".join(sorted(files))))
 
 
 def torch_version():
@@ -94,12 +94,12 @@ def torch_version():
 
 def versions():
     """{name: version} of every distribution; if several have one name, the one that this Python finds first, as pip does."""
-    found = {}
+    by_name = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
         if name:
-            found.setdefault(normal(name), version_of(name) or distribution.version)
-    return found
+            by_name.setdefault(normal(name), version_of(name) or distribution.version)
+    return by_name
 
 
 def version_of(name):
@@ -121,17 +121,17 @@ def name_of(requirement):
 
 def kept():
     """{package: the paths of its files}, for all packages that must not change."""
-    found = {}
+    paths = {}
     for module in MODULES:
         spec = importlib.util.find_spec(module)
         if spec is not None:
-            found[module] = beneath(spec.submodule_search_locations or ())
+            paths[module] = beneath(spec.submodule_search_locations or ())
     for distribution in metadata.distributions():
         name = normal(distribution.metadata["Name"] or "")
         if DISTRIBUTIONS.fullmatch(name):
             package = "triton" if "triton" in name else name.replace("-", "_")
-            found.setdefault(package, set()).update(listed(distribution))
-    return found
+            paths.setdefault(package, set()).update(listed(distribution))
+    return paths
 
 
 def beneath(folders):
@@ -222,12 +222,12 @@ def run_pip(command, wanted, more=None):
     process = subprocess.Popen(
         command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace"
     )
-    said = []
+    lines = []
     for line in process.stdout:
         print(line, end="", flush=True)
-        said.append(line)
+        lines.append(line)
     if process.wait():
-        raise Refused("pip can't add %s to the vendor's packages: %s" % (" ".join(wanted), reason(said)))
+        raise Refused("pip can't add %s to the vendor's packages: %s" % (" ".join(wanted), reason(lines)))
 
 
 def reason(said):
@@ -259,13 +259,13 @@ def check(vendor):
 def changes(recorded):
     """A line for every file that differs from the record. One that this user may not read can't affect what this user runs."""
     paths = kept()
-    found = []
+    differences = []
     for package, before in sorted(recorded.items()):
         for path, digest in hashed({*before, *paths.get(package, ())}).items():
             if digest is not None and digest != before.get(path, "gone"):
                 how = "is gone" if digest == "gone" else "was changed" if path in before else "was added"
-                found.append("%s: %s %s" % (package, path, how))
-    return found
+                differences.append("%s: %s %s" % (package, path, how))
+    return differences
 
 
 if __name__ == "__main__":

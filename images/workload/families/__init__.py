@@ -75,7 +75,7 @@ def build(args, device):
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1 and not parameter.is_meta and not parameter.any():
-                    parameter.copy_(_SPREAD * torch.randn(parameter.shape))
+                    parameter.copy_(_STANDARD_DEVIATION * torch.randn(parameter.shape))
     return model, chosen
 
 
@@ -88,23 +88,23 @@ def _refuse_another(args, model):
     entry, library = entry_of(args.model), library_of(args.model)
     sized = entry.get("sized_parameters", {})
     wanted = {**entry.get("config", {}), **entry.get("defaults", {})} if library == "transformers" else {}
-    found = {name: _plain(getattr(model.config, name, None)) for name in wanted}
-    other = ["%s is %s, not %s" % (name, found[name], wanted[name]) for name in wanted if found[name] != wanted[name]]
+    actual = {name: _tuple_to_list(getattr(model.config, name, None)) for name in wanted}
+    differences = ["%s is %s, not %s" % (name, actual[name], wanted[name]) for name in wanted if actual[name] != wanted[name]]
     if "parameters" in entry:
-        fixed = sum(one.numel() for name, one in model.named_parameters() if not any(part in name for part in sized))
-        right = entry["parameters"] - sum(sized.values())
-        other += ["it has {:,} parameters, not {:,}".format(fixed, right)] if fixed != right else []
-    if other:
+        fixed = sum(p.numel() for name, p in model.named_parameters() if not any(part in name for part in sized))
+        expected = entry["parameters"] - sum(sized.values())
+        differences += ["it has {:,} parameters, not {:,}".format(fixed, expected)] if fixed != expected else []
+    if differences:
         version = getattr(sys.modules.get(library), "__version__", "")
-        raise Unsupported("%s %s has another model as %s: %s" % (library, version, args.model, "; ".join(other)))
+        raise Unsupported("%s %s has another model as %s: %s" % (library, version, args.model, "; ".join(differences)))
 
 
-def _plain(value):
+def _tuple_to_list(value):
     """A list for the tuple that a newer library makes of it."""
     return list(value) if isinstance(value, tuple) else value
 
 
-_SPREAD = 0.02
+_STANDARD_DEVIATION = 0.02
 """Standard deviation, as that of the other matrices of vision transformers."""
 
 
@@ -129,14 +129,14 @@ def batches(args, device):
 
 def draw(args, generator):
     """One random batch of the precision's type, on the CPU."""
-    return {name: precision.converted(args.precision, one) for name, one in of(args).batch(args, generator).items()}
+    return {name: precision.converted(args.precision, tensor) for name, tensor in of(args).batch(args, generator).items()}
 
 
 def tensors_of(outputs):
     """The tensors of real or complex numbers in what a forward pass gave, at any depth, in order; see numbers_of."""
     if torch.is_tensor(outputs):
         return [numbers_of(outputs)] if outputs.is_floating_point() or outputs.is_complex() else []
-    return [tensor for one in _parts_of(outputs) for tensor in tensors_of(one)]
+    return [tensor for part in _parts_of(outputs) for tensor in tensors_of(part)]
 
 
 def _parts_of(outputs):
@@ -172,7 +172,7 @@ def call(args, batch):
 
 
 def has_dropout(model):
-    return any(_loud(module) and not _is_batch_norm(module) for module in model.modules())
+    return any(_noisy_settings(module) and not _is_batch_norm(module) for module in model.modules())
 
 
 def is_dropout(module):
@@ -198,21 +198,21 @@ def quiet(model):
     """`model` without dropout, and with batch norms that use their running statistics: its gradients depend on nothing random,
     and are not divided by the scatter of a few values, which amplifies rounding errors by up to 250,000.
     """
-    before = [(module, {name: getattr(module, name) for name in _loud(module)}) for module in model.modules()]
-    _set_all((module, _loud(module)) for module, _ in before)
+    before = [(module, {name: getattr(module, name) for name in _noisy_settings(module)}) for module in model.modules()]
+    _set_attributes((module, _noisy_settings(module)) for module, _ in before)
     try:
         yield
     finally:
-        _set_all(before)
+        _set_attributes(before)
 
 
-def _set_all(settings):
+def _set_attributes(settings):
     for module, values in settings:
         for name, value in values.items():
             setattr(module, name, value)
 
 
-def _loud(module):
+def _noisy_settings(module):
     """The settings of a module that `quiet` changes, and to what. Some keep their dropout, or how often they leave out a whole
     path (stochastic depth), as a plain number.
     """

@@ -6,8 +6,8 @@ import torch
 def images(args, generator):
     """[B, 3, H, W], in the memory format that was asked for."""
     layout = torch.channels_last if args.channels_last else torch.contiguous_format
-    found = torch.randn(args.batch, 3, args.image_size, args.image_size, generator=generator)
-    return found.contiguous(memory_format=layout)
+    tensor = torch.randn(args.batch, 3, args.image_size, args.image_size, generator=generator)
+    return tensor.contiguous(memory_format=layout)
 
 
 def labels(args, classes, generator):

@@ -34,29 +34,29 @@ def groups(names):
     """Of each parameter, the group it belongs to: the longest common depth of module paths that gives at most GROUPS groups."""
     paths = [name.split(".")[:-1] or ["(model)"] for name in names]
     deepest = max(map(len, paths))
-    found = [[".".join(path[:depth]) for path in paths] for depth in range(1, deepest + 1)]
-    few = [labels for labels in found if len(set(labels)) <= GROUPS]
+    by_depth = [[".".join(path[:depth]) for path in paths] for depth in range(1, deepest + 1)]
+    few = [labels for labels in by_depth if len(set(labels)) <= GROUPS]
     return few[-1] if few else ["(model)"] * len(names)
 
 
 def squares(tensors, labels):
     """The sum of squares of each group, in float64."""
-    found = dict.fromkeys(labels, 0.0)
+    totals = dict.fromkeys(labels, 0.0)
     for tensor, label in zip(tensors, labels):
-        found[label] += float(tensor.double().norm()) ** 2
-    return found
+        totals[label] += float(tensor.double().norm()) ** 2
+    return totals
 
 
 def distances(measured, reference, labels):
     """By group, and under None of all together: the relative distance. Infinite where something isn't finite, or is of another
     shape (a detector finds as many boxes as it finds).
     """
-    apart = squares([_difference(m, r) for m, r in zip(measured, reference)], labels)
+    difference = squares([_difference(m, r) for m, r in zip(measured, reference)], labels)
     size = squares(reference, labels)
     whole = sum(size.values())
-    found = {label: _ratio(apart[label], max(size[label], NEGLIGIBLE**2 * whole)) for label in size}
-    found[None] = _ratio(sum(apart.values()), whole)
-    return found
+    relative = {label: _ratio(difference[label], max(size[label], NEGLIGIBLE**2 * whole)) for label in size}
+    relative[None] = _ratio(sum(difference.values()), whole)
+    return relative
 
 
 def _difference(measured, reference):
@@ -73,9 +73,9 @@ def _ratio(part, whole):
 def tolerances(precision, noise, has_rectifiers):
     """By group, and under None of all together: the largest distance allowed, from the `noise` of the precision (distances)."""
     least = JUMP if has_rectifiers else 2.0**10 * ROUNDING["fp32"] if precision == "fp32" else 8 * ROUNDING[precision]
-    allowed = {label: max(least, TIMES_NOISE[precision] * one) for label, one in noise.items()}
+    allowed = {label: max(least, TIMES_NOISE[precision] * distance) for label, distance in noise.items()}
     whole = min(allowed.pop(None), MOST)
-    return {None: whole, **{label: min(OF_A_GROUP * one, MOST_OF_A_GROUP) for label, one in allowed.items()}}
+    return {None: whole, **{label: min(OF_A_GROUP * distance, MOST_OF_A_GROUP) for label, distance in allowed.items()}}
 
 
 def too_far(found, allowed):

@@ -44,20 +44,20 @@ def state(model):
 def set_state(model, values):
     """Give `model` what another instance of it had as its `state`."""
     parameters = list(model.parameters())
-    given = {id(own): other for own, other in zip(parameters, values)}
+    given = {id(parameter): value for parameter, value in zip(parameters, values)}
     with torch.no_grad():
-        sharded.of_each(model, lambda own: sharded.fill(own, given[id(own)]))
+        sharded.of_each(model, lambda parameter: sharded.fill(parameter, given[id(parameter)]))
     set_buffers(model, values[len(parameters) :])
 
 
 def set_buffers(model, values):
     """The same of its buffers. Raises Numerics where steps have made other ones."""
-    own = list(model.buffers())
-    if [one.shape for one in own] != [one.shape for one in values]:
+    buffers = list(model.buffers())
+    if [buffer.shape for buffer in buffers] != [buffer.shape for buffer in values]:
         raise Numerics(_OTHER_BUFFERS)
     with torch.inference_mode():  # a forward pass in this mode may have replaced them
-        for one, value in zip(own, values):
-            sharded.fill(one, value)
+        for buffer, value in zip(buffers, values):
+            sharded.fill(buffer, value)
 
 
 _OTHER_BUFFERS = (
@@ -78,15 +78,15 @@ def training(args, model, step, fresh, index):
         if step.scaler.get_scale() >= scale:  # it is lowered by a skipped step
             break
     pairs = zip(model.parameters(), fresh.parameters())
-    before = [families.numbers_of(other.detach().to(own.dtype)) for own, other in pairs]
-    left = sharded.of_each(model, _left_by_a_step, gradients=True)
-    return Deed(loss, [one[0] for one in left], [one[1] for one in left], before, [one[2] for one in left])
+    before = [families.numbers_of(fresh_parameter.detach().to(parameter.dtype)) for parameter, fresh_parameter in pairs]
+    traces = sharded.of_each(model, _read_parameter, gradients=True)
+    return Deed(loss, [trace[0] for trace in traces], [trace[1] for trace in traces], before, [trace[2] for trace in traces])
 
 
-def _left_by_a_step(parameter):
-    found, kept = _gradient(parameter), _copied(parameter)
-    gradient = torch.zeros(kept.shape) if found is None else _copied(found).float()
-    return gradient, found is None, kept
+def _read_parameter(parameter):
+    raw, value = _gradient(parameter), _copy_to_cpu(parameter)
+    gradient = torch.zeros(value.shape) if raw is None else _copy_to_cpu(raw).float()
+    return gradient, raw is None, value
 
 
 def _gradient(parameter):
@@ -94,7 +94,7 @@ def _gradient(parameter):
     return parameter.grad if parameter.requires_grad else None
 
 
-def _copied(tensor):
+def _copy_to_cpu(tensor):
     """All of its numbers, on the CPU."""
     return families.numbers_of(sharded.whole(tensor.detach()).cpu()).clone()
 
@@ -110,7 +110,7 @@ def inference(args, model, step, fresh, index):
 
 def tensors_of(outputs):
     """What families.tensors_of finds, on the CPU, in float32."""
-    return [one.detach().cpu().float() for one in families.tensors_of(outputs)]
+    return [tensor.detach().cpu().float() for tensor in families.tensors_of(outputs)]
 
 
 class Fingerprint:
@@ -120,23 +120,25 @@ class Fingerprint:
 
     def __init__(self, step, model):
         self._step, self._model = step, model
-        self._samples, self._versions = (_samples(model), versions(model)) if step.optimizer else (None, None)
+        self._samples, self._versions = (_sample_all(model), versions(model)) if step.optimizer else (None, None)
 
     def read(self, loss):
         if self._samples is None:
-            return {"loss": loss, "output_norm": _norm([one.norm() for one in tensors_of(self._step.outputs())])}
+            return {"loss": loss, "output_norm": _total_norm([output.norm() for output in tensors_of(self._step.outputs())])}
         gradients = self.gradients()
         if not gradients:
             return {"loss": loss}
-        changes = [float((now - then).norm()) for now, then in zip(_samples(self._model), self._samples)]
-        return dict({"loss": loss}, **gradients, **_by_group("update_norm", changes, agreement.groups(names_of(self._model))))
+        changes = [float((now - then).norm()) for now, then in zip(_sample_all(self._model), self._samples)]
+        return dict(
+            {"loss": loss}, **gradients, **_group_norms("update_norm", changes, agreement.groups(names_of(self._model)))
+        )
 
     def gradients(self):
         """Their norms, of all and of each group; empty if GradScaler skipped the step."""
         norms = gradient_norms(self._model)
         if self._step.scaler.is_enabled() and not math.isfinite(sum(norms)):
             return {}
-        return _by_group("gradient_norm", norms, agreement.groups(names_of(self._model)))
+        return _group_norms("gradient_norm", norms, agreement.groups(names_of(self._model)))
 
     def growth(self):
         """By how much the version of each parameter has grown: torch counts what writes into it."""
@@ -163,12 +165,12 @@ def versions(model):
 
 def samples(model):
     """SAMPLE numbers of each parameter, on the CPU, one after the other; with FSDP of the whole ones, on every rank."""
-    return torch.cat(_samples(model))
+    return torch.cat(_sample_all(model))
 
 
-def _samples(model):
-    found = sharded.of_each(model, _sample)
-    return torch.cat(found).cpu().split([len(one) for one in found])
+def _sample_all(model):
+    parts = sharded.of_each(model, _sample)
+    return torch.cat(parts).cpu().split([len(part) for part in parts])
 
 
 def _sample(parameter):
@@ -179,30 +181,30 @@ def _sample(parameter):
 def gradient_norms(model):
     """Of each parameter; 0 where it has none."""
     norms = sharded.of_each(model, _gradient_norm, gradients=True)
-    known = iter(torch.stack([norm for norm in norms if norm is not None] or [torch.zeros(())]).tolist())
-    return [0.0 if norm is None else next(known) for norm in norms]
+    values = iter(torch.stack([norm for norm in norms if norm is not None] or [torch.zeros(())]).tolist())
+    return [0.0 if norm is None else next(values) for norm in norms]
 
 
-def _by_group(name, norms, labels):
+def _group_norms(name, norms, labels):
     """Of all together as `name`, and of each group."""
     squares = dict.fromkeys(labels, 0.0)
     for norm, label in zip(norms, labels):
         squares[label] += norm**2
-    found = {"%s of %s" % (name, label): math.sqrt(square) for label, square in squares.items()}
-    return dict({name: math.sqrt(sum(squares.values()))}, **found)
+    group_norms = {"%s of %s" % (name, label): math.sqrt(square) for label, square in squares.items()}
+    return dict({name: math.sqrt(sum(squares.values()))}, **group_norms)
 
 
 def _gradient_norm(parameter):
-    found = _gradient(parameter)
-    return None if found is None else sharded.whole(families.numbers_of(found.detach()).float().norm())
+    gradient = _gradient(parameter)
+    return None if gradient is None else sharded.whole(families.numbers_of(gradient.detach()).float().norm())
 
 
-def _norm(norms):
+def _total_norm(norms):
     """Of all together, from the norm of each."""
     return float(torch.stack(norms).double().norm()) if norms else 0.0
 
 
 def of_ranks(found):
     """The fingerprint of a launch: means over the ranks' own, of what all have."""
-    names = [name for name in found[0] if all(name in one for one in found)]
-    return {name: math.fsum(one[name] for one in found) / len(found) for name in names}
+    names = [name for name in found[0] if all(name in fingerprint for fingerprint in found)]
+    return {name: math.fsum(fingerprint[name] for fingerprint in found) / len(found) for name in names}

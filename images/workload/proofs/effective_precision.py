@@ -49,7 +49,7 @@ def problem(requested, found):
     """
     expected = EXPECTED[requested]
     allowed = {"matmul": {expected}, "convolution": {expected} | ({"fp32"} if requested == "tf32" else set())}
-    allowed.update({name + _BACKWARD: kinds for name, kinds in allowed.items() if found.get(name + _BACKWARD)})
+    allowed.update({name + _BACKWARD: precisions for name, precisions in allowed.items() if found.get(name + _BACKWARD)})
     bad = [
         "%s computes in %s" % (name.replace("_", " "), found[name])
         for name in sorted(allowed)
@@ -77,13 +77,15 @@ def probe(args, device):
 
     plain = argparse.Namespace(**vars(args))
     plain.runtime = "eager" if args.arithmetic in QUANTIZED else args.runtime
-    found = run(args.precision, device, functools.partial(runtimes.prepare, plain), args.mode == "train")
+    precisions = run(args.precision, device, functools.partial(runtimes.prepare, plain), args.mode == "train")
     if args.arithmetic not in QUANTIZED:
-        return found
-    error, dtype = _errors(args.precision, device, functools.partial(runtimes.prepare, args), *_linear(device))
+        return precisions
+    error, dtype = _relative_errors(args.precision, device, functools.partial(runtimes.prepare, args), *_linear_layer(device))
     least, most = QUANTIZED[args.arithmetic]
     return dict(
-        found, quantized=args.arithmetic, linear=args.arithmetic if least < error[""] < most else effective(error[""], dtype)
+        precisions,
+        quantized=args.arithmetic,
+        linear=args.arithmetic if least < error[""] < most else effective(error[""], dtype),
     )
 
 
@@ -94,50 +96,50 @@ def run(requested, device, prepare=lambda module, example: module, training=Fals
     `training`: also "matmul_backward" and "convolution_backward", each by the less precise of two gradients; None where the
     device has no such pass. "bf16_sums": what is further off than bfloat16, but not where its sums have few terms.
     """
-    found, errors = _found(requested, device, prepare, training, _operations(device))
-    result = dict(found, relative_errors=errors)
-    doubtful = [name for name, kind in found.items() if kind == "wrong" and errors[name] < _SUMMED_BELOW]
+    precisions, errors = _probe_operations(requested, device, prepare, training, _operations(device))
+    result = dict(precisions, relative_errors=errors)
+    doubtful = [name for name, precision in precisions.items() if precision == "wrong" and errors[name] < _SUMMED_BELOW]
     if doubtful and requested in ("amp-bf16", "bf16-weights"):
-        few, _ = _found(requested, device, prepare, training, _operations(device, few=True))
+        few, _ = _probe_operations(requested, device, prepare, training, _operations(device, few=True))
         summed = [name for name in doubtful if few[name] == "bf16"]
         result.update(dict.fromkeys(summed, "bf16"), bf16_sums=summed)
     return result
 
 
-def _found(requested, device, prepare, training, operations):
+def _probe_operations(requested, device, prepare, training, operations):
     """By operation what it computes in, and its relative error."""
-    found, errors = {}, {}
+    precisions, errors = {}, {}
     for name, (module, given) in operations.items():
-        apart, dtype = _errors(requested, device, prepare, module, given, training)
-        for part, error in apart.items():
+        part_errors, dtype = _relative_errors(requested, device, prepare, module, given, training)
+        for part, error in part_errors.items():
             errors[name + part] = error
-            found[name + part] = None if error is None else effective(error, dtype)
-    return found, errors
+            precisions[name + part] = None if error is None else effective(error, dtype)
+    return precisions, errors
 
 
-def _errors(requested, device, prepare, module, given, training=False):
+def _relative_errors(requested, device, prepare, module, given, training=False):
     """The relative errors of what the prepared module computes, and in `training` of its gradients; the type of the former."""
 
     import precision
 
-    exact = _computed(copy.deepcopy(module).double(), given.double(), training)
-    module, given = (precision.converted(requested, one.to(device)) for one in (module, given))
+    exact = _compute(copy.deepcopy(module).double(), given.double(), training)
+    module, given = (precision.converted(requested, thing.to(device)) for thing in (module, given))
     ready = prepare(module.train(training), lambda: ((given,), {}))
     rounding = functools.partial(precision.autocast, requested, device)
     try:
-        results = _computed(ready, given, training, rounding)
+        results = _compute(ready, given, training, rounding)
     except (RuntimeError, NotImplementedError) as error:
         if not training or not failures.NO_KERNEL.search(str(error).lower()):
             raise
-        results = _computed(ready, given, False, rounding)  # a device may lack the backward pass of what a model doesn't do
-    apart = [float((own.cpu().double() - one).norm() / one.norm()) for own, one in zip(results, exact)]
-    found = {"": apart[0]}
+        results = _compute(ready, given, False, rounding)  # a device may lack the backward pass of what a model doesn't do
+    distances = [float((result.cpu().double() - expected).norm() / expected.norm()) for result, expected in zip(results, exact)]
+    by_part = {"": distances[0]}
     if training:
-        found[_BACKWARD] = max(apart[1:], key=lambda error: (error != error, error)) if apart[1:] else None
-    return found, str(results[0].dtype).replace("torch.", "")
+        by_part[_BACKWARD] = max(distances[1:], key=lambda error: (error != error, error)) if distances[1:] else None
+    return by_part, str(results[0].dtype).replace("torch.", "")
 
 
-def _computed(module, given, training, rounding=contextlib.nullcontext):
+def _compute(module, given, training, rounding=contextlib.nullcontext):
     """What the module gives, and in `training` the gradients of its input and its weight, for a known one of its output."""
     import torch
 
@@ -147,11 +149,11 @@ def _computed(module, given, training, rounding=contextlib.nullcontext):
     if not training:
         return [result]
     generator = torch.Generator().manual_seed(2)
-    known = torch.randn(result.shape, generator=generator, dtype=torch.float32).to(result.device, result.dtype)
-    return [result.detach(), *torch.autograd.grad(result, [given, next(iter(module.parameters()))], known)]
+    output_gradient = torch.randn(result.shape, generator=generator, dtype=torch.float32).to(result.device, result.dtype)
+    return [result.detach(), *torch.autograd.grad(result, [given, next(iter(module.parameters()))], output_gradient)]
 
 
-def _linear(device):
+def _linear_layer(device):
     """A linear layer of known weights, and what it is given."""
     import torch
 
@@ -187,7 +189,7 @@ def _operations(device, few=False):
     image = random(2, CHANNELS, pixels, pixels)
     kernel = random(CHANNELS, CHANNELS, 3, 3)
     if few:
-        left, right, centre = map(_two_in_a_row, (left, right, kernel[:, :, 1, 1]))
+        left, right, centre = map(_keep_two_per_row, (left, right, kernel[:, :, 1, 1]))
         kernel = torch.nn.functional.pad(centre[:, :, None, None], (1, 1, 1, 1))
         image *= torch.nn.functional.one_hot(torch.arange(2 * CHANNELS) * 7 % (pixels * pixels), pixels * pixels).view_as(image)
     return {
@@ -196,7 +198,7 @@ def _operations(device, few=False):
     }
 
 
-def _two_in_a_row(matrix):
+def _keep_two_per_row(matrix):
     """Without all numbers but those on the diagonal and right of it: two in each row and column."""
     import torch
 

@@ -16,9 +16,9 @@ import families
 import precision
 from proofs import deeds, quantizing
 
-_HALF = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
-_WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16}
-_SCALES = {"amp": (1024.0, 1.0)}
+_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
+_WEIGHT_TYPES = {"half": torch.float16, "bf16-weights": torch.bfloat16}
+_LOSS_SCALES = {"amp": (1024.0, 1.0)}
 """Of the loss, which keep small gradients in float16's range, as GradScaler does; the first that gives something finite."""
 
 
@@ -37,33 +37,33 @@ def arguments(args):
 
 def fresh(args):
     """The model as it was before its first step, on the CPU; its weights depend on the seed alone."""
-    own = arguments(args)
-    chance.seed(own.seed)
-    model, _ = families.build(own, torch.device("cpu"))
-    model.train(own.mode == "train" or not own.eval)
-    return precision.in_type(model, torch.float32) if args.precision in _WEIGHTS else model
+    reference_args = arguments(args)
+    chance.seed(reference_args.seed)
+    model, _ = families.build(reference_args, torch.device("cpu"))
+    model.train(reference_args.mode == "train" or not reference_args.eval)
+    return precision.in_type(model, torch.float32) if args.precision in _WEIGHT_TYPES else model
 
 
 class Reference:
     """The fresh model on the device, and one batch."""
 
     def __init__(self, args, world, model, index):
-        self._args, self._own, self._world = args, arguments(args), world
+        self._args, self._reference_args, self._world = args, arguments(args), world
         precision.set_knobs("fp32", world.device)
         self.family, self.model = families.of(args), model.to(world.device)
-        batches = families.batches(self._own, world.device)
+        batches = families.batches(self._reference_args, world.device)
         self.batch = batches[index % len(batches)]
-        if args.precision in _WEIGHTS:  # a file may give inputs in that type
+        if args.precision in _WEIGHT_TYPES:  # a file may give inputs in that type
             self._keep_in(torch.float32)
-        self._kept = [one.detach().clone() for one in self.model.buffers()], chance.states(self.model)
+        self._kept = [buffer.detach().clone() for buffer in self.model.buffers()], chance.states(self.model)
 
     def answer(self, counter=None):
         """The loss, and the gradients of all parameters in training, else the outputs."""
-        self._set_back()
+        self._reset()
         with counter or contextlib.nullcontext():
             return self._answer()
 
-    def _set_back(self):
+    def _reset(self):
         """All but the weights to the beginning."""
         buffers, generators = self._kept
         deeds.set_buffers(self.model, buffers)
@@ -86,15 +86,15 @@ class Reference:
             self._round_weights()
         precision.set_knobs(name, device)
         try:
-            self._keep_in(_WEIGHTS.get(name, torch.float32))
+            self._keep_in(_WEIGHT_TYPES.get(name, torch.float32))
             quantizing.emulate(self.model, self._args.arithmetic)
-            for scale in _SCALES.get(name, (1.0,)):
-                self._set_back()
-                half = torch.autocast(device_type=devices.of(device).kind, dtype=_HALF[name]) if name in _HALF else None
-                loss, found = self._answer(half, scale)
-                if all(bool(torch.isfinite(one).all()) for one in found):
+            for scale in _LOSS_SCALES.get(name, (1.0,)):
+                self._reset()
+                half = torch.autocast(device_type=devices.of(device).kind, dtype=_AUTOCAST[name]) if name in _AUTOCAST else None
+                loss, results = self._answer(half, scale)
+                if all(bool(torch.isfinite(tensor).all()) for tensor in results):
                     break
-            return loss, found
+            return loss, results
         finally:
             self._keep_in(torch.float32)
             precision.set_knobs("fp32", device)
@@ -107,25 +107,25 @@ class Reference:
         if not training:
             return float(loss), deeds.tensors_of(outputs)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        found = iter(torch.autograd.grad(loss * scale, parameters, allow_unused=True))
-        every = [(p, next(found) if p.requires_grad else None) for p in self.model.parameters()]
-        return float(loss.detach()), [_numbers(torch.zeros_like(p) if g is None else g) / scale for p, g in every]
+        gradients = iter(torch.autograd.grad(loss * scale, parameters, allow_unused=True))
+        pairs = [(p, next(gradients) if p.requires_grad else None) for p in self.model.parameters()]
+        return float(loss.detach()), [_float_numbers(torch.zeros_like(p) if g is None else g) / scale for p, g in pairs]
 
     def _keep_in(self, dtype):
         """Weights and inputs in another type; they stay rounded when they are float32 again."""
         precision.in_type(self.model, dtype)
-        self.batch = {name: precision.in_type(one, dtype) for name, one in self.batch.items()}
+        self.batch = {name: precision.in_type(tensor, dtype) for name, tensor in self.batch.items()}
 
     def _round_weights(self):
         """Move each weight by up to one unit roundoff, either way."""
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
-            for parameter in (one for one in self.model.parameters() if one.is_floating_point() or one.is_complex()):
+            for parameter in (p for p in self.model.parameters() if p.is_floating_point() or p.is_complex()):
                 noise = 2 * torch.rand(parameter.shape, generator=generator) - 1
                 parameter.mul_(1 + 2.0**-24 * noise.to(parameter.device))
 
 
-def _numbers(tensor):
+def _float_numbers(tensor):
     return families.numbers_of(tensor).float()
 
 

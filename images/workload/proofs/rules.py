@@ -52,8 +52,8 @@ def far_gradients(args, found, allowed, noise):
 def losses(args, world, measured, exact, rounded):
     """The record of the losses of all ranks, and the problems."""
     ranks = world.gather((measured, exact, rounded))
-    differences = [_relative(m, e) for m, e, _ in ranks]
-    allowed = max(LOSS[args.arithmetic], max(agreement.TIMES_NOISE[args.arithmetic] * _relative(r, e) for _, e, r in ranks))
+    differences = [_deviation(m, e) for m, e, _ in ranks]
+    allowed = max(LOSS[args.arithmetic], max(agreement.TIMES_NOISE[args.arithmetic] * _deviation(r, e) for _, e, r in ranks))
     allowed = min(allowed, ROUGH_LOSS)
     problems = []
     if not differences[world.rank] <= allowed:
@@ -68,9 +68,9 @@ def losses(args, world, measured, exact, rounded):
     }
 
 
-def _relative(value, expected):
-    found = abs(value - expected) / max(abs(expected), 1e-6)
-    return found if math.isfinite(found) else 1e9
+def _deviation(value, expected):
+    difference = abs(value - expected) / max(abs(expected), 1e-6)
+    return difference if math.isfinite(difference) else 1e9
 
 
 def batch(args, given):
@@ -81,7 +81,7 @@ def batch(args, given):
 
 def repeats(loss, again):
     """Whether eager fp32 gives the same loss for the same step, begun twice from the same state."""
-    if _relative(loss, again) <= LOSS["fp32"]:
+    if _deviation(loss, again) <= LOSS["fp32"]:
         return []
     text = (
         "this model can't be proven: the same step from the same weights, buffers, inputs and seeds gives the loss %.6g, then "
@@ -93,8 +93,8 @@ def repeats(loss, again):
 
 def frozen(args, model):
     """Every parameter of a library's model trains; a user may freeze some of an own one."""
-    still = [name for name, parameter in model.named_parameters() if not parameter.requires_grad and not args.model_file]
-    return ["%d parameters are frozen, such as %s" % (len(still), still[0])] if still else []
+    names = [name for name, parameter in model.named_parameters() if not parameter.requires_grad and not args.model_file]
+    return ["%d parameters are frozen, such as %s" % (len(names), names[0])] if names else []
 
 
 def rough(deed, expected, labels):
@@ -104,37 +104,39 @@ def rough(deed, expected, labels):
     if expected is None:
         return []
     (loss, gradients), (noisy_loss, noisy) = expected
-    own, other, noisy = (agreement.squares(each, labels) for each in (deed.gradients, gradients, noisy))
-    ratio, noise = _times(own, other), _times(noisy, other)
+    measured, exact, noisy = (agreement.squares(tensors, labels) for tensors in (deed.gradients, gradients, noisy))
+    ratio, noise = _norm_ratio(measured, exact), _norm_ratio(noisy, exact)
     most = ROUGH_NORM * max(noise, 1 / max(noise, 1e-30))
-    problems = ["the timed step computes no gradient of %s" % label for label in own if own[label] == 0 < other[label]][:3]
+    problems = [
+        "the timed step computes no gradient of %s" % label for label in measured if measured[label] == 0 < exact[label]
+    ][:3]
     if not 1 / most <= ratio <= most:
         problems.append("the gradient of the timed step is %.2g times as large as in eager fp32" % ratio)
-    if _relative(deed.loss, loss) > max(ROUGH_LOSS, agreement.TIMES_NOISE["amp"] * _relative(noisy_loss, loss)):
+    if _deviation(deed.loss, loss) > max(ROUGH_LOSS, agreement.TIMES_NOISE["amp"] * _deviation(noisy_loss, loss)):
         problems.append("the loss of the timed step is %.4g, but %.4g in eager fp32" % (deed.loss, loss))
     return problems
 
 
-def _times(some, others):
+def _norm_ratio(measured, reference):
     """The ratio of the norms of all groups together, from their squares."""
-    return math.sqrt(sum(some.values()) / max(sum(others.values()), 1e-30))
+    return math.sqrt(sum(measured.values()) / max(sum(reference.values()), 1e-30))
 
 
 def change(args, deed):
     """The parameters change as the optimizer's first step changes them for the gradients that the step left behind."""
-    apart = size = allowed = 0.0
+    difference = size = allowed = 0.0
     for gradient, idle, now, then in zip(deed.gradients, deed.idle, deed.weights, deed.before):
         step = 0.0 if idle else _first_change(args.optimizer, gradient.double(), then.double())
         ideal = then.double() + step
         expected = ideal.to(now.dtype).double() - then.double()
-        apart += float((now.double() - then.double() - expected).norm()) ** 2
+        difference += float((now.double() - then.double() - expected).norm()) ** 2
         size += float(expected.norm()) ** 2
         allowed += (4 * agreement.ROUNDING["fp32"] * float(then.double().norm())) ** 2
-    share = ROUNDED_CHANGE if any(one.dtype in (torch.float16, torch.bfloat16) for one in deed.weights) else CHANGE
-    if math.sqrt(apart) <= share * math.sqrt(size) + math.sqrt(allowed) and size > 0:
+    share = ROUNDED_CHANGE if any(weight.dtype in (torch.float16, torch.bfloat16) for weight in deed.weights) else CHANGE
+    if math.sqrt(difference) <= share * math.sqrt(size) + math.sqrt(allowed) and size > 0:
         return []
     text = "the timed step's change of the parameters is %.2g away from %s's (relative)"
-    return [text % (math.sqrt(apart / size) if size > 0 else math.inf, args.optimizer)]
+    return [text % (math.sqrt(difference / size) if size > 0 else math.inf, args.optimizer)]
 
 
 def _first_change(optimizer, gradient, weights):
@@ -150,18 +152,18 @@ def same_fingerprint(args, found, known, when):
     return [
         "the %s of the timed step is %.6g, but was %.6g %s" % (name.replace("_", " "), found[name], known[name], when)
         for name in found
-        if name in known and not _apart(found, known, name) <= _allowed(args, name)
+        if name in known and not _norm_difference(found, known, name) <= _allowed_difference(args, name)
     ]
 
 
-def _apart(found, known, name):
+def _norm_difference(now, before, name):
     """Relative; a group's norm counts as at least a share of that of all."""
-    least = agreement.NEGLIGIBLE * known.get(name.partition(" of ")[0], 0.0)
-    difference = abs(found[name] - known[name]) / max(abs(known[name]), least, 1e-30)
+    least = agreement.NEGLIGIBLE * before.get(name.partition(" of ")[0], 0.0)
+    difference = abs(now[name] - before[name]) / max(abs(before[name]), least, 1e-30)
     return difference if math.isfinite(difference) else math.inf
 
 
-def _allowed(args, name):
+def _allowed_difference(args, name):
     if name == "loss":
         return max(LOSS[args.arithmetic], 1e-4)
     most = AGAIN[args.arithmetic]
@@ -223,8 +225,8 @@ def of_all_ranks(world, problems):
 def _digests(world, tensors):
     """Of each rank: two numbers that tell sets of tensors apart."""
     flat = [tensor.double().flatten() for tensor in tensors]
-    waves = (float(torch.dot(one, torch.cos(torch.arange(len(one), dtype=torch.float64)))) for one in flat)
-    return world.gather((math.sqrt(sum(float(one.norm()) ** 2 for one in flat)), sum(waves)))
+    waves = (float(torch.dot(vector, torch.cos(torch.arange(len(vector), dtype=torch.float64)))) for vector in flat)
+    return world.gather((math.sqrt(sum(float(vector.norm()) ** 2 for vector in flat)), sum(waves)))
 
 
 def _are_equal(ranks):

@@ -27,8 +27,8 @@ class Flat(torch.nn.Module):
         self.model, self.count, self.names = model, count, names
 
     def forward(self, *tensors):
-        found = self.model(*tensors[: self.count], **dict(zip(self.names, tensors[self.count :])))
-        return tuple(_tensors(found))
+        outputs = self.model(*tensors[: self.count], **dict(zip(self.names, tensors[self.count :])))
+        return tuple(_list_tensors(outputs))
 
 
 class Exported:
@@ -53,8 +53,8 @@ class Export:
         self.flat = Flat(model, len(positional), self._names).eval()
         with torch.no_grad():
             outputs = model(*positional, **named)
-        self.gave = _tensors(outputs)
-        self._pack = _packer(outputs)
+        self.gave = _list_tensors(outputs)
+        self._pack = _make_packer(outputs)
 
     @property
     def inputs(self):
@@ -73,31 +73,33 @@ class Export:
         library("onnx")
         by_trace = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
         names = {"input_names": self.inputs, "output_names": self.outputs}
-        found = io.BytesIO()
+        file = io.BytesIO()
         with torch.no_grad():
-            torch.onnx.export(self.flat, tuple(self.given), found, opset_version=OPSET, **names, **by_trace)
-        return found.getvalue()
+            torch.onnx.export(self.flat, tuple(self.given), file, opset_version=OPSET, **names, **by_trace)
+        return file.getvalue()
 
     def run_by(self, run, **facts):
         """`run` in the place of the model."""
         return Exported(run, self._pack, self._names, facts)
 
 
-def _tensors(outputs):
+def _list_tensors(outputs):
     """The tensors of a forward pass, in order."""
     if torch.is_tensor(outputs):
         return [outputs]
-    many = list(outputs.values() if isinstance(outputs, dict) else outputs)
-    if not all(map(torch.is_tensor, many)):
+    tensors = list(outputs.values() if isinstance(outputs, dict) else outputs)
+    if not all(map(torch.is_tensor, tensors)):
         raise Unsupported("the model gives more than tensors: no graph can be exported")
-    return many
+    return tensors
 
 
-def _packer(outputs):
+def _make_packer(outputs):
     """What makes outputs like these of a list of tensors."""
     if torch.is_tensor(outputs):
         return lambda tensors: tensors[0]
     if isinstance(outputs, dict):
-        kind, names = type(outputs), tuple(outputs)
-        return lambda tensors: kind(zip(names, tensors)) if kind is dict else kind(**dict(zip(names, tensors)))
+        output_type, names = type(outputs), tuple(outputs)
+        return lambda tensors: (
+            output_type(zip(names, tensors)) if output_type is dict else output_type(**dict(zip(names, tensors)))
+        )
     return tuple
