@@ -1,6 +1,6 @@
-"""A model of the user's own: one file, which the host has checked as far as that goes without running it. It has
+"""A model of the user's own: one file, which the host has checked without running it. It has
 
-- what builds the model: a function or class that is called without arguments and gives a torch.nn.Module
+- a builder of the model: a function or class that is called without arguments and returns a torch.nn.Module
 - ``batch(size, generator)``: random inputs and targets of `size` items, each a tensor, or a tuple or dictionary of tensors
 - ``loss(outputs, targets)``: a scalar tensor; not needed if the model returns its loss
 
@@ -26,7 +26,7 @@ class ModelFileError(Exception):
 
 
 class Own:
-    """The functions of a family (see families/__init__.py), by those of the user's file."""
+    """A family (see families/__init__.py) whose functions call those of the user's file."""
 
     def __init__(self, path, builder, sha256):
         self._path, self._builder = path, builder
@@ -98,7 +98,7 @@ class Own:
         return flat
 
     def _give_shapes(self, args, model):
-        """Lazy modules have their shapes, and weights, from a first forward pass on."""
+        """Run a first forward pass, from which lazy modules get their shapes and weights."""
         if _shapeless(model):
             few = argparse.Namespace(**dict(vars(args), batch=min(args.batch, 2)))
             with torch.no_grad():
@@ -107,7 +107,7 @@ class Own:
             raise self._error(self._builder, "gave a model whose forward pass leaves %s without a shape" % _shapeless(model)[0])
 
     def _check_weights(self, model):
-        """What is proven is proven against the same model, built once more from the same seed."""
+        """Check that the model is the same whenever it is built from the same seed: a proof compares two of them."""
         weights = [float(numbers_of(parameter.detach()).sum(dtype=torch.float64)) for parameter in model.parameters()]
         generators = repr([state.tolist() if torch.is_tensor(state) else state for state in chance.states(model)])
         if self._built not in (None, (weights, generators)):
@@ -129,7 +129,7 @@ class Own:
 
 
 def _shapeless(model):
-    """The names of parameters and buffers that have no shape yet."""
+    """Return the names of parameters and buffers that have no shape yet."""
     return [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if torch.nn.parameter.is_lazy(tensor)]
 
 
@@ -137,7 +137,7 @@ _families = {}
 
 
 def of(args):
-    """The family of the file that `args` name; the file is run once."""
+    """Return the family of the file that `args` name; the file is run once."""
     key = args.model_file, args.model_builder
     if key not in _families:
         _families[key] = Own(args.model_file, args.model_builder, args.model_sha256)
@@ -145,7 +145,7 @@ def of(args):
 
 
 def _module_of(path, sha256):
-    """Run the file. Raises Unsupported where the stack lacks what it imports."""
+    """Run the file and return its module. Raises Unsupported where the stack lacks what it imports."""
     with open(path, "rb") as file:
         content = file.read()
     if sha256 and hashlib.sha256(content).hexdigest() != sha256:
@@ -162,7 +162,7 @@ def _module_of(path, sha256):
 
 
 def _flatten(name, part):
-    """Such as {"inputs": …}, {"inputs.0": …} or {"inputs.mask": …}; None if it is none of _ALLOWED."""
+    """Return tensors by name, such as {"inputs": …}, {"inputs.0": …} or {"inputs.mask": …}; None if `part` isn't _ALLOWED."""
     if part is None:
         return {}
     if torch.is_tensor(part):
@@ -175,7 +175,7 @@ def _flatten(name, part):
 
 
 def _unflatten(batch, name):
-    """The reverse of _flatten."""
+    """Reverse _flatten."""
     if name in batch:
         return batch[name]
     tensors = {key[len(name) + 1 :]: tensor for key, tensor in batch.items() if key.startswith(name + ".")}
@@ -193,7 +193,7 @@ def _is_equal(first, second):
 
 
 def _mean_square(outputs):
-    """A number that depends on all outputs: inference needs no loss, but is watched by one. Rounding hardly moves it."""
+    """Return a number that depends on all outputs, to check inference, which has no loss. Rounding hardly moves it."""
     tensors = tensors_of(outputs)
     if not tensors:
         raise ModelFileError("the model returns no floating-point tensor, but %s" % _describe(outputs))

@@ -23,7 +23,7 @@ def build(args, device):
 
 
 def _create_model(name, image_size):
-    """A model for one size of images is made for the size that is asked for, if it can be."""
+    """Create the model; one for a fixed size of images is made for the requested size, if possible."""
     config = timm.models.get_pretrained_cfg(name)
     sized = {"img_size": image_size} if config is not None and config.fixed_input_size else {}
     try:

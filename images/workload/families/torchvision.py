@@ -11,13 +11,13 @@ from channel import Unsupported
 from families import data, entry_of, tensors_of
 
 CLASSES = {"classification": 1000, "video": 400, "segmentation": 21, "detection": 91}
-"""As in ImageNet, Kinetics, Pascal VOC and COCO."""
+"""Numbers of classes in ImageNet, Kinetics, Pascal VOC and COCO."""
 FRAMES = 16
 BOXES = 8
 
 
 def build(args, device):
-    """`sized` in models.json: the arguments that take the images' size. Nothing is downloaded, for the backbone neither."""
+    """Build the model; `sized` in models.json: the arguments that take the images' size. Nothing is downloaded, no backbone either."""
     entry = entry_of(args.model)
     package = torchvision.models if _task(args) == "classification" else getattr(torchvision.models, _task(args))
     if not hasattr(package, args.model):
@@ -50,7 +50,7 @@ def batch(args, generator):
 
 
 def _draw_boxes(args, classes, generator):
-    """Each begins in the upper left quarter and is a quarter to half as large as the image; class 0 is the background."""
+    """Draw boxes that begin in the upper left quarter and are a quarter to half as large as the image; class 0 is background."""
     corners = torch.rand(args.batch, BOXES, 2, generator=generator) * args.image_size / 2
     sizes = (0.25 + 0.25 * torch.rand(args.batch, BOXES, 2, generator=generator)) * args.image_size
     labels = torch.randint(1, classes, (args.batch, BOXES), generator=generator)
@@ -58,11 +58,11 @@ def _draw_boxes(args, classes, generator):
 
 
 def forward(model, batch):
-    """A detector that trains takes the boxes and gives its losses."""
+    """Run the model; a detector that trains takes the boxes and returns its losses."""
     if "boxes" not in batch:
         return model(batch["images"])
     images = list(batch["images"])
-    if not getattr(model, "training", False):  # what a runtime made of it may have no such setting
+    if not getattr(model, "training", False):  # a runtime's model may have no such attribute
         return model(images)
     return model(images, [{"boxes": boxes, "labels": labels} for boxes, labels in zip(batch["boxes"], batch["labels"])])
 
@@ -76,7 +76,7 @@ def loss(outputs, batch):
 
 
 def _mean_output(outputs):
-    """Of boxes and scores that were found: what stands for a loss where a detector has none."""
+    """Return the mean of the found boxes and scores, which stands for a loss where a detector has none."""
     return torch.cat([tensor.float().flatten() for tensor in tensors_of(outputs)]).mean()
 
 

@@ -2,7 +2,7 @@
 transformers.TYPE, any text model of the library in its default configuration.
 
 A batch holds the model's inputs by name and the targets of its head. Inputs: tokens [B, S]; images [B, 3, H, W]; sound as
-samples [B, 16000 · seconds] or as features [B, mels, frames]; a model with a decoder also takes that one's tokens [B, S].
+samples [B, 16000 · seconds] or as features [B, mels, frames]; a model with a decoder also takes the decoder's tokens [B, S].
 """
 
 import difflib
@@ -16,9 +16,9 @@ from families import LIBRARIES, data, entry_of
 _USUAL_VOCABULARY = 50257
 _TARGETS = ("start_positions", "end_positions", "labels")
 _IGNORED = -100
-"""A target that counts for nothing."""
+"""A target that the loss ignores."""
 _MASKED = 0.15
-"""Share of the tokens that are to be guessed (arXiv:1810.04805, section 3.1)."""
+"""Share of the tokens to predict (arXiv:1810.04805, section 3.1)."""
 SAMPLES_PER_SECOND = 16000
 _CHARACTERS_PER_SECOND = 10
 _MELS = 80
@@ -52,12 +52,12 @@ def _factory(entry):
 
 
 def _entry(args):
-    """What models.json says; of a model that is not listed, what the library says of its type."""
+    """Return the entry in models.json; for a model that is not listed, the library's facts about its type."""
     return entry_of(args.model) or _default_entry(args.model[len(LIBRARIES["transformers"]["any"]) :])
 
 
 def _default_entry(model_type):
-    """A text model's entry: its head is that of a decoder's tokens, else of masked tokens, else of the next token."""
+    """Return the entry of a text model: its head is that of a decoder's tokens, else of masked tokens, else of the next token."""
     if model_type not in transformers.CONFIG_MAPPING:
         near = ", ".join(difflib.get_close_matches(model_type, transformers.CONFIG_MAPPING.keys(), n=3)) or "none is near"
         raise Unsupported("transformers %s has no type %s (%s)" % (transformers.__version__, model_type, near))
@@ -70,7 +70,7 @@ def _default_entry(model_type):
 
 
 def _configuration(args, entry):
-    """The configuration, with what depends on the size of the inputs."""
+    """Return the configuration, with the values that depend on the size of the inputs."""
     sized = {name: factor * args.audio_seconds for name, factor in entry.get("sized_by_seconds", {}).items()}
     if entry["head"] in _IMAGE:
         sized["image_size"] = args.image_size
@@ -103,7 +103,7 @@ def _tokens(args, config, generator):
 
 
 def _sound_labels(args, config, head, generator):
-    """For CTC a text (0 is its blank), else a class."""
+    """Draw a text for CTC (0 is its blank), else a class."""
     if head == "AudioClassification":
         return data.labels(args, config["num_labels"], generator)
     return torch.randint(1, 32, (args.batch, _CHARACTERS_PER_SECOND * args.audio_seconds), generator=generator)
@@ -123,12 +123,12 @@ def _text_targets(args, entry, tokens, generator):
 
 
 def forward(model, batch):
-    """Without the targets, so that the model computes no loss."""
+    """Run the model without the targets, so that it computes no loss."""
     return model(**{name: tensor for name, tensor in batch.items() if name not in _TARGETS})
 
 
 def loss(outputs, batch):
-    """As the library's own heads compute it."""
+    """Compute the loss as the library's own heads do."""
     if "start_positions" in batch:
         start = _cross_entropy(outputs.start_logits, batch["start_positions"])
         return (start + _cross_entropy(outputs.end_logits, batch["end_positions"])) / 2
@@ -146,7 +146,7 @@ def loss(outputs, batch):
 
 
 def _ctc_loss(logits, labels):
-    """As Wav2Vec2ForCTC: the sum over the items, of their texts' negative log likelihoods; 0 is the blank."""
+    """Sum the negative log likelihoods of the items' texts, as Wav2Vec2ForCTC does; 0 is the blank."""
     likely = torch.nn.functional.log_softmax(logits, dim=-1, dtype=torch.float32).transpose(0, 1)
     frame_counts = torch.full((len(labels),), logits.shape[1], dtype=torch.long)
     text_lengths = torch.full((len(labels),), labels.shape[1], dtype=torch.long)

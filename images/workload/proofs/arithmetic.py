@@ -1,9 +1,9 @@
-"""What the model that was timed computes in: the types of its weights and of what its products take, beside what was asked.
+"""The types that the timed model computes in, those of its weights and of its products' operands, against the requested ones.
 
-The probe (effective_precision.py) tells what a product of a given type really computes in; this tells the types. One more of
-the timed steps, in eager mode and after the windows, shows them to a dispatch mode of torch (1.13 and newer; before, they are
-unknown, and the weights alone are judged), and so does the model called alone. Numbers are counted, not products: a small one
-is no matter.
+The probe (effective_precision.py) measures what a product of a given type really computes in; this module finds the types. A
+dispatch mode of torch sees them in one more timed step, in eager mode and after the windows, and in a call of the model alone.
+It needs torch 1.13; in older versions the types are unknown and only the weights are judged. Numbers are counted, not products,
+since small products don't matter.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ except ImportError:
 _CAN_WATCH = hasattr(_Mode, "__enter__")
 
 FEW = 2
-"""Items of the batch that suffice."""
+"""Number of items of the batch that suffice."""
 MATTERS = 0.01
-"""A type that fewer of the numbers have isn't told."""
+"""Share of the numbers below which a type isn't reported."""
 _PRODUCT = re.compile(
     r"_*(mm|addmm|bmm|baddbmm|addbmm|mv|addmv|dot|vdot|matmul|linear|bilinear|trilinear|int_mm|scaled_mm|addmm_activation"
     r"|\w*convolution\w*|conv\w*\dd|scaled_dot_product\w*|\w*attention\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|weight_int\w+_mm"
@@ -41,7 +41,7 @@ _WEIGHT_TYPES = {"half": "float16", "bf16-weights": "bfloat16"}
 
 
 def look(args, world, family, begun):
-    """The types of the model that was timed, by name and by how many numbers have them, and what was Watched of its step."""
+    """Return the timed model's types, with the count of numbers of each, and the Watched of its step."""
     watched, alone, unknown = _watch_passes(args, world, family, begun)
     return {
         "parameters": _count_types(begun.plain.parameters()),
@@ -56,7 +56,7 @@ def look(args, world, family, begun):
 
 
 def problem(args, types):
-    """Why the types don't meet what `args` ask for, or None."""
+    """Return why the types don't meet what `args` ask for, or None."""
     step, alone, backward = (_shares(types[name] or {}) for name in ("products", "alone", "backward"))
     if _largest_difference(step, alone) > _SHARE_TOLERANCE:
         return _PRODUCTS_DIFFER % (args.precision, _describe_shares(step), _describe_shares(alone))
@@ -70,12 +70,12 @@ def problem(args, types):
 
 
 def _largest_difference(first, second):
-    """By how much two shares of the same type differ at most."""
+    """Return the largest difference between the shares of one type."""
     return max((abs(first.get(name, 0) - second.get(name, 0)) for name in {**first, **second}), default=0)
 
 
 _SHARE_TOLERANCE = 0.05
-"""So far apart the shares of a type may be in the step and in the model called alone: a loss may have products of its own."""
+"""Largest allowed difference of a type's share in the step and in the model called alone: a loss may have its own products."""
 _PRODUCTS_DIFFER = (
     "precision %s was requested, and the products of the timed step are %s, but those of the same model called alone are %s: "
     "the step doesn't compute as asked"
@@ -90,7 +90,7 @@ _WRONG_TYPE = (
 
 
 def mixed(args, types):
-    """Such as "mixed: float32 75 %, bfloat16 25 %"; None where one type is all that matters."""
+    """Return a text such as "mixed: float32 75 %, bfloat16 25 %"; None where only one type matters."""
     for what, counts, _ in _types_to_judge(args, types):
         shares = _shares(counts)
         if len(shares) > 1:
@@ -99,7 +99,7 @@ def mixed(args, types):
 
 
 def _types_to_judge(args, types):
-    """(what, numbers by type, the type asked for). What is quantized has types of its own, which the probe judges."""
+    """Return rows of (what, numbers by type, requested type); none for a quantized model, whose types the probe judges."""
     if args.arithmetic in QUANTIZED:
         return []
     expected = _PRODUCT_TYPES.get(args.precision, "bfloat16")
@@ -119,8 +119,9 @@ def _describe_shares(shares):
 
 
 def _watch_passes(args, world, family, begun):
-    """A timed step and the model called alone, with a few items; with all of them where it takes no fewer. What was Watched of
-    both, and why nothing could be.
+    """Watch a timed step, and the model called alone, with a few items; with all where the model takes no fewer.
+
+    Return both Watched and the reason why nothing could be seen, or None.
     """
     reason = None
     for items in (FEW, args.batch):
@@ -135,7 +136,7 @@ def _watch_passes(args, world, family, begun):
                 return alone, alone, _WHY_UNKNOWN
             _see_step(begun, step, few)
             return step, alone, _WHY_UNKNOWN
-        except Exception as error:  # whatever it is: the figure has been measured, and its types are unknown
+        except Exception as error:  # of any class: the figure has been measured, and its types are unknown
             reason = failures.describe(error)
     return Watched(), Watched(), reason
 
@@ -144,7 +145,7 @@ _WHY_UNKNOWN = None if _CAN_WATCH else "torch %s has no dispatch modes" % torch.
 
 
 def _call_model(args, family, model, batch):
-    """The outputs of the model; in training with the loss, which may have products of its own or take no fewer items."""
+    """Return the model's outputs; in training compute the loss too, which may have its own products or need the whole batch."""
     outputs = []
     hook = model.register_forward_hook(lambda *called: outputs.append(called[-1]))
     try:
@@ -155,7 +156,7 @@ def _call_model(args, family, model, batch):
 
 
 def _see_step(begun, watched, batch):
-    """Let the step that was timed do `batch`, without what torch.compile has made of its model."""
+    """Run the timed step on `batch`, with the model that torch.compile wraps."""
     begun.batches.append(batch)
     try:
         with _without_compile(begun.model):
@@ -167,7 +168,7 @@ def _see_step(begun, watched, batch):
 
 @contextlib.contextmanager
 def _without_compile(model):
-    """A model that torch.compile has wrapped as the one that it wraps."""
+    """Let a model that torch.compile has wrapped run as the one that it wraps."""
     if not hasattr(model, "_orig_mod"):
         yield
         return
@@ -183,8 +184,10 @@ def _without_compile(model):
 
 
 class Watched(_Mode if _CAN_WATCH else object):
-    """Counts the numbers that products take, by type, forward and backward, and reads the settings at each; notes whether
-    anything draws as dropout does, and how many numbers of images that convolutions take are channels last.
+    """Counts of the numbers that products take, by type, forward and backward, and the settings at each product.
+
+    Also whether anything draws as dropout does (`draws`), and the count of numbers of convolutions' images by whether they are
+    channels last (`laid`).
     """
 
     def __init__(self):
@@ -201,7 +204,7 @@ class Watched(_Mode if _CAN_WATCH else object):
         self.outputs = sorted({_type_name(tensor.dtype) for tensor in families.tensors_of(outputs)})
 
     def note(self, name, tensors):
-        """That a product of this name takes these."""
+        """Count the `tensors` that the product `name` takes."""
         counts = self.backward if _is_backward() else self.products
         for type_name, count in _count_types(tensor for tensor in tensors if tensor.dim() > 1).items():
             counts[type_name] = counts.get(type_name, 0) + count
@@ -209,7 +212,7 @@ class Watched(_Mode if _CAN_WATCH else object):
             is_last = tensors[0].is_contiguous(memory_format=torch.channels_last)
             if is_last != tensors[0].is_contiguous():  # one channel or pixel is both
                 self.laid[is_last] += tensors[0].numel()
-        now = {name: value for name, value in settings.read().items() if name != "autocast"}  # it is on in a step
+        now = {name: value for name, value in settings.read().items() if name != "autocast"}  # autocast is on in a step
         if now not in self.settings:
             self.settings.append(now)
 
@@ -229,13 +232,13 @@ def _dispatch(watched, func, types, args=(), kwargs=None):
 
 
 _DROPOUT_OPERATIONS = ("bernoulli", "bernoulli_", "native_dropout", "_fused_dropout")
-"""What dropout is made of."""
+"""torch's names of the operations of dropout."""
 Watched.__torch_dispatch__ = _dispatch
-"""Set from outside: torch 2.7 and newer import their compiler, for seconds, for one that a class has from the beginning."""
+"""Set after the class: for a method in the class body, torch 2.7 and newer import their compiler, which takes seconds."""
 
 
 def _count_types(tensors):
-    """How many real numbers have which type; whole numbers don't count."""
+    """Count the real numbers of each type, without whole numbers."""
     counts = {}
     for tensor in tensors:
         if tensor.is_floating_point() or tensor.is_complex():

@@ -1,9 +1,9 @@
 """The effective precision: the one that matrix products and convolutions really compute in, whatever the settings say.
 
-Known matrices are multiplied (and convolved) as the workload would do it and compared with float64; in training also those
-products of the backward pass that give the gradients of both. The relative error
-reveals the width of the inputs' mantissas: about 3e-7 for float32 (24 bits), 4e-4 for TF32 and float16 (11 bits), 3e-3 for
-bfloat16 (8 bits); rounding n-bit inputs gives about 2**-n / sqrt(3) each.
+Known matrices are multiplied (and convolved) as the workload does and compared with float64; in training also the products of
+the backward pass that give the gradients of both. The relative error reveals the width of the inputs' mantissas: about 3e-7 for
+float32 (24 bits), 4e-4 for TF32 and float16 (11 bits), 3e-3 for bfloat16 (8 bits); rounding n-bit inputs gives about
+2**-n / sqrt(3) each.
 """
 
 import argparse
@@ -15,23 +15,23 @@ import failures
 
 CHANNELS = 64
 EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
-"""What each setting of --precision means for products and convolutions."""
+"""The effective precision of products and convolutions for each setting of --precision."""
 QUANTIZED = {"int8": (5e-3, 2e-2), "float8": (2e-2, 7e-2), "int4": (5e-2, 2e-1)}
-"""Between which errors a linear layer lies that is quantized so: int8 rounds a row to 127 steps of its largest number, float8
-(e4m3) keeps 4 bits, int4 rounds a group of weights to 15 steps."""
+"""The least and largest error of a linear layer quantized in each way: int8 rounds a row to 127 steps of its largest number,
+float8 (e4m3) keeps 4 bits, int4 rounds a group of weights to 15 steps."""
 _FLOAT32_BELOW = 3e-5
 _ELEVEN_BITS_BELOW = 1.3e-3
 _EIGHT_BITS_BELOW = 1.5e-2
 _SUMMED_BELOW = 5e-2
-"""What adds up in bfloat16, as torch 1.12 does on a CPU, is further off: 1.9e-2 over 256 products, 2.8e-2 over 576."""
+"""Sums in bfloat16, as in torch 1.12 on a CPU, have larger errors: 1.9e-2 over 256 products, 2.8e-2 over 576."""
 
 
 _BACKWARD = "_backward"
-"""Ends the name of an operation's backward pass."""
+"""The suffix of the name of an operation's backward pass."""
 
 
 def effective(relative_error, dtype):
-    """fp32, tf32, fp16, bf16 or wrong, from the error against float64 and the name of the result's dtype."""
+    """Return fp32, tf32, fp16, bf16 or wrong, from the error against float64 and the name of the result's dtype."""
     if not relative_error < _EIGHT_BITS_BELOW:  # also NaN
         return "wrong"
     if relative_error < _FLOAT32_BELOW:
@@ -42,7 +42,7 @@ def effective(relative_error, dtype):
 
 
 def problem(requested, found):
-    """Why `found` (effective precision by operation) does not meet `requested`, or None.
+    """Return why `found` (effective precision by operation) does not meet `requested`, or None.
 
     A convolution may be more precise than tf32, since cuDNN chooses the fastest algorithm that is allowed; nothing may be
     less precise than requested.
@@ -64,14 +64,15 @@ def problem(requested, found):
 
 
 def remarks(found):
-    """What is legal, but must be known of `found`, in words."""
+    """Return texts about what is legal in `found`, but must be known."""
     names = ", ".join(name.replace("_", " ") for name in found.get("bf16_sums", ()))
     return ["this torch adds up products in bfloat16, too (%s): less precise than others" % names] if names else []
 
 
 def probe(args, device):
-    """As `run`, the way that the runtime of `args` takes. Where it quantizes, "linear" is what linear layers compute in, and
-    "quantized" what they should.
+    """Probe `device` as `run` does, through the runtime of `args`.
+
+    Where the runtime quantizes, "linear" is the precision that linear layers compute in, "quantized" the one that they should.
     """
     import runtimes
 
@@ -92,9 +93,9 @@ def probe(args, device):
 def run(requested, device, prepare=lambda module, example: module, training=False):
     """Probe `device` under the current settings: {"matmul": name, "convolution": name, "relative_errors": …}.
 
-    `prepare`: what the runtime does to a module, so that the probe takes the model's way; `example` as runtimes take it.
-    `training`: also "matmul_backward" and "convolution_backward", each by the less precise of two gradients; None where the
-    device has no such pass. "bf16_sums": what is further off than bfloat16, but not where its sums have few terms.
+    `prepare`: the runtime's preparation of a module, as for the model; `example` as runtimes take it. `training`: also
+    "matmul_backward" and "convolution_backward", each by the less precise of two gradients; None where the device has no such
+    pass. "bf16_sums": the operations whose error is larger than that of bfloat16, except where their sums have few terms.
     """
     precisions, errors = _probe_operations(requested, device, prepare, training, _operations(device))
     result = dict(precisions, relative_errors=errors)
@@ -107,7 +108,7 @@ def run(requested, device, prepare=lambda module, example: module, training=Fals
 
 
 def _probe_operations(requested, device, prepare, training, operations):
-    """By operation what it computes in, and its relative error."""
+    """Return the effective precision and the relative error of each operation."""
     precisions, errors = {}, {}
     for name, (module, given) in operations.items():
         part_errors, dtype = _relative_errors(requested, device, prepare, module, given, training)
@@ -118,7 +119,7 @@ def _probe_operations(requested, device, prepare, training, operations):
 
 
 def _relative_errors(requested, device, prepare, module, given, training=False):
-    """The relative errors of what the prepared module computes, and in `training` of its gradients; the type of the former."""
+    """Return the relative errors of the prepared module's result, in `training`, of its gradients, and the result's type."""
 
     import precision
 
@@ -140,7 +141,7 @@ def _relative_errors(requested, device, prepare, module, given, training=False):
 
 
 def _compute(module, given, training, rounding=contextlib.nullcontext):
-    """What the module gives, and in `training` the gradients of its input and its weight, for a known one of its output."""
+    """Return the module's result and, in `training`, the gradients of its input and weight for a known one of its output."""
     import torch
 
     given = given.detach().requires_grad_(training)
@@ -154,7 +155,7 @@ def _compute(module, given, training, rounding=contextlib.nullcontext):
 
 
 def _linear_layer(device):
-    """A linear layer of known weights, and what it is given."""
+    """Return a linear layer of known weights, and its input."""
     import torch
 
     import devices
@@ -167,8 +168,9 @@ def _linear_layer(device):
 
 
 def _operations(device, few=False):
-    """For each operation a module that does it, with known weights, and what it is given. `few`: all but a few of these numbers
-    are zeros, so that no sum, forward or backward, has more than four terms.
+    """Return a module with known weights, and its input, for each operation.
+
+    `few`: all but a few of these numbers are zeros, so that no sum, forward or backward, has more than four terms.
     """
     import torch
 
@@ -199,7 +201,7 @@ def _operations(device, few=False):
 
 
 def _keep_two_per_row(matrix):
-    """Without all numbers but those on the diagonal and right of it: two in each row and column."""
+    """Set all numbers to zero but those on the diagonal and right of it: two in each row and column."""
     import torch
 
     ones = torch.eye(len(matrix))

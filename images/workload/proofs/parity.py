@@ -1,6 +1,6 @@
-"""How far the outputs of an inference are from those of eager float32, as one asks of a backend, and how far they may be.
+"""Differences of the outputs of an inference from those of eager float32, as asked of a backend, and their limits.
 
-Four figures, since none is enough alone: a cosine of 0.99997 hid a difference of 0.53 between outputs of up to 112.
+There are four figures, since none is enough alone: a cosine of 0.99997 hid a difference of 0.53 between outputs of up to 112.
 """
 
 import math
@@ -19,7 +19,7 @@ TOP1 = {
     "fp32": 0.99, "tf32": 0.9, "amp": 0.9, "half": 0.9, "amp-bf16": 0.7, "bf16-weights": 0.7, "int8": 0.5, "float8": 0.5,
     "int4": 0.2,
 }  # fmt: skip
-"""The least share of rows whose largest output is the same one."""
+"""The least share of rows whose largest output is at the same index."""
 ENOUGH = 20
 """Fewer rows are only judged in fp32: where two outputs are nearly equal, rounding alone decides which is the largest."""
 _WORST = 1e300
@@ -27,10 +27,10 @@ _WORST = 1e300
 
 
 def figures(measured, reference):
-    """Of two lists of tensors: the largest absolute difference; the largest relative one, to the largest output of the tensor;
-    the least cosine of two tensors; `top1`: the share of `rows` with the same largest output (None: outputs have no rows).
+    """Compare two lists of tensors: the largest absolute difference; the largest relative one, to the largest output of the
+    tensor; the least cosine of two tensors; `top1`: the share of `rows` with the same largest output (None: there are no rows).
     """
-    if [t.shape for t in measured] != [t.shape for t in reference]:  # a detector finds as many boxes as it finds
+    if [t.shape for t in measured] != [t.shape for t in reference]:  # the number of boxes that a detector finds varies
         return {"largest_absolute": _WORST, "largest_relative": _WORST, "cosine": 0.0, "top1": None, "rows": 0}
     pairs = [(m.to(r.device).double(), r.double()) for m, r in zip(measured, reference) if r.numel()]
     if not pairs:
@@ -49,7 +49,7 @@ def figures(measured, reference):
 
 
 def limits(arithmetic, noise):
-    """What is allowed; `noise`: the figures of what the precision alone does in eager mode."""
+    """Return the limits; `noise`: the figures of the precision's own effect in eager mode."""
     relative, cosine = LIMITS[arithmetic]
     times = agreement.TIMES_NOISE[arithmetic]
     return {
@@ -59,7 +59,7 @@ def limits(arithmetic, noise):
 
 
 def problems(arithmetic, found, allowed):
-    """What is wrong with `found` (figures), in words."""
+    """Return texts about what is wrong with `found` (figures)."""
     texts = []
     if not found["largest_relative"] <= allowed["relative_allowed"]:
         text = "the outputs differ from eager fp32 by up to %.2g (%.2g of the largest output), more than %.2g of it"
@@ -77,7 +77,7 @@ def problems(arithmetic, found, allowed):
 
 
 def _index_of_largest(tensor):
-    """Which is the largest along the last dimension (classes, positions, tokens); of pixels [B, C, H, W] along the classes."""
+    """Return the index of the largest in the last dimension (classes, positions, tokens); of [B, C, H, W] in the classes."""
     return tensor.argmax(1 if tensor.dim() == 4 else -1)
 
 

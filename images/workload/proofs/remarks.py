@@ -1,6 +1,6 @@
-"""What is legal, but must be known of a figure, in words: of parameters, inputs, modes, memory format and loss.
+"""Texts about what is legal, but must be known of a figure: on parameters, inputs, modes, memory format and loss.
 
-Most of it can only be a mistake in a file of the user's: inputs, loss and frozen parameters are looked at there alone.
+Most of them can only concern a user's file: inputs, loss and frozen parameters are examined only there.
 """
 
 import torch
@@ -10,19 +10,17 @@ import families
 from proofs.arithmetic import MATTERS
 
 ITEMS = 4
-"""Of the batch, which are exchanged one by one."""
+"""Number of items of the batch that are exchanged one by one."""
 MANY = 0.1
-"""Share of the images' numbers from which on their memory format is told."""
+"""Share of the images' numbers from which their memory format is reported."""
 
 
 def found(args, family, begun, watched):
-    """All of them. `watched`: what arithmetic.look saw of a timed step."""
+    """Return all remarks. `watched`: the Watched of a timed step, from arithmetic.look."""
     is_own = args.model_file != ""
     texts = _without_gradient(args, begun.plain) + _in_another_mode(args, begun.plain) + _dropout(args, begun.plain, watched)
     texts += _memory_format(args, watched)
-    return texts + (
-        _frozen(args, begun.plain) + _inputs(args, begun.batches) + _ignored_items(args, family, begun) if is_own else []
-    )
+    return texts + (_frozen(args, begun.plain) + _inputs(args, begun.batches) + _ignored(args, family, begun) if is_own else [])
 
 
 def _without_gradient(args, model):
@@ -30,7 +28,7 @@ def _without_gradient(args, model):
         return []
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     idle = {name: parameter for name, parameter in trained.items() if parameter.grad is None}
-    if len(idle) == len(trained):  # the step that was looked at has failed
+    if len(idle) == len(trained):  # the step that was watched has failed
         return []
     return _share_text(model, idle, "get no gradient, although they train: their part of the backward pass does not run")
 
@@ -43,7 +41,7 @@ def _frozen(args, model):
 
 
 def _share_text(model, parameters, what):
-    """That `some` of its parameters, by name, are not as others; nothing where they hold few of the numbers."""
+    """Return a text with the share of `parameters` (by name) in all; nothing where they hold few of the numbers."""
     share = sum(parameter.numel() for parameter in parameters.values()) / max(1, families.parameter_count(model))
     if share < MATTERS:
         return []
@@ -51,7 +49,7 @@ def _share_text(model, parameters, what):
 
 
 def _in_another_mode(args, model):
-    """Modules that act otherwise in training, after all steps."""
+    """Report modules that act differently in training and are in the wrong mode after all steps."""
     should_train = args.mode == "train" or not args.eval
     names = [
         name or "(model)"
@@ -64,7 +62,7 @@ def _in_another_mode(args, model):
 
 
 def _dropout(args, model, watched):
-    """Dropout as functions, which no module's mode tells."""
+    """Report dropout by functions, which no module's mode shows."""
     if not watched.products:
         return []
     dropouts = [name for name, module in model.named_modules() if families.is_dropout(module) and module.training]
@@ -85,7 +83,7 @@ def _memory_format(args, watched):
 
 
 def _inputs(args, batches):
-    """Items that are alike in all inputs, and inputs of zeros."""
+    """Report items that are equal in all inputs, and inputs of zeros."""
     rows, zeros, numbers = [], 0, 0
     for batch in batches:
         inputs = [tensor for name, tensor in batch.items() if name.partition(".")[0] == "inputs" and not tensor.is_complex()]
@@ -100,13 +98,13 @@ def _inputs(args, batches):
 
 
 def _item_sums(tensor):
-    """A number for each item, equal where items are."""
+    """Return a number for each item, equal for equal items."""
     flat = tensor.reshape(len(tensor), -1).double()
     return flat @ torch.cos(torch.arange(flat.shape[1], dtype=torch.float64, device=flat.device))
 
 
-def _ignored_items(args, family, begun):
-    """Items on which the loss (in inference, the outputs) doesn't depend: each is exchanged for those of other batches."""
+def _ignored(args, family, begun):
+    """Report items on which the loss (in inference, the outputs) doesn't depend: exchange each for those of other batches."""
     if len(begun.batches) < 2 or args.batch < 2:
         return []
     what = "loss" if args.mode == "train" else "output"

@@ -1,7 +1,7 @@
 """The proof of work (docs/method.md): the timed callable, with its weights set back, against eager float32 on the same batch.
 
-Judged are the loss, the gradients by group of parameters (in inference the outputs), the change of the parameters, what the
-ranks share, and whether the callable still does what it did in its first step. Runs after everything timed.
+It judges the loss, the gradients by group of parameters (in inference the outputs), the parameters' change, the ranks' shared
+values, and whether the callable still does what it did in its first step. It runs after everything timed.
 """
 
 import gc
@@ -15,14 +15,14 @@ from proofs.reference import Reference, fresh
 from world import ONE_MODEL
 
 BATCH = 1
-"""Not the first one: a callable that returns what it once computed is found out."""
+"""Index of the judged batch, not the first: a callable that returns its first result is found."""
 FULL, FINGERPRINT, NONE = "full", "fingerprint", "none"
 
 
 def prove(args, world, timed, first, clock):
-    """The record of a full proof, with its `problems` in words; raises nothing where the reference can't be had, but says why.
+    """Return the record of a full proof, with texts of `problems`; `error` says why where no reference can be had.
 
-    `timed`: the "model" and "step" that were timed; emptied, since the reference needs the room. `first`: the fingerprints of
+    `timed`: the "model" and "step" that were timed; emptied, since the reference needs the memory. `first`: the fingerprints of
     the first step by rank. `clock`: calls an action as a phase with a name.
     """
     record = {"proof": FULL, "problems": [], "agrees": None, "error": None, "fingerprint": deeds.of_ranks(first)}
@@ -35,7 +35,7 @@ def prove(args, world, timed, first, clock):
     try:
         expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy))
         problem = None
-    except Exception as error:  # the figure has been measured; that a float32 model has no room is reported, not raised
+    except Exception as error:  # the figure has been measured; a float32 model that doesn't fit is reported, not raised
         if failures.kind_of(error) != "oom":
             raise
         expected, problem = {}, failures.describe(error)
@@ -54,14 +54,15 @@ _SCOPE = {"train": "forward and backward", "infer": "forward"}
 
 
 def _is_noisy(args, model):
-    """Whether the step as it is timed is too noisy to be judged closely."""
+    """Check whether the step as it is timed is too noisy to be judged closely."""
     rounds_much = args.precision != "fp32" and families.has_batch_norm(model)
     return model.training and (rounds_much or families.has_dropout(model))
 
 
 def glance(args, world, timed, first, clock):
-    """Where a launch of the cell was proven: one more step after the windows. The host holds the fingerprint of the first step,
-    and all losses, against those of that launch.
+    """Run a quick check, one more step after the windows, where a launch of the cell was proven.
+
+    The host compares the fingerprint of the first step, and all losses, with those of that launch.
     """
     problems = clock("proof-glance", lambda: _look_again(args, world, timed))
     fingerprint = deeds.of_ranks(first)
@@ -82,7 +83,7 @@ def _free_memory(world):
 
 
 def _run_steps(args, world, timed, fresh_model, is_noisy):
-    """What the timed callable does: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet"."""
+    """Run the timed callable: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet"."""
     model, step = timed["model"], timed["step"]
     if args.mode == "infer":
         return _run_inference(args, model, step, fresh_model, is_noisy)
@@ -110,14 +111,14 @@ def _run_inference(args, model, step, fresh_model, is_noisy):
 
 
 def _forget_graphs(args):
-    """Old versions compile a model's settings into its graph without a guard."""
+    """Reset torch.compile: old versions compile a model's settings into its graph without a guard."""
     if args.compile:
         torch._dynamo.reset()
 
 
 def _compute_expected(args, world, fresh_model, is_noisy):
-    """What eager float32 gives for the judged step, how far the precision alone moves that, and what the timed step gives;
-    of the latter, also what it gives from weights that were rounded.
+    """Return the answers of eager float32 for the judged step ("exact"), of the precision alone ("rounded"), and if that step
+    isn't the timed one, those for the timed one, from the weights and from rounded ones ("rough").
     """
     reference = Reference(args, world, fresh_model, BATCH)
     rough = None
@@ -135,7 +136,7 @@ def _compute_expected(args, world, fresh_model, is_noisy):
 
 
 def _judge(args, world, fresh_model, done, expected, record):
-    """Fill `record` with the comparison, its tolerances and what is wrong."""
+    """Fill `record` with the comparison, its tolerances and the problems."""
     deed = done.get("quiet", done["timed"])
     (loss, exact), (rounded_loss, rounded) = expected["exact"], expected["rounded"]
     if args.mode == "train":
@@ -160,7 +161,7 @@ def _judge(args, world, fresh_model, done, expected, record):
 
 
 def _compare_outputs(args, measured, exact, rounded, record):
-    """Put the figures of the outputs into `record`; returns what is wrong."""
+    """Put the figures of the outputs into `record`; return the problems."""
     figures, allowed = parity.figures(measured, exact), parity.limits(args.arithmetic, parity.figures(rounded, exact))
     record["parity"] = dict(figures, **allowed)
     return parity.problems(args.arithmetic, figures, allowed)
@@ -184,7 +185,7 @@ def _group_records(distances, tolerances, noise, squares):
 
 
 def _judge_without_reference(args, world, fresh_model, done, first):
-    """What needs no reference: the optimizer's rule, what the ranks share, and the first step once more."""
+    """Check what needs no reference: the optimizer's rule, the ranks' shared values, and the first step once more."""
     problems = rules.same_fingerprint(args, done["again"], first[world.rank], "in the first step of the launch")
     if args.mode == "infer":
         return rules.of_all_ranks(world, problems)

@@ -1,4 +1,4 @@
-"""Models as functions of tensors alone, for runtimes that export a graph; and what is called instead of such a model."""
+"""Models as functions of tensors alone, for runtimes that export a graph; and the replacements of such models."""
 
 import importlib
 import inspect
@@ -12,7 +12,7 @@ OPSET = 17
 
 
 def library(name):
-    """The library of a runtime, imported; raises Unsupported where it isn't installed or can't be loaded."""
+    """Import the library of a runtime; raises Unsupported where it isn't installed or can't be loaded."""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
@@ -32,7 +32,7 @@ class Flat(torch.nn.Module):
 
 
 class Exported:
-    """What is called instead of `model`: `run` takes a list of tensors and gives one."""
+    """The replacement of a model: `run` takes a list of tensors and returns one."""
 
     def __init__(self, run, pack, names, facts):
         self._run, self._pack, self._names, self.facts = run, pack, names, facts
@@ -58,16 +58,16 @@ class Export:
 
     @property
     def inputs(self):
-        """The names of the graph's inputs."""
+        """Return the names of the graph's inputs."""
         return ["input%d" % index for index in range(len(self.given))]
 
     @property
     def outputs(self):
-        """The names of the graph's outputs."""
+        """Return the names of the graph's outputs."""
         return ["output%d" % index for index in range(len(self.gave))]
 
     def onnx(self):
-        """The graph as ONNX, in bytes, for the shapes of the example. Always by TorchScript: the exporter of newer versions
+        """Return the graph as ONNX, in bytes, for the shapes of the example. TorchScript exports it: the exporter of newer versions
         needs other packages, and fails for some models on older ones.
         """
         library("onnx")
@@ -79,12 +79,12 @@ class Export:
         return file.getvalue()
 
     def run_by(self, run, **facts):
-        """`run` in the place of the model."""
+        """Return the replacement of the model that calls `run`."""
         return Exported(run, self._pack, self._names, facts)
 
 
 def _list_tensors(outputs):
-    """The tensors of a forward pass, in order."""
+    """Return the tensors of a forward pass, in order."""
     if torch.is_tensor(outputs):
         return [outputs]
     tensors = list(outputs.values() if isinstance(outputs, dict) else outputs)
@@ -94,12 +94,10 @@ def _list_tensors(outputs):
 
 
 def _make_packer(outputs):
-    """What makes outputs like these of a list of tensors."""
+    """Return a function that turns a list of tensors into outputs of the same form."""
     if torch.is_tensor(outputs):
         return lambda tensors: tensors[0]
     if isinstance(outputs, dict):
-        output_type, names = type(outputs), tuple(outputs)
-        return lambda tensors: (
-            output_type(zip(names, tensors)) if output_type is dict else output_type(**dict(zip(names, tensors)))
-        )
+        cls, names = type(outputs), tuple(outputs)
+        return lambda tensors: cls(zip(names, tensors)) if cls is dict else cls(**dict(zip(names, tensors)))
     return tuple

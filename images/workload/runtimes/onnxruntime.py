@@ -28,7 +28,7 @@ def prepare(args, model, example):
 
 
 def _providers(args, device):
-    """The one provider asked for, with its options."""
+    """Return the requested provider, with its options, in a list."""
     if not devices.of(device).is_gpu:
         return [(_CPU, {})]
     if devices.of(device).kind != "cuda":
@@ -42,7 +42,7 @@ def _providers(args, device):
 def _session(onnxruntime, graph, device, providers):
     try:
         return onnxruntime.InferenceSession(graph, _options(onnxruntime, device), providers=providers)
-    except Exception as error:  # its own classes have no common base
+    except Exception as error:  # onnxruntime's classes have no common base
         if "explicitly disabled" not in str(error):
             raise
         raise Unsupported("onnxruntime would run a part of the model on the CPU: %s" % error) from None
@@ -53,12 +53,12 @@ def _options(onnxruntime, device):
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
     if devices.of(device).is_gpu:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        getattr(onnxruntime, "preload_dlls", lambda: None)()  # of CUDA and cuDNN: those that came with torch
+        getattr(onnxruntime, "preload_dlls", lambda: None)()  # CUDA and cuDNN: those that came with torch
     return options
 
 
 def _used_inputs(session, export):
-    """The graph's inputs, and which of the call's tensors each one is: what a model doesn't use is not in its graph."""
+    """Return the graph's inputs, each with the index of its tensor in the call: a graph lacks inputs that the model doesn't use."""
     return [(node.name, export.inputs.index(node.name)) for node in session.get_inputs()]
 
 
@@ -73,7 +73,7 @@ def _run_on_cpu(session, export):
 
 
 def _bound(onnxruntime, session, device, export):
-    """Runs on torch's stream, from and into tensors of the device."""
+    """Return a function that runs on torch's stream, from and into tensors of the device."""
     wanted, outputs, like = _used_inputs(session, export), export.outputs, export.gave
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")

@@ -35,13 +35,13 @@ def prepare(args, model, example):
 
 
 def _used_settings(ready):
-    """What the compiled model says that it uses."""
-    element_type = ready.get_property("INFERENCE_PRECISION_HINT")
+    """Return the precision and the devices that the compiled model reports."""
+    dtype = ready.get_property("INFERENCE_PRECISION_HINT")
     precision = {"float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16"}.get(
-        _type_name(element_type), _type_name(element_type)
+        _type_name(dtype), _type_name(dtype)
     )
     return {"precision": precision, "devices": list(map(str, ready.get_property("EXECUTION_DEVICES")))}
 
 
-def _type_name(element_type):
-    return element_type.get_type_name() if hasattr(element_type, "get_type_name") else str(element_type)
+def _type_name(dtype):
+    return dtype.get_type_name() if hasattr(dtype, "get_type_name") else str(dtype)
