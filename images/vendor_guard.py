@@ -93,7 +93,7 @@ def torch_version():
 
 
 def versions():
-    """Return {name: version} of every distribution; of several with one name, the one that this Python finds first, as pip does."""
+    """Return {name: version} of every distribution; of several with one name, the first that this Python finds, as with pip."""
     by_name = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
@@ -181,7 +181,7 @@ def install(vendor, packages, usual):
         constraints = os.path.join(folder, "constraints.txt")
         with open(constraints, "w", encoding="utf-8") as file:
             file.writelines(line + "\n" for line in constraints_of(vendor["versions"]))
-        # pip adds these lines to the constraints of PIP_CONSTRAINT, which NGC sets from 25.03 on. They don't go into that variable,
+        # pip adds these to the constraints of PIP_CONSTRAINT, which NGC sets from 25.03 on. They don't go into that variable,
         # since they would then also bind the environments in which pip builds packages, and those change nothing here.
         run_pip([*pip(folder), "install", "--progress-bar", "off", "--constraint", constraints, *wanted], wanted)
 
@@ -195,12 +195,12 @@ def install_locked(path):
 
 
 def constraints_of(found):
-    """Return lines for pip; a version that pip would not understand is left out, but still checked afterwards."""
+    """Return lines for pip; versions that pip would not understand are left out, but checked afterwards."""
     return ["%s==%s" % item for item in sorted(found.items()) if PEP440.fullmatch(item[1] or "")]
 
 
 def pip(folder):
-    """Return the command of the image's pip; if it has none, that of one in a virtualenv in `folder` that acts on this Python."""
+    """Return the command of the image's pip; without one, that of a virtualenv in `folder` that acts on this Python."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     done = subprocess.run(
@@ -231,7 +231,7 @@ def run_pip(command, wanted, more=None):
 
 
 def reason(said):
-    """Return pip's output from its first error on, in one line, without the advice to loosen versions, which are the vendor's."""
+    """Return pip's output from its first error on, in one line, without advice to loosen versions: they are the vendor's."""
     first = next((i for i, line in enumerate(said) if line.startswith("ERROR")), 0)
     words = " ".join(" ".join(said[first:]).split())
     return words.split(" To fix this ")[0].replace("ERROR: ", "")
@@ -257,7 +257,7 @@ def check(vendor):
 
 
 def changes(recorded):
-    """Return a line for every file that differs from the record. A file that this user may not read can't affect this user's runs."""
+    """Return a line for every file that differs from the record. A file that this user may not read can't affect the runs."""
     paths = kept()
     differences = []
     for package, before in sorted(recorded.items()):

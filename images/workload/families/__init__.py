@@ -117,7 +117,7 @@ def library_of(model):
 
 
 def entry_of(model):
-    """Return the entry of `model` in models.json; empty if it isn't listed."""
+    """Return the entry of `model` in models.json; empty if its library lists none."""
     return LIBRARIES[library_of(model)]["models"].get(model, {})
 
 

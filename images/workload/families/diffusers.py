@@ -27,7 +27,7 @@ def build(args, device):
 
 
 def _least_size(entry):
-    """Return the divisor of the image's sides: each level halves them; the conditional UNet can do without that."""
+    """Return the divisor of the image's sides: each level halves them; the conditional UNet takes others, too."""
     levels = len(entry["config"]["block_out_channels"])
     return entry["smaller"] if "smaller" in entry else 2 ** (levels - 1)
 

@@ -1,4 +1,4 @@
-"""A model of the user's own: one file, which the host has checked without running it. It has
+"""A model of the user's own: one file, which the host has checked as far as possible without running it. It has
 
 - a builder of the model: a function or class that is called without arguments and returns a torch.nn.Module
 - ``batch(size, generator)``: random inputs and targets of `size` items, each a tensor, or a tuple or dictionary of tensors

@@ -17,7 +17,7 @@ BOXES = 8
 
 
 def build(args, device):
-    """Build the model; `sized` in models.json: the arguments that take the images' size. Nothing is downloaded, no backbone either."""
+    """Build the model; `sized` in models.json: arguments for the images' size. No weights, nor a backbone's, are downloaded."""
     entry = entry_of(args.model)
     package = torchvision.models if _task(args) == "classification" else getattr(torchvision.models, _task(args))
     if not hasattr(package, args.model):
@@ -50,7 +50,7 @@ def batch(args, generator):
 
 
 def _draw_boxes(args, classes, generator):
-    """Draw boxes that begin in the upper left quarter and are a quarter to half as large as the image; class 0 is background."""
+    """Draw boxes that begin in the upper left quarter and are a quarter to half as large as the image; class 0: background."""
     corners = torch.rand(args.batch, BOXES, 2, generator=generator) * args.image_size / 2
     sizes = (0.25 + 0.25 * torch.rand(args.batch, BOXES, 2, generator=generator)) * args.image_size
     labels = torch.randint(1, classes, (args.batch, BOXES), generator=generator)

@@ -57,7 +57,7 @@ def _entry(args):
 
 
 def _default_entry(model_type):
-    """Return the entry of a text model: its head is that of a decoder's tokens, else of masked tokens, else of the next token."""
+    """Return the entry of a text model: the head is that of a decoder's tokens, else of masked ones, else of the next one."""
     if model_type not in transformers.CONFIG_MAPPING:
         near = ", ".join(difflib.get_close_matches(model_type, transformers.CONFIG_MAPPING.keys(), n=3)) or "none is near"
         raise Unsupported("transformers %s has no type %s (%s)" % (transformers.__version__, model_type, near))

@@ -1,8 +1,8 @@
 """The runtimes of models: one module each, with ``prepare(args, model, example)``, which returns the model's replacement.
 
 `model` is already wrapped for its ranks, in its precision and on its device; `example`, called, gives the arguments of a call,
-``(positional, named)``, for runtimes that need one. A replacement that is no torch module has `facts`, for the record. `prepare`
-raises Unsupported where the runtime would do something else than requested, such as fall back to another device.
+``(positional, named)``, for runtimes that need one. A replacement that is no torch module has `facts`, for the record.
+`prepare` raises Unsupported where the runtime would do something else than requested, such as fall back to another device.
 """
 
 import importlib

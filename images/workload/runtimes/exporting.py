@@ -67,8 +67,10 @@ class Export:
         return ["output%d" % index for index in range(len(self.gave))]
 
     def onnx(self):
-        """Return the graph as ONNX, in bytes, for the shapes of the example. TorchScript exports it: the exporter of newer versions
-        needs other packages, and fails for some models on older ones.
+        """Return the graph as ONNX, in bytes, for the shapes of the example.
+
+        It is always made by TorchScript: the exporter of newer versions needs other packages, and fails for some models on
+        older ones.
         """
         library("onnx")
         by_trace = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}

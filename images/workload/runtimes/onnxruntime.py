@@ -58,7 +58,7 @@ def _options(onnxruntime, device):
 
 
 def _used_inputs(session, export):
-    """Return the graph's inputs, each with the index of its tensor in the call: a graph lacks inputs that the model doesn't use."""
+    """Return the graph's inputs, each with the index of its tensor: what a model doesn't use is not in its graph."""
     return [(node.name, export.inputs.index(node.name)) for node in session.get_inputs()]
 
 

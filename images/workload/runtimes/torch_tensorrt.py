@@ -1,4 +1,4 @@
-"""Torch-TensorRT on NVIDIA's GPUs, ahead of time and whole: a part that it can't convert would run in PyTorch, so it is refused."""
+"""Torch-TensorRT on NVIDIA's GPUs, ahead of time and whole: parts that it can't convert would run in PyTorch: refused."""
 
 import torch
 
