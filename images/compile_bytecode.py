@@ -1,4 +1,4 @@
-"""Compiles the Python files of FOLDER, or of this Python's own library, that are not compiled yet: compile_bytecode.py [FOLDER]
+"""Compile the Python files of FOLDER, or of this Python's own library, that are not compiled yet: compile_bytecode.py [FOLDER]
 
 A container's file system is read-only, so each process in it would compile all that it imports: four seconds for torch 2.15.
 Two builds give the same bytes. The files name their sources by hash, not by time (PEP 552); before Python 3.11 they depend on
@@ -27,14 +27,14 @@ def main(folder):
 
 
 def sources(folder):
-    """The paths of Python files below `folder` that have no bytecode."""
+    """Yield the paths of Python files below `folder` that have no bytecode."""
     for place, _, names in os.walk(folder):
         paths = (os.path.join(place, name) for name in names if name.endswith(".py"))
         yield from (path for path in paths if not os.path.exists(importlib.util.cache_from_source(path)))
 
 
 def compile_one(path):
-    """Templates and files for another version of Python can't be compiled, which matters only if they are imported."""
+    """Compile one file. Templates and files for another Python can't be compiled, which matters only if they are imported."""
     py_compile.compile(path, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
 
 

@@ -73,7 +73,7 @@ def load(state):
 def record(state):
     """Write what the vendor delivered to the file `state`."""
     files = {package: hashed(paths) for package, paths in kept().items()}
-    found = {
+    facts = {
         "python": sys.executable,
         "torch": torch_version(),
         "digests": {package: digest_of(digests) for package, digests in files.items()},
@@ -81,29 +81,29 @@ def record(state):
         "files": files,
     }
     with open(state, "w", encoding="utf-8") as file:
-        json.dump(found, file, indent=0, sort_keys=True)
-    print("torch %s of %s, kept: %s" % (found["torch"], sys.executable, ", ".join(sorted(files))))
+        json.dump(facts, file, indent=0, sort_keys=True)
+    print("torch %s of %s, kept: %s" % (facts["torch"], sys.executable, ", ".join(sorted(files))))
 
 
 def torch_version():
-    """As torch reports it; NGC's look like 2.7.0a0+6c54963f75.nv25.2."""
+    """Return torch's own version; NGC's look like 2.7.0a0+6c54963f75.nv25.2."""
     import torch
 
     return str(torch.__version__)
 
 
 def versions():
-    """{name: version} of every distribution; if several have one name, the one that this Python finds first, as pip does."""
-    found = {}
+    """Return {name: version} of every distribution; of several with one name, the first that this Python finds, as with pip."""
+    by_name = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
         if name:
-            found.setdefault(normal(name), version_of(name) or distribution.version)
-    return found
+            by_name.setdefault(normal(name), version_of(name) or distribution.version)
+    return by_name
 
 
 def version_of(name):
-    """By name, since a walk also finds what an interrupted pip left behind ("~umpy"); Python 3.8 can't find every name so."""
+    """Look `name` up: a walk also finds remains of an interrupted pip ("~umpy"). None where Python 3.8 can't find the name."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -115,38 +115,38 @@ def normal(name):
 
 
 def name_of(requirement):
-    """The name in a requirement such as `transformers[torch]==4.57.6`."""
+    """Return the name in a requirement such as `transformers[torch]==4.57.6`."""
     return normal(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
 
 
 def kept():
-    """{package: the paths of its files}, for all packages that must not change."""
-    found = {}
+    """Return {package: the paths of its files}, for all packages that must not change."""
+    paths = {}
     for module in MODULES:
         spec = importlib.util.find_spec(module)
         if spec is not None:
-            found[module] = beneath(spec.submodule_search_locations or ())
+            paths[module] = beneath(spec.submodule_search_locations or ())
     for distribution in metadata.distributions():
         name = normal(distribution.metadata["Name"] or "")
         if DISTRIBUTIONS.fullmatch(name):
             package = "triton" if "triton" in name else name.replace("-", "_")
-            found.setdefault(package, set()).update(listed(distribution))
-    return found
+            paths.setdefault(package, set()).update(listed(distribution))
+    return paths
 
 
 def beneath(folders):
-    """Every file in the folders, at any depth."""
+    """Return every file in the folders, at any depth."""
     return {os.path.join(place, name) for folder in folders for place, _, names in os.walk(folder) for name in names}
 
 
 def listed(distribution):
-    """The existing files that a distribution's own RECORD lists."""
+    """Return the existing files that a distribution's own RECORD lists."""
     paths = {os.path.normpath(str(distribution.locate_file(file))) for file in distribution.files or ()}
     return {path for path in paths if os.path.isfile(path)}
 
 
 def hashed(paths):
-    """{path: SHA-256}; "gone" if the file is missing, None if this user may not read it."""
+    """Return {path: SHA-256}; "gone" if the file is missing, None if this user may not read it."""
     with ThreadPoolExecutor() as pool:  # hashlib lets other threads run
         return dict(zip(sorted(paths), pool.map(sha256_of, sorted(paths))))
 
@@ -165,7 +165,7 @@ def sha256_of(path):
 
 
 def digest_of(digests):
-    """One SHA-256 over the paths of a package and their digests."""
+    """Return one SHA-256 over the paths of a package and their digests."""
     lines = ["%s  %s\n" % (digest, path) for path, digest in sorted(digests.items())]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -195,12 +195,12 @@ def install_locked(path):
 
 
 def constraints_of(found):
-    """Lines for pip; a version that it would not understand is left out, but still checked afterwards."""
+    """Return lines for pip; versions that pip would not understand are left out, but checked afterwards."""
     return ["%s==%s" % item for item in sorted(found.items()) if PEP440.fullmatch(item[1] or "")]
 
 
 def pip(folder):
-    """The command for the image's pip; if it has none, for one in a virtualenv in `folder` that acts on this Python."""
+    """Return the command of the image's pip; without one, that of a virtualenv in `folder` that acts on this Python."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     done = subprocess.run(
@@ -222,23 +222,23 @@ def run_pip(command, wanted, more=None):
     process = subprocess.Popen(
         command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace"
     )
-    said = []
+    lines = []
     for line in process.stdout:
         print(line, end="", flush=True)
-        said.append(line)
+        lines.append(line)
     if process.wait():
-        raise Refused("pip can't add %s to the vendor's packages: %s" % (" ".join(wanted), reason(said)))
+        raise Refused("pip can't add %s to the vendor's packages: %s" % (" ".join(wanted), reason(lines)))
 
 
 def reason(said):
-    """pip's output from its first error on, in one line, without its advice to loosen versions: they are the vendor's."""
+    """Return pip's output from its first error on, in one line, without advice to loosen versions: they are the vendor's."""
     first = next((i for i, line in enumerate(said) if line.startswith("ERROR")), 0)
     words = " ".join(" ".join(said[first:]).split())
     return words.split(" To fix this ")[0].replace("ERROR: ", "")
 
 
 def check(vendor):
-    """What was kept and what was added; raises Refused if anything differs from the record."""
+    """Return what was kept and what was added; raises Refused if anything differs from the record."""
     now = versions()
     wrong = [
         "%s was %s and is %s" % (name, version, now.get(name, "gone"))
@@ -257,15 +257,15 @@ def check(vendor):
 
 
 def changes(recorded):
-    """A line for every file that differs from the record. One that this user may not read can't affect what this user runs."""
+    """Return a line for every file that differs from the record. A file that this user may not read can't affect the runs."""
     paths = kept()
-    found = []
+    differences = []
     for package, before in sorted(recorded.items()):
         for path, digest in hashed({*before, *paths.get(package, ())}).items():
             if digest is not None and digest != before.get(path, "gone"):
                 how = "is gone" if digest == "gone" else "was changed" if path in before else "was added"
-                found.append("%s: %s %s" % (package, path, how))
-    return found
+                differences.append("%s: %s %s" % (package, path, how))
+    return differences
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The libraries whose models are measured: one module each, and models.json with everything that is known about their models.
+"""The libraries whose models are measured: one module each, and models.json with all facts about their models.
 
 A new model of a library is one entry in models.json. A new library is one module here with these functions (own.py has them for
 a file of the user's, data.py makes random inputs):
@@ -32,7 +32,7 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json"
 
 
 def of(args):
-    """The family of the model that `args` name: a module, or what stands for the user's file.
+    """Return the family of the model that `args` name: a module, or an Own for the user's file.
 
     Raises Unsupported for a name that is not in models.json, or if the stack lacks the library.
     """
@@ -50,7 +50,7 @@ def of(args):
 
 
 def load(args):
-    """Import the code of the model that `args` name, as far as its library has it; what it hasn't, `build` tells.
+    """Import the code of the model that `args` name, as far as its library has it; `build` reports what is missing.
 
     A user's file may do anything, so it is imported when the model is built.
     """
@@ -61,7 +61,7 @@ def load(args):
 
 
 def build(args, device):
-    """The model that `args` name, on `device`, and the choices of its library.
+    """Build the model that `args` name, on `device`; return it and the choices of its library.
 
     Some libraries begin with a last matrix of zeros (torchvision's vision transformers): then the outputs are zeros, which
     prove nothing, and so are all gradients but those of that matrix. Such matrices are drawn at random, on the CPU, as all
@@ -75,7 +75,7 @@ def build(args, device):
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1 and not parameter.is_meta and not parameter.any():
-                    parameter.copy_(_SPREAD * torch.randn(parameter.shape))
+                    parameter.copy_(_STANDARD_DEVIATION * torch.randn(parameter.shape))
     return model, chosen
 
 
@@ -88,28 +88,28 @@ def _refuse_another(args, model):
     entry, library = entry_of(args.model), library_of(args.model)
     sized = entry.get("sized_parameters", {})
     wanted = {**entry.get("config", {}), **entry.get("defaults", {})} if library == "transformers" else {}
-    found = {name: _plain(getattr(model.config, name, None)) for name in wanted}
-    other = ["%s is %s, not %s" % (name, found[name], wanted[name]) for name in wanted if found[name] != wanted[name]]
+    actual = {name: _tuple_to_list(getattr(model.config, name, None)) for name in wanted}
+    differences = ["%s is %s, not %s" % (name, actual[name], wanted[name]) for name in wanted if actual[name] != wanted[name]]
     if "parameters" in entry:
-        fixed = sum(one.numel() for name, one in model.named_parameters() if not any(part in name for part in sized))
-        right = entry["parameters"] - sum(sized.values())
-        other += ["it has {:,} parameters, not {:,}".format(fixed, right)] if fixed != right else []
-    if other:
+        fixed = sum(p.numel() for name, p in model.named_parameters() if not any(part in name for part in sized))
+        expected = entry["parameters"] - sum(sized.values())
+        differences += ["it has {:,} parameters, not {:,}".format(fixed, expected)] if fixed != expected else []
+    if differences:
         version = getattr(sys.modules.get(library), "__version__", "")
-        raise Unsupported("%s %s has another model as %s: %s" % (library, version, args.model, "; ".join(other)))
+        raise Unsupported("%s %s has another model as %s: %s" % (library, version, args.model, "; ".join(differences)))
 
 
-def _plain(value):
-    """A list for the tuple that a newer library makes of it."""
+def _tuple_to_list(value):
+    """Turn a tuple, which a newer library makes of a list, into a list."""
     return list(value) if isinstance(value, tuple) else value
 
 
-_SPREAD = 0.02
-"""Standard deviation, as that of the other matrices of vision transformers."""
+_STANDARD_DEVIATION = 0.02
+"""The standard deviation of the other matrices of vision transformers."""
 
 
 def library_of(model):
-    """The library that has `model`: listed, or any of a library whose models needn't be."""
+    """Return the library that has `model`, listed or by the prefix of a library whose models need no list."""
     for library, facts in LIBRARIES.items():
         if model in facts["models"] or ("any" in facts and model.startswith(facts["any"])):
             return library
@@ -117,26 +117,26 @@ def library_of(model):
 
 
 def entry_of(model):
-    """What models.json says of `model`."""
+    """Return the entry of `model` in models.json; empty if its library lists none."""
     return LIBRARIES[library_of(model)]["models"].get(model, {})
 
 
 def batches(args, device):
-    """Random batches, resident on `device`, to be used in turn; each rank has its own. unseen.py has others."""
+    """Return random batches on `device`, to be used in turn; each rank has its own. unseen.py has others."""
     generator = torch.Generator().manual_seed(args.seed + 1000 * args.rank)
     return [{name: tensor.to(device) for name, tensor in draw(args, generator).items()} for _ in range(args.batches)]
 
 
 def draw(args, generator):
-    """One random batch of the precision's type, on the CPU."""
-    return {name: precision.converted(args.precision, one) for name, one in of(args).batch(args, generator).items()}
+    """Draw one random batch of the precision's type, on the CPU."""
+    return {name: precision.converted(args.precision, tensor) for name, tensor in of(args).batch(args, generator).items()}
 
 
 def tensors_of(outputs):
-    """The tensors of real or complex numbers in what a forward pass gave, at any depth, in order; see numbers_of."""
+    """Return the tensors of real or complex numbers in a forward pass's outputs, at any depth, in order; see numbers_of."""
     if torch.is_tensor(outputs):
         return [numbers_of(outputs)] if outputs.is_floating_point() or outputs.is_complex() else []
-    return [tensor for one in _parts_of(outputs) for tensor in tensors_of(one)]
+    return [tensor for part in _parts_of(outputs) for tensor in tensors_of(part)]
 
 
 def _parts_of(outputs):
@@ -148,7 +148,7 @@ def _parts_of(outputs):
 
 
 def numbers_of(tensor):
-    """Its numbers, dense and real: those of a sparse or quantized tensor written out, complex ones as pairs."""
+    """Return the numbers of `tensor`, dense and real: a sparse or quantized one is expanded, complex numbers are pairs."""
     if tensor.is_quantized:
         return tensor.dequantize()
     dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
@@ -156,7 +156,7 @@ def numbers_of(tensor):
 
 
 def call(args, batch):
-    """The arguments with which the forward pass of `batch` calls a model, ``(positional, named)``."""
+    """Return the arguments with which the forward pass of `batch` calls a model, ``(positional, named)``."""
 
     class Called(Exception):
         pass
@@ -172,16 +172,16 @@ def call(args, batch):
 
 
 def has_dropout(model):
-    return any(_loud(module) and not _is_batch_norm(module) for module in model.modules())
+    return any(_noisy_settings(module) and not _is_batch_norm(module) for module in model.modules())
 
 
 def is_dropout(module):
-    """A module that does nothing else."""
+    """Check whether `module` does nothing but dropout."""
     return isinstance(module, _DropoutNd) and module.p > 0
 
 
 def acts_in_training(module):
-    """Whether the module does otherwise in training than in evaluation."""
+    """Check whether the module acts differently in training and in evaluation."""
     return is_dropout(module) or _is_batch_norm(module)
 
 
@@ -195,26 +195,28 @@ def has_batch_norm(model):
 
 @contextlib.contextmanager
 def quiet(model):
-    """`model` without dropout, and with batch norms that use their running statistics: its gradients depend on nothing random,
-    and are not divided by the scatter of a few values, which amplifies rounding errors by up to 250,000.
+    """Let `model` run deterministically: without dropout, and with batch norms that use their running statistics.
+
+    Its gradients are then not divided by the scatter of a few values, which amplifies rounding errors by up to 250,000.
     """
-    before = [(module, {name: getattr(module, name) for name in _loud(module)}) for module in model.modules()]
-    _set_all((module, _loud(module)) for module, _ in before)
+    before = [(module, {name: getattr(module, name) for name in _noisy_settings(module)}) for module in model.modules()]
+    _set_attributes((module, _noisy_settings(module)) for module, _ in before)
     try:
         yield
     finally:
-        _set_all(before)
+        _set_attributes(before)
 
 
-def _set_all(settings):
+def _set_attributes(settings):
     for module, values in settings:
         for name, value in values.items():
             setattr(module, name, value)
 
 
-def _loud(module):
-    """The settings of a module that `quiet` changes, and to what. Some keep their dropout, or how often they leave out a whole
-    path (stochastic depth), as a plain number.
+def _noisy_settings(module):
+    """Return the settings of a module that `quiet` changes, with their new values.
+
+    Some modules keep their dropout, or the probability of skipping a whole path (stochastic depth), as a plain number.
     """
     if isinstance(module, _DropoutNd) or type(module).__name__ == "StochasticDepth":
         return {"training": False, "p": 0.0} if module.p else {}
@@ -236,5 +238,5 @@ def parameter_count(model):
 
 
 def gradient_bytes(model):
-    """The size of all gradients together, which one step all-reduces."""
+    """Return the size in bytes of all gradients, which one step all-reduces."""
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)

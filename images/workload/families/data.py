@@ -4,17 +4,17 @@ import torch
 
 
 def images(args, generator):
-    """[B, 3, H, W], in the memory format that was asked for."""
+    """Draw images [B, 3, H, W], in the requested memory format."""
     layout = torch.channels_last if args.channels_last else torch.contiguous_format
-    found = torch.randn(args.batch, 3, args.image_size, args.image_size, generator=generator)
-    return found.contiguous(memory_format=layout)
+    tensor = torch.randn(args.batch, 3, args.image_size, args.image_size, generator=generator)
+    return tensor.contiguous(memory_format=layout)
 
 
 def labels(args, classes, generator):
-    """One class per item: [B]."""
+    """Draw one class per item: [B]."""
     return torch.randint(classes, (args.batch,), generator=generator)
 
 
 def maps(args, classes, generator):
-    """One class per pixel: [B, H, W]."""
+    """Draw one class per pixel: [B, H, W]."""
     return torch.randint(classes, (args.batch, args.image_size, args.image_size), generator=generator)

@@ -1,6 +1,6 @@
 """UNets of diffusers, which predict the noise in images: a batch is noisy images [B, C, H, W], time steps [B] and the noise.
 
-Those of latent diffusion take images that an encoder has made smaller, with C = 4, and a text as features [B, T, F].
+UNets of latent diffusion take images that an encoder has made smaller, with C = 4, and a text as features [B, T, F].
 """
 
 import diffusers
@@ -12,7 +12,7 @@ from families import entry_of
 _TIMES = 1000
 """Time steps of the noise schedule (arXiv:2006.11239, section 4)."""
 _TOKENS = 77
-"""Of a text (arXiv:2112.10752 by way of CLIP)."""
+"""Tokens of a text (arXiv:2112.10752, by CLIP)."""
 
 
 def build(args, device):
@@ -27,13 +27,13 @@ def build(args, device):
 
 
 def _least_size(entry):
-    """Each level halves the image; the conditional UNet also takes sides that can't be halved so often."""
+    """Return the divisor of the image's sides: each level halves them; the conditional UNet takes others, too."""
     levels = len(entry["config"]["block_out_channels"])
     return entry["smaller"] if "smaller" in entry else 2 ** (levels - 1)
 
 
 def _size(args):
-    """Pixels per side of what the UNet sees."""
+    """Return the pixels per side of the UNet's input."""
     return args.image_size // entry_of(args.model).get("smaller", 1)
 
 
@@ -54,7 +54,7 @@ def forward(model, batch):
 
 
 def loss(outputs, batch):
-    """The simplified objective (arXiv:2006.11239, equation 14)."""
+    """Compute the simplified objective (arXiv:2006.11239, equation 14)."""
     return torch.nn.functional.mse_loss(outputs.float(), batch["noise"].float())
 
 

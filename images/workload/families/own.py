@@ -1,6 +1,6 @@
-"""A model of the user's own: one file, which the host has checked as far as that goes without running it. It has
+"""A model of the user's own: one file, which the host has checked as far as possible without running it. It has
 
-- what builds the model: a function or class that is called without arguments and gives a torch.nn.Module
+- a builder of the model: a function or class that is called without arguments and returns a torch.nn.Module
 - ``batch(size, generator)``: random inputs and targets of `size` items, each a tensor, or a tuple or dictionary of tensors
 - ``loss(outputs, targets)``: a scalar tensor; not needed if the model returns its loss
 
@@ -26,20 +26,20 @@ class ModelFileError(Exception):
 
 
 class Own:
-    """The functions of a family (see families/__init__.py), by those of the user's file."""
+    """A family (see families/__init__.py) whose functions call those of the user's file."""
 
     def __init__(self, path, builder, sha256):
         self._path, self._builder = path, builder
         self._name = path.rpartition("/")[2]
-        self._built = self._batch_is_known = None
+        self._built = self._batch_is_checked = None
         self._module = _module_of(path, sha256)
 
     def build(self, args, device):
-        model = self._function(self._builder)()
+        model = self._user_function(self._builder)()
         if not isinstance(model, torch.nn.Module):
-            raise self._wrong(self._builder, "gave %s, not a torch.nn.Module" % _kind(model))
+            raise self._error(self._builder, "gave %s, not a torch.nn.Module" % _describe(model))
         if args.mode == "train" and not any(parameter.requires_grad for parameter in model.parameters()):
-            raise self._wrong(self._builder, "gave a model without parameters to train")
+            raise self._error(self._builder, "gave a model without parameters to train")
         self._give_shapes(args, model)
         self._check_weights(model)
         if args.channels_last:
@@ -48,104 +48,104 @@ class Own:
 
     def batch(self, args, generator):
         state = generator.get_state()
-        made = self._made(args, generator)
-        if not self._batch_is_known:
-            self._check_batch(made, self._made(args, torch.Generator().set_state(state)))
+        made = self._make_batch(args, generator)
+        if not self._batch_is_checked:
+            self._check_batch(made, self._make_batch(args, torch.Generator().set_state(state)))
         if args.channels_last:
             made = {name: _channels_last(tensor) for name, tensor in made.items()}
         return made
 
     def forward(self, model, batch):
-        inputs = _whole(batch, "inputs")
+        inputs = _unflatten(batch, "inputs")
         if isinstance(inputs, dict):
             return model(**inputs)
         return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
 
     def loss(self, outputs, batch):
         if hasattr(self._module, "loss"):
-            found = self._module.loss(outputs, _whole(batch, "targets"))
-            if not torch.is_tensor(found) or found.dim():
-                raise self._wrong("loss", "gave %s, not a scalar tensor" % _kind(found))
-            return found
-        found = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", outputs)
-        if torch.is_tensor(found) and not found.dim():
-            return found
+            value = self._module.loss(outputs, _unflatten(batch, "targets"))
+            if not torch.is_tensor(value) or value.dim():
+                raise self._error("loss", "gave %s, not a scalar tensor" % _describe(value))
+            return value
+        value = outputs.get("loss") if isinstance(outputs, dict) else getattr(outputs, "loss", outputs)
+        if torch.is_tensor(value) and not value.dim():
+            return value
         if torch.is_grad_enabled():
-            raise self._wrong(self._builder, "gave a model that returns no loss: write a function loss(outputs, targets)")
+            raise self._error(self._builder, "gave a model that returns no loss: write a function loss(outputs, targets)")
         return _mean_square(outputs)
 
     def training_loss(self, model, batch):
         return self.loss(self.forward(model, batch), batch)
 
-    def _function(self, name):
+    def _user_function(self, name):
         if not callable(getattr(self._module, name, None)):
             raise ModelFileError("%s has no function %s" % (self._name, name))
         return getattr(self._module, name)
 
-    def _made(self, args, generator):
-        made = self._function("batch")(args.batch, generator)
+    def _make_batch(self, args, generator):
+        made = self._user_function("batch")(args.batch, generator)
         if not isinstance(made, (tuple, list)) or len(made) != 2:
-            raise self._wrong("batch", "gave %s, not a pair: inputs, targets" % _kind(made))
+            raise self._error("batch", "gave %s, not a pair: inputs, targets" % _describe(made))
         flat = {}
         for name, part in zip(("inputs", "targets"), made):
-            found = _flat(name, part)
-            if found is None or (name == "inputs" and not found):
-                raise self._wrong("batch", "gave %s as %s, not %s" % (_kind(part), name, _ALLOWED))
-            flat.update(found)
+            tensors = _flatten(name, part)
+            if tensors is None or (name == "inputs" and not tensors):
+                raise self._error("batch", "gave %s as %s, not %s" % (_describe(part), name, _ALLOWED))
+            flat.update(tensors)
         for name, tensor in flat.items():
             if not tensor.dim() or len(tensor) != args.batch:
-                raise self._wrong("batch", "gave %s of the shape %s, not of %d items" % (name, list(tensor.shape), args.batch))
+                raise self._error("batch", "gave %s of the shape %s, not of %d items" % (name, list(tensor.shape), args.batch))
         return flat
 
     def _give_shapes(self, args, model):
-        """Lazy modules have their shapes, and weights, from a first forward pass on."""
-        if _lazy(model):
+        """Run a first forward pass, from which lazy modules get their shapes and weights."""
+        if _shapeless(model):
             few = argparse.Namespace(**dict(vars(args), batch=min(args.batch, 2)))
             with torch.no_grad():
                 self.forward(model.eval(), self.batch(few, torch.Generator().manual_seed(args.seed)))
-        if _lazy(model):
-            raise self._wrong(self._builder, "gave a model whose forward pass leaves %s without a shape" % _lazy(model)[0])
+        if _shapeless(model):
+            raise self._error(self._builder, "gave a model whose forward pass leaves %s without a shape" % _shapeless(model)[0])
 
     def _check_weights(self, model):
-        """What is proven is proven against the same model, built once more from the same seed."""
+        """Check that the model is the same whenever it is built from the same seed: a proof compares two of them."""
         weights = [float(numbers_of(parameter.detach()).sum(dtype=torch.float64)) for parameter in model.parameters()]
-        generators = repr([one.tolist() if torch.is_tensor(one) else one for one in chance.states(model)])
+        generators = repr([state.tolist() if torch.is_tensor(state) else state for state in chance.states(model)])
         if self._built not in (None, (weights, generators)):
             what = "weights from the same seed: draw them with a default generator of torch, random or numpy"
             if self._built[0] == weights:
                 what = "generators of its own, each time: seed them"
-            raise self._wrong(self._builder, "gave other " + what)
+            raise self._error(self._builder, "gave other " + what)
         self._built = weights, generators
 
     def _check_batch(self, made, again):
         if made.keys() != again.keys() or not all(_is_equal(made[name], again[name]) for name in made):
-            raise self._wrong("batch", "gave other data from the same generator: pass it to torch.randn and the others")
-        self._batch_is_known = True
+            raise self._error("batch", "gave other data from the same generator: pass it to torch.randn and the others")
+        self._batch_is_checked = True
 
-    def _wrong(self, function, what):
+    def _error(self, function, what):
         code = getattr(getattr(self._module, function, None), "__code__", None)
         line = ", line %d" % code.co_firstlineno if code and code.co_filename == self._path else ""
         return ModelFileError("%s%s: %s %s" % (self._name, line, function, what))
 
 
-def _lazy(model):
-    """The names of parameters and buffers that have no shape yet."""
-    return [name for name, one in (*model.named_parameters(), *model.named_buffers()) if torch.nn.parameter.is_lazy(one)]
+def _shapeless(model):
+    """Return the names of parameters and buffers that have no shape yet."""
+    return [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if torch.nn.parameter.is_lazy(tensor)]
 
 
-_known = {}
+_families = {}
 
 
 def of(args):
-    """The family of the file that `args` name; the file is run once."""
+    """Return the family of the file that `args` name; the file is run once."""
     key = args.model_file, args.model_builder
-    if key not in _known:
-        _known[key] = Own(args.model_file, args.model_builder, args.model_sha256)
-    return _known[key]
+    if key not in _families:
+        _families[key] = Own(args.model_file, args.model_builder, args.model_sha256)
+    return _families[key]
 
 
 def _module_of(path, sha256):
-    """Run the file. Raises Unsupported where the stack lacks what it imports."""
+    """Run the file and return its module. Raises Unsupported where the stack lacks what it imports."""
     with open(path, "rb") as file:
         content = file.read()
     if sha256 and hashlib.sha256(content).hexdigest() != sha256:
@@ -161,8 +161,8 @@ def _module_of(path, sha256):
     return module
 
 
-def _flat(name, part):
-    """Such as {"inputs": …}, {"inputs.0": …} or {"inputs.mask": …}; None if it is none of _ALLOWED."""
+def _flatten(name, part):
+    """Return tensors by name, such as {"inputs": …}, {"inputs.0": …} or {"inputs.mask": …}; None if `part` isn't _ALLOWED."""
     if part is None:
         return {}
     if torch.is_tensor(part):
@@ -170,37 +170,37 @@ def _flat(name, part):
     if not isinstance(part, (tuple, list, dict)):
         return None
     pairs = part.items() if isinstance(part, dict) else enumerate(part)
-    found = {"%s.%s" % (name, key): tensor for key, tensor in pairs}
-    return found if all(map(torch.is_tensor, found.values())) else None
+    tensors = {"%s.%s" % (name, key): tensor for key, tensor in pairs}
+    return tensors if all(map(torch.is_tensor, tensors.values())) else None
 
 
-def _whole(batch, name):
-    """The reverse of _flat."""
+def _unflatten(batch, name):
+    """Reverse _flatten."""
     if name in batch:
         return batch[name]
-    found = {key[len(name) + 1 :]: tensor for key, tensor in batch.items() if key.startswith(name + ".")}
-    if not found:
+    tensors = {key[len(name) + 1 :]: tensor for key, tensor in batch.items() if key.startswith(name + ".")}
+    if not tensors:
         return None
-    return tuple(found.values()) if "0" in found else found
+    return tuple(tensors.values()) if "0" in tensors else tensors
 
 
 def _channels_last(tensor):
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
-def _is_equal(one, other):
-    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(one, other)
+def _is_equal(first, second):
+    return first.dtype == second.dtype and first.shape == second.shape and torch.equal(first, second)
 
 
 def _mean_square(outputs):
-    """A number that depends on all outputs: inference needs no loss, but is watched by one. Rounding hardly moves it."""
+    """Return a number that depends on all outputs, to check inference, which has no loss. Rounding hardly moves it."""
     tensors = tensors_of(outputs)
     if not tensors:
-        raise ModelFileError("the model returns no floating-point tensor, but %s" % _kind(outputs))
+        raise ModelFileError("the model returns no floating-point tensor, but %s" % _describe(outputs))
     return torch.stack([tensor.float().square().mean() for tensor in tensors]).mean()
 
 
-def _kind(value):
+def _describe(value):
     if isinstance(value, (tuple, list)):
         return "a %s of %d" % (type(value).__name__, len(value))
     if torch.is_tensor(value):

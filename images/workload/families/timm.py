@@ -16,16 +16,16 @@ def build(args, device):
     if not timm.is_model(name):
         near = ", ".join(difflib.get_close_matches(name, timm.list_models(), n=3)) or "none is near"
         raise Unsupported("timm %s has no model %s (%s)" % (timm.__version__, name, near))
-    model = _created(name, args.image_size)
+    model = _create_model(name, args.image_size)
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
     return model.to(device), {"attention": None}
 
 
-def _created(name, image_size):
-    """A model for one size of images is made for the size that is asked for, if it can be."""
-    known = timm.models.get_pretrained_cfg(name)
-    sized = {"img_size": image_size} if known is not None and known.fixed_input_size else {}
+def _create_model(name, image_size):
+    """Create the model; one for a fixed size of images is made for the requested size, if possible."""
+    config = timm.models.get_pretrained_cfg(name)
+    sized = {"img_size": image_size} if config is not None and config.fixed_input_size else {}
     try:
         return timm.create_model(name, pretrained=False, num_classes=CLASSES, **sized)
     except (AssertionError, TypeError, ValueError) as error:

@@ -2,7 +2,7 @@
 transformers.TYPE, any text model of the library in its default configuration.
 
 A batch holds the model's inputs by name and the targets of its head. Inputs: tokens [B, S]; images [B, 3, H, W]; sound as
-samples [B, 16000 · seconds] or as features [B, mels, frames]; a model with a decoder also takes that one's tokens [B, S].
+samples [B, 16000 · seconds] or as features [B, mels, frames]; a model with a decoder also takes the decoder's tokens [B, S].
 """
 
 import difflib
@@ -16,11 +16,11 @@ from families import LIBRARIES, data, entry_of
 _USUAL_VOCABULARY = 50257
 _TARGETS = ("start_positions", "end_positions", "labels")
 _IGNORED = -100
-"""A target that counts for nothing."""
+"""A target that the loss ignores."""
 _MASKED = 0.15
-"""Share of the tokens that are to be guessed (arXiv:1810.04805, section 3.1)."""
+"""Share of the tokens to predict (arXiv:1810.04805, section 3.1)."""
 SAMPLES_PER_SECOND = 16000
-_LETTERS_PER_SECOND = 10
+_CHARACTERS_PER_SECOND = 10
 _MELS = 80
 _NOT_OF_TOKENS = ("wav2vec2", "wav2vec2-conformer", "perceiver")
 """Types with a head of masked tokens, but other inputs."""
@@ -30,7 +30,7 @@ _IMAGE, _SOUND = ("ImageClassification", "SemanticSegmentation"), ("CTC", "Audio
 
 def build(args, device):
     entry = _entry(args)
-    config = transformers.AutoConfig.for_model(entry["type"], **_settings(args, entry))
+    config = transformers.AutoConfig.for_model(entry["type"], **_configuration(args, entry))
     most = getattr(config, "max_position_embeddings", None)
     if entry["head"] not in (*_IMAGE, *_SOUND) and most and args.sequence_length > most:
         raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
@@ -52,25 +52,25 @@ def _factory(entry):
 
 
 def _entry(args):
-    """What models.json says; of a model that is not listed, what the library says of its type."""
-    return entry_of(args.model) or _any(args.model[len(LIBRARIES["transformers"]["any"]) :])
+    """Return the entry in models.json; for a model that is not listed, the library's facts about its type."""
+    return entry_of(args.model) or _default_entry(args.model[len(LIBRARIES["transformers"]["any"]) :])
 
 
-def _any(kind):
-    """A text model's entry: its head is that of a decoder's tokens, else of masked tokens, else of the next token."""
-    if kind not in transformers.CONFIG_MAPPING:
-        near = ", ".join(difflib.get_close_matches(kind, transformers.CONFIG_MAPPING.keys(), n=3)) or "none is near"
-        raise Unsupported("transformers %s has no type %s (%s)" % (transformers.__version__, kind, near))
-    config = transformers.AutoConfig.for_model(kind)
+def _default_entry(model_type):
+    """Return the entry of a text model: the head is that of a decoder's tokens, else of masked ones, else of the next one."""
+    if model_type not in transformers.CONFIG_MAPPING:
+        near = ", ".join(difflib.get_close_matches(model_type, transformers.CONFIG_MAPPING.keys(), n=3)) or "none is near"
+        raise Unsupported("transformers %s has no type %s (%s)" % (transformers.__version__, model_type, near))
+    config = transformers.AutoConfig.for_model(model_type)
     heads = ("Seq2SeqLM",) if getattr(config, "is_encoder_decoder", False) else ("MaskedLM", "CausalLM")
     head = next((head for head in heads if type(config) in getattr(transformers, "AutoModelFor" + head)._model_mapping), None)
-    if head is None or not isinstance(getattr(config, "vocab_size", None), int) or kind in _NOT_OF_TOKENS:
-        raise Unsupported("%s is not a text model that transformers %s trains" % (kind, transformers.__version__))
-    return {"type": kind, "head": head, "config": {"vocab_size": config.vocab_size}}
+    if head is None or not isinstance(getattr(config, "vocab_size", None), int) or model_type in _NOT_OF_TOKENS:
+        raise Unsupported("%s is not a text model that transformers %s trains" % (model_type, transformers.__version__))
+    return {"type": model_type, "head": head, "config": {"vocab_size": config.vocab_size}}
 
 
-def _settings(args, entry):
-    """The configuration, with what depends on the size of the inputs."""
+def _configuration(args, entry):
+    """Return the configuration, with the values that depend on the size of the inputs."""
     sized = {name: factor * args.audio_seconds for name, factor in entry.get("sized_by_seconds", {}).items()}
     if entry["head"] in _IMAGE:
         sized["image_size"] = args.image_size
@@ -85,7 +85,7 @@ def batch(args, generator):
         return {"pixel_values": data.images(args, generator), "labels": targets(args, config["num_labels"], generator)}
     if head in _SOUND:
         samples = torch.randn(args.batch, SAMPLES_PER_SECOND * args.audio_seconds, generator=generator)
-        return {"input_values": samples, "labels": _letters(args, config, head, generator)}
+        return {"input_values": samples, "labels": _sound_labels(args, config, head, generator)}
     if head == "SpeechSeq2Seq":
         frames = entry["frames_per_second"] * args.audio_seconds
         made = {"input_features": torch.randn(args.batch, _MELS, frames, generator=generator)}
@@ -102,17 +102,17 @@ def _tokens(args, config, generator):
     return torch.randint(config.get("vocab_size", _USUAL_VOCABULARY), shape, generator=generator)
 
 
-def _letters(args, config, head, generator):
-    """For CTC a text (0 is its blank), else a class."""
+def _sound_labels(args, config, head, generator):
+    """Draw a text for CTC (0 is its blank), else a class."""
     if head == "AudioClassification":
         return data.labels(args, config["num_labels"], generator)
-    return torch.randint(1, 32, (args.batch, _LETTERS_PER_SECOND * args.audio_seconds), generator=generator)
+    return torch.randint(1, 32, (args.batch, _CHARACTERS_PER_SECOND * args.audio_seconds), generator=generator)
 
 
 def _text_targets(args, entry, tokens, generator):
     if entry["head"] == "QuestionAnswering":
-        places = [torch.randint(args.sequence_length, (args.batch,), generator=generator) for _ in range(2)]
-        return dict(zip(("start_positions", "end_positions"), places))
+        positions = [torch.randint(args.sequence_length, (args.batch,), generator=generator) for _ in range(2)]
+        return dict(zip(("start_positions", "end_positions"), positions))
     if entry["head"] == "SequenceClassification":
         return {"labels": data.labels(args, entry["config"].get("num_labels", 2), generator)}
     if entry["head"] == "MaskedLM":
@@ -123,12 +123,12 @@ def _text_targets(args, entry, tokens, generator):
 
 
 def forward(model, batch):
-    """Without the targets, so that the model computes no loss."""
+    """Run the model without the targets, so that it computes no loss."""
     return model(**{name: tensor for name, tensor in batch.items() if name not in _TARGETS})
 
 
 def loss(outputs, batch):
-    """As the library's own heads compute it."""
+    """Compute the loss as the library's own heads do."""
     if "start_positions" in batch:
         start = _cross_entropy(outputs.start_logits, batch["start_positions"])
         return (start + _cross_entropy(outputs.end_logits, batch["end_positions"])) / 2
@@ -139,18 +139,18 @@ def loss(outputs, batch):
     if logits.dim() == 2:
         return _cross_entropy(logits, labels)
     if "input_values" in batch:
-        return _ctc(logits, labels)
+        return _ctc_loss(logits, labels)
     if "decoder_input_ids" in batch or (labels == _IGNORED).any():
         return _cross_entropy(logits.flatten(0, 1), labels.flatten())
     return _cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())  # each token from those before it
 
 
-def _ctc(logits, labels):
-    """As Wav2Vec2ForCTC: the sum over the items, of their texts' negative log likelihoods; 0 is the blank."""
+def _ctc_loss(logits, labels):
+    """Sum the negative log likelihoods of the items' texts, as Wav2Vec2ForCTC does; 0 is the blank."""
     likely = torch.nn.functional.log_softmax(logits, dim=-1, dtype=torch.float32).transpose(0, 1)
-    frames = torch.full((len(labels),), logits.shape[1], dtype=torch.long)
-    letters = torch.full((len(labels),), labels.shape[1], dtype=torch.long)
-    return torch.nn.functional.ctc_loss(likely, labels, frames, letters, reduction="sum")
+    frame_counts = torch.full((len(labels),), logits.shape[1], dtype=torch.long)
+    text_lengths = torch.full((len(labels),), labels.shape[1], dtype=torch.long)
+    return torch.nn.functional.ctc_loss(likely, labels, frame_counts, text_lengths, reduction="sum")
 
 
 def training_loss(model, batch):

@@ -1,4 +1,4 @@
-"""How far two sets of gradients (or outputs, or changes) are apart, by group of parameters, and how far they may be.
+"""The distance of two sets of gradients (or outputs, or changes) by group of parameters, and its tolerances.
 
 A distance is relative: |measured - reference| / |reference| in the Euclidean norm over all elements of a group. It is 1 where
 nothing was computed, and about 1.4 for the gradients of two unrelated batches.
@@ -9,16 +9,16 @@ import math
 import torch
 
 GROUPS = 32
-"""At most so many groups of parameters."""
+"""The largest number of groups of parameters."""
 NEGLIGIBLE = 1e-3
 """A group's norm counts as at least this share of the whole: below it, a relative error says nothing."""
 _BITS = {"fp32": 24, "tf32": 11, "amp": 11, "half": 11, "amp-bf16": 8, "bf16-weights": 8, "int8": 8, "float8": 6, "int4": 6}
-"""Of the significand; of what is quantized, such that 8 roundings, below, are what these do to a small model's outputs."""
+"""Bits of the significand; for quantized types, such that 8 roundings (below) are their effect on a small model's outputs."""
 ROUNDING = {name: 2.0**-bits for name, bits in _BITS.items()}
 """Half the distance of two neighbouring numbers, relative to them (unit roundoff)."""
 TIMES_NOISE = {name: 16.0 if name == "fp32" else 4.0 for name in _BITS}
 """Tolerance over noise. The noise of fp32 is that of rounding the weights once, and a step rounds in every operation: a
-compiled ResNet-18 was 3 times as far away. That of other precisions is their own effect in eager mode; a compiled model
+compiled ResNet-18 was 3 times as far away. The noise of other precisions is their effect in eager mode; a compiled model
 rounds elsewhere, which gave 0.95 times as much."""
 JUMP = 0.05
 """The least tolerance of a model with rectifiers: a rounding error that switches one moves the gradient by a jump, which a
@@ -31,32 +31,33 @@ BERT in bfloat16 was five times its noise away). A group without a gradient is 1
 
 
 def groups(names):
-    """Of each parameter, the group it belongs to: the longest common depth of module paths that gives at most GROUPS groups."""
+    """Return the group of each parameter: its module path, cut at the largest depth that gives at most GROUPS groups."""
     paths = [name.split(".")[:-1] or ["(model)"] for name in names]
     deepest = max(map(len, paths))
-    found = [[".".join(path[:depth]) for path in paths] for depth in range(1, deepest + 1)]
-    few = [labels for labels in found if len(set(labels)) <= GROUPS]
+    by_depth = [[".".join(path[:depth]) for path in paths] for depth in range(1, deepest + 1)]
+    few = [labels for labels in by_depth if len(set(labels)) <= GROUPS]
     return few[-1] if few else ["(model)"] * len(names)
 
 
 def squares(tensors, labels):
-    """The sum of squares of each group, in float64."""
-    found = dict.fromkeys(labels, 0.0)
+    """Return the sum of squares of each group, in float64."""
+    totals = dict.fromkeys(labels, 0.0)
     for tensor, label in zip(tensors, labels):
-        found[label] += float(tensor.double().norm()) ** 2
-    return found
+        totals[label] += float(tensor.double().norm()) ** 2
+    return totals
 
 
 def distances(measured, reference, labels):
-    """By group, and under None of all together: the relative distance. Infinite where something isn't finite, or is of another
-    shape (a detector finds as many boxes as it finds).
+    """Return the relative distance of each group, and of all together under None.
+
+    A distance is infinite where a value isn't finite or the shapes differ (the number of boxes that a detector finds varies).
     """
-    apart = squares([_difference(m, r) for m, r in zip(measured, reference)], labels)
+    difference = squares([_difference(m, r) for m, r in zip(measured, reference)], labels)
     size = squares(reference, labels)
     whole = sum(size.values())
-    found = {label: _ratio(apart[label], max(size[label], NEGLIGIBLE**2 * whole)) for label in size}
-    found[None] = _ratio(sum(apart.values()), whole)
-    return found
+    relative = {label: _ratio(difference[label], max(size[label], NEGLIGIBLE**2 * whole)) for label in size}
+    relative[None] = _ratio(sum(difference.values()), whole)
+    return relative
 
 
 def _difference(measured, reference):
@@ -71,13 +72,13 @@ def _ratio(part, whole):
 
 
 def tolerances(precision, noise, has_rectifiers):
-    """By group, and under None of all together: the largest distance allowed, from the `noise` of the precision (distances)."""
+    """Return the largest allowed distance by group, under None for all together, from the precision's `noise` (distances)."""
     least = JUMP if has_rectifiers else 2.0**10 * ROUNDING["fp32"] if precision == "fp32" else 8 * ROUNDING[precision]
-    allowed = {label: max(least, TIMES_NOISE[precision] * one) for label, one in noise.items()}
+    allowed = {label: max(least, TIMES_NOISE[precision] * distance) for label, distance in noise.items()}
     whole = min(allowed.pop(None), MOST)
-    return {None: whole, **{label: min(OF_A_GROUP * one, MOST_OF_A_GROUP) for label, one in allowed.items()}}
+    return {None: whole, **{label: min(OF_A_GROUP * distance, MOST_OF_A_GROUP) for label, distance in allowed.items()}}
 
 
 def too_far(found, allowed):
-    """The groups (None: all together) whose distance is more than allowed, the worst first."""
+    """Return the groups (None: all together) whose distance is more than allowed, the worst first."""
     return sorted((label for label in found if not found[label] <= allowed[label]), key=lambda label: -found[label])

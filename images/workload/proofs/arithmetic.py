@@ -1,9 +1,9 @@
-"""What the model that was timed computes in: the types of its weights and of what its products take, beside what was asked.
+"""The types that the timed model computes in, those of its weights and of its products' operands, against the requested ones.
 
-The probe (effective_precision.py) tells what a product of a given type really computes in; this tells the types. One more of
-the timed steps, in eager mode and after the windows, shows them to a dispatch mode of torch (1.13 and newer; before, they are
-unknown, and the weights alone are judged), and so does the model called alone. Numbers are counted, not products: a small one
-is no matter.
+The probe (effective_precision.py) measures what a product of a given type really computes in; this module finds the types. A
+dispatch mode of torch sees them in one more timed step, in eager mode and after the windows, and in a call of the model alone.
+It needs torch 1.13; in older versions the types are unknown and only the weights are judged. Numbers are counted, not products,
+since small products don't matter.
 """
 
 import contextlib
@@ -26,26 +26,26 @@ except ImportError:
 _CAN_WATCH = hasattr(_Mode, "__enter__")
 
 FEW = 2
-"""Items of the batch that suffice."""
+"""Number of items of the batch that suffice."""
 MATTERS = 0.01
-"""A type that fewer of the numbers have isn't told."""
+"""Share of the numbers below which a type isn't reported."""
 _PRODUCT = re.compile(
     r"_*(mm|addmm|bmm|baddbmm|addbmm|mv|addmv|dot|vdot|matmul|linear|bilinear|trilinear|int_mm|scaled_mm|addmm_activation"
     r"|\w*convolution\w*|conv\w*\dd|scaled_dot_product\w*|\w*attention\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|weight_int\w+_mm"
     r"|transformer_encoder_layer_fwd)"
 )
 """torch's names of operations that multiply and add up."""
-_PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
-_COMPUTES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "half": "float16"}
-_KEEPS = {"half": "float16", "bf16-weights": "bfloat16"}
+_REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+_PRODUCT_TYPES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "half": "float16"}
+_WEIGHT_TYPES = {"half": "float16", "bf16-weights": "bfloat16"}
 
 
 def look(args, world, family, begun):
-    """The types of the model that was timed, by name and by how many numbers have them, and what was Watched of its step."""
-    watched, alone, unknown = _passes(args, world, family, begun)
+    """Return the timed model's types, with the count of numbers of each, and the Watched of its step."""
+    watched, alone, unknown = _watch_passes(args, world, family, begun)
     return {
-        "parameters": _counted(begun.plain.parameters()),
-        "buffers": _counted(begun.plain.buffers()),
+        "parameters": _count_types(begun.plain.parameters()),
+        "buffers": _count_types(begun.plain.buffers()),
         "outputs": alone.outputs,
         "products": None if unknown else watched.products,
         "backward": None if unknown or args.mode == "infer" else watched.backward,
@@ -56,55 +56,55 @@ def look(args, world, family, begun):
 
 
 def problem(args, types):
-    """Why the types don't meet what `args` ask for, or None."""
+    """Return why the types don't meet what `args` ask for, or None."""
     step, alone, backward = (_shares(types[name] or {}) for name in ("products", "alone", "backward"))
-    if _apart(step, alone) > _ALIKE:
-        return _UNLIKE % (args.precision, _in_words(step), _in_words(alone))
-    for what, counts, expected in _judged(args, types):
+    if _largest_difference(step, alone) > _SHARE_TOLERANCE:
+        return _PRODUCTS_DIFFER % (args.precision, _describe_shares(step), _describe_shares(alone))
+    for what, counts, expected in _types_to_judge(args, types):
         shares = _shares(counts)
         if shares and expected not in shares:
-            return _OTHER % (args.precision, what, _in_words(shares))
+            return _WRONG_TYPE % (args.precision, what, _describe_shares(shares))
     if len(step) == 1 and len(backward) > 1 and not args.model_file:
-        return _UNLIKE_BACKWARD % (args.precision, _in_words(backward), _in_words(step))
+        return _BACKWARD_DIFFERS % (args.precision, _describe_shares(backward), _describe_shares(step))
     return None
 
 
-def _apart(some, others):
-    """By how much two shares of the same type differ at most."""
-    return max((abs(some.get(name, 0) - others.get(name, 0)) for name in {**some, **others}), default=0)
+def _largest_difference(first, second):
+    """Return the largest difference between the shares of one type."""
+    return max((abs(first.get(name, 0) - second.get(name, 0)) for name in {**first, **second}), default=0)
 
 
-_ALIKE = 0.05
-"""So far apart the shares of a type may be in the step and in the model called alone: a loss may have products of its own."""
-_UNLIKE = (
+_SHARE_TOLERANCE = 0.05
+"""Largest allowed difference of a type's share in the step and in the model called alone: a loss may have its own products."""
+_PRODUCTS_DIFFER = (
     "precision %s was requested, and the products of the timed step are %s, but those of the same model called alone are %s: "
     "the step doesn't compute as asked"
 )
-_UNLIKE_BACKWARD = (
+_BACKWARD_DIFFERS = (
     "precision %s was requested, but the products of the timed backward pass are %s, those of the forward pass %s"
 )
-_OTHER = (
+_WRONG_TYPE = (
     "precision %s was requested, but the model's %s are %s: ask for a precision in which it computes, or leave its "
     "types to the matrix"
 )
 
 
 def mixed(args, types):
-    """Such as "mixed: float32 75 %, bfloat16 25 %"; None where one type is all that matters."""
-    for what, counts, _ in _judged(args, types):
+    """Return a text such as "mixed: float32 75 %, bfloat16 25 %"; None where only one type matters."""
+    for what, counts, _ in _types_to_judge(args, types):
         shares = _shares(counts)
         if len(shares) > 1:
-            return "mixed: %s%s" % ("" if what == "products" else what + " ", _in_words(shares))
+            return "mixed: %s%s" % ("" if what == "products" else what + " ", _describe_shares(shares))
     return None
 
 
-def _judged(args, types):
-    """(what, numbers by type, the type asked for). What is quantized has types of its own, which the probe judges."""
+def _types_to_judge(args, types):
+    """Return rows of (what, numbers by type, requested type); none for a quantized model, whose types the probe judges."""
     if args.arithmetic in QUANTIZED:
         return []
-    expected = _COMPUTES.get(args.precision, "bfloat16")
-    found = [("products", types["products"] or {}, expected), ("backward products", types["backward"] or {}, expected)]
-    return [*found, ("weights", types["parameters"], _KEEPS.get(args.precision, "float32"))]
+    expected = _PRODUCT_TYPES.get(args.precision, "bfloat16")
+    products = [("products", types["products"] or {}, expected), ("backward products", types["backward"] or {}, expected)]
+    return [*products, ("weights", types["parameters"], _WEIGHT_TYPES.get(args.precision, "float32"))]
 
 
 def _shares(counts):
@@ -112,15 +112,16 @@ def _shares(counts):
     return {name: count / whole for name, count in counts.items() if count >= MATTERS * whole} if whole else {}
 
 
-def _in_words(shares):
+def _describe_shares(shares):
     if len(shares) < 2:
         return next(iter(shares), "none")
-    return ", ".join("%s %.0f %%" % (name, 100 * share) for name, share in sorted(shares.items(), key=lambda one: -one[1]))
+    return ", ".join("%s %.0f %%" % (name, 100 * share) for name, share in sorted(shares.items(), key=lambda item: -item[1]))
 
 
-def _passes(args, world, family, begun):
-    """A timed step and the model called alone, with a few items; with all of them where it takes no fewer. What was Watched of
-    both, and why nothing could be.
+def _watch_passes(args, world, family, begun):
+    """Watch a timed step, and the model called alone, with a few items; with all where the model takes no fewer.
+
+    Return both Watched and the reason why nothing could be seen, or None.
     """
     reason = None
     for items in (FEW, args.batch):
@@ -129,22 +130,22 @@ def _passes(args, world, family, begun):
         try:
             with torch.no_grad(), precision.autocast(args.precision, world.device):
                 alone.autocast = precision.autocast_type(world.kind.kind)
-                alone.see(functools.partial(_called, args, family, begun.plain, few))
+                alone.see(functools.partial(_call_model, args, family, begun.plain, few))
             sharded.rest(begun.plain)
             if args.runtime != "eager":
-                return alone, alone, _BLIND
+                return alone, alone, _WHY_UNKNOWN
             _see_step(begun, step, few)
-            return step, alone, _BLIND
-        except Exception as error:  # whatever it is: the figure has been measured, and its types are unknown
+            return step, alone, _WHY_UNKNOWN
+        except Exception as error:  # of any class: the figure has been measured, and its types are unknown
             reason = failures.describe(error)
     return Watched(), Watched(), reason
 
 
-_BLIND = None if _CAN_WATCH else "torch %s has no dispatch modes" % torch.__version__
+_WHY_UNKNOWN = None if _CAN_WATCH else "torch %s has no dispatch modes" % torch.__version__
 
 
-def _called(args, family, model, batch):
-    """The outputs of the model; in training with the loss, which may have products of its own or take no fewer items."""
+def _call_model(args, family, model, batch):
+    """Return the model's outputs; in training compute the loss too, which may have its own products or need the whole batch."""
     outputs = []
     hook = model.register_forward_hook(lambda *called: outputs.append(called[-1]))
     try:
@@ -155,10 +156,10 @@ def _called(args, family, model, batch):
 
 
 def _see_step(begun, watched, batch):
-    """Let the step that was timed do `batch`, without what torch.compile has made of its model."""
+    """Run the timed step on `batch`, with the model that torch.compile wraps."""
     begun.batches.append(batch)
     try:
-        with _uncompiled(begun.model):
+        with _without_compile(begun.model):
             watched.see(functools.partial(begun.step.run, len(begun.batches) - 1))
     finally:
         begun.batches.pop()
@@ -166,25 +167,27 @@ def _see_step(begun, watched, batch):
 
 
 @contextlib.contextmanager
-def _uncompiled(model):
-    """A model that torch.compile has wrapped as the one that it wraps."""
+def _without_compile(model):
+    """Let a model that torch.compile has wrapped run as the one that it wraps."""
     if not hasattr(model, "_orig_mod"):
         yield
         return
-    own = vars(model)
-    before = own.get("forward")
-    own["forward"] = model._orig_mod.__call__
+    attributes = vars(model)
+    before = attributes.get("forward")
+    attributes["forward"] = model._orig_mod.__call__
     try:
         yield
     finally:
-        own.pop("forward")
+        attributes.pop("forward")
         if before:
-            own["forward"] = before
+            attributes["forward"] = before
 
 
 class Watched(_Mode if _CAN_WATCH else object):
-    """Counts the numbers that products take, by type, forward and backward, and reads the settings at each; notes whether
-    anything draws as dropout does, and how many numbers of images that convolutions take are channels last.
+    """Counts of the numbers that products take, by type, forward and backward, and the settings at each product.
+
+    Also whether anything draws as dropout does (`draws`), and the count of numbers of convolutions' images by whether they are
+    channels last (`laid`).
     """
 
     def __init__(self):
@@ -198,18 +201,18 @@ class Watched(_Mode if _CAN_WATCH else object):
                 outputs = action()
         else:
             outputs = action()
-        self.outputs = sorted({_name(tensor.dtype) for tensor in families.tensors_of(outputs)})
+        self.outputs = sorted({_type_name(tensor.dtype) for tensor in families.tensors_of(outputs)})
 
     def note(self, name, tensors):
-        """That a product of this name takes these."""
+        """Count the `tensors` that the product `name` takes."""
         counts = self.backward if _is_backward() else self.products
-        for kind, count in _counted(one for one in tensors if one.dim() > 1).items():
-            counts[kind] = counts.get(kind, 0) + count
+        for type_name, count in _count_types(tensor for tensor in tensors if tensor.dim() > 1).items():
+            counts[type_name] = counts.get(type_name, 0) + count
         if "conv" in name and counts is self.products and tensors[0].dim() == 4:
             is_last = tensors[0].is_contiguous(memory_format=torch.channels_last)
             if is_last != tensors[0].is_contiguous():  # one channel or pixel is both
                 self.laid[is_last] += tensors[0].numel()
-        now = {name: value for name, value in settings.read().items() if name != "autocast"}  # it is on in a step
+        now = {name: value for name, value in settings.read().items() if name != "autocast"}  # autocast is on in a step
         if now not in self.settings:
             self.settings.append(now)
 
@@ -223,26 +226,26 @@ def _is_backward():
 def _dispatch(watched, func, types, args=(), kwargs=None):
     name = func.overloadpacket.__name__
     if _PRODUCT.fullmatch(name):
-        watched.note(name, [one for one in (*args, *(kwargs or {}).values()) if torch.is_tensor(one)])
-    watched.draws = watched.draws or name in _DRAWS
+        watched.note(name, [argument for argument in (*args, *(kwargs or {}).values()) if torch.is_tensor(argument)])
+    watched.draws = watched.draws or name in _DROPOUT_OPERATIONS
     return func(*args, **(kwargs or {}))
 
 
-_DRAWS = ("bernoulli", "bernoulli_", "native_dropout", "_fused_dropout")
-"""What dropout is made of."""
+_DROPOUT_OPERATIONS = ("bernoulli", "bernoulli_", "native_dropout", "_fused_dropout")
+"""torch's names of the operations of dropout."""
 Watched.__torch_dispatch__ = _dispatch
-"""Set from outside: torch 2.7 and newer import their compiler, for seconds, for one that a class has from the beginning."""
+"""Set after the class: for a method in the class body, torch 2.7 and newer import their compiler, which takes seconds."""
 
 
-def _counted(tensors):
-    """How many real numbers have which type; whole numbers don't count."""
-    found = {}
+def _count_types(tensors):
+    """Count the real numbers of each type, without whole numbers."""
+    counts = {}
     for tensor in tensors:
         if tensor.is_floating_point() or tensor.is_complex():
-            name = _name(tensor.dtype)
-            found[_PARTS.get(name, name)] = found.get(_PARTS.get(name, name), 0) + tensor.numel() * (1 + tensor.is_complex())
-    return found
+            name = _type_name(tensor.dtype)
+            counts[_REAL.get(name, name)] = counts.get(_REAL.get(name, name), 0) + tensor.numel() * (1 + tensor.is_complex())
+    return counts
 
 
-def _name(dtype):
+def _type_name(dtype):
     return str(dtype).replace("torch.", "")

@@ -1,9 +1,9 @@
 """The effective precision: the one that matrix products and convolutions really compute in, whatever the settings say.
 
-Known matrices are multiplied (and convolved) as the workload would do it and compared with float64; in training also those
-products of the backward pass that give the gradients of both. The relative error
-reveals the width of the inputs' mantissas: about 3e-7 for float32 (24 bits), 4e-4 for TF32 and float16 (11 bits), 3e-3 for
-bfloat16 (8 bits); rounding n-bit inputs gives about 2**-n / sqrt(3) each.
+Known matrices are multiplied (and convolved) as the workload does and compared with float64; in training also the products of
+the backward pass that give the gradients of both. The relative error reveals the width of the inputs' mantissas: about 3e-7 for
+float32 (24 bits), 4e-4 for TF32 and float16 (11 bits), 3e-3 for bfloat16 (8 bits); rounding n-bit inputs gives about
+2**-n / sqrt(3) each.
 """
 
 import argparse
@@ -15,23 +15,23 @@ import failures
 
 CHANNELS = 64
 EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
-"""What each setting of --precision means for products and convolutions."""
+"""The effective precision of products and convolutions for each setting of --precision."""
 QUANTIZED = {"int8": (5e-3, 2e-2), "float8": (2e-2, 7e-2), "int4": (5e-2, 2e-1)}
-"""Between which errors a linear layer lies that is quantized so: int8 rounds a row to 127 steps of its largest number, float8
-(e4m3) keeps 4 bits, int4 rounds a group of weights to 15 steps."""
+"""The least and largest error of a linear layer quantized in each way: int8 rounds a row to 127 steps of its largest number,
+float8 (e4m3) keeps 4 bits, int4 rounds a group of weights to 15 steps."""
 _FLOAT32_BELOW = 3e-5
 _ELEVEN_BITS_BELOW = 1.3e-3
 _EIGHT_BITS_BELOW = 1.5e-2
 _SUMMED_BELOW = 5e-2
-"""What adds up in bfloat16, as torch 1.12 does on a CPU, is further off: 1.9e-2 over 256 products, 2.8e-2 over 576."""
+"""Sums in bfloat16, as in torch 1.12 on a CPU, have larger errors: 1.9e-2 over 256 products, 2.8e-2 over 576."""
 
 
 _BACKWARD = "_backward"
-"""Ends the name of an operation's backward pass."""
+"""The suffix of the name of an operation's backward pass."""
 
 
 def effective(relative_error, dtype):
-    """fp32, tf32, fp16, bf16 or wrong, from the error against float64 and the name of the result's dtype."""
+    """Return fp32, tf32, fp16, bf16 or wrong, from the error against float64 and the name of the result's dtype."""
     if not relative_error < _EIGHT_BITS_BELOW:  # also NaN
         return "wrong"
     if relative_error < _FLOAT32_BELOW:
@@ -42,14 +42,14 @@ def effective(relative_error, dtype):
 
 
 def problem(requested, found):
-    """Why `found` (effective precision by operation) does not meet `requested`, or None.
+    """Return why `found` (effective precision by operation) does not meet `requested`, or None.
 
     A convolution may be more precise than tf32, since cuDNN chooses the fastest algorithm that is allowed; nothing may be
     less precise than requested.
     """
     expected = EXPECTED[requested]
     allowed = {"matmul": {expected}, "convolution": {expected} | ({"fp32"} if requested == "tf32" else set())}
-    allowed.update({name + _BACKWARD: kinds for name, kinds in allowed.items() if found.get(name + _BACKWARD)})
+    allowed.update({name + _BACKWARD: precisions for name, precisions in allowed.items() if found.get(name + _BACKWARD)})
     bad = [
         "%s computes in %s" % (name.replace("_", " "), found[name])
         for name in sorted(allowed)
@@ -64,81 +64,84 @@ def problem(requested, found):
 
 
 def remarks(found):
-    """What is legal, but must be known of `found`, in words."""
+    """Return texts about what is legal in `found`, but must be known."""
     names = ", ".join(name.replace("_", " ") for name in found.get("bf16_sums", ()))
     return ["this torch adds up products in bfloat16, too (%s): less precise than others" % names] if names else []
 
 
 def probe(args, device):
-    """As `run`, the way that the runtime of `args` takes. Where it quantizes, "linear" is what linear layers compute in, and
-    "quantized" what they should.
+    """Probe `device` as `run` does, through the runtime of `args`.
+
+    Where the runtime quantizes, "linear" is the precision that linear layers compute in, "quantized" the one that they should.
     """
     import runtimes
 
     plain = argparse.Namespace(**vars(args))
     plain.runtime = "eager" if args.arithmetic in QUANTIZED else args.runtime
-    found = run(args.precision, device, functools.partial(runtimes.prepare, plain), args.mode == "train")
+    precisions = run(args.precision, device, functools.partial(runtimes.prepare, plain), args.mode == "train")
     if args.arithmetic not in QUANTIZED:
-        return found
-    error, dtype = _errors(args.precision, device, functools.partial(runtimes.prepare, args), *_linear(device))
+        return precisions
+    error, dtype = _relative_errors(args.precision, device, functools.partial(runtimes.prepare, args), *_linear_layer(device))
     least, most = QUANTIZED[args.arithmetic]
     return dict(
-        found, quantized=args.arithmetic, linear=args.arithmetic if least < error[""] < most else effective(error[""], dtype)
+        precisions,
+        quantized=args.arithmetic,
+        linear=args.arithmetic if least < error[""] < most else effective(error[""], dtype),
     )
 
 
 def run(requested, device, prepare=lambda module, example: module, training=False):
     """Probe `device` under the current settings: {"matmul": name, "convolution": name, "relative_errors": …}.
 
-    `prepare`: what the runtime does to a module, so that the probe takes the model's way; `example` as runtimes take it.
-    `training`: also "matmul_backward" and "convolution_backward", each by the less precise of two gradients; None where the
-    device has no such pass. "bf16_sums": what is further off than bfloat16, but not where its sums have few terms.
+    `prepare`: the runtime's preparation of a module, as for the model; `example` as runtimes take it. `training`: also
+    "matmul_backward" and "convolution_backward", each by the less precise of two gradients; None where the device has no such
+    pass. "bf16_sums": the operations whose error is larger than that of bfloat16, except where their sums have few terms.
     """
-    found, errors = _found(requested, device, prepare, training, _operations(device))
-    result = dict(found, relative_errors=errors)
-    doubtful = [name for name, kind in found.items() if kind == "wrong" and errors[name] < _SUMMED_BELOW]
+    precisions, errors = _probe_operations(requested, device, prepare, training, _operations(device))
+    result = dict(precisions, relative_errors=errors)
+    doubtful = [name for name, precision in precisions.items() if precision == "wrong" and errors[name] < _SUMMED_BELOW]
     if doubtful and requested in ("amp-bf16", "bf16-weights"):
-        few, _ = _found(requested, device, prepare, training, _operations(device, few=True))
+        few, _ = _probe_operations(requested, device, prepare, training, _operations(device, few=True))
         summed = [name for name in doubtful if few[name] == "bf16"]
         result.update(dict.fromkeys(summed, "bf16"), bf16_sums=summed)
     return result
 
 
-def _found(requested, device, prepare, training, operations):
-    """By operation what it computes in, and its relative error."""
-    found, errors = {}, {}
+def _probe_operations(requested, device, prepare, training, operations):
+    """Return the effective precision and the relative error of each operation."""
+    precisions, errors = {}, {}
     for name, (module, given) in operations.items():
-        apart, dtype = _errors(requested, device, prepare, module, given, training)
-        for part, error in apart.items():
+        part_errors, dtype = _relative_errors(requested, device, prepare, module, given, training)
+        for part, error in part_errors.items():
             errors[name + part] = error
-            found[name + part] = None if error is None else effective(error, dtype)
-    return found, errors
+            precisions[name + part] = None if error is None else effective(error, dtype)
+    return precisions, errors
 
 
-def _errors(requested, device, prepare, module, given, training=False):
-    """The relative errors of what the prepared module computes, and in `training` of its gradients; the type of the former."""
+def _relative_errors(requested, device, prepare, module, given, training=False):
+    """Return the relative errors of the prepared module's result, in `training`, of its gradients, and the result's type."""
 
     import precision
 
-    exact = _computed(copy.deepcopy(module).double(), given.double(), training)
-    module, given = (precision.converted(requested, one.to(device)) for one in (module, given))
+    exact = _compute(copy.deepcopy(module).double(), given.double(), training)
+    module, given = (precision.converted(requested, thing.to(device)) for thing in (module, given))
     ready = prepare(module.train(training), lambda: ((given,), {}))
     rounding = functools.partial(precision.autocast, requested, device)
     try:
-        results = _computed(ready, given, training, rounding)
+        results = _compute(ready, given, training, rounding)
     except (RuntimeError, NotImplementedError) as error:
         if not training or not failures.NO_KERNEL.search(str(error).lower()):
             raise
-        results = _computed(ready, given, False, rounding)  # a device may lack the backward pass of what a model doesn't do
-    apart = [float((own.cpu().double() - one).norm() / one.norm()) for own, one in zip(results, exact)]
-    found = {"": apart[0]}
+        results = _compute(ready, given, False, rounding)  # a device may lack the backward pass of what a model doesn't do
+    distances = [float((result.cpu().double() - expected).norm() / expected.norm()) for result, expected in zip(results, exact)]
+    by_part = {"": distances[0]}
     if training:
-        found[_BACKWARD] = max(apart[1:], key=lambda error: (error != error, error)) if apart[1:] else None
-    return found, str(results[0].dtype).replace("torch.", "")
+        by_part[_BACKWARD] = max(distances[1:], key=lambda error: (error != error, error)) if distances[1:] else None
+    return by_part, str(results[0].dtype).replace("torch.", "")
 
 
-def _computed(module, given, training, rounding=contextlib.nullcontext):
-    """What the module gives, and in `training` the gradients of its input and its weight, for a known one of its output."""
+def _compute(module, given, training, rounding=contextlib.nullcontext):
+    """Return the module's result and, in `training`, the gradients of its input and weight for a known one of its output."""
     import torch
 
     given = given.detach().requires_grad_(training)
@@ -147,12 +150,12 @@ def _computed(module, given, training, rounding=contextlib.nullcontext):
     if not training:
         return [result]
     generator = torch.Generator().manual_seed(2)
-    known = torch.randn(result.shape, generator=generator, dtype=torch.float32).to(result.device, result.dtype)
-    return [result.detach(), *torch.autograd.grad(result, [given, next(iter(module.parameters()))], known)]
+    output_gradient = torch.randn(result.shape, generator=generator, dtype=torch.float32).to(result.device, result.dtype)
+    return [result.detach(), *torch.autograd.grad(result, [given, next(iter(module.parameters()))], output_gradient)]
 
 
-def _linear(device):
-    """A linear layer of known weights, and what it is given."""
+def _linear_layer(device):
+    """Return a linear layer of known weights, and its input."""
     import torch
 
     import devices
@@ -165,8 +168,9 @@ def _linear(device):
 
 
 def _operations(device, few=False):
-    """For each operation a module that does it, with known weights, and what it is given. `few`: all but a few of these numbers
-    are zeros, so that no sum, forward or backward, has more than four terms.
+    """Return a module with known weights, and its input, for each operation.
+
+    `few`: all but a few of these numbers are zeros, so that no sum, forward or backward, has more than four terms.
     """
     import torch
 
@@ -187,7 +191,7 @@ def _operations(device, few=False):
     image = random(2, CHANNELS, pixels, pixels)
     kernel = random(CHANNELS, CHANNELS, 3, 3)
     if few:
-        left, right, centre = map(_two_in_a_row, (left, right, kernel[:, :, 1, 1]))
+        left, right, centre = map(_keep_two_per_row, (left, right, kernel[:, :, 1, 1]))
         kernel = torch.nn.functional.pad(centre[:, :, None, None], (1, 1, 1, 1))
         image *= torch.nn.functional.one_hot(torch.arange(2 * CHANNELS) * 7 % (pixels * pixels), pixels * pixels).view_as(image)
     return {
@@ -196,8 +200,8 @@ def _operations(device, few=False):
     }
 
 
-def _two_in_a_row(matrix):
-    """Without all numbers but those on the diagonal and right of it: two in each row and column."""
+def _keep_two_per_row(matrix):
+    """Set all numbers to zero but those on the diagonal and right of it: two in each row and column."""
     import torch
 
     ones = torch.eye(len(matrix))

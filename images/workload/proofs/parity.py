@@ -1,6 +1,6 @@
-"""How far the outputs of an inference are from those of eager float32, as one asks of a backend, and how far they may be.
+"""Differences of the outputs of an inference from those of eager float32, as asked of a backend, and their limits.
 
-Four figures, since none is enough alone: a cosine of 0.99997 hid a difference of 0.53 between outputs of up to 112.
+There are four figures, since none is enough alone: a cosine of 0.99997 hid a difference of 0.53 between outputs of up to 112.
 """
 
 import math
@@ -19,7 +19,7 @@ TOP1 = {
     "fp32": 0.99, "tf32": 0.9, "amp": 0.9, "half": 0.9, "amp-bf16": 0.7, "bf16-weights": 0.7, "int8": 0.5, "float8": 0.5,
     "int4": 0.2,
 }  # fmt: skip
-"""The least share of rows whose largest output is the same one."""
+"""The least share of rows whose largest output is at the same index."""
 ENOUGH = 20
 """Fewer rows are only judged in fp32: where two outputs are nearly equal, rounding alone decides which is the largest."""
 _WORST = 1e300
@@ -27,29 +27,29 @@ _WORST = 1e300
 
 
 def figures(measured, reference):
-    """Of two lists of tensors: the largest absolute difference; the largest relative one, to the largest output of the tensor;
-    the least cosine of two tensors; `top1`: the share of `rows` with the same largest output (None: outputs have no rows).
+    """Compare two lists of tensors: the largest absolute difference; the largest relative one, to the largest output of the
+    tensor; the least cosine of two tensors; `top1`: the share of `rows` with the same largest output (None: there are no rows).
     """
-    if [one.shape for one in measured] != [one.shape for one in reference]:  # a detector finds as many boxes as it finds
+    if [t.shape for t in measured] != [t.shape for t in reference]:  # the number of boxes that a detector finds varies
         return {"largest_absolute": _WORST, "largest_relative": _WORST, "cosine": 0.0, "top1": None, "rows": 0}
     pairs = [(m.to(r.device).double(), r.double()) for m, r in zip(measured, reference) if r.numel()]
     if not pairs:
         return {"largest_absolute": 0.0, "largest_relative": 0.0, "cosine": 1.0, "top1": None, "rows": 0}
-    apart = [float((m - r).abs().max()) for m, r in pairs]
-    size = [float(r.abs().max()) for _, r in pairs]
-    same = [(_largest(m) == _largest(r)).flatten() for m, r in pairs if r.dim() > 1 and r.shape[-1] > 1]
+    differences = [float((m - r).abs().max()) for m, r in pairs]
+    largest = [float(r.abs().max()) for _, r in pairs]
+    same = [(_index_of_largest(m) == _index_of_largest(r)).flatten() for m, r in pairs if r.dim() > 1 and r.shape[-1] > 1]
     rows = sum(map(len, same))
     return {
-        "largest_absolute": _finite(max(apart)),
-        "largest_relative": _finite(max(a / max(s, 1e-30) for a, s in zip(apart, size))),
+        "largest_absolute": _finite(max(differences)),
+        "largest_relative": _finite(max(a / max(s, 1e-30) for a, s in zip(differences, largest))),
         "cosine": min(_cosine(m, r) for m, r in pairs),
-        "top1": sum(int(one.sum()) for one in same) / rows if rows else None,
+        "top1": sum(int(tensor.sum()) for tensor in same) / rows if rows else None,
         "rows": rows,
     }
 
 
 def limits(arithmetic, noise):
-    """What is allowed; `noise`: the figures of what the precision alone does in eager mode."""
+    """Return the limits; `noise`: the figures of the precision's own effect in eager mode."""
     relative, cosine = LIMITS[arithmetic]
     times = agreement.TIMES_NOISE[arithmetic]
     return {
@@ -59,32 +59,32 @@ def limits(arithmetic, noise):
 
 
 def problems(arithmetic, found, allowed):
-    """What is wrong with `found` (figures), in words."""
-    said = []
+    """Return texts about what is wrong with `found` (figures)."""
+    texts = []
     if not found["largest_relative"] <= allowed["relative_allowed"]:
         text = "the outputs differ from eager fp32 by up to %.2g (%.2g of the largest output), more than %.2g of it"
-        said.append(text % (found["largest_absolute"], found["largest_relative"], allowed["relative_allowed"]))
+        texts.append(text % (found["largest_absolute"], found["largest_relative"], allowed["relative_allowed"]))
     if not found["cosine"] >= allowed["cosine_least"]:
-        said.append(
+        texts.append(
             "the cosine of the outputs with eager fp32 is %.6f, less than %.6f" % (found["cosine"], allowed["cosine_least"])
         )
     is_judged = found["top1"] is not None and (arithmetic == "fp32" or found["rows"] >= ENOUGH)
     if is_judged and found["top1"] < TOP1[arithmetic]:
-        said.append(
+        texts.append(
             "the largest output is that of eager fp32 in only %.0f %% of %d rows" % (100 * found["top1"], found["rows"])
         )
-    return said
+    return texts
 
 
-def _largest(tensor):
-    """Which is the largest along the last dimension (classes, positions, tokens); of pixels [B, C, H, W] along the classes."""
+def _index_of_largest(tensor):
+    """Return the index of the largest in the last dimension (classes, positions, tokens); of [B, C, H, W] in the classes."""
     return tensor.argmax(1 if tensor.dim() == 4 else -1)
 
 
-def _cosine(one, other):
-    if not bool(torch.isfinite(one).all()):
+def _cosine(measured, reference):
+    if not bool(torch.isfinite(measured).all()):
         return 0.0
-    product = float(torch.dot(one.flatten(), other.flatten())) / max(float(one.norm() * other.norm()), 1e-300)
+    product = float(torch.dot(measured.flatten(), reference.flatten())) / max(float(measured.norm() * reference.norm()), 1e-300)
     return max(-1.0, min(1.0, product))
 
 

@@ -1,7 +1,7 @@
 """Eager float32: the same model from the same seed, its loss and gradients by plain automatic differentiation, and its FLOPs.
 
-Shares no code with the timed step: no DDP, no optimizer, no autocast of precision.py, no backward(). What a runtime, a wrapper
-or a setting does wrong there is not done here.
+It shares no code with the timed step: no DDP, no optimizer, no autocast of precision.py, no backward(). An error of a runtime,
+a wrapper or a setting in the timed step does not occur here.
 """
 
 import argparse
@@ -16,14 +16,14 @@ import families
 import precision
 from proofs import deeds, quantizing
 
-_HALF = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
-_WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16}
-_SCALES = {"amp": (1024.0, 1.0)}
-"""Of the loss, which keep small gradients in float16's range, as GradScaler does; the first that gives something finite."""
+_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
+_WEIGHT_TYPES = {"half": torch.float16, "bf16-weights": torch.bfloat16}
+_LOSS_SCALES = {"amp": (1024.0, 1.0)}
+"""Factors of the loss to keep small gradients in float16's range, as in GradScaler; the first with finite results counts."""
 
 
 def arguments(args):
-    """What the reference runs with."""
+    """Return the arguments of the reference."""
     changes = {
         "precision": "fp32",
         "runtime": "eager",
@@ -36,65 +36,65 @@ def arguments(args):
 
 
 def fresh(args):
-    """The model as it was before its first step, on the CPU; its weights depend on the seed alone."""
-    own = arguments(args)
-    chance.seed(own.seed)
-    model, _ = families.build(own, torch.device("cpu"))
-    model.train(own.mode == "train" or not own.eval)
-    return precision.in_type(model, torch.float32) if args.precision in _WEIGHTS else model
+    """Build the model as it was before its first step, on the CPU; its weights depend on the seed alone."""
+    reference_args = arguments(args)
+    chance.seed(reference_args.seed)
+    model, _ = families.build(reference_args, torch.device("cpu"))
+    model.train(reference_args.mode == "train" or not reference_args.eval)
+    return precision.in_type(model, torch.float32) if args.precision in _WEIGHT_TYPES else model
 
 
 class Reference:
     """The fresh model on the device, and one batch."""
 
     def __init__(self, args, world, model, index):
-        self._args, self._own, self._world = args, arguments(args), world
+        self._args, self._reference_args, self._world = args, arguments(args), world
         precision.set_knobs("fp32", world.device)
         self.family, self.model = families.of(args), model.to(world.device)
-        batches = families.batches(self._own, world.device)
+        batches = families.batches(self._reference_args, world.device)
         self.batch = batches[index % len(batches)]
-        if args.precision in _WEIGHTS:  # a file may give inputs in that type
+        if args.precision in _WEIGHT_TYPES:  # a user's file may give inputs in that type
             self._keep_in(torch.float32)
-        self._kept = [one.detach().clone() for one in self.model.buffers()], chance.states(self.model)
+        self._kept = [buffer.detach().clone() for buffer in self.model.buffers()], chance.states(self.model)
 
     def answer(self, counter=None):
-        """The loss, and the gradients of all parameters in training, else the outputs."""
-        self._set_back()
+        """Return the loss, and in training the gradients of all parameters, else the outputs."""
+        self._reset()
         with counter or contextlib.nullcontext():
             return self._answer()
 
-    def _set_back(self):
-        """All but the weights to the beginning."""
+    def _reset(self):
+        """Reset all but the weights to the initial state."""
         buffers, generators = self._kept
         deeds.set_buffers(self.model, buffers)
         chance.restore(self.model, generators)
         chance.seed(self._args.seed)
 
     def twice(self):
-        """The losses of two answers."""
+        """Return the losses of two answers."""
         return self.answer()[0], self.answer()[0]
 
     def counted_answer(self):
-        """That, and its FLOPs; None where they can't be counted."""
+        """Return the answer and its FLOPs, which are None where they can't be counted."""
         counter = _flop_counter(self.model)
         return self.answer(counter), counter.get_total_flops() if counter else None
 
     def rounded(self):
-        """The same as the precision asked for rounds it, in eager mode; for fp32 from weights that were rounded once more."""
+        """Return the answer in the requested precision, in eager mode; for fp32 from weights that were rounded once more."""
         name, device = self._args.precision, self._world.device
         if self._args.arithmetic == "fp32":
             self._round_weights()
         precision.set_knobs(name, device)
         try:
-            self._keep_in(_WEIGHTS.get(name, torch.float32))
+            self._keep_in(_WEIGHT_TYPES.get(name, torch.float32))
             quantizing.emulate(self.model, self._args.arithmetic)
-            for scale in _SCALES.get(name, (1.0,)):
-                self._set_back()
-                half = torch.autocast(device_type=devices.of(device).kind, dtype=_HALF[name]) if name in _HALF else None
-                loss, found = self._answer(half, scale)
-                if all(bool(torch.isfinite(one).all()) for one in found):
+            for scale in _LOSS_SCALES.get(name, (1.0,)):
+                self._reset()
+                half = torch.autocast(device_type=devices.of(device).kind, dtype=_AUTOCAST[name]) if name in _AUTOCAST else None
+                loss, results = self._answer(half, scale)
+                if all(bool(torch.isfinite(tensor).all()) for tensor in results):
                     break
-            return loss, found
+            return loss, results
         finally:
             self._keep_in(torch.float32)
             precision.set_knobs("fp32", device)
@@ -107,31 +107,33 @@ class Reference:
         if not training:
             return float(loss), deeds.tensors_of(outputs)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        found = iter(torch.autograd.grad(loss * scale, parameters, allow_unused=True))
-        every = [(p, next(found) if p.requires_grad else None) for p in self.model.parameters()]
-        return float(loss.detach()), [_numbers(torch.zeros_like(p) if g is None else g) / scale for p, g in every]
+        gradients = iter(torch.autograd.grad(loss * scale, parameters, allow_unused=True))
+        pairs = [(p, next(gradients) if p.requires_grad else None) for p in self.model.parameters()]
+        return float(loss.detach()), [_float_numbers(torch.zeros_like(p) if g is None else g) / scale for p, g in pairs]
 
     def _keep_in(self, dtype):
-        """Weights and inputs in another type; they stay rounded when they are float32 again."""
+        """Convert weights and inputs to another type; they stay rounded when they are float32 again."""
         precision.in_type(self.model, dtype)
-        self.batch = {name: precision.in_type(one, dtype) for name, one in self.batch.items()}
+        self.batch = {name: precision.in_type(tensor, dtype) for name, tensor in self.batch.items()}
 
     def _round_weights(self):
         """Move each weight by up to one unit roundoff, either way."""
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
-            for parameter in (one for one in self.model.parameters() if one.is_floating_point() or one.is_complex()):
+            for parameter in (p for p in self.model.parameters() if p.is_floating_point() or p.is_complex()):
                 noise = 2 * torch.rand(parameter.shape, generator=generator) - 1
                 parameter.mul_(1 + 2.0**-24 * noise.to(parameter.device))
 
 
-def _numbers(tensor):
+def _float_numbers(tensor):
     return families.numbers_of(tensor).float()
 
 
 def _flop_counter(model):
-    """Counts every multiplication and addition, element-wise operations not. None in torch before 2.1, and for a model with
-    weights that are computed from others (the weight norm of wav2vec2): its hooks there stop torch.autograd.grad.
+    """Return a counter of all multiplications and additions but element-wise ones.
+
+    It is None in torch before 2.1, and for a model with weights that are computed from others (the weight norm of wav2vec2):
+    the counter's hooks stop torch.autograd.grad there.
     """
     try:
         from torch.utils.flop_counter import FlopCounterMode

@@ -1,6 +1,6 @@
-"""What is legal, but must be known of a figure, in words: of parameters, inputs, modes, memory format and loss.
+"""Texts about what is legal, but must be known of a figure: on parameters, inputs, modes, memory format and loss.
 
-Most of it can only be a mistake in a file of the user's: inputs, loss and frozen parameters are looked at there alone.
+Most of them can only concern a user's file: inputs, loss and frozen parameters are examined only there.
 """
 
 import torch
@@ -10,58 +10,62 @@ import families
 from proofs.arithmetic import MATTERS
 
 ITEMS = 4
-"""Of the batch, which are exchanged one by one."""
+"""Number of items of the batch that are exchanged one by one."""
 MANY = 0.1
-"""Share of the images' numbers from which on their memory format is told."""
+"""Share of the images' numbers from which their memory format is reported."""
 
 
 def found(args, family, begun, watched):
-    """All of them. `watched`: what arithmetic.look saw of a timed step."""
-    own = args.model_file != ""
-    texts = _without_gradient(args, begun.plain) + _in_another_mode(args, begun.plain) + _drawing(args, begun.plain, watched)
-    texts += _laid(args, watched)
-    return texts + (_frozen(args, begun.plain) + _inputs(args, begun.batches) + _ignored(args, family, begun) if own else [])
+    """Return all remarks. `watched`: the Watched of a timed step, from arithmetic.look."""
+    is_own = args.model_file != ""
+    texts = _without_gradient(args, begun.plain) + _in_another_mode(args, begun.plain) + _dropout(args, begun.plain, watched)
+    texts += _memory_format(args, watched)
+    return texts + (_frozen(args, begun.plain) + _inputs(args, begun.batches) + _ignored(args, family, begun) if is_own else [])
 
 
 def _without_gradient(args, model):
     if args.mode == "infer" or args.parallel == "fsdp":
         return []
-    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
-    idle = {name: one for name, one in trained.items() if one.grad is None}
-    if len(idle) == len(trained):  # the step that was looked at has failed
+    trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    idle = {name: parameter for name, parameter in trained.items() if parameter.grad is None}
+    if len(idle) == len(trained):  # the step that was watched has failed
         return []
-    return _told(model, idle, "get no gradient, although they train: their part of the backward pass does not run")
+    return _share_text(model, idle, "get no gradient, although they train: their part of the backward pass does not run")
 
 
 def _frozen(args, model):
-    frozen = {name: one for name, one in model.named_parameters() if not one.requires_grad}
-    return _told(model, frozen, "are frozen: their part of the backward pass does not run") if args.mode == "train" else []
+    frozen = {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    return (
+        _share_text(model, frozen, "are frozen: their part of the backward pass does not run") if args.mode == "train" else []
+    )
 
 
-def _told(model, some, what):
-    """That `some` of its parameters, by name, are not as others; nothing where they hold few of the numbers."""
-    share = sum(one.numel() for one in some.values()) / max(1, families.parameter_count(model))
+def _share_text(model, parameters, what):
+    """Return a text with the share of `parameters` (by name) in all; nothing where they hold few of the numbers."""
+    share = sum(parameter.numel() for parameter in parameters.values()) / max(1, families.parameter_count(model))
     if share < MATTERS:
         return []
-    return ["%.0f %% of the parameters, such as %s, %s" % (100 * share, next(iter(some)), what)]
+    return ["%.0f %% of the parameters, such as %s, %s" % (100 * share, next(iter(parameters)), what)]
 
 
 def _in_another_mode(args, model):
-    """Modules that act otherwise in training, after all steps."""
-    asked = args.mode == "train" or not args.eval
-    other = [
-        name or "(model)" for name, one in model.named_modules() if families.acts_in_training(one) and one.training != asked
+    """Report modules that act differently in training and are in the wrong mode after all steps."""
+    should_train = args.mode == "train" or not args.eval
+    names = [
+        name or "(model)"
+        for name, module in model.named_modules()
+        if families.acts_in_training(module) and module.training != should_train
     ]
-    if not other:
+    if not names:
         return []
-    return ["%d modules, such as %s, are in %s mode" % (len(other), other[0], "evaluation" if asked else "training")]
+    return ["%d modules, such as %s, are in %s mode" % (len(names), names[0], "evaluation" if should_train else "training")]
 
 
-def _drawing(args, model, watched):
-    """Dropout as functions, which no module's mode tells."""
+def _dropout(args, model, watched):
+    """Report dropout by functions, which no module's mode shows."""
     if not watched.products:
         return []
-    dropouts = [name for name, one in model.named_modules() if families.is_dropout(one) and one.training]
+    dropouts = [name for name, module in model.named_modules() if families.is_dropout(module) and module.training]
     if args.mode == "infer" and args.eval and watched.draws and not dropouts:
         return ["random numbers are drawn as by dropout, although this is inference"]
     if args.model_file and args.mode == "train" and dropouts and not watched.draws:
@@ -69,21 +73,21 @@ def _drawing(args, model, watched):
     return []
 
 
-def _laid(args, watched):
+def _memory_format(args, watched):
     last, whole = watched.laid[True], sum(watched.laid.values())
     share = (whole - last if args.channels_last else last if args.model_file else 0) / max(1, whole)
     if share < MANY:
         return []
-    told = "%.0f %% of what convolutions take is %schannels last, " % (100 * share, "not " if args.channels_last else "")
-    return [told + ("which was asked for" if args.channels_last else "which was not asked for")]
+    begin = "%.0f %% of what convolutions take is %schannels last, " % (100 * share, "not " if args.channels_last else "")
+    return [begin + ("which was asked for" if args.channels_last else "which was not asked for")]
 
 
 def _inputs(args, batches):
-    """Items that are alike in all inputs, and inputs of zeros."""
+    """Report items that are equal in all inputs, and inputs of zeros."""
     rows, zeros, numbers = [], 0, 0
     for batch in batches:
         inputs = [tensor for name, tensor in batch.items() if name.partition(".")[0] == "inputs" and not tensor.is_complex()]
-        rows += sum(map(_sums, inputs)).tolist() if inputs else []
+        rows += sum(map(_item_sums, inputs)).tolist() if inputs else []
         zeros += sum(tensor.numel() for tensor in inputs if tensor.is_floating_point() and not tensor.any())
         numbers += sum(tensor.numel() for tensor in inputs if tensor.is_floating_point())
     texts = ["the inputs are zeros"] if 2 * zeros > numbers > 0 else []
@@ -93,14 +97,14 @@ def _inputs(args, batches):
     return texts
 
 
-def _sums(tensor):
-    """A number for each item, equal where items are."""
+def _item_sums(tensor):
+    """Return a number for each item, equal for equal items."""
     flat = tensor.reshape(len(tensor), -1).double()
     return flat @ torch.cos(torch.arange(flat.shape[1], dtype=torch.float64, device=flat.device))
 
 
 def _ignored(args, family, begun):
-    """Items on which the loss (in inference, the outputs) doesn't depend: each is exchanged for those of other batches."""
+    """Report items on which the loss (in inference, the outputs) doesn't depend: exchange each for those of other batches."""
     if len(begun.batches) < 2 or args.batch < 2:
         return []
     what = "loss" if args.mode == "train" else "output"
@@ -108,10 +112,10 @@ def _ignored(args, family, begun):
         first, *others = ({name: tensor[:items] for name, tensor in batch.items()} for batch in begun.batches)
         try:
             with families.quiet(begun.plain), torch.no_grad():
-                known = _number(args, family, begun.plain, first)
+                expected = _result(args, family, begun.plain, first)
 
-                def moves(row, known=known, first=first, others=others):
-                    return any(_number(args, family, begun.plain, _exchanged(first, one, row)) != known for one in others)
+                def moves(row, expected=expected, first=first, others=others):
+                    return any(_result(args, family, begun.plain, _exchange(first, other, row)) != expected for other in others)
 
                 idle = [row for row in range(items) if not moves(row)]
         except Exception:  # a model may take a whole batch alone
@@ -120,14 +124,14 @@ def _ignored(args, family, begun):
     return ["it could not be seen whether the %s depends on all items" % what]
 
 
-def _exchanged(batch, other, row):
-    found = {name: tensor.clone() for name, tensor in batch.items()}
-    for name, tensor in found.items():
+def _exchange(batch, other, row):
+    mixed = {name: tensor.clone() for name, tensor in batch.items()}
+    for name, tensor in mixed.items():
         tensor[row] = other[name][row]
-    return found
+    return mixed
 
 
-def _number(args, family, model, batch):
+def _result(args, family, model, batch):
     chance.seed(args.seed)
     outputs = family.forward(model, batch)
     if args.mode == "train":

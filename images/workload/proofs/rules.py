@@ -1,4 +1,4 @@
-"""What a proof of work demands, rule by rule; each returns the problems that it found, in words."""
+"""The rules of a proof of work; each returns texts about the problems that it found."""
 
 import math
 
@@ -12,26 +12,26 @@ LOSS.update({"int8": 8e-2, "float8": 0.15, "int4": 0.3})
 """Largest relative difference of the loss: several times the effect of rounding in ResNet-50 with batches of 4 (2e-6 between
 memory formats, 2e-2 in bfloat16), or more where the noise of this very model and batch is larger."""
 ROUGH_LOSS, ROUGH_NORM = 0.3, 10.0
-"""Of a step whose noise is too large to be judged closely: the relative difference of the loss, the ratio of the norms. More
-where rounding the weights alone moves them further: batch norms over a few values amplify it without limit (efficientnet_b0
-with 2 images of 32 pixels: 250 times)."""
+"""Limits for a step whose noise is too large for a close judgement: relative difference of the loss, ratio of the norms.
+Larger where rounding the weights alone moves these further: batch norms over a few values amplify it without limit
+(efficientnet_b0 with 2 images of 32 pixels: 250 times)."""
 AGAIN = {name: 0.1 if name == "fp32" else 0.5 for name in LOSS}
 """Largest relative difference of norms between two runs of the same step: libraries may choose other algorithms, and batch
-norms amplify what these round differently."""
+norms amplify the differences in rounding."""
 AT_LEAST = 0.1
 """Share of the precision's own effect that must show: without it, everything was computed in float32."""
 SHOWS = 1e-4
 """An effect of a precision that is smaller proves nothing."""
 LEARNING_RATE = {"sgd": 1e-3, "adamw": 1e-5}
 WEIGHT_DECAY, EPSILON = 0.01, 1e-8
-"""torch.optim.AdamW's own, where none are given."""
+"""Defaults of torch.optim.AdamW."""
 CHANGE = 1e-3
 """Largest relative difference of the parameters' change, besides the rounding of the parameters themselves."""
 ROUNDED_CHANGE = 0.5
-"""The same of parameters in half precision, which stay or move by at least one step of their type: some that lie near the
+"""The same for parameters in half precision, which stay or move by at least one step of their type: some that lie near the
 middle are rounded the other way. Without an optimizer it is 1."""
 EQUAL = 1e-6
-"""Relative difference of gradients that count as equal on all ranks."""
+"""Relative difference up to which gradients count as equal on all ranks."""
 
 
 def far_gradients(args, found, allowed, noise):
@@ -50,10 +50,10 @@ def far_gradients(args, found, allowed, noise):
 
 
 def losses(args, world, measured, exact, rounded):
-    """The record of the losses of all ranks, and the problems."""
+    """Return the record of the losses of all ranks, with the `problems`."""
     ranks = world.gather((measured, exact, rounded))
-    differences = [_relative(m, e) for m, e, _ in ranks]
-    allowed = max(LOSS[args.arithmetic], max(agreement.TIMES_NOISE[args.arithmetic] * _relative(r, e) for _, e, r in ranks))
+    differences = [_deviation(m, e) for m, e, _ in ranks]
+    allowed = max(LOSS[args.arithmetic], max(agreement.TIMES_NOISE[args.arithmetic] * _deviation(r, e) for _, e, r in ranks))
     allowed = min(allowed, ROUGH_LOSS)
     problems = []
     if not differences[world.rank] <= allowed:
@@ -68,20 +68,20 @@ def losses(args, world, measured, exact, rounded):
     }
 
 
-def _relative(value, expected):
-    found = abs(value - expected) / max(abs(expected), 1e-6)
-    return found if math.isfinite(found) else 1e9
+def _deviation(value, expected):
+    difference = abs(value - expected) / max(abs(expected), 1e-6)
+    return difference if math.isfinite(difference) else 1e9
 
 
 def batch(args, given):
-    """Every tensor of a batch has as many items as asked for."""
+    """Check that every tensor of a batch has the requested number of items."""
     wrong = ["%s has %d items" % (name, len(tensor)) for name, tensor in given.items() if len(tensor) != args.batch]
     return ["a batch of %d was asked for, but %s" % (args.batch, " and ".join(wrong))] if wrong else []
 
 
 def repeats(loss, again):
-    """Whether eager fp32 gives the same loss for the same step, begun twice from the same state."""
-    if _relative(loss, again) <= LOSS["fp32"]:
+    """Check whether eager fp32 gives the same loss for the same step, begun twice from the same state."""
+    if _deviation(loss, again) <= LOSS["fp32"]:
         return []
     text = (
         "this model can't be proven: the same step from the same weights, buffers, inputs and seeds gives the loss %.6g, then "
@@ -92,53 +92,54 @@ def repeats(loss, again):
 
 
 def frozen(args, model):
-    """Every parameter of a library's model trains; a user may freeze some of an own one."""
-    still = [name for name, parameter in model.named_parameters() if not parameter.requires_grad and not args.model_file]
-    return ["%d parameters are frozen, such as %s" % (len(still), still[0])] if still else []
+    """Check that every parameter of a library's model trains; a user's own model may freeze some."""
+    names = [name for name, parameter in model.named_parameters() if not parameter.requires_grad and not args.model_file]
+    return ["%d parameters are frozen, such as %s" % (len(names), names[0])] if names else []
 
 
 def rough(deed, expected, labels):
-    """The step as it was timed, where dropout or rounding makes it too noisy for a close look. `expected`: the answers of eager
-    fp32, from the weights and from rounded ones.
+    """Check the step as it was timed, where dropout or rounding makes it too noisy for a close judgement.
+
+    `expected`: the answers of eager fp32, from the weights and from rounded ones.
     """
     if expected is None:
         return []
     (loss, gradients), (noisy_loss, noisy) = expected
-    own, other, noisy = (agreement.squares(each, labels) for each in (deed.gradients, gradients, noisy))
-    ratio, noise = _times(own, other), _times(noisy, other)
+    timed, exact, noisy = (agreement.squares(tensors, labels) for tensors in (deed.gradients, gradients, noisy))
+    ratio, noise = _norm_ratio(timed, exact), _norm_ratio(noisy, exact)
     most = ROUGH_NORM * max(noise, 1 / max(noise, 1e-30))
-    problems = ["the timed step computes no gradient of %s" % label for label in own if own[label] == 0 < other[label]][:3]
+    problems = ["the timed step computes no gradient of %s" % label for label in timed if timed[label] == 0 < exact[label]][:3]
     if not 1 / most <= ratio <= most:
         problems.append("the gradient of the timed step is %.2g times as large as in eager fp32" % ratio)
-    if _relative(deed.loss, loss) > max(ROUGH_LOSS, agreement.TIMES_NOISE["amp"] * _relative(noisy_loss, loss)):
+    if _deviation(deed.loss, loss) > max(ROUGH_LOSS, agreement.TIMES_NOISE["amp"] * _deviation(noisy_loss, loss)):
         problems.append("the loss of the timed step is %.4g, but %.4g in eager fp32" % (deed.loss, loss))
     return problems
 
 
-def _times(some, others):
-    """The ratio of the norms of all groups together, from their squares."""
-    return math.sqrt(sum(some.values()) / max(sum(others.values()), 1e-30))
+def _norm_ratio(measured, reference):
+    """Return the ratio of the norms of all groups together, from their squares."""
+    return math.sqrt(sum(measured.values()) / max(sum(reference.values()), 1e-30))
 
 
 def change(args, deed):
-    """The parameters change as the optimizer's first step changes them for the gradients that the step left behind."""
-    apart = size = allowed = 0.0
+    """Check that the parameters change as in the optimizer's first step with the gradients that the timed step left behind."""
+    difference = size = allowed = 0.0
     for gradient, idle, now, then in zip(deed.gradients, deed.idle, deed.weights, deed.before):
         step = 0.0 if idle else _first_change(args.optimizer, gradient.double(), then.double())
         ideal = then.double() + step
         expected = ideal.to(now.dtype).double() - then.double()
-        apart += float((now.double() - then.double() - expected).norm()) ** 2
+        difference += float((now.double() - then.double() - expected).norm()) ** 2
         size += float(expected.norm()) ** 2
         allowed += (4 * agreement.ROUNDING["fp32"] * float(then.double().norm())) ** 2
-    share = ROUNDED_CHANGE if any(one.dtype in (torch.float16, torch.bfloat16) for one in deed.weights) else CHANGE
-    if math.sqrt(apart) <= share * math.sqrt(size) + math.sqrt(allowed) and size > 0:
+    share = ROUNDED_CHANGE if any(weight.dtype in (torch.float16, torch.bfloat16) for weight in deed.weights) else CHANGE
+    if math.sqrt(difference) <= share * math.sqrt(size) + math.sqrt(allowed) and size > 0:
         return []
     text = "the timed step's change of the parameters is %.2g away from %s's (relative)"
-    return [text % (math.sqrt(apart / size) if size > 0 else math.inf, args.optimizer)]
+    return [text % (math.sqrt(difference / size) if size > 0 else math.inf, args.optimizer)]
 
 
 def _first_change(optimizer, gradient, weights):
-    """SGD with momentum and AdamW (arXiv:1711.05101, algorithm 2) from an empty state."""
+    """Return the first step of SGD with momentum and AdamW (arXiv:1711.05101, algorithm 2) from an empty state."""
     rate = LEARNING_RATE[optimizer]
     if optimizer == "sgd":
         return -rate * gradient
@@ -146,22 +147,22 @@ def _first_change(optimizer, gradient, weights):
 
 
 def same_fingerprint(args, found, known, when):
-    """`found` and `known`: what deeds.Fingerprint read of the same step at two times."""
+    """Compare `found` and `known`, the fingerprints (deeds.Fingerprint) of the same step at two times."""
     return [
         "the %s of the timed step is %.6g, but was %.6g %s" % (name.replace("_", " "), found[name], known[name], when)
         for name in found
-        if name in known and not _apart(found, known, name) <= _allowed(args, name)
+        if name in known and not _norm_difference(found, known, name) <= _allowed_difference(args, name)
     ]
 
 
-def _apart(found, known, name):
-    """Relative; a group's norm counts as at least a share of that of all."""
-    least = agreement.NEGLIGIBLE * known.get(name.partition(" of ")[0], 0.0)
-    difference = abs(found[name] - known[name]) / max(abs(known[name]), least, 1e-30)
+def _norm_difference(now, before, name):
+    """Return the relative difference; a group's norm counts as at least a share of that of all."""
+    least = agreement.NEGLIGIBLE * before.get(name.partition(" of ")[0], 0.0)
+    difference = abs(now[name] - before[name]) / max(abs(before[name]), least, 1e-30)
     return difference if math.isfinite(difference) else math.inf
 
 
-def _allowed(args, name):
+def _allowed_difference(args, name):
     if name == "loss":
         return max(LOSS[args.arithmetic], 1e-4)
     most = AGAIN[args.arithmetic]
@@ -169,7 +170,7 @@ def _allowed(args, name):
 
 
 def alive(found):
-    """A step after the windows: every rank still computes something finite that isn't zero."""
+    """Check that in a step after the windows every rank still computes something finite that isn't zero."""
     return [
         "the %s of a step after the windows is %g" % (name.replace("_", " "), value)
         for name, value in found.items()
@@ -178,7 +179,7 @@ def alive(found):
 
 
 def sharing(args, world, deed):
-    """Equal gradients and parameters on all ranks that train one model; different gradients where they share nothing."""
+    """Check that ranks that train one model have equal gradients and parameters, and that others have different gradients."""
     if world.size == 1:
         return []
     gradients, weights = (_digests(world, tensors) for tensors in (deed.gradients, deed.weights))
@@ -191,7 +192,7 @@ def sharing(args, world, deed):
 
 
 def speed(args, flops_per_item, seconds_per_step):
-    """No device computes faster than its peak for dense matrices in the precision asked for."""
+    """Check that no device computes faster than its peak for dense matrices in the precision asked for."""
     flops = flops_per_item or args.proven.get("flops_per_item")
     if not flops or not args.peak_flops:
         return []
@@ -201,7 +202,7 @@ def speed(args, flops_per_item, seconds_per_step):
 
 
 def shared_norm(args, world, own):
-    """The gradients' norm, which is equal on all ranks that train one model."""
+    """Check that the gradients' norm is equal on all ranks that train one model."""
     norms = world.gather(own.get("gradient_norm"))
     if args.parallel not in ONE_MODEL or None in norms or max(norms) - min(norms) <= EQUAL * max(norms):
         return []
@@ -209,22 +210,22 @@ def shared_norm(args, world, own):
 
 
 def same_weights(world, numbers):
-    """Those of all ranks that train one model; `numbers`: some of each parameter."""
+    """Check that all ranks that train one model have the same weights; `numbers`: some of each parameter."""
     text = "the ranks' parameters differ after the windows: they were not trained as one model"
     return [] if world.size == 1 or _are_equal(_digests(world, [numbers])) else [text]
 
 
 def of_all_ranks(world, problems):
-    """Each with its rank, where there are several."""
+    """Return the problems of all ranks, each with its rank where there are several."""
     ranks = world.gather(problems)
     return ["rank %d: %s" % (rank, text) if world.size > 1 else text for rank, texts in enumerate(ranks) for text in texts]
 
 
 def _digests(world, tensors):
-    """Of each rank: two numbers that tell sets of tensors apart."""
+    """Return two numbers of each rank that tell sets of tensors apart."""
     flat = [tensor.double().flatten() for tensor in tensors]
-    waves = (float(torch.dot(one, torch.cos(torch.arange(len(one), dtype=torch.float64)))) for one in flat)
-    return world.gather((math.sqrt(sum(float(one.norm()) ** 2 for one in flat)), sum(waves)))
+    waves = (float(torch.dot(vector, torch.cos(torch.arange(len(vector), dtype=torch.float64)))) for vector in flat)
+    return world.gather((math.sqrt(sum(float(vector.norm()) ** 2 for vector in flat)), sum(waves)))
 
 
 def _are_equal(ranks):

@@ -1,8 +1,8 @@
-"""Did the timed windows train? What they left behind is read right after them, before anything is set back.
+"""Checks that the timed windows trained. The model's state is read right after them, before anything is reset.
 
 A step that does less in the windows than in a proof is found here: torch counts the writes into each parameter, a few numbers
-of each show whether it changed, the last step's gradients are still there, and all losses are known. Nothing runs while a clock
-does, and no weights are copied but those few.
+of each show whether it changed, the last step's gradients are still there, and all losses are known. No check runs in a timed
+window, and no weights are copied but those few.
 """
 
 import math
@@ -10,86 +10,92 @@ import math
 from proofs import deeds, rules
 
 AS_LARGE = 0.5
-"""A group of parameters that the first step changed must change while its gradient is at least so many times the first one."""
+"""A group of parameters that the first step changed must change while its gradient is at least this share of the first one."""
 JUMP, LEAST_JUMP = 3.0, 0.02
-"""Where the windows begin, the losses of half of the batches don't change by more than so many times the largest change that
-any had before, and by more than that share of the largest loss."""
+"""Where the windows begin, the losses of half of the batches don't change by more than this many times the largest change
+before, and by more than this share of the largest loss."""
 STRANGE = {"fp32": 1e-4, "tf32": 2e-3, "amp": 2e-3, "half": 2e-3, "amp-bf16": 1e-2, "bf16-weights": 1e-2}
 STRANGE.update({"int8": 1e-2, "float8": 2e-2, "int4": 5e-2})
-"""In inference, two losses of one batch differ by no more, relative."""
+"""Largest relative difference of two losses of one batch in inference."""
 SHOWS = 1e-5
-"""A step that must change the loss by more than this, by its gradient and by how far it goes, changes it in float32."""
+"""A step that must change the loss by more than this, by its gradient and its length, changes it in float32."""
 _RANDOM_PATHS = ("StochasticDepth", "DropPath")
-"""Modules that leave out whole paths, whose gradients are zero then."""
+"""Modules that skip whole paths, whose gradients are then zero."""
 
 
 class Watch:
-    """Looks at what `begun` (phases.Begun) has done, after `steps` of warm-up; `end` looks again, after the windows."""
+    """The state of `begun` (phases.Begun) after `steps` of warm-up; `end` compares it with the state after the windows."""
 
     def __init__(self, args, world, begun, steps):
         self._args, self._world, self._begun, self._steps = args, world, begun, steps
         if args.mode == "train":
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
-            self._taken, self._mark = begun.step.taken(), deeds.Fingerprint(begun.step, begun.model)
-            self._then = self._mark.gradients()
+            self._taken_before, self._mark = begun.step.taken(), deeds.Fingerprint(begun.step, begun.model)
+            self._gradients_before = self._mark.gradients()
 
     def end(self, blocks):
-        """(what is wrong, in words, of all ranks; what can't be known, or None). `blocks`: all of the warm-up and the windows,
-        as measure.window gives them.
+        """Return (texts about the problems of all ranks, text about what can't be known or None).
+
+        `blocks`: all of the warm-up and the windows, as measure.window gives them.
         """
-        numbers, losses = _losses(blocks, self._world.rank)
+        numbers, losses = _losses_in_order(blocks, self._world.rank)
         if self._args.mode == "infer":
-            return rules.of_all_ranks(self._world, self._other_losses(numbers, losses)), None
+            return rules.of_all_ranks(self._world, self._check_equal_losses(numbers, losses)), None
         now, steps = self._mark.read(0.0), len(losses) - self._steps
-        problems = self._unheld() + self._writes(steps) + self._jump(losses)
-        if "gradient_norm" in now and "gradient_norm" in self._then:  # GradScaler skipped neither last step
-            problems += self._values(now) + self._stale(now, steps) + self._repeated(now, losses)
+        problems = self._check_optimizer_holds() + self._check_writes(steps) + self._check_jump(losses)
+        if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
+            problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
         problems = rules.of_all_ranks(self._world, problems) + rules.shared_norm(self._args, self._world, now)
         if self._args.parallel == "ddp":
             problems += rules.same_weights(self._world, deeds.samples(self._begun.model))
         return problems, next(filter(None, self._world.gather(None if any(self._rates) else _UNKNOWN)), None)
 
-    def _unheld(self):
-        """What has a gradient is written into, as other parameters are."""
+    def _check_optimizer_holds(self):
+        """Check that each parameter with a gradient is written into, as others are."""
         names, growth = deeds.names_of(self._begun.model), self._begun.mark.growth()
         if all(growth) or not any(growth):
             return []
         norms = deeds.gradient_norms(self._begun.model)
-        return _of("the optimizer never changed %s", [n for n, grown, norm in zip(names, growth, norms) if grown == 0 < norm])
+        return _list_names(
+            "the optimizer never changed %s", [n for n, grown, norm in zip(names, growth, norms) if grown == 0 < norm]
+        )
 
-    def _writes(self, steps):
-        """The optimizer wrote into each parameter as often in each step as in the warm-up; a user's own model may leave parts
-        out at random.
+    def _check_writes(self, steps):
+        """Check that the optimizer wrote into each parameter as often per step as in the warm-up.
+
+        A user's own model may leave parts out at random.
         """
-        if self._taken is not None:
-            steps = self._begun.step.taken() - self._taken
+        if self._taken_before is not None:
+            steps = self._begun.step.taken() - self._taken_before
         least = steps / 2 if self._args.model_file else steps
         named = zip(deeds.names_of(self._begun.model), self._rates, self._mark.growth())
-        return _of(_UNWRITTEN % steps, [name for name, rate, growth in named if growth < rate * least])
+        return _list_names(_UNWRITTEN % steps, [name for name, rate, growth in named if growth < rate * least])
 
-    def _values(self, now):
-        """What the first step changed changes, and what has a gradient there has one in the last step."""
+    def _check_values(self, now):
+        """Check that groups that the first step changed still change, and that those with a gradient still have one."""
         first = self._begun.first[self._world.rank]
         groups = [name.partition(" of ")[2] for name in first if name.startswith("update_norm of ")]
-        then, left = ({group: one["gradient_norm of " + group] for group in groups} for one in (first, now))
-        still = [g for g in groups if now["update_norm of " + g] == 0 < first["update_norm of " + g]]
-        found = _of("the windows did not change %s", [g for g in still if left[g] >= AS_LARGE * then[g] > 0])
-        if self._args.model_file or any(type(one).__name__ in _RANDOM_PATHS for one in self._begun.model.modules()):
-            return found
-        return found + _of("the windows' last step gave no gradient to %s", [g for g in groups if left[g] == 0 < then[g]])
+        then, left = ({group: fingerprint["gradient_norm of " + group] for group in groups} for fingerprint in (first, now))
+        unchanged = [g for g in groups if now["update_norm of " + g] == 0 < first["update_norm of " + g]]
+        problems = _list_names("the windows did not change %s", [g for g in unchanged if left[g] >= AS_LARGE * then[g] > 0])
+        if self._args.model_file or any(type(module).__name__ in _RANDOM_PATHS for module in self._begun.model.modules()):
+            return problems
+        return problems + _list_names(
+            "the windows' last step gave no gradient to %s", [g for g in groups if left[g] == 0 < then[g]]
+        )
 
-    def _stale(self, now, steps):
-        """Another batch, or other weights, give another gradient."""
-        names = [name for name, norm in self._then.items() if name.startswith("gradient_norm of ") and norm > 0]
-        same = [name.partition(" of ")[2] for name in names if now[name] == self._then[name]]
+    def _check_gradients(self, now, steps):
+        """Check that another batch, or other weights, give another gradient."""
+        names = [name for name, norm in self._gradients_before.items() if name.startswith("gradient_norm of ") and norm > 0]
+        same = [name.partition(" of ")[2] for name in names if now[name] == self._gradients_before[name]]
         is_other = steps % self._args.batches or now["update_norm"]
         if not is_other or (self._args.model_file and len(same) < len(names)):
             return []
-        return _of("after the windows, the gradients of %s are those from before them", same)
+        return _list_names("after the windows, the gradients of %s are those from before them", same)
 
-    def _repeated(self, now, losses):
-        """Training changes the loss of a batch, if the gradient and the change of the weights are large enough to show."""
+    def _check_repeated_losses(self, now, losses):
+        """Check that training changes the loss of a batch, if the gradient and the weights' change are large enough to show."""
         first, windows = self._begun.first[self._world.rank], losses[self._steps :]
         rows = [windows[batch :: self._args.batches] for batch in range(self._args.batches)]
         if len(windows) < 2 * self._args.batches or any(len(set(row)) > 1 for row in rows) or all(map(_is_coarse, windows)):
@@ -99,22 +105,22 @@ class Watch:
             return []
         return ["in the windows, each batch has the same loss again and again, such as %.6g: nothing is learned" % windows[0]]
 
-    def _jump(self, losses):
-        """The steps before the windows and in them are alike, so that the losses do not jump where they begin."""
+    def _check_jump(self, losses):
+        """Check that the losses do not jump where the windows begin: the steps before and in them are alike."""
         turn, begin = self._args.batches, self._steps
         changes = [abs(now - then) for then, now in zip(losses, losses[turn:])]
         if begin < 2 * turn or len(changes) < begin:
             return []
-        found, before = sorted(changes[begin - turn : begin])[turn // 2], max(changes[: begin - turn])
-        return [_JUMPED % (found, before)] if found > max(JUMP * before, LEAST_JUMP * max(map(abs, losses))) else []
+        jump, before = sorted(changes[begin - turn : begin])[turn // 2], max(changes[: begin - turn])
+        return [_JUMPED % (jump, before)] if jump > max(JUMP * before, LEAST_JUMP * max(map(abs, losses))) else []
 
-    def _other_losses(self, numbers, losses):
-        """A model of a library has the same loss for the same batch, wherever it is run."""
+    def _check_equal_losses(self, numbers, losses):
+        """Check that a library's model has the same loss for the same batch in every step."""
         if self._args.model_file or not self._args.eval:
             return []
-        known = {}
+        first_losses = {}
         for number, loss in zip(numbers, losses):
-            then = known.setdefault(number % self._args.batches, loss)
+            then = first_losses.setdefault(number % self._args.batches, loss)
             if not abs(loss - then) <= STRANGE[self._args.arithmetic] * max(abs(then), 1e-6):
                 return ["the loss of a batch is %.6g in step %d, but was %.6g in a step before" % (loss, number, then)]
         return []
@@ -125,8 +131,8 @@ _UNKNOWN = "whether every step of the windows changed the parameters: torch coun
 _JUMPED = "where the windows begin, the losses of the same batches jump by %.2g; before, they changed by at most %.2g"
 
 
-def _losses(blocks, rank):
-    """The numbers of the steps whose losses are known, and these losses, of one rank in order."""
+def _losses_in_order(blocks, rank):
+    """Return the numbers of the steps whose losses are known, and these losses, of one rank in order."""
     numbers, losses, count = [], [], 0
     for ranks in sorted(blocks, key=lambda ranks: ranks[0]["start_monotonic_seconds"]):
         count += len(ranks[rank]["step_seconds"])
@@ -136,10 +142,10 @@ def _losses(blocks, rank):
 
 
 def _is_coarse(loss):
-    """Whether float16 or bfloat16 can hold it: then it may repeat though the weights change."""
+    """Check whether float16 or bfloat16 can hold `loss`: then it may repeat though the weights change."""
     return (math.frexp(loss)[0] * 2.0**11).is_integer()
 
 
-def _of(text, names):
-    """`text` about the first few of `names`; nothing if there are none."""
+def _list_names(text, names):
+    """Return `text` with the first few of `names`; nothing if there are none."""
     return [text % (", ".join(names[:3]) + (" and %d more" % (len(names) - 3) if len(names) > 3 else ""))] if names else []

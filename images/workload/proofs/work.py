@@ -1,7 +1,7 @@
 """The proof of work (docs/method.md): the timed callable, with its weights set back, against eager float32 on the same batch.
 
-Judged are the loss, the gradients by group of parameters (in inference the outputs), the change of the parameters, what the
-ranks share, and whether the callable still does what it did in its first step. Runs after everything timed.
+It judges the loss, the gradients by group of parameters (in inference the outputs), the parameters' change, the ranks' shared
+values, and whether the callable still does what it did in its first step. It runs after everything timed.
 """
 
 import gc
@@ -15,34 +15,34 @@ from proofs.reference import Reference, fresh
 from world import ONE_MODEL
 
 BATCH = 1
-"""Not the first one: a callable that returns what it once computed is found out."""
+"""Index of the judged batch, not the first: a callable that returns its first result is found."""
 FULL, FINGERPRINT, NONE = "full", "fingerprint", "none"
 
 
 def prove(args, world, timed, first, clock):
-    """The record of a full proof, with its `problems` in words; raises nothing where the reference can't be had, but says why.
+    """Return the record of a full proof, with texts of `problems`; `error` says why where no reference can be had.
 
-    `timed`: the "model" and "step" that were timed; emptied, since the reference needs the room. `first`: the fingerprints of
+    `timed`: the "model" and "step" that were timed; emptied, since the reference needs the memory. `first`: the fingerprints of
     the first step by rank. `clock`: calls an action as a phase with a name.
     """
     record = {"proof": FULL, "problems": [], "agrees": None, "error": None, "fingerprint": deeds.of_ranks(first)}
-    known = clock("proof-model", lambda: fresh(args))
-    loud = _is_loud(args, known)
-    done = clock("proof-steps", lambda: _do(args, world, timed, known, loud))
-    record["problems"] += clock("proof-ranks", lambda: _own_problems(args, world, known, done, first))
+    fresh_model = clock("proof-model", lambda: fresh(args))
+    is_noisy = _is_noisy(args, fresh_model)
+    done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy))
+    record["problems"] += clock("proof-ranks", lambda: _judge_without_reference(args, world, fresh_model, done, first))
     timed.clear()
-    _free(world)
+    _free_memory(world)
     try:
-        expected = clock("proof-reference", lambda: _expect(args, world, known, loud))
+        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy))
         problem = None
-    except Exception as error:  # the figure has been measured; that a float32 model has no room is reported, not raised
+    except Exception as error:  # the figure has been measured; a float32 model that doesn't fit is reported, not raised
         if failures.kind_of(error) != "oom":
             raise
         expected, problem = {}, failures.describe(error)
-    record.update(flops_per_item=expected.get("flops_per_item"), flops_scope=_SCOPE[args.mode], quiet=loud)
+    record.update(flops_per_item=expected.get("flops_per_item"), flops_scope=_SCOPE[args.mode], quiet=is_noisy)
     record["error"] = next((p for p in world.gather(problem) if p), None)
     if record["error"] is None:
-        clock("proof-judgement", lambda: _judge(args, world, known, done, expected, record))
+        clock("proof-judgement", lambda: _judge(args, world, fresh_model, done, expected, record))
     if record["error"] is None and record["problems"]:  # the cause may be the model itself
         record["problems"][:0] = rules.of_all_ranks(world, rules.repeats(*expected["reference"].twice()))
     if record["error"] is None or record["problems"]:
@@ -53,15 +53,16 @@ def prove(args, world, timed, first, clock):
 _SCOPE = {"train": "forward and backward", "infer": "forward"}
 
 
-def _is_loud(args, model):
-    """Whether the step as it is timed is too noisy to be judged closely."""
+def _is_noisy(args, model):
+    """Check whether the step as it is timed is too noisy to be judged closely."""
     rounds_much = args.precision != "fp32" and families.has_batch_norm(model)
     return model.training and (rounds_much or families.has_dropout(model))
 
 
 def glance(args, world, timed, first, clock):
-    """Where a launch of the cell was proven: one more step after the windows. The host holds the fingerprint of the first step,
-    and all losses, against those of that launch.
+    """Run a quick check, one more step after the windows, where a launch of the cell was proven.
+
+    The host compares the fingerprint of the first step, and all losses, with those of that launch.
     """
     problems = clock("proof-glance", lambda: _look_again(args, world, timed))
     fingerprint = deeds.of_ranks(first)
@@ -72,121 +73,121 @@ def _look_again(args, world, timed):
     mark = deeds.Fingerprint(timed["step"], timed["model"])
     timed["step"].run(BATCH)
     loss = timed["step"].losses()[-1]
-    own = mark.read(loss)
-    return rules.of_all_ranks(world, rules.alive(own)) + rules.shared_norm(args, world, own)
+    fingerprint = mark.read(loss)
+    return rules.of_all_ranks(world, rules.alive(fingerprint)) + rules.shared_norm(args, world, fingerprint)
 
 
-def _free(world):
+def _free_memory(world):
     gc.collect()
     world.kind.release()
 
 
-def _do(args, world, timed, known, loud):
-    """What the timed callable does: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet"."""
+def _run_steps(args, world, timed, fresh_model, is_noisy):
+    """Run the timed callable: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet"."""
     model, step = timed["model"], timed["step"]
     if args.mode == "infer":
-        return _infer(args, model, step, known, loud)
-    deeds.restore(model, known)
+        return _run_inference(args, model, step, fresh_model, is_noisy)
+    deeds.restore(model, fresh_model)
     mark = deeds.Fingerprint(step, model)
-    first = deeds.training(args, model, step, known, 0)
-    done = {"again": mark.read(first.loss), "timed": deeds.training(args, model, step, known, BATCH)}
-    if loud:
+    first = deeds.training(args, model, step, fresh_model, 0)
+    done = {"again": mark.read(first.loss), "timed": deeds.training(args, model, step, fresh_model, BATCH)}
+    if is_noisy:
         with families.quiet(model):
             _forget_graphs(args)
-            done["quiet"] = deeds.training(args, model, step, known, BATCH)
+            done["quiet"] = deeds.training(args, model, step, fresh_model, BATCH)
     return done
 
 
-def _infer(args, model, step, known, loud):
+def _run_inference(args, model, step, fresh_model, is_noisy):
     mark = deeds.Fingerprint(step, model)
-    done = {"again": mark.read(deeds.inference(args, model, step, known, 0)[0])}
-    done["timed"] = deeds.inference(args, model, step, known, BATCH)
-    if loud:
-        deeds.restore(model, known)
+    done = {"again": mark.read(deeds.inference(args, model, step, fresh_model, 0)[0])}
+    done["timed"] = deeds.inference(args, model, step, fresh_model, BATCH)
+    if is_noisy:
+        deeds.restore(model, fresh_model)
         with families.quiet(model):
             _forget_graphs(args)
-            done["quiet"] = deeds.inference(args, model, step, known, BATCH)
+            done["quiet"] = deeds.inference(args, model, step, fresh_model, BATCH)
     return done
 
 
 def _forget_graphs(args):
-    """Old versions compile a model's settings into its graph without a guard."""
+    """Reset torch.compile: old versions compile a model's settings into its graph without a guard."""
     if args.compile:
         torch._dynamo.reset()
 
 
-def _expect(args, world, known, loud):
-    """What eager float32 gives for the judged step, how far the precision alone moves that, and what the timed step gives;
-    of the latter, also what it gives from weights that were rounded.
+def _compute_expected(args, world, fresh_model, is_noisy):
+    """Return the answers of eager float32 for the judged step ("exact"), of the precision alone ("rounded"), and if that step
+    isn't the timed one, those for the timed one, from the weights and from rounded ones ("rough").
     """
-    reference = Reference(args, world, known, BATCH)
+    reference = Reference(args, world, fresh_model, BATCH)
     rough = None
-    if not loud:
+    if not is_noisy:
         (exact, flops), rounded = reference.counted_answer(), reference.rounded()
     else:
-        kept = [one.detach().cpu().clone() for one in deeds.state(reference.model)]
+        kept = [tensor.detach().cpu().clone() for tensor in deeds.state(reference.model)]
         with families.quiet(reference.model):
             (exact, flops), rounded = reference.counted_answer(), reference.rounded()
         from_rounded = reference.answer()
         deeds.set_state(reference.model, kept)
         rough = (reference.answer(), from_rounded)
-    each = None if flops is None else flops / args.batch
-    return {"exact": exact, "rounded": rounded, "rough": rough, "flops_per_item": each, "reference": reference}
+    flops_per_item = None if flops is None else flops / args.batch
+    return {"exact": exact, "rounded": rounded, "rough": rough, "flops_per_item": flops_per_item, "reference": reference}
 
 
-def _judge(args, world, known, done, expected, record):
-    """Fill `record` with the comparison, its tolerances and what is wrong."""
+def _judge(args, world, fresh_model, done, expected, record):
+    """Fill `record` with the comparison, its tolerances and the problems."""
     deed = done.get("quiet", done["timed"])
     (loss, exact), (rounded_loss, rounded) = expected["exact"], expected["rounded"]
     if args.mode == "train":
-        labels = agreement.groups([name for name, _ in known.named_parameters()])
-        own, exact, rounded = deed.gradients, _shared(args, world, exact), _shared(args, world, rounded)
+        labels = agreement.groups([name for name, _ in fresh_model.named_parameters()])
+        measured, exact, rounded = deed.gradients, _mean_over_ranks(args, world, exact), _mean_over_ranks(args, world, rounded)
     else:
-        labels, own = ["outputs"] * len(exact), deed[1]
+        labels, measured = ["outputs"] * len(exact), deed[1]
     noise = agreement.distances(rounded, exact, labels)
-    found, allowed = (
-        agreement.distances(own, exact, labels),
-        agreement.tolerances(args.arithmetic, noise, args.mode == "train" and families.has_rectifiers(known)),
+    distances, tolerances = (
+        agreement.distances(measured, exact, labels),
+        agreement.tolerances(args.arithmetic, noise, args.mode == "train" and families.has_rectifiers(fresh_model)),
     )
-    problems = rules.far_gradients(args, found, allowed, noise)
+    problems = rules.far_gradients(args, distances, tolerances, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
     if args.mode == "train":
         problems += rules.rough(done["timed"], expected["rough"], labels)
     else:
-        problems += _compare_outputs(args, own, exact, rounded, record)
-    record.update(losses, groups=_by_group(found, allowed, noise, agreement.squares(own, labels)))
+        problems += _compare_outputs(args, measured, exact, rounded, record)
+    record.update(losses, groups=_group_records(distances, tolerances, noise, agreement.squares(measured, labels)))
     record["problems"] += rules.of_all_ranks(world, problems)
 
 
-def _compare_outputs(args, own, exact, rounded, record):
-    """Put the figures of the outputs into `record`; returns what is wrong."""
-    found, allowed = parity.figures(own, exact), parity.limits(args.arithmetic, parity.figures(rounded, exact))
-    record["parity"] = dict(found, **allowed)
-    return parity.problems(args.arithmetic, found, allowed)
+def _compare_outputs(args, measured, exact, rounded, record):
+    """Put the figures of the outputs into `record`; return the problems."""
+    figures, allowed = parity.figures(measured, exact), parity.limits(args.arithmetic, parity.figures(rounded, exact))
+    record["parity"] = dict(figures, **allowed)
+    return parity.problems(args.arithmetic, figures, allowed)
 
 
-def _shared(args, world, tensors):
+def _mean_over_ranks(args, world, tensors):
     return world.mean(tensors) if args.parallel in ONE_MODEL else tensors
 
 
-def _by_group(found, allowed, noise, size):
+def _group_records(distances, tolerances, noise, squares):
     return [
         {
             "name": "all" if label is None else label,
-            "norm": (sum(size.values()) if label is None else size[label]) ** 0.5,
-            "distance": found[label],
-            "tolerance": allowed[label],
+            "norm": (sum(squares.values()) if label is None else squares[label]) ** 0.5,
+            "distance": distances[label],
+            "tolerance": tolerances[label],
             "noise": noise[label],
         }
-        for label in found
+        for label in distances
     ]
 
 
-def _own_problems(args, world, known, done, first):
-    """What needs no reference: the optimizer's rule, what the ranks share, and the first step once more."""
+def _judge_without_reference(args, world, fresh_model, done, first):
+    """Check what needs no reference: the optimizer's rule, the ranks' shared values, and the first step once more."""
     problems = rules.same_fingerprint(args, done["again"], first[world.rank], "in the first step of the launch")
     if args.mode == "infer":
         return rules.of_all_ranks(world, problems)
-    problems += rules.change(args, done["timed"]) + rules.frozen(args, known)
+    problems += rules.change(args, done["timed"]) + rules.frozen(args, fresh_model)
     return rules.of_all_ranks(world, problems) + rules.sharing(args, world, done["timed"])

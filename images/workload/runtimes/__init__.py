@@ -1,8 +1,8 @@
-"""What runs a model: one module each, with ``prepare(args, model, example)``, which returns what is called instead of it.
+"""The runtimes of models: one module each, with ``prepare(args, model, example)``, which returns the model's replacement.
 
 `model` is already wrapped for its ranks, in its precision and on its device; `example`, called, gives the arguments of a call,
-``(positional, named)``, for runtimes that need one. A runtime that is no torch module has `facts`, for the record. It raises
-Unsupported where it would do something else than asked, such as fall back to another device.
+``(positional, named)``, for runtimes that need one. A replacement that is no torch module has `facts`, for the record.
+`prepare` raises Unsupported where the runtime would do something else than requested, such as fall back to another device.
 """
 
 import importlib
@@ -12,13 +12,13 @@ from channel import Unsupported
 _MODULES = {
     "onnxruntime-tensorrt": "onnxruntime", "torchao-int8": "torchao", "torchao-int4": "torchao", "torchao-float8": "torchao",
 }  # fmt: skip
-"""Of the runtimes whose module has another name."""
+"""The modules of runtimes with another name."""
 _OF_TORCH = ("eager", "torchao")
 """Modules whose models torch.compile can compile."""
 
 
 def prepare(args, model, example):
-    """What runs `model` as `args` ask."""
+    """Return the callable that runs `model` as `args` ask."""
     name = _MODULES.get(args.runtime, args.runtime.replace("-", "_"))
     if args.compile and name not in _OF_TORCH:
         raise Unsupported("runtime %s compiles by itself, without torch.compile" % args.runtime)
@@ -27,5 +27,5 @@ def prepare(args, model, example):
 
 
 def facts(ready):
-    """What a runtime says of itself; nothing of eager and compiled models."""
+    """Return a runtime's facts about itself; none of eager and compiled models."""
     return getattr(ready, "facts", {})

@@ -6,7 +6,7 @@ from channel import Unsupported
 
 
 def prepare(args, model, example):
-    """Compiles during the first call, not here."""
+    """Wrap `model` by torch.compile, which compiles during the first call."""
     if not hasattr(torch, "compile"):
         raise Unsupported("torch %s has no torch.compile (it came with 2.0)" % torch.__version__)
     mode = {} if args.compile_mode == "default" else {"mode": args.compile_mode}

@@ -1,4 +1,4 @@
-"""Models as functions of tensors alone, for runtimes that export a graph; and what is called instead of such a model."""
+"""Models as functions of tensors alone, for runtimes that export a graph; and the replacements of such models."""
 
 import importlib
 import inspect
@@ -12,7 +12,7 @@ OPSET = 17
 
 
 def library(name):
-    """The library of a runtime, imported; raises Unsupported where it isn't installed or can't be loaded."""
+    """Import the library of a runtime; raises Unsupported where it isn't installed or can't be loaded."""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
@@ -27,12 +27,12 @@ class Flat(torch.nn.Module):
         self.model, self.count, self.names = model, count, names
 
     def forward(self, *tensors):
-        found = self.model(*tensors[: self.count], **dict(zip(self.names, tensors[self.count :])))
-        return tuple(_tensors(found))
+        outputs = self.model(*tensors[: self.count], **dict(zip(self.names, tensors[self.count :])))
+        return tuple(_list_tensors(outputs))
 
 
 class Exported:
-    """What is called instead of `model`: `run` takes a list of tensors and gives one."""
+    """The replacement of a model: `run` takes a list of tensors and returns one."""
 
     def __init__(self, run, pack, names, facts):
         self._run, self._pack, self._names, self.facts = run, pack, names, facts
@@ -53,51 +53,53 @@ class Export:
         self.flat = Flat(model, len(positional), self._names).eval()
         with torch.no_grad():
             outputs = model(*positional, **named)
-        self.gave = _tensors(outputs)
-        self._pack = _packer(outputs)
+        self.gave = _list_tensors(outputs)
+        self._pack = _make_packer(outputs)
 
     @property
     def inputs(self):
-        """The names of the graph's inputs."""
+        """Return the names of the graph's inputs."""
         return ["input%d" % index for index in range(len(self.given))]
 
     @property
     def outputs(self):
-        """The names of the graph's outputs."""
+        """Return the names of the graph's outputs."""
         return ["output%d" % index for index in range(len(self.gave))]
 
     def onnx(self):
-        """The graph as ONNX, in bytes, for the shapes of the example. Always by TorchScript: the exporter of newer versions
-        needs other packages, and fails for some models on older ones.
+        """Return the graph as ONNX, in bytes, for the shapes of the example.
+
+        It is always made by TorchScript: the exporter of newer versions needs other packages, and fails for some models on
+        older ones.
         """
         library("onnx")
         by_trace = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
         names = {"input_names": self.inputs, "output_names": self.outputs}
-        found = io.BytesIO()
+        file = io.BytesIO()
         with torch.no_grad():
-            torch.onnx.export(self.flat, tuple(self.given), found, opset_version=OPSET, **names, **by_trace)
-        return found.getvalue()
+            torch.onnx.export(self.flat, tuple(self.given), file, opset_version=OPSET, **names, **by_trace)
+        return file.getvalue()
 
     def run_by(self, run, **facts):
-        """`run` in the place of the model."""
+        """Return the replacement of the model that calls `run`."""
         return Exported(run, self._pack, self._names, facts)
 
 
-def _tensors(outputs):
-    """The tensors of a forward pass, in order."""
+def _list_tensors(outputs):
+    """Return the tensors of a forward pass, in order."""
     if torch.is_tensor(outputs):
         return [outputs]
-    many = list(outputs.values() if isinstance(outputs, dict) else outputs)
-    if not all(map(torch.is_tensor, many)):
+    tensors = list(outputs.values() if isinstance(outputs, dict) else outputs)
+    if not all(map(torch.is_tensor, tensors)):
         raise Unsupported("the model gives more than tensors: no graph can be exported")
-    return many
+    return tensors
 
 
-def _packer(outputs):
-    """What makes outputs like these of a list of tensors."""
+def _make_packer(outputs):
+    """Return a function that turns a list of tensors into outputs of the same form."""
     if torch.is_tensor(outputs):
         return lambda tensors: tensors[0]
     if isinstance(outputs, dict):
-        kind, names = type(outputs), tuple(outputs)
-        return lambda tensors: kind(zip(names, tensors)) if kind is dict else kind(**dict(zip(names, tensors)))
+        cls, names = type(outputs), tuple(outputs)
+        return lambda tensors: cls(zip(names, tensors)) if cls is dict else cls(**dict(zip(names, tensors)))
     return tuple

@@ -15,34 +15,34 @@ def prepare(args, model, example):
     onnxruntime = library("onnxruntime")
     export = Export(model, example)
     device = export.given[0].device
-    asked = _providers(args, device)
-    missing = [name for name, _ in asked if name not in onnxruntime.get_available_providers()]
+    providers = _providers(args, device)
+    missing = [name for name, _ in providers if name not in onnxruntime.get_available_providers()]
     if missing:
         raise Unsupported("this onnxruntime has no %s; it has: %s" % (missing[0], onnxruntime.get_available_providers()))
-    session = _session(onnxruntime, export.onnx(), device, asked)
+    session = _session(onnxruntime, export.onnx(), device, providers)
     used = session.get_providers()
-    if used[: len(asked)] != [name for name, _ in asked]:
-        raise Unsupported("onnxruntime fell back to %s; %s was asked for" % (used[0], asked[0][0]))
-    run = _on_cpu(session, export) if not devices.of(device).is_gpu else _bound(onnxruntime, session, device, export)
+    if used[: len(providers)] != [name for name, _ in providers]:
+        raise Unsupported("onnxruntime fell back to %s; %s was asked for" % (used[0], providers[0][0]))
+    run = _run_on_cpu(session, export) if not devices.of(device).is_gpu else _bound(onnxruntime, session, device, export)
     return export.run_by(run, name="onnxruntime", version=onnxruntime.__version__, providers=used)
 
 
 def _providers(args, device):
-    """The one provider asked for, with its options."""
+    """Return the requested provider, with its options, in a list."""
     if not devices.of(device).is_gpu:
         return [(_CPU, {})]
     if devices.of(device).kind != "cuda":
         raise Unsupported("onnxruntime runs here on a CPU and on NVIDIA's GPUs")
-    own = {"device_id": device.index, "user_compute_stream": str(torch.cuda.current_stream(device).cuda_stream)}
-    cuda = (_CUDA, {**own, "use_tf32": int(args.precision == "tf32"), "cudnn_conv_algo_search": "EXHAUSTIVE"})
-    tensorrt = (_TENSORRT, {**own, "trt_fp16_enable": args.precision == "half"})
+    options = {"device_id": device.index, "user_compute_stream": str(torch.cuda.current_stream(device).cuda_stream)}
+    cuda = (_CUDA, {**options, "use_tf32": int(args.precision == "tf32"), "cudnn_conv_algo_search": "EXHAUSTIVE"})
+    tensorrt = (_TENSORRT, {**options, "trt_fp16_enable": args.precision == "half"})
     return [tensorrt if args.runtime == "onnxruntime-tensorrt" else cuda]
 
 
 def _session(onnxruntime, graph, device, providers):
     try:
         return onnxruntime.InferenceSession(graph, _options(onnxruntime, device), providers=providers)
-    except Exception as error:  # its own classes have no common base
+    except Exception as error:  # onnxruntime's classes have no common base
         if "explicitly disabled" not in str(error):
             raise
         raise Unsupported("onnxruntime would run a part of the model on the CPU: %s" % error) from None
@@ -53,45 +53,45 @@ def _options(onnxruntime, device):
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
     if devices.of(device).is_gpu:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        getattr(onnxruntime, "preload_dlls", lambda: None)()  # of CUDA and cuDNN: those that came with torch
+        getattr(onnxruntime, "preload_dlls", lambda: None)()  # CUDA and cuDNN: those that came with torch
     return options
 
 
-def _wanted(session, export):
-    """The graph's inputs, and which of the call's tensors each one is: what a model doesn't use is not in its graph."""
-    return [(one.name, export.inputs.index(one.name)) for one in session.get_inputs()]
+def _used_inputs(session, export):
+    """Return the graph's inputs, each with the index of its tensor: what a model doesn't use is not in its graph."""
+    return [(node.name, export.inputs.index(node.name)) for node in session.get_inputs()]
 
 
-def _on_cpu(session, export):
-    wanted, outputs = _wanted(session, export), export.outputs
+def _run_on_cpu(session, export):
+    wanted, outputs = _used_inputs(session, export), export.outputs
 
     def run(tensors):
-        found = session.run(outputs, {name: tensors[index].numpy() for name, index in wanted})
-        return list(map(torch.from_numpy, found))
+        arrays = session.run(outputs, {name: tensors[index].numpy() for name, index in wanted})
+        return list(map(torch.from_numpy, arrays))
 
     return run
 
 
 def _bound(onnxruntime, session, device, export):
-    """Runs on torch's stream, from and into tensors of the device."""
-    wanted, outputs, like = _wanted(session, export), export.outputs, export.gave
+    """Return a function that runs on torch's stream, from and into tensors of the device."""
+    wanted, outputs, like = _used_inputs(session, export), export.outputs, export.gave
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
 
     numpy = library("numpy")
 
-    def place(one):
-        kind = str(one.dtype).replace("torch.", "")
-        return "cuda", device.index, getattr(numpy, kind), tuple(one.shape), one.data_ptr()
+    def describe(tensor):
+        type_name = str(tensor.dtype).replace("torch.", "")
+        return "cuda", device.index, getattr(numpy, type_name), tuple(tensor.shape), tensor.data_ptr()
 
     def run(tensors):
-        given, found = [one.contiguous() for one in tensors], [torch.empty_like(one) for one in like]
+        given, results = [tensor.contiguous() for tensor in tensors], [torch.empty_like(tensor) for tensor in like]
         binding = session.io_binding()
         for name, index in wanted:
-            binding.bind_input(name, *place(given[index]))
-        for name, one in zip(outputs, found):
-            binding.bind_output(name, *place(one))
+            binding.bind_input(name, *describe(given[index]))
+        for name, tensor in zip(outputs, results):
+            binding.bind_output(name, *describe(tensor))
         session.run_with_iobinding(binding, options)
-        return found
+        return results
 
     return run

@@ -14,32 +14,34 @@ def prepare(args, model, example):
         raise Unsupported("openvino runs here on a CPU, in %s" % " or ".join(_HINT))
     export = Export(model, example)
     with torch.no_grad():
-        shapes = [list(one.shape) for one in export.given]
+        shapes = [list(tensor.shape) for tensor in export.given]
         graph = openvino.convert_model(export.flat, example_input=tuple(export.given), input=shapes)
-    asked = {
+    options = {
         "INFERENCE_PRECISION_HINT": _HINT[args.precision],
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "PERFORMANCE_HINT": "LATENCY",
     }
-    ready = openvino.Core().compile_model(graph, "CPU", asked)
-    used = _used(ready)
-    if used["precision"] != asked["INFERENCE_PRECISION_HINT"]:
-        raise Unsupported("openvino computes in %s, not in %s" % (used["precision"], asked["INFERENCE_PRECISION_HINT"]))
+    ready = openvino.Core().compile_model(graph, "CPU", options)
+    used = _used_settings(ready)
+    if used["precision"] != options["INFERENCE_PRECISION_HINT"]:
+        raise Unsupported("openvino computes in %s, not in %s" % (used["precision"], options["INFERENCE_PRECISION_HINT"]))
 
     def run(tensors):
-        found = ready([one.numpy() for one in tensors], share_inputs=True, share_outputs=False)
-        return [torch.from_numpy(found[index]) for index in range(count)]
+        results = ready([tensor.numpy() for tensor in tensors], share_inputs=True, share_outputs=False)
+        return [torch.from_numpy(results[index]) for index in range(count)]
 
     count = len(export.gave)
     return export.run_by(run, name="openvino", version=openvino.__version__, **used)
 
 
-def _used(ready):
-    """What the compiled model says that it uses."""
-    kind = ready.get_property("INFERENCE_PRECISION_HINT")
-    precision = {"float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16"}.get(_type_name(kind), _type_name(kind))
+def _used_settings(ready):
+    """Return the precision and the devices that the compiled model reports."""
+    dtype = ready.get_property("INFERENCE_PRECISION_HINT")
+    precision = {"float32": "f32", "float": "f32", "bfloat16": "bf16", "float16": "f16"}.get(
+        _type_name(dtype), _type_name(dtype)
+    )
     return {"precision": precision, "devices": list(map(str, ready.get_property("EXECUTION_DEVICES")))}
 
 
-def _type_name(kind):
-    return kind.get_type_name() if hasattr(kind, "get_type_name") else str(kind)
+def _type_name(dtype):
+    return dtype.get_type_name() if hasattr(dtype, "get_type_name") else str(dtype)

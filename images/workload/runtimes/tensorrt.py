@@ -9,24 +9,24 @@ from runtimes.exporting import Export, library
 def prepare(args, model, example):
     tensorrt = library("tensorrt")
     export = Export(model, example)
-    engine = _engine(tensorrt, export.onnx(), args.precision == "tf32")
+    engine = _build_engine(tensorrt, export.onnx(), args.precision == "tf32")
     context = engine.create_execution_context()
     like, names = export.gave, (*export.inputs, *export.outputs)
     held = {engine.get_tensor_name(index) for index in range(engine.num_io_tensors)}
 
     def run(tensors):
-        given, found = [one.contiguous() for one in tensors], [torch.empty_like(one) for one in like]
-        for name, one in zip(names, (*given, *found)):
+        given, results = [tensor.contiguous() for tensor in tensors], [torch.empty_like(tensor) for tensor in like]
+        for name, tensor in zip(names, (*given, *results)):
             if name in held:  # what a model doesn't use is not in its graph
-                context.set_tensor_address(name, one.data_ptr())
+                context.set_tensor_address(name, tensor.data_ptr())
         if not context.execute_async_v3(torch.cuda.current_stream().cuda_stream):
             raise RuntimeError("TensorRT could not run the model")
-        return found
+        return results
 
     return export.run_by(run, name="tensorrt", version=tensorrt.__version__)
 
 
-def _engine(tensorrt, graph, tf32):
+def _build_engine(tensorrt, graph, tf32):
     logger = tensorrt.Logger(tensorrt.Logger.WARNING)
     builder = tensorrt.Builder(logger)
     network = builder.create_network(1 << int(tensorrt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))

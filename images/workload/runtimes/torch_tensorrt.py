@@ -1,4 +1,4 @@
-"""Torch-TensorRT on NVIDIA's GPUs, ahead of time and whole: what it can't convert would run in PyTorch, so that is refused."""
+"""Torch-TensorRT on NVIDIA's GPUs, ahead of time and whole: parts that it can't convert would run in PyTorch: refused."""
 
 import torch
 
@@ -9,8 +9,8 @@ from runtimes.exporting import Export, library
 def prepare(args, model, example):
     torch_tensorrt = library("torch_tensorrt")
     export = Export(model, example)
-    kinds = {one.dtype for one in export.gave if one.is_floating_point()}
-    settings = {"enabled_precisions": kinds, "disable_tf32": args.precision != "tf32", "min_block_size": 1}
+    dtypes = {tensor.dtype for tensor in export.gave if tensor.is_floating_point()}
+    settings = {"enabled_precisions": dtypes, "disable_tf32": args.precision != "tf32", "min_block_size": 1}
     try:
         ready = torch_tensorrt.compile(
             export.flat, ir="dynamo", inputs=list(export.given), require_full_compilation=True, **settings

@@ -15,22 +15,22 @@ LEAST = 0.5
 
 
 def prepare(args, model, example):
-    """Quantizes in place; without calibration, since activations are scaled as they come."""
+    """Quantize `model` in place, without calibration, since activations are scaled as they come."""
     quantization = library("torchao.quantization")
     if not hasattr(quantization, _CONFIGS[args.runtime]):
         raise Unsupported("this torchao has no %s" % _CONFIGS[args.runtime])
-    share = _share(model)
+    share = _linear_share(model)
     if share < LEAST:
         raise Unsupported("torchao quantizes linear layers, which are only %.0f %% of this model's products" % (100 * share))
-    asked = torch.get_float32_matmul_precision()
+    setting = torch.get_float32_matmul_precision()
     quantization.quantize_(model, getattr(quantization, _CONFIGS[args.runtime])())
-    torch.set_float32_matmul_precision(asked)  # torchao sets "high" for what it doesn't quantize; the matrix decides that
+    torch.set_float32_matmul_precision(setting)  # torchao sets "high" for the rest; the matrix decides that
     model.facts = {"name": args.runtime, "version": library("torchao").__version__, "quantized_share": share}
     return model
 
 
-def _share(model):
-    """Of the numbers that take part in products; an embedding is only looked up."""
+def _linear_share(model):
+    """Return the share of linear layers in the numbers that take part in products; embeddings are only looked up."""
     looked_up = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-    whole = sum(one.numel() for one in model.parameters() if one.dim() > 1 and id(one) not in looked_up)
+    whole = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() > 1 and id(parameter) not in looked_up)
     return sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear)) / max(whole, 1)
