@@ -80,7 +80,9 @@ class Device:
 
     def lack(self, precision):
         """Say why the device doesn't have `precision`; None if it does."""
-        return "precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % precision if precision in ("tf32", "amp") else None
+        if precision in ("tf32", "amp"):
+            return "precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % precision
+        return None
 
     def facts(self):
         """Describe the device as torch sees it."""
