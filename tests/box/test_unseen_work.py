@@ -149,7 +149,7 @@ def broken(tmp_path: Path, real_python: str, torchmatrix: Command) -> Callable[.
 
 
 def test_a_clock_that_is_slow_or_fast_is_found_by_the_arrivals_of_the_lines(broken: Callable[..., dict[str, Launch]]) -> None:
-    found = broken("", "slow_clock", "fast_clock", "slow_timer", "no_sabotage")
+    found = broken("seconds = 2\n", "slow_clock", "fast_clock", "slow_timer", "no_sabotage")  # clocks may differ by 0.1 s
     assert found.pop("no_sabotage").outcome == "ok"
     assert {launch.outcome for launch in found.values()} == {"crashed"}
     for name in ("slow_clock", "fast_clock"):
