@@ -93,7 +93,7 @@ def _peers(world, size):
     figures = {"access": None, "bytes_per_second": None, "wrong": []}
     world.barrier()
     if world.rank == 0 and world.kind.is_gpu and world.size > 1:
-        gpus = [devices.of_kind(world.kind.kind)(index) for index in range(world.size)]
+        gpus = [devices.of_kind(world.kind.name)(index) for index in range(world.size)]
         ids = range(world.size)
         figures["access"] = world.kind.access(world.size)
         speeds = [[None if here is there else _copy_speed(torch, here, there, size) for there in gpus] for here in gpus]

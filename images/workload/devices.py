@@ -17,7 +17,8 @@ _TF32 = "tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"
 class Device:
     """The device of a rank; its base is the CPU. `torch`: the torch.device on which tensors are made."""
 
-    kind = "cpu"
+    name = "cpu"
+    """What PyTorch calls the kind."""
     is_gpu = False
     decided = ("threads",)
     """Settings of torch besides those of all devices that the matrix decides (settings.py)."""
@@ -30,7 +31,7 @@ class Device:
     """Data type of the matrices with which the device is loaded (deep.py)."""
 
     def __init__(self, index=0):
-        self.torch = torch.device(self.kind, index) if self.is_gpu else torch.device(self.kind)
+        self.torch = torch.device(self.name, index) if self.is_gpu else torch.device(self.name)
 
     @classmethod
     def require(cls):
@@ -99,10 +100,11 @@ class Gpu(Device):
     is_gpu = True
     probe_size, probe_pixels = 512, 32
     load_type = torch.float16
+    decided = ()
 
     @classmethod
     def _api(cls):
-        return getattr(torch, cls.kind, None)
+        return getattr(torch, cls.name, None)
 
     @classmethod
     def require(cls):
@@ -146,13 +148,18 @@ class Gpu(Device):
 
     def facts(self):
         properties = self._api().get_device_properties(self.torch)
-        return {"name": properties.name, "memory_bytes": properties.total_memory, "uuid": _uuid(properties)}
+        known = {"name": properties.name, "memory_bytes": properties.total_memory, "uuid": _uuid(properties)}
+        return dict(known, **self._own_facts(properties))
+
+    def _own_facts(self, properties):
+        """Return what only this kind of GPU reports, from torch's properties of the device."""
+        raise NotImplementedError
 
 
 class Cuda(Gpu):
     """A GPU of NVIDIA, or one of AMD, which torch for ROCm calls cuda too."""
 
-    kind = "cuda"
+    name = "cuda"
     decided = ("matmul_allow_tf32", "cudnn_allow_tf32", "cudnn_benchmark")
     activities = ("CPU", "CUDA")
 
@@ -164,14 +171,12 @@ class Cuda(Gpu):
             return _TF32
         return None
 
-    def facts(self):
-        properties = torch.cuda.get_device_properties(self.torch)
-        return dict(
-            super().facts(),
-            capability="%d.%d" % (properties.major, properties.minor),
-            multiprocessors=properties.multi_processor_count,
-            gfx=getattr(properties, "gcnArchName", None),
-        )
+    def _own_facts(self, properties):
+        return {
+            "capability": "%d.%d" % (properties.major, properties.minor),
+            "multiprocessors": properties.multi_processor_count,
+            "gfx": getattr(properties, "gcnArchName", None),
+        }
 
     def access(self, count):
         ids = range(count)
@@ -181,7 +186,7 @@ class Cuda(Gpu):
 class Xpu(Gpu):
     """A GPU of Intel: https://docs.pytorch.org/docs/stable/notes/get_start_xpu.html. Not tried on a real one yet."""
 
-    kind = "xpu"
+    name = "xpu"
     activities = ("CPU", "XPU")
 
     def backend(self):
@@ -198,23 +203,17 @@ class Xpu(Gpu):
         """Return how many bytes are free; None before torch 2.6, which can't report it."""
         return super().free_bytes() if hasattr(torch.xpu, "mem_get_info") else None
 
-    def facts(self):
-        properties = torch.xpu.get_device_properties(self.torch)
-        return dict(
-            super().facts(),
-            capability=getattr(properties, "version", None),
-            multiprocessors=getattr(properties, "max_compute_units", None),
-            gfx=None,
-        )
+    def _own_facts(self, properties):
+        capability, units = (getattr(properties, name, None) for name in ("version", "max_compute_units"))
+        return {"capability": capability, "multiprocessors": units, "gfx": None}
 
 
-_KINDS = {device.kind: device for device in (Cuda, Xpu, Device)}
-KINDS = tuple(_KINDS)
+_KINDS = {device.name: device for device in (Cuda, Xpu, Device)}
 
 
-def of_kind(kind):
+def of_kind(name):
     """Return the class of a kind of device."""
-    return _KINDS[kind]
+    return _KINDS[name]
 
 
 def of(device):

@@ -75,7 +75,7 @@ def autocast(name, device):
     """Return a fresh autocast context for one forward pass; one without effect except for amp and amp-bf16."""
     if name not in _AUTOCAST:
         return contextlib.nullcontext()
-    return torch.autocast(device_type=devices.of(device).kind, dtype=_AUTOCAST[name])
+    return torch.autocast(device_type=devices.of(device).name, dtype=_AUTOCAST[name])
 
 
 def autocast_type(kind):
@@ -93,5 +93,5 @@ def grad_scaler(name, device):
     """Return the GradScaler of this version of torch, disabled unless `name` is amp (float16)."""
     enabled = name == "amp"
     if hasattr(torch.amp, "GradScaler"):
-        return torch.amp.GradScaler(devices.of(device).kind, enabled=enabled)
+        return torch.amp.GradScaler(devices.of(device).name, enabled=enabled)
     return torch.cuda.amp.GradScaler(enabled=enabled)

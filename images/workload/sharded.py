@@ -115,4 +115,4 @@ def _release():
 def _mesh(device):
     from torch.distributed.device_mesh import init_device_mesh
 
-    return init_device_mesh(devices.of(device).kind, (torch.distributed.get_world_size(),))
+    return init_device_mesh(devices.of(device).name, (torch.distributed.get_world_size(),))

@@ -79,7 +79,7 @@ def decides_by_device(node: ast.AST) -> bool:
         return ast.unparse(node) == "torch.cuda" or node.attr == "is_gpu"
     if isinstance(node, ast.Compare):
         return any(isinstance(part, ast.Constant) and part.value in ("cuda", "xpu", "cpu") for part in ast.walk(node))
-    return isinstance(node, ast.Subscript) and ast.unparse(node.slice) in ("world.kind.kind", "args.device")
+    return isinstance(node, ast.Subscript) and ast.unparse(node.slice) in ("world.kind.name", "args.device")
 
 
 def functions_that_decide(node: ast.AST, name: str) -> Iterator[str]:

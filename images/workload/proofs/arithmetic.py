@@ -129,7 +129,7 @@ def _watch_passes(args, world, family, begun):
         step, alone = Watched(), Watched()
         try:
             with torch.no_grad(), precision.autocast(args.precision, world.device):
-                alone.autocast = precision.autocast_type(world.kind.kind)
+                alone.autocast = precision.autocast_type(world.kind.name)
                 alone.see(functools.partial(_call_model, args, family, begun.plain, few))
             sharded.rest(begun.plain)
             if args.runtime != "eager":

@@ -90,7 +90,7 @@ class Reference:
             quantizing.emulate(self.model, self._args.arithmetic)
             for scale in _LOSS_SCALES.get(name, (1.0,)):
                 self._reset()
-                half = torch.autocast(device_type=devices.of(device).kind, dtype=_AUTOCAST[name]) if name in _AUTOCAST else None
+                half = torch.autocast(device_type=devices.of(device).name, dtype=_AUTOCAST[name]) if name in _AUTOCAST else None
                 loss, results = self._answer(half, scale)
                 if all(bool(torch.isfinite(tensor).all()) for tensor in results):
                     break

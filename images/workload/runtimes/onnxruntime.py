@@ -31,7 +31,7 @@ def _providers(args, device):
     """Return the requested provider, with its options, in a list."""
     if not devices.of(device).is_gpu:
         return [(_CPU, {})]
-    if devices.of(device).kind != "cuda":
+    if devices.of(device).name != "cuda":
         raise Unsupported("onnxruntime runs here on a CPU and on NVIDIA's GPUs")
     options = {"device_id": device.index, "user_compute_stream": str(torch.cuda.current_stream(device).cuda_stream)}
     cuda = (_CUDA, {**options, "use_tf32": int(args.precision == "tf32"), "cudnn_conv_algo_search": "EXHAUSTIVE"})
