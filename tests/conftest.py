@@ -1,4 +1,4 @@
-"""Fixtures that the tests of several rooms use."""
+"""Fixtures that the tests of several packages use."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What tests of several rooms share by import."""
+"""What tests of several packages share by import."""
 
 import io
 import os

@@ -111,7 +111,7 @@ def _forget_removed_runs(results: Results) -> None:
 @cache
 def _code() -> str:
     """Return a hash of the code that reads facts, so that what older code has read is read again."""
-    packages = [Path(__file__).parents[1] / package for package in _PACKAGES]
+    packages = [(Path(__file__).parents[1] / package).resolve(strict=True) for package in _PACKAGES]
     sources = sorted(path for package in packages for path in package.rglob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
 

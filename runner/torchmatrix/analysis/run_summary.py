@@ -12,10 +12,11 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchmatrix.analysis import time_split
 from torchmatrix.analysis.launch_row import cell_values, row_of
 from torchmatrix.analysis.rows import Row, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
-from torchmatrix.analysis.traces import Whole, whole_of
+from torchmatrix.analysis.traces import Whole, shortened, trace_from, whole_of
 from torchmatrix.analysis.watched import summarize
 from torchmatrix.core.formatting import as_text
 from torchmatrix.core.process import help_only
@@ -28,6 +29,10 @@ from torchmatrix.facts.store import RunFolder, host_of
 from torchmatrix.facts.wire import Box
 from torchmatrix.facts.wire import Facts as Told
 from torchmatrix.machine.cpu import usable_cpus
+
+if TYPE_CHECKING:
+    from torchmatrix.analysis.cells import Cell, CellIndex
+    from torchmatrix.analysis.traces import Trace
 
 # Rows of launches and of cells, as dictionaries. Unknown numbers are NaN, other unknowns None. Definitions are in glossary.py.
 
@@ -75,7 +80,8 @@ _LAUNCH_ONLY = ("run", "round", "throughput", "requests", "path", "seconds", "st
 
 # What a report needs of each launch: small enough to be passed between processes. Loads no numpy.
 
-BriefFacts = dict[str, Any]
+Facts = dict[str, Any]
+"""Plain values, for a file."""
 FEWEST_FILES = 200
 """From this many launches on, reading is shared among processes, which costs as much as reading some twenty."""
 MOST_PROCESSES = 4
@@ -100,7 +106,7 @@ class Brief:
     started: float
     errors: tuple[str, ...]
     spent: Spent | None
-    installed: BriefFacts | None
+    installed: Facts | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,7 +204,7 @@ def _brief(launch: Launch, is_first: bool) -> Brief:
     )
 
 
-def _launch_installed(launch: Launch) -> BriefFacts:
+def _launch_installed(launch: Launch) -> Facts:
     box, image = launch.box.facts if launch.box else {}, launch.image.facts if launch.image else {}
     return {"stack": launch.stack.name, "box": box, "image": image, "engine": launch.engine}
 
@@ -209,13 +215,6 @@ def _by_folder(files: Iterable[Path]) -> list[list[Path]]:
     for path in files:
         folders.setdefault(path.parent, []).append(path)
     return list(folders.values())
-
-
-if TYPE_CHECKING:
-    from torchmatrix.analysis.cells import Cell, CellIndex
-    from torchmatrix.analysis.traces import Trace
-
-Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,9 +297,6 @@ class RunDetails:
 def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[Facts, Facts]:
     """Return the facts of a run's summary and of its details, as plain values for a file; paths are relative to the run's
     folder."""
-    from torchmatrix.analysis import time_split
-    from torchmatrix.analysis.traces import shortened
-
     order, root = order_of(record), len(as_text(run.path))
     all_briefs = (brief for part in parts for brief in part.briefs)
     briefs = sorted(all_briefs, key=lambda brief: order(brief.row["cell"], brief.row["path"]))
@@ -347,8 +343,6 @@ def summary_from(run: RunFolder, facts: Facts) -> RunSummary:
 
 def details_from(summary: RunSummary, facts: Facts) -> RunDetails:
     """Make the details from facts of facts_of, perhaps read from a file. Raises errors of many kinds for anything else."""
-    from torchmatrix.analysis.traces import trace_from
-
     return RunDetails(
         summary=summary,
         started=tuple(facts["started"]),

@@ -95,13 +95,12 @@ def _podman(local: "Engine") -> Engines:
 
 def _file_engine(name: str, cache: Path, owner: str) -> "Engine":
     from torchmatrix.engines import file_engine
-    from torchmatrix.engines.file_engine import FileEngine
 
     if name == "pyxis":
         if not file_engine.is_enroot_here():
             raise EngineUnusable("there is no enroot here", hint="Pyxis needs it on each node, and where images are made")
-        return FileEngine(cache / name, owner, file_engine.Pyxis())
+        return file_engine.FileEngine(cache / name, owner, file_engine.Pyxis())
     program = file_engine.find_apptainer()
     if program is None:
         raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
-    return FileEngine(cache / name, owner, file_engine.Apptainer(program))
+    return file_engine.FileEngine(cache / name, owner, file_engine.Apptainer(program))
