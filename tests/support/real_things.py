@@ -85,10 +85,7 @@ def client() -> Iterator[docker.DockerClient]:
     except EngineUnusable as error:
         pytest.skip(f"no container engine: {error}")
     with (Path(tempfile.gettempdir()) / f"torchmatrix-test-engine.{os.getuid()}").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pytest.fail("another process tests with the container engine: several tests count what it holds")
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several tests count what the engine holds: a second suite waits for the first
         yield client
     client.close()
 
