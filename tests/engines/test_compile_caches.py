@@ -8,7 +8,7 @@ import docker
 import pytest
 
 from support import archive_of
-from torchmatrix.engines import caches
+from torchmatrix.engines import volumes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Engine, Exit, Image, LaunchSpec
 from torchmatrix.engines.local import LocalEngine
@@ -87,7 +87,7 @@ def image(client: docker.DockerClient, small: str) -> Iterator[Image]:
     client.images.build(fileobj=archive_of(parts), custom_context=True, tag=tag, rm=True, forcerm=True)
     yield Image(reference=tag, environment=environment)
     for volume in volumes_of(client, environment):
-        caches.discard_volume(client, volume)
+        volumes.discard_volume(client, volume)
     client.images.remove(tag, force=True)
 
 
@@ -108,7 +108,7 @@ def poison(client: docker.DockerClient, image: Image) -> None:
 def volumes_of(client: docker.DockerClient, environment: str) -> list[str]:
     """The caches of an environment."""
     names = [str(volume.name) for volume in client.volumes.list(filters={"label": "torchmatrix"})]
-    return [name for name in names if caches.volume_environment(name) == environment]
+    return [name for name in names if volumes.volume_environment(name) == environment]
 
 
 COLD, WARM = ["cold", "compiled"], ["warm", "kernel"]

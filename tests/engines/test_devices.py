@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from torchmatrix.engines import containment
-from torchmatrix.engines.caches import CacheFacts, Volume
+from torchmatrix.engines.caches import CacheFacts
 from torchmatrix.engines.containers import by_cdi, communication_options, container_options, device_options, run_command
 from torchmatrix.engines.containment import Limits
 from torchmatrix.engines.engine import Image, LaunchSpec, Meeting, bench_command, box_environment
 from torchmatrix.engines.local import visible_devices
+from torchmatrix.engines.volumes import Volume
 from torchmatrix.machine import masks
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet

@@ -8,10 +8,11 @@ import pytest
 
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import endpoints
-from torchmatrix.engines.caches import CacheFacts, Volume
+from torchmatrix.engines.caches import CacheFacts
 from torchmatrix.engines.choose import choose
 from torchmatrix.engines.containers import container_options, run_command
 from torchmatrix.engines.engine import Image, LaunchSpec
+from torchmatrix.engines.volumes import Volume
 from torchmatrix.planning.plan import GpuSet
 
 

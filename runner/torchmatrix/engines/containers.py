@@ -25,8 +25,7 @@ from requests.exceptions import RequestException
 from torchmatrix import __version__
 from torchmatrix.core.errors import EngineLost, LaunchFailed
 from torchmatrix.core.files import text_of
-from torchmatrix.engines import caches
-from torchmatrix.engines.caches import LABEL, Volume
+from torchmatrix.engines import volumes
 from torchmatrix.engines.containment import OOM_SCORE_ADJ, Limits, kernel_oom_kills
 from torchmatrix.engines.engine import (
     MODEL_FOLDER,
@@ -41,9 +40,10 @@ from torchmatrix.engines.engine import (
     box_environment,
     with_hint,
 )
+from torchmatrix.engines.volumes import LABEL, Volume
 from torchmatrix.planning.plan import GpuSet
 
-USER = f"{caches.USER}:{caches.GROUP}"
+USER = f"{volumes.USER}:{volumes.GROUP}"
 STOP_SECONDS = 10
 UNLIMITED = Limits()
 NO_CACHE = Volume()
@@ -256,7 +256,7 @@ class DockerExecution:
         with _launch_errors(self._client):
             code = int(self._container.wait()["StatusCode"])
             self._container.reload()
-            problem = caches.seal_volume(self._client, self._container, self._cache, code)
+            problem = volumes.seal_volume(self._client, self._container, self._cache, code)
         reported = bool(self._container.attrs["State"].get("OOMKilled"))
         oom_killed = reported or (code != 0 and self._kills() > self._oom_kills)
         return Exit(returncode=code, oom_killed=oom_killed, problem=problem)

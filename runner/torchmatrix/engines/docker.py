@@ -19,8 +19,8 @@ from requests.exceptions import RequestException
 from torchmatrix import __version__
 from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
-from torchmatrix.engines import builders, caches, containers, endpoints, packages
-from torchmatrix.engines.caches import LABEL, CacheFacts, Volume
+from torchmatrix.engines import builders, containers, endpoints, packages, volumes
+from torchmatrix.engines.caches import CacheFacts
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, error_text
 from torchmatrix.engines.containment import Limits, kernel_oom_kills, limits_of
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
@@ -38,6 +38,7 @@ from torchmatrix.engines.engine import (
     requested_lock,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
+from torchmatrix.engines.volumes import LABEL, Volume
 from torchmatrix.machine.host import Host, seen_through
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning.fit import Disk
@@ -257,7 +258,7 @@ class DockerEngine:
         """Return the compile cache; none if the daemon refuses it."""
         with answering():
             try:
-                return caches.open_volume(self._client, image.reference, image.environment, spec.cache, spec.owner)
+                return volumes.open_volume(self._client, image.reference, image.environment, spec.cache, spec.owner)
             except APIError as error:
                 return Volume(facts=CacheFacts(state="none", note=error_text(error)))
 
@@ -298,7 +299,7 @@ class DockerEngine:
                     name = image.tags[0] if image.tags else str(image.id)
                     leftovers.append(Leftover(kind="image", name=name, bytes=image.attrs.get("Size")))
             for volume in self._client.volumes.list(filters={"label": LABEL}):
-                if caches.volume_environment(str(volume.name)) not in keep:
+                if volumes.volume_environment(str(volume.name)) not in keep:
                     leftovers.append(Leftover(kind="volume", name=str(volume.name), bytes=None))
         return leftovers
 
@@ -308,7 +309,7 @@ class DockerEngine:
             if leftover.kind == "image":
                 self._client.images.remove(leftover.name)
             else:
-                return None if caches.discard_volume(self._client, leftover.name) else "a container uses it"
+                return None if volumes.discard_volume(self._client, leftover.name) else "a container uses it"
         except (DockerException, RequestException, OSError) as error:
             return error_text(error)
         return None

@@ -142,7 +142,7 @@ def refuse_without_cdi(version: str) -> None:
 
 def adapt_for_podman(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return a container's options as Podman understands them: its tmpfs takes no owner; instead every user may write to it."""
-    from torchmatrix.engines import caches  # with Docker's library, which choosing an engine doesn't need
+    from torchmatrix.engines import volumes  # with Docker's library, which choosing an engine doesn't need
 
-    tmpfs = {path: _TMPFS_FOR_ALL if mode == caches.TMPFS else mode for path, mode in options["tmpfs"].items()}
+    tmpfs = {path: _TMPFS_FOR_ALL if mode == volumes.TMPFS else mode for path, mode in options["tmpfs"].items()}
     return {**options, "tmpfs": tmpfs}
