@@ -21,8 +21,9 @@ RESNET = ("--model", "resnet18", "--image-size", "64", "--batch", "2")
 BERT = ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "2")
 RESNET18 = ("--model", "resnet18", "--image-size", "32", "--batch", "2")
 FIRST = ("resnet18", "resnet50", "bert-tiny", "bert-base-cased", "bert-large-cased", "gpt2")
-TWO_STEPS = (*RESNET18, "--warmup-cap", "2")
-"""That model with a warm-up of exactly two steps, each in a block of its own."""
+TWO_STEPS = (*BERT, "--warmup-cap", "2")
+"""A warm-up of exactly two steps, each in a block of its own; its gradients are small for the all-reduce of two processes."""
+PARALLEL = {"no-sync": ("--parallel", "no-sync"), "independent": ("--parallel", "independent", "--all-reduce-probe")}
 OVERRIDES = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "NVIDIA_TF32_OVERRIDE": "1"}
 
 
@@ -125,8 +126,7 @@ def test_an_image_that_computes_something_else_gives_no_number(
 ) -> None:
     when = "any('bench.py' in word for word in sys.orig_argv)"
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nif {when}:\n    import torch\n    {HOSTILE[what]}\n")
-    small = ["--model", "resnet18", "--batch", "2", "--image-size", "32", *words]
-    code, events, _ = bench(real_python, *small, PYTHONPATH=str(tmp_path))
+    code, events, _ = bench(real_python, *own_model(tmp_path), *words, PYTHONPATH=str(tmp_path))
     failure = only(events, "failure")
     assert code != 0 and failure["kind"] == "numerics" and said in failure["message"]
     assert not any(e["event"] == "done" for e in events)
@@ -162,14 +162,21 @@ def test_a_window_lasts_as_long_as_asked_its_edges_are_on_the_hosts_clock_and_th
 
 
 @pytest.mark.parametrize("parallel", ["no-sync", "independent"])
-def test_ranks_that_share_nothing_train_alone_and_the_all_reduce_is_probed(real_python: str, parallel: str) -> None:
+def test_ranks_that_share_nothing_train_alone(real_python: str, parallel: str) -> None:
     alone = of_samples(bench_once(real_python, *TWO_STEPS)[1], "losses")
-    words = ("--all-reduce-probe", "--parallel", parallel)
-    code, events, stderr = bench(real_python, *TWO_STEPS, *words, processes=2)
+    code, events, stderr = bench_once(real_python, *TWO_STEPS, *PARALLEL[parallel], processes=2)
     assert code == 0, stderr
     assert [losses[0] for losses in of_samples(events, "losses")][:2] == [losses[0] for losses in alone][:2]
+
+
+def test_the_collectives_are_probed_up_to_the_size_of_the_gradients(real_python: str) -> None:
+    code, events, stderr = bench_once(real_python, *TWO_STEPS, *PARALLEL["independent"], processes=2)
+    assert code == 0, stderr
     probe = only(events, "all-reduce")
-    assert probe["sizes"][0]["bytes"] == 2**20 and probe["sizes"][-1]["bytes"] == probe["gradient_bytes"] == 4 * 11_689_512
+    assert (
+        probe["sizes"][0]["bytes"] == 2**20
+        and probe["sizes"][-1]["bytes"] == probe["gradient_bytes"] == 4 * catalog.models()["bert-tiny"].parameters
+    )
     assert all(size["bus_bytes_per_second"] > 0 for size in probe["sizes"])
     others = {event["operation"]: event for event in events if event["event"] == "collective"}
     assert set(others) == {"all-gather", "reduce-scatter", "send-receive"}

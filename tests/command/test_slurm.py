@@ -164,7 +164,7 @@ def test_the_tool_may_be_killed_and_goes_on_with_what_slurm_has(tmp_path: Path, 
 
 
 def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, cluster: Cluster, run: Started) -> None:
-    process = run(seconds=2.0)
+    process = run(seconds=1.0)
     until(lambda: begun(tmp_path, "node1"), process)
     process.send_signal(signal.SIGINT)
     code, out, err = ended(process)
@@ -343,12 +343,12 @@ def test_without_slurm_it_says_where_to_run_it(tmp_path: Path, run: Started, mon
 def test_a_cell_over_two_nodes_is_one_launch_with_the_facts_of_both_and_its_own_scale_factors(
     tmp_path: Path, cluster: Cluster, run: Started
 ) -> None:
-    several(tmp_path, launches=2)
+    several(tmp_path, launches=1)
     code, _, err = ended(run())
     assert code == 0, err
     found = launches(tmp_path)
     labels = ("cpu0", "cpu0+1", "cpu0@2nodes", "cpu0+1@2nodes")
-    assert Counter(launch.devices.label for launch in found) == dict.fromkeys(labels, 2)
+    assert Counter(launch.devices.label for launch in found) == dict.fromkeys(labels, 1)
     assert {launch.outcome for launch in found} == {"ok"}
     both = [launch for launch in found if launch.devices.nodes == 2]
     assert all([node.name for node in launch.other_nodes] == ["node2"] for launch in both)

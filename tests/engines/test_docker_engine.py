@@ -25,7 +25,7 @@ MATRIX = (
     + """
 [[workload]]
 device = "cpu"
-model = "resnet50"
+model = "resnet18"
 batch = 2
 image_size = 64
 steps = 3
@@ -57,7 +57,7 @@ def ours(client: docker.DockerClient, tmp_path: Path) -> list[object]:
     return list(client.containers.list(all=True, filters={"label": f"torchmatrix.owner={owner}"}))
 
 
-def test_resnet50_is_trained_in_real_containers_on_one_and_two_processes(
+def test_a_resnet_is_trained_in_real_containers_on_one_and_two_processes(
     torchmatrix: Command, client: docker.DockerClient, docker_matrix: Path, tmp_path: Path
 ) -> None:
     done = torchmatrix("run", engine="docker")
@@ -295,7 +295,7 @@ def test_a_users_own_model_is_in_the_container_to_be_read_only(
 ) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "net.py").write_text(OWN)
-    docker_matrix.write_text(MATRIX.replace('"resnet50"', '"own/net.py:Net"') + 'mode = "infer"\n', encoding="utf-8")
+    docker_matrix.write_text(MATRIX.replace('"resnet18"', '"own/net.py:Net"') + 'mode = "infer"\n', encoding="utf-8")
     done = torchmatrix("run", "*cpu0", engine="docker")
     assert done.returncode == 0, done.stderr
     (launch,) = Results(tmp_path / "results").runs()[0].launches()
