@@ -6,6 +6,7 @@ a second machine tells more about the model than any number of launches on the f
 
 import math
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,6 @@ from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import mean_of
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, center_interval
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_over_sum
-from torchmatrix.analysis.pairs import pair as pair_of
 from torchmatrix.analysis.rows import (
     BATCH,
     EQUAL,
@@ -28,6 +28,7 @@ from torchmatrix.analysis.rows import (
     counted_difference,
     counted_of_row,
     counted_together,
+    group_by,
     name_of,
     nearest_stack,
     refusal_in_words,
@@ -88,10 +89,11 @@ class Side:
 
 def candidates_of(cells: CellIndex, batch: str) -> list[Candidate]:
     """Return one candidate per machine, stack, job and number of devices (and batch, unless each GPU has its own)."""
-    groups: dict[tuple[Any, ...], list[Candidate]] = {}
-    for cell in cells.figures:
-        slot = (cell.job, None if batch == "own" else cell.last["batch"], cell["count"])
-        groups.setdefault((cell.machine, cell.stack.name, slot), []).append(Candidate(cell=cell, slot=slot))
+    candidates = [
+        Candidate(cell=cell, slot=(cell.job, None if batch == "own" else cell.last["batch"], cell["count"]))
+        for cell in cells.figures
+    ]
+    groups = group_by(candidates, lambda candidate: (candidate.cell.machine, candidate.cell.stack.name, candidate.slot))
     return [_representative(group) for group in groups.values()]
 
 
@@ -200,7 +202,7 @@ def mean_over(pairs: Sequence[OfGpu], level: Significance) -> MeanRatio:
     complete = [all(each.keys() == side[0].keys() and len(each) > 1 for each in side) for side in sides if side]
     if complete and all(complete):
         above, below = ([math.exp(mean_of([each[name] for each in side])) for name in side[0]] for side in sides)
-        return as_mean(pair_of(above, below), [item.ratio for item in pairs], level)
+        return as_mean(pair(above, below), [item.ratio for item in pairs], level)
     moments_by_side = {side: moments for pair in pairs for side, moments in zip(pair.sides, pair.moments, strict=True)}
     return mean_ratio([(*pair.sides, pair.ratio) for pair in pairs], moments_by_side, level)
 
@@ -239,19 +241,19 @@ def _gpus(candidates: Iterable[Candidate]) -> list[str]:
 def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: str, batch: str) -> Relative:
     """Compare the candidates of every GPU with those of the GPU `baseline`."""
     base = [candidate for candidate in candidates if candidate.cell["gpu"] == baseline]
-    by_slot: dict[Slot, list[Cell]] = {}
-    by_job: dict[Slot, list[Cell]] = {}
-    for candidate in base:
-        by_slot.setdefault(candidate.slot, []).append(candidate.cell)
-        by_job.setdefault(candidate.slot_of_any_batch, []).append(candidate.cell)
+    by_slot = group_by(base, lambda candidate: candidate.slot)
+    by_job = group_by(base, lambda candidate: candidate.slot_of_any_batch)
     rows: list[Row] = []
     compared: list[_Compared] = []
     refused: list[Refused] = []
     for gpu in gpus:
         of_this_gpu = [candidate for candidate in candidates if candidate.cell["gpu"] == gpu]
         uncovered = _uncovered(of_this_gpu, base)
-        sides = [(side, _counterpart(side.first.cell, by_slot.get(side.first.slot, ()))) for side in sides_of(of_this_gpu)]
-        new = [_row(side, other, by_job.get(side.first.slot_of_any_batch, ()), uncovered, batch) for side, other in sides]
+        new = []
+        for side in sides_of(of_this_gpu):
+            slot_cells = [candidate.cell for candidate in by_slot.get(side.first.slot, ())]
+            alike = [candidate.cell for candidate in by_job.get(side.first.slot_of_any_batch, ())]
+            new.append(_row(side, _counterpart(side.first.cell, slot_cells), alike, uncovered, batch))
         rows += [item.row for item in new] + [_absent(gpu, cell, batch) for cell in uncovered]
         compared += new
         refused += refusals(gpu, baseline, [item.differences for item in new if item.row["of_gpu"]])
@@ -270,12 +272,10 @@ def relative_means(relative: Sequence[Row], by: Sequence[str] = ("gpu", "count")
     interval.
     """
     rows = [row for row in relative if row["of_gpu"]]
-    reasons: dict[tuple[Any, ...], list[str]] = {}
-    for row in rows:
-        reasons.setdefault(tuple(row[name] for name in by), []).append(row["why"])
+    groups = group_by(rows, lambda row: tuple(row[name] for name in by))
     return [
-        row | {"missing": row["failed"], "missing_why": _counted(reasons[tuple(row[name] for name in by)])}
-        for row in geometric_means(rows, by)
+        mean | {"missing": mean["failed"], "missing_why": _counted(row["why"] for row in group)}
+        for mean, group in zip(geometric_means(rows, by), groups.values(), strict=True)
     ]
 
 
@@ -469,7 +469,4 @@ def _is_near(cell: Cell, other: Cell) -> bool:
 
 def _counted(reasons: Iterable[str]) -> str:
     """Count equal reasons, such as "3 not measured, 1 oom"."""
-    counts: dict[str, int] = {}
-    for why in filter(None, reasons):
-        counts[why] = counts.get(why, 0) + 1
-    return ", ".join(f"{number} {why}" for why, number in counts.items())
+    return ", ".join(f"{number} {why}" for why, number in Counter(filter(None, reasons)).items())

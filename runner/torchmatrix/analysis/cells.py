@@ -224,14 +224,8 @@ class CellIndex:
     """All cells of launches, of one machine or of several, in the order in which they first appear."""
 
     def __init__(self, launches: Iterable[Row]) -> None:
-        groups: dict[CellKey, list[Row]] = {}
-        for row in launches:
-            groups.setdefault(key_of(row), []).append(row)
-        self.every = [Cell(rows_of_cell) for rows_of_cell in groups.values()]
-        families: dict[str, list[Cell]] = {}
-        for cell in self.every:
-            families.setdefault(cell.machine, []).append(cell)
-        for cells in families.values():
+        self.every = [Cell(rows_of_cell) for rows_of_cell in rows.group_by(launches, key_of).values()]
+        for cells in rows.group_by(self.every, lambda cell: cell.machine).values():
             family = Family(cells)
             for cell in cells:
                 cell.family = family

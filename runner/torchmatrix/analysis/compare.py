@@ -26,6 +26,7 @@ from torchmatrix.analysis.rows import (
     Row,
     counted_difference,
     counted_work,
+    group_by,
     is_work_checked,
     refusal_in_words,
     refusals,
@@ -215,9 +216,7 @@ def compare(
 
 def _rows(side: Iterable[Launch]) -> list[Row]:
     """Return rows of one side's launches; those of a cell that are unlike its others are marked."""
-    groups: dict[tuple[str, str, str], list[Launch]] = {}
-    for launch in side:
-        groups.setdefault((launch.stack.name, launch.workload.id, launch.devices.label), []).append(launch)
+    groups = group_by(side, lambda launch: (launch.stack.name, launch.workload.id, launch.devices.label))
     return [row_of(launch) for group in groups.values() for launch in alike.of_cell(group)]
 
 

@@ -12,7 +12,7 @@ from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.intervals import NO_PRIOR, NOTEWORTHY, Interval, Moments, center_interval
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
 from torchmatrix.analysis.pairs import Pair
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, may_be_best, of_picked
 from torchmatrix.facts.wire import LATENCY
 from torchmatrix.matrix import factors
@@ -109,9 +109,7 @@ def points_of(
     rows: Iterable[Row], metric: Metric, fewest_cells: int = FEWEST_CELLS, fewest_settings: int = FEWEST_SETTINGS
 ) -> list[Points]:
     """Return the points of each job with enough cells and settings."""
-    jobs: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in CellIndex(rows).figures:
-        jobs.setdefault(_job(cell.launches[-1]), []).append(cell)
+    jobs = group_by(CellIndex(rows).figures, lambda cell: _job(cell.launches[-1]))
     cubes = [_points(cells, metric) for cells in jobs.values()]
     return [cube for cube in cubes if len(cube.points) >= fewest_cells and len(cube.varied) >= fewest_settings]
 

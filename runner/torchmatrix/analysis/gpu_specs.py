@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from torchmatrix.analysis.rows import Row, makes_figures
+from torchmatrix.analysis.rows import Row, group_by, makes_figures
 from torchmatrix.core import assets
 from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, SILENT, memory_error, name_words
 
@@ -162,11 +162,9 @@ def gpu_table(cells: Iterable[Row]) -> list[Row]:
     `gpu`: the name in gpus.csv. Memory, bandwidth and watts are per card. `peak_*_tflops`: of one device, as MFU uses it.
     `mfu_*`: the best of the run's cells in that precision. A GPU that gpus.csv doesn't list keeps its row.
     """
-    models: dict[tuple[str, GpuFacts | None], list[Row]] = {}
-    for row in cells:
-        name = row.get("device_name")
-        if isinstance(name, str) and row["device_list"][0].startswith("gpu") and not row["mixed"]:
-            models.setdefault((name, find(name, _memory(row))), []).append(row)
+    on_gpus = [row for row in cells if row["device_list"][0].startswith("gpu") and not row["mixed"]]
+    named = [row for row in on_gpus if isinstance(row.get("device_name"), str)]
+    models = group_by(named, lambda row: (row["device_name"], find(row["device_name"], _memory(row))))
     return [_gpu_row(name, facts, rows) for (name, facts), rows in models.items()]
 
 

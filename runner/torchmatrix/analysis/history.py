@@ -11,7 +11,7 @@ from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core.formatting import none_for_nan, without_nan
 from torchmatrix.facts import environments
@@ -132,14 +132,13 @@ def series(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> list[Row]
 
 def trends(rows: Iterable[Row], metric: Metric = THROUGHPUT) -> list[Trend]:
     """Return the trend of every cell of the rows of `series`; cells of the newest run first."""
-    by_cell: dict[tuple[str, str], list[Row]] = {}
-    newest: dict[tuple[str, str], float] = {}
-    for row in rows:
-        key = (row["host"], row["cell"])
-        by_cell.setdefault(key, []).append(row)
-        newest[key] = row["started"]
-    order = sorted(by_cell, key=lambda key: -newest[key] if not math.isnan(newest[key]) else math.inf)
-    return [_trend(metric, *key, by_cell[key]) for key in order]
+
+    def age(rows_of_cell: Sequence[Row]) -> float:
+        newest = rows_of_cell[-1]["started"]
+        return math.inf if math.isnan(newest) else -newest
+
+    by_cell = group_by(rows, lambda row: (row["host"], row["cell"]))
+    return [_trend(metric, *key, by_cell[key]) for key in sorted(by_cell, key=lambda key: age(by_cell[key]))]
 
 
 def never_launched(trends_of_cells: Sequence[Trend]) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from torchmatrix.analysis import gpu_specs, prices, run_summary
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import Row, makes_figures
+from torchmatrix.analysis.rows import Row, group_by, makes_figures
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import shown
@@ -230,11 +230,8 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[R
     that the drivers report; in which conditions the machines are `unlike`. `catalog_name`: in gpus.csv; the columns after it
     are those of gpu_specs.gpu_table.
     """
-    groups: dict[str, list[Row]] = {}
-    for cell in cells:
-        groups.setdefault(cell["gpu"], []).append(cell)
     rows = []
-    for gpu, gpu_cells in groups.items():
+    for gpu, gpu_cells in group_by(cells, lambda cell: cell["gpu"]).items():
         labels = {cell["machine"] for cell in gpu_cells}
         owners = [machine for machine in machines if machine.label in labels]
         specs = next(iter(gpu_specs.gpu_table(gpu_cells)), dict.fromkeys(gpu_specs.COLUMNS))

@@ -11,6 +11,7 @@ from torchmatrix.analysis.rows import (
     MOST_DIFFERENCES,
     Row,
     StackUsed,
+    group_by,
     name_of,
     stack_match,
     stack_of,
@@ -103,10 +104,8 @@ def _stack_pairs(a: dict[str, StackUsed], b: dict[str, StackUsed]) -> list[_Stac
 
 def _cells(rows: Iterable[Row], stack: str | None, families: Mapping[str, Family]) -> list[Cell]:
     """Return cells by workload and devices, of one stack; None: of all. Cells measured by several runs have no family."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        if stack in (None, row["stack"]):
-            groups.setdefault((row["workload"], row["devices"]), []).append(row)
+    chosen = (row for row in rows if stack in (None, row["stack"]))
+    groups = group_by(chosen, lambda row: (row["workload"], row["devices"]))
     runs = [{row["run"] for row in group} for group in groups.values()]
     return [
         Cell(group, families.get(next(iter(ids)), ALONE) if len(ids) == 1 else ALONE)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from torchmatrix.facts.launch import OK, ONE_MODEL, UNLIKE, Launch
 from torchmatrix.matrix import catalog, factors, method
@@ -16,6 +16,16 @@ from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
 Row: TypeAlias = dict[str, Any]
 """A launch or a cell by the sources of columns: unknown numbers are NaN, other unknowns None, sequences tuples."""
 CELLS, LAUNCHES = "cells", "launches"
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
+
+
+def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Return the items by their key, in the order in which the keys first appear."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def is_ok(row: Row) -> bool:
@@ -156,12 +166,10 @@ def refusal_in_words(differing: Sequence[Difference]) -> str | None:
 
 def refusals(a: str, b: str, rows: Iterable[Sequence[Difference]]) -> list[Refused]:
     """Return the differences between the rows of two sides, field by field."""
-    by_field: dict[str, list[tuple[str, str]]] = {}
-    for row in rows:
-        for field, *values in row:
-            by_field.setdefault(field, []).append((values[0], values[1]))
+    by_field = group_by((difference for row in rows for difference in row), lambda difference: difference[0])
     return [
-        Refused(a=a, b=b, field=field, values=tuple(dict.fromkeys(pairs)), rows=len(pairs)) for field, pairs in by_field.items()
+        Refused(a=a, b=b, field=field, values=tuple(dict.fromkeys((ours, theirs) for _, ours, theirs in each)), rows=len(each))
+        for field, each in by_field.items()
     ]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import time_split
 from torchmatrix.analysis.launch_row import cell_values, row_of
-from torchmatrix.analysis.rows import Row, is_ok
+from torchmatrix.analysis.rows import Row, group_by, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
 from torchmatrix.analysis.traces import Whole, shortened, trace_from, whole_of
 from torchmatrix.analysis.watched import summarize
@@ -137,7 +137,7 @@ def read_parts(run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES) ->
     """Read all launches of a run, by several processes where that pays. Call it before numpy is loaded: a fork has no
     threads.
     """
-    folders = _by_folder(launch_files(run.path))
+    folders = list(group_by(launch_files(run.path), lambda path: path.parent).values())  # all attempts of a launch are in one
     processes = min(usable_cpus(), most) if sum(map(len, folders)) >= FEWEST_FILES and _has_one_thread() else 1
     if processes == 1:
         return [_part(folders, record.planned)]
@@ -207,14 +207,6 @@ def _brief(launch: Launch, is_first: bool) -> Brief:
 def _launch_installed(launch: Launch) -> Facts:
     box, image = launch.box.facts if launch.box else {}, launch.image.facts if launch.image else {}
     return {"stack": launch.stack.name, "box": box, "image": image, "engine": launch.engine}
-
-
-def _by_folder(files: Iterable[Path]) -> list[list[Path]]:
-    """Group files by folder: all attempts of a launch are in one."""
-    folders: dict[Path, list[Path]] = {}
-    for path in files:
-        folders.setdefault(path.parent, []).append(path)
-    return list(folders.values())
 
 
 @dataclass(frozen=True, kw_only=True)

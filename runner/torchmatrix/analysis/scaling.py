@@ -12,7 +12,7 @@ from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, Prior, geometric_mean
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_over_sum
-from torchmatrix.analysis.rows import Row, is_ok
+from torchmatrix.analysis.rows import Row, group_by, is_ok
 from torchmatrix.core.formatting import is_known
 
 IMPOSSIBLE_EFFICIENCY = 1.02
@@ -121,10 +121,8 @@ def devices_table(cells: CellIndex) -> list[Row]:
 
     `weak` is corrected for the number of rows.
     """
-    groups: dict[tuple[str, str, str, str], list[Cell]] = {}
-    for cell in cells.figures:
-        if cell["count"] == 1 and cell.samples:
-            groups.setdefault((cell["stack"], cell["workload"], cell["device_name"] or "", cell.machine), []).append(cell)
+    alone = [cell for cell in cells.figures if cell["count"] == 1 and cell.samples]
+    groups = group_by(alone, lambda cell: (cell["stack"], cell["workload"], cell["device_name"] or "", cell.machine))
     rows: list[Row] = []
     p_values: list[float] = []
     for (stack, workload, name, _), members in groups.items():

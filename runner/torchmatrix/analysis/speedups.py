@@ -9,7 +9,7 @@ from typing import Any
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.pairs import Chances, Pair
-from torchmatrix.analysis.rows import Row, counted_difference, counted_of_row, is_ok
+from torchmatrix.analysis.rows import Row, counted_difference, counted_of_row, group_by, is_ok
 from torchmatrix.analysis.verdicts import Significance, chances_of_best, judged, significance_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
@@ -94,14 +94,11 @@ def geometric_means(table: Sequence[Row], by: Sequence[str]) -> list[Row]:
 
     `low` and `high` are NaN: see intervals.geometric_mean.
     """
-    groups: dict[tuple[Any, ...], list[float]] = {}
-    for row in table:
-        groups.setdefault(tuple(row[name] for name in by), []).append(row["ratio"])
     rows = []
-    for key, values in groups.items():
-        ratios = [value for value in values if not math.isnan(value)]
+    for key, group in group_by(table, lambda row: tuple(row[name] for name in by)).items():
+        ratios = [row["ratio"] for row in group if not math.isnan(row["ratio"])]
         mean = geometric_mean(ratios)
-        counts = {"n": len(ratios), "failed": len(values) - len(ratios)}
+        counts = {"n": len(ratios), "failed": len(group) - len(ratios)}
         rows.append(dict(zip(by, key, strict=True)) | {"ratio": mean.value, "low": mean.low, "high": mean.high} | counts)
     return rows
 
@@ -143,10 +140,8 @@ def _compared(cell: Cell, base: Cell | None) -> Row:
 
 def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
     """Yield for each job that several stacks did on the same devices the test of whether one of them is the fastest."""
-    jobs: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in cells.figures:
-        if cell.samples:
-            jobs.setdefault((cell.machine, cell["workload"], cell["devices"], cell["batch"]), []).append(cell)
+    measured = (cell for cell in cells.figures if cell.samples)
+    jobs = group_by(measured, lambda cell: (cell.machine, cell["workload"], cell["devices"], cell["batch"]))
     for alike in jobs.values():
         if len(alike) > 1:
             yield chances_of_best([cell.moments() for cell in alike])

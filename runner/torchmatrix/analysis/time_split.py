@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.facts.launch import Launch, measured_seconds
 
 if TYPE_CHECKING:
@@ -78,10 +78,7 @@ def phases_table(launches: Iterable[Spent]) -> list[Row]:
     The columns PHASES and `total` are the medians in seconds, `n` the number of launches. A phase that no launch recorded is
     NaN; its time is in "the rest", as are the engine, the process's start and end, and the proofs after the windows.
     """
-    cells: dict[tuple[Any, ...], list[Spent]] = {}
-    for launch in launches:
-        cells.setdefault(tuple(launch.cell.values()), []).append(launch)
-    return [_phases(group) for group in cells.values()]
+    return [_phases(group) for group in group_by(launches, lambda launch: tuple(launch.cell.values())).values()]
 
 
 def _phases(launches: Sequence[Spent]) -> Row:
@@ -101,12 +98,9 @@ def steps_table(launches: Iterable[Spent]) -> list[Row]:
 
     `steps` and `launches` say how many. Between two steps a quantile is interpolated.
     """
-    cells: dict[str, list[Spent]] = {}
-    for launch in launches:
-        cells.setdefault(launch.cell["cell"], []).append(launch)
     return [
         group[0].cell | {"launches": len(group)} | _quantiles(group)
-        for group in cells.values()
+        for group in group_by(launches, lambda launch: launch.cell["cell"]).values()
         if any(spent.steps for spent in group)
     ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.history import Change, Trend, never_launched
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.facts.environments import Differences, differences_in_words
 from torchmatrix.reporting import terminal, words
 from torchmatrix.reporting.charts import lines as drawing
@@ -56,10 +57,8 @@ def _headlines(trends: Sequence[Trend]) -> list[str]:
 
 def changes_by_run(trends: Sequence[Trend]) -> dict[tuple[str, str], list[tuple[Trend, Change]]]:
     """Group the changes of level by the host and the run in which they began, newest first."""
-    by_run: dict[tuple[str, str], list[tuple[Trend, Change]]] = {}
-    for trend in trends:
-        for change in trend.changes:
-            by_run.setdefault((trend.host, change.run), []).append((trend, change))
+    changes = [(trend, change) for trend in trends for change in trend.changes]
+    by_run = group_by(changes, lambda pair: (pair[0].host, pair[1].run))
     return dict(sorted(by_run.items(), key=lambda item: item[1][0][1].started, reverse=True))
 
 
@@ -79,11 +78,9 @@ def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
 
 def _groups(trends: Sequence[Trend]) -> list[dict[str, Any]]:
     """Group the launched cells by workload and host."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for trend in trends:
-        if trend.is_launched:
-            groups.setdefault((trend.host, str(trend.workload)), []).append(_cell(trend))
-    return [{"host": host, "workload": workload, "cells": cells} for (host, workload), cells in groups.items()]
+    launched = (trend for trend in trends if trend.is_launched)
+    groups = group_by(launched, lambda trend: (trend.host, str(trend.workload)))
+    return [{"host": host, "workload": workload, "cells": list(map(_cell, each))} for (host, workload), each in groups.items()]
 
 
 def _cell(trend: Trend) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.compare import TWO_RUNS, ComparedRow, Comparison
 from torchmatrix.analysis.history import Change, Trend, never_launched
 from torchmatrix.analysis.intervals import SEEN_FROM
-from torchmatrix.analysis.rows import BATCH, EQUIVALENT, is_ok
+from torchmatrix.analysis.rows import BATCH, EQUIVALENT, group_by, is_ok
 from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
 from torchmatrix.analysis.verdicts import REASONS
@@ -157,19 +157,14 @@ def _in_one_run(comparison: Comparison) -> str:
 
 def _refusal_lines(comparison: Comparison) -> Iterator[str]:
     """Yield the fields in which the sides differ, once for all rows that share them; then other reasons, each with its rows."""
-    by_fields: dict[tuple[str, ...], list[ComparedRow]] = {}
-    by_reason: dict[str, list[str]] = {}
-    for row in comparison.rows:
-        if row.differs:
-            by_fields.setdefault(tuple(field for field, *_ in row.differs), []).append(row)
-        elif row.refused:
-            by_reason.setdefault(row.refused, []).append(row.label)
-    for fields, rows in by_fields.items():
+    differing = [row for row in comparison.rows if row.differs]
+    for fields, rows in group_by(differing, lambda row: tuple(field for field, *_ in row.differs)).items():
         differences = ", ".join(f"{field} ({_values(field, rows)})" for field in fields)
         hint = "; to compare each side at its own batch: --own-batch" if fields == (BATCH,) else ""
         yield f"not comparable, {count(len(rows), 'row')}: they differ in {differences}{hint}"
-    for reason, labels in by_reason.items():
-        yield f"not comparable, {count(len(labels), 'row')}: {reason}: {_some(labels)}"
+    refused = [row for row in comparison.rows if row.refused and not row.differs]
+    for reason, rows in group_by(refused, lambda row: str(row.refused)).items():
+        yield f"not comparable, {count(len(rows), 'row')}: {reason}: {_some([row.label for row in rows])}"
 
 
 def _values(field: str, rows: Sequence[ComparedRow]) -> str:

@@ -17,6 +17,7 @@ from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.published import figure_files, figures
 from torchmatrix.analysis.published.audit import Checked, Coverage, Finding, Unchecked, place
 from torchmatrix.analysis.published.figure_files import HINT, Taken, Unparsed
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import clipped, count, figure, is_known, none_for_nan, printable
@@ -169,14 +170,12 @@ def findings_in_words(findings: Iterable[Finding]) -> str:
 
 def unparsed_in_words(unparsed: Iterable[Unparsed]) -> str:
     """Write one line for each text that could not be read, with its rows."""
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for entry in unparsed:
-        alike.setdefault((entry.column, entry.text, entry.why), []).append(str(entry.row))
+    alike = group_by(unparsed, lambda entry: (entry.column, entry.text, entry.why))
     return "\n".join(
-        f"not read: row {_several(rows)}{f', {printable(column)}' if column else ''}: "
+        f"not read: row {_several([str(entry.row) for entry in entries])}{f', {printable(column)}' if column else ''}: "
         + (f'"{clipped(printable(text))}" ' if text else "")
         + why
-        for (column, text, why), rows in alike.items()
+        for (column, text, why), entries in alike.items()
     )
 
 
@@ -194,11 +193,8 @@ def coverage_in_words(coverage: Coverage) -> str:
 
 def unchecked_in_words(unchecked: Iterable[Unchecked]) -> Iterator[str]:
     """Yield one line for each reason, with its rows or cells."""
-    alike: dict[str, list[str]] = {}
-    for entry in unchecked:
-        alike.setdefault(entry.reason, []).append(place(entry))
-    for reason, places in alike.items():
-        yield f"not checked: {printable(_several(places))}, because {printable(clipped(reason))}"
+    for reason, entries in group_by(unchecked, lambda entry: entry.reason).items():
+        yield f"not checked: {printable(_several(list(map(place, entries))))}, because {printable(clipped(reason))}"
 
 
 def checked_in_words(checked: Checked) -> str:

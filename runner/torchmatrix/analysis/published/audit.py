@@ -10,6 +10,7 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
 from torchmatrix.analysis.published.figures import TRAINING, Figure
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY, IMPOSSIBLE_UNTESTED
 from torchmatrix.matrix import catalog
 
@@ -105,9 +106,7 @@ class Jobs:
     """The figures of one source by job, to find what each can be compared with."""
 
     def __init__(self, figures: Sequence[Figure]) -> None:
-        self._by_job: dict[tuple[Any, ...], list[Figure]] = {}
-        for figure in figures:
-            self._by_job.setdefault(_job(figure), []).append(figure)
+        self._by_job = group_by(figures, _job)
         self._baselines: dict[tuple[Any, ...], Figure | None] = {}
 
     def baseline(self, figure: Figure) -> Figure | None:
@@ -291,10 +290,7 @@ def checked(figures: Sequence[Figure], mixed: Sequence[str] = ()) -> Checked:
 def check(figures: Sequence[Figure]) -> list[Finding]:
     """Return all findings, in the order of the rows. A check that lacks a fact finds nothing: `checked` tells so."""
     findings: list[Finding] = []
-    jobs, on_one_gpu = Jobs(figures), dict[tuple[Any, ...], list[Figure]]()
-    for figure in figures:
-        if figure.gpus == 1:
-            on_one_gpu.setdefault(_model_and_gpu(figure), []).append(figure)
+    jobs, on_one_gpu = Jobs(figures), group_by((figure for figure in figures if figure.gpus == 1), _model_and_gpu)
     for figure in figures:
         findings += check_scaling(figure, jobs)
         findings += _gain(figure, on_one_gpu.get(_model_and_gpu(figure), []))

@@ -10,6 +10,7 @@ from typing import Any
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, reproduction_verdict
 from torchmatrix.analysis.published import audit, figure_files
 from torchmatrix.analysis.published.figures import Figure, Measured
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BadInput
 from torchmatrix.matrix import matrix_file
@@ -274,9 +275,7 @@ def paired(measured: Iterable[Measured]) -> tuple[list[Beside], int]:
 
 def _pairs(measured: Iterable[Measured]) -> list[list[Beside]]:
     """Return the cells to compare with each published figure."""
-    by_kind: dict[tuple[Any, ...], list[Measured]] = {}
-    for cell in measured:
-        by_kind.setdefault(_match_key(cell.figure), []).append(cell)
+    by_kind = group_by(measured, lambda cell: _match_key(cell.figure))
     return [beside(theirs, by_kind.get(_match_key(theirs), ())) for theirs in load_figures()]
 
 

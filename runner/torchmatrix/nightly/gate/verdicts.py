@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.core.formatting import clipped, four_decimals, in_one_line
 from torchmatrix.core.process import end_with_parent
 from torchmatrix.facts.environments import differences_in_words, is_of_the_machine
@@ -128,12 +129,10 @@ def _why(judged: Judged) -> str:
 
 def _unjudged_lines(cells: Iterable[Judged]) -> list[str]:
     """Return one line for all cells of one verdict and one reason."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for judged in cells:
-        groups.setdefault((judged.verdict, judged.why), []).append(judged.name)
+    groups = group_by(cells, lambda judged: (judged.verdict, judged.why))
     return [
-        f"{verdict:<11} {plain(ids[0])}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''}: {plain(why)}"
-        for (verdict, why), ids in groups.items()
+        f"{verdict:<11} {plain(alike[0].name)}{f' and {len(alike) - 1} more' if len(alike) > 1 else ''}: {plain(why)}"
+        for (verdict, why), alike in groups.items()
     ]
 
 

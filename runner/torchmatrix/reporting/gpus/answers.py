@@ -8,7 +8,7 @@ from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.intervals import Moments, geometric_mean
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.core.formatting import is_known
 from torchmatrix.reporting import words
@@ -181,9 +181,7 @@ def _fastest_answer(gpus: Gpus) -> Answer | None:
     equal = [other for other, mean in means.items() if mean is None or mean.verdict != "FASTER"]
     answer = _comparison(gpus, top, over, "fastest", "Highest mean" if equal else f"Fastest {gpus.noun}", top)
     if answer and equal and over not in equal:
-        by_reason: dict[str, list[str]] = {}
-        for other in equal:
-            by_reason.setdefault(_not_faster(means[other]), []).append(other)
+        by_reason = group_by(equal, lambda other: _not_faster(means[other]))
         text = "; ".join(f"{reason} {words.enumerated(names)}" for reason, names in by_reason.items())
         answer = replace(answer, text=f"{answer.text} {text[:1].upper()}{text[1:]}.")
     return answer

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from torchmatrix.analysis.intervals import Moments
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.reporting.explorers.data import Data
 
@@ -27,9 +27,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+|\d+")
 
 def colours(names: Sequence[str]) -> list[tuple[str, str]]:
     """Return for each name its colour on white and on black."""
-    families: dict[str, list[str]] = {}
-    for name in names:
-        families.setdefault(product(name), []).append(name)
+    families = group_by(names, product)
     by_name: dict[str, tuple[str, str]] = {}
     for hue, members in zip(_HUES * (1 + len(families) // len(_HUES)), families.values(), strict=False):
         ordered = sorted(members, key=age)
@@ -208,10 +206,7 @@ class Cells:
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
     """Group the rows by a key, in the order in which the keys appear."""
-    groups: dict[Any, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return list(groups.values())
+    return list(group_by(rows, key).values())
 
 
 def shortened(name: str) -> str:

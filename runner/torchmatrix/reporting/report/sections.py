@@ -9,7 +9,7 @@ from typing import Any
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import MORE, Metric
 from torchmatrix.analysis.published.audit import IMPOSSIBLE, Finding
-from torchmatrix.analysis.rows import has_failed, is_ok, makes_figures
+from torchmatrix.analysis.rows import group_by, has_failed, is_ok, makes_figures
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.core.inputs import Malformed
@@ -128,10 +128,11 @@ def latencies(view: View) -> list[tuple[str, str, list[dict[str, Any]]]]:
 
 def skips(view: View) -> list[dict[str, Any]]:
     """Group skips by stack and reason, because a stack that can't run skips all its cells."""
-    grouped: dict[tuple[str, str, str], list[str]] = {}
-    for skip in view.record.skips:
-        grouped.setdefault((skip.name.stack, skip.reason, skip.fix or "n/a"), []).append(skip.name.cell)
-    return [{"stack": stack, "reason": reason, "fix": fix, "cells": cells} for (stack, reason, fix), cells in grouped.items()]
+    groups = group_by(view.record.skips, lambda skip: (skip.name.stack, skip.reason, skip.fix or "n/a"))
+    return [
+        {"stack": stack, "reason": reason, "fix": fix, "cells": [skip.name.cell for skip in group]}
+        for (stack, reason, fix), group in groups.items()
+    ]
 
 
 def failures(view: View) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from torchmatrix import __version__
 from torchmatrix.analysis import facts_cache, history, machines
 from torchmatrix.analysis.history import Change, Newest, Trend
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import figure, is_known, printable, without_nan
@@ -252,9 +253,7 @@ def _hosts(rows: Sequence[Page]) -> list[Page]:
 
 def _models(figures: Sequence[Newest]) -> list[dict[str, Any]]:
     """Return the models that were trained or run, with their GPUs and cells."""
-    by_model: dict[tuple[str, str], list[Newest]] = {}
-    for newest in figures:
-        by_model.setdefault((newest.model, newest.mode), []).append(newest)
+    by_model = group_by(figures, lambda newest: (newest.model, newest.mode))
     return [
         {
             "model": model,
