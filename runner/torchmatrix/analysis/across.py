@@ -297,15 +297,10 @@ def _oldest(cells: CellIndex, gpus: Sequence[str]) -> str:
     """Return the GPU with the earliest launch date in gpus.csv, else the first."""
     dates: dict[str, str] = {}
     for row in (row for cell in cells.every for row in cell.launches):
-        name, memory = row["device_name"] or "", _whole(row["device_memory_bytes"])
-        facts = gpu_specs.find(name, memory) if row["gpu"] not in dates else None
+        facts = gpu_specs.of_row(row) if row["gpu"] not in dates else None
         if facts and facts.launch_date:
             dates[row["gpu"]] = facts.launch_date
     return min(gpus, key=lambda gpu: dates.get(gpu, "9999"), default="")
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and value > 0 else None
 
 
 def _counterpart(cell: Cell, slot_cells: Sequence[Cell]) -> list[Cell]:
@@ -334,7 +329,7 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
     first = side.first.cell
     why, differences = _why_not(side, other, alike, uncovered, batch)
     pair, level = (Pair(why_not=why), "") if why else over_baseline(side.ran, other)
-    rate, ratio = side.rate, pair.interval
+    rate = side.rate
     row = {
         **_cell_columns(first, batch),
         "chosen_of": side.first.chosen_of,
@@ -346,7 +341,7 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
         **{"throughput": rate.value, "low": rate.low, "high": rate.high},
         **_baseline_columns(other),
         "stack_match": _match(side, other),
-        **{"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high},
+        **pair.interval.columns("ratio"),
         "level": level,
         "verdict": "",
         "adjusted_p_value": math.nan,

@@ -4,7 +4,7 @@ import csv
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -69,6 +69,12 @@ def find(name: str, memory_bytes: int | None) -> GpuFacts | None:
     None if no row fits, or if several fit equally well.
     """
     return nearest(_by_driver().get(_bare_name(name), ()), memory_bytes)
+
+
+def of_row(row: Mapping[str, Any]) -> GpuFacts | None:
+    """Find the GPU of a launch's or a cell's row."""
+    name = row["device_name"]
+    return find(name, _memory(row)) if isinstance(name, str) else None
 
 
 def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | None:
@@ -164,7 +170,7 @@ def gpu_table(cells: Iterable[Row]) -> list[Row]:
     """
     on_gpus = [row for row in cells if row["device_list"][0].startswith("gpu") and not row["mixed"]]
     named = [row for row in on_gpus if isinstance(row.get("device_name"), str)]
-    models = group_by(named, lambda row: (row["device_name"], find(row["device_name"], _memory(row))))
+    models = group_by(named, lambda row: (row["device_name"], of_row(row)))
     return [_gpu_row(name, facts, rows) for (name, facts), rows in models.items()]
 
 
@@ -193,7 +199,7 @@ def _best_mfu(precision: str, rows: list[Row]) -> float:
     return max((mfu for mfu in values if not math.isnan(mfu)), default=math.nan)
 
 
-def _memory(row: Row) -> int | None:
+def _memory(row: Mapping[str, Any]) -> int | None:
     bytes_ = row["device_memory_bytes"]
     return int(bytes_) if isinstance(bytes_, (int, float)) and bytes_ > 0 else None
 

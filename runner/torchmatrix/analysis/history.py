@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -295,14 +295,9 @@ class Newest:
 class Seen:
     """The runs that `noted` has passed on, oldest first: by host the complete and the last one, and its cells."""
 
-    complete: dict[str, RunSummary]
-    last: dict[str, RunSummary]
-    cells: dict[tuple[str, str], tuple[RunSummary, Cell]]
-
-
-def nothing_seen() -> Seen:
-    """Return an empty Seen."""
-    return Seen(complete={}, last={}, cells={})
+    complete: dict[str, RunSummary] = field(default_factory=dict)
+    last: dict[str, RunSummary] = field(default_factory=dict)
+    cells: dict[tuple[str, str], tuple[RunSummary, Cell]] = field(default_factory=dict)
 
 
 def noted(runs: Iterable[RunSummary], seen: Seen) -> Iterator[RunSummary]:

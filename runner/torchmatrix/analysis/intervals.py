@@ -122,11 +122,19 @@ class Interval:
     """A point with its 95 % limits; NaN limits mean that there are too few launches to say."""
 
     value: float
-    low: float
-    high: float
+    low: float = math.nan
+    high: float = math.nan
+
+    def scaled(self, factor: float) -> "Interval":
+        """Return the interval of what is larger by this factor."""
+        return Interval(value=self.value * factor, low=self.low * factor, high=self.high * factor)
+
+    def columns(self, name: str) -> dict[str, float]:
+        """Return its value and its limits under the names of a table's columns."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
-UNKNOWN = Interval(value=math.nan, low=math.nan, high=math.nan)
+UNKNOWN = Interval(value=math.nan)
 
 
 class Moments(NamedTuple):
@@ -176,7 +184,7 @@ def center_interval(values: Sequence[float], statistic: str = "median", prior: P
         return UNKNOWN
     value = central(values, statistic)
     if len(values) == 1:
-        return Interval(value=value, low=math.nan, high=math.nan)
+        return Interval(value=value)
     half = value * relative_half_width(values, statistic, prior)
     return Interval(value=value, low=max(0.0, value - half), high=value + half)
 
@@ -204,8 +212,7 @@ def geometric_mean(ratios: Sequence[float]) -> Interval:
     Cells share their run and their machine, so that an interval over cells would exclude 1 in a third (3 cells) to nine tenths
     (40) of comparisons of a machine with itself. Unclipped: a slow-down counts as much as the speed-up that would undo it.
     """
-    value = math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
-    return Interval(value=value, low=math.nan, high=math.nan)
+    return Interval(value=math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan)
 
 
 def noise_verdict(cv: float, n: int) -> str:

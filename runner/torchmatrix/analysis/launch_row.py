@@ -339,7 +339,7 @@ def _cold_compile_seconds(cell: "Cell") -> list[float]:
 def _mfu(cell: "Cell") -> float:
     """Return the cell's model FLOPs utilization; NaN where the peak or the operations are unknown."""
     row = cell.last
-    facts = gpu_specs.find(row["device_name"] or "", row["device_memory_bytes"])
+    facts = gpu_specs.of_row(row)
     is_mixed = (row["effective"] or "").startswith("mixed")  # no one peak is that of several types
     peak = gpu_specs.peak_flops(facts, row["precision"]) if facts and not is_mixed else None
     return gpu_specs.mfu(cell.estimate().value / row["count"], row["flops_per_item"], peak)

@@ -55,7 +55,7 @@ class Pair:
     def at(self, confidence: float) -> intervals.Interval:
         """Return the ratio in the middle of its interval: Student's t times the error of the logarithm."""
         if math.isnan(self.error):
-            return intervals.Interval(value=self.value, low=math.nan, high=math.nan)
+            return intervals.Interval(value=self.value)
         if self.error == 0.0:
             return intervals.Interval(value=self.value, low=self.value, high=self.value)
         return intervals.centered(self.value, self.error, self.freedom, confidence)

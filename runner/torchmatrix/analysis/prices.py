@@ -53,10 +53,10 @@ class PriceList:
         """Return the currency of all prices; "" if there are none."""
         return next((price.currency for price in self.prices.values()), "")
 
-    def of_device(self, device_name: str, memory_bytes: int | None) -> Price | None:
-        """Return the price of one device by its driver's name: of a card with several devices, its share. None if unknown."""
-        facts = gpu_specs.find(device_name, memory_bytes)
-        price = self.prices.get(facts.name if facts else device_name)
+    def of_device(self, row: Mapping[str, Any]) -> Price | None:
+        """Return the price of one device of a row: of a card with several devices, its share. None if unknown."""
+        facts = gpu_specs.of_row(row)
+        price = self.prices.get(facts.name if facts else row["device_name"])
         if price is None or facts is None or facts.devices_per_card == 1:
             return price
         share = 1 / facts.devices_per_card
@@ -68,10 +68,9 @@ NONE = PriceList(prices={})
 
 def cost(price_list: PriceList, row: Mapping[str, Any], kind: str) -> float:
     """Return the cost of a cell's devices together, `kind` "per_hour" or "purchase"; NaN if unknown. `row`: of cells_table."""
-    name, memory = row["device_name"], row["device_memory_bytes"]
-    if not price_list.prices or not isinstance(name, str) or row["mixed"]:
+    if not price_list.prices or not isinstance(row["device_name"], str) or row["mixed"]:
         return math.nan
-    price = price_list.of_device(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
+    price = price_list.of_device(row)
     return float(getattr(price, kind) * row["count"]) if price else math.nan
 
 

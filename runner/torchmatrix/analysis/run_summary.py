@@ -122,13 +122,8 @@ class Part:
     unreadable: tuple[Unreadable, ...]
 
 
-def order_of(record: RunRecord) -> Order:
-    """Return the order of a run's plan; cells that it lacks come last."""
-    return _order(record.planned)
-
-
 def _order(planned: Sequence[CellName]) -> Order:
-    """Return a sort key by the place of the cell in `planned`, then by the file's name."""
+    """Return a sort key by the place of the cell in `planned`, where others come last, then by the file's name."""
     places = {name.cell: i for i, name in enumerate(planned)}
     return lambda cell, path: (places.get(cell, len(places)), path.rpartition("/")[2])
 
@@ -289,7 +284,7 @@ class RunDetails:
 def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[Facts, Facts]:
     """Return the facts of a run's summary and of its details, as plain values for a file; paths are relative to the run's
     folder."""
-    order, root = order_of(record), len(as_text(run.path))
+    order, root = _order(record.planned), len(as_text(run.path))
     all_briefs = (brief for part in parts for brief in part.briefs)
     briefs = sorted(all_briefs, key=lambda brief: order(brief.row["cell"], brief.row["path"]))
     borrow_flops([brief.row for brief in briefs])

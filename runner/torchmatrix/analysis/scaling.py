@@ -10,10 +10,9 @@ import numpy as np
 from torchmatrix.analysis import gpu_specs, verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.centers import median_of
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, Prior, geometric_mean
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, geometric_mean
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_over_sum
 from torchmatrix.analysis.rows import Row, group_by, is_ok
-from torchmatrix.core.formatting import is_known
 
 IMPOSSIBLE_EFFICIENCY = 1.02
 IMPOSSIBLE_UNTESTED = 1.10
@@ -38,7 +37,7 @@ def scaling_table(cells: CellIndex) -> list[Row]:
         speedup = _over(cell, base)
         p_values.append(speedup.p_above(count))
         baseline = {"baseline": base["cell"] if base else None}
-        figures = baseline | _scale_factors(speedup.interval, count) | _limits("E_star", _over_sum(cell, _alone(cells, cell)))
+        figures = baseline | _scale_factors(speedup.interval, count) | _over_sum(cell, _alone(cells, cell)).columns("E_star")
         rows.append(cell.names | figures)
     _keep_surviving(rows, "impossible", p_values)
     return rows
@@ -57,7 +56,7 @@ def _over_sum(cell: Cell, alone: Sequence[Cell | None]) -> Interval:
         return UNKNOWN
     if len(moments) < len(measured):
         together, *apart = (geometric_mean(member.samples).value for member in measured)
-        return Interval(value=together / math.fsum(apart), low=math.nan, high=math.nan)
+        return Interval(value=together / math.fsum(apart))
     return pair_over_sum(moments[0], moments[1:]).interval
 
 
@@ -83,8 +82,8 @@ def decomposition_table(cells: CellIndex) -> list[Row]:
         factors, items = _factors(cell, independent, silent, alone), _items_per_step(cell)
         step_seconds = items / _center(cell.samples)
         rows.append(cell.names | {
-            **_limits("E", _scaled(_over(cell, alone[0]).interval, 1 / cell["count"])),
-            **{key: value for name in FACTORS for key, value in _limits(name, factors[name]).items()},
+            **_over(cell, alone[0]).interval.scaled(1 / cell["count"]).columns("E"),
+            **{key: value for name in FACTORS for key, value in factors[name].columns(name).items()},
             "exposed_seconds": step_seconds - items / _center(samples_of(silent)),
             "step_seconds": step_seconds,
             "bus_bytes_per_second": cell.highest("bus_bytes_per_second"),
@@ -107,10 +106,10 @@ def nodes_table(cells: CellIndex) -> list[Row]:
         on_one, alone = (cells.other(cell, cell["device_list"][:number]) for number in (per_node, 1))
         speedup = _over(cell, on_one).interval
         rows.append(cell.names | {
-            "nodes": nodes, "per_node": per_node, **_limits("S_nodes", speedup),
-            **_limits("E", _scaled(_over(cell, alone).interval, 1 / count)),
-            **_limits("E_inside", _scaled(_over(on_one, alone).interval, 1 / per_node)),
-            **_limits("E_between", _scaled(speedup, 1 / nodes)),
+            "nodes": nodes, "per_node": per_node, **speedup.columns("S_nodes"),
+            **_over(cell, alone).interval.scaled(1 / count).columns("E"),
+            **_over(on_one, alone).interval.scaled(1 / per_node).columns("E_inside"),
+            **speedup.scaled(1 / nodes).columns("E_between"),
             "bus_bytes_per_second": cell.highest("bus_bytes_per_second"), "transport": cell["transport"],
         })  # fmt: skip
     return rows
@@ -137,7 +136,7 @@ def devices_table(cells: CellIndex) -> list[Row]:
             p_values.append(middle.over(cell).p_above())
             rows.append({
                 "cell": cell["cell"], "stack": stack, "workload": workload, "device_name": name, "device": cell["devices"],
-                "unit": cell["unit"], "throughput": _center(cell.samples), **_limits("ratio", ratio), "weak": weak,
+                "unit": cell["unit"], "throughput": _center(cell.samples), **ratio.columns("ratio"), "weak": weak,
                 **cell.fleet,
             })  # fmt: skip
     _keep_surviving(rows, "weak", p_values)
@@ -151,10 +150,10 @@ def _factors(cell: Cell, independent: Cell | None, silent: Cell | None, alone: S
     if not all(samples_alone):
         return {**dict.fromkeys(FACTORS, UNKNOWN), **measured_factors}
     weakest, prior = weakest_of(samples_alone), cell.family.prior("throughput")
-    corun = _ratio(samples_of(independent), weakest, prior)
+    corun = pair(samples_of(independent), weakest, prior).interval
     return {
-        "E_hetero": _ratio(weakest, samples_alone[0], prior),
-        "E_corun": _scaled(corun, 1 / len(samples_alone)),
+        "E_hetero": pair(weakest, samples_alone[0], prior).interval,
+        "E_corun": corun.scaled(1 / len(samples_alone)),
         **measured_factors,
     }
 
@@ -183,18 +182,6 @@ def _items_per_step(cell: Cell) -> float:
 
 def _center(samples: list[float]) -> float:
     return median_of(samples) if samples else math.nan
-
-
-def _ratio(above: Sequence[float], below: Sequence[float], prior: Prior) -> Interval:
-    return pair(above, below, prior).interval
-
-
-def _scaled(ratio: Interval, factor: float) -> Interval:
-    return Interval(value=ratio.value * factor, low=ratio.low * factor, high=ratio.high * factor)
-
-
-def _limits(name: str, ratio: Interval) -> dict[str, float]:
-    return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high}
 
 
 def _scale_factors(speedup: Interval, count: int) -> dict[str, Any]:
@@ -247,6 +234,5 @@ def collectives_table(launches: Iterable[Row]) -> list[Row]:
 
 def _peak(row: Row) -> float:
     """Return the peak of the links of the launch's devices; NaN if unknown."""
-    memory = int(row["device_memory_bytes"]) if is_known(row["device_memory_bytes"]) else None
-    peak = gpu_specs.link_peak(gpu_specs.find(row["device_name"], memory)) if row["device_name"] else None
+    peak = gpu_specs.link_peak(gpu_specs.of_row(row))
     return math.nan if peak is None else peak

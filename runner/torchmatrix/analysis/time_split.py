@@ -194,6 +194,5 @@ def _latency_row(cell: "Cell", kind: str) -> Row:
     requests = int(sum(row["requests"] for row in cell.launches))
     columns = {name: cell.last[name] for name in _CELL_COLUMNS} | cell.fleet | {"n": len(cell.launches), "requests": requests}
     for name, metric in zip(PERCENTILES, OF_REQUESTS[kind], strict=True):
-        estimate = cell.estimate(metric.column)
-        columns |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        columns |= cell.estimate(metric.column).columns(name)
     return columns

@@ -118,7 +118,7 @@ def batch(
     refuse_nothing(s, globs or [], where or [])
     with running.opened(s, new=True) as job:
         batches = tell(running.find_batches(s, job), [], {}, volume)
-    raise typer.Exit(options.exit_code_of_batches(batches))
+    raise typer.Exit(ExitCode.OK if batches and all(batches) else ExitCode.CELL_NOT_OK)
 
 
 @options.app.command()

@@ -1,6 +1,6 @@
 """Declare the command's options and arguments, their completion, its exit codes, and the groups of verbs."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -264,11 +264,6 @@ def exit_code_of_launches(outcomes: Mapping[str, int]) -> ExitCode:
     from torchmatrix.facts.launch import UNLIKE
 
     return ExitCode.OK if set(outcomes) <= {"ok", UNLIKE} else ExitCode.CELL_NOT_OK
-
-
-def exit_code_of_batches(found: Sequence[int | None]) -> ExitCode:
-    """Return the exit code of a search. `found`: the largest batches; None if none fits or it could not be found out."""
-    return ExitCode.OK if found and all(found) else ExitCode.CELL_NOT_OK
 
 
 def exit_code_of_failures(failed: Collection[object] | int) -> ExitCode:

@@ -79,11 +79,6 @@ def _lines(rows: Sequence[Row], gpus: Sequence[str]) -> tuple[Line, ...]:
     )
 
 
-def of_each_machine(relative: Relative) -> list[Row]:
-    """Return the rows of single machines whose GPU several machines have."""
-    return [row for row in relative.table if not row["of_gpu"]]
-
-
 @dataclass(frozen=True)
 class Fleet:
     """The machines of a comparison, each with the run that represents it, as read."""
@@ -194,7 +189,7 @@ def page_of(
         "baseline_gpu": relative.baseline,
         "batch": relative.batch,
         "grids": grids(relative),
-        "each_machine": of_each_machine(relative),
+        "each_machine": [row for row in relative.table if not row["of_gpu"]],
         "refused": relative.refused,
     }
     return page.render("machines.html.j2", links=links or {}, site=site, invented=invented, **context)

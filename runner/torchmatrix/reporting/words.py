@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from torchmatrix.analysis.intervals import SAME_WITHIN
+from torchmatrix.analysis.intervals import SAME_WITHIN, Interval
 from torchmatrix.core.formatting import HUGE, is_known
 from torchmatrix.matrix.factors import CONTRASTED
 
@@ -79,6 +79,11 @@ def _decimals(value: float) -> int:
 def effect(value: Any) -> str:
     """Write a ratio near 1 as a change, +1.7 %, others as 1.23×."""
     return change(value) if is_small(value) else ratio(value)
+
+
+def effect_with_interval(ratio: Interval) -> str:
+    """Write a ratio and, where it has one, its interval."""
+    return f"{effect(ratio.value)} {effect_interval(ratio.value, ratio.low, ratio.high)}".strip()
 
 
 def effect_interval(value: float, low: float | None, high: float | None) -> str:
@@ -238,21 +243,6 @@ def devices(label: str) -> str:
 def counted(outcomes: Iterable[str]) -> str:
     """Count outcomes, such as "3 × out of memory, 1 × crashed"."""
     return ", ".join(f"{number} × {OUTCOMES.get(outcome, outcome)}" for outcome, number in Counter(outcomes).most_common())
-
-
-def times(value: float) -> str:
-    """Write a ratio: two decimals, or three significant digits below 1 and above 100; n/a if unknown."""
-    if math.isnan(value):
-        return "n/a"
-    return f"{value:.2f}" if 0.995 <= value < 100 else f"{value + 0.0:#.3g}".rstrip(".")
-
-
-def span(low: float, high: float) -> str:
-    """Write the limits of a ratio, up to three decimals to distinguish them; one number if they are equal."""
-    if math.isnan(low) or low == high:
-        return times(low)
-    near = times(low) == times(high) and abs(high) < HUGE
-    return f"{low:.3f} to {high:.3f}" if near else f"{times(low)} to {times(high)}"
 
 
 def slug(*texts: object) -> str:

@@ -90,9 +90,9 @@ def _ours(number: int, cell: "Cell") -> Figure:
     """Return the figure of a cell. What is the same for all cells of a run (driver, date) stays unknown."""
     row, estimate = cell.last, cell.estimate()
     model, mode, image_size, sequence_length = row["flops_key"]
-    name, memory, vision = _known_text(row["device_name"]), row["device_memory_bytes"], image_size is not None
+    name, vision = _known_text(row["device_name"]), image_size is not None
     flops = row["flops_per_item"]
-    facts = gpu_specs.find(name, int(memory) if isinstance(memory, (int, float)) and memory > 0 else None)
+    facts = gpu_specs.of_row(row)
     return Figure(
         file="", row=number, column="", cell=row["cell"], vendor="torchmatrix", framework="pytorch",
         gpu=facts.name if facts else "", gpus=int(row["count"]), model=model, mode=mode, precision=row["precision"],

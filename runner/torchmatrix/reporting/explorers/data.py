@@ -355,10 +355,10 @@ def _gpus(rows: Sequence[Row]) -> list[str]:
 def _gpu(row: Row) -> str | None:
     if _kind(row) == "CPU":
         return "CPU"
-    name, memory = row["device_name"], row["device_memory_bytes"]
+    name = row["device_name"]
     if not isinstance(name, str) or row["mixed"]:
         return "mixed GPUs" if row["mixed"] else None
-    facts = gpu_specs.find(name, int(memory) if is_known(memory) else None)
+    facts = gpu_specs.of_row(row)
     return facts.name if facts else name
 
 

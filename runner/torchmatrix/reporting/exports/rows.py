@@ -68,9 +68,8 @@ def _job(cube: Cube) -> dict[str, Any]:
 def _effects(cube: Cube) -> Iterable[dict[str, Any]]:
     for effect in cube.effects:
         names = {"setting": word_of(effect.setting, effect.value), "over": word_of(effect.setting, effect.over)}
-        ratio = {"ratio": effect.found.value, "ratio_low": effect.found.low, "ratio_high": effect.found.high}
         rest = {name: getattr(effect, name) for name in ("least", "most", "n", "missing", "control")}
-        yield _job(cube) | names | ratio | rest
+        yield _job(cube) | names | effect.found.columns("ratio") | rest
 
 
 def _interactions(cube: Cube) -> Iterable[dict[str, Any]]:
@@ -83,9 +82,7 @@ def _interactions(cube: Cube) -> Iterable[dict[str, Any]]:
 def _steps(cube: Cube) -> Iterable[dict[str, Any]]:
     for number, step in enumerate(cube.best.steps if cube.best else (), 1):
         row = {"step": number, "setting": word_of(step.setting, step.value), "cell": step.point.row["cell"]}
-        for name, interval in (("gain", step.gain), ("so_far", step.so_far)):
-            row |= {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
-        yield _job(cube) | row
+        yield _job(cube) | row | step.gain.columns("gain") | step.so_far.columns("so_far")
 
 
 def cells(table: Sequence[Row], price_list: PriceList) -> list[Row]:
@@ -195,11 +192,7 @@ def _findings(measured: Sequence[Measured], mixed: Sequence[str]) -> list[Row]:
 def _published(section: Section | None) -> list[Row]:
     rows = []
     for pair in section.throughputs if section else ():
-        ours, ratio = pair.ours.cell.estimate(), pair.ratio
-        numbers = {
-            "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high, "theirs": pair.theirs.throughput,
-            "ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high,
-        }  # fmt: skip
+        numbers = pair.ours.cell.estimate().columns("ours") | pair.ratio.columns("ratio") | {"theirs": pair.theirs.throughput}
         rows.append({**_fields_of(pair.theirs), **_fields_of(pair), "cell": pair.ours.figure.cell} | numbers)
     return rows
 
@@ -207,12 +200,9 @@ def _published(section: Section | None) -> list[Row]:
 def _claims(section: Section | None) -> list[Row]:
     rows = []
     for tested in section.claims if section else ():
-        claim, ours = tested.claim, tested.ours
-        numbers = {
-            "claimed_low": claim.low, "claimed_high": _end(claim.high), "low": tested.low, "high": _end(tested.high),
-            "ours": ours.value, "ours_low": ours.low, "ours_high": ours.high,
-        }  # fmt: skip
-        rows.append({**_fields_of(claim), **_fields_of(tested)} | numbers)
+        claim = tested.claim
+        ranges = {"claimed_low": claim.low, "claimed_high": _end(claim.high), "low": tested.low, "high": _end(tested.high)}
+        rows.append({**_fields_of(claim), **_fields_of(tested)} | ranges | tested.ours.columns("ours"))
     return rows
 
 

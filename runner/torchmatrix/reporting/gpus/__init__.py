@@ -66,11 +66,10 @@ def _mean_bar(gpus: Gpus, gpu: str, count: int) -> Bar:
         return Bar(label=gpu, value=1.0, colour=gpus.colour(gpu), figures=("1×", "the baseline", many))
     value, missing = mean.interval, sum(bool(row["why"]) for row in rows)
     many = f"{mean.n} of {answers.workloads(mean.n + missing)}" if missing else answers.workloads(mean.n)
-    effect, limits = words.effect(value.value), words.effect_interval(value.value, value.low, value.high)
     low, high = (end if is_known(end) else None for end in (value.low, value.high))
     return Bar(
         label=gpu, value=value.value, low=low, high=high, colour=gpus.colour(gpu), strokes=tuple(gpus.ratios(gpu, count)),
-        figures=(f"{effect} {limits}".strip(), words.verdict(mean.verdict), many),
+        figures=(words.effect_with_interval(value), words.verdict(mean.verdict), many),
     )  # fmt: skip
 
 

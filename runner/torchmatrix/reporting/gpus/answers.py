@@ -162,7 +162,9 @@ def _comparison(gpus: Gpus, gpu: str, over: str, name: str, title: str, figure: 
     value = mean.interval
     effect, limits = words.effect(value.value), words.effect_interval(value.value, value.low, value.high)
     each = f", from {span([mean.lowest, mean.highest], words.effect)}" if mean.n > 1 else ""
-    text = f"{f'{effect} {limits}'.strip()} beside {over}: {verdict}{each}." if figure else f"{verdict.capitalize()}{each}."
+    text = (
+        f"{words.effect_with_interval(value)} beside {over}: {verdict}{each}." if figure else f"{verdict.capitalize()}{each}."
+    )
     return Answer(
         name=name, title=title, figure=figure or effect, interval="" if figure else limits, text=text,
         note=f"Geometric mean of {many}, {of_each(gpus, gpus.least)}." if mean.n > 1 else f"One workload, "

@@ -165,7 +165,7 @@ def _against_others(cells: Cells, top: Row, equal: Sequence[Row], every: Sequenc
     lead = verdicts.over_the_others(
         cells.moments(ranked[0]), [cells.moments(row) for row in ranked[1:]], cells.data.significance.differs
     )
-    ahead = f"{words.effect(lead.value)} {words.effect_interval(lead.value, lead.low, lead.high)}".strip()
+    ahead = words.effect_with_interval(lead)
     return "FASTER", f"Faster than all others; the next is {_named(cells, ranked[1], top)} ({ahead})."
 
 

@@ -299,13 +299,12 @@ def _rows_of_stacks(cells: Cells, pairs: Sequence[Row]) -> list[Dot]:
 def _effects_row(cells: Cells, pairs: Sequence[Row], label: str) -> Dot:
     mean = answers.mean_of(cells, pairs)
     value = mean.interval
-    limits = words.effect_interval(value.value, value.low, value.high)
     spread = f"{mean.n} pairs, {span([mean.lowest, mean.highest], words.effect)}" if mean.n > 1 else "1 pair"
     has_limits = not math.isnan(value.low)
     return Dot(
         label=label, value=value.value, low=value.low if has_limits else None, high=value.high if has_limits else None,
         strokes=tuple(pair["ratio"] for pair in pairs[:MOST_STROKES]) if mean.n > 1 else (), shape="diamond",
-        figures=(f"{words.effect(value.value)} {limits}".strip(), words.verdict(mean.verdict), spread),
+        figures=(words.effect_with_interval(value), words.verdict(mean.verdict), spread),
         is_best=mean.verdict == "FASTER", colour=-1 if mean.verdict == "SLOWER" else 0,
     )  # fmt: skip
 
@@ -487,9 +486,8 @@ def _changes_row(cells: Cells, names: dict[str, dict[str, object]], cell: Change
     row = names.get(cell.cell)
     label = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.label(row, 'devices')}" if row else cell.cell
     ends = _ends(cell) or (None, None)
-    limits = words.effect_interval(cell.ratio.value, *ends)
     return Dot(
         label=label, value=cell.ratio.value, low=ends[0], high=ends[-1], shape="dot",
         colour=-1 if cell.verdict == "SLOWER" else -2,
-        figures=(f"{words.effect(cell.ratio.value)} {limits}".strip(), words.verdict(cell.verdict)), note=cell.cell,
+        figures=(words.effect_with_interval(cell.ratio), words.verdict(cell.verdict)), note=cell.cell,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from torchmatrix.analysis import facts_cache, gpu_specs, pairs, time_split
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.metrics import PERCENTILES
+from torchmatrix.analysis.metrics import MORE, PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, claims
 from torchmatrix.analysis.published.figures import mixed
@@ -169,14 +169,14 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "planned": len(record.planned),
         "launches": len(view.summary.launches),
         "repeated": len(view.details.repeated),
-        "throttled_tries": sections.throttled_tries(view),
+        "throttled_tries": sum(outcome == "ok" for _, outcome in view.details.repeated),
         "started": utc(record.unix_seconds),
         "method": record.method or {"name": "n/a"},
         "parallel": pairs.in_words(record.parallel) if record.parallel else None,
-        "cells": sections.cell_rows(view),
-        "known": sections.known_columns(view),
+        "cells": [row | {"marks": sections.marks(row)} for row in view.cells],
+        "known": {name: sections.is_known_for_some(view, column) for name, column in sections.WATCHED.items()},
         "unknown": sections.unknown_columns(view),
-        "more_metrics": sections.more_metrics(view),
+        "more_metrics": [metric for metric in MORE if sections.is_known_for_some(view, metric.column)],
         "scaling": scales,
         "decomposition": view.decomposition,
         "nodes": view.nodes,

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.metrics import MORE, Metric
 from torchmatrix.analysis.published.audit import IMPOSSIBLE, Finding
-from torchmatrix.analysis.rows import group_by, has_failed, is_ok, makes_figures
+from torchmatrix.analysis.rows import group_by, has_failed, is_ok
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.core.inputs import Malformed
@@ -24,7 +23,7 @@ LAUNCH_BOUND = 0.9
 """The share of time spent enqueuing above which the host is the bottleneck."""
 MOST_INSIDE = 600
 """Most rows of the table of phases and step times; a larger table is not part of the page, to keep it small."""
-_WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
+WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": "energy_per_item", "MFU": "mfu"}
 
 
 def nodes_in_words(record: RunRecord) -> str:
@@ -37,21 +36,6 @@ def nodes_in_words(record: RunRecord) -> str:
     return f"{names} ({' '.join(filter(None, (scheduler.name, scheduler.version)))})" if names else ""
 
 
-def cell_rows(view: View) -> list[dict[str, Any]]:
-    """Return the cells with their marks."""
-    return [row | {"marks": marks(row)} for row in view.every_cell if makes_figures(row)]
-
-
-def known_columns(view: View) -> dict[str, bool]:
-    """Return which of the optional columns have a value for at least one cell."""
-    return {name: _is_known(view, column) for name, column in _WATCHED.items()}
-
-
-def more_metrics(view: View) -> list[Metric]:
-    """Return the metrics that have a column behind the others: those known for some cell."""
-    return [metric for metric in MORE if _is_known(view, metric.column)]
-
-
 def unknown_columns(view: View) -> list[str]:
     """Return the optional columns that have no value for any cell, each with the reason."""
     cells = view.cells
@@ -62,10 +46,10 @@ def unknown_columns(view: View) -> list[str]:
         "MFU": "the peak of this device is unknown",
     }
     notes = "; ".join(view.record.watch_notes) or "this machine does not report it"
-    return [f"{name} ({reasons.get(name, notes)})" for name, column in _WATCHED.items() if not _is_known(view, column)]
+    return [f"{name} ({reasons.get(name, notes)})" for name, column in WATCHED.items() if not is_known_for_some(view, column)]
 
 
-def _is_known(view: View, column: str) -> bool:
+def is_known_for_some(view: View, column: str) -> bool:
     return any(is_known(row[column]) for row in view.cells)
 
 
@@ -103,11 +87,6 @@ def state(view: View) -> str:
         [f"{count(len(view.summary.unreadable_launches), 'file')} can’t be read"] if view.summary.unreadable_launches else []
     )
     return f"{', '.join(parts)}."
-
-
-def throttled_tries(view: View) -> int:
-    """Count the launches that were repeated because their devices were throttled."""
-    return sum(outcome == "ok" for _, outcome in view.details.repeated)
 
 
 def inside_rows(view: View) -> list[dict[str, Any]]:
