@@ -288,8 +288,11 @@ def test_throughput_per_watt_joule_gigabyte_and_price(tmp_path: Path) -> None:
     ]
     table = fleet(tmp_path, a=("4090", [launch(2.0, readings=readings)]))  # 40 items in 20 s
     price = Price(gpu="GeForce RTX 4090", per_hour=0.5, purchase=1600.0, currency="EUR", source="s", date="2026-01-01")
-    (row,) = machines.worth_table(run_summary.cells_table(CellIndex(table)), PriceList(prices={price.gpu: price}))
+    (cell,) = run_summary.cells_table(CellIndex(table))
+    row = machines.worth(cell, PriceList(prices={price.gpu: price}))
+    assert row is not None
     assert row["per_watt"] == pytest.approx(2 / 200) and row["per_gb"] == pytest.approx(2 / 24)
     assert row["per_price"] == pytest.approx(2 / 1.6) and row["per_rent"] == pytest.approx(2 * 3600 / 0.5)
-    (unpriced,) = machines.worth_table(run_summary.cells_table(CellIndex(table)), prices.NONE)
+    unpriced = machines.worth(cell, prices.NONE)
+    assert unpriced is not None
     assert math.isnan(unpriced["per_price"]) and unpriced["machine"] == "a"

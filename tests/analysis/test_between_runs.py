@@ -10,6 +10,7 @@ import pytest
 from support.records import write_run
 from torchmatrix.analysis import between_runs, compare
 from torchmatrix.analysis.between_runs import Figure
+from torchmatrix.analysis.history import variances_of_history
 from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.facts.store import Results
@@ -26,7 +27,7 @@ def write_nights(root: Path, levels: list[float]) -> Results:
 
 def compared(results: Results) -> compare.Comparison:
     both = [choose_launches(results, word).launches for word in ("last", "last~1")]
-    return compare.compare(*both, between=between_runs.of_history(results, *both))
+    return compare.compare(*both, between=variances_of_history(results, *both))
 
 
 def test_without_history_a_verdict_holds_within_the_two_runs_and_says_how_much_more_it_takes(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_two_sides_of_one_run_need_no_history(tmp_path: Path) -> None:
         tmp_path, [{"stack": s, "rate": r} for s, r in (("a", 1.0), ("b", 1.1)) for _ in range(3)], run="20260201T010000Z"
     )
     both = [choose_launches(results, word).launches for word in ("b", "a")]
-    assert between_runs.of_history(results, *both) is None and compare.compare(*both).level == compare.ONE_RUN
+    assert variances_of_history(results, *both) is None and compare.compare(*both).level == compare.ONE_RUN
 
 
 @pytest.mark.parametrize("nights", [6, 20])
@@ -128,8 +129,8 @@ def test_a_mean_over_cells_holds_how_runs_differ_once(tmp_path: Path) -> None:
         write_run(tmp_path, launches, run=f"202601{night:02d}T010000Z")
     results = Results(tmp_path)
     both = [choose_launches(results, word).launches for word in ("last", "last~1")]
-    (mean,) = compare.compare(*both, between=between_runs.of_history(results, *both)).means
-    (row, *_) = compare.compare(*both, between=between_runs.of_history(results, *both)).rows
+    (mean,) = compare.compare(*both, between=variances_of_history(results, *both)).means
+    (row, *_) = compare.compare(*both, between=variances_of_history(results, *both)).rows
     assert math.log(mean.high / mean.low) == pytest.approx(math.log(row.high / row.low), rel=0.1) and mean.verdict != "n/a"
     (untold,) = compare.compare(*both).means
     assert math.isnan(untold.low) and untold.verdict == "n/a" and untold.ratio == pytest.approx(mean.ratio)

@@ -5,16 +5,9 @@ import math
 import pytest
 from scipy.special import ndtri
 
-from torchmatrix.analysis.intervals import difference_verdict
+from torchmatrix.analysis.intervals import adjusted, difference_verdict
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, UNTESTED, Chances, Pair, pair, pair_by_rounds
-from torchmatrix.analysis.verdicts import (
-    adjusted,
-    judged,
-    needed_confidence,
-    significance_of,
-    surviving,
-    verdict_at,
-)
+from torchmatrix.analysis.verdicts import judged, needed_confidence, significance_of, surviving, verdict_at
 
 
 def with_p(differs: float, value: float = 1.05) -> Pair:

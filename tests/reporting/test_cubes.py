@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.read_back import frames
 from support.records import write_run
 from torchmatrix.reporting import cubes, exports, report
 from torchmatrix.reporting.exports import table_set
@@ -61,12 +62,12 @@ def test_the_page_has_the_section_only_where_there_is_a_cube(view: View, tmp_pat
 
 def test_the_tables_are_exported_with_exact_numbers(view: View) -> None:
     tables = table_set.of(view)
-    frames = tables.frames
-    effects = frames["effects"]
+    shown = frames(tables)
+    effects = shown["effects"]
     assert list(effects["setting"]) == ["precision amp", "compile", "channels_last", "without cudnn_benchmark"] * 2
     assert effects["ratio"][1] == pytest.approx(1.2, rel=1e-12) and list(effects["pairs"]) == [8] * 8
     assert list(effects["negative_control"]) == ["", "", "", "", "", "", "still", "still"]
-    told = frames["interactions"].dropna(subset="sentence")
+    told = shown["interactions"].dropna(subset="sentence")
     assert list(told["settings"]) == ["precision x channels_last"]
-    assert list(frames["cheap_way"]["step"]) == [1, 2, 3, 1, 2]
+    assert list(shown["cheap_way"]["step"]) == [1, 2, 3, 1, 2]
     assert exports.FORMATS["csv"]("effects", tables.values["effects"]).startswith(b"model,mode,devices,setting,over,ratio")

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from support.read_back import frames
 from support.records import write_run
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.core.errors import BadInput
@@ -50,8 +51,8 @@ def gpu_run(tmp_path: Path) -> Tables:
 
 def test_every_table_is_there_with_exactly_the_described_columns(tmp_path: Path) -> None:
     for written in (gpu_run(tmp_path / "a"), tables_of(tmp_path / "b")):
-        assert list(written.frames) == list(TABLES)
-        for name, frame in written.frames.items():
+        assert list(frames(written)) == list(TABLES)
+        for name, frame in frames(written).items():
             assert list(frame.columns) == [column.name for column in TABLES[name]]
     described = exports.described(TABLES)
     assert len(described["column"]) == sum(map(len, TABLES.values())) and min(map(len, described["meaning"])) > 8
@@ -68,7 +69,7 @@ def test_every_table_is_there_with_exactly_the_described_columns(tmp_path: Path)
 def test_what_could_not_be_held_against_a_peak_stands_among_the_findings(
     tmp_path: Path, launch: dict[str, Any], reason: str | None
 ) -> None:
-    found = tables_of(tmp_path, {"rate": 100.0, **launch}).frames["findings"].to_dict("records")
+    found = frames(tables_of(tmp_path, {"rate": 100.0, **launch}))["findings"].to_dict("records")
     told = [(row["cell"], row["field"], row["reason"]) for row in found if row["level"] == "unchecked"]
     assert told == ([("stack-a/resnet50-train-fp32-b4/gpu0", "throughput", reason)] if reason else [])
 
@@ -93,7 +94,7 @@ def test_no_column_of_the_analysis_is_left_out_silently(tmp_path: Path) -> None:
 def test_csv_keeps_every_digit_and_leaves_the_unknown_empty(tmp_path: Path) -> None:
     tables = gpu_run(tmp_path)
     launches = read_csv(FORMATS["csv"]("launches", tables.values["launches"]))
-    exact = tables.frames["launches"]["items_per_second"].tolist()
+    exact = frames(tables)["launches"]["items_per_second"].tolist()
     assert [float(row["items_per_second"] or "nan") for row in launches[:5]] == exact[:5]
     assert launches[1]["items_per_second"] == repr(exact[1])
     failed = launches[5]
@@ -138,7 +139,7 @@ def test_parquet_has_the_same_types_with_rows_and_without(tmp_path: Path) -> Non
         assert [(f.name, f.type) for f in schemas[0]] == [(f.name, f.type) for f in schemas[1]]
         assert all(field.metadata[b"meaning"] for field in schemas[0])
     back = pq.read_table(io.BytesIO(FORMATS["parquet"]("cells", full.values["cells"]))).to_pylist()
-    assert back[0]["items_per_second"] == full.frames["cells"]["items_per_second"][0] and back[0]["joules_per_item"] is None
+    assert back[0]["items_per_second"] == frames(full)["cells"]["items_per_second"][0] and back[0]["joules_per_item"] is None
 
 
 def test_facts_of_the_wrong_type_are_left_out_and_break_nothing(tmp_path: Path) -> None:
@@ -148,9 +149,9 @@ def test_facts_of_the_wrong_type_are_left_out_and_break_nothing(tmp_path: Path) 
     for name, table in tables.values.items():
         for write in FORMATS.values():
             assert write(name, table)
-    assert len(tables.frames["launches"]) == 1 and "half" in tables.frames["failures"]["error"][0]
+    assert len(frames(tables)["launches"]) == 1 and "half" in frames(tables)["failures"]["error"][0]
     unfound = tables_of(tmp_path / "b", {"outcome": "crashed", "job": {"batch": "auto"}, "batch_used": None})
-    assert unfound.frames["cells"]["batch_per_device"].isna()[0]
+    assert frames(unfound)["cells"]["batch_per_device"].isna()[0]
 
 
 def test_markdown_has_few_columns_rounded_with_intervals(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_the_archive_of_the_facts_is_the_same_each_time_and_holds_every_fact(tmp
         assert held is not None and held.read() == run.record.read_bytes()
     with_logs = exports.facts_archive(run, logs=True).data
     assert with_logs is not None and b"printed" in gzip.decompress(with_logs)
-    launch = exports.of(report.view_of(run)).frames["launches"]["file"][0]
+    launch = frames(exports.of(report.view_of(run)))["launches"]["file"][0]
     assert launch in names
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from support import invented, invoke
+from support.read_back import frames
 from torchmatrix.analysis import machines
 from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.store import Results
@@ -176,16 +177,16 @@ def test_no_two_charts_say_the_same(page_of_all: Page) -> None:
 
 def test_what_is_drawn_is_what_is_written(results: Path) -> None:
     fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
-    frames = exports.of_machines(fleet, relative, NONE).frames
+    shown = frames(exports.of_machines(fleet, relative, NONE))
     drawn = {chart.id: [row for some in chart.panels for panel in some for row in panel.rows]
              for chart in machines_page.shown_of(fleet, relative, NONE).charts}  # fmt: skip
-    means = frames["relative_means"]
+    means = shown["relative_means"]
     for row in drawn["relative"]:
         assert np.isclose(means[means["gpu"] == row.label]["geometric_mean"], row.value).any()
-        assert all(np.isclose(frames["relative"]["ratio"].astype(float), stroke).any() for stroke in row.strokes)
-    rates = set(zip(frames["relative"]["gpu"], frames["relative"]["items_per_second"], strict=True))
+        assert all(np.isclose(shown["relative"]["ratio"].astype(float), stroke).any() for stroke in row.strokes)
+    rates = set(zip(shown["relative"]["gpu"], shown["relative"]["items_per_second"], strict=True))
     assert {(row.label, row.value) for row in drawn["throughput"] if row.value} <= rates
-    joules = 1 / frames["machine_cells"]["joules_per_item"].astype(float)
+    joules = 1 / shown["machine_cells"]["joules_per_item"].astype(float)
     assert all(np.isclose(joules, row.value).any() for row in drawn["worth"])
 
 

@@ -2,20 +2,15 @@
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeAlias
 
-from torchmatrix.analysis import facts_cache
-from torchmatrix.analysis.cells import Cell, Family
+from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.intervals import learned_prior, moments, student
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import Pair
-from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.store import Results, RunFolder, host_of
 
 ENOUGH_RUNS = 3
 """With fewer other runs, the difference between runs is unknown."""
@@ -74,53 +69,17 @@ class Figure:
     place: int
 
 
-def of_history(results: Results, a: Sequence[Launch], b: Sequence[Launch], metric: Metric = THROUGHPUT) -> BetweenRuns | None:
-    """Learn how runs differ in a metric from other runs of the machine that measured both sides.
-
-    None where several machines did, or there are too few runs.
-    """
-    all_runs = results.runs()
-    runs_by_side = [_runs_of(side, all_runs) for side in (a, b)]
-    homes = {host_of(run) for runs in runs_by_side for run in runs}
-    if len(homes) != 1 or not differ(a, b):
-        return None
-    (home,) = homes
-    measured = {run.path for runs in runs_by_side for run in runs}
-    others = [run for run in all_runs if host_of(run) == home and run.path not in measured]
-    places = [place for place, run in enumerate(run for run in all_runs if host_of(run) == home) if run.path in measured]
-    lag = max(places) - min(places)
-    return estimated(figures(facts_cache.read(results, others[-MOST_RUNS:]), metric), max(1, lag))
-
-
-def _runs_of(launches: Iterable[Launch], all_runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Return the runs that the launches belong to, by their ids; of a folder that was renamed since, by where they lie."""
-    ids, folders = set[str](), set[Path]()
-    for launch in launches:
-        ids.add(launch.run)
-        folders.update(launch.path.absolute().parents)
-    return [run for run in all_runs if run.id in ids or run.path in folders]
-
-
-def families(results: Results, *sides: Sequence[Launch]) -> dict[str, Family]:
-    """Return all cells of the runs that these launches belong to, by the runs' ids, without ids that several machines have."""
-    all_runs = results.runs()
-    runs = list({run.path: run for side in sides for run in _runs_of(side, all_runs)}.values())
-    ids = Counter(run.id for run in runs)
-    summaries = facts_cache.read(results, [run for run in runs if ids[run.id] == 1])
-    return {run.id: run.cells.family for run in summaries}
-
-
 def differ(a: Iterable[Launch], b: Iterable[Launch]) -> bool:
     """Check whether the two sides share no run."""
     return not {launch.run for launch in a} & {launch.run for launch in b}
 
 
-def figures(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> dict[Key, list[Figure]]:
+def figures(runs: Iterable[CellIndex], metric: Metric = THROUGHPUT) -> dict[Key, list[Figure]]:
     """Return the figures of each cell and work, run by run in their order."""
     series: dict[Key, list[Figure]] = {}
-    for place, run in enumerate(runs):
+    for place, cells in enumerate(runs):
         rates: dict[Key, list[float]] = {}
-        for cell in run.cells.every:
+        for cell in cells.every:
             for row in cell.ok:
                 if not math.isnan(value := row[metric.column]):
                     rates.setdefault((row["cell"], row["work"]), []).append(value)

@@ -11,10 +11,10 @@ import numpy as np
 from scipy.special import fdtrc
 
 from torchmatrix.analysis.cube_points import Best, Point, Points, best_of, points_of, word_of
-from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, geometric_mean
+from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, adjusted, geometric_mean
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.rows import Row
-from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, adjusted, judged
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, judged
 from torchmatrix.matrix.factors import BY_NAME, Value
 
 # Effects of single settings: ratios in pairs of cells that differ in nothing else, and whether one that can't matter does.

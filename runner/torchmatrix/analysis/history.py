@@ -1,13 +1,16 @@
 """How each cell changed from run to run: a table, where its level changed, and what had changed around it."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import levels
-from torchmatrix.analysis.cells import Cell
+from torchmatrix.analysis import between_runs, facts_cache, levels
+from torchmatrix.analysis.between_runs import BetweenRuns
+from torchmatrix.analysis.cells import Cell, Family
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
@@ -15,6 +18,8 @@ from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core.formatting import none_for_nan, without_nan
 from torchmatrix.facts import environments
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import Results, RunFolder, host_of
 
 NEAR = 2
 """The place of a small change is uncertain: where the environment didn't change in that very run, this many runs before and
@@ -335,3 +340,45 @@ def _newest(run: RunSummary, cell: Cell, reference: float) -> Newest:
         **{name: last[name] for name in copied},
         **(unknown if last["outcome"] != "ok" else {name: summary[name] for name in unknown}),
     )
+
+
+# What the other runs of a machine tell a comparison of two: how runs differ, and how much launches of each run scatter.
+
+
+def variances_of_history(
+    results: Results, a: Sequence[Launch], b: Sequence[Launch], metric: Metric = THROUGHPUT
+) -> BetweenRuns | None:
+    """Learn how runs differ in a metric from other runs of the machine that measured both sides.
+
+    None where several machines did, or there are too few runs.
+    """
+    all_runs = results.runs()
+    runs_by_side = [_runs_of(side, all_runs) for side in (a, b)]
+    homes = {host_of(run) for runs in runs_by_side for run in runs}
+    if len(homes) != 1 or not between_runs.differ(a, b):
+        return None
+    (home,) = homes
+    measured = {run.path for runs in runs_by_side for run in runs}
+    others = [run for run in all_runs if host_of(run) == home and run.path not in measured]
+    places = [place for place, run in enumerate(run for run in all_runs if host_of(run) == home) if run.path in measured]
+    lag = max(places) - min(places)
+    read = facts_cache.each(results, others[-between_runs.MOST_RUNS :])
+    return between_runs.estimated(between_runs.figures((run.cells for run in read), metric), max(1, lag))
+
+
+def families(results: Results, *sides: Sequence[Launch]) -> dict[str, Family]:
+    """Return all cells of the runs that these launches belong to, by the runs' ids, without ids that several machines have."""
+    all_runs = results.runs()
+    runs = list({run.path: run for side in sides for run in _runs_of(side, all_runs)}.values())
+    ids = Counter(run.id for run in runs)
+    summaries = facts_cache.read(results, [run for run in runs if ids[run.id] == 1])
+    return {run.id: run.cells.family for run in summaries}
+
+
+def _runs_of(launches: Iterable[Launch], all_runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Return the runs that the launches belong to, by their ids; of a folder that was renamed since, by where they lie."""
+    ids, folders = set[str](), set[Path]()
+    for launch in launches:
+        ids.add(launch.run)
+        folders.update(launch.path.absolute().parents)
+    return [run for run in all_runs if run.id in ids or run.path in folders]

@@ -285,3 +285,16 @@ def student(freedom: float, probability: float) -> float:
 def _quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     """Return the two-sided quantile of Student's t."""
     return student(freedom, 0.5 + confidence / 2)
+
+
+def adjusted(values: Sequence[float]) -> list[float]:
+    """Adjust p-values of several tests so that of those below a limit at most this share is false, on average.
+
+    Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995), 289-300. NaN is no test and stays NaN.
+    """
+    ranked = sorted((value, place) for place, value in enumerate(values) if not math.isnan(value))
+    result, least = [math.nan] * len(values), 1.0
+    for rank, (value, place) in reversed(list(enumerate(ranked, start=1))):
+        least = min(least, value * len(ranked) / rank)
+        result[place] = least
+    return result

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from scipy.special import gammaincc, stdtr
 
 from torchmatrix.analysis.centers import median_of, variance_of
-from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM, Numbers
+from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM, Numbers, adjusted
 from torchmatrix.analysis.rows import Row
-from torchmatrix.analysis.verdicts import adjusted
 from torchmatrix.core.formatting import in_digits
 
 # Two levels of launches, as where a library chooses its algorithm, or memory is laid out, anew in each launch.

@@ -250,16 +250,14 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[R
     return rows
 
 
-def worth_table(cells: Iterable[Row], price_list: PriceList = NONE) -> list[Row]:
-    """Return one row per DDP cell of a fleet that has a throughput; NaN is unknown.
+def worth(row: Row, price_list: PriceList = NONE) -> Row | None:
+    """Return what a DDP cell of a fleet yields; None without a throughput, NaN where something is unknown.
 
     Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
     items per second for each 1000 of the currency that the devices cost; items for each unit of it that they cost to rent.
     """
-    return [_worth(row, price_list) for row in cells if makes_figures(row) and row["n"]]
-
-
-def _worth(row: Row, price_list: PriceList) -> Row:
+    if not makes_figures(row) or not row["n"]:
+        return None
     rate, memory = row["throughput"], row["device_memory_bytes"]
     gigabytes = memory * row["count"] / 2**30 if isinstance(memory, (int, float)) else math.nan
     return {

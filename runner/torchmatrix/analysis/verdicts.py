@@ -50,21 +50,8 @@ class Significance:
 
 def surviving(flags: Sequence[bool], p_values: Sequence[float]) -> list[bool]:
     """Return the flags that one-sided tests support once all are corrected together; flags without a test stay."""
-    tested = zip(flags, adjusted(p_values), strict=True)
+    tested = zip(flags, intervals.adjusted(p_values), strict=True)
     return [flag and not p > FALSE_DISCOVERIES / 2 for flag, p in tested]
-
-
-def adjusted(values: Sequence[float]) -> list[float]:
-    """Adjust p-values of several tests so that of those below a limit at most this share is false, on average.
-
-    Y. Benjamini and Y. Hochberg, J. R. Statist. Soc. B 57 (1995), 289-300. NaN is no test and stays NaN.
-    """
-    ranked = sorted((value, place) for place, value in enumerate(values) if not math.isnan(value))
-    result, least = [math.nan] * len(values), 1.0
-    for rank, (value, place) in reversed(list(enumerate(ranked, start=1))):
-        least = min(least, value * len(ranked) / rank)
-        result[place] = least
-    return result
 
 
 def judged(pairs: Sequence[Pair], besides: Sequence[Chances] = ()) -> list[Judged]:
@@ -74,7 +61,7 @@ def judged(pairs: Sequence[Pair], besides: Sequence[Chances] = ()) -> list[Judge
     `besides`: tests that are corrected together with those of the pairs.
     """
     tests = [*(test.chances for test in pairs), *besides]
-    differs, same = adjusted([test.differs for test in tests]), adjusted([test.same for test in tests])
+    differs, same = intervals.adjusted([test.differs for test in tests]), intervals.adjusted([test.same for test in tests])
     return [_judged(*test) for test in zip(pairs, differs, same, strict=False)]
 
 
@@ -89,7 +76,7 @@ def significance_of(tests: Sequence[Chances]) -> Significance:
 
 def _level(values: Sequence[float], share: float) -> float:
     """Return the step at which Benjamini and Hochberg's procedure stops; the first one where nothing is found."""
-    p_values = [value for value in adjusted(values) if not math.isnan(value)]
+    p_values = [value for value in intervals.adjusted(values) if not math.isnan(value)]
     return share * max(1, sum(value <= share for value in p_values)) / max(1, len(p_values))
 
 

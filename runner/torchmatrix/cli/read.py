@@ -48,8 +48,8 @@ def compare(
 
     Matches by workload, number of devices and stack. Also lists how the environments differ.
     """
-    from torchmatrix.analysis import between_runs, metrics
     from torchmatrix.analysis import compare as comparing
+    from torchmatrix.analysis import history, metrics
     from torchmatrix.analysis.machines import choose_launches
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
@@ -62,9 +62,9 @@ def compare(
         if side.note:
             say(f"note: {side.note}")
     both = sides[0].launches, sides[1].launches
-    between = between_runs.of_history(store, *both, compared)
-    families = between_runs.families(store, *both)
-    comparison = comparing.compare(*both, "own" if own_batch else "same", between, compared, families)
+    between = history.variances_of_history(store, *both, compared)
+    cells_by_run = history.families(store, *both)
+    comparison = comparing.compare(*both, "own" if own_batch else "same", between, compared, cells_by_run)
     print(json.dumps(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons))
     refused = all(row.refused for row in comparison.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)

@@ -234,9 +234,7 @@ def _pending(run: RunSummary) -> int:
 
 def _cells(fleet: Fleet, price_list: PriceList) -> list[dict[str, Any]]:
     """Return the cells of all machines with their yield per watt, price and GB."""
-    key = ("machine", "stack", "workload", "devices")
-    worth = {tuple(row[name] for name in key): row for row in machines.worth_table(fleet.cells, price_list)}
-    return [row | {"worth": worth.get(tuple(row[name] for name in key))} for row in fleet.cells]
+    return [row | {"worth": machines.worth(row, price_list)} for row in fleet.cells]
 
 
 def _machine(choice: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[str, Any]:

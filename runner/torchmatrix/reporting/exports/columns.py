@@ -2,7 +2,7 @@
 Units stand in the names. Kinds: text; number; whole (a whole number); flag (true or false); list (of texts, in files as JSON).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from torchmatrix.analysis.glossary import DEFINITIONS
@@ -12,7 +12,6 @@ from torchmatrix.analysis.rows import CELLS, LAUNCHES, Column, a_flag, a_list, a
 from torchmatrix.analysis.time_split import PHASES, QUANTILES
 from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.matrix.factors import CONTRASTED
-from torchmatrix.reporting.exports.rows import ABOUT_CUBES, CUBE_TABLES
 
 
 def _of(table: str) -> tuple[Column, ...]:
@@ -39,6 +38,35 @@ def _ratio(name: str, key: str) -> Iterable[Column]:
     return an_interval(name, DEFINITIONS[key], key)
 
 
+_CUBE = (
+    a_text("model", "what is trained or run"), a_text("mode", "train or infer"), a_text("devices", "the device set"),
+)  # fmt: skip
+CUBE_TABLES: Mapping[str, tuple[Column, ...]] = {
+    "effects": (
+        *_CUBE, a_text("setting", "the setting with its value"), a_text("over", "the usual value"),
+        *an_interval("ratio", DEFINITIONS["effect"], "ratio"),
+        a_number("ratio_smallest", "the smallest ratio of a pair", "least"),
+        a_number("ratio_largest", "the largest ratio of a pair", "most"),
+        a_whole("pairs", "pairs of cells with a ratio", "n"), a_whole("pairs_missing", "pairs without one", "missing"),
+        a_text("negative_control", "of a setting that can't matter: still, moved or uncertain; otherwise empty", "control"),
+    ),
+    "interactions": (
+        *_CUBE, a_text("settings", "one setting, or two for what they do only together"),
+        a_number("variance_fraction", DEFINITIONS["explained"], "share"),
+        a_number("adjusted_p_value", "of the F test, corrected for all of the cube"),
+        a_text("sentence", "what the two do together, where that is shown"),
+    ),
+    "cheap_way": (
+        *_CUBE, a_whole("step", "the number of the step, from 1"), a_text("setting", "what is changed in it"),
+        a_text("cell", "the cell that it leads to"), *an_interval("gain", "its speed over that of the cell before", "gain"),
+        *an_interval("gain_so_far", "its speed over that of the usual settings", "so_far"),
+    ),
+}  # fmt: skip
+ABOUT_CUBES = {
+    "effects": "one row per setting of each job whose settings were varied together: what it does",
+    "interactions": "one row per setting and pair of settings: how much of the variance of log speed it explains",
+    "cheap_way": "one row per step from the usual settings towards the best combination",
+}
 _SHOWN = (
     *WHERE[1:], a_text("model", "what is trained or run"), a_text("mode", "train or infer"), a_text("unit", "what an item is"),
     a_whole("batch_per_device", "items per device and step", "batch"),
@@ -237,4 +265,78 @@ ABOUT = {
     "claims": "one row per claim of an article and what we measured for it",
     "prices": "the price list that was used",
 }
+"""One line about each table."""
+
+
+# The tables of several machines.
+
+_MACHINE = a_text("machine", "the machine's name on the page of machines")
+_GPU = a_text("gpu", "the GPU model by its short name; of machines without GPUs their CPU")
+_STACK, _WORKLOAD = a_text("stack", "the software combination"), a_text("workload", "the job")
+_COUNT = a_whole("device_count", "how many devices (N)", "count")
+
+MACHINE_TABLES: dict[str, tuple[Column, ...]] = {
+    "machines": (
+        _MACHINE, _GPU, a_whole("gpu_count", "how many GPUs it has"), a_text("cpu", "its CPU"), a_whole("cores", "of its CPUs"),
+        a_number("memory_bytes", "of the host"), a_text("driver", "version of the GPUs' driver"),
+        a_text("os", "operating system"), a_text("kernel", "version of the kernel"),
+        a_flag("verified", "whether its facts recorded its identity"), a_text("run", "the run that represents it"),
+        a_text("note", "remarks on the choice of this run"),
+    ),
+    "machine_gpus": (
+        _GPU, a_list("machines", "the machines that have it"), a_list("counts", "how many each of them has"),
+        a_list("drivers", "versions of their drivers"),
+        a_number("power_limit_low_watts", "lowest power limit that a driver reports"),
+        a_number("power_limit_high_watts", "highest power limit that a driver reports"),
+        a_text("unlike", "conditions in which its machines differ"),
+        *(column for column in TABLES["gpus"] if column.name not in ("gpu", "device_name")),
+    ),
+    "machine_cells": (
+        _MACHINE, _GPU, *TABLES["cells"],
+        a_number("items_per_second_per_watt", DEFINITIONS["per_watt"], "per_watt"),
+        a_number("items_per_second_per_gib", "throughput over the memory of the devices (2^30 bytes)", "per_gb"),
+    ),
+    "machine_scaling": (_MACHINE, _GPU, *TABLES["scaling"]),
+    "relative": (
+        _GPU, a_text("machine", "one machine; unknown: all machines with this GPU together"),
+        a_whole("machines", "how many machines are in the figure"),
+        a_flag("of_gpu", "whether the row represents its GPU model"), _WORKLOAD, a_text("model", "what is trained or run"),
+        a_text("mode", "train or infer"), a_text("precision", "of the computation"), a_text("unit", "what an item is"),
+        _COUNT, _STACK, a_text("stack_class", "the release of torch by which stacks are compared"),
+        a_whole("batch_per_device", "items per device and step", "batch"), a_whole("launches_ok", "launches behind it", "n"),
+        *an_interval("items_per_second", DEFINITIONS["throughput"], "throughput"),
+        a_text("baseline_gpu", "the GPU model that it is relative to"),
+        a_text("baseline_stack", "the stack there"),
+        a_whole("baseline_launches_ok", "launches behind the baseline", "baseline_n"),
+        a_number("baseline_items_per_second", "throughput there", "baseline_throughput"),
+        a_text("stack_match", "equal, or equivalent: the same release of torch, another CUDA or ROCm"),
+        *an_interval("ratio", DEFINITIONS["relative"], "ratio"),
+        a_text("interval_over", "what the ratio's interval is over: launches or machines", "level"),
+        a_text("verdict", DEFINITIONS["corrected_verdict"]),
+        a_number("adjusted_p_value", "corrected for the number of rows"), a_text("why", "why there is no ratio"),
+    ),
+    "relative_means": (
+        _GPU, _COUNT, a_text("baseline_gpu", "the GPU model that it is relative to"),
+        *an_interval("geometric_mean", DEFINITIONS["geometric_mean"], "ratio"), a_whole("cells", "ratios in it", "n"),
+        a_whole("missing", "cells without a ratio"), a_text("missing_why", "why they have none"),
+    ),
+    "not_compared": (
+        a_text("gpu", "one side"), a_text("baseline_gpu", "the other side"),
+        a_text("field", "the field in which they differ"), a_list("values", "its values on both sides"),
+        a_whole("cells", "how many cells differ in it"),
+    ),
+}  # fmt: skip
+
+ABOUT_MACHINES = {
+    "machines": "one row per machine: its hardware, and the run that represents it",
+    "machine_gpus": "one row per GPU model: its data sheet, what the drivers report, the best MFU reached",
+    "machine_cells": "one row per machine and cell: its figure with its interval, per watt, per price and per GiB",
+    "machine_scaling": "one row per machine and cell of several devices: speed-up, efficiency and scale factor",
+    "relative": "one row per GPU model, workload, stack and number of devices: throughput relative to the baseline GPU",
+    "relative_means": "one row per GPU model and number of devices: the geometric mean of its ratios",
+    "not_compared": "one row per pair of GPU models and field in which cells differ, so that they are not compared",
+}
+
+EVERY_TABLE = TABLES | MACHINE_TABLES
+ABOUT_EACH = ABOUT | ABOUT_MACHINES
 """One line about each table."""

@@ -10,9 +10,9 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.analysis.rows import Row
@@ -20,7 +20,28 @@ from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import figure
 from torchmatrix.core.toml_keys import nearest
 from torchmatrix.reporting import words
-from torchmatrix.reporting.exports.table_set import EVERY_TABLE, Values, by_row, frame
+from torchmatrix.reporting.exports.columns import EVERY_TABLE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Values: TypeAlias = Mapping[str, list[Any]]
+"""A table by columns: str, float, int, bool and None for what is unknown. Files need no pandas, which costs ten times more."""
+_TYPES = {"text": "string", "number": "float64", "whole": "Int64", "flag": "boolean", "list": "string"}
+
+
+def frame(name: str, table: Values) -> "pd.DataFrame":
+    """Convert a documented table for pandas, which takes half a second to load."""
+    import pandas as pd
+
+    kinds = {column.name: column.kind for column in EVERY_TABLE[name]}
+    return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in table.items()})
+
+
+def by_row(table: Values) -> list[Row]:
+    """Return the rows of a table: str, float, int and bool; None for what is unknown."""
+    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+
 
 # Tables as GitHub's Markdown, for pasting into an issue: few columns, four significant digits, escaped contents.
 

@@ -1,98 +1,193 @@
-"""Rows -> named tables with exactly the documented columns, each of a fixed type; as plain values and as pandas tables."""
+"""One run, or several machines -> named tables with exactly the documented columns, each of a fixed type."""
 
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
-from torchmatrix.analysis import across
+from torchmatrix.analysis import across, gpu_specs, prices
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.machines import Chosen, fleet_gpu_table, worth_table
+from torchmatrix.analysis.cube_points import word_of
+from torchmatrix.analysis.effects import Cube, cubes_of
+from torchmatrix.analysis.machines import Chosen, fleet_gpu_table, worth
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import Column, Row, a_flag, a_list, a_number, a_text, a_whole, an_interval
+from torchmatrix.analysis.published import audit, claims, figures
+from torchmatrix.analysis.published.claims import Section
+from torchmatrix.analysis.published.figures import Measured
+from torchmatrix.analysis.rows import Column, Row, is_ok
+from torchmatrix.analysis.run_summary import Installed
+from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import number_or_nan
-from torchmatrix.reporting.exports import rows
-from torchmatrix.reporting.exports.columns import ABOUT, TABLES
+from torchmatrix.facts.wire import END_TO_END, LATENCY
+from torchmatrix.reporting.exports.columns import EVERY_TABLE, MACHINE_TABLES, TABLES
+from torchmatrix.reporting.exports.formats import Values
 from torchmatrix.reporting.view import View
 
-# The tables of several machines: columns, their meanings, rows. columns.py and rows.py have those of one run.
-
-_MACHINE = a_text("machine", "the machine's name on the page of machines")
-_GPU = a_text("gpu", "the GPU model by its short name; of machines without GPUs their CPU")
-_STACK, _WORKLOAD = a_text("stack", "the software combination"), a_text("workload", "the job")
-_COUNT = a_whole("device_count", "how many devices (N)", "count")
-
-MACHINE_TABLES: dict[str, tuple[Column, ...]] = {
-    "machines": (
-        _MACHINE, _GPU, a_whole("gpu_count", "how many GPUs it has"), a_text("cpu", "its CPU"), a_whole("cores", "of its CPUs"),
-        a_number("memory_bytes", "of the host"), a_text("driver", "version of the GPUs' driver"),
-        a_text("os", "operating system"), a_text("kernel", "version of the kernel"),
-        a_flag("verified", "whether its facts recorded its identity"), a_text("run", "the run that represents it"),
-        a_text("note", "remarks on the choice of this run"),
-    ),
-    "machine_gpus": (
-        _GPU, a_list("machines", "the machines that have it"), a_list("counts", "how many each of them has"),
-        a_list("drivers", "versions of their drivers"),
-        a_number("power_limit_low_watts", "lowest power limit that a driver reports"),
-        a_number("power_limit_high_watts", "highest power limit that a driver reports"),
-        a_text("unlike", "conditions in which its machines differ"),
-        *(column for column in TABLES["gpus"] if column.name not in ("gpu", "device_name")),
-    ),
-    "machine_cells": (
-        _MACHINE, _GPU, *TABLES["cells"],
-        a_number("items_per_second_per_watt", DEFINITIONS["per_watt"], "per_watt"),
-        a_number("items_per_second_per_gib", "throughput over the memory of the devices (2^30 bytes)", "per_gb"),
-    ),
-    "machine_scaling": (_MACHINE, _GPU, *TABLES["scaling"]),
-    "relative": (
-        _GPU, a_text("machine", "one machine; unknown: all machines with this GPU together"),
-        a_whole("machines", "how many machines are in the figure"),
-        a_flag("of_gpu", "whether the row represents its GPU model"), _WORKLOAD, a_text("model", "what is trained or run"),
-        a_text("mode", "train or infer"), a_text("precision", "of the computation"), a_text("unit", "what an item is"),
-        _COUNT, _STACK, a_text("stack_class", "the release of torch by which stacks are compared"),
-        a_whole("batch_per_device", "items per device and step", "batch"), a_whole("launches_ok", "launches behind it", "n"),
-        *an_interval("items_per_second", DEFINITIONS["throughput"], "throughput"),
-        a_text("baseline_gpu", "the GPU model that it is relative to"),
-        a_text("baseline_stack", "the stack there"),
-        a_whole("baseline_launches_ok", "launches behind the baseline", "baseline_n"),
-        a_number("baseline_items_per_second", "throughput there", "baseline_throughput"),
-        a_text("stack_match", "equal, or equivalent: the same release of torch, another CUDA or ROCm"),
-        *an_interval("ratio", DEFINITIONS["relative"], "ratio"),
-        a_text("interval_over", "what the ratio's interval is over: launches or machines", "level"),
-        a_text("verdict", DEFINITIONS["corrected_verdict"]),
-        a_number("adjusted_p_value", "corrected for the number of rows"), a_text("why", "why there is no ratio"),
-    ),
-    "relative_means": (
-        _GPU, _COUNT, a_text("baseline_gpu", "the GPU model that it is relative to"),
-        *an_interval("geometric_mean", DEFINITIONS["geometric_mean"], "ratio"), a_whole("cells", "ratios in it", "n"),
-        a_whole("missing", "cells without a ratio"), a_text("missing_why", "why they have none"),
-    ),
-    "not_compared": (
-        a_text("gpu", "one side"), a_text("baseline_gpu", "the other side"),
-        a_text("field", "the field in which they differ"), a_list("values", "its values on both sides"),
-        a_whole("cells", "how many cells differ in it"),
-    ),
-}  # fmt: skip
-
-ABOUT_MACHINES = {
-    "machines": "one row per machine: its hardware, and the run that represents it",
-    "machine_gpus": "one row per GPU model: its data sheet, what the drivers report, the best MFU reached",
-    "machine_cells": "one row per machine and cell: its figure with its interval, per watt, per price and per GiB",
-    "machine_scaling": "one row per machine and cell of several devices: speed-up, efficiency and scale factor",
-    "relative": "one row per GPU model, workload, stack and number of devices: throughput relative to the baseline GPU",
-    "relative_means": "one row per GPU model and number of devices: the geometric mean of its ratios",
-    "not_compared": "one row per pair of GPU models and field in which cells differ, so that they are not compared",
-}
-
-EVERY_TABLE = TABLES | MACHINE_TABLES
-ABOUT_EACH = ABOUT | ABOUT_MACHINES
-"""One line about each table."""
+# Cubes as tables: the effect of each setting, the variance it explains, and the way to the best combination.
 
 
-_CELL = ("machine", "stack", "workload", "devices")
+def cube_rows(launches: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the tables of cubes."""
+    cubes = cubes_of(launches)
+    return {
+        "effects": [row for cube in cubes for row in _effects(cube)],
+        "interactions": [row for cube in cubes for row in _interactions(cube)],
+        "cheap_way": [row for cube in cubes for row in _steps(cube)],
+    }
+
+
+def _job(cube: Cube) -> dict[str, Any]:
+    return {"model": cube.points.model, "mode": cube.points.mode, "devices": cube.points.devices}
+
+
+def _effects(cube: Cube) -> Iterable[dict[str, Any]]:
+    for effect in cube.effects:
+        names = {"setting": word_of(effect.setting, effect.value), "over": word_of(effect.setting, effect.over)}
+        rest = {name: getattr(effect, name) for name in ("least", "most", "n", "missing", "control")}
+        yield _job(cube) | names | effect.found.columns("ratio") | rest
+
+
+def _interactions(cube: Cube) -> Iterable[dict[str, Any]]:
+    sentences = {frozenset((pair.setting, pair.other)): pair.sentence for pair in cube.interactions.together}
+    for part in cube.interactions.explained:
+        row = {"settings": " x ".join(part.settings), "share": part.share, "adjusted_p_value": part.adjusted_p_value}
+        yield _job(cube) | row | {"sentence": sentences.get(frozenset(part.settings))}
+
+
+def _steps(cube: Cube) -> Iterable[dict[str, Any]]:
+    for number, step in enumerate(cube.best.steps if cube.best else (), 1):
+        row = {"step": number, "setting": word_of(step.setting, step.value), "cell": step.point.row["cell"]}
+        yield _job(cube) | row | step.gain.columns("gain") | step.so_far.columns("so_far")
+
+
+def cell_rows(table: Sequence[Row], price_list: PriceList) -> list[Row]:
+    """Return the rows of the cells (run_summary.cells_table) with their prices."""
+    return [
+        row
+        | {
+            "throughput_low": row["low"],
+            "throughput_high": row["high"],
+            "items_per_currency": 3600 * row["throughput"] / prices.cost(price_list, row, "per_hour"),
+            "items_per_second_per_currency": row["throughput"] / prices.cost(price_list, row, "purchase"),
+            "currency": price_list.currency or None,
+        }
+        for row in table
+    ]
+
+
+def launch_rows(view: View) -> list[Row]:
+    """Return all launches that count, each with its start and the name of its file."""
+    return [
+        row | {"started_unix_seconds": started, "file": _file_of(row["path"], view.id)}
+        for row, started in zip(view.summary.launches, view.details.started, strict=True)
+    ]
+
+
+def other_rows(view: View, price_list: PriceList) -> dict[str, list[Row]]:
+    """Return all other tables by name."""
+    measured = view.measured
+    section = claims.section(claims.preset_of(view.record.matrix), measured, view.scaling)
+    return {
+        "scaling": view.scaling,
+        "decomposition": view.decomposition,
+        "nodes": view.nodes,
+        "collectives": view.collectives,
+        "devices": view.devices,
+        "phases": list(view.details.phases),
+        "steps": list(view.details.steps),
+        "latency": latency_rows(view.summary.launches, LATENCY),
+        "end_to_end": latency_rows(view.summary.launches, END_TO_END),
+        "compiles": view.compiles,
+        **cube_rows(view.summary.launches),
+        "speedups": [_compared(row) for row in view.ratios.speedups],
+        "settings": [_compared(row) for row in view.ratios.settings],
+        "gpus": gpu_specs.gpu_table(view.every_cell),
+        "stacks": list(map(_stack, view.details.installed)),
+        "skips": [
+            {"cell": skip.name.cell, "stack": skip.name.stack, "reason": skip.reason, "fix": skip.fix}
+            for skip in view.record.skips
+        ],
+        "failures": _failures(view),
+        "findings": _findings(measured, figures.mixed(view.index.figures)),
+        "published": _published(section),
+        "claims": _claims(section),
+        "prices": [_fields_of(price) for price in price_list.prices.values()],
+    }
+
+
+def _fields_of(noun: Any) -> Row:
+    """Convert a frozen dataclass to a row."""
+    return {name: getattr(noun, name) for name in noun.__dataclass_fields__}
+
+
+def _compared(row: Row) -> Row:
+    return {**row, "ratio_low": row["low"], "ratio_high": row["high"]}
+
+
+def _file_of(path: str, run: str) -> str:
+    """Return a path relative to the run's folder, as facts_archive names it."""
+    parts = path.split("/")
+    start = max((i for i, part in enumerate(parts) if part == run), default=len(parts) - 1)
+    return "/".join(parts[start:])
+
+
+def _stack(installed: Installed) -> Row:
+    box, image, engine = installed.box, installed.image, installed.engine
+    return {
+        **{key: box.facts.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")},
+        "stack": installed.stack,
+        "torchvision": box.versions.get("torchvision"),
+        "transformers": box.versions.get("transformers"),
+        "image": image.get("tag") or image.get("reference"),
+        "image_id": image.get("id"),
+        **{key: image.get(key) for key in ("base", "base_digest", "lock_sha256")},
+        "engine": engine.get("engine"),
+        "engine_version": engine.get("ServerVersion") or engine.get("version"),
+        "packages": box.packages,
+    }
+
+
+def _failures(view: View) -> list[Row]:
+    names = ("cell", "stack", "workload", "devices", "round", "outcome", "error", "command")
+    return [
+        {name: row[name] for name in names} | {"seen": error, "file": _file_of(row["path"], view.id)}
+        for row, error in zip(view.summary.launches, view.details.errors, strict=True)
+        if not is_ok(row)
+    ]
+
+
+def _findings(measured: Sequence[Measured], mixed: Sequence[str]) -> list[Row]:
+    """Return the findings and what could not be checked: an empty table would say that all is well."""
+    figures = [cell.figure for cell in measured]
+    findings = [_fields_of(finding) for finding in audit.check(figures)]
+    empty = {"level": "unchecked", "field": "throughput", "value": "", "unit": "", "limit": ""}
+    return findings + [empty | _fields_of(figure) for figure in audit.checked(figures, mixed).unchecked]
+
+
+def _published(section: Section | None) -> list[Row]:
+    rows = []
+    for pair in section.throughputs if section else ():
+        numbers = pair.ours.cell.estimate().columns("ours") | pair.ratio.columns("ratio") | {"theirs": pair.theirs.throughput}
+        rows.append({**_fields_of(pair.theirs), **_fields_of(pair), "cell": pair.ours.figure.cell} | numbers)
+    return rows
+
+
+def _claims(section: Section | None) -> list[Row]:
+    rows = []
+    for tested in section.claims if section else ():
+        claim = tested.claim
+        ranges = {"claimed_low": claim.low, "claimed_high": _end(claim.high), "low": tested.low, "high": _end(tested.high)}
+        rows.append({**_fields_of(claim), **_fields_of(tested)} | ranges | tested.ours.columns("ours"))
+    return rows
+
+
+def _end(value: float) -> float:
+    """Return the end of a range; NaN if it has no upper end."""
+    return math.nan if math.isinf(value) else value
+
+
+# The rows of several machines.
 
 
 class Compared(Protocol):
@@ -106,14 +201,14 @@ class Compared(Protocol):
     def scaling(self) -> list[Row]: ...
 
 
-def rows_of(facts: Compared, relative: Relative, price_list: PriceList) -> dict[str, list[Row]]:
+def machine_rows(facts: Compared, relative: Relative, price_list: PriceList) -> dict[str, list[Row]]:
     """Return the rows of each table."""
     machines, base = [choice.machine for choice in facts.chosen], {"baseline_gpu": relative.baseline}
     gpus = {machine.label: machine.gpu for machine in machines}
     return {
         "machines": [_machine(choice) for choice in facts.chosen],
         "machine_gpus": fleet_gpu_table(machines, facts.cells),
-        "machine_cells": _cells(facts.cells, price_list),
+        "machine_cells": _machine_cells(facts.cells, price_list),
         "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in facts.scaling],
         "relative": [row | base for row in relative.table],
         "relative_means": [
@@ -136,21 +231,15 @@ def _machine(choice: Chosen) -> Row:
     return values | {"machine": machine.label, "run": choice.run.id, "note": choice.note}
 
 
-def _cells(table: Sequence[Row], price_list: PriceList) -> list[Row]:
+def _machine_cells(table: Sequence[Row], price_list: PriceList) -> list[Row]:
     """Return the cells with their yield per watt and GiB."""
-    worth = {tuple(row[name] for name in _CELL): row for row in worth_table(table, price_list)}
-    cells = []
-    for row in rows.cells(table, price_list):
-        yields = worth.get(tuple(row[name] for name in _CELL), {})
-        cells.append(row | {name: yields.get(name) for name in ("per_watt", "per_gb")})
-    return cells
+    yields = [worth(row, price_list) or {} for row in table]
+    return [
+        row | {name: each.get(name) for name in ("per_watt", "per_gb")}
+        for row, each in zip(cell_rows(table, price_list), yields, strict=True)
+    ]
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Values: TypeAlias = Mapping[str, list[Any]]
-"""A table by columns: str, float, int, bool and None for what is unknown. Files need no pandas, which costs ten times more."""
 _LARGEST = 2**63
 _FEW_VALUES = frozenset({str, bool, type(None)})
 """Types with few distinct values; no value of one equals a value of another."""
@@ -163,32 +252,27 @@ class Tables:
     run: str
     values: Mapping[str, Values]
 
-    @cached_property
-    def frames(self) -> "Mapping[str, pd.DataFrame]":
-        """Return the tables as pandas tables: NaN or NA for what is unknown."""
-        return {name: frame(name, table) for name, table in self.values.items()}
-
 
 def of(view: View, price_list: PriceList = NONE) -> Tables:
     """Build all tables of a run; a table without rows still has its columns."""
     by_table = {
-        "cells": rows.cells(view.every_cell, price_list),
-        "launches": rows.launches(view),
-        **rows.others(view, price_list),
+        "cells": cell_rows(view.every_cell, price_list),
+        "launches": launch_rows(view),
+        **other_rows(view, price_list),
     }
     return Tables(run=view.id, values={name: _values(columns, by_table[name]) for name, columns in TABLES.items()})
 
 
 def of_machines(facts: Compared, relative: Relative, price_list: PriceList = NONE) -> Tables:
     """Build all tables of several machines, and how they compare with the baseline GPU."""
-    by_table = rows_of(facts, relative, price_list)
+    by_table = machine_rows(facts, relative, price_list)
     values = {name: _values(columns, by_table[name]) for name, columns in MACHINE_TABLES.items()}
     return Tables(run="of machines", values=values)
 
 
 def launched(view: View, price_list: PriceList = NONE) -> Tables:
     """Build only the tables of cells and launches, which are most of the data."""
-    by_table = {"cells": rows.cells(view.every_cell, price_list), "launches": rows.launches(view)}
+    by_table = {"cells": cell_rows(view.every_cell, price_list), "launches": launch_rows(view)}
     return Tables(run=view.id, values={name: _values(TABLES[name], table) for name, table in by_table.items()})
 
 
@@ -196,14 +280,6 @@ def described(names: Iterable[str]) -> Values:
     """Describe every column of these tables: one row each, with table, column, kind and meaning."""
     entries = [(name, column.name, column.kind, column.meaning) for name in names for column in EVERY_TABLE[name]]
     return dict(zip(("table", "column", "kind", "meaning"), map(list, zip(*entries, strict=True)), strict=True))
-
-
-def frame(name: str, table: Values) -> "pd.DataFrame":
-    """Convert a documented table for pandas, which takes half a second to load."""
-    import pandas as pd
-
-    kinds = {column.name: column.kind for column in EVERY_TABLE[name]}
-    return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in table.items()})
 
 
 def _values(columns: Sequence[Column], rows: Iterable[Row]) -> Values:
@@ -221,11 +297,6 @@ def _column(kind: str, values: list[Any]) -> list[Any]:
     if kind == "number" and types == {float}:
         return [None if math.isnan(value) else value for value in values]
     return list(map(convert, values))
-
-
-def by_row(table: Values) -> list[Row]:
-    """Return the rows of a table: str, float, int and bool; None for what is unknown."""
-    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 
 
 def _text(value: Any) -> str | None:
@@ -258,4 +329,3 @@ _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "flag": lambda value: value if isinstance(value, bool) else None,
     "list": _list,
 }
-_TYPES = {"text": "string", "number": "float64", "whole": "Int64", "flag": "boolean", "list": "string"}

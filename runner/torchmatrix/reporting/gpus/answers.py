@@ -24,7 +24,7 @@ _BEST = {"amp": 3, "amp-bf16": 2, "tf32": 1}
 @dataclass(frozen=True, kw_only=True)
 class Gpus:
     """The figures of a page of machines. `relative`: to the page's baseline; `each`: to every GPU. `worth`: measured cells with
-    rows of fleet_tables.worth_table. `vendors`: of each GPU. `noun`: what is compared, GPU or machine.
+    what each yields (machines.worth). `vendors`: of each GPU. `noun`: what is compared, GPU or machine.
     """
 
     cells: Cells

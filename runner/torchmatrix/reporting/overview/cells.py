@@ -5,12 +5,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.matrix.factors import FACTORS
-from torchmatrix.reporting.explorers.data import Data
+
+if TYPE_CHECKING:
+    from torchmatrix.reporting.explorers.data import Data
 
 # Colours: versions of one product share a hue, light to dark by age; another vendor's builds have another hue.
 #
@@ -72,7 +74,7 @@ class Cells:
     `builds`: for stacks that got another build of PyTorch than they ask for, the version that was installed.
     """
 
-    data: Data
+    data: "Data"
     marks: Mapping[int, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     builds: Mapping[str, str] = field(default_factory=dict)
 

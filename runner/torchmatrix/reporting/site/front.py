@@ -24,7 +24,7 @@ from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import figure, is_known, printable, without_nan
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, history_page, machines_page, redaction, terminal
-from torchmatrix.reporting.exports.table_set import MACHINE_TABLES as TABLES
+from torchmatrix.reporting.exports.columns import MACHINE_TABLES as TABLES
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.report import page
 from torchmatrix.reporting.report.page import utc
