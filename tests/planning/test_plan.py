@@ -12,7 +12,8 @@ from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning import selection
 from torchmatrix.planning.fit import Supplies
-from torchmatrix.planning.plan import Plan, make_plan, select
+from torchmatrix.planning.plan import Plan, make_plan
+from torchmatrix.planning.selection import select
 from torchmatrix.running.launch_order import interleave
 
 CONTAINERS = Supplies(containers=True)

@@ -8,13 +8,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import advise, clustered, keep, measure, nights, profiles, read, render, start
+from torchmatrix.cli import advise, clustered, keep, measure, nights, read, render, start
 from torchmatrix.cli.console import complain
 from torchmatrix.cli.options import app
 from torchmatrix.core import process
 from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 
-__all__ = ["advise", "clustered", "invoke", "keep", "main", "measure", "nights", "profiles", "read", "render", "start"]
+__all__ = ["advise", "clustered", "invoke", "keep", "main", "measure", "nights", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
 

@@ -1,20 +1,18 @@
 """Matrix x Host -> Plan: ordered Cells, and Skips with their reasons. Pure: no files, no processes, no clock."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.toml_keys import nearest
 from torchmatrix.machine.cpu import CoreGroup
 from torchmatrix.machine.host import Gpu, Host
-from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack
-from torchmatrix.matrix.workloads import DEFAULT_KEY, Workload, batch_key, batch_on, changed, ddp_id
+from torchmatrix.matrix.workloads import DEFAULT_KEY, Workload, batch_key, batch_on, changed
 from torchmatrix.planning import fit
 from torchmatrix.planning.fit_gpu import Why
 
@@ -233,63 +231,6 @@ def _variants(workload: Workload, gpus: GpuSet, alike: tuple[Gpu, ...]) -> list[
     if not workload.explain or gpus.count < 2 or workload.mode != "train" or workload.parallel != "ddp":
         return [batched]
     return [batched, *(changed(batched, parallel=parallel) for parallel in ("no-sync", "independent"))]
-
-
-def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
-    """Return the part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput.
-
-    Cells that a selected cell depends on are kept: its one-device baselines, and the cells that explain it.
-    """
-    patterns = tuple(globs)
-    tests = [_parse_condition(text) for text in where]
-
-    def chosen(cell: Cell) -> bool:
-        return (not patterns or any(fnmatchcase(cell.id, p) for p in patterns)) and all(test(cell) for test in tests)
-
-    if not patterns and not tests:
-        return plan
-    families = {(c.stack.name, ddp_id(c.workload), c.gpus.indices, c.gpus.nodes) for c in plan.cells if chosen(c)}
-    families |= {(stack, workload, indices, 1) for stack, workload, indices, _ in families}
-    families |= {(stack, workload, (index,), 1) for stack, workload, indices, _ in families for index in indices}
-
-    def kept(entry: Cell | Skip) -> bool:
-        if isinstance(entry, Skip):
-            return chosen(entry.cell)
-        return (entry.stack.name, ddp_id(entry.workload), entry.gpus.indices, entry.gpus.nodes) in families
-
-    return Plan(entries=tuple(filter(kept, plan.entries)))
-
-
-def _factor_value(name: str, cell: Cell) -> object:
-    value = cell.workload.factors[name]
-    return str(value).lower() if isinstance(value, bool) else value
-
-
-_FIELDS: dict[str, Callable[[Cell], object]] = {
-    "stack": lambda c: c.stack.name,
-    "torch": lambda c: c.stack.torch,
-    "variant": lambda c: c.stack.variant,
-    "accelerator": lambda c: c.stack.accelerator,
-    **{factor.name: partial(_factor_value, factor.name) for factor in FACTORS},
-    "gpus": lambda c: c.gpus.label,
-    "count": lambda c: c.gpus.count,
-    "nodes": lambda c: c.gpus.nodes,
-}
-
-
-def values_of(cells: Iterable[Cell], key: str) -> set[str]:
-    """Return the values that `cells` have for a key of --where."""
-    return {str(_FIELDS[key](cell)) for cell in cells}
-
-
-def _parse_condition(text: str) -> Callable[[Cell], bool]:
-    key, equals, value = text.partition("=")
-    if not equals or key not in _FIELDS:
-        raise BadInput(
-            f"--where {text!r} is not a condition", hint=f"write KEY=VALUE; {nearest(key, _FIELDS)}; VALUE may be a glob"
-        )
-    read = _FIELDS[key]
-    return lambda cell: fnmatchcase(str(read(cell)), value)
 
 
 def _belong_together(stack: Stack, workload: Workload, host: Host) -> bool:

@@ -1,20 +1,82 @@
-"""Select cells of a plan: suggest names for a filter that matches none, and compare two stacks (--ab)."""
+"""Select cells of a plan: by globs and conditions, with suggestions where none matches, and of two stacks (--ab)."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher, get_close_matches
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import nearest, shown
 from torchmatrix.matrix import matrix_file
+from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
+from torchmatrix.matrix.workloads import ddp_id
 from torchmatrix.planning.fit_gpu import Why
-from torchmatrix.planning.plan import Cell, Plan, Skip, values_of
+from torchmatrix.planning.plan import Cell, Plan, Skip
+
+# The cells that match globs and conditions, with those that they depend on.
+
+
+def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
+    """Return the part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput.
+
+    Cells that a selected cell depends on are kept: its one-device baselines, and the cells that explain it.
+    """
+    patterns = tuple(globs)
+    tests = [_parse_condition(text) for text in where]
+
+    def chosen(cell: Cell) -> bool:
+        return (not patterns or any(fnmatchcase(cell.id, p) for p in patterns)) and all(test(cell) for test in tests)
+
+    if not patterns and not tests:
+        return plan
+    families = {(c.stack.name, ddp_id(c.workload), c.gpus.indices, c.gpus.nodes) for c in plan.cells if chosen(c)}
+    families |= {(stack, workload, indices, 1) for stack, workload, indices, _ in families}
+    families |= {(stack, workload, (index,), 1) for stack, workload, indices, _ in families for index in indices}
+
+    def kept(entry: Cell | Skip) -> bool:
+        if isinstance(entry, Skip):
+            return chosen(entry.cell)
+        return (entry.stack.name, ddp_id(entry.workload), entry.gpus.indices, entry.gpus.nodes) in families
+
+    return Plan(entries=tuple(filter(kept, plan.entries)))
+
+
+def _factor_value(name: str, cell: Cell) -> object:
+    value = cell.workload.factors[name]
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+_FIELDS: dict[str, Callable[[Cell], object]] = {
+    "stack": lambda c: c.stack.name,
+    "torch": lambda c: c.stack.torch,
+    "variant": lambda c: c.stack.variant,
+    "accelerator": lambda c: c.stack.accelerator,
+    **{factor.name: partial(_factor_value, factor.name) for factor in FACTORS},
+    "gpus": lambda c: c.gpus.label,
+    "count": lambda c: c.gpus.count,
+    "nodes": lambda c: c.gpus.nodes,
+}
+
+
+def values_of(cells: Iterable[Cell], key: str) -> set[str]:
+    """Return the values that `cells` have for a key of --where."""
+    return {str(_FIELDS[key](cell)) for cell in cells}
+
+
+def _parse_condition(text: str) -> Callable[[Cell], bool]:
+    key, equals, value = text.partition("=")
+    if not equals or key not in _FIELDS:
+        raise BadInput(
+            f"--where {text!r} is not a condition", hint=f"write KEY=VALUE; {nearest(key, _FIELDS)}; VALUE may be a glob"
+        )
+    read = _FIELDS[key]
+    return lambda cell: fnmatchcase(str(read(cell)), value)
+
 
 # Suggestions for a selection that matches nothing: the ids, or values, that may have been meant.
 

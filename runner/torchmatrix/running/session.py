@@ -23,8 +23,8 @@ from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning import selection
 from torchmatrix.planning.fit import Supplies, why_not_supplied
-from torchmatrix.planning.plan import Cell, Plan, make_plan, select, withheld
-from torchmatrix.planning.selection import TwoStacks
+from torchmatrix.planning.plan import Cell, Plan, make_plan, withheld
+from torchmatrix.planning.selection import TwoStacks, select
 from torchmatrix.running import launch_order
 
 AS_THE_MATRIX_SAYS = Request()

@@ -9,7 +9,8 @@ from torchmatrix.core import assets
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies
-from torchmatrix.planning.plan import make_plan, select
+from torchmatrix.planning.plan import make_plan
+from torchmatrix.planning.selection import select
 
 _SMALL = """[run]
 launches = 3

@@ -21,8 +21,8 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
 from torchmatrix.planning import selection
-from torchmatrix.planning.plan import Cell, make_plan, select
-from torchmatrix.planning.selection import TwoStacks
+from torchmatrix.planning.plan import Cell, make_plan
+from torchmatrix.planning.selection import TwoStacks, select
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
 from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Submission
