@@ -15,9 +15,8 @@ from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
-from torchmatrix.reporting import explorers
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.explorers.data import Within
+from torchmatrix.reporting.explorers.data import Within, data_of
 
 STEADY = (0.999, 1.0, 1.001)
 WILD = (0.8, 1.0, 1.25)
@@ -46,7 +45,7 @@ class Tables:
             steps=time_split.steps_table(spent(self.launches)),
             traces=traces_of(self.launches),
         )
-        return explorers.of(self.index, self.cells, self.scales, self.ratios, held, within=within)
+        return Explorers(data=data_of(self.index, self.cells, self.scales, self.ratios, held, within=within))
 
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:

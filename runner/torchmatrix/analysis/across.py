@@ -14,7 +14,7 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import mean_of
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, Moments, center_interval
+from torchmatrix.analysis.intervals import Interval, Moments, center_interval
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_over_sum
 from torchmatrix.analysis.rows import (
     BATCH,
@@ -82,9 +82,15 @@ class Side:
     @property
     def rate(self) -> Interval:
         """Return the estimate over launches for one machine; for several, the mean of the machines' figures, over machines."""
-        if len(self.ran) < 2:
-            return self.first.cell.estimate()
-        return center_interval([cell.estimate().value for cell in self.ran], "mean")
+        return _rate([candidate.cell for candidate in self.every])
+
+
+def _rate(cells: Sequence[Cell]) -> Interval:
+    """Return the rate of the cells of one side (see Side.rate)."""
+    ran = [cell for cell in cells if cell.samples]
+    if len(ran) < 2:
+        return (ran or cells)[0].estimate()
+    return center_interval([cell.estimate().value for cell in ran], "mean")
 
 
 def candidates_of(cells: CellIndex, batch: str) -> list[Candidate]:
@@ -404,14 +410,12 @@ def _cell_columns(cell: Cell, batch: str) -> Row:
 
 
 def _baseline_columns(cells: Sequence[Cell]) -> Row:
-    candidates = tuple(Candidate(cell=cell, slot=()) for cell in cells)
-    rate = Side(every=candidates, of_gpu=True).rate if cells else UNKNOWN
     return {
         "baseline_stack": cells[0].stack.name if cells else None,
         "baseline_batch": cells[0].last["batch"] if cells else None,
         "baseline_machines": sum(bool(cell.samples) for cell in cells),
         "baseline_n": sum(len(cell.samples) for cell in cells),
-        "baseline_throughput": rate.value,
+        "baseline_throughput": _rate(cells).value if cells else math.nan,
     }
 
 

@@ -183,17 +183,14 @@ def _launched(run: RunSummary, cell: Cell, metric: Metric) -> Row:
 
 def _not_launched(run: RunSummary, cell: str) -> Row:
     skipped = cell in run.skipped
-    unknown = dict.fromkeys(("value", "low", "high", "cv"), math.nan)
     return {
         "workload": None,
         "unit": None,
         "outcome": "skipped" if skipped else "not launched",
         "reason": run.skipped[cell] if skipped else "the run ended before" if run.complete else "the run is not finished",
-        "n": 0,
-        "failed": 0,
-        "left_out": 0,
+        **dict.fromkeys(("n", "failed", "left_out"), 0),
         "left_out_why": "",
-        **unknown,
+        **dict.fromkeys(("value", "low", "high", "cv"), math.nan),
         "environment": {},
     }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torchmatrix import __version__
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import write_whole
+from torchmatrix.core.files import write_to, write_whole
 from torchmatrix.core.formatting import as_text, count, printable
 
 if TYPE_CHECKING:
@@ -40,6 +40,15 @@ def complain(message: str, hint: str) -> None:
 def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
     if volume > Volume.QUIET:
         print(text, file=sys.stderr, flush=True)
+
+
+def write_file(path: Path, content: bytes, hint: str, refuse: type[BadInput] | type[EngineUnusable] = BadInput) -> None:
+    """Write a file, in a new folder if need be. Raises `refuse` with the hint where it can't be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_to(path, content)
+    except OSError as error:
+        raise refuse(f"can't write {path}: {error.strerror}", hint=hint) from None
 
 
 def write_new(path: Path, text: str) -> None:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, say_undated, say_unreadable, volume_of
+from torchmatrix.cli.console import say, say_undated, say_unreadable, volume_of, write_file
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode
-from torchmatrix.core.files import write_to
 from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
@@ -388,16 +387,9 @@ def write_verdict(verdict: "Gate", junit: Path | None, markdown: Path | None, wh
     from torchmatrix.nightly.gate import verdicts
 
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
-        if path is None:
-            continue
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_to(path, content(verdict, where))
-        except OSError as error:
-            raise EngineUnusable(
-                f"can't write {path}: {error.strerror}",
-                hint="the verdict is printed above; name another file: --junit FILE, --markdown FILE",
-            ) from None
+        if path:
+            hint = "the verdict is printed above; name another file: --junit FILE, --markdown FILE"
+            write_file(path, content(verdict, where), hint, EngineUnusable)
 
 
 def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:

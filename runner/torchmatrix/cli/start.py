@@ -8,7 +8,7 @@ import typer
 
 from torchmatrix import __version__
 from torchmatrix.cli import measured, options
-from torchmatrix.cli.console import consume, preamble, say
+from torchmatrix.cli.console import consume, preamble, say, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import write_to
 from torchmatrix.core.formatting import count, printable
@@ -103,11 +103,7 @@ def init(
     if python and not Path(python).is_file():
         raise BadInput(f"no interpreter at {python}", hint="name a Python interpreter that can import torch")
     text = whole or _starter(python)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_to(output, text.encode())
-    except OSError as error:
-        raise BadInput(f"can't write {output}: {error.strerror}", hint="write another file: --output FILE") from None
+    write_file(output, text.encode(), hint="write another file: --output FILE")
     say("next: read it, then torchmatrix plan, then torchmatrix run")
     print(output)
 

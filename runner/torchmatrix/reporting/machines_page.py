@@ -18,8 +18,8 @@ from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.rows import Row, is_ok, makes_figures
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results
-from torchmatrix.reporting import explorers
-from torchmatrix.reporting.explorers.data import Data
+from torchmatrix.reporting.explorers import Explorers
+from torchmatrix.reporting.explorers.data import Data, data_of
 from torchmatrix.reporting.gpus import COLOURS, Gpus, Shown
 from torchmatrix.reporting.gpus import shown as shown_of_gpus
 from torchmatrix.reporting.overview import Cells
@@ -126,13 +126,14 @@ class Fleet:
         """Return the cells, from which all ratios are made."""
         return CellIndex(self.launches)
 
-    def explorers(self, price_list: PriceList) -> explorers.Explorers:
+    def explorers(self, price_list: PriceList) -> Explorers:
         published = {
             (choice.machine.label, *place): figure
             for choice, pairs in zip(self.chosen, self.published, strict=True)
             for place, figure in claims.throughputs(pairs).items()
         }
-        return explorers.of(self.index, self.cells, self.scaling, speedups.ratios_of(self.index), price_list, published)
+        ratios = speedups.ratios_of(self.index)
+        return Explorers(data=data_of(self.index, self.cells, self.scaling, ratios, price_list, published))
 
 
 def fleet_of(chosen: Sequence[Chosen]) -> Fleet:

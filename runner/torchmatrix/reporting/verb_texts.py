@@ -5,6 +5,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +100,12 @@ def _figure(times: float, interval: Interval) -> str:
 
 def advice_record(advice: Advice, run: str) -> dict[str, Any]:
     """Return the advice for --json; NaN becomes null."""
-    interval = {name: getattr(advice.figure, name) for name in ("value", "low", "high")}
-    gain = {name: getattr(advice.gain, name) for name in ("value", "low", "high")}
     return {
         "run": run,
         "aim": advice.aim.name,
         "unit": advice.aim.unit.format(unit=advice.point.row["unit"]),
-        "take": _point(advice.point) | none_for_nan(interval),
-        "over_usual": none_for_nan(gain) | {"usual": _point(advice.usual)},
+        "take": _point(advice.point) | none_for_nan(asdict(advice.figure)),
+        "over_usual": none_for_nan(asdict(advice.gain)) | {"usual": _point(advice.usual)},
         "candidates": advice.candidates,
         "as_good": [_point(point) for point in advice.as_good],
         "left_out": {"over_limit": advice.over_limit, "unknown": advice.unknown, "failed": advice.failed},

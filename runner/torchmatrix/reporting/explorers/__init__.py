@@ -10,26 +10,37 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.cells import CellIndex as CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.prices import NONE as NONE
+from torchmatrix.analysis.prices import PriceList as PriceList
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.scaling import FACTORS
-from torchmatrix.analysis.speedups import Ratios
+from torchmatrix.analysis.speedups import Ratios as Ratios
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.core.formatting import is_known
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import (
-    NONE_PUBLISHED,
-    NOTHING,
+    NONE_PUBLISHED as NONE_PUBLISHED,
+)
+from torchmatrix.reporting.explorers.data import (
+    NOTHING as NOTHING,
+)
+from torchmatrix.reporting.explorers.data import (
     Data,
     Metric,
-    Published,
-    Within,
-    data_of,
     legend,
     rounded,
+)
+from torchmatrix.reporting.explorers.data import (
+    Published as Published,
+)
+from torchmatrix.reporting.explorers.data import (
+    Within as Within,
+)
+from torchmatrix.reporting.explorers.data import (
+    data_of as data_of,
 )
 
 # Rows of the explorers: values to place and their texts, as one JSON for the script.
@@ -212,14 +223,6 @@ class Explorers:
             for name, views in self.views.items()
         ]  # fmt: skip
         return as_json(self.data, explorers)
-
-
-def of(
-    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios,
-    price_list: PriceList = NONE, published: Published = NONE_PUBLISHED, within: Within = NOTHING,
-) -> Explorers:  # fmt: skip
-    """Build the explorers of tables (cells and scaling) and ratios; `price_list`: GPU prices; `within`: of one run."""
-    return Explorers(data=data_of(index, cells, scaling, ratios, price_list, published, within))
 
 
 _DEFINITIONS_OF: dict[str, Sequence[str]] = {

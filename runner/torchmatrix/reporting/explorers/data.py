@@ -294,7 +294,7 @@ class Data:
 
 
 def data_of(
-    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, price_list: PriceList,
+    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, price_list: PriceList = prices.NONE,
     published: Published = NONE_PUBLISHED, within: Within = NOTHING,
 ) -> Data:  # fmt: skip
     """Build the cells of DDP or one device of tables as of the module tables, with their scaling and ratios.

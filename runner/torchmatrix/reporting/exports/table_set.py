@@ -255,25 +255,24 @@ class Tables:
 
 def of(view: View, price_list: PriceList = NONE) -> Tables:
     """Build all tables of a run; a table without rows still has its columns."""
-    by_table = {
-        "cells": cell_rows(view.every_cell, price_list),
-        "launches": launch_rows(view),
-        **other_rows(view, price_list),
-    }
-    return Tables(run=view.id, values={name: _values(columns, by_table[name]) for name, columns in TABLES.items()})
+    shown = {"cells": cell_rows(view.every_cell, price_list), "launches": launch_rows(view)}
+    return _tables(view.id, TABLES, shown | other_rows(view, price_list))
 
 
 def of_machines(facts: Compared, relative: Relative, price_list: PriceList = NONE) -> Tables:
     """Build all tables of several machines, and how they compare with the baseline GPU."""
     by_table = machine_rows(facts, relative, price_list)
-    values = {name: _values(columns, by_table[name]) for name, columns in MACHINE_TABLES.items()}
-    return Tables(run="of machines", values=values)
+    return _tables("of machines", MACHINE_TABLES, by_table)
 
 
 def launched(view: View, price_list: PriceList = NONE) -> Tables:
     """Build only the tables of cells and launches, which are most of the data."""
-    by_table = {"cells": cell_rows(view.every_cell, price_list), "launches": launch_rows(view)}
-    return Tables(run=view.id, values={name: _values(TABLES[name], table) for name, table in by_table.items()})
+    return _tables(view.id, TABLES, {"cells": cell_rows(view.every_cell, price_list), "launches": launch_rows(view)})
+
+
+def _tables(run: str, columns: Mapping[str, tuple[Column, ...]], by_table: Mapping[str, Iterable[Row]]) -> Tables:
+    """Make tables of these rows, in the order of the columns' tables."""
+    return Tables(run=run, values={name: _values(columns[name], by_table[name]) for name in columns if name in by_table})
 
 
 def described(names: Iterable[str]) -> Values:

@@ -16,9 +16,9 @@ from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.speedups import Since, since
 from torchmatrix.core.files import scratch
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import cubes, explorers, exports, redaction, verb_texts
+from torchmatrix.reporting import cubes, exports, redaction, verb_texts
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.explorers.data import Data, Within
+from torchmatrix.reporting.explorers.data import Data, Within, data_of
 from torchmatrix.reporting.exports.formats import to_markdown
 from torchmatrix.reporting.overview import Answers, Cells, Overview, cells, overview
 from torchmatrix.reporting.report import page, sections
@@ -142,7 +142,7 @@ def explorers_of(view: View, price_list: PriceList = NONE) -> Explorers:
         steps=view.details.steps,
         traces=view.details.traces,
     )
-    return explorers.of(view.index, view.cells, view.scaling, view.ratios, price_list, published, within)
+    return Explorers(data=data_of(view.index, view.cells, view.scaling, view.ratios, price_list, published, within))
 
 
 def overview_of(view: View, price_list: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
