@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, say_undated, say_unreadable, volume_of, write_file
+from torchmatrix.cli.console import say, volume_of
 from torchmatrix.cli.options import Volume
-from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
-    from torchmatrix.nightly.gate.judged import Gate
     from torchmatrix.nightly.night import NightOptions
 
 nightly_app = typer.Typer(
@@ -289,115 +288,3 @@ def _show(data: bytes) -> None:
 
 def _hide(data: bytes) -> None:
     """Drop what the steps print with --quiet, or if nobody watches: it is in the log, and cron would mail it."""
-
-
-_CODES = {
-    "PASS": ExitCode.OK, "REGRESSION": ExitCode.REGRESSION, "NO-BASELINE": ExitCode.NOTHING_SELECTED,
-    "INCOMPLETE": ExitCode.INCOMPLETE,
-}  # fmt: skip
-
-
-@options.app.command()
-def gate(
-    run: Annotated[
-        str,
-        typer.Argument(metavar="[RUN]", help="The run to judge: last, last~1 or an id.", autocompletion=options.complete_runs),
-    ] = "last",
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline",
-            metavar="RUN",
-            help="Compare with this run instead of earlier nights.",
-            autocompletion=options.complete_runs,
-        ),
-    ] = None,
-    nights: Annotated[int, typer.Option("--nights", min=1, help="Take the median of this many nights as the baseline.")] = 7,
-    strict: Annotated[bool, typer.Option("--strict", help="Report a regression after one slower night, not two.")] = False,
-    canary: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--canary",
-            metavar="GLOB",
-            help="Cells of a stack that never changes; repeatable.",
-            autocompletion=options.complete_cells,
-        ),
-    ] = None,
-    tolerance: Annotated[
-        float, typer.Option("--tolerance", metavar="PERCENT", min=0, max=50, help="Ignore slowdowns below this.")
-    ] = 1.0,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option("--accept", metavar="CELL", help="Accept that this cell (or glob) is slower; repeatable."),
-    ] = None,
-    because: Annotated[
-        str, typer.Option("--because", metavar="TEXT", help="With --accept: the reason, which is recorded.")
-    ] = "",
-    host: Annotated[
-        str | None, typer.Option("--host", help="Judge runs of this host; default: that of the newest run.")
-    ] = None,
-    results: options.ResultsOption = options.RESULTS,
-    as_json: options.JsonOption = False,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit XML.", callback=options.a_file)
-    ] = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option("--markdown", metavar="FILE", help="Write the verdict as a Markdown table.", callback=options.a_file),
-    ] = None,
-    hook: Annotated[
-        str | None,
-        typer.Option("--hook", metavar="COMMAND", help="Run this command after any verdict but PASS; it gets JSON on stdin."),
-    ] = None,
-) -> None:
-    """Judge the newest run against earlier nights.
-
-    Exit code 0: PASS. 5: a regression, a failed or a missing cell. 6: the run is not finished.
-    A regression is reported every night until it is gone or accepted.
-    """
-    from torchmatrix.facts.store import Results
-    from torchmatrix.nightly import gate as gating
-    from torchmatrix.nightly.gate import judged, read_runs, verdicts
-
-    gate_options = gating.GateOptions(
-        nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
-    )
-    store = Results(results)
-    say_undated(store)
-    runs = read_runs(store, run, nights, baseline, host)
-    say_unreadable([*(file for past in runs for file in past.unreadable), *judged.unreadable_record(store, runs[-1].host)])
-    result = gating.judge(runs, gate_options, judged.read_accepted(store, runs[-1].host))
-    if accept or because:
-        if not accept or not because.strip():
-            raise BadInput(
-                "--accept and --because go together", hint="gate --accept CELL --because 'the new driver; see ticket 12'"
-            )
-        result = gating.judge(runs, gate_options, judged.accept(store, result, accept or (), because))
-    where = None if results == options.RESULTS else results
-    print(json.dumps(verdicts.record(result, where)) if as_json else verdicts.text(result, where), flush=True)
-    try:
-        write_verdict(result, junit, markdown, where)
-    finally:
-        tell_hook(result, hook, where)
-    raise typer.Exit(_CODES[result.verdict])
-
-
-def write_verdict(verdict: "Gate", junit: Path | None, markdown: Path | None, where: Path | None) -> None:
-    """Write the requested files. `where`: the results folder, if it is not the default one."""
-    from torchmatrix.nightly.gate import verdicts
-
-    for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
-        if path:
-            hint = "the verdict is printed above; name another file: --junit FILE, --markdown FILE"
-            write_file(path, content(verdict, where), hint, EngineUnusable)
-
-
-def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:
-    """Run the user's command after any verdict but PASS; its failure is reported, but doesn't change the exit code."""
-    if hook is None or verdict.verdict == "PASS":
-        return
-    from torchmatrix.nightly.gate import verdicts
-
-    problem = verdicts.call_hook(hook, verdicts.record(verdict, where))
-    if problem:
-        say(f"warning: {problem}: {hook}")

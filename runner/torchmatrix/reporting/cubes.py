@@ -149,7 +149,7 @@ def _front(cube: Cube, cost: Metric, costly: list[Point], place: int) -> Chart:
         title="One combination is best in both: fastest, and lowest in " + cost.title if len(front) == 1 else title,
         sub=f"{title_of(cube)}. Columns: {metric.said(unit)}, {cost.title} in {cost.shown_unit}. Medians of the launches.",
         panels=((Panel(title="", rows=rows, high=scale_of(rows), kind="latency"),),),
-        more=f"{len(front) - MOST_ROWS} more" if len(front) > MOST_ROWS else "",
+        more=words.more(len(front) - MOST_ROWS),
     )
 
 

@@ -216,6 +216,11 @@ def _build(stack: re.Match[str]) -> str:
     return f", ROCm {stack[4]}" if stack[4] else ", CPU"
 
 
+def more(number: int, what: str = "") -> str:
+    """Count what is left out, such as "3 more models"; "" for nothing."""
+    return f"{number} more {what}".rstrip() if number > 0 else ""
+
+
 def enumerated(names: Iterable[str], most: int = 3) -> str:
     """Join names such as "a, b and 4 more"."""
     every = list(names)

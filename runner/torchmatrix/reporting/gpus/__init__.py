@@ -88,7 +88,7 @@ def throughput(gpus: Gpus) -> Chart | None:
         sub=f"Items per second, {answers.of_each(gpus, gpus.least)}; the panels of a model share a scale. "
         f"{gpus.noun.capitalize() if gpus.noun == 'machine' else gpus.noun}s in the order of the chart above. "
         "bs: batch per device.",
-        panels=panels, legend=_legend(gpus), more=f"{len(jobs) - MOST_MODELS} more models" if len(jobs) > MOST_MODELS else "",
+        panels=panels, legend=_legend(gpus), more=words.more(len(jobs) - MOST_MODELS, "models"),
     )  # fmt: skip
 
 

@@ -40,10 +40,7 @@ def _throughput_chart(cells: Cells, count: int, number: int) -> Chart:
     legend = tuple((stack, cells.who(row)) for stack, row in sorted(shown.items(), key=lambda item: cells.age(item[1])))
     modes = " and ".join(cells.dims["mode"].labels).capitalize()
     places = dict.fromkeys(cells.place(row) for job in jobs for row in job)
-    more = [
-        f"{len(jobs) - MOST_MODELS_OF_THROUGHPUT} more models" if len(jobs) > MOST_MODELS_OF_THROUGHPUT else "",
-        f"{left} more bars" if left else "",
-    ]
+    more = words.more(len(jobs) - MOST_MODELS_OF_THROUGHPUT, "models"), words.more(left, "bars")
     return Chart(
         id="throughput" if not number else "throughput-one",
         title=_throughput_title(cells, count),
@@ -125,7 +122,7 @@ def scaling_chart(cells: Cells) -> Chart | None:
     lowest = min([low / most if low > 1 else low, *(row["S"] / row["N"] for row in ends)])
     floor = max(0.0, int(lowest * 10 - 0.5) / 10)  # the axis of efficiencies begins at a multiple of 10 % below all of them
     drawn = jobs[:MOST_MODELS_OF_SCALING]
-    models_left = f"{len(jobs) - MOST_MODELS_OF_SCALING} more models" if len(jobs) > MOST_MODELS_OF_SCALING else ""
+    models_left = words.more(len(jobs) - MOST_MODELS_OF_SCALING, "models")
     return Chart(
         id="scaling",
         title=f"{most} {noun} do {span([row['S'] for row in ends], words.ratio)} the work of one",
@@ -140,7 +137,7 @@ def _lines_left(jobs: Sequence[Sequence[Row]], most: int) -> str:
     """Count the cells on the most devices that stand only in the table of all scale factors."""
     lines = [sum(row["S"] is not None and row["N"] == most for row in job) for job in jobs]
     left = sum(max(0, count - MOST_SERIES) for count in lines)
-    return f"{left} more settings" if left else ""
+    return words.more(left, "settings")
 
 
 def _scaling_panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -> tuple[Panel, ...]:
@@ -329,7 +326,7 @@ def latency_chart(cells: Cells) -> Chart | None:
         sub="Time of single requests on the device, one after the other; logarithmic scale. Dot: the median request; "
         "line: to the 99th percentile. Beside it the throughput of the same cells.",
         panels=tuple(_latency_panels(cells, job, low, high) for job in jobs),
-        more=f"{more} more cells" if (more := sum(max(0, len(job) - MOST_ROWS_OF_LATENCY) for job in jobs)) else "",
+        more=words.more(sum(max(0, len(job) - MOST_ROWS_OF_LATENCY) for job in jobs), "cells"),
     )  # fmt: skip
 
 
@@ -393,7 +390,7 @@ def energy_chart(cells: Cells, price_list: PriceList) -> Chart | None:
         sub="Power: the mean of the devices in the timed windows, without the rest of the server. Columns: throughput, power, "
         f"items per joule{', price of a million items' if price_list.currency else ''}.{price}",
         panels=tuple((panel,) for panel in panels),
-        more=f"{len(jobs) - MOST_MODELS_OF_ENERGY} more models" if len(jobs) > MOST_MODELS_OF_ENERGY else "",
+        more=words.more(len(jobs) - MOST_MODELS_OF_ENERGY, "models"),
     )  # fmt: skip
 
 
@@ -456,7 +453,7 @@ def changes_chart(cells: Cells, since: Since | None) -> Chart | None:
     names = {row["cell"]: row for row in cells.rows}
     every = Dot(label=f"all {len(ratios)} cells", strokes=tuple(ratios), value=None, figures=("", ""), shape="dot")
     rows = [every, *(_changes_row(cells, names, cell) for cell in changed[:MOST_ROWS_OF_CHANGES])]
-    more = [f"{len(changed) - MOST_ROWS_OF_CHANGES} more changed" if len(changed) > MOST_ROWS_OF_CHANGES else ""]
+    more = [words.more(len(changed) - MOST_ROWS_OF_CHANGES, "changed")]
     more += [f"{since.missing} cells without a figure in one of the two" if since.missing else ""]
     more += [f"{since.refused} cells did other work" if since.refused else ""]
     ticks = tuple((value, words.change(value)) for value in round_values(1 - reach, 1 + reach, 5))
