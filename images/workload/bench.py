@@ -14,6 +14,7 @@ import traceback
 
 import cache
 import failures
+import measurements
 from channel import VERSION, Channel
 
 PRECISION_OVERRIDES = (
@@ -37,7 +38,7 @@ def parse(argv):
     parser.add_argument("--model-file", default="", help="a file of your own that builds the model")
     parser.add_argument("--model-builder", default="", help="the function or class in it")
     parser.add_argument("--model-sha256", default="", help="the file's, which is checked")
-    parser.add_argument("--mode", choices=("train", "infer"), default="train")
+    parser.add_argument("--mode", choices=measurements.names(), default="train")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--runtime", choices=RUNTIMES, default="eager", help="infer only: what runs the model")
     parser.add_argument("--batch", type=int, required=True, help="items per device and step")
@@ -140,6 +141,7 @@ def load(args):
         import phases  # noqa: F401
 
         families.load(args)
+        measurements.of(args)
     finally:
         gc.freeze()
         gc.enable()

@@ -1,109 +1,24 @@
 """The measurement of a figure, in the order of a launch: the step, the first step, the warm-up, the timed window.
 
-Only this code runs while a clock does (docs/method.md, "A launch"), and then latency.py, which times single requests. The
-models are in families/, the runtimes that run them in runtimes/.
+Only this code runs while a clock does (docs/method.md, "A launch"), and the steps and streams of measurements/. The models are
+in families/, the runtimes that run them in runtimes/.
 """
 
 import collections
 import contextlib
-import functools
 import gc
 import math
 import time
 
-import torch
-
-import families
-import precision
 import steady
 
 Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve batches")
 """``run(index)`` does one step on batch `index` of `batches` (modulo their number) and returns nothing. ``losses()``, called
-outside the window, returns the losses since its last call: one per step in training, that of the last step in inference.
-``enqueue(index)`` is the part of the step that submits work without waiting for the device. ``taken()``: with a GradScaler,
-which skips some steps, how many the optimizer has done so far; else None. For the proofs, training has its `optimizer` and
-`scaler`, and inference ``outputs()``, of the last step; else they are None. ``serve(batch)``, in inference: from a batch in the
-host's memory to the outputs in the host's memory, which it returns."""
-
-
-def training_step(args, world, family, model, batches):
-    """Make the Step of training: forward, loss, backward, optimizer. `model`: as the runtime prepared it."""
-    optimizer = _optimizer(args, model)
-    scaler = precision.grad_scaler(args.precision, world.device)
-    without_sync = model.no_sync if args.parallel == "no-sync" and world.size > 1 else contextlib.nullcontext
-    keep = torch.clone if args.compile_mode != "default" else lambda loss: loss  # a CUDA graph writes into the same one again
-    kept, taken = [], _count_steps(optimizer) if scaler.is_enabled() else lambda: None
-
-    def enqueue(index):
-        optimizer.zero_grad(set_to_none=True)
-        with without_sync():
-            with precision.autocast(args.precision, world.device):
-                loss = family.training_loss(model, batches[index % len(batches)])
-            scaler.scale(loss).backward()
-        return loss
-
-    def run(index):
-        loss = enqueue(index)
-        scaler.step(optimizer)
-        scaler.update()
-        kept.append(keep(loss.detach()))
-
-    def losses():
-        values = torch.stack(kept).double().tolist()
-        kept.clear()
-        return values
-
-    return Step(run, losses, enqueue if scaler.is_enabled() else run, taken, optimizer, scaler, None, None, batches)
-
-
-def _count_steps(optimizer):
-    """Count the steps of `optimizer` from now on; return the function that reads the count."""
-    step, done = optimizer.step, [0]
-
-    @functools.wraps(step)
-    def counted(*args, **words):
-        done[0] += 1
-        return step(*args, **words)
-
-    optimizer.step = counted
-    return lambda: done[0]
-
-
-def _optimizer(args, model):
-    if args.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=1e-5)
-    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-
-
-def inference_step(args, world, family, model, batches):
-    """Make the Step of inference, the forward pass alone. The loss is computed from the last step's outputs, when no clock
-    runs.
-    """
-    grad_mode = {"none": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[args.grad]
-    last = {}
-
-    def forward(batch):
-        with grad_mode(), precision.autocast(args.precision, world.device):
-            return family.forward(model, batch)
-
-    def run(index):
-        last.clear()  # frees the previous outputs first, so that there is never memory for two
-        batch = batches[index % len(batches)]
-        last.update(outputs=forward(batch), batch=batch)
-
-    def serve(batch):
-        outputs = forward({name: tensor.to(world.device, non_blocking=True) for name, tensor in batch.items()})
-        return [tensor.detach().cpu() for tensor in families.tensors_of(outputs)]
-
-    def losses():
-        with torch.no_grad():
-            return [float(family.loss(last["outputs"], last["batch"]))]
-
-    return Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], serve, batches)
-
-
-def make_step(args, *what):
-    return (inference_step if args.mode == "infer" else training_step)(args, *what)
+outside the window, returns the losses since its last call: one per step in training, that of the last step in inference, none
+of a step without a loss. ``enqueue(index)`` is the part of the step that submits work without waiting for the device.
+``taken()``: with a GradScaler, which skips some steps, how many the optimizer has done so far; else None. For the proofs,
+training has its `optimizer` and `scaler`, and inference ``outputs()``, of the last step; else they are None. ``serve(batch)``,
+in inference: from a batch in the host's memory to the outputs in the host's memory, which it returns."""
 
 
 def first_step(world, step):

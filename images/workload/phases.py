@@ -15,8 +15,8 @@ import collectives
 import compiling
 import devices
 import families
-import latency
 import measure
+import measurements
 import precision
 import profiling
 import record
@@ -50,17 +50,21 @@ def _measure_and_prove(channel, args, world):
     begun, seconds_per_step, watched = _measure(channel, args, world)
     notes = _look_at_compiled(channel, args, world, begun)
     is_mixed, more = _prove_precision(channel, args, world, begun)
-    channel.emit("remarks", texts=[*notes, *more])
-    if args.proof != work.NONE:
+    is_proven = args.proof != work.NONE and measurements.of(args).MODE["windows"]
+    unproven = [] if is_proven or args.proof == work.NONE else [_UNPROVEN]
+    channel.emit("remarks", texts=[*notes, *more, *unproven])
+    if is_proven:
         timed, first = {"model": begun.model, "step": begun.step}, begun.first
         del begun  # the reference needs the memory
         _prove_work(channel, args, world, timed, first, watched, 0 if is_mixed else seconds_per_step)
 
 
+_UNPROVEN = "the work is not proven: only that of timed windows can be"
+
 Begun = collections.namedtuple("Begun", "model plain step batches mark first gradient_bytes settings fallbacks")
 """A model that has done its first step: `model` as it is run and `plain` as it was built, its `step` and the `batches` that the
-step takes, the `mark` set before the first step and of each rank the fingerprint of that step (`first`), the `settings` that
-the model ought to run under, and `fallbacks`: the code that torch.compile leaves in eager mode."""
+step takes, the `mark` set before the first step and of each rank the fingerprint of that step (`first`), both None without
+windows, the `settings` that the model ought to run under, `fallbacks`: the code that torch.compile leaves in eager mode."""
 
 
 def _begin(channel, args, world):
@@ -81,16 +85,16 @@ def _begin(channel, args, world):
         devices=world.gather(record.device(world)),
         parallel=args.parallel,
         precision=settings.read(),
-        timed="forward" if args.mode == "infer" else "forward, loss, backward, optimizer",
+        timed=measurements.of(args).MODE["timed"],
         **chosen,
     )
     batches = families.batches(args, world.device)
-    step = measure.make_step(args, world, families.of(args), model, batches)
+    step = measurements.of(args).make_step(args, world, families.of(args), model, batches)
     chance.seed(args.seed)
-    mark = deeds.Fingerprint(step, model)
+    mark = deeds.Fingerprint(step, model) if measurements.of(args).MODE["windows"] else None
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
     channel.emit("memory", phase="cold", **_peaks(world))
-    first = world.gather(mark.read(step.losses()[0]))
+    first = world.gather(mark.read(step.losses()[0])) if mark else None
     return Begun(model, plain, step, batches, mark, first, gradient_bytes, initial, fallbacks)
 
 
@@ -98,17 +102,18 @@ def _measure(channel, args, world):
     """Run everything that is timed; return the Begun, the seconds per step and what windows.Watch saw."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
-    timed, watched = _time_windows(channel, args, world, begun)
-    seconds_per_step = _seconds_per_step(timed)
+    timed, seconds_per_step, watched = _time_windows(channel, args, world, begun)
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)
-    elif args.proof != work.NONE:
+    elif timed and args.proof != work.NONE:
         for phase, number, ranks in new.steps(timed):
             samples.emit(channel, args.batch, phase, number, ranks)
-    for requests in latency.serve(args, world, step, seconds_per_step, new):
-        latency.emit(channel, requests)
+    for event, fields in measurements.of(args).streams(args, world, step, seconds_per_step, new):
+        channel.emit(event, **fields)
     new.drop()
+    if not timed:
+        channel.emit("memory", phase="warm", **_peaks(world))
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
     if args.all_reduce_probe and world.size > 1:
         channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
@@ -185,7 +190,7 @@ def _prepare_model(args, world):
     its gradients, and the facts that are emitted of it.
     """
     model, chosen = families.build(args, world.device)
-    model = precision.converted(args.precision, model.train(args.mode == "train" or not args.eval))
+    model = precision.converted(args.precision, model.train(measurements.trains(args) or not args.eval))
     chosen, gradient_bytes = dict(chosen, parameters=families.parameter_count(model)), families.gradient_bytes(model)
     shared = world.distribute(args, model)
     plain = shared if args.parallel == "fsdp" else model
@@ -195,8 +200,8 @@ def _prepare_model(args, world):
 
 
 def _time_windows(channel, args, world, begun):
-    """Warm up, time the windows and emit each block. Return the windows, each as the records of its ranks, and what
-    windows.Watch saw.
+    """Warm up, time the windows, if the mode has any, and emit each block. Return the windows, each as the records of its
+    ranks, the seconds per step, and what windows.Watch saw.
     """
     step, blocks, spent, done = begun.step, itertools.count(), {"steps": 0, "seconds": 0.0}, []
 
@@ -208,15 +213,18 @@ def _time_windows(channel, args, world, begun):
 
     warm = measure.warm_up(args, world, step, tell)
     channel.emit("warm-up", **spent)
-    watch = windows.Watch(args, world, begun, warm.steps) if args.proof != work.NONE else None
+    has_windows = measurements.of(args).MODE["windows"]
+    watch = windows.Watch(args, world, begun, warm.steps) if has_windows and args.proof != work.NONE else None
     world.kind.reset_peak()
+    if not has_windows:
+        return [], warm.pace, None
     steady = measure.timed_windows(args, world, step, warm, tell, functools.partial(channel.emit, "clock"))
     channel.emit("warm-up", flat=steady.flat, drift=steady.drift, **spent)
     for number, ranks in enumerate(steady.windows):
         samples.emit(channel, args.batch, "measure", number, ranks)
     channel.emit("memory", phase="warm", **_peaks(world))
     watched = _timed(channel, "proof-windows", lambda: watch.end(done + steady.windows)) if watch else None
-    return steady.windows, watched
+    return steady.windows, _seconds_per_step(steady.windows), watched
 
 
 def _seconds_per_step(timed):

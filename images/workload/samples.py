@@ -34,7 +34,7 @@ def emit(channel, batch, phase, window, ranks):
         stop_monotonic_seconds=max(r["stop_monotonic_seconds"] for r in here),
         seconds=[r["seconds"] for r in ranks],
         enqueue_seconds=[r["enqueue_seconds"] for r in ranks],
-        loss=[rank[-1] for rank in losses],
+        loss=[rank[-1] if rank else None for rank in losses],
         **steps,
         **{name: [r[name] for r in ranks] for name in ("scale", "skipped_steps") if name in ranks[0]},
     )

@@ -97,7 +97,7 @@ def _train(name):
     import torch
 
     import families
-    import measure
+    import measurements
 
     class Alone:
         device, size, rank = torch.device("cpu"), 1, 0
@@ -105,7 +105,7 @@ def _train(name):
     args = bench.parse(["--model", name, *SMALL])
     family = families.of(args)
     model, _ = families.build(args, Alone.device)
-    step = measure.make_step(args, Alone, family, model.train(), families.batches(args, Alone.device))
+    step = measurements.of(args).make_step(args, Alone, family, model.train(), families.batches(args, Alone.device))
     step.run(0)
     (loss,) = step.losses()
     if not math.isfinite(loss):

@@ -1,4 +1,4 @@
-"""Batches that no step has seen: the timed windows are held against steps on them, and requests are made of them (latency.py).
+"""Batches that no step has seen: the timed windows are held against steps on them, and requests are made of them.
 
 In the windows few batches rotate, so whatever keeps results by input looks thousands of times as fast as it is. Right after the
 windows, steps on new batches are timed in the same way. Where they take longer, steps on the old batches and on new ones are

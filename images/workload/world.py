@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 import devices
+import measurements
 import sharded
 from channel import Unsupported
 
@@ -42,7 +43,7 @@ class World:
 
     def distribute(self, args, model):
         """Wrap `model` in DDP or FSDP if several ranks train one model; else (one rank, inference, independent) return it."""
-        if self.size == 1 or args.mode == "infer" or args.parallel == "independent":
+        if self.size == 1 or not measurements.trains(args) or args.parallel == "independent":
             return model
         if args.parallel == "fsdp":
             return sharded.shard(model, self.device)

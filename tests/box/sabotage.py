@@ -115,7 +115,6 @@ def loss_of_one_rank():
 
 def no_autocast():
     """Of the timed step alone: the probe of the precision finds nothing."""
-    import measure
     import precision
 
     class Without:
@@ -125,14 +124,13 @@ def no_autocast():
         def autocast(self, *args):
             return contextlib.nullcontext()
 
-    measure.precision = Without()
+    _replace_in_timed_step("precision", Without())
 
 
 def autocast_of_half_the_layers():
     """In the timed step alone."""
     import torch
 
-    import measure
     import precision
 
     class Half:
@@ -158,7 +156,7 @@ def autocast_of_half_the_layers():
                 for kind in kinds:
                     kind.forward = real[kind]
 
-    measure.precision = Half()
+    _replace_in_timed_step("precision", Half())
 
 
 def backward_in_bfloat16():
@@ -502,9 +500,9 @@ def head_alone():
 
 def six_tensors():
     """All that the optimizer holds."""
-    import measure
+    from measurements import train
 
-    real = measure._optimizer
+    real = train._optimizer
 
     def optimizer(args, model):
         made = real(args, model)
@@ -512,7 +510,7 @@ def six_tensors():
             group["params"] = group["params"][-6:]
         return made
 
-    measure._optimizer = optimizer
+    train._optimizer = optimizer
 
 
 _OPTIMIZERS = ("torch.optim.SGD", "torch.optim.AdamW")
@@ -587,6 +585,13 @@ def _in_windows_alone(begin):
             mend()
 
     measure.timed_windows = timed_windows
+
+
+def _replace_in_timed_step(name, other):
+    from measurements import infer, train
+
+    for mode in (train, infer):
+        setattr(mode, name, other)
 
 
 def _replace_training_loss(loss):
@@ -705,11 +710,11 @@ def memo_of_gradients():
 
 def memo_of_requests():
     """What comes from the host's memory is answered without the model."""
-    import measure
+    from measurements import infer
 
-    real = measure.inference_step
+    real = infer.make_step
 
-    def inference_step(*what):
+    def make_step(*what):
         step, kept = real(*what), []
 
         def serve(batch):
@@ -718,7 +723,7 @@ def memo_of_requests():
 
         return step._replace(serve=serve)
 
-    measure.inference_step = inference_step
+    infer.make_step = make_step
 
 
 def slow_clock():

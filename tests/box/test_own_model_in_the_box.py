@@ -74,7 +74,7 @@ MISTAKES = {
 }  # fmt: skip
 
 TRY = """
-import json, sys, torch, bench, failures, families, measure
+import json, sys, torch, bench, failures, families, measurements
 from proofs import reference
 from families import own
 class Alone:
@@ -84,7 +84,8 @@ def tried(path):
     try:
         torch.manual_seed(0)
         model, _ = families.build(args, Alone.device)
-        step = measure.make_step(args, Alone, families.of(args), model.train(), families.batches(args, Alone.device))
+        batches = families.batches(args, Alone.device)
+        step = measurements.of(args).make_step(args, Alone, families.of(args), model.train(), batches)
         step.run(0)
         reference.fresh(args)
         return ["ok", str(step.losses()[0])]

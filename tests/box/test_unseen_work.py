@@ -96,14 +96,14 @@ def of(args):
         family.forward = forward
     return family
 families.of = of
-import latency
-serve = latency.serve
+from measurements import requests
+serve = requests.serve
 def watched(*what):
     seen.clear()
     found = serve(*what)
     print(json.dumps({"watched": seen}), file=__import__("sys").stderr)
     return found
-latency.serve = watched
+requests.serve = watched
 """
 
 

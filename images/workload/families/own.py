@@ -15,6 +15,7 @@ import sys
 import torch
 
 import chance
+import measurements
 from channel import Unsupported
 from families import numbers_of, tensors_of
 
@@ -38,7 +39,7 @@ class Own:
         model = self._user_function(self._builder)()
         if not isinstance(model, torch.nn.Module):
             raise self._error(self._builder, "gave %s, not a torch.nn.Module" % _describe(model))
-        if args.mode == "train" and not any(parameter.requires_grad for parameter in model.parameters()):
+        if measurements.trains(args) and not any(parameter.requires_grad for parameter in model.parameters()):
             raise self._error(self._builder, "gave a model without parameters to train")
         self._give_shapes(args, model)
         self._check_weights(model)

@@ -14,6 +14,7 @@ import torch
 
 import failures
 import families
+import measurements
 import precision
 import settings
 import sharded
@@ -48,7 +49,7 @@ def look(args, world, family, begun):
         "buffers": _count_types(begun.plain.buffers()),
         "outputs": alone.outputs,
         "products": None if unknown else watched.products,
-        "backward": None if unknown or args.mode == "infer" else watched.backward,
+        "backward": None if unknown or not measurements.trains(args) else watched.backward,
         "alone": None if unknown else alone.products,
         "autocast": alone.autocast,
         "unknown": unknown,
@@ -149,7 +150,7 @@ def _call_model(args, family, model, batch):
     outputs = []
     hook = model.register_forward_hook(lambda *called: outputs.append(called[-1]))
     try:
-        (family.forward if args.mode == "infer" else family.training_loss)(model, batch)
+        (family.training_loss if measurements.trains(args) else family.forward)(model, batch)
     finally:
         hook.remove()
     return outputs

@@ -12,6 +12,7 @@ import copy
 import functools
 
 import failures
+import measurements
 
 CHANNELS = 64
 EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
@@ -78,7 +79,7 @@ def probe(args, device):
 
     plain = argparse.Namespace(**vars(args))
     plain.runtime = "eager" if args.arithmetic in QUANTIZED else args.runtime
-    precisions = run(args.precision, device, functools.partial(runtimes.prepare, plain), args.mode == "train")
+    precisions = run(args.precision, device, functools.partial(runtimes.prepare, plain), measurements.trains(args))
     if args.arithmetic not in QUANTIZED:
         return precisions
     error, dtype = _relative_errors(args.precision, device, functools.partial(runtimes.prepare, args), *_linear_layer(device))

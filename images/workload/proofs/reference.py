@@ -13,6 +13,7 @@ import torch.nn.utils.parametrize
 import chance
 import devices
 import families
+import measurements
 import precision
 from proofs import deeds, quantizing
 
@@ -40,7 +41,7 @@ def fresh(args):
     reference_args = arguments(args)
     chance.seed(reference_args.seed)
     model, _ = families.build(reference_args, torch.device("cpu"))
-    model.train(reference_args.mode == "train" or not reference_args.eval)
+    model.train(measurements.trains(reference_args) or not reference_args.eval)
     return precision.in_type(model, torch.float32) if args.precision in _WEIGHT_TYPES else model
 
 
@@ -100,7 +101,7 @@ class Reference:
             precision.set_knobs("fp32", device)
 
     def _answer(self, rounding=None, scale=1.0):
-        training = self._args.mode == "train"
+        training = measurements.trains(self._args)
         with torch.set_grad_enabled(training), rounding or contextlib.nullcontext():
             outputs = self.family.forward(self.model, self.batch)
             loss = self.family.loss(outputs, self.batch)

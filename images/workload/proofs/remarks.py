@@ -7,6 +7,7 @@ import torch
 
 import chance
 import families
+import measurements
 from proofs.arithmetic import MATTERS
 
 ITEMS = 4
@@ -24,7 +25,7 @@ def found(args, family, begun, watched):
 
 
 def _without_gradient(args, model):
-    if args.mode == "infer" or args.parallel == "fsdp":
+    if not measurements.trains(args) or args.parallel == "fsdp":
         return []
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     idle = {name: parameter for name, parameter in trained.items() if parameter.grad is None}
@@ -34,10 +35,10 @@ def _without_gradient(args, model):
 
 
 def _frozen(args, model):
+    if not measurements.trains(args):
+        return []
     frozen = {name: parameter for name, parameter in model.named_parameters() if not parameter.requires_grad}
-    return (
-        _share_text(model, frozen, "are frozen: their part of the backward pass does not run") if args.mode == "train" else []
-    )
+    return _share_text(model, frozen, "are frozen: their part of the backward pass does not run")
 
 
 def _share_text(model, parameters, what):
@@ -50,7 +51,7 @@ def _share_text(model, parameters, what):
 
 def _in_another_mode(args, model):
     """Report modules that act differently in training and are in the wrong mode after all steps."""
-    should_train = args.mode == "train" or not args.eval
+    should_train = measurements.trains(args) or not args.eval
     names = [
         name or "(model)"
         for name, module in model.named_modules()
@@ -66,9 +67,9 @@ def _dropout(args, model, watched):
     if not watched.products:
         return []
     dropouts = [name for name, module in model.named_modules() if families.is_dropout(module) and module.training]
-    if args.mode == "infer" and args.eval and watched.draws and not dropouts:
+    if not measurements.trains(args) and args.eval and watched.draws and not dropouts:
         return ["random numbers are drawn as by dropout, although this is inference"]
-    if args.model_file and args.mode == "train" and dropouts and not watched.draws:
+    if args.model_file and measurements.trains(args) and dropouts and not watched.draws:
         return ["no dropout acts in a step, although the model has %s" % dropouts[0]]
     return []
 
@@ -107,7 +108,7 @@ def _ignored(args, family, begun):
     """Report items on which the loss (in inference, the outputs) doesn't depend: exchange each for those of other batches."""
     if len(begun.batches) < 2 or args.batch < 2:
         return []
-    what = "loss" if args.mode == "train" else "output"
+    what = "loss" if measurements.trains(args) else "output"
     for items in sorted({min(ITEMS, args.batch), args.batch}):
         first, *others = ({name: tensor[:items] for name, tensor in batch.items()} for batch in begun.batches)
         try:
@@ -134,6 +135,6 @@ def _exchange(batch, other, row):
 def _result(args, family, model, batch):
     chance.seed(args.seed)
     outputs = family.forward(model, batch)
-    if args.mode == "train":
+    if measurements.trains(args):
         return float(family.loss(outputs, batch))
     return tuple(float(tensor.double().sum()) for tensor in families.tensors_of(outputs))

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+import measurements
 from proofs import agreement
 from world import ONE_MODEL
 
@@ -35,7 +36,7 @@ EQUAL = 1e-6
 
 
 def far_gradients(args, found, allowed, noise):
-    what = "gradient" if args.mode == "train" else "output"
+    what = "gradient" if measurements.trains(args) else "output"
     problems = [
         "the %s of %s is %.2g away from eager fp32 (relative), more than %.2g"
         % (what, name or "the model", found[name], allowed[name])

@@ -7,6 +7,7 @@ window, and no weights are copied but those few.
 
 import math
 
+import measurements
 from proofs import deeds, rules
 
 AS_LARGE = 0.5
@@ -28,7 +29,7 @@ class Watch:
 
     def __init__(self, args, world, begun, steps):
         self._args, self._world, self._begun, self._steps = args, world, begun, steps
-        if args.mode == "train":
+        if measurements.trains(args):
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
             self._taken_before, self._mark = begun.step.taken(), deeds.Fingerprint(begun.step, begun.model)
@@ -40,7 +41,7 @@ class Watch:
         `blocks`: all of the warm-up and the windows, as measure.window gives them.
         """
         numbers, losses = _losses_in_order(blocks, self._world.rank)
-        if self._args.mode == "infer":
+        if not measurements.trains(self._args):
             return rules.of_all_ranks(self._world, self._check_equal_losses(numbers, losses)), None
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         problems = self._check_optimizer_holds() + self._check_writes(steps) + self._check_jump(losses)

@@ -10,6 +10,7 @@ import torch
 
 import failures
 import families
+import measurements
 from proofs import agreement, deeds, parity, rules
 from proofs.reference import Reference, fresh
 from world import ONE_MODEL
@@ -39,7 +40,8 @@ def prove(args, world, timed, first, clock):
         if failures.kind_of(error) != "oom":
             raise
         expected, problem = {}, failures.describe(error)
-    record.update(flops_per_item=expected.get("flops_per_item"), flops_scope=_SCOPE[args.mode], quiet=is_noisy)
+    scope = "forward and backward" if measurements.trains(args) else "forward"
+    record.update(flops_per_item=expected.get("flops_per_item"), flops_scope=scope, quiet=is_noisy)
     record["error"] = next((p for p in world.gather(problem) if p), None)
     if record["error"] is None:
         clock("proof-judgement", lambda: _judge(args, world, fresh_model, done, expected, record))
@@ -48,9 +50,6 @@ def prove(args, world, timed, first, clock):
     if record["error"] is None or record["problems"]:
         record["agrees"] = not record["problems"]
     return record
-
-
-_SCOPE = {"train": "forward and backward", "infer": "forward"}
 
 
 def _is_noisy(args, model):
@@ -85,7 +84,7 @@ def _free_memory(world):
 def _run_steps(args, world, timed, fresh_model, is_noisy):
     """Run the timed callable: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet"."""
     model, step = timed["model"], timed["step"]
-    if args.mode == "infer":
+    if not measurements.trains(args):
         return _run_inference(args, model, step, fresh_model, is_noisy)
     deeds.restore(model, fresh_model)
     mark = deeds.Fingerprint(step, model)
@@ -139,7 +138,7 @@ def _judge(args, world, fresh_model, done, expected, record):
     """Fill `record` with the comparison, its tolerances and the problems."""
     deed = done.get("quiet", done["timed"])
     (loss, exact), (rounded_loss, rounded) = expected["exact"], expected["rounded"]
-    if args.mode == "train":
+    if measurements.trains(args):
         labels = agreement.groups([name for name, _ in fresh_model.named_parameters()])
         measured, exact, rounded = deed.gradients, _mean_over_ranks(args, world, exact), _mean_over_ranks(args, world, rounded)
     else:
@@ -147,12 +146,12 @@ def _judge(args, world, fresh_model, done, expected, record):
     noise = agreement.distances(rounded, exact, labels)
     distances, tolerances = (
         agreement.distances(measured, exact, labels),
-        agreement.tolerances(args.arithmetic, noise, args.mode == "train" and families.has_rectifiers(fresh_model)),
+        agreement.tolerances(args.arithmetic, noise, measurements.trains(args) and families.has_rectifiers(fresh_model)),
     )
     problems = rules.far_gradients(args, distances, tolerances, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
-    if args.mode == "train":
+    if measurements.trains(args):
         problems += rules.rough(done["timed"], expected["rough"], labels)
     else:
         problems += _compare_outputs(args, measured, exact, rounded, record)
@@ -187,7 +186,7 @@ def _group_records(distances, tolerances, noise, squares):
 def _judge_without_reference(args, world, fresh_model, done, first):
     """Check what needs no reference: the optimizer's rule, the ranks' shared values, and the first step once more."""
     problems = rules.same_fingerprint(args, done["again"], first[world.rank], "in the first step of the launch")
-    if args.mode == "infer":
+    if not measurements.trains(args):
         return rules.of_all_ranks(world, problems)
     problems += rules.change(args, done["timed"]) + rules.frozen(args, fresh_model)
     return rules.of_all_ranks(world, problems) + rules.sharing(args, world, done["timed"])

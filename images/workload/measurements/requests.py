@@ -1,4 +1,4 @@
-"""Latency: requests, timed one by one while no other waits. In inference only, after the timed windows (measure.py).
+"""Requests: their latency, timed one by one while no other waits. In inference, after the timed windows (measure.py).
 
 latency: from inputs on the device to outputs on the device. end-to-end: from inputs in the host's memory (pinned for a GPU) to
 outputs in the host's memory. Each request is one batch. The device is synchronised before and after each request, so that none
@@ -6,7 +6,6 @@ overlaps another; the inputs are made before the request's clock starts. Several
 requests.
 """
 
-import collections
 import math
 import time
 
@@ -18,25 +17,24 @@ LEAST = 10
 UNTIMED = 3
 """Requests of each kind before the first one that is timed."""
 
-Requests = collections.namedtuple("Requests", "kind ranks")
-"""`ranks` holds a record of each rank: the `seconds` of each request in order, the `inputs_seconds` in which their inputs were
-made, and the edges of both kinds together on the clock that the host shares."""
-
 
 def serve(args, world, step, pace, new):
-    """Time both kinds of requests alternately, since a machine that is disturbed then disturbs both; return the Requests of
-    each kind, or an empty list if no request is asked for. `pace`: seconds per step in the timed windows; `new`: an Unseen,
-    which gives each request its inputs.
+    """Time both kinds of requests alternately, since a machine that is disturbed then disturbs both; return their lines, each
+    an event and its fields: one for each kind and rank, none if no request is asked for. `pace`: seconds per step in the timed
+    windows; `new`: an Unseen, which gives each request its inputs.
+
+    A line has the `seconds` of each request in order, the `inputs_seconds` in which their inputs were made, and the edges of
+    both kinds together on the clock that the host shares.
     """
     count = min(args.requests, max(LEAST, math.ceil(args.request_seconds / pace)))
-    if args.mode != "infer" or not count:
+    if not count:
         return []
     kinds = {LATENCY: (step.run, new.on_device()), END_TO_END: (step.serve, new.in_host_memory())}
     for _ in range(UNTIMED):
         for request, inputs in kinds.values():
             request(next(inputs))
     ranks = world.gather(_time_requests(world, kinds, count))
-    return [Requests(kind, [records[kind] for records in ranks]) for kind in kinds]
+    return [("requests", dict(kind=kind, rank=rank, **records[kind])) for kind in kinds for rank, records in enumerate(ranks)]
 
 
 def _time_requests(world, kinds, count):
@@ -57,9 +55,3 @@ def _time_requests(world, kinds, count):
                 seconds[kind].append((time.perf_counter_ns() - begin) / 1e9)
         edges = {"start_monotonic_seconds": start, "stop_monotonic_seconds": time.monotonic()}
     return {kind: dict(edges, seconds=times, inputs_seconds=making[kind]) for kind, times in seconds.items()}
-
-
-def emit(channel, requests):
-    """Write one line for each rank."""
-    for rank, record in enumerate(requests.ranks):
-        channel.emit("requests", kind=requests.kind, rank=rank, **record)
