@@ -82,7 +82,7 @@ def _job(rows: Sequence[Row], model: str, mode: str, aim: Metric) -> Points:
     wanted = [points for points in jobs if (points.model, points.mode) == (model, mode)]
     if not wanted:
         there = sorted({points.model for points in jobs})
-        other = f"it was in the other mode: --mode {'infer' if mode == 'train' else 'train'}"
+        other = next((f"it was in the other mode: --mode {points.mode}" for points in jobs if points.model == model), "")
         raise BadInput(f"{model} ({mode}) was not measured", hint=other if model in there else nearest(model, there))
     measured = [points for points in wanted if points.measured]
     if not measured:

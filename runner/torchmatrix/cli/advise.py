@@ -17,6 +17,7 @@ from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import nearest, shown
+from torchmatrix.matrix.modes import MODES
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.bisection import Search
@@ -40,7 +41,7 @@ def advise(
         ),
     ] = "last",
     mode: Annotated[
-        str, typer.Option("--mode", help="train or infer.", autocompletion=options.complete_one_of("train", "infer"))
+        str, typer.Option("--mode", help=f"{' or '.join(MODES)}.", autocompletion=options.complete_one_of(*MODES))
     ] = "train",
     aim: Annotated[
         str,
@@ -80,8 +81,8 @@ def advise(
     from torchmatrix.facts.store import Results, select_one
     from torchmatrix.reporting import verb_texts
 
-    if aim not in advice.AIMS or mode not in ("train", "infer"):
-        word, what, choices = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", ["train", "infer"])
+    if aim not in advice.AIMS or mode not in MODES:
+        word, what, choices = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", [*MODES])
         raise BadInput(f"unknown {what} {shown(word)}", hint=nearest(word, choices))
     store = Results(results)
     say_undated(store)

@@ -92,7 +92,7 @@ def idle_workload_keys(table: Table, made: Sequence[Workload]) -> Iterator[tuple
     pairs = [name for name in lists if len(table[name]) == 2]
     if table.get("fraction") == "1/2" and len(pairs) < 2:
         yield "fraction", f"leaves only the first value of {pairs[0]}" if pairs else "has no effect: no list has two values"
-    if table.get("explain") and not any(workload.mode == "train" and workload.parallel == "ddp" for workload in made):
+    if table.get("explain") and not any(workload.trains and workload.parallel == "ddp" for workload in made):
         yield "explain", "has no effect: only training by ddp is explained"
     if table.get("requests") == 1 and "infer" in {workload.mode for workload in made}:
         yield "requests", "a single request has no median: its latency is neither compared nor judged"

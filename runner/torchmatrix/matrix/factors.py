@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.core.toml_keys import Key
+from torchmatrix.matrix.modes import MODES, WITH_WINDOWS
 
 # Runtimes for inference: one entry for each module of images/workload/runtimes, and for each choice within one
 
@@ -181,7 +182,7 @@ _WITHOUT_CONVOLUTIONS = ("bert-*", "gpt2*", "distilbert*", "roberta*", "albert*"
 FACTORS = (
     Factor(name="model", meaning="what is trained or run", kind=str, flag="--model", part="{}", place=1),
     Factor(
-        name="mode", meaning="train or infer", kind=str, default="train", choices=("train", "infer"),
+        name="mode", meaning=" or ".join(MODES), kind=str, default="train", choices=tuple(MODES),
         flag="--mode", part="{}", place=2, always_in_id=True,
     ),
     Factor(
@@ -303,7 +304,7 @@ FACTORS = (
     ),
     Factor(
         name="windows", meaning="number of timed windows", kind=int, default=1, minimum=1, axis=False, flag="--windows",
-        has_column=False,
+        modes=WITH_WINDOWS, has_column=False,
     ),
     Factor(
         name="requests", meaning="at most so many requests are timed one by one for the latency, as many end to end; 0: none",

@@ -14,6 +14,7 @@ from torchmatrix.machine import host_gpus
 from torchmatrix.matrix import catalog, factors, own_models
 from torchmatrix.matrix.catalog import Model
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Value
+from torchmatrix.matrix.modes import MODES
 from torchmatrix.matrix.own_models import OwnModel
 
 AUTO = "auto"
@@ -57,8 +58,13 @@ class Workload:
 
     @property
     def mode(self) -> str:
-        """Return the mode: train or infer."""
+        """Return the mode, a name in modes.MODES."""
         return str(self.factors["mode"])
+
+    @property
+    def trains(self) -> bool:
+        """Check whether the mode trains the model."""
+        return MODES[self.mode].trains
 
     @property
     def precision(self) -> str:
@@ -96,7 +102,7 @@ class Workload:
     @property
     def least_seconds(self) -> float:
         """Return how long warm-up and windows take at least, as far as seconds are requested."""
-        return float(self.factors["windows"] * self.factors["seconds"] + self.factors["warmup_seconds"])
+        return float((self.factors["windows"] or 1) * self.factors["seconds"] + self.factors["warmup_seconds"])
 
     def as_record(self) -> dict[str, Any]:
         """Return one flat dictionary for the facts."""
@@ -134,7 +140,7 @@ def make_workloads(table: Table, place: Place, problems: Problems, folder: Path 
     """
     before = problems.number
     values = check({k: v for k, v in table.items() if k != "batch"}, KEYS, place, problems)
-    only_infers = values["mode"] == ("infer",)
+    only_infers = bool(values["mode"]) and not any(MODES[mode].trains for mode in values["mode"])
     values["batch"], batch_for = _batches(table, place, problems) if "batch" in table else (INFERENCE_BATCHES, ())
     for required in ("model",) if only_infers else ("model", "batch"):
         if required not in table:

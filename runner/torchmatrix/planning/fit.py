@@ -273,9 +273,9 @@ def _why_not_precision(workload: Workload, host: Host) -> Why | None:
     precision = workload.precision
     if workload.device == "cpu" and precision in ("tf32", "amp"):
         return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
-    if precision == "half" and workload.mode == "train" and workload.device == "cpu":
+    if precision == "half" and workload.trains and workload.device == "cpu":
         return Why(reason="training in half precision needs a GPU", fix="on a CPU use bf16-weights or amp-bf16")
-    if precision == "half" and workload.mode == "train" and workload.optimizer == "adamw":
+    if precision == "half" and workload.trains and workload.optimizer == "adamw":
         reason = "AdamW can't train float16 weights: its epsilon of 1e-8 is 0 in float16, so that it divides by 0"
         return Why(reason=reason, fix='use amp or bf16-weights, or optimizer = "sgd"')
     if precision == "tf32" and host.vendor == "amd":
@@ -286,7 +286,7 @@ def _why_not_precision(workload: Workload, host: Host) -> Why | None:
 
 
 def _why_not_sharded(stack: Stack, workload: Workload) -> Why | None:
-    if workload.mode != "train":
+    if not workload.trains:
         return Why(reason="parallel fsdp is for training: in inference processes share nothing", fix='use parallel = "ddp"')
     if workload.precision == "amp":
         reason = "precision amp scales the loss by GradScaler, which can't look at parameters that are sharded"

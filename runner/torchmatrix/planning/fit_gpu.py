@@ -63,7 +63,7 @@ def why_not_memory(workload: Workload, gpus: Iterable[Gpu]) -> Why | None:
     small = next((gpu for gpu in gpus if needed and gpu.memory_bytes is not None and gpu.memory_bytes < needed), None)
     if needed is None or small is None or small.memory_bytes is None:
         return None
-    contents = "weights" if workload.mode == "infer" else "weights, gradients and the optimizer's state"
+    contents = "weights, gradients and the optimizer's state" if workload.trains else "weights"
     reason = (
         f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory at any batch size"
         f" ({contents}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
@@ -83,7 +83,7 @@ def least_bytes(workload: Workload) -> int | None:
     parameters = model.parameters if model else None
     if parameters is None:
         return None
-    if workload.mode == "infer":
+    if not workload.trains:
         return parameters * _FP32_BYTES
     trained = parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
     return trained // 2 if workload.precision in ("half", "bf16-weights") else trained

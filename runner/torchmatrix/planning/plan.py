@@ -228,7 +228,7 @@ def _variants(workload: Workload, gpus: GpuSet, alike: tuple[Gpu, ...]) -> list[
         batches = {batch_key(*gpu_key): batch_on(*gpu_key) for gpu_key in named} or {DEFAULT_KEY: workload.batch}
         smallest = min(sorted(batches), key=batches.__getitem__)
         batched = replace(changed(workload, batch=batches[smallest], batch_for=()), batch_key=smallest)
-    if not workload.explain or gpus.count < 2 or workload.mode != "train" or workload.parallel != "ddp":
+    if not workload.explain or gpus.count < 2 or not workload.trains or workload.parallel != "ddp":
         return [batched]
     return [batched, *(changed(batched, parallel=parallel) for parallel in ("no-sync", "independent"))]
 

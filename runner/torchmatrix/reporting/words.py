@@ -12,6 +12,7 @@ from typing import Any
 from torchmatrix.analysis.intervals import SAME_WITHIN, Interval
 from torchmatrix.core.formatting import HUGE, is_known
 from torchmatrix.matrix.factors import CONTRASTED
+from torchmatrix.matrix.modes import MODES
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 UNKNOWN = "not known"
@@ -38,8 +39,6 @@ OUTCOMES = {
 NO_INTERVAL = "one launch: no interval"
 SMALL = 1.1
 """Ratios between 1 / SMALL and SMALL are written as a change in per cent."""
-_VERBS = {"train": ("trains", "train"), "infer": ("runs inference of", "run inference of")}
-_MODES = {"train": "training", "infer": "inference"}
 
 
 def verdict(name: str) -> str:
@@ -190,12 +189,12 @@ def precision(name: str) -> str:
 
 def mode(name: str) -> str:
     """Return the noun for a mode: training, inference."""
-    return _MODES.get(name, name)
+    return MODES[name].noun if name in MODES else name
 
 
 def verb(mode: str, many: bool = False) -> str:
     """Return the verb for a stack that runs a mode, or for several."""
-    return _VERBS.get(mode, (f"runs {mode} of", f"run {mode} of"))[many]
+    return (MODES[mode].verbs if mode in MODES else (f"runs {mode} of", f"run {mode} of"))[many]
 
 
 _STACK = re.compile(r"torch(\d+(?:\.\d+)+)(?:-(?:cpu|cu(\d+)(\d)|rocm([\d.]+)))?")

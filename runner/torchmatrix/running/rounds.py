@@ -238,7 +238,8 @@ def heat_devices(job: Job, chosen: Cell, image: Image, batch: int | None) -> Ite
 
 def load_on_all(cell: Cell, host: Host, seconds: float) -> Cell:
     """Return the cell's load for so long on all GPUs; on a CPU, and on slices of GPUs, on the devices that it has."""
-    brief = changed(cell.workload, warmup_cap_seconds=0.0, seconds=0.0, windows=1, steps=1, requests=0)
+    windows = cell.workload.factors["windows"] and 1
+    brief = changed(cell.workload, warmup_cap_seconds=0.0, seconds=0.0, windows=windows, steps=1, requests=0)
     workload, gpus = changed(brief, warmup_seconds=seconds), cell.gpus
     if gpus.gpus and not why_not_slices(host.gpus):
         gpus = replace(gpus, indices=tuple(range(len(host.gpus))), gpus=host.gpus)

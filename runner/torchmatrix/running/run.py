@@ -252,7 +252,7 @@ def longest_seconds(s: Session, launches: list[tuple[Cell, int]]) -> float:
 
     def longest(cell: Cell, number: int) -> float:
         factors = cell.workload.factors
-        again = float(factors["warmup_cap_seconds"] + factors["windows"] * factors["seconds"])
+        again = float(factors["warmup_cap_seconds"] + (factors["windows"] or 1) * factors["seconds"])
         return max(earlier.get(cell.id, ()), default=0.0) or plan.launch_seconds(cell, number, {}) + again
 
     return sum(longest(cell, number) for cell, number in launches)

@@ -119,13 +119,13 @@ class Cells:
         return " · ".join([*several, self.stack(row)]) if not several or len(self._stacks) > 1 else " · ".join(several)
 
     def model(self, row: Row) -> str:
-        """Return the model's name, with "inference" where training is on the page too."""
+        """Return the model's name, with the mode, if that isn't training, where the page has several."""
         name = shortened(self.label(row, "model"))
-        return f"{name}, inference" if self.value(row, "mode") == "infer" and self.is_mixed else name
+        return f"{name}, {self.label(row, 'mode')}" if self.is_mixed and self.value(row, "mode") != "train" else name
 
     @cached_property
     def is_mixed(self) -> bool:
-        """Check whether there is both training and inference."""
+        """Check whether there are several modes."""
         return len(self.dims["mode"].values) > 1
 
     def precision(self, row: Row) -> str:
