@@ -1,5 +1,6 @@
 """What a box tells is held against what was asked for and what the host's clock saw: what can't be true is no figure."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -242,3 +243,58 @@ def test_the_clock_of_another_node_is_held_against_that_of_the_first() -> None:
 
     assert on_two_nodes(5.01).outcome == on_two_nodes(5.6).outcome == "ok", "a process may have waited for a CPU"
     assert on_two_nodes(6.0).error == ("timed window 0: rank 1 took 6.000 s, those of the first node, in step with it, 5.000 s")
+
+
+PREFILL = {
+    "event": "stream",
+    "phase": "prefill",
+    "unit": "tokens",
+    "items": [32, 32],
+    "seconds": [0.4, 0.4],
+    "requests": [0, 1],
+}
+EDGES = {"start_monotonic_seconds": 101.0, "stop_monotonic_seconds": 102.0}
+
+
+def streamed(change: Change = lambda line: {}, windows: int | None = None, ranks: tuple[int, ...] = (0, 1)) -> Launch:
+    """Two ranks that timed two pieces each and no window; `change`: other fields of the last rank's line."""
+    times = {**EDGES, ARRIVED: 102.0 + DELAY, "monotonic_seconds": 102.0}
+    told = [{**PREFILL, **times, "rank": rank} for rank in ranks]
+    told[-1:] = [line | change(line) for line in told[-1:]]
+    lines = launch_lines(devices=(0, 1), told=told, job={"mode": "generate", "windows": windows})
+    found = launch_of(Path("a/round1-try1.jsonl"), [line for line in lines if line.get("phase") != "measure"])
+    assert isinstance(found, Launch)
+    return found
+
+
+def test_a_launch_whose_mode_has_no_windows_is_ok_by_its_streams_and_has_no_throughput() -> None:
+    found = streamed()
+    assert (found.outcome, found.error, found.contradiction) == ("ok", None, None)
+    assert [(stream.rank, stream.items, stream.seconds, stream.requests) for stream in found.streams] == [
+        (rank, (32, 32), (0.4, 0.4), (0, 1)) for rank in (0, 1)
+    ]
+    assert math.isnan(throughput(found))
+    assert streamed(windows=1).outcome == "crashed", "windows were asked for"
+    assert streamed(ranks=()).outcome == "crashed", "it told of no work"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda line: {"rank": 0}, "the box told the prefill of ranks [0]; the launch has 2"),
+        (lambda line: {"rank": 2}, "the box told the prefill of ranks [0, 2]; the launch has 2"),
+        (lambda line: {"seconds": [0.7, 0.7]}, "the pieces of rank 1 took 1.400 s together, but their edges are 1.000 s apart"),
+        (moved(3.0), "prefill of rank 1: the last one ended 15.002 s after the launch began, but their line came at 12.002 s"),
+        (lambda line: {"seconds": [0.4]}, 'the box wrote an invalid "stream" line: items has 2 pieces, seconds has 1'),
+        (lambda line: {"requests": [0]}, 'the box wrote an invalid "stream" line: requests has 1 pieces, seconds has 2'),
+        (lambda line: {"seconds": [0.4, 0.0]}, 'the box wrote an invalid "stream" line: seconds[1] is 0.0, not a number > 0.0'),
+        (lambda line: {"seconds": [0.4, None]}, 'the box wrote an invalid "stream" line: seconds'),
+        (lambda line: {"items": [32, 0]}, 'the box wrote an invalid "stream" line: items'),
+        (lambda line: {"items": [], "seconds": []}, 'the box wrote an invalid "stream" line: items'),
+        (lambda line: {"unit": "no unit"}, 'the box wrote an invalid "stream" line: unit is "no unit"'),
+        (lambda line: {"stop_monotonic_seconds": 100.0}, "it stops 1.000 s before it starts"),
+    ],
+)
+def test_streams_that_contradict_themselves_or_the_launch_are_no_figure(change: Change, why: str) -> None:
+    found = streamed(change)
+    assert found.outcome == "crashed" and why in str(found.error), found.error

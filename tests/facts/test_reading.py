@@ -102,6 +102,20 @@ def of_every_kind() -> list[dict[str, Any]]:
         {"event": "enqueue", "step_seconds": [0.001, 0.001]},
         {"event": "all-reduce", "sizes": probed},
         {"event": "collective", "operation": "all-gather", "sizes": probed, "error": None},
+        *(
+            {
+                "event": "stream",
+                "phase": "decode",
+                "unit": "tokens",
+                "rank": rank,
+                "items": [4, 4],
+                "seconds": [0.1, 0.2],
+                "requests": [0, 1],
+                "start_monotonic_seconds": 150.0,
+                "stop_monotonic_seconds": 151.0,
+            }
+            for rank in (0, 1)
+        ),
         {"event": "transport", "library": "nccl", "network": "IB", "paths": ["NET/IB/0"]},
     ]
     start = {"waited_seconds": 0.0, "temperature_celsius": 40, "too_warm": False}

@@ -41,7 +41,7 @@ class Launch(Header, frozen=True, kw_only=True):
     `box`: the container's report about itself, None if there is none; `told_ranks`: the reported number of ranks; `parameters`:
     of the model; `stamps`: the times of the workload's lines by its clock and the host's, none in facts of earlier versions.
     `windows`: the timed windows, which make the figure; `warm_up_blocks`: never make it; `unseen`: steps after the windows on
-    other batches; `requests`: served one by one after the windows.
+    other batches; `requests`: served one by one after the windows; `streams`: pieces of work of other named phases.
 
     `batches`: how many take turns, None if unknown. `changed_settings`: the settings of torch that the model's code changed, in
     words. `remarks`: the workload's remarks that a reader must know of the figure. `phases`: seconds by name.
@@ -64,6 +64,7 @@ class Launch(Header, frozen=True, kw_only=True):
     warm_up_blocks: tuple[wire.Block, ...]
     unseen: Unseen
     requests: tuple[wire.Requests, ...]
+    streams: tuple[wire.Stream, ...]
     warm_up: wire.WarmUp | None
     phases: Mapping[str, float]
     memory: tuple[wire.Memory, ...]
@@ -107,10 +108,15 @@ class Launch(Header, frozen=True, kw_only=True):
             return "oom"
         if self.failures:
             return self.failures[0].kind
-        complete = self.is_done and self.windows and not self.refused and not self.malformed and not self.wrong_devices
+        complete = self.is_done and self.is_measured and not self.refused and not self.malformed and not self.wrong_devices
         credible = not self.has_empty_window and not self.contradiction
         is_ok = complete and self.exit.returncode == 0 and credible
         return (UNLIKE if self.left_out else OK) if is_ok else "crashed"
+
+    @property
+    def is_measured(self) -> bool:
+        """Check whether it has timed windows, or streams if its mode has no windows."""
+        return bool(self.windows or (self.streams and self._asked.windows is None))
 
     @property
     def is_ok(self) -> bool:
@@ -135,6 +141,7 @@ class Launch(Header, frozen=True, kw_only=True):
             plausible.contradiction(self.windows, self.told_ranks, self._asked, clock)
             or plausible.contradiction_of_unseen(self.unseen, self.windows, self._asked)
             or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, clock)
+            or plausible.contradiction_of_streams(self.streams, self._asked, clock)
             or self._clock.wrong
         )
 
@@ -146,7 +153,9 @@ class Launch(Header, frozen=True, kw_only=True):
     @property
     def _asked(self) -> plausible.Asked:
         ranks, batch, factors = self.devices.count, self.batch, self.workload.factors
-        steps, windows = (1, 1) if self.trial_batch is not None else (factors.get("steps"), factors.get("windows"))
+        steps, windows = factors.get("steps"), factors.get("windows")
+        if self.trial_batch is not None:
+            steps, windows = 1, windows and 1
         return plausible.Asked(
             ranks=ranks,
             here=ranks // self.devices.nodes,
@@ -241,7 +250,7 @@ class Launch(Header, frozen=True, kw_only=True):
             or self.malformed
             or self.wrong_devices
             or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
-            or (self.contradiction if self.is_done and self.windows else None)
+            or (self.contradiction if self.is_done and self.is_measured else None)
             or _last_error(self.exit.tail)
             or _first_failed_rank(self.exit.tail)
             or in_words(self.exit.returncode, next((line for line in reversed(self.exit.tail) if line.strip()), ""))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from torchmatrix.facts.parts import Unseen
-from torchmatrix.facts.wire import END_TO_END, LATENCY, Block, Requests
+from torchmatrix.facts.wire import END_TO_END, LATENCY, Block, OfRank, Requests, Stream
 
 RELATIVE, SECONDS = 0.01, 0.01
 """Two clocks agree about a duration within 1 % and 10 ms: device events and the host's clock, the host's and the workload's."""
@@ -35,7 +35,8 @@ workload alternates steps on old batches and on new ones, and all of the new mus
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """The request of a launch; None: not recorded. `steps`: of a window; at least so many unless `exactly`.
+    """The request of a launch; None: not recorded, or its mode has none. `steps`: of a window; at least so many unless
+    `exactly`.
 
     `requests`: how many at most of each kind, to be timed one by one; 0: none. `is_asynchronous`: the device computes while the
     host goes on, so that a request must be waited for. `here`: the number of ranks, the first ones, on the node whose clock
@@ -73,6 +74,11 @@ def contradiction(windows: Sequence[Block], told_ranks: int | None, asked: Asked
 def contradiction_of_requests(requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: Seen) -> str | None:
     """Return the first contradiction in the requests that were served one by one; `windows`: the timed ones before them."""
     return next(_contradictions_of_requests(requests, windows, asked, clock), None)
+
+
+def contradiction_of_streams(streams: Sequence[Stream], asked: Asked, clock: Seen) -> str | None:
+    """Return the first contradiction in the pieces of work that were timed one by one."""
+    return next(_contradictions_of_streams(streams, asked, clock), None)
 
 
 def contradiction_of_unseen(unseen: Unseen, windows: Sequence[Block], asked: Asked) -> str | None:
@@ -183,14 +189,32 @@ def _wrong_series(
     before = max((window.edges[1] for window in windows if window.edges and is_here), default=begin)
     if before - begin > SECONDS:
         yield f"the first one began {before - begin:.3f} s before the last timed window ended"
-    if is_here and clock.offset is not None and clock.begin is not None and series.arrived is not None:
-        last, came = end + clock.offset - clock.begin, series.arrived - clock.begin
-        if _exceeds(last, came):
-            yield f"the last one ended {last:.3f} s after the launch began, but their line came at {came:.3f} s"
+    yield from _late(series, asked, clock)
     steps = [seconds for window in windows for rank in window.step_seconds for seconds in rank]
     if asked.is_asynchronous and steps and statistics.median(series.seconds) < QUICKEST * statistics.median(steps):
         took, step = statistics.median(series.seconds), statistics.median(steps)
         yield f"a request took {took:.6f} s, a step {step:.6f} s: it wasn't waited for"
+
+
+def _contradictions_of_streams(streams: Sequence[Stream], asked: Asked, clock: Seen) -> Iterator[str]:
+    for phase in dict.fromkeys(series.phase for series in streams):
+        ranks = sorted({series.rank for series in streams if series.phase == phase})
+        if ranks != list(range(asked.ranks)):
+            yield f"the box told the {phase} of ranks {ranks}; the launch has {asked.ranks}"
+    for rank, edges in dict.fromkeys((series.rank, series.edges) for series in streams):
+        alike = [series for series in streams if (series.rank, series.edges) == (rank, edges)]
+        together, width = sum(sum(series.seconds) for series in alike), edges[1] - edges[0]
+        if _exceeds(together, width):
+            yield f"the pieces of rank {rank} took {together:.3f} s together, but their edges are {width:.3f} s apart"
+        yield from (f"{series.phase} of rank {rank}: {what}" for series in alike for what in _late(series, asked, clock))
+
+
+def _late(series: OfRank, asked: Asked, clock: Seen) -> Iterator[str]:
+    """Yield that the last piece of a series ended after its line came, by the host's clock."""
+    if series.rank < asked.here and clock.offset is not None and clock.begin is not None and series.arrived is not None:
+        last, came = series.edges[1] + clock.offset - clock.begin, series.arrived - clock.begin
+        if _exceeds(last, came):
+            yield f"the last one ended {last:.3f} s after the launch began, but their line came at {came:.3f} s"
 
 
 def _wrong_end_to_end(requests: Sequence[Requests]) -> Iterator[str]:

@@ -25,7 +25,19 @@ from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Stamp, Tr
 from torchmatrix.facts.wire import Block
 
 _READ = (
-    *("sample", "steps", "requests", "unseen", "environment", "setup", "precision", "all-reduce", "collective", "hello"),
+    *(
+        "sample",
+        "steps",
+        "requests",
+        "stream",
+        "unseen",
+        "environment",
+        "setup",
+        "precision",
+        "all-reduce",
+        "collective",
+        "hello",
+    ),
     *("warm-up", "remarks", "reference", "enqueue", "phase", "memory", "telemetry", "node", "transport", "failure"),
 )
 """The events that make fields of a launch; of several malformed lines the first in this order is reported."""
@@ -120,6 +132,7 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
         "warm_up_blocks": blocks["warm-up"],
         "unseen": Unseen(new=blocks["unseen"], old=blocks["seen"], error=first["unseen"] and first["unseen"].error),
         "requests": decoded["requests"],
+        "streams": decoded["stream"],
         "warm_up": next(reversed(decoded["warm-up"]), None),
         "phases": {phase.phase: phase.seconds for phase in reversed(decoded["phase"])},
         "memory": decoded["memory"],

@@ -266,7 +266,20 @@ LATENCY, END_TO_END = "latency", "end-to-end"
 """Kinds of requests: from inputs to outputs on the device, and from host memory to host memory."""
 
 
-class Requests(Line, frozen=True, tag="requests", kw_only=True):
+class OfRank(Line, frozen=True, kw_only=True):
+    """Pieces of work that one rank timed one by one. `edges`: when the first began and the last ended."""
+
+    rank: Count
+    start_monotonic_seconds: Clock
+    stop_monotonic_seconds: Clock
+
+    @property
+    def edges(self) -> tuple[float, float]:
+        """Return when the first piece began and the last one ended."""
+        return self.start_monotonic_seconds, self.stop_monotonic_seconds
+
+
+class Requests(OfRank, frozen=True, tag="requests", kw_only=True):
     """Requests of one `kind` that one rank served one by one, each a batch: the seconds of each, in order.
 
     `edges`: when the first began and the last ended, of both kinds if they took turns; `between`: how long making their inputs
@@ -274,16 +287,29 @@ class Requests(Line, frozen=True, tag="requests", kw_only=True):
     """
 
     kind: Literal["latency", "end-to-end"]
-    rank: Count
     seconds: Series
     between: Seconds = field(default=0.0, name="inputs_seconds")
-    start_monotonic_seconds: Clock
-    stop_monotonic_seconds: Clock
 
-    @property
-    def edges(self) -> tuple[float, float]:
-        """Return when the first request began and the last one ended."""
-        return self.start_monotonic_seconds, self.stop_monotonic_seconds
+
+class Stream(OfRank, frozen=True, tag="stream", kw_only=True):
+    """Pieces of one `phase`: of each, in order, its `items` and its seconds.
+
+    `unit`: what an item is; `requests`: the number of the request that each piece belongs to, empty if to none. `edges`: of all
+    phases together if they took turns. A long stream may stand on several lines.
+    """
+
+    phase: Word
+    unit: Word
+    items: Annotated[tuple[OneOrMore, ...], Meta(min_length=1)]
+    seconds: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
+    requests: tuple[Count, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless items, seconds and requests are those of the same pieces."""
+        super().__post_init__()
+        for name, values in (("items", self.items), ("requests", self.requests)):
+            if values and len(values) != len(self.seconds):
+                raise ValueError(f"{name} has {len(values)} pieces, seconds has {len(self.seconds)}")
 
 
 class ClockReading(Line, frozen=True, tag="clock"):
@@ -541,7 +567,23 @@ class Done(Line, frozen=True, tag="done"):
 EVENTS: Mapping[str, type[Line]] = {
     str(struct.__struct_config__.tag): struct
     for struct in (
-        *(Hello, Phase, Box, Setup, Block, Steps, Requests, ClockReading, NoUnseen, WarmUp, Memory, Enqueue, Compiled, Remarks),
+        *(
+            Hello,
+            Phase,
+            Box,
+            Setup,
+            Block,
+            Steps,
+            Requests,
+            Stream,
+            ClockReading,
+            NoUnseen,
+            WarmUp,
+            Memory,
+            Enqueue,
+            Compiled,
+            Remarks,
+        ),
         *(AllReduce, Collective, ProbedDevices, Peers, Load, Precisions, Reference, Profile, Part, SelfTest, Failure, Done),
     )
 }
