@@ -8,6 +8,7 @@ version of the protocol. Fields that contradict each other are malformed, too (`
 
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from math import nan
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -18,6 +19,22 @@ from torchmatrix.core.inputs import Malformed, Record, is_number, short_json
 Facts = Mapping[str, Any]
 """Facts about the host, the engine, the image or the container: shown or compared, never computed with."""
 S = TypeVar("S", bound=Struct)
+
+
+class Reveals(Enum):
+    """What a text in a field may reveal, by which it is redacted; numbers and closed lists of words reveal nothing."""
+
+    NOTHING = "a word of torchmatrix, a library or a vendor"
+    GPU = "the identity of a GPU"
+    TEXT = "anything: paths, names and credentials"
+
+
+Term = Annotated[str, Reveals.NOTHING]
+Text = Annotated[str, Reveals.TEXT]
+Texts = tuple[Text, ...]
+Open = Annotated[dict[str, Any], Reveals.TEXT]
+Noted = Annotated[Any, Reveals.TEXT]
+"""What no reader computes with: shown at most, of any type."""
 
 _PARTS = frozenset({"gpus", "image", "method", "own", "stack", "start", "workload"})
 """The fields that hold a struct with fields of its own."""
@@ -50,7 +67,7 @@ Ratio = Annotated[float, Meta(ge=-100, le=100)]
 """A relative change; more than a hundredfold is none."""
 Extent = Annotated[float, Meta(ge=0, le=1e300)]
 Signed = Annotated[float, Meta(ge=-1e300, le=1e300)]
-Word = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,39}\Z")]
+Word = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,39}\Z"), Reveals.NOTHING]
 Rows = tuple[tuple[Seconds, ...], ...]
 """For each rank, the steps in order."""
 Losses = tuple[tuple[float | None, ...], ...]
@@ -149,10 +166,11 @@ def same_ranks(name: str, per_rank: Sequence[Any], seconds: Sequence[float]) -> 
 class Hello(Line, frozen=True, tag="hello"):
     """The first line. `compile_cache`: how the workload process found it."""
 
-    compile_cache: str | None = None
-    arguments: dict[str, Any] = {}
-    argv: tuple[str, ...] = ()
-    removed: dict[str, Any] = {}
+    compile_cache: Term | None = None
+    arguments: Open = {}
+    argv: Texts = ()
+    removed: Open = {}
+    protocol: Noted = None
 
 
 class Phase(Line, frozen=True, tag="phase", kw_only=True):
@@ -165,21 +183,22 @@ class Phase(Line, frozen=True, tag="phase", kw_only=True):
 class Box(Line, frozen=True, tag="environment"):
     """What the container reported about itself. `packages`: as "name==version"; `facts`: everything that it reported."""
 
-    python: str | None = None
-    torch: str | None = None
-    torch_git: str | None = None
-    torch_config: str | None = None
-    cuda: str | None = None
-    hip: str | None = None
-    nccl: str | None = None
-    triton: str | None = None
-    glibc: str | None = None
-    os: str | None = None
-    compiler: str | None = None
-    executable: str | None = None
-    packages: tuple[str, ...] = ()
-    variables: dict[str, Any] = {}
-    facts: Facts = {}
+    python: Text | None = None
+    torch: Text | None = None
+    torch_git: Text | None = None
+    torch_config: Text | None = None
+    cuda: Text | None = None
+    hip: Text | None = None
+    nccl: Text | None = None
+    triton: Text | None = None
+    glibc: Text | None = None
+    os: Text | None = None
+    compiler: Text | None = None
+    executable: Text | None = None
+    packages: Texts = ()
+    variables: Open = {}
+    cudnn: Noted = None
+    facts: Annotated[Facts, Reveals.TEXT] = {}
 
     @property
     def versions(self) -> dict[str, str]:
@@ -190,10 +209,15 @@ class Box(Line, frozen=True, tag="environment"):
 class SeenDevice(Struct, frozen=True):
     """A device as torch sees it in the container. `uuid`: as CUDA gives it, without a prefix; None from older torch."""
 
-    name: str | None = None
+    name: Term | None = None
     memory_bytes: Count | None = None
     multiprocessors: Count | None = None
-    uuid: str | None = None
+    uuid: Annotated[str, Reveals.GPU] | None = None
+    threads: Noted = None
+    isa: Noted = None
+    cpus: Noted = None
+    capability: Noted = None
+    gfx: Noted = None
 
 
 class Setup(Line, frozen=True, tag="setup"):
@@ -202,9 +226,13 @@ class Setup(Line, frozen=True, tag="setup"):
     devices: tuple[SeenDevice, ...] = ()
     world_size: Count | None = None
     parameters: Count | None = None
-    backend: str | None = None
-    parallel: str | None = None
-    runtime: dict[str, Any] = {}
+    backend: Term | None = None
+    parallel: Term | None = None
+    runtime: Open = {}
+    attention: Noted = None
+    precision: Noted = None
+    timed: Noted = None
+    frozen: Noted = None
 
 
 class Block(Line, frozen=True, tag="sample", kw_only=True):
@@ -221,7 +249,7 @@ class Block(Line, frozen=True, tag="sample", kw_only=True):
     seconds: Series
     enqueue_seconds: tuple[Seconds, ...] = ()
     step_seconds: Rows = ()
-    loss: list[Any] = []
+    loss: Annotated[list[Any], Reveals.NOTHING] = []
     losses: Losses = ()
     scale: tuple[Annotated[float, Meta(ge=0, le=1e38)], ...] = ()
     skipped_steps: tuple[Tally, ...] = ()
@@ -319,7 +347,7 @@ class ClockReading(Line, frozen=True, tag="clock"):
 class NoUnseen(Line, frozen=True, tag="unseen", kw_only=True):
     """Why there are no steps on unseen batches."""
 
-    error: str
+    error: Text
 
 
 class WarmUp(Line, frozen=True, tag="warm-up"):
@@ -340,6 +368,7 @@ class Memory(Line, frozen=True, tag="memory", kw_only=True):
 
     phase: Literal["cold", "warm"]
     peak_bytes: Counts
+    peak_reserved_bytes: Noted = None
 
 
 class Enqueue(Line, frozen=True, tag="enqueue"):
@@ -355,13 +384,13 @@ class Compiled(Line, frozen=True, tag="compile"):
     graphs: Count | None = None
     operations: Count | None = None
     run: Count | None = None
-    fallbacks: tuple[str, ...] = ()
+    fallbacks: Texts = ()
 
 
 class Remarks(Line, frozen=True, tag="remarks"):
     """Remarks that a reader must know of the figure."""
 
-    texts: tuple[str, ...] = ()
+    texts: Texts = ()
 
 
 ALL_REDUCE = "all-reduce"
@@ -391,21 +420,28 @@ class Collective(Line, frozen=True, tag="collective", kw_only=True):
 
     operation: Word
     sizes: tuple[Probe, ...] = ()
-    error: str | None = None
+    error: Text | None = None
 
 
 class ProbedDevice(Struct, frozen=True):
     """A device of the self-check."""
 
-    name: str
-    uuid: str | None = None
+    name: Term
+    uuid: Annotated[str, Reveals.GPU] | None = None
+    memory_bytes: Noted = None
+    multiprocessors: Noted = None
+    threads: Noted = None
+    isa: Noted = None
+    cpus: Noted = None
+    capability: Noted = None
+    gfx: Noted = None
 
 
 class ProbedDevices(Line, frozen=True, tag="devices", kw_only=True):
     """The devices of the self-check and how they talk."""
 
     devices: tuple[ProbedDevice, ...]
-    backend: str
+    backend: Term
 
 
 class Peers(Line, frozen=True, tag="peers"):
@@ -435,9 +471,9 @@ class Load(Line, frozen=True, tag="load", kw_only=True):
 
     start_monotonic_seconds: Clock
     stop_monotonic_seconds: Clock
-    dtype: str
+    dtype: Text
     flops_per_second: tuple[tuple[Annotated[float, Meta(ge=0, le=1e20)], ...], ...]
-    finite: list[Any]
+    finite: Annotated[list[Any], Reveals.NOTHING]
 
     def __post_init__(self) -> None:
         """Raise ValueError if a rank did nothing."""
@@ -456,29 +492,32 @@ class Precision(Struct, frozen=True, kw_only=True):
     several types.
     """
 
-    matmul: str
-    convolution: str
-    linear: str | None = None
-    matmul_backward: str | None = None
-    convolution_backward: str | None = None
-    mixed: str | None = None
-    types: dict[str, Any] | None = None
+    matmul: Term
+    convolution: Term
+    linear: Text | None = None
+    matmul_backward: Text | None = None
+    convolution_backward: Text | None = None
+    mixed: Text | None = None
+    types: Open | None = None
+    relative_errors: Noted = None
+    quantized: Noted = None
+    bf16_sums: Noted = None
 
 
 class Precisions(Line, frozen=True, tag="precision"):
     """The types that each rank computes in; `changed`: the settings of torch that the model's code changed, in words."""
 
-    requested: str | None = None
+    requested: Term | None = None
     effective: tuple[Precision, ...] = ()
-    changed: tuple[str, ...] = ()
-    unsupported: str | None = None
-    problems: tuple[str, ...] = ()
+    changed: Texts = ()
+    unsupported: Text | None = None
+    problems: Texts = ()
 
 
 class Distance(Struct, frozen=True):
     """How far the gradients of a group of parameters are from those of eager fp32."""
 
-    name: str | None = None
+    name: Text | None = None
     norm: Extent | None = None
     distance: Extent | None = None
     tolerance: Extent | None = None
@@ -495,20 +534,20 @@ class Reference(Line, frozen=True, tag="reference"):
     """
 
     flops_per_item: Annotated[float, Meta(ge=0, le=1e30)] = nan
-    losses: list[Any] = []
-    measured: list[Any] = []
-    differences: list[Any] = []
-    tolerances: list[Any] = []
+    losses: Annotated[list[Any], Reveals.NOTHING] = []
+    measured: Annotated[list[Any], Reveals.NOTHING] = []
+    differences: Annotated[list[Any], Reveals.NOTHING] = []
+    tolerances: Annotated[list[Any], Reveals.NOTHING] = []
     agrees: bool | None = None
     quiet: bool | None = None
-    error: str | None = None
-    proof: str | None = None
-    flops_scope: str | None = None
-    unwatched: str | None = None
-    problems: tuple[str, ...] = ()
+    error: Text | None = None
+    proof: Text | None = None
+    flops_scope: Text | None = None
+    unwatched: Text | None = None
+    problems: Texts = ()
     groups: tuple[Distance, ...] = ()
-    fingerprint: dict[str, Signed] = {}
-    parity: dict[str, Signed | None] = {}
+    fingerprint: Annotated[dict[str, Signed], Reveals.TEXT] = {}
+    parity: Annotated[dict[str, Signed | None], Reveals.TEXT] = {}
 
     @property
     def difference(self) -> float:
@@ -535,7 +574,7 @@ class Part(Line, frozen=True, tag="part", kw_only=True):
     name: Word
     number: Count
     count: OneOrMore
-    data: str
+    data: Text
 
     def __post_init__(self) -> None:
         """Raise ValueError if the number lies beyond the count."""
@@ -547,9 +586,9 @@ class Part(Line, frozen=True, tag="part", kw_only=True):
 class SelfTest(Line, frozen=True, tag="self-test"):
     """The versions that are installed in an image."""
 
-    python: str | None = None
-    torch: str | None = None
-    packages: tuple[str, ...] = ()
+    python: Text | None = None
+    torch: Text | None = None
+    packages: Texts = ()
 
 
 class Failure(Line, frozen=True, tag="failure", kw_only=True):
@@ -557,7 +596,7 @@ class Failure(Line, frozen=True, tag="failure", kw_only=True):
 
     kind: Literal["crashed", "oom", "numerics", "unsupported"]
     rank: Count | None = None
-    message: str | None = None
+    message: Text | None = None
 
 
 class Done(Line, frozen=True, tag="done"):
