@@ -221,7 +221,9 @@ def export(
     exports.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = held_for(prices, [run])
     with scratch() as temporary:
-        shown, details = (redaction.redacted(store, run, temporary), None) if redact else (run, facts_cache.details(store, run))
+        shown, details = (
+            (redaction.redacted(store, run, temporary, say), None) if redact else (run, facts_cache.details(store, run))
+        )
         view = report.view_of(shown, found=details)
         overview = report.overview_of(view, held, report.last_before(shown, view.summary))
         drawn, answers = overview.every if charts else (), overview.answers.as_record()

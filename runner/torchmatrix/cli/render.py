@@ -120,7 +120,7 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
         from torchmatrix.reporting import redaction
         from torchmatrix.reporting import report as pages
 
-        shown = redaction.redacted(store, run, temporary) if page_options.redact else run
+        shown = redaction.redacted(store, run, temporary, say) if page_options.redact else run
         page = pages.page_of(shown, page_options.baseline, held, details)
         say(f"{page.answers.in_words(width())}\n")
         print(pages.save(page.text, page_options.output))
@@ -162,5 +162,5 @@ def one_of_each(
     if older := len(runs) - len(chosen):
         say(f"{count(len(chosen), 'machine')}, each by its newest complete run; {count(older, 'other run')} left out")
     if redact_into:
-        return machines.newest_complete([redaction.redacted(store, machine.run, redact_into) for machine in chosen])
+        return machines.newest_complete([redaction.redacted(store, machine.run, redact_into, say) for machine in chosen])
     return chosen

@@ -6,12 +6,12 @@ the results folder or this checkout becomes relative, a home becomes "~", any ot
 With `enabled`: names of hosts and users, identities of machines, UUIDs, serial numbers, VBIOS versions, PCI, MAC and IP
 addresses, container ids and the registries and mirrors of a private site become pseudonyms (host-1, GPU-2), the same in all
 texts and all runs of a results folder. A name of one or two characters, or one that is a common word, is replaced in its own
-field only.
+field only. Fields of a workload's events that the wire schema doesn't have are left out.
 """
 
 import getpass
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -19,10 +19,13 @@ from typing import Any
 
 from torchmatrix.core import assets, settings
 from torchmatrix.core.files import files_below
+from torchmatrix.core.formatting import count
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import condition_of
 from torchmatrix.facts.lines import Event, Lines
 from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.wire import EVENTS, Reveals
+from torchmatrix.reporting.redaction import schema
 from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load, strings
 from torchmatrix.reporting.redaction.secrets import GONE, MOST_CHARACTERS, each_without_secrets, is_secret_name, without_secrets
 
@@ -36,25 +39,9 @@ _VOCABULARY = frozenset((
 _IDENTITY_FIELDS = {
     "uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI", "slice_of": "GPU", "board_id": "machine",
 }  # fmt: skip
-_NUMBERS = (int, float, type(None))
+_NUMBERS: tuple[type, ...] = (int, float, type(None))
 _IMAGES = ("image", "base", "tag", "reference", "digests", "index")
 _identifier = lru_cache(4096)(without_secrets)
-_NAMELESS_EVENTS = (
-    "sample",
-    "steps",
-    "clock",
-    "memory",
-    "phase",
-    "warm-up",
-    "enqueue",
-    "precision",
-    "reference",
-    "all-reduce",
-    "collective",
-    "compile",
-    "done",
-)
-"""Events without names in them."""
 
 
 class Redaction:
@@ -67,11 +54,16 @@ class Redaction:
         self._identities = Identities(names)
         self._places = Places(roots, enabled, lambda host: self._identities.of("mirror", host))
         self._done: dict[str, str] = {}
+        self._words: dict[str, str] = {}
+        self._forms = Identities(Pseudonyms())
+        self.dropped: set[tuple[str, str]] = set()
+        """The fields of events that the wire schema doesn't have, which `line` left out: (event, field)."""
 
     def know(self, kind: str, name: str) -> None:
         """Learn another name; `kind`: host, user or mirror."""
         self._identities.know(kind, name)
         self._done.clear()
+        self._words.clear()
 
     def learn(self, event: Any) -> None:
         """Learn the names in a JSON value."""
@@ -86,6 +78,7 @@ class Redaction:
                 self._identities.learn_image(text)
             self._identities.learn_from(text)
         self._done.clear()
+        self._words.clear()
 
     def text(self, text: str) -> str:
         """Redact a text."""
@@ -115,6 +108,49 @@ class Redaction:
             return type(value)(self.value(member, key, parent) for member in members)
         return value
 
+    def line(self, event: Event) -> Event:
+        """Redact a line; if enabled, without the fields of a workload's event that the wire schema doesn't have."""
+        struct = EVENTS.get(event["event"])
+        if struct is None or not self.enabled:
+            redacted_line: Event = self.value(event)
+            return redacted_line
+        shown: Event = self._declared(event, struct, event["event"])
+        return {"event": event["event"], **shown}
+
+    def _declared(self, value: Any, struct: type, event: str) -> Any:
+        """Redact the declared fields of a struct, or of each in a list, and leave the others out."""
+        if isinstance(value, list):
+            return [self._declared(member, struct, event) for member in value]
+        if not isinstance(value, dict):
+            return self.value(value)
+        fields = schema.fields_of(struct)
+        self.dropped |= {(event, name) for name in value.keys() - fields.keys() - {"event"}}
+        return {name: self._field(fields[name], name, value, event) for name in value if name in fields}
+
+    def _field(self, field: schema.Field, name: str, parent: Event, event: str) -> Any:
+        """Redact a declared field by what it may reveal."""
+        if field.struct:
+            return self._declared(parent[name], field.struct, event)
+        if field.reveals is Reveals.NOTHING and not is_secret_name(name):
+            return self._term(parent[name])
+        return self._member(name, parent[name], parent)
+
+    def _term(self, value: Any) -> Any:
+        """Redact the words in a field that reveals nothing."""
+        if isinstance(value, str):
+            return self._word(value)
+        if isinstance(value, list) and not all(isinstance(member, _NUMBERS) for member in value):
+            return [self._term(member) for member in value]
+        return value if isinstance(value, (list, *_NUMBERS)) else self.value(value)
+
+    def _word(self, text: str) -> str:
+        """Return a word as it is, even if a host has the same name; redact it if its form is that of a path or identity."""
+        shown = self._words.get(text)
+        if shown is None:
+            plain = self._places.text(self._forms.text(without_secrets(text)))
+            shown = self._words[text] = text if plain == text else self.text(text)
+        return shown
+
     def _member(self, name: str, member: Any, parent: Any) -> Any:
         if is_secret_name(name) or (name == "value" and is_secret_name(str(parent.get("name", "")))):
             return _without_texts(member)
@@ -124,7 +160,7 @@ class Redaction:
 
     def _string(self, text: str, key: str, parent: Any) -> str:
         if key in _VOCABULARY or (key == "name" and _is_device(parent)):
-            return text
+            return self._word(text)
         kind = _kind_of(parent, key) if self.enabled else None
         return self._identities.of(kind, text) if kind else self.text(text)
 
@@ -150,12 +186,23 @@ def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction
     return redaction
 
 
-def redacted(results: Results, run: RunFolder, root: Path) -> RunFolder:
-    """Copy a run's facts below `root` with pseudonyms, which are stored for the next time. Raises EngineUnusable."""
+def redacted(results: Results, run: RunFolder, root: Path, tell: Callable[[str], None]) -> RunFolder:
+    """Copy a run's facts below `root` with pseudonyms, which are stored for the next time; tell of fields that are left out.
+
+    Raises EngineUnusable.
+    """
     names = load(results.root)
-    copy = staged(run, for_results(results, True, names), root)
+    cleaner = for_results(results, True, names)
+    copy = staged(run, cleaner, root)
     names.save(results.root)
+    tell_dropped(cleaner, tell)
     return copy
+
+
+def tell_dropped(cleaner: Redaction, tell: Callable[[str], None]) -> None:
+    """Tell once how many fields were left out because the wire schema doesn't have them."""
+    if cleaner.dropped:
+        tell(f"{count(len(cleaner.dropped), 'field')} that torchmatrix doesn't know left out: nobody can say what is in them")
 
 
 def cleaned(run: RunFolder, root: Path) -> RunFolder:
@@ -188,7 +235,7 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
 def _redacted(content: Lines, damage: str | None, redaction: Redaction) -> bytes:
     """Return the redacted lines; their checksums vouch for no more than those of the facts did."""
     damages = [{"event": lines.DAMAGED, "reason": damage}] if damage else []
-    return lines.packed([*damages, *map(redaction.value, content.events)], checksums=content.verified)
+    return lines.packed([*damages, *map(redaction.line, content.events)], checksums=content.verified)
 
 
 def _kind_of(parent: Any, key: str) -> str | None:
@@ -212,7 +259,11 @@ def _is_device(parent: Any) -> bool:
 def _events_with_names(path: Path) -> Iterator[Event]:
     """Yield the events that can hold names; of the telemetry, those that name other people's processes."""
     for event in lines.read(path).events:
-        if event["event"] not in _NAMELESS_EVENTS and (event["event"] != "telemetry" or _names_others(event.get("readings"))):
+        kind = event["event"]
+        may_name = (
+            schema.may_name(EVENTS[kind]) if kind in EVENTS else kind != "telemetry" or _names_others(event.get("readings"))
+        )
+        if may_name:
             yield event
 
 

@@ -69,6 +69,7 @@ def publish(
             links = pages.permalinks_of(target, _publishable(runs, tell), names, cleaner, redact)
             written = list(_write_runs(target, links, cleaner, names, held, tell))
             _write_front(target, results, links, cleaner, held, names)
+            redaction.tell_dropped(cleaner, tell)
     except OSError as error:
         hint = "free space or fix the permissions, then publish again"
         raise EngineUnusable(f"can't write {target}: {error.strerror or error}", hint=hint) from None
