@@ -8,13 +8,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import advise, clustered, keep, measure, nights, read, render, start
+from torchmatrix.cli import advise, keep, measure, nights, on_node, read, render, start
 from torchmatrix.cli.console import complain
 from torchmatrix.cli.options import app
 from torchmatrix.core import process
 from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 
-__all__ = ["advise", "clustered", "invoke", "keep", "main", "measure", "nights", "read", "render", "start"]
+__all__ = ["advise", "invoke", "keep", "main", "measure", "nights", "on_node", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
 
@@ -34,8 +34,8 @@ def invoke(words: list[str]) -> int:
     """
     try:
         process.require_address_space()
-        if words[:1] == [clustered.ON_NODE]:
-            return clustered.on_node(words[1:])
+        if words[:1] == [on_node.ON_NODE]:
+            return on_node.on_node(words[1:])
         command = typer.main.get_command(app)
         with command.make_context("torchmatrix", words) as context:
             return int(command.invoke(context) or 0)

@@ -12,7 +12,7 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import consume, preamble, say, say_undated, say_unreadable, volume_of, write_new
-from torchmatrix.cli.measured import measure
+from torchmatrix.cli.measured import measure_here
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.formatting import printable
@@ -187,7 +187,7 @@ class _Runs:
         if self._anew:
             usable = [run for run in usable if run.id in {measured.id for measured in self._measured}]
         while len(usable) < number:
-            done = measure(s, self._output, new=self._anew, volume=self.volume)
+            done = measure_here(s, self._output, new=self._anew, volume=self.volume)
             if done.stopped_by:
                 raise done.stopped_by
             usable.append(done.folder)

@@ -1,6 +1,7 @@
 """Verbs that measure: build, run, batch, explain, reproduce."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -8,10 +9,18 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import preamble, say, tell, volume_of
-from torchmatrix.cli.measured import Measured, as_typed, compared, measure, refuse_nothing, skips_in_words, tell_cells
+from torchmatrix.cli.measured import (
+    Measured,
+    as_typed,
+    compared,
+    measure,
+    measure_here,
+    refuse_nothing,
+    skips_in_words,
+    tell_cells,
+)  # fmt: skip
 from torchmatrix.cli.options import Volume
-from torchmatrix.core.errors import BadInput, ExitCode, NothingSelected
-from torchmatrix.engines.choose import SLURM
+from torchmatrix.core.errors import ExitCode, NothingSelected
 
 
 @options.app.command()
@@ -71,28 +80,23 @@ def run(
 
     Continues an interrupted run of the same cells. With --ab, ends with the comparison of two stacks.
     """
-    from torchmatrix.cli import clustered
     from torchmatrix.matrix.method import AB_LAUNCHES, Request
-    from torchmatrix.running import session
+    from torchmatrix.running import scheduler as schedulers
 
     volume = volume_of(quiet, verbose)
     request = Request(
         method=method, launches=launches, fast=fast, rigorous=rigorous, until=until, budget_minutes=budget,
         cold_compiles=cold_compiles, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
-    if engine == SLURM:
-        if parallel:
-            raise BadInput("--engine slurm doesn't know --parallel: a launch has its node for itself", hint="leave it out")
-        every = clustered.measure(
-            matrix, results, globs or [], where or [], request, output,
-            locked=locked, ab=ab, new=new, detach=detach, volume=volume,
-        )  # fmt: skip
-        _end_cluster([compared(measured, ab, volume, several=len(every) > 1) for measured in every] if ab else every, as_json)
-    if detach:
-        raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
-    s = session.prepare(matrix, results, engine, globs or [], where or [], request, locked=locked, ab=ab, parallel=parallel)
-    done = measure(s, output, new=new, volume=volume, globs=globs, where=where)
-    _end(compared(done, ab, volume) if ab else done, as_json)
+    selection = {"globs": globs or [], "where": where or []}
+    scheduler = schedulers.choose(
+        engine, matrix, results, request, **selection, locked=locked, ab=ab, new=new, parallel=parallel, detach=detach,
+        tell=partial(say, volume=volume),
+    )  # fmt: skip
+    done = measure(scheduler, output, volume=volume, detach=detach, **selection)
+    if ab:
+        done = [compared(measured, ab, volume, several=len(done) > 1) for measured in done]
+    _end(done, as_json, is_list=scheduler.is_cluster)
 
 
 @options.app.command()
@@ -157,7 +161,7 @@ def explain(
             "no selected cell trains on more than one device",
             hint="torchmatrix plan lists all ids; choose one that ends in gpu0+1 or more",
         )
-    done = measure(s, output, new=new, volume=volume, globs=globs, where=where)
+    done = measure_here(s, output, new=new, volume=volume, globs=globs, where=where)
     say(f"report: {done.report}\n", volume)
     if done.stopped_by:
         raise done.stopped_by
@@ -215,7 +219,7 @@ def _reproduce_preset(
         for line in skips_in_words(s):
             say(f"skipped: {line}", volume)
         return
-    _end(measure(s, output, volume=volume, globs=globs, where=where))
+    _end([measure_here(s, output, volume=volume, globs=globs, where=where)])
 
 
 def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool, volume: Volume) -> None:
@@ -237,18 +241,11 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
     raise typer.Exit(options.exit_code_of_launches(outcomes))
 
 
-def _end(done: Measured, as_json: bool = False) -> NoReturn:
-    """Print the result on stdout, then exit, or raise what stopped the run."""
-    print(json.dumps(done.as_record()) if as_json else done.in_words(), flush=True)
-    if done.stopped_by:
-        raise done.stopped_by
-    raise typer.Exit(done.exit_code)
-
-
-def _end_cluster(done: list[Measured], as_json: bool) -> NoReturn:
-    """Print the results of the runs of all node groups on stdout, then exit, or raise what stopped one."""
+def _end(done: list[Measured], as_json: bool = False, *, is_list: bool = False) -> NoReturn:
+    """Print the results of all runs on stdout, then exit, or raise what stopped one. `is_list`: print JSON as a list."""
     if as_json:
-        print(json.dumps([measured.as_record() for measured in done]), flush=True)
+        records = [measured.as_record() for measured in done]
+        print(json.dumps(records if is_list else records[0]), flush=True)
     else:
         print("\n".join(measured.in_words() for measured in done), flush=True)
     stopped = next((measured.stopped_by for measured in done if measured.stopped_by), None)

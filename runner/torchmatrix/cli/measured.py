@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchmatrix.planning.plan import Cell
     from torchmatrix.reporting.overview import Answers
     from torchmatrix.reporting.terminal import CellSummary
-    from torchmatrix.running.launch_cell import Job
+    from torchmatrix.running.scheduler import Part, Scheduler
     from torchmatrix.running.session import Session
 
 
@@ -184,43 +184,89 @@ class Measured:
 
 
 def measure(
-    s: "Session",
+    scheduler: "Scheduler",
     output: Path,
     *,
-    new: bool = False,
     volume: Volume = Volume.NORMAL,
-    globs: list[str] | None = None,
-    where: list[str] | None = None,
-) -> Measured:
-    """Run what is planned, and write the report whatever happens.
+    globs: Sequence[str] = (),
+    where: Sequence[str] = (),
+    detach: bool = False,
+) -> list[Measured]:
+    """Run what is planned, and write a report of each of its runs whatever happens; none with `detach`.
 
     An error that stops the run, or Ctrl-C, is returned, not raised, so that the report comes first. `globs` and `where`: the
     requested selection, to suggest the nearest cells if it matches nothing.
     """
-    from torchmatrix.reporting import report
-    from torchmatrix.running import run as running
-    from torchmatrix.running.run import known_seconds, lanes_of, measuring_seconds, preparing_seconds
-
-    preamble(s, volume)
-    refuse_nothing(s, globs or [], where or [])
-    note_misses(s, globs or [], where or [], volume)
-    with running.opened(s, new=new, command=as_typed()) as job:
-        todo, earlier, test = running.todo(s, job.folder), known_seconds(s), job.folder.read_record().parallel
-        before, lanes = preparing_seconds(s, todo, earlier, test), lanes_of(s, test)
-        estimated = before + measuring_seconds(todo, earlier, lanes)
-        _announce(s, job, todo, estimated, volume)
+    with scheduler:
+        parts = _announce(scheduler, globs, where, volume)
+        scheduler.submit()
+        if detach:
+            say(scheduler.detached, volume)
+            return []
         stopped_by: BaseException | None = None
+        earlier = {cell: seconds for part in parts for cell, seconds in part.earlier.items()}
+        todo, lanes = [launch for part in parts for launch in part.todo], [lane for part in parts for lane in part.lanes]
         try:
-            tell(running.measure(s, job, todo, estimated), todo, earlier, volume, before, lanes=lanes)
+            tell(scheduler.poll(), todo, earlier, volume, max(part.before for part in parts), lanes=lanes)
         except BaseException as error:  # anything at all: it is raised again after the report is written
             stopped_by = error
-            say("\nstopped; writing a report of what was measured so far", volume)
-        written, answers = report.write(job.folder, output)
-        outcomes = running.outcomes(job.folder)
-    cells = tell_cells(s, job.folder, outcomes, volume)
-    tell_estimate(job.folder, volume)
+            say(f"\n{scheduler.stopping}", volume)
+            scheduler.cancel()
+        try:
+            scheduler.collect()
+        except ToolError as error:
+            stopped_by = stopped_by or error
+        several = len(parts) > 1
+        return [_write_report(part, output, stopped_by, volume, several, scheduler.is_cluster) for part in parts]
+
+
+def measure_here(s: "Session", output: Path, *, new: bool = False, **more: Any) -> Measured:
+    """Run what is planned on this machine, as `measure` does."""
+    from torchmatrix.running.scheduler import Here
+
+    return measure(Here(s, new=new), output, **more)[0]
+
+
+def _announce(scheduler: "Scheduler", globs: Sequence[str], where: Sequence[str], volume: Volume) -> "list[Part]":
+    """Open the runs and print what will be done, how long it may take, and how to stop it. Raises NothingSelected."""
+    parts: list[Part] = []
+    sessions = scheduler.sessions()
+    is_any = any(s.plan.cells for s in sessions)
+    for s in sessions:
+        preamble(s, volume)
+        if not is_any:
+            refuse_nothing(s, globs, where)
+        if not scheduler.is_cluster:
+            note_misses(s, globs, where, volume)
+        parts.append(part := scheduler.open(s, as_typed()))
+        say(plan_in_one_line(s, part.todo, part.seconds), volume)
+        say(part.places, volume)
+    done = sum(part.done for part in parts)
+    number = count(sum(len(part.todo) for part in parts), "launch")
+    say(f"run {parts[0].folder.id}: {number} to do{f' ({done} done before)' if done else ''}", volume)
+    if not scheduler.is_cluster:
+        tell_longest(parts[0].session, parts[0].todo, parts[0].seconds, volume)
+    for note in (note for part in parts for note in part.notes):
+        say(f"note: {note}", volume)
+    say(f"{scheduler.how_to_stop}\n", volume)
+    return parts
+
+
+def _write_report(
+    part: "Part", output: Path, stopped_by: BaseException | None, volume: Volume, several: bool, is_cluster: bool
+) -> Measured:
+    from torchmatrix.facts.store import host_of
+    from torchmatrix.reporting import report
+    from torchmatrix.running import run as running
+
+    folder, outcomes = part.folder, running.outcomes(part.folder)
+    named = output.with_name(f"{output.stem}-{host_of(folder)}{output.suffix}") if several else output
+    written, answers = report.write(folder, named)
+    cells = tell_cells(part.session, folder, outcomes, volume)
+    if not is_cluster:
+        tell_estimate(folder, volume)
     tell_answers(answers, volume)
-    return Measured(folder=job.folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by, answers=answers)
+    return Measured(folder=folder, report=written, outcomes=outcomes, cells=cells, stopped_by=stopped_by, answers=answers)
 
 
 def compared(done: Measured, ab: tuple[str, str], volume: Volume, *, several: bool = False) -> Measured:
@@ -261,18 +307,3 @@ def tell_answers(answers: "Answers", volume: Volume) -> None:
 def as_typed() -> str:
     """Return the command line, for the record."""
     return shlex.join(["torchmatrix", *sys.argv[1:]])
-
-
-def _announce(s: "Session", job: "Job", todo: "list[tuple[Cell, int]]", seconds: float, volume: Volume) -> None:
-    """Print what will be done, how long it may take, and how to stop it."""
-    from torchmatrix.engines import recipes
-
-    before = len(s.launches) - len(todo)
-    say(plan_in_one_line(s, todo, seconds), volume)
-    say(f"stacks: {', '.join(stack.name for stack in recipes.stacks_of(s.plan.cells))}", volume)
-    done = f" ({before} done before)" if before else ""
-    say(f"run {job.folder.id}: {count(len(todo), 'launch')} to do{done}", volume)
-    tell_longest(s, todo, seconds, volume)
-    for note in job.watch_notes:
-        say(f"note: {note}", volume)
-    say("Ctrl-C stops the run; the same command continues it\n", volume)

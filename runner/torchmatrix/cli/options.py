@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
-from torchmatrix.engines.choose import NAMES, SLURM
+from torchmatrix.engines.choose import CLUSTERS, NAMES
 
 # The Typer application that the verbs' modules add to, and the groups of verbs in its help.
 
@@ -151,14 +151,14 @@ def a_file(path: Path | None) -> Path | None:
 
 MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")]
 ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of recorded results.")]
-EngineOption = Annotated[
-    str,
-    typer.Option("--engine", help=f"{', '.join(NAMES[:-1])} or {NAMES[-1]}.", autocompletion=complete_one_of(*NAMES)),
-]
-RunEngineOption = Annotated[
-    str,
-    typer.Option("--engine", help=f"{', '.join(NAMES)} or {SLURM}.", autocompletion=complete_one_of(*NAMES, SLURM)),
-]
+
+
+def _engine_of(*names: str) -> Any:
+    return typer.Option("--engine", help=f"{', '.join(names[:-1])} or {names[-1]}.", autocompletion=complete_one_of(*names))
+
+
+EngineOption = Annotated[str, _engine_of(*NAMES)]
+RunEngineOption = Annotated[str, _engine_of(*NAMES, *CLUSTERS)]
 GlobsArgument = Annotated[
     list[str] | None,
     typer.Argument(

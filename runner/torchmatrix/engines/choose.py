@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 NAMES = ("auto", "docker", "podman", "apptainer", "pyxis", "local")
 """The choices; auto takes containers if a daemon answers."""
-SLURM = "slurm"
-"""A further choice of `run`: each launch is a job on a node of a cluster, which chooses among NAMES."""
+CLUSTERS = ("slurm",)
+"""Further choices of `run`: each launch is a job on a node of a cluster, which chooses among NAMES (running/scheduler.py)."""
 HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST, or use --engine podman"
 VARIABLES = "(DOCKER|CONTAINER)"
 """Prefixes of the variables that say where an engine is and how to reach it, as a regular expression."""
@@ -47,7 +47,7 @@ def choose(name: str, owner: str) -> Engines:
     """Return the engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable if a requested one is
     absent.
     """
-    if name == SLURM:
+    if name in CLUSTERS:
         raise BadInput("only `torchmatrix run` works on a cluster", hint=f"engines of the other verbs: {', '.join(NAMES)}")
     if name not in NAMES:
         raise BadInput(f'unknown engine "{name}"', hint=f"engines: {', '.join(NAMES)}")

@@ -6,22 +6,28 @@ it: a complete launch is not made again, and of two complete tries only the late
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.errors import EngineUnusable, ExitCode, ToolError
+from torchmatrix.core.formatting import count
 from torchmatrix.facts.launch import UNFINISHED, Launch
 from torchmatrix.facts.reading import launches_below, sorted_out
-from torchmatrix.facts.store import RunFolder
+from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, run
 from torchmatrix.running.cluster import orders, slurm
 from torchmatrix.running.cluster.cluster import Cluster, Kind
 from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
+from torchmatrix.running.scheduler import Part, Scheduler
+from torchmatrix.running.session import Session
 
 _STUCK = ("held", "Held", "DOWN", "DRAINED", "NotAvail", "Invalid", "Licenses", "NeverSatisfied", "QOS", "Assoc")
 """Words in the reason of a job that needs somebody's help, or that other jobs keep waiting for long."""
+_DETACHED = "submitted; the same command without --detach watches, and writes the report; scancel --name={} ends it"
 MOST_UNANSWERED = 150
 """Polls in a row: about five minutes, and longer where the controller's commands wait themselves."""
 MOST_RETRIES = 2
@@ -260,36 +266,73 @@ def _record_lost(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: s
     return record_failure(job, waiting.cell, waiting.number, reason, message, command)
 
 
-def end(submitted: Submitted) -> None:
-    """End all launches that are with Slurm, and wait until they have been closed."""
-    submitted.cluster.slurm.cancel(submitted.cluster.name)
-    for _ in range(int(60 / slurm.POLL_SECONDS)):
-        if all(task.state in slurm.OVER for task in submitted.cluster.slurm.tasks(submitted.cluster.name)):
-            return
-        time.sleep(slurm.POLL_SECONDS)
+class Clustered(Scheduler):
+    """The nodes of a cluster, each kind of which has a run of its own. `prepare`: plans, with the results folder held."""
 
+    is_cluster = True
+    stopping = "ending the jobs; writing a report of what was measured so far"
+    how_to_stop = "Ctrl-C ends the jobs; the same command continues the run"
 
-def begin(cluster: Cluster, command: str) -> None:
-    """Begin the record of each kind's run, if an earlier command didn't."""
-    for kind in cluster.kinds:
-        folder = kind.folder(cluster.order.run)
+    def __init__(self, prepare: Callable[[], Cluster], results: Path, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._prepare, self._results, self._tell = prepare, Results(results), tell
+        self._estimated = 0.0
+
+    def sessions(self) -> Sequence[Session]:
+        self.enter_context(self._results.hold())
+        self._cluster = cluster = self._prepare()
+        self.detached = _DETACHED.format(cluster.name)
+        self._tell(f"slurm {cluster.version}")
+        for node, why in cluster.silent.items():
+            self._tell(f"note: {node} is left out: {why}")
+        if not cluster.kinds:
+            reasons = "; ".join(dict.fromkeys(cluster.silent.values()))
+            raise EngineUnusable(f"no node said what it is: {reasons}", hint="the jobs' output says why")
+        return [kind.session for kind in cluster.kinds]
+
+    def open(self, s: Session, command: str) -> Part:
+        kind = next(kind for kind in self._cluster.kinds if kind.session is s)
+        folder = kind.folder(self._cluster.order.run)
         if not folder.record.exists():
             nodes = [{"host name": node.name, "gres": node.gres} for node in kind.nodes]
-            scheduler = {"name": "slurm", "version": cluster.version, "nodes": nodes, "placed": dict(kind.at)}
+            scheduler = {"name": "slurm", "version": self._cluster.version, "nodes": nodes, "placed": dict(kind.at)}
             notes = ["each node watches its own devices: what can't be watched is said in each launch"]
-            run.open_record(kind.session, folder, command, notes, scheduler=scheduler)
+            run.open_record(s, folder, command, notes, scheduler=scheduler)
+        places = f"nodes: {', '.join(lane.devices for lane in kind.lanes)}"
+        todo, earlier = run.todo(s, folder), run.known_seconds(s)
+        part = Part(session=s, folder=folder, todo=todo, earlier=earlier, lanes=kind.lanes, places=places)
+        self._estimated = max(self._estimated, part.seconds)
+        return part
 
+    def submit(self) -> None:
+        self._submitted = submit_all(self._cluster)
 
-def finish(submitted: Submitted, seconds: float, estimated: float) -> int:
-    """Mark each run as complete if all its launches are, and then the order as done; return how many launches are not."""
-    missing, cluster = 0, submitted.cluster
-    for kind in cluster.kinds:
-        folder = kind.folder(cluster.order.run)
-        more = [] if submitted.is_over(kind) else run.further(kind.session, folder, kind.session.plan.cells)
-        left = len(run.todo(kind.session, folder)) + len(more)
-        missing += left
-        if not left and not folder.read_record().complete:
-            folder.append("run-exit", complete=True, seconds=seconds, estimated_seconds=estimated)
-    if not missing:
-        orders.close(cluster.order)
-    return missing
+    def poll(self) -> Generator[News, None, None]:
+        return watch(self._submitted)
+
+    def cancel(self) -> None:
+        """End all launches that are with Slurm, and wait until they have been closed."""
+        batch, name = self._cluster.slurm, self._cluster.name
+        with suppress(EngineUnusable):
+            batch.cancel(name)
+            for _ in range(int(60 / slurm.POLL_SECONDS)):
+                if all(task.state in slurm.OVER for task in batch.tasks(name)):
+                    return
+                time.sleep(slurm.POLL_SECONDS)
+
+    def collect(self) -> None:
+        missing, seconds = 0, time.monotonic() - self._submitted.begun
+        for kind in self._cluster.kinds:
+            folder = kind.folder(self._cluster.order.run)
+            more = [] if self._submitted.is_over(kind) else run.further(kind.session, folder, kind.session.plan.cells)
+            left = len(run.todo(kind.session, folder)) + len(more)
+            missing += left
+            if not left and not folder.read_record().complete:
+                folder.append("run-exit", complete=True, seconds=seconds, estimated_seconds=self._estimated)
+        if self._submitted.cancelled:
+            number = count(len(self._submitted.cancelled), "launch")
+            self._tell(f"\n{number} cancelled by somebody else: not measured; the same command continues the run")
+        if missing:
+            text, hint = f"{count(missing, 'launch')} not measured", "the same command continues the run"
+            raise ToolError(text, hint=hint, exit_code=ExitCode.INCOMPLETE)
+        orders.close(self._cluster.order)

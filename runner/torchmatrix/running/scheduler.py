@@ -1,0 +1,119 @@
+"""Carry out the launches of a run: here, or as jobs of a cluster. Yields progress events, prints nothing."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from torchmatrix.core.errors import BadInput
+from torchmatrix.engines import recipes
+from torchmatrix.engines.choose import CLUSTERS
+from torchmatrix.facts.store import RunFolder
+from torchmatrix.matrix.method import Request
+from torchmatrix.planning.plan import Cell
+from torchmatrix.planning.selection import TwoStacks
+from torchmatrix.running import run, session
+from torchmatrix.running.launch_order import Lane
+from torchmatrix.running.news import News
+from torchmatrix.running.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The run of one machine, or of nodes that are alike: what is left to do, and how long it may take.
+
+    `done`: how many launches were made before. `earlier`: the seconds of earlier launches, by cell id. `before`: the seconds
+    that builds and tests may take first. `lanes`: what may run at once. `places`: what measures, in words.
+    """
+
+    session: Session
+    folder: RunFolder
+    todo: list[tuple[Cell, int]]
+    earlier: dict[str, float]
+    lanes: Sequence[Lane]
+    places: str
+    before: float = 0.0
+    done: int = 0
+    notes: Sequence[str] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Return the estimate of all that is left."""
+        return self.before + run.measuring_seconds(self.todo, self.earlier, self.lanes)
+
+
+class Scheduler(ExitStack, ABC):
+    """Where the launches of a run are made, used in a `with` block. `is_cluster`: they may wait for other people's jobs.
+
+    `stopping`, `how_to_stop`, `detached`: what a user reads when the run is stopped, before it begins, and who leaves it alone.
+    """
+
+    is_cluster = False
+    stopping = "stopped; writing a report of what was measured so far"
+    how_to_stop = "Ctrl-C stops the run; the same command continues it"
+    detached = ""
+
+    @abstractmethod
+    def sessions(self) -> Sequence[Session]:
+        """Return what each machine, or group of nodes that are alike, measures. Raises ToolError."""
+
+    @abstractmethod
+    def open(self, s: Session, command: str) -> Part:
+        """Begin or continue the run of a session. `command`: for its record."""
+
+    @abstractmethod
+    def poll(self) -> Generator[News, None, None]:
+        """Yield what becomes of the launches until none is left."""
+
+    def submit(self) -> None:
+        """Submit what is left of all runs that were opened. Raises ToolError."""
+
+    def cancel(self) -> None:
+        """End what was submitted and isn't over, after `poll` was stopped."""
+
+    def collect(self) -> None:
+        """Record the end of each run that is complete. Raises ToolError if launches are missing."""
+
+
+class Here(Scheduler):
+    """This machine, on which launches are made one after the other, or in lanes; `poll` makes them and records the end."""
+
+    def __init__(self, s: Session, *, new: bool = False) -> None:
+        super().__init__()
+        self._session, self._new = s, new
+
+    def sessions(self) -> Sequence[Session]:
+        return (self._session,)
+
+    def open(self, s: Session, command: str) -> Part:
+        self._job = job = self.enter_context(run.opened(s, new=self._new, command=command))
+        todo, earlier, test = run.todo(s, job.folder), run.known_seconds(s), job.folder.read_record().parallel
+        before, done = run.preparing_seconds(s, todo, earlier, test), len(s.launches) - len(todo)
+        self._part = Part(
+            session=s, folder=job.folder, todo=todo, earlier=earlier, before=before, done=done, lanes=run.lanes_of(s, test),
+            places=f"stacks: {', '.join(stack.name for stack in recipes.stacks_of(s.plan.cells))}", notes=job.watch_notes,
+        )  # fmt: skip
+        return self._part
+
+    def poll(self) -> Generator[News, None, None]:
+        return run.measure(self._session, self._job, self._part.todo, self._part.seconds)
+
+
+def choose(
+    engine: str, path: Path, results: Path, request: Request, globs: Sequence[str], where: Sequence[str],
+    *, locked: bool, ab: TwoStacks | None, new: bool, parallel: bool, detach: bool, tell: Callable[[str], None],
+) -> Scheduler:  # fmt: skip
+    """Return the scheduler for `run --engine`: a cluster's, or else this machine with that engine. Raises ToolError."""
+    if engine not in CLUSTERS:
+        if detach:
+            raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
+        s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab, parallel=parallel)
+        return Here(s, new=new)
+    if parallel:
+        raise BadInput(f"--engine {engine} doesn't know --parallel: a launch has its node for itself", hint="leave it out")
+    from torchmatrix.running.cluster import cluster, jobs
+
+    prepare = partial(cluster.prepare, path, results, globs, where, request, locked=locked, ab=ab, new=new, tell=tell)
+    return jobs.Clustered(prepare, results, tell)
