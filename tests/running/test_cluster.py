@@ -20,8 +20,9 @@ from torchmatrix.planning.fit import Disk, Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import placed
+from torchmatrix.running.cluster.job_system import array_index
 from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
-from torchmatrix.running.cluster.slurm import Node, Slurm, array_index
+from torchmatrix.running.cluster.slurm import Node, Slurm
 
 MATRIX = """
 [gpus]

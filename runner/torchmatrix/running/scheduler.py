@@ -115,5 +115,5 @@ def choose(
         raise BadInput(f"--engine {engine} doesn't know --parallel: a launch has its node for itself", hint="leave it out")
     from torchmatrix.running.cluster import cluster, jobs
 
-    prepare = partial(cluster.prepare, path, results, globs, where, request, locked=locked, ab=ab, new=new, tell=tell)
+    prepare = partial(cluster.prepare, engine, path, results, globs, where, request, locked=locked, ab=ab, new=new, tell=tell)
     return jobs.Clustered(prepare, results, tell)

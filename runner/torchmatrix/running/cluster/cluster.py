@@ -1,7 +1,8 @@
 """Plan a run on a cluster, on the machine that submits: find the nodes, ask what they can run, and assign cells to nodes.
 
-Nodes of one kind (the same GPUs, features, cores and memory, as Slurm describes them) measure one run together: each model and
-mode stays on one node, with all cells that are compared with it. Each kind has a run of its own, as its figures are its own.
+Nodes of one kind (the same GPUs, features, cores and memory, as their scheduler describes them) measure one run together: each
+model and mode stays on one node, with all cells that are compared with it. Each kind has a run of its own, as its figures are
+its own.
 """
 
 import hashlib
@@ -12,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from torchmatrix.core import settings
 from torchmatrix.core.errors import BadInput, EngineUnusable, ToolError
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
@@ -24,13 +24,20 @@ from torchmatrix.planning import selection
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.planning.selection import TwoStacks, select
 from torchmatrix.running.cluster import orders
+from torchmatrix.running.cluster.job_system import (
+    OVER,
+    POLL_SECONDS,
+    SETTLING_POLLS,
+    STALE_POLLS,
+    JobSystem,
+    Node,
+    Submission,
+    job_system,
+)
 from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
-from torchmatrix.running.cluster.slurm import OVER, POLL_SECONDS, SETTLING_POLLS, STALE_POLLS, Node, Slurm, Submission
 from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.session import Session, refuse_unlocked, without_locks
 
-LAUNCHERS = {"docker": "docker", "podman": "podman", "apptainer": "apptainer", "pyxis": "pyxis", "bare": "local"}
-"""The engine that each launcher means on a node."""
 NO_ENGINE = "local"
 """The engine on the submitting machine, which is available everywhere: nothing is built or run there."""
 
@@ -62,7 +69,7 @@ class Kind:
 class Cluster:
     """The kinds of nodes and what they measure. `silent`: nodes that were left out, and why."""
 
-    slurm: Slurm
+    system: JobSystem
     version: str
     order: Order
     kinds: tuple[Kind, ...]
@@ -75,6 +82,7 @@ class Cluster:
 
 
 def prepare(
+    scheduler: str,
     path: Path,
     results: Path,
     globs: Sequence[str],
@@ -91,31 +99,31 @@ def prepare(
     Continues the order that asks for the same and isn't done. `locked`: refuse if matrix.lock doesn't match the matrix.
     `ab`: only what these two stacks share.
     """
-    site = settings.load().slurm
-    slurm, matrix = Slurm(site), selection.matrix_of_two(matrix_file.load(path), request, ab)
+    system, matrix = job_system(scheduler), selection.matrix_of_two(matrix_file.load(path), request, ab)
     if matrix.method.warm_seconds is not None:
         raise BadInput(
-            f"the method {matrix.method.name} heats one machine before its launches, and Slurm starts each in a job of its own",
-            hint="run torchmatrix in an allocation of the node, without --slurm",
+            f"the method {matrix.method.name} heats one machine before its launches, and {system.title} starts each in a job "
+            "of its own",
+            hint=f"run torchmatrix in an allocation of the node, without --engine {scheduler}",
         )
-    version, nodes = slurm.version(), slurm.nodes()
+    version, nodes = system.version(), system.nodes()
     if not any(node.standing.is_usable for node in nodes):
         states = ", ".join(f"{node.name} ({node.in_words})" for node in nodes)
-        raise EngineUnusable(f"no node of the partition can be used: {states}", hint="sinfo shows why")
-    order = _continue_or_begin(path, matrix, results.absolute(), globs, where, request, ab, new=new, tell=tell)
+        raise EngineUnusable(f"no node of the partition can be used: {states}", hint=f"{system.look} shows why")
+    order = _continue_or_begin(system, path, matrix, results.absolute(), globs, where, request, ab, new=new, tell=tell)
     kinds, silent = [], {node.name: node.in_words for node in nodes if not node.standing.is_usable}
     with ExitStack() as stack:
         questions = []
-        for alike in _groups(order, nodes, site.nodes):
+        for alike in _groups(system, order, nodes):
             node = min(alike, key=lambda member: (orders.node_facts(order, member.name) is None, *_waiting_rank(member)))
             for member in (member for member in alike if member.standing.is_usable and member.standing.why):
                 tell(f"{member.name} is {member.in_words}")
             tell(f"asking {node.name}{f' (and {len(alike) - 1} like it)' if len(alike) > 1 else ''} what it has")
-            questions.append((alike, node, stack.enter_context(_describing_job(slurm, order, node))))
+            questions.append((alike, node, stack.enter_context(_describing_job(system, order, node))))
         for alike, node, job_name in questions:
-            facts = _await_facts(slurm, order, node, job_name, tell)
-            if facts is None:
-                silent |= {member.name: f"{node.name} said nothing; see {order.place / 'jobs'}" for member in alike}
+            facts = _await_facts(system, order, node, job_name, tell)
+            if isinstance(facts, str):
+                silent |= {member.name: f"{node.name} said nothing{facts}; see {order.place / 'jobs'}" for member in alike}
             elif isinstance(facts, NodeError):
                 raise ToolError(facts.error, hint=facts.hint, exit_code=facts.exit_code)
             elif facts.wrong:
@@ -125,11 +133,11 @@ def prepare(
     if locked:
         refuse_unlocked(recipes.lock_path(path), list(dict.fromkeys(note for kind in kinds for note in kind.session.notes)))
     kinds = kinds if order.held() else [replace(kind, session=without_locks(kind.session)) for kind in kinds]
-    return Cluster(slurm=slurm, version=version, order=order, kinds=tuple(kinds), silent=silent)
+    return Cluster(system=system, version=version, order=order, kinds=tuple(kinds), silent=silent)
 
 
 def _continue_or_begin(
-    path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request,
+    system: JobSystem, path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request,
     ab: TwoStacks | None,
     *, new: bool, tell: Callable[[str], None],
 ) -> Order:  # fmt: skip
@@ -138,14 +146,15 @@ def _continue_or_begin(
         run=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
         results=results,
         folder=path.absolute().parent,
-        engine=LAUNCHERS.get(settings.load().slurm.launcher, "auto"),
+        engine=system.engine,
+        scheduler=system.name,
         globs=tuple(globs),
         where=tuple(where),
         request=request,
         ab=ab,
     )
     lock = _content_of(recipes.lock_path(path))
-    for held in () if new else orders.unfinished(results, tell):
+    for held in () if new else orders.unfinished(results, tell, system.name):
         same = replace(held, run=wanted.run) == wanted
         if same and orders.text_of(held) == matrix.text and _content_of(held.lock) == lock:
             return held
@@ -157,7 +166,7 @@ def _content_of(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-def _groups(order: Order, nodes: Sequence[Node], most: int | None) -> list[tuple[Node, ...]]:
+def _groups(system: JobSystem, order: Order, nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
     """Return the groups of nodes that measure together.
 
     A continued run keeps the nodes with which it began, whatever their state: no cell moves to another node, and the launches
@@ -167,14 +176,14 @@ def _groups(order: Order, nodes: Sequence[Node], most: int | None) -> list[tuple
     begun = orders.groups_of(order)
     if begun is None:
         by_kind: dict[tuple[object, ...], list[Node]] = {}
-        for node in [node for node in nodes if node.standing.is_usable][:most]:
+        for node in [node for node in nodes if node.standing.is_usable][: system.nodes_used]:
             by_kind.setdefault((node.gres, node.features, node.cpus, node.memory_mb), []).append(node)
         orders.keep_groups(order, [[node.name for node in alike] for alike in by_kind.values()])
         return [tuple(alike) for alike in by_kind.values()]
     gone = [name for group in begun for name in group if name not in by_name]
     if gone:
         hint = "--new begins a run on the nodes that there are"
-        raise BadInput(f"this run began with {', '.join(gone)}, which Slurm has no more", hint=hint)
+        raise BadInput(f"this run began with {', '.join(gone)}, which {system.title} has no more", hint=hint)
     return [tuple(by_name[name] for name in group) for group in begun]
 
 
@@ -184,28 +193,29 @@ def _waiting_rank(node: Node) -> tuple[bool, bool, bool]:
 
 
 @contextmanager
-def _describing_job(slurm: Slurm, order: Order, node: Node) -> Iterator[str]:
+def _describing_job(system: JobSystem, order: Order, node: Node) -> Iterator[str]:
     """Submit a job on a node that describes it, unless it did before; yields the job's name, and ends the job at last."""
     name = f"{order.job_name}-{node.name}"
     if orders.node_facts(order, node.name) is None:
-        script = orders.script("describe", str(order.place), node.name)
+        words = ("on-node", "describe", str(order.place), node.name)
         output = str(order.place / "jobs" / f"{node.name}.out")
-        slurm.submit(Submission(script=script, name=name, nodes=(node.name,), tasks=(0,), output=output, gpus=node.gpus))
+        system.submit(Submission(words=words, name=name, nodes=(node.name,), tasks=(0,), output=output, gpus=node.gpus))
     try:
         yield name
     finally:
-        slurm.cancel(name)
+        system.cancel(name)
 
 
 def _await_facts(
-    slurm: Slurm, order: Order, node: Node, name: str, tell: Callable[[str], None]
-) -> NodeFacts | NodeError | None:
-    """Return a node's description of itself, however long its job waits; None if the job ends without one."""
-    polls, most, reported = 0, SETTLING_POLLS, ""
+    system: JobSystem, order: Order, node: Node, name: str, tell: Callable[[str], None]
+) -> NodeFacts | NodeError | str:
+    """Return a node's description of itself, however long its job waits; why there is none if the job ends without one."""
+    polls, most, reported, why = 0, SETTLING_POLLS, "", ""
     while polls < most:
         if (facts := orders.node_facts(order, node.name)) is not None:
             return facts
-        tasks = slurm.tasks(name)
+        tasks = system.tasks(name)
+        why = next((f": {task.why}" for task in tasks if task.why), why)
         waiting = [task for task in tasks if task.state not in OVER]
         polls = 0 if waiting else polls + 1
         most = STALE_POLLS if any(task.state == "COMPLETED" for task in tasks) else SETTLING_POLLS
@@ -214,7 +224,7 @@ def _await_facts(
             reported = reason
             tell(f"waiting for {node.name}: {reason}; Ctrl-C ends it")
         time.sleep(POLL_SECONDS)
-    return None
+    return why
 
 
 def _make_kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], facts: NodeFacts) -> Kind:
@@ -225,11 +235,11 @@ def _make_kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], facts: Nod
     planned = selection.shared_cells(planned, order.ab) if order.ab else planned
     results = Results(order.results)
     ids = sorted(cell.id for cell in planned.cells)
-    key = json.dumps([matrix.digest, ids, asdict(matrix.method), recipes.workload_hash(), "slurm", order.run])
+    key = json.dumps([matrix.digest, ids, asdict(matrix.method), recipes.workload_hash(), order.scheduler, order.run])
     session = Session(
         matrix=matrix,
         host=host,
-        engines=replace(choose(NO_ENGINE, results.owner), why=f"slurm on {names}; {facts.engine}"),
+        engines=replace(choose(NO_ENGINE, results.owner), why=f"{order.scheduler} on {names}; {facts.engine}"),
         plan=planned,
         supplies=supplies,
         locks={},

@@ -18,8 +18,18 @@ from torchmatrix.facts.reading import launches_below, sorted_out
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, run
-from torchmatrix.running.cluster import orders, slurm
+from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import Cluster, Kind
+from torchmatrix.running.cluster.job_system import (
+    OVER,
+    POLL_SECONDS,
+    SETTLING_POLLS,
+    STALE_POLLS,
+    NotNow,
+    Submission,
+    Task,
+    array_index,
+)
 from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 from torchmatrix.running.scheduler import Part, Scheduler
@@ -125,7 +135,7 @@ class Submitted:
         while self.later:
             try:
                 self._submit(self.later[0])
-            except slurm.NotNow:
+            except NotNow:
                 self.refused_at = len(self.waiting)
                 if not self.waiting:
                     raise
@@ -135,8 +145,8 @@ class Submitted:
     def _submit(self, batch: Batch) -> None:
         order, kind = self.cluster.order, batch.kind
         number = orders.keep_launches(order, kind.home, [(cell.id, its_round) for cell, its_round in batch.launches])
-        submission = slurm.Submission(
-            script=orders.script("launch", str(order.place), str(number)),
+        submission = Submission(
+            words=("on-node", "launch", str(order.place), str(number)),
             name=self.cluster.name,
             nodes=batch.nodes,
             tasks=range(len(batch.launches)),
@@ -144,7 +154,7 @@ class Submitted:
             gpus=next(node.gpus for node in kind.nodes if node.name == batch.nodes[0]),
             after=tuple(dict.fromkeys(self.last[node] for node in batch.nodes if node in self.last and not batch.retries)),
         )
-        job = self.cluster.slurm.submit(submission)
+        job = self.cluster.system.submit(submission)
         self.last |= {} if batch.retries else dict.fromkeys(batch.nodes, job)
         orders.keep_job(order, number, job)
         for task, (cell, its_round) in enumerate(batch.launches):
@@ -153,7 +163,7 @@ class Submitted:
 
 def submit_all(cluster: Cluster) -> Submitted:
     """Submit what is neither complete nor with Slurm already: a node makes its launches one after the other, round by round."""
-    submitted = Submitted(cluster=cluster, most_tasks=cluster.slurm.most_tasks())
+    submitted = Submitted(cluster=cluster, most_tasks=cluster.system.most_tasks())
     _attach(submitted)
     held = {(waiting.kind.home, waiting.cell.id, waiting.number) for waiting in submitted.waiting.values()}
     for kind in cluster.kinds:
@@ -173,9 +183,9 @@ def _attach(submitted: Submitted) -> None:
     """Take up the launches that an earlier command submitted and that Slurm still has."""
     order, arrays = submitted.cluster.order, orders.jobs_of(submitted.cluster.order)
     kinds = {kind.home: (kind, {cell.id: cell for cell in kind.session.plan.cells}) for kind in submitted.cluster.kinds}
-    for task in submitted.cluster.slurm.tasks(submitted.cluster.name) if arrays else ():
-        job, index = slurm.array_index(task.id)
-        if job not in arrays or task.state in slurm.OVER:
+    for task in submitted.cluster.system.tasks(submitted.cluster.name) if arrays else ():
+        job, index = array_index(task.id)
+        if job not in arrays or task.state in OVER:
             continue
         home, launches = orders.launches_of(order, arrays[job])
         cell, number = launches[index]
@@ -187,10 +197,10 @@ def watch(submitted: Submitted) -> Generator[News, None, None]:
     """Yield what becomes of the launches until none is left; submit lost launches again."""
     unanswered, reported = 0, set[str]()
     while submitted.waiting or submitted.later:
-        time.sleep(slurm.POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
         try:
             submitted.submit()
-            tasks = {task.id: task for task in submitted.cluster.slurm.tasks(submitted.cluster.name)}
+            tasks = {task.id: task for task in submitted.cluster.system.tasks(submitted.cluster.name)}
         except EngineUnusable:  # a controller may be restarted; its jobs go on meanwhile
             unanswered += 1
             if unanswered > MOST_UNANSWERED:
@@ -199,15 +209,15 @@ def watch(submitted: Submitted) -> Generator[News, None, None]:
         unanswered = 0
         for name, waiting in list(submitted.waiting.items()):
             # tasks that are cancelled together stand as one job
-            task = tasks.get(name) or tasks.get(slurm.array_index(name)[0])
-            if task and task.state not in slurm.OVER:
+            task = tasks.get(name) or tasks.get(array_index(name)[0])
+            if task and task.state not in OVER:
                 yield from _report(waiting, task, reported)
             elif event := _settle(submitted, name, waiting, task):
                 yield event
         submitted.add_further()
 
 
-def _report(waiting: Waiting, task: slurm.Task, reported: set[str]) -> Iterator[News]:
+def _report(waiting: Waiting, task: Task, reported: set[str]) -> Iterator[News]:
     """Report that a launch begins, again after a requeue, or once why it waits, if only somebody's help ends that."""
     waiting.polls = 0
     is_running = task.state == "RUNNING"
@@ -221,7 +231,7 @@ def _report(waiting: Waiting, task: slurm.Task, reported: set[str]) -> Iterator[
         yield LaunchWaits(cell=waiting.cell, place=place, reason=task.reason)
 
 
-def _settle(submitted: Submitted, name: str, waiting: Waiting, task: slurm.Task | None) -> LaunchFinished | None:
+def _settle(submitted: Submitted, name: str, waiting: Waiting, task: Task | None) -> LaunchFinished | None:
     """Return how a launch ended whose job is over; None if that isn't clear yet, or if it was submitted again."""
     folder = waiting.kind.folder(submitted.cluster.order.run)
     if launch := next((launch for launch in _tries(folder, waiting) if launch.outcome not in UNFINISHED), None):
@@ -229,8 +239,8 @@ def _settle(submitted: Submitted, name: str, waiting: Waiting, task: slurm.Task 
         note = f"try {launch.number}" if launch.number > 1 else ""
         return LaunchFinished(cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=note)
     waiting.polls += 1
-    state = task.state if task else "gone"
-    if waiting.polls < (slurm.STALE_POLLS if state == "COMPLETED" else slurm.SETTLING_POLLS):
+    state = task.state if task else submitted.cluster.system.gone
+    if waiting.polls < (STALE_POLLS if state == "COMPLETED" else SETTLING_POLLS):
         return None
     del submitted.waiting[name]
     if state == "CANCELLED":
@@ -240,7 +250,7 @@ def _settle(submitted: Submitted, name: str, waiting: Waiting, task: slurm.Task 
         nodes = waiting.kind.at[waiting.cell.id]
         submitted.add(waiting.kind, nodes, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
         return None
-    return _record_lost(submitted.cluster, folder, waiting, state)
+    return _record_lost(submitted.cluster, folder, waiting, f"{state}: {task.why}" if task and task.why else state)
 
 
 def _is_cluster_failure(state: str, folder: RunFolder, waiting: Waiting) -> bool:
@@ -259,10 +269,10 @@ def _record_lost(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: s
     """Record a launch of which only the end of its job is known."""
     job = run.job_of(waiting.kind.session, folder)
     node = "+".join(waiting.kind.at[waiting.cell.id])
-    message = (
-        f"Slurm's job on {node} ended as {state} without a launch; what it printed is below {cluster.order.place / 'jobs'}"
-    )
-    reason, command = THE_CELLS.get(state, "crashed"), f"torchmatrix run --engine slurm '{waiting.cell.id}'"
+    system, place = cluster.system, cluster.order.place / "jobs"
+    message = f"{system.title}'s job on {node} ended as {state} without a launch; what it printed is below {place}"
+    reason = THE_CELLS.get(state.partition(":")[0], "crashed")
+    command = f"torchmatrix run --engine {system.name} '{waiting.cell.id}'"
     return record_failure(job, waiting.cell, waiting.number, reason, message, command)
 
 
@@ -282,7 +292,7 @@ class Clustered(Scheduler):
         self.enter_context(self._results.hold())
         self._cluster = cluster = self._prepare()
         self.detached = _DETACHED.format(cluster.name)
-        self._tell(f"slurm {cluster.version}")
+        self._tell(f"{cluster.system.name} {cluster.version}")
         for node, why in cluster.silent.items():
             self._tell(f"note: {node} is left out: {why}")
         if not cluster.kinds:
@@ -295,7 +305,8 @@ class Clustered(Scheduler):
         folder = kind.folder(self._cluster.order.run)
         if not folder.record.exists():
             nodes = [{"host name": node.name, "gres": node.gres} for node in kind.nodes]
-            scheduler = {"name": "slurm", "version": self._cluster.version, "nodes": nodes, "placed": dict(kind.at)}
+            system, version = self._cluster.system, self._cluster.version
+            scheduler = {"name": system.name, "version": version, "nodes": nodes, "placed": dict(kind.at)}
             notes = ["each node watches its own devices: what can't be watched is said in each launch"]
             run.open_record(s, folder, command, notes, scheduler=scheduler)
         places = f"nodes: {', '.join(lane.devices for lane in kind.lanes)}"
@@ -311,14 +322,14 @@ class Clustered(Scheduler):
         return watch(self._submitted)
 
     def cancel(self) -> None:
-        """End all launches that are with Slurm, and wait until they have been closed."""
-        batch, name = self._cluster.slurm, self._cluster.name
+        """End all launches that were submitted, and wait until they have been closed."""
+        system, name = self._cluster.system, self._cluster.name
         with suppress(EngineUnusable):
-            batch.cancel(name)
-            for _ in range(int(60 / slurm.POLL_SECONDS)):
-                if all(task.state in slurm.OVER for task in batch.tasks(name)):
+            system.cancel(name)
+            for _ in range(int(60 / POLL_SECONDS)):
+                if all(task.state in OVER for task in system.tasks(name)):
                     return
-                time.sleep(slurm.POLL_SECONDS)
+                time.sleep(POLL_SECONDS)
 
     def collect(self) -> None:
         missing, seconds = 0, time.monotonic() - self._submitted.begun

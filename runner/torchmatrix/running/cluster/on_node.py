@@ -94,7 +94,9 @@ def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
                 raise
             planned = next(planned for planned in s.plan.cells if planned.id == cell)
             message = "the job reached its time limit ([slurm] minutes, or the partition's)"
-            yield record_failure(job, planned, its_round, "timeout", message, f"torchmatrix run --engine slurm '{cell}'")
+            yield record_failure(
+                job, planned, its_round, "timeout", message, f"torchmatrix run --engine {order.scheduler} '{cell}'"
+            )
 
 
 def _is_out_of_time() -> bool:

@@ -1,4 +1,5 @@
-"""Orders: the files of a run below the results folder, by which the submitting machine and the nodes communicate.
+"""Orders: the files of a run below the results folder, by which the submitting machine and the nodes communicate
+(those of Kubernetes are in .kubernetes).
 
 results/.slurm/RUN/order.json         what was submitted: the command line's request, the matrix's folder, the engine
 results/.slurm/RUN/matrix.toml        the matrix as it was when the run began, and its matrix.lock
@@ -11,8 +12,6 @@ results/.slurm/RUN/jobs/*.out         what the jobs printed
 
 import hashlib
 import json
-import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,7 +35,6 @@ Launches = list[tuple[str, int]]
 """(cell id, round), in order."""
 
 Content = TypeVar("Content")
-_NEW = "torchmatrix run --engine slurm --new begins a new run"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,15 +52,16 @@ class Order:
     where: tuple[str, ...]
     request: Request
     ab: TwoStacks | None = None
+    scheduler: str = "slurm"
 
     @property
     def place(self) -> Path:
         """Return the folder of this order."""
-        return self.results / ".slurm" / self.run
+        return self.results / f".{self.scheduler}" / self.run
 
     @property
     def job_name(self) -> str:
-        """Return the name of its Slurm jobs; other results folders, of anybody's, have other names, even in the same second."""
+        """Return the name of its jobs; other results folders, of anybody's, have other names, even in the same second."""
         return f"torchmatrix-{self.run}-{hashlib.sha256(bytes(self.results)).hexdigest()[:6]}"
 
     def matrix(self) -> Matrix:
@@ -126,7 +125,11 @@ def keep(order: Order, matrix: str, lock: bytes | None) -> None:
 
 def read(place: Path) -> Order:
     """Return the order in this folder. Raises BadInput."""
-    return _read(place / "order.json", lambda _: Order, _NEW)
+    return _read(place / "order.json", lambda _: Order, _how_to_begin(place))
+
+
+def _how_to_begin(place: Path) -> str:
+    return f"torchmatrix run --engine {place.parent.name[1:]} --new begins a new run"
 
 
 def _read(path: Path, type_of: Callable[[Any], type[Content]], hint: str) -> Content:
@@ -151,10 +154,10 @@ def text_of(order: Order) -> str:
     return (order.place / "matrix.toml").read_text(encoding="utf-8")
 
 
-def unfinished(results: Path, tell: Callable[[str], None]) -> list[Order]:
+def unfinished(results: Path, tell: Callable[[str], None], scheduler: str = "slurm") -> list[Order]:
     """Return the orders that aren't done, newest first; an order that can't be read is reported and left out."""
     readable = []
-    for path in sorted((results / ".slurm").glob("*/order.json"), reverse=True):
+    for path in sorted((results / f".{scheduler}").glob("*/order.json"), reverse=True):
         try:
             readable.append(read(path.parent))
         except BadInput as error:
@@ -170,7 +173,7 @@ def keep_groups(order: Order, groups: Sequence[Sequence[str]]) -> None:
 
 def groups_of(order: Order) -> list[list[str]] | None:
     """Return what `keep_groups` wrote; None if it hasn't yet. Raises BadInput."""
-    return _read_if_written(order.place / "groups.json", lambda _: list[list[str]], _NEW)
+    return _read_if_written(order.place / "groups.json", lambda _: list[list[str]], _how_to_begin(order.place))
 
 
 def keep_node(order: Order, name: str, facts: NodeFacts | NodeError) -> None:
@@ -225,20 +228,20 @@ def launches_of(order: Order, number: int) -> tuple[str, Launches]:
     """Return the folder and the launches of an array. Raises BadInput."""
     path = order.place / "jobs" / f"{number}.json"
     try:
-        array = _read(path, lambda _: _Array, _NEW)
+        array = _read(path, lambda _: _Array, _how_to_begin(order.place))
     except FileNotFoundError:
-        raise BadInput(f"{path} is gone", hint=_NEW) from None
+        raise BadInput(f"{path} is gone", hint=_how_to_begin(order.place)) from None
     return array.home, array.launches
 
 
 def keep_job(order: Order, number: int, job: str) -> None:
-    """Write the id of the Slurm job that an array became."""
+    """Write the id of the job that an array became."""
     with disk_errors(order.place):
         write_whole(order.place / "jobs" / f"{number}.id", job.encode())
 
 
 def jobs_of(order: Order) -> dict[str, int]:
-    """Return the arrays by the ids of their Slurm jobs."""
+    """Return the arrays by the ids of their jobs."""
     return {path.read_text(): int(path.stem) for path in (order.place / "jobs").glob("*.id") if path.stem.isdecimal()}
 
 
@@ -250,9 +253,3 @@ def close(order: Order) -> None:
 
 def is_done(order: Order) -> bool:
     return (order.place / "done").exists()
-
-
-def script(verb: str, *words: str) -> str:
-    """Return a batch script that runs a command of the tool on the node; Slurm's signals reach the tool itself."""
-    command = shlex.join([sys.executable, "-m", "torchmatrix", "on-node", verb, *words])
-    return f"#!/bin/sh\nexec {command}\n"

@@ -2,13 +2,16 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.settings import SlurmSettings
+from torchmatrix.running.cluster import job_system
+from torchmatrix.running.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task
 
 # Slurm's words for the state of a node, and their meaning for a job that asks for this node.
 
@@ -45,14 +48,6 @@ _KNOWN = {*_MEANING, *_AT_ONCE, *_SILENT}
 _WORDS = re.compile(r"[a-z_]+|[^a-z_+]")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeState:
-    """Whether a job can be expected to run on a node; `why` not, or what it waits for; empty: only for other jobs."""
-
-    is_usable: bool
-    why: str = ""
-
-
 def node_state(state: str) -> NodeState:
     """Judge a state as `sinfo` prints it (idle~, drain) or `scontrol` (IDLE+CLOUD+POWERED_DOWN): base states, flags, suffixes.
 
@@ -72,14 +67,10 @@ def node_state(state: str) -> NodeState:
     return NodeState(is_usable=True, why="; ".join(dict.fromkeys(meanings)))
 
 
+LAUNCHERS = {"docker": "docker", "podman": "podman", "apptainer": "apptainer", "pyxis": "pyxis", "bare": "local"}
+"""The engine that each launcher means on a node."""
 ANSWER_SECONDS = 60.0
 """The time in which a command must answer."""
-POLL_SECONDS = 2.0
-"""The interval at which the controller is asked, once for all jobs."""
-SETTLING_POLLS = 3
-"""A job is over before its node's last line is seen on a shared file system."""
-STALE_POLLS = 45
-"""The output of a job that ended well exists, however late it is seen: NFS may show a folder as it was a minute ago."""
 WARNING_SECONDS = 30
 """The time before its time limit at which a job is asked to end."""
 MOST_TASKS = 1000
@@ -97,78 +88,32 @@ _AGAIN = "is the controller up? scontrol ping tells; the same command then conti
 _NO_PARTITION = (
     "name one in the settings: [slurm] partition; nodes that are powered down may be hidden (PrivateData=cloud in slurm.conf)"
 )
-OVER = frozenset({
-    "CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "DEADLINE",
-    "REVOKED", "SPECIAL_EXIT",
-})  # fmt: skip
-"""States from which a job doesn't come back, unless Slurm requeues it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class Node(job_system.Node):
     """A node as Slurm describes it: `gres` such as gpu:a100:8, `state` such as idle or idle~."""
 
-    name: str
-    state: str
-    gres: str
-    features: str
-    cpus: int
-    memory_mb: int
+    __slots__ = ()
 
     @property
     def standing(self) -> NodeState:
-        """Check whether a job can be expected to run there."""
         return node_state(self.state)
 
-    @property
-    def in_words(self) -> str:
-        """Return its state, as Slurm calls it, and what that means."""
-        return f"{self.state}: {self.standing.why}" if self.standing.why else self.state
 
-    @property
-    def gpus(self) -> int:
-        """Return how many GPUs it offers."""
-        return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", self.gres))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """A task of an array. `id` such as 17_3; `state` in capitals; `node`: where it runs or ran; `reason`: why it waits."""
-
-    id: str
-    state: str
-    node: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Submission:
-    """A submission: `script` as an array of `tasks`, one at a time, on `nodes` with all their `gpus`, `after` other jobs."""
-
-    script: str
-    name: str
-    nodes: tuple[str, ...]
-    tasks: Sequence[int]
-    output: str
-    gpus: int = 0
-    after: tuple[str, ...] = ()
-
-
-class NotNow(EngineUnusable):
-    """The error when Slurm takes no more jobs for the time being: a limit on their number is reached."""
-
-
-class Slurm:
+class Slurm(JobSystem):
     """The cluster that this machine's commands reach."""
+
+    name, title, look = "slurm", "Slurm", "sinfo"
 
     def __init__(self, site: SlurmSettings) -> None:
         self._site = site
+        self.engine, self.nodes_used = LAUNCHERS.get(site.launcher, "auto"), site.nodes
 
     def version(self) -> str:
         """Return a version such as 22.05.8. Raises EngineUnusable where there is no Slurm."""
         return self._output_of(["sinfo", "--version"]).strip().removeprefix("slurm ").removeprefix("slurm-wlm ")
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> Sequence[Node]:
         """Return the nodes of the settings' partition, or of the default one, by name. Raises EngineUnusable, BadInput."""
         lines = self._output_of(["sinfo", "-h", "-N", "-o", "%N|%P|%T|%G|%f|%c|%m"]).splitlines()
         rows = [line.split("|") for line in lines if line.count("|") == 6]
@@ -188,8 +133,8 @@ class Slurm:
 
     def submit(self, submission: Submission) -> str:
         """Submit an array and return the job's id. Raises BadInput with Slurm's own words if it refuses, NotNow at a limit."""
-        words = ["sbatch", "--parsable", *self._options(submission)]
-        done = self._run(words, submission.script, on_timeout=NotNow)
+        script = f"#!/bin/sh\nexec {shlex.join([sys.executable, '-m', 'torchmatrix', *submission.words])}\n"
+        done = self._run(["sbatch", "--parsable", *self._options(submission)], script, on_timeout=NotNow)
         if done.returncode:
             message = done.stderr.strip().removeprefix("sbatch: error: ") or f"sbatch ended with {done.returncode}"
             if any(word in message for word in _LIMITS):
@@ -275,12 +220,6 @@ class Slurm:
             )
         except subprocess.TimeoutExpired:
             raise on_timeout(f"{words[0]} gave no answer in {ANSWER_SECONDS:g} s", hint=_AGAIN) from None
-
-
-def array_index(task: str) -> tuple[str, int]:
-    """Return the job's id and the task's number from a task's id such as 17_3."""
-    job, _, number = task.partition("_")
-    return job, int(number) if number.isdigit() else 0
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:

@@ -1,0 +1,143 @@
+"""Ask the scheduler of a cluster, whichever it is, for nodes and for jobs on them. Knows nothing of matrices and launches."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchmatrix.core import settings
+from torchmatrix.core.errors import EngineUnusable
+
+POLL_SECONDS = 2.0
+"""The interval at which the controller is asked, once for all jobs."""
+SETTLING_POLLS = 3
+"""A job is over before its node's last line is seen on a shared file system."""
+STALE_POLLS = 45
+"""The output of a job that ended well exists, however late it is seen: NFS may show a folder as it was a minute ago."""
+OVER = frozenset({
+    "CANCELLED", "COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "DEADLINE",
+    "REVOKED", "SPECIAL_EXIT",
+})  # fmt: skip
+"""States from which a job doesn't come back, unless Slurm requeues it; all job systems use Slurm's words."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeState:
+    """Whether a job can be expected to run on a node; `why` not, or what it waits for; empty: only for other jobs."""
+
+    is_usable: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """A node as its scheduler describes it: `gres` such as gpu:a100:8, `state` in its own words."""
+
+    name: str
+    state: str
+    gres: str
+    features: str
+    cpus: int
+    memory_mb: int
+
+    @property
+    def standing(self) -> NodeState:
+        """Check whether a job can be expected to run there."""
+        raise NotImplementedError
+
+    @property
+    def in_words(self) -> str:
+        """Return its state, as the scheduler calls it, and what that means."""
+        return f"{self.state}: {self.standing.why}" if self.standing.why else self.state
+
+    @property
+    def gpus(self) -> int:
+        """Return how many GPUs it offers."""
+        return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", self.gres))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Task:
+    """A task of an array. `id` such as 17_3; `state` in Slurm's words; `node`: where it runs or ran; `reason`: why it waits.
+
+    `why`: why it ended so, where that is known.
+    """
+
+    id: str
+    state: str
+    node: str
+    reason: str
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Submission:
+    """A submission: an array of `tasks`, one at a time, on `nodes` with all their `gpus`, `after` other jobs.
+
+    `words`: of the command of torchmatrix that each task runs.
+    """
+
+    words: tuple[str, ...]
+    name: str
+    nodes: tuple[str, ...]
+    tasks: Sequence[int]
+    output: str
+    gpus: int = 0
+    after: tuple[str, ...] = ()
+
+
+class NotNow(EngineUnusable):
+    """The error when a scheduler takes no more jobs for the time being: a limit on their number is reached."""
+
+
+class JobSystem(ABC):
+    """The scheduler of a cluster. `look`: the command that shows its nodes. `engine`: of torchmatrix, for launches on a node.
+
+    `nodes_used`: how many nodes to use at most. `gone`: the state of a job that it no longer lists. `queues`: it takes
+    jobs that wait for others of the same node.
+    """
+
+    name: str
+    title: str
+    look: str
+    engine = "local"
+    nodes_used: int | None = None
+    gone = "gone"
+    queues = True
+
+    @abstractmethod
+    def version(self) -> str:
+        """Return its version. Raises EngineUnusable where there is none."""
+
+    @abstractmethod
+    def nodes(self) -> Sequence[Node]:
+        """Return the nodes that the settings allow, by name. Raises EngineUnusable, BadInput."""
+
+    @abstractmethod
+    def submit(self, submission: Submission) -> str:
+        """Submit an array and return the job's id. Raises BadInput if it is refused, NotNow at a limit."""
+
+    @abstractmethod
+    def tasks(self, name: str) -> list[Task]:
+        """Return the tasks of all jobs of this name that are still listed, also those that are over. Raises EngineUnusable."""
+
+    @abstractmethod
+    def cancel(self, name: str) -> None:
+        """End all jobs of this name, waiting or running."""
+
+    @abstractmethod
+    def most_tasks(self) -> int:
+        """Return how many tasks an array may have."""
+
+
+def job_system(name: str) -> JobSystem:
+    """Return the job system of this name, as the settings describe it."""
+    from torchmatrix.running.cluster.slurm import Slurm
+
+    return Slurm(settings.load().slurm)
+
+
+def array_index(task: str) -> tuple[str, int]:
+    """Return the job's id and the task's number from a task's id such as 17_3."""
+    job, _, number = task.partition("_")
+    return job, int(number) if number.isdigit() else 0
