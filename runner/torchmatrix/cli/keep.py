@@ -168,7 +168,7 @@ def bundle_kubernetes(
     from torchmatrix.running import kubernetes
 
     if not image or not claim:
-        raise BadInput("--image and --claim are needed", hint="docs/slurm.md shows how to build the image, under Kubernetes")
+        raise BadInput("--image and --claim are needed", hint="docs/kubernetes.md shows how to build the image")
     if vendor not in kubernetes.GPUS:
         raise BadInput(f"--vendor is {vendor}, neither nvidia nor amd", hint="--vendor nvidia")
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", name):

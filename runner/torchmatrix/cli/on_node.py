@@ -25,7 +25,7 @@ def on_node(words: list[str]) -> int:
         case ["describe", place, name]:
             node.describe(Path(place), name)
         case ["launch", place, array]:
-            tell(node.launch(Path(place), int(array), int(os.environ["SLURM_ARRAY_TASK_ID"])), [], {}, Volume.NORMAL)
+            tell(node.launch(Path(place), int(array), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))), [], {}, Volume.NORMAL)
         case ["join", place, array, task, spec]:
             _join(Path(place), array, task, spec)
         case _:

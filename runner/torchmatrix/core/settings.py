@@ -18,13 +18,16 @@ The file is ~/.config/torchmatrix/settings.toml (or TORCHMATRIX_SETTINGS):
     "https://download.pytorch.org/whl" = "https://mirror.example/pytorch"
     [slurm]                                                     # see docs/slurm.md
     partition = "gpu"
+    [kubernetes]                                                # see docs/kubernetes.md
+    image = "registry.example/torchmatrix"
 """
 
 import math
 import os
 import re
+import socket
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,6 +61,7 @@ _KEYS = {
     "variables": Key(kind=str, default=(), plural=True, pattern=r"[A-Za-z_][A-Za-z0-9_]*\*?", explanation=_NO_VARIABLE),
     "mirrors": Key(kind=dict, default={}),
     "slurm": Key(kind=dict, default={}),
+    "kubernetes": Key(kind=dict, default={}),
 }
 _WORD = Key(kind=str, pattern=r"[^\s,%]+", explanation="is not one word")
 _SLURM_KEYS = {
@@ -67,6 +71,14 @@ _SLURM_KEYS = {
     "exclusive": Key(kind=bool, default=True),
     "nodes": Key(kind=int, minimum=1, maximum=100_000),
     "interface": _WORD,
+}
+_KUBERNETES_KEYS = {
+    **dict.fromkeys(("image", "claim", "folder", "pull_secret"), _WORD),
+    "namespace": replace(_WORD, default="default"),
+    "selector": Key(kind=str),
+    "minutes": Key(kind=int, minimum=1, maximum=525_600),
+    "wait_minutes": Key(kind=int, default=30, minimum=1, maximum=525_600),
+    "nodes": Key(kind=int, minimum=1, maximum=100_000),
 }
 
 
@@ -102,6 +114,25 @@ class SlurmSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KubernetesSettings:
+    """The table [kubernetes]. `image`: of torchmatrix. `claim`: the PersistentVolumeClaim that is mounted at `folder`, here and
+    in pods. `selector`: labels of the nodes to use, at most `nodes` of them. `pull_secret`: for the image.
+
+    `minutes`: the longest time of a launch. `wait_minutes`: after how long a pod that can't be started is given up.
+    """
+
+    image: str | None = None
+    claim: str | None = None
+    folder: str | None = None
+    namespace: str = "default"
+    selector: str | None = None
+    pull_secret: str | None = None
+    minutes: int | None = None
+    wait_minutes: int = 30
+    nodes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """The settings of a site. `mirrors`: the beginning of an image reference or index URL -> its replacement here.
     `wheelhouse`: a folder of wheels that replaces all indexes. `ca_bundle`: certificate authorities that builds and resolving
@@ -122,6 +153,7 @@ class Settings:
     machine: str | None = None
     variables: tuple[str, ...] = ()
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
 
     def index(self, url: str) -> str:
         """Return the URL that serves a package index here."""
@@ -150,7 +182,7 @@ def load() -> Settings:
     """Read the file and the environment once. Raises BadInput."""
     usual = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "torchmatrix" / "settings.toml"
     values = _from_file(Path(os.environ.get("TORCHMATRIX_SETTINGS") or usual))
-    for key in _KEYS.keys() - {"slurm"}:
+    for key in _KEYS.keys() - {"slurm", "kubernetes"}:
         if text := os.environ.get(f"TORCHMATRIX_{key.upper()}"):
             values[key] = _from_environment(key, text)
     return Settings(
@@ -175,7 +207,8 @@ def _from_file(path: Path) -> dict[str, Any]:
     values = check(data, _KEYS, Place(header="the top"), problems)
     mirrors = values["mirrors"] or {}
     check(mirrors, dict.fromkeys(mirrors, _MIRROR), Place(header="[mirrors]"), problems)
-    values["slurm"] = SlurmSettings(**check(values["slurm"] or {}, _SLURM_KEYS, Place(header="[slurm]"), problems))
+    for name, keys, table in (("slurm", _SLURM_KEYS, SlurmSettings), ("kubernetes", _KUBERNETES_KEYS, KubernetesSettings)):
+        values[name] = table(**check(values[name] or {}, keys, Place(header=f"[{name}]"), problems))
     if problems.messages:
         raise BadInput(f"{path}:\n{problems}", hint=_EXPLAINED)
     return values
@@ -231,6 +264,11 @@ def _existing(key: str, text: str | None) -> Path | None:
             return path.absolute()
     place = clipped(printable(str(path)), 200)
     raise BadInput(f"{key}: there is no {place}", hint=f"fix {key} in the settings or TORCHMATRIX_{key.upper()}")
+
+
+def node_name() -> str:
+    """Return this machine's name; in a job of a cluster, the name that the node has there."""
+    return os.environ.get("TORCHMATRIX_NODE") or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def cache_folder() -> Path:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAMES = ("auto", "docker", "podman", "apptainer", "pyxis", "local")
 """The choices; auto takes containers if a daemon answers."""
-CLUSTERS = ("slurm",)
+CLUSTERS = ("slurm", "kubernetes")
 """Further choices of `run`: each launch is a job on a node of a cluster, which chooses among NAMES (running/scheduler.py)."""
 HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST, or use --engine podman"
 VARIABLES = "(DOCKER|CONTAINER)"

@@ -14,9 +14,7 @@ results/HOST/RUN/pinned                         the user's mark: this run is nev
 import calendar
 import hashlib
 import math
-import os
 import re
-import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +24,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.core import inputs
+from torchmatrix.core import inputs, settings
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import disk_errors, hold_lock, plain_bytes, plain_open, write_whole
 from torchmatrix.core.formatting import as_text
@@ -185,8 +183,7 @@ class Results:
     @property
     def owner(self) -> str:
         """Return the mark of this folder's containers and processes: one value per machine and folder."""
-        here = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        return hashlib.sha256(f"{here}:{self.root}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{settings.node_name()}:{self.root}".encode()).hexdigest()[:16]
 
     @property
     def lock_file(self) -> Path:

@@ -229,7 +229,7 @@ class Host:
 def detect() -> Host:
     """Describe this machine; what can't be read is None and, where it matters, stated in `notes`.
 
-    In a job of Slurm the machine has the name that its node has there.
+    In a job of a cluster the machine has the name that its node has there.
 
     A mask that a scheduler set (CUDA_VISIBLE_DEVICES and the like) is obeyed: other GPUs belong to somebody else.
     """
@@ -240,7 +240,7 @@ def detect() -> Host:
     cpus, limits = Path("/sys/devices/system/cpu"), quota()
     groups = within(core_groups(Path("/sys/devices"), os.sched_getaffinity(0)), limits.cpus)
     return Host(
-        name=_safe_name(os.environ.get("SLURMD_NODENAME") or socket.gethostname()),
+        name=_safe_name(settings.node_name()),
         vendor=devices.gpus[0].vendor if devices.gpus else None,
         gpus=devices.gpus,
         links=devices.links,

@@ -19,6 +19,7 @@ USER = 1000
 """The user id of the pods; the tool's own image has this user."""
 MOST_BYTES = 1_000_000
 """The largest size of all files: the API server refuses objects of more than 1 MiB."""
+_SCRATCH = [{"name": "cache", "mountPath": "/cache"}, {"name": "shm", "mountPath": "/dev/shm"}]
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
@@ -70,23 +71,9 @@ def _files(matrix: Path) -> dict[str, str]:
 def _job(wanted: Wanted, keys: Mapping[str, str]) -> dict[str, Any]:
     labels = {"app.kubernetes.io/name": "torchmatrix", "app.kubernetes.io/instance": wanted.name}
     apart = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
-    volumes = [
-        {"name": "matrix", "configMap": {"name": wanted.name, "items": [{"key": keys[path], "path": path} for path in keys]}},
-        {"name": "results", "persistentVolumeClaim": {"claimName": wanted.claim}},
-        {"name": "cache", "emptyDir": {}},
-        {"name": "shm", "emptyDir": {"medium": "Memory"}},
-    ]
-    pod = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "securityContext": {
-            "runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
-        "containers": [_container(wanted)],
-        "volumes": volumes,
-    }  # fmt: skip
+    files = {"name": wanted.name, "items": [{"key": keys[path], "path": path} for path in keys]}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    spec = pod(_container(wanted), wanted.claim, USER, affinity, {"name": "matrix", "configMap": files})
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -96,9 +83,35 @@ def _job(wanted: Wanted, keys: Mapping[str, str]) -> dict[str, Any]:
             "completions": wanted.nodes,
             "parallelism": wanted.nodes,
             "backoffLimit": 2 * wanted.nodes,
-            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     }
+
+
+def pod(container: dict[str, Any], claim: str, user: int, affinity: dict[str, Any], *volumes: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod that runs a container once, as `user`, without privileges. `claim`: for the results."""
+    limits = container.pop("limits")
+    contained = {
+        "resources": {"limits": limits, "requests": limits},
+        "volumeMounts": [*container.pop("volumeMounts"), *_SCRATCH],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": affinity,
+        "containers": [container | contained],
+        "volumes": [
+            *volumes,
+            {"name": "results", "persistentVolumeClaim": {"claimName": claim}},
+            {"name": "cache", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
+    }  # fmt: skip
 
 
 def _container(wanted: Wanted) -> dict[str, Any]:
@@ -119,12 +132,9 @@ def _container(wanted: Wanted) -> dict[str, Any]:
             {"name": "TORCHMATRIX_CACHE", "value": "/cache/torchmatrix"},
             {"name": "HOME", "value": "/cache"},
         ],
-        "resources": {"limits": limits, "requests": limits},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "limits": limits,
         "volumeMounts": [
             {"name": "matrix", "mountPath": "/matrix", "readOnly": True},
             {"name": "results", "mountPath": "/results"},
-            {"name": "cache", "mountPath": "/cache"},
-            {"name": "shm", "mountPath": "/dev/shm"},
         ],
     }  # fmt: skip

@@ -106,9 +106,9 @@ def choose(
     *, locked: bool, ab: TwoStacks | None, new: bool, parallel: bool, detach: bool, tell: Callable[[str], None],
 ) -> Scheduler:  # fmt: skip
     """Return the scheduler for `run --engine`: a cluster's, or else this machine with that engine. Raises ToolError."""
+    if detach and engine != "slurm":
+        raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
     if engine not in CLUSTERS:
-        if detach:
-            raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
         s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab, parallel=parallel)
         return Here(s, new=new)
     if parallel:

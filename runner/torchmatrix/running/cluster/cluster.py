@@ -100,12 +100,7 @@ def prepare(
     `ab`: only what these two stacks share.
     """
     system, matrix = job_system(scheduler), selection.matrix_of_two(matrix_file.load(path), request, ab)
-    if matrix.method.warm_seconds is not None:
-        raise BadInput(
-            f"the method {matrix.method.name} heats one machine before its launches, and {system.title} starts each in a job "
-            "of its own",
-            hint=f"run torchmatrix in an allocation of the node, without --engine {scheduler}",
-        )
+    _refuse_unfit(system, matrix, results.absolute(), path.absolute().parent)
     version, nodes = system.version(), system.nodes()
     if not any(node.standing.is_usable for node in nodes):
         states = ", ".join(f"{node.name} ({node.in_words})" for node in nodes)
@@ -129,11 +124,25 @@ def prepare(
             elif facts.wrong:
                 silent |= {member.name: f"{node.name}: {facts.wrong}" for member in alike}
             else:
-                kinds.append(_make_kind(matrix, order, alike, facts))
+                kinds.append(_make_kind(matrix, order, alike, facts, nodes=len(alike) if system.queues else 1))
     if locked:
         refuse_unlocked(recipes.lock_path(path), list(dict.fromkeys(note for kind in kinds for note in kind.session.notes)))
     kinds = kinds if order.held() else [replace(kind, session=without_locks(kind.session)) for kind in kinds]
     return Cluster(system=system, version=version, order=order, kinds=tuple(kinds), silent=silent)
+
+
+def _refuse_unfit(system: JobSystem, matrix: Matrix, *places: Path) -> None:
+    """Raise BadInput for a method that jobs can't carry out, or a place that nodes don't see."""
+    if matrix.method.warm_seconds is not None:
+        method, title = matrix.method.name, system.title
+        raise BadInput(
+            f"the method {method} heats one machine before its launches, and {title} starts each in a job of its own",
+            hint=f"run torchmatrix in an allocation of the node, without --engine {system.name}",
+        )
+    for place in places:
+        if system.shared and not place.is_relative_to(system.shared):
+            hint = f"docs/{system.name}.md shows what the nodes need"
+            raise BadInput(f"{place} is not below {system.shared}, which the nodes share", hint=hint)
 
 
 def _continue_or_begin(
@@ -227,8 +236,8 @@ def _await_facts(
     return why
 
 
-def _make_kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], facts: NodeFacts) -> Kind:
-    supplies = replace(facts.supplies, nodes=len(alike))
+def _make_kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], facts: NodeFacts, nodes: int) -> Kind:
+    supplies = replace(facts.supplies, nodes=nodes)
     names = ", ".join(node.name for node in alike)
     host = replace(facts.host, machine=facts.machine, name=alike[0].name)
     planned = select(make_plan(matrix, host, supplies), order.globs, order.where)

@@ -4,6 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from torchmatrix.core import settings
 from torchmatrix.core.errors import EngineUnusable
@@ -94,7 +95,7 @@ class JobSystem(ABC):
     """The scheduler of a cluster. `look`: the command that shows its nodes. `engine`: of torchmatrix, for launches on a node.
 
     `nodes_used`: how many nodes to use at most. `gone`: the state of a job that it no longer lists. `queues`: it takes
-    jobs that wait for others of the same node.
+    jobs that wait for others, and jobs over several nodes. `shared`: the folder that its nodes see, too; None: not known.
     """
 
     name: str
@@ -104,6 +105,7 @@ class JobSystem(ABC):
     nodes_used: int | None = None
     gone = "gone"
     queues = True
+    shared: Path | None = None
 
     @abstractmethod
     def version(self) -> str:
@@ -132,9 +134,17 @@ class JobSystem(ABC):
 
 def job_system(name: str) -> JobSystem:
     """Return the job system of this name, as the settings describe it."""
-    from torchmatrix.running.cluster.slurm import Slurm
+    if name == "slurm":
+        from torchmatrix.running.cluster.slurm import Slurm
 
-    return Slurm(settings.load().slurm)
+        return Slurm(settings.load().slurm)
+    try:
+        from torchmatrix.running.cluster.kubernetes import Kubernetes
+    except ImportError:
+        raise EngineUnusable(
+            "the client for Kubernetes is not installed", hint="pip install 'torchmatrix[kubernetes]'"
+        ) from None
+    return Kubernetes(settings.load().kubernetes)
 
 
 def array_index(task: str) -> tuple[str, int]:

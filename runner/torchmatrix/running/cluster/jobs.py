@@ -35,7 +35,19 @@ from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits,
 from torchmatrix.running.scheduler import Part, Scheduler
 from torchmatrix.running.session import Session
 
-_STUCK = ("held", "Held", "DOWN", "DRAINED", "NotAvail", "Invalid", "Licenses", "NeverSatisfied", "QOS", "Assoc")
+_STUCK = (
+    "held",
+    "Held",
+    "DOWN",
+    "DRAINED",
+    "NotAvail",
+    "Invalid",
+    "Licenses",
+    "NeverSatisfied",
+    "QOS",
+    "Assoc",
+    "Unschedulable",
+)
 """Words in the reason of a job that needs somebody's help, or that other jobs keep waiting for long."""
 _DETACHED = "submitted; the same command without --detach watches, and writes the report; scancel --name={} ends it"
 MOST_UNANSWERED = 150
@@ -132,15 +144,19 @@ class Submitted:
         if self.refused_at is not None and 0 < self.refused_at <= len(self.waiting):
             return
         self.refused_at = None
-        while self.later:
+        busy = {node for waiting in self.waiting.values() for node in waiting.kind.at[waiting.cell.id]}
+        for batch in list(self.later):
+            if not self.cluster.system.queues and busy & set(batch.nodes):
+                continue
             try:
-                self._submit(self.later[0])
+                self._submit(batch)
             except NotNow:
                 self.refused_at = len(self.waiting)
                 if not self.waiting:
                     raise
                 return
-            self.later.popleft()
+            self.later.remove(batch)
+            busy |= set(batch.nodes)
 
     def _submit(self, batch: Batch) -> None:
         order, kind = self.cluster.order, batch.kind
@@ -250,7 +266,7 @@ def _settle(submitted: Submitted, name: str, waiting: Waiting, task: Task | None
         nodes = waiting.kind.at[waiting.cell.id]
         submitted.add(waiting.kind, nodes, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
         return None
-    return _record_lost(submitted.cluster, folder, waiting, f"{state}: {task.why}" if task and task.why else state)
+    return _record_lost(submitted.cluster, folder, waiting, f"{state} ({task.why})" if task and task.why else state)
 
 
 def _is_cluster_failure(state: str, folder: RunFolder, waiting: Waiting) -> bool:
@@ -271,7 +287,7 @@ def _record_lost(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: s
     node = "+".join(waiting.kind.at[waiting.cell.id])
     system, place = cluster.system, cluster.order.place / "jobs"
     message = f"{system.title}'s job on {node} ended as {state} without a launch; what it printed is below {place}"
-    reason = THE_CELLS.get(state.partition(":")[0], "crashed")
+    reason = THE_CELLS.get(state.partition(" ")[0], "crashed")
     command = f"torchmatrix run --engine {system.name} '{waiting.cell.id}'"
     return record_failure(job, waiting.cell, waiting.number, reason, message, command)
 

@@ -40,8 +40,8 @@ from torchmatrix.running.readiness import Ready
 from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
 
-GIVEN = "SLURM_GPUS_ON_NODE"
-"""The variable in which Slurm states how many GPUs a job has on its node."""
+GIVEN = {"SLURM_GPUS_ON_NODE": "Slurm", "TORCHMATRIX_POD_GPUS": "Kubernetes"}
+"""The variables in which schedulers state how many GPUs a job has on its node."""
 
 
 def describe(place: Path, name: str) -> None:
@@ -58,21 +58,20 @@ def describe(place: Path, name: str) -> None:
         supplies=s.supplies,
         engine=s.engines.why,
         notes=s.notes,
-        wrong=why_not_given(s.host, os.environ.get(GIVEN)),
+        wrong=why_not_given(s.host),
     )
     orders.keep_node(order, name, facts)
 
 
-def why_not_given(host: Host, given: str | None) -> str:
-    """Return why a node shows other GPUs than Slurm gave to the job, so that it can't be used; empty if it shows as many.
-
-    `given`: how many, in Slurm's words; None where it gives none.
-    """
-    number = int(given) if given and given.isdigit() else 0
+def why_not_given(host: Host) -> str:
+    """Return why a node shows other GPUs than its scheduler gave to the job, so that it can't be used; or ""."""
+    variable = next((variable for variable in GIVEN if variable in os.environ), "SLURM_GPUS_ON_NODE")
+    given = os.environ.get(variable, "")
+    number = int(given) if given.isdigit() else 0
     if number == len(host.gpus):
         return ""
     notes = "".join(f"; {note}" for note in host.notes)
-    return f"Slurm gave {count(number, 'GPU')}, but {host.gpus_in_words} can be seen{notes}"
+    return f"{GIVEN[variable]} gave {count(number, 'GPU')}, but {host.gpus_in_words} can be seen{notes}"
 
 
 def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
@@ -101,14 +100,15 @@ def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
 
 def _is_out_of_time() -> bool:
     """Check whether Slurm asked the job to end because of its time limit."""
-    left = Slurm(settings.load().slurm).seconds_left(os.environ.get("SLURM_JOB_ID", ""))
+    job = os.environ.get("SLURM_JOB_ID")
+    left = Slurm(settings.load().slurm).seconds_left(job) if job else None
     return left is not None and left <= 2 * WARNING_SECONDS
 
 
 def refuse_others(host: Host) -> None:
-    """Raise BadInput if the node shows other GPUs than Slurm gave to the job."""
-    if wrong := why_not_given(host, os.environ.get(GIVEN)):
-        raise BadInput(f"{host.name}: {wrong}", hint="drain the node; its GPUs are not what Slurm takes them for")
+    """Raise BadInput if the node shows other GPUs than its scheduler gave to the job."""
+    if wrong := why_not_given(host):
+        raise BadInput(f"{host.name}: {wrong}", hint="drain the node; its GPUs are not what its scheduler takes them for")
 
 
 def session_of(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:

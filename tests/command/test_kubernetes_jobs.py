@@ -1,0 +1,192 @@
+"""`run --engine kubernetes` before a stand-in for the API server: each launch is a Job, whatever becomes of its pod."""
+
+import _thread
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from subprocess import CompletedProcess
+from types import SimpleNamespace
+
+import pytest
+
+from support import FAKE_PYTHON, invoke, kube_cluster
+from support.kube_cluster import TOKEN, Cluster, node
+from support.slurm_cluster import FAKE_STACK
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.store import Results
+from torchmatrix.running.cluster import cluster as planning
+from torchmatrix.running.cluster import jobs
+
+SETTINGS = '[kubernetes]\nimage = "registry.example/torchmatrix:1"\nclaim = "results"\nfolder = "{}"\n'
+Run = Callable[..., "CompletedProcess[str]"]
+
+
+@pytest.fixture
+def share(tmp_path: Path) -> Path:
+    """The folder where the claim is mounted."""
+    (tmp_path / "share").mkdir()
+    return tmp_path / "share"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, share: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    for module in (planning, jobs):
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(planning, "STALE_POLLS", 100)
+    with kube_cluster.started(share, tmp_path / "kubeconfig") as started:
+        yield started
+        assert not started.invalid, "the schemas of Kubernetes refuse what was sent"
+
+
+@pytest.fixture
+def run(tmp_path: Path, share: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    for module in ("kubernetes.config", "kubernetes.config.kube_config"):  # which read KUBECONFIG once, when they are imported
+        monkeypatch.setattr(f"{module}.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    (tmp_path / "settings.toml").write_text(SETTINGS.format(share))
+    matrix(share, 'model = ["resnet18", "resnet50"]\nbatch = 2')
+    return partial(invoke, share, "run", "--engine", "kubernetes", TORCHMATRIX_SETTINGS=str(tmp_path / "settings.toml"))
+
+
+def matrix(share: Path, workload: str) -> None:
+    text = f"[run]\nlaunches = 1\n{FAKE_STACK}steps = 5\nwindows = 2\n{workload}\n"
+    (share / "matrix.toml").write_text(text.format(python=FAKE_PYTHON))
+
+
+def launches(share: Path) -> list[Launch]:
+    return [launch for one in Results(share / "results").runs() for launch in one.launches()]
+
+
+def test_each_launch_is_a_job_without_privileges_and_a_model_stays_on_one_node(share: Path, cluster: Cluster, run: Run) -> None:
+    cluster.nodes += [node("node3", ready=False), node("node4", unschedulable=True)]
+    cluster.nodes.append(node("node5", taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]))
+    done = run()
+    assert done.returncode == 0 and done.stdout.endswith("index.html\n"), done.stderr
+    for name, why in (("node3", "NotReady"), ("node4", "SchedulingDisabled"), ("node5", "Tainted")):
+        assert f"note: {name} is left out: {why}: " in done.stderr
+    assert "kubernetes 1.34.1\n" in done.stderr and "nodes: node1, node2\n" in done.stderr
+    assert Counter((one.workload.model, one.host["name"], one.outcome) for one in launches(share)) == {
+        ("resnet18", "node1", "ok"): 1, ("resnet50", "node2", "ok"): 1,
+    }  # fmt: skip
+    assert len({one.machine for one in launches(share)}) == 2, "a node is a machine of its own"
+    assert len(cluster.created) == 3, "one asks a node what it has, two make launches"
+    for job in cluster.created:
+        spec, pod = job["spec"], job["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert (spec["backoffLimit"], pod["restartPolicy"], pod["automountServiceAccountToken"]) == (0, "Never", False)
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] != 0
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert container["image"] == "registry.example/torchmatrix:1"
+        assert {"name": "results", "mountPath": str(share)} in container["volumeMounts"]
+    (record,) = (one.read_record() for one in Results(share / "results").runs())
+    assert record.complete
+    assert "node1, node2 (kubernetes 1.34.1)" in (share / "reports" / "index.html").read_text()
+    written = b"".join(path.read_bytes() for path in share.rglob("*") if path.is_file())
+    assert TOKEN not in done.stdout + done.stderr and TOKEN.encode() not in written
+
+
+def test_whatever_becomes_of_a_pod_is_the_outcome_of_its_launch(
+    share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchmatrix.running.cluster import kubernetes
+
+    del cluster.nodes[1]
+    matrix(share, 'model = "resnet18"\nbatch = [1, 2, 3, 4, 5, 6, 7]')
+    hours = iter(range(0, 10**9, 3600))
+    monkeypatch.setattr(kubernetes, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    cluster.faults = ["unschedulable", "image", "oom", "late", "deleted", "lost", "broken", "evicted"]
+    done = run()
+    assert done.returncode == 6 and "1 launch cancelled by somebody else" in done.stderr, done.stderr
+    assert Counter(one.outcome for one in launches(share)) == {"crashed": 3, "oom": 1, "timeout": 1, "ok": 1}
+    assert len([job for job in cluster.created if "launch" in str(job)]) == 9, "what a node lost is made again, twice at most"
+    assert cluster.most == 1, "a node makes one launch at a time"
+    errors = "\n".join(one.error or "" for one in launches(share))
+    for why in (
+        "Kubernetes's job on node1 ended as FAILED (Unschedulable: 0/2 nodes are available) without a launch",
+        "FAILED (ImagePullBackOff: no such image)",
+        "OUT_OF_MEMORY (OOMKilled)",
+        "TIMEOUT (DeadlineExceeded: active for too long)",
+        "FAILED (Error, exit code 127)",
+    ):
+        assert why in errors, errors
+    done = run()
+    assert done.returncode == 1 and "1 launch to do" in done.stderr, done.stderr
+    assert Counter(one.outcome for one in launches(share)) == {"crashed": 3, "oom": 1, "timeout": 1, "ok": 2}
+
+
+def test_ctrl_c_deletes_the_jobs_of_this_run_alone_and_the_same_command_continues(
+    share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SECONDS", "5")
+    foreign = {"metadata": {"name": "foreign", "labels": {"app.kubernetes.io/instance": "another"}}, "spec": {}}
+    cluster.jobs["foreign"] = foreign
+    cluster.on_launch = lambda number: threading.Timer(0.5, _thread.interrupt_main).start() if number == 1 else None
+    done = run("*resnet18*")
+    assert done.returncode == 130 and "ending the jobs" in done.stderr, done.stderr
+    assert [job for job in cluster.jobs] == ["foreign"] and not cluster.running()
+    monkeypatch.delenv("FAKE_SECONDS")
+    cluster.on_launch = lambda number: None
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    counted = Counter((one.cell, one.round) for one in launches(share) if one.outcome == "ok")
+    assert len(counted) == 1 and set(counted.values()) == {1} and len(Results(share / "results").runs()) == 1
+
+
+def test_a_pod_gets_all_gpus_of_its_node_and_a_node_that_shows_others_is_left_out(
+    tmp_path: Path, cluster: Cluster, run: Run
+) -> None:
+    with (tmp_path / "settings.toml").open("a") as file:
+        file.write('minutes = 3\npull_secret = "registry"\n')
+    cluster.nodes = [node("node1", gpus=4, taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}])]
+    done = run()
+    assert done.returncode == 4 and "Kubernetes gave 4 GPUs, but no GPU can be seen" in done.stderr, done.stderr
+    (job,) = cluster.created
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert {"key": "nvidia.com/gpu", "operator": "Exists"} in pod["tolerations"]
+    assert (pod["activeDeadlineSeconds"], pod["imagePullSecrets"]) == (180, [{"name": "registry"}])
+
+
+def test_what_the_server_refuses_is_said(cluster: Cluster, run: Run) -> None:
+    for answer, code, said in (
+        ((403, 'nodes is forbidden: User "u" cannot list'), 4, "Kubernetes refused: nodes is forbidden"),
+        ((404, "no such thing"), 2, "Kubernetes refused: no such thing"),
+        ((500, "etcd is away"), 4, "Kubernetes refused: etcd is away"),
+    ):
+        cluster.answer = answer
+        done = run()
+        assert done.returncode == code and said in done.stderr and "hint: " in done.stderr, done.stderr
+        assert TOKEN not in done.stderr
+    cluster.answer, cluster.nodes = None, []
+    done = run()
+    assert done.returncode == 2 and "no node has the labels" in done.stderr
+
+
+def test_mistakes_are_told(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubeconfig, settings = tmp_path / "kubeconfig", tmp_path / "settings.toml"
+    for words, said in (
+        (("--detach",), "--detach works only with --engine slurm"),
+        (("--parallel",), "--engine kubernetes doesn't know --parallel"),
+        (("--results", str(tmp_path / "elsewhere")), "elsewhere is not below"),
+    ):
+        kubeconfig.write_text('{"clusters": [], "users": [], "contexts": [], "current-context": ""}')
+        if "--results" in words:
+            with kube_cluster.started(tmp_path / "share", kubeconfig):
+                done = run(*words)
+        else:
+            done = run(*words)
+        assert done.returncode == 2 and said in done.stderr and "hint: " in done.stderr, done.stderr
+    done = run()  # the server of the kubeconfig has gone
+    assert done.returncode == 4 and "the API server of Kubernetes gave no answer" in done.stderr, done.stderr
+    kubeconfig.write_text(f"users: [ {TOKEN}")
+    done = run()
+    assert done.returncode == 4 and "no cluster of Kubernetes is configured" in done.stderr and TOKEN not in done.stderr
+    settings.write_text('[kubernetes]\nclaim = "results"\n')
+    done = run()
+    assert done.returncode == 2 and "has no image and no folder" in done.stderr, done.stderr
+    monkeypatch.setitem(sys.modules, "torchmatrix.running.cluster.kubernetes", None)
+    done = run()
+    assert done.returncode == 4 and "pip install 'torchmatrix[kubernetes]'" in done.stderr, done.stderr

@@ -1,0 +1,233 @@
+"""A stand-in for the API server of Kubernetes: it checks what it is sent by the published schemas, and plays the pods.
+
+A pod's command runs as a process of this machine, with the claim where the pod mounts it. A test may name a fault for each Job
+that makes a launch.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import kubernetes_validate
+
+TOKEN = "not-for-logs"
+VERSIONS = ("1.27", "1.31", "1.37")
+_NOW = "2026-01-01T00:00:00Z"
+_STATUS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "unschedulable": lambda pod: {
+        "phase": "Pending",
+        "conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}
+        ],
+    },
+    "image": lambda pod: {
+        "phase": "Pending",
+        "containerStatuses": [_container({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})],
+    },
+    "oom": lambda pod: {"phase": "Failed", "containerStatuses": [_container(_ended(137, "OOMKilled"))]},
+    "late": lambda pod: {"phase": "Failed", "reason": "DeadlineExceeded", "message": "active for too long"},
+    "broken": lambda pod: {"phase": "Failed", "containerStatuses": [_container(_ended(127, "Error"))]},
+    "evicted": lambda pod: {"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"},
+}
+"""The status of a pod by the fault of its Job. Further faults: lost (its node vanishes), deleted (by somebody else)."""
+
+
+def _container(state: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "torchmatrix", "image": "i", "imageID": "i", "ready": False, "restartCount": 0, "state": state}
+
+
+def _ended(code: int, reason: str) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason}}
+
+
+def node(name: str, *, ready: bool = True, gpus: int = 0, **spec: Any) -> dict[str, Any]:
+    offered = {"cpu": "2", "memory": "8Gi", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {"metadata": {"name": name}, "spec": spec, "status": {"allocatable": offered, "conditions": conditions}}
+
+
+class Cluster:
+    """`faults`: of the next Jobs that make launches, in their order. `created`: all Jobs that were sent. `most`: pods of a node
+    at once. `on_launch`: is called after the start of each launch. `answer`: an error that every request gets.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.nodes = folder, [node("node1"), node("node2")]
+        self.faults: list[str] = []
+        self.created: list[dict[str, Any]] = []
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.invalid: list[str] = []
+        self.most = 0
+        self.on_launch: Callable[[int], object] = lambda number: None
+        self.answer: tuple[int, str] | None = None
+        self._lock = threading.RLock()
+
+    def create(self, job: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        with self._lock:
+            for version in VERSIONS:
+                try:
+                    kubernetes_validate.validate(job, version, strict=True)
+                except kubernetes_validate.ValidationError as error:
+                    self.invalid.append(str(error))
+                    return 422, {"message": "invalid"}
+            name = job["metadata"]["name"]
+            job["metadata"]["namespace"], job["status"] = "default", {"active": 1}
+            self.created.append(job)
+            self.jobs[name] = job
+            self._begin(name, job)
+            return 201, job
+
+    def _begin(self, name: str, job: dict[str, Any]) -> None:
+        spec = job["spec"]["template"]["spec"]
+        (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        (place,) = term["matchFields"][0]["values"]
+        labels = {**job["spec"]["template"]["metadata"]["labels"], "job-name": name}
+        pod = {"metadata": {"name": f"{name}-x", "labels": labels}, "spec": {**spec, "nodeName": place}}
+        is_launch = "launch" in spec["containers"][0]["args"]
+        fault = self.faults.pop(0) if is_launch and self.faults else ""
+        self.pods[name] = pod
+        if fault in _STATUS:
+            pod["status"] = _STATUS[fault](pod)
+            if pod["status"]["phase"] == "Failed":
+                self._end(name, "Failed")
+        elif fault == "lost":
+            del self.pods[name]
+            self._end(name, "Failed")
+        elif fault == "deleted":
+            del self.pods[name], self.jobs[name]
+        else:
+            pod["status"] = {"phase": "Running"}
+            self.processes[name] = self._started(spec["containers"][0], place)
+            here = [other for other in self.running() if self.pods[other]["spec"]["nodeName"] == place]
+            self.most = max(self.most, len(here))
+            if is_launch:
+                self.on_launch(sum("launch" in str(one) for one in self.created))
+
+    def _started(self, container: dict[str, Any], place: str) -> "subprocess.Popen[bytes]":
+        scratch = self.folder.parent / "scratch"
+        scratch.mkdir(exist_ok=True)
+        variables = {
+            one["name"]: one["value"].replace("/cache", str(scratch)) if "value" in one else place for one in container["env"]
+        }
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("TORCHMATRIX", "KUBE"))}
+        command, variables = [*container["command"], *container["args"]], {**kept, "PATH": path, **variables}
+        return subprocess.Popen(command, cwd=scratch, env=variables, start_new_session=True)
+
+    def running(self) -> list[str]:
+        return [name for name, process in self.processes.items() if process.poll() is None and name in self.pods]
+
+    def _end(self, name: str, condition: str) -> None:
+        self.jobs[name]["status"] = {"conditions": [{"type": condition, "status": "True"}]}
+
+    def listed(self, kind: str, label: str) -> list[dict[str, Any]]:
+        with self._lock:
+            for name, process in list(self.processes.items()):
+                if name not in self.jobs or process.poll() is None:
+                    continue
+                if "deletionTimestamp" in self.jobs[name]["metadata"]:
+                    del self.jobs[name], self.pods[name]
+                    continue
+                code = process.returncode
+                phase, condition = ("Failed", "Failed") if code else ("Succeeded", "Complete")
+                self.pods[name]["status"] = {"phase": phase, "containerStatuses": [_container(_ended(code, "Error"))]}
+                self._end(name, condition)
+            items = self.jobs.values() if kind == "jobs" else self.pods.values()
+            key, _, value = label.partition("=")
+            return [item for item in items if item["metadata"]["labels"].get(key) == value]
+
+    def delete(self, names: list[str]) -> None:
+        with self._lock:
+            for name in names:
+                if name in self.processes and self.processes[name].poll() is None:
+                    self.jobs[name]["metadata"]["deletionTimestamp"] = _NOW
+                    os.killpg(self.processes[name].pid, signal.SIGTERM)
+                else:
+                    self.jobs.pop(name, None)
+                    self.pods.pop(name, None)
+
+
+def _handler(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answered(self) -> tuple[int, dict[str, Any]]:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            where = urlsplit(self.path)
+            label = parse_qs(where.query).get("labelSelector", [""])[0]
+            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+                return 401, {"message": "Unauthorized"}
+            if cluster.answer:
+                return cluster.answer[0], {"message": cluster.answer[1]}
+            jobs = "/apis/batch/v1/namespaces/default/jobs"
+            if self.command == "DELETE" and where.path == jobs:
+                cluster.delete([job["metadata"]["name"] for job in cluster.listed("jobs", label)])
+                return 200, {"kind": "Status", "apiVersion": "v1"}
+            if self.command == "DELETE" and where.path.startswith(jobs):
+                cluster.delete([where.path.rpartition("/")[2]])
+                return 200, {"kind": "Status", "apiVersion": "v1"}
+            if self.command == "POST" and where.path == jobs:
+                return cluster.create(json.loads(body))
+            build = {name: "x" for name in ("buildDate", "compiler", "gitCommit", "gitTreeState", "goVersion", "platform")}
+            gets: dict[str, Callable[[], dict[str, Any]]] = {
+                "/version/": lambda: {"major": "1", "minor": "34", "gitVersion": "v1.34.1", **build},
+                "/api/v1/nodes": lambda: {"kind": "NodeList", "apiVersion": "v1", "items": cluster.nodes},
+                "/api/v1/namespaces/default/pods": lambda: {"kind": "PodList", "items": cluster.listed("pods", label)},
+                jobs: lambda: {"kind": "JobList", "items": cluster.listed("jobs", label)},
+            }
+            return (200, gets[where.path]()) if where.path in gets else (404, {"message": f"no {where.path}"})
+
+        def do_GET(self) -> None:
+            status, answer = self._answered()
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_DELETE = do_GET
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler
+
+
+@contextmanager
+def started(folder: Path, kubeconfig: Path) -> Iterator[Cluster]:
+    """Two nodes that share `folder`; how to reach them is written to `kubeconfig`."""
+    cluster = Cluster(folder)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(cluster))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_address[1]}"
+    content = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": address}}],
+        "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    kubeconfig.write_text(json.dumps(content), encoding="utf-8")
+    try:
+        yield cluster
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        for process in cluster.processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
