@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from support import FAKE_PYTHON, invoke, kube_cluster
+from support import FAKE_PYTHON, invoke, kube_cluster, until
 from support.kube_cluster import TOKEN, Cluster, node
 from support.slurm_cluster import FAKE_STACK
 from torchmatrix.facts.launch import Launch
@@ -119,10 +119,15 @@ def test_whatever_becomes_of_a_pod_is_the_outcome_of_its_launch(
 def test_ctrl_c_deletes_the_jobs_of_this_run_alone_and_the_same_command_continues(
     share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAKE_SECONDS", "5")
+    monkeypatch.setenv("FAKE_SECONDS", "60")
     foreign = {"metadata": {"name": "foreign", "labels": {"app.kubernetes.io/instance": "another"}}, "spec": {}}
     cluster.jobs["foreign"] = foreign
-    cluster.on_launch = lambda number: threading.Timer(0.5, _thread.interrupt_main).start() if number == 1 else None
+
+    def interrupt() -> None:
+        until(lambda: list(share.glob("results/*/*/*/*/*/round1-try1.jsonl")))
+        _thread.interrupt_main()
+
+    cluster.on_launch = lambda number: threading.Thread(target=interrupt).start() if number == 1 else None
     done = run("*resnet18*")
     assert done.returncode == 130 and "ending the jobs" in done.stderr, done.stderr
     assert [job for job in cluster.jobs] == ["foreign"] and not cluster.running()
