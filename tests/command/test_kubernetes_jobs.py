@@ -43,6 +43,7 @@ def cluster(tmp_path: Path, share: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture
 def run(tmp_path: Path, share: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setattr("os.getuid", lambda: 1000)
     for module in ("kubernetes.config", "kubernetes.config.kube_config"):  # which read KUBECONFIG once, when they are imported
         monkeypatch.setattr(f"{module}.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
     (tmp_path / "settings.toml").write_text(SETTINGS.format(share))
@@ -76,7 +77,7 @@ def test_each_launch_is_a_job_without_privileges_and_a_model_stays_on_one_node(s
         spec, pod = job["spec"], job["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         assert (spec["backoffLimit"], pod["restartPolicy"], pod["automountServiceAccountToken"]) == (0, "Never", False)
-        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] != 0
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 1000
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         assert container["image"] == "registry.example/torchmatrix:1"
         assert {"name": "results", "mountPath": str(share)} in container["volumeMounts"]
@@ -189,6 +190,9 @@ def test_mistakes_are_told(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyP
     kubeconfig.write_text(f"users: [ {TOKEN}")
     done = run()
     assert done.returncode == 4 and "no cluster of Kubernetes is configured" in done.stderr and TOKEN not in done.stderr
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    done = run()
+    assert done.returncode == 2 and "pods don't run as root" in done.stderr, done.stderr
     settings.write_text('[kubernetes]\nclaim = "results"\n')
     done = run()
     assert done.returncode == 2 and "has no image and no folder" in done.stderr, done.stderr

@@ -24,7 +24,7 @@ from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.settings import KubernetesSettings
 from torchmatrix.running.cluster import job_system
 from torchmatrix.running.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task
-from torchmatrix.running.kubernetes import GPUS, USER, pod
+from torchmatrix.running.kubernetes import GPUS, pod
 
 RUN = "app.kubernetes.io/instance"
 """The label of all Jobs and pods of a run."""
@@ -73,6 +73,9 @@ class Kubernetes(JobSystem):
         missing = [key for key in ("image", "claim", "folder") if not getattr(site, key)]
         if missing:
             raise BadInput(f"[kubernetes] in the settings has no {' and no '.join(missing)}", hint=_SETTINGS)
+        if not os.getuid():
+            hint = f"run torchmatrix as the user who owns {site.folder}"
+            raise BadInput("pods don't run as root, and can't write what root owns", hint=hint)
         try:
             config.load_config()
         except Exception as error:  # of many kinds, some of which quote the file, where tokens are
@@ -151,7 +154,7 @@ class Kubernetes(JobSystem):
         }
         on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         only = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [on_node]}}
-        spec = pod(container, str(site.claim), os.getuid() or USER, {"nodeAffinity": only})
+        spec = pod(container, str(site.claim), os.getuid(), {"nodeAffinity": only})
         spec |= {"tolerations": [{"key": key, "operator": "Exists"} for key in GPUS.values()]}
         spec |= {"activeDeadlineSeconds": 60 * site.minutes} if site.minutes else {}
         spec |= {"imagePullSecrets": [{"name": site.pull_secret}]} if site.pull_secret else {}
