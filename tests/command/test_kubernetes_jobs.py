@@ -17,8 +17,7 @@ from support.kube_cluster import TOKEN, Cluster, node
 from support.slurm_cluster import FAKE_STACK
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
-from torchmatrix.running.cluster import cluster as planning
-from torchmatrix.running.cluster import jobs
+from torchmatrix.running.cluster import job_system
 
 SETTINGS = '[kubernetes]\nimage = "registry.example/torchmatrix:1"\nclaim = "results"\nfolder = "{}"\n'
 Run = Callable[..., "CompletedProcess[str]"]
@@ -33,9 +32,8 @@ def share(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster(tmp_path: Path, share: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    for module in (planning, jobs):
-        monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
-    monkeypatch.setattr(planning, "STALE_POLLS", 100)
+    monkeypatch.setattr(job_system, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(job_system, "STALE_POLLS", 100)
     with kube_cluster.started(share, tmp_path / "kubeconfig") as started:
         yield started
         assert not started.invalid, "the schemas of Kubernetes refuse what was sent"

@@ -23,17 +23,8 @@ from torchmatrix.matrix.method import Request
 from torchmatrix.planning import selection
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.planning.selection import TwoStacks, select
-from torchmatrix.running.cluster import orders
-from torchmatrix.running.cluster.job_system import (
-    OVER,
-    POLL_SECONDS,
-    SETTLING_POLLS,
-    STALE_POLLS,
-    JobSystem,
-    Node,
-    Submission,
-    job_system,
-)
+from torchmatrix.running.cluster import job_system, orders
+from torchmatrix.running.cluster.job_system import JobSystem, Node
 from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
 from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.session import Session, refuse_unlocked, without_locks
@@ -99,7 +90,7 @@ def prepare(
     Continues the order that asks for the same and isn't done. `locked`: refuse if matrix.lock doesn't match the matrix.
     `ab`: only what these two stacks share.
     """
-    system, matrix = job_system(scheduler), selection.matrix_of_two(matrix_file.load(path), request, ab)
+    system, matrix = job_system.named(scheduler), selection.matrix_of_two(matrix_file.load(path), request, ab)
     _refuse_unfit(system, matrix, results.absolute(), path.absolute().parent)
     version, nodes = system.version(), system.nodes()
     if not any(node.standing.is_usable for node in nodes):
@@ -208,7 +199,9 @@ def _describing_job(system: JobSystem, order: Order, node: Node) -> Iterator[str
     if orders.node_facts(order, node.name) is None:
         words = ("on-node", "describe", str(order.place), node.name)
         output = str(order.place / "jobs" / f"{node.name}.out")
-        system.submit(Submission(words=words, name=name, nodes=(node.name,), tasks=(0,), output=output, gpus=node.gpus))
+        system.submit(
+            job_system.Submission(words=words, name=name, nodes=(node.name,), tasks=(0,), output=output, gpus=node.gpus)
+        )
     try:
         yield name
     finally:
@@ -219,20 +212,20 @@ def _await_facts(
     system: JobSystem, order: Order, node: Node, name: str, tell: Callable[[str], None]
 ) -> NodeFacts | NodeError | str:
     """Return a node's description of itself, however long its job waits; why there is none if the job ends without one."""
-    polls, most, reported, why = 0, SETTLING_POLLS, "", ""
+    polls, most, reported, why = 0, job_system.SETTLING_POLLS, "", ""
     while polls < most:
         if (facts := orders.node_facts(order, node.name)) is not None:
             return facts
         tasks = system.tasks(name)
         why = next((f": {task.why}" for task in tasks if task.why), why)
-        waiting = [task for task in tasks if task.state not in OVER]
+        waiting = [task for task in tasks if task.state not in job_system.OVER]
         polls = 0 if waiting else polls + 1
-        most = STALE_POLLS if any(task.state == "COMPLETED" for task in tasks) else SETTLING_POLLS
+        most = job_system.STALE_POLLS if any(task.state == "COMPLETED" for task in tasks) else job_system.SETTLING_POLLS
         reason = waiting[0].reason if waiting and waiting[0].state == "PENDING" else "None"
         if reason not in ("None", "Priority", reported):
             reported = reason
             tell(f"waiting for {node.name}: {reason}; Ctrl-C ends it")
-        time.sleep(POLL_SECONDS)
+        time.sleep(job_system.POLL_SECONDS)
     return why
 
 

@@ -132,7 +132,7 @@ class JobSystem(ABC):
         """Return how many tasks an array may have."""
 
 
-def job_system(name: str) -> JobSystem:
+def named(name: str) -> JobSystem:
     """Return the job system of this name, as the settings describe it."""
     if name == "slurm":
         from torchmatrix.running.cluster.slurm import Slurm

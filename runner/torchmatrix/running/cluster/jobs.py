@@ -18,18 +18,9 @@ from torchmatrix.facts.reading import launches_below, sorted_out
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, run
-from torchmatrix.running.cluster import orders
+from torchmatrix.running.cluster import job_system, orders
 from torchmatrix.running.cluster.cluster import Cluster, Kind
-from torchmatrix.running.cluster.job_system import (
-    OVER,
-    POLL_SECONDS,
-    SETTLING_POLLS,
-    STALE_POLLS,
-    NotNow,
-    Submission,
-    Task,
-    array_index,
-)
+from torchmatrix.running.cluster.job_system import Task
 from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
 from torchmatrix.running.scheduler import Part, Scheduler
@@ -150,7 +141,7 @@ class Submitted:
                 continue
             try:
                 self._submit(batch)
-            except NotNow:
+            except job_system.NotNow:
                 self.refused_at = len(self.waiting)
                 if not self.waiting:
                     raise
@@ -161,7 +152,7 @@ class Submitted:
     def _submit(self, batch: Batch) -> None:
         order, kind = self.cluster.order, batch.kind
         number = orders.keep_launches(order, kind.home, [(cell.id, its_round) for cell, its_round in batch.launches])
-        submission = Submission(
+        submission = job_system.Submission(
             words=("on-node", "launch", str(order.place), str(number)),
             name=self.cluster.name,
             nodes=batch.nodes,
@@ -200,8 +191,8 @@ def _attach(submitted: Submitted) -> None:
     order, arrays = submitted.cluster.order, orders.jobs_of(submitted.cluster.order)
     kinds = {kind.home: (kind, {cell.id: cell for cell in kind.session.plan.cells}) for kind in submitted.cluster.kinds}
     for task in submitted.cluster.system.tasks(submitted.cluster.name) if arrays else ():
-        job, index = array_index(task.id)
-        if job not in arrays or task.state in OVER:
+        job, index = job_system.array_index(task.id)
+        if job not in arrays or task.state in job_system.OVER:
             continue
         home, launches = orders.launches_of(order, arrays[job])
         cell, number = launches[index]
@@ -213,7 +204,7 @@ def watch(submitted: Submitted) -> Generator[News, None, None]:
     """Yield what becomes of the launches until none is left; submit lost launches again."""
     unanswered, reported = 0, set[str]()
     while submitted.waiting or submitted.later:
-        time.sleep(POLL_SECONDS)
+        time.sleep(job_system.POLL_SECONDS)
         try:
             submitted.submit()
             tasks = {task.id: task for task in submitted.cluster.system.tasks(submitted.cluster.name)}
@@ -225,8 +216,8 @@ def watch(submitted: Submitted) -> Generator[News, None, None]:
         unanswered = 0
         for name, waiting in list(submitted.waiting.items()):
             # tasks that are cancelled together stand as one job
-            task = tasks.get(name) or tasks.get(array_index(name)[0])
-            if task and task.state not in OVER:
+            task = tasks.get(name) or tasks.get(job_system.array_index(name)[0])
+            if task and task.state not in job_system.OVER:
                 yield from _report(waiting, task, reported)
             elif event := _settle(submitted, name, waiting, task):
                 yield event
@@ -256,7 +247,7 @@ def _settle(submitted: Submitted, name: str, waiting: Waiting, task: Task | None
         return LaunchFinished(cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=note)
     waiting.polls += 1
     state = task.state if task else submitted.cluster.system.gone
-    if waiting.polls < (STALE_POLLS if state == "COMPLETED" else SETTLING_POLLS):
+    if waiting.polls < (job_system.STALE_POLLS if state == "COMPLETED" else job_system.SETTLING_POLLS):
         return None
     del submitted.waiting[name]
     if state == "CANCELLED":
@@ -342,10 +333,10 @@ class Clustered(Scheduler):
         system, name = self._cluster.system, self._cluster.name
         with suppress(EngineUnusable):
             system.cancel(name)
-            for _ in range(int(60 / POLL_SECONDS)):
-                if all(task.state in OVER for task in system.tasks(name)):
+            for _ in range(int(60 / job_system.POLL_SECONDS)):
+                if all(task.state in job_system.OVER for task in system.tasks(name)):
                     return
-                time.sleep(POLL_SECONDS)
+                time.sleep(job_system.POLL_SECONDS)
 
     def collect(self) -> None:
         missing, seconds = 0, time.monotonic() - self._submitted.begun
