@@ -150,3 +150,11 @@ def test_an_interrupted_launch_leaves_neither_client_nor_server(launch: Start) -
 def test_a_container_reaches_its_server_and_nothing_outside(client: docker.DockerClient, served: Image) -> None:
     out, err, _ = ended(DockerEngine(client), served, spec_of("outside"))
     assert out == ["served by [0]", "Network is unreachable"], err
+
+
+def test_the_next_start_removes_client_and_server_of_a_killed_tool(launch: Start) -> None:
+    engine, image, spec = launch("wait")
+    with engine.start(image, spec) as execution:
+        assert any(line.startswith(b"served") for _, line in execution.lines())
+        assert engine.remove_orphans(spec.owner)
+        assert_nothing_left(engine, spec)
