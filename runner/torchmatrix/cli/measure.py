@@ -1,9 +1,10 @@
 """Verbs that measure: build, run, batch, explain, reproduce."""
 
 import json
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -20,7 +21,12 @@ from torchmatrix.cli.measured import (
     tell_cells,
 )  # fmt: skip
 from torchmatrix.cli.options import Volume
-from torchmatrix.core.errors import ExitCode, NothingSelected
+from torchmatrix.core.errors import BadInput, ExitCode, NothingSelected
+
+if TYPE_CHECKING:
+    from torchmatrix.matrix.method import Request
+    from torchmatrix.planning.selection import TwoStacks
+    from torchmatrix.running.scheduler import Scheduler
 
 
 @options.app.command()
@@ -81,7 +87,6 @@ def run(
     Continues an interrupted run of the same cells. With --ab, ends with the comparison of two stacks.
     """
     from torchmatrix.matrix.method import AB_LAUNCHES, Request
-    from torchmatrix.running import scheduler as schedulers
 
     volume = volume_of(quiet, verbose)
     request = Request(
@@ -89,7 +94,7 @@ def run(
         cold_compiles=cold_compiles, at_least=AB_LAUNCHES if ab else 1,
     )  # fmt: skip
     selection = {"globs": globs or [], "where": where or []}
-    scheduler = schedulers.choose(
+    scheduler = _scheduler(
         engine, matrix, results, request, **selection, locked=locked, ab=ab, new=new, parallel=parallel, detach=detach,
         tell=partial(say, volume=volume),
     )  # fmt: skip
@@ -97,6 +102,28 @@ def run(
     if ab:
         done = [compared(measured, ab, volume, several=len(done) > 1) for measured in done]
     _end(done, as_json, is_list=scheduler.is_cluster)
+
+
+def _scheduler(
+    engine: str, path: Path, results: Path, request: "Request", globs: Sequence[str], where: Sequence[str],
+    *, locked: bool, ab: "TwoStacks | None", new: bool, parallel: bool, detach: bool, tell: Callable[[str], None],
+) -> "Scheduler":  # fmt: skip
+    """Return the scheduler for `run --engine`: a cluster's, or else this machine with that engine. Raises ToolError."""
+    from torchmatrix.engines.choose import CLUSTERS
+    from torchmatrix.running import session
+    from torchmatrix.running.scheduler import Here
+
+    if detach and engine != "slurm":
+        raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
+    if engine not in CLUSTERS:
+        s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab, parallel=parallel)
+        return Here(s, new=new)
+    if parallel:
+        raise BadInput(f"--engine {engine} doesn't know --parallel: a launch has its node for itself", hint="leave it out")
+    from torchmatrix.running.cluster import cluster, jobs
+
+    prepare = partial(cluster.prepare, engine, path, results, globs, where, request, locked=locked, ab=ab, new=new, tell=tell)
+    return jobs.Clustered(prepare, results, tell)
 
 
 @options.app.command()

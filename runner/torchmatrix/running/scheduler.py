@@ -1,20 +1,14 @@
 """Carry out the launches of a run: here, or as jobs of a cluster. Yields progress events, prints nothing."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
-from torchmatrix.core.errors import BadInput
 from torchmatrix.engines import recipes
-from torchmatrix.engines.choose import CLUSTERS
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.matrix.method import Request
 from torchmatrix.planning.plan import Cell
-from torchmatrix.planning.selection import TwoStacks
-from torchmatrix.running import run, session
+from torchmatrix.running import run
 from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.news import News
 from torchmatrix.running.session import Session
@@ -99,21 +93,3 @@ class Here(Scheduler):
 
     def poll(self) -> Generator[News, None, None]:
         return run.measure(self._session, self._job, self._part.todo, self._part.seconds)
-
-
-def choose(
-    engine: str, path: Path, results: Path, request: Request, globs: Sequence[str], where: Sequence[str],
-    *, locked: bool, ab: TwoStacks | None, new: bool, parallel: bool, detach: bool, tell: Callable[[str], None],
-) -> Scheduler:  # fmt: skip
-    """Return the scheduler for `run --engine`: a cluster's, or else this machine with that engine. Raises ToolError."""
-    if detach and engine != "slurm":
-        raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
-    if engine not in CLUSTERS:
-        s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab, parallel=parallel)
-        return Here(s, new=new)
-    if parallel:
-        raise BadInput(f"--engine {engine} doesn't know --parallel: a launch has its node for itself", hint="leave it out")
-    from torchmatrix.running.cluster import cluster, jobs
-
-    prepare = partial(cluster.prepare, engine, path, results, globs, where, request, locked=locked, ab=ab, new=new, tell=tell)
-    return jobs.Clustered(prepare, results, tell)

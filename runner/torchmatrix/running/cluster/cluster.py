@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from torchmatrix.core import settings
 from torchmatrix.core.errors import BadInput, EngineUnusable, ToolError
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
@@ -90,7 +91,7 @@ def prepare(
     Continues the order that asks for the same and isn't done. `locked`: refuse if matrix.lock doesn't match the matrix.
     `ab`: only what these two stacks share.
     """
-    system, matrix = job_system.named(scheduler), selection.matrix_of_two(matrix_file.load(path), request, ab)
+    system, matrix = _job_system(scheduler), selection.matrix_of_two(matrix_file.load(path), request, ab)
     _refuse_unfit(system, matrix, results.absolute(), path.absolute().parent)
     version, nodes = system.version(), system.nodes()
     if not any(node.standing.is_usable for node in nodes):
@@ -120,6 +121,21 @@ def prepare(
         refuse_unlocked(recipes.lock_path(path), list(dict.fromkeys(note for kind in kinds for note in kind.session.notes)))
     kinds = kinds if order.held() else [replace(kind, session=without_locks(kind.session)) for kind in kinds]
     return Cluster(system=system, version=version, order=order, kinds=tuple(kinds), silent=silent)
+
+
+def _job_system(name: str) -> JobSystem:
+    """Return the job system of this name, as the settings describe it."""
+    if name == "slurm":
+        from torchmatrix.running.cluster.slurm import Slurm
+
+        return Slurm(settings.load().slurm)
+    try:
+        from torchmatrix.running.cluster.kubernetes import Kubernetes
+    except ImportError:
+        raise EngineUnusable(
+            "the client for Kubernetes is not installed", hint="pip install 'torchmatrix[kubernetes]'"
+        ) from None
+    return Kubernetes(settings.load().kubernetes)
 
 
 def _refuse_unfit(system: JobSystem, matrix: Matrix, *places: Path) -> None:

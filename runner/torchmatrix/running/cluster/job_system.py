@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchmatrix.core import settings
 from torchmatrix.core.errors import EngineUnusable
 
 POLL_SECONDS = 2.0
@@ -130,21 +129,6 @@ class JobSystem(ABC):
     @abstractmethod
     def most_tasks(self) -> int:
         """Return how many tasks an array may have."""
-
-
-def named(name: str) -> JobSystem:
-    """Return the job system of this name, as the settings describe it."""
-    if name == "slurm":
-        from torchmatrix.running.cluster.slurm import Slurm
-
-        return Slurm(settings.load().slurm)
-    try:
-        from torchmatrix.running.cluster.kubernetes import Kubernetes
-    except ImportError:
-        raise EngineUnusable(
-            "the client for Kubernetes is not installed", hint="pip install 'torchmatrix[kubernetes]'"
-        ) from None
-    return Kubernetes(settings.load().kubernetes)
 
 
 def array_index(task: str) -> tuple[str, int]:
