@@ -117,15 +117,15 @@ def test_a_difference_larger_than_a_jump_is_still_told() -> None:
 def test_a_cell_s_two_levels_are_found_and_scatter_alone_shows_none() -> None:
     cut = levels.best_cuts([[math.log(rate) for rate in (410.0, 389.2, 410.4, 388.8, 409.7)]])[0]
     assert cut is not None and cut.low == 2 and math.exp(cut.gap) == pytest.approx(410 / 389, rel=1e-3)
-    assert levels.told_levels([cut], 0.05) == [cut]
+    assert levels.significant_levels([cut], 0.05) == [cut]
     random = np.random.default_rng(7)
     runs = [levels.best_cuts([(0.02 * random.normal(size=5)).tolist() for _ in range(40)]) for _ in range(100)]
-    assert sum(any(levels.told_levels(cuts, 0.05)) for cuts in runs) <= 11
+    assert sum(any(levels.significant_levels(cuts, 0.05)) for cuts in runs) <= 11
     assert levels.best_cuts([[0.0, 0.1], [0.1, 0.1, 0.1]]) == [None, None]
 
 
 def test_one_slow_launch_of_five_is_no_level() -> None:
-    assert levels.told_levels(levels.best_cuts([[0.0, 0.0001, -0.0001, 0.0002, -0.1]]), 0.05) == [None]
+    assert levels.significant_levels(levels.best_cuts([[0.0, 0.0001, -0.0001, 0.0002, -0.1]]), 0.05) == [None]
 
 
 def test_a_cell_tells_its_levels_and_what_differs_between_them() -> None:

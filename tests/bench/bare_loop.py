@@ -29,7 +29,7 @@ from support import REAL_MATRIX
 from torchmatrix.analysis.intervals import Interval, center_interval, difference_verdict
 from torchmatrix.analysis.pairs import pair_by_rounds
 from torchmatrix.engines import recipes
-from torchmatrix.engines.engine import Recipe, box_environment
+from torchmatrix.engines.engine import Recipe, workload_environment
 from torchmatrix.engines.local import LocalEngine
 from torchmatrix.facts.launch import throughput
 from torchmatrix.facts.store import Results
@@ -38,7 +38,7 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
 from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running.launch_cell import Attempt, Job, launch
-from torchmatrix.running.news import LaunchFinished
+from torchmatrix.running.progress import LaunchFinished
 
 MODELS = ("resnet18", "resnet50", "bert-tiny", "bert-base-cased")
 TIMEOUT_SECONDS = 900.0
@@ -147,7 +147,8 @@ def measure_bare(settings: Settings) -> float:
     call = f"bare_loop({s.model!r}, {s.batch}, {s.size}, {s.precision!r}, {s.warmup}, {s.steps}, {s.cpu}, {s.seed})"
     done = subprocess.run(
         [s.python, "-c", f"{inspect.getsource(bare_loop)}\nprint({call})"],
-        env={**os.environ, **box_environment("cpu"), "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, text=True, check=True,
+        env={**os.environ, **workload_environment("cpu"), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE, text=True, check=True,
         timeout=TIMEOUT_SECONDS,
     )  # fmt: skip
     return float(done.stdout.split()[-1])

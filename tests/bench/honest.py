@@ -69,10 +69,10 @@ def verdict(code: int, events: list[dict[str, Any]]) -> tuple[str, str]:
 
 def of_the_host(events: list[dict[str, Any]]) -> str | None:
     """What contradicts the windows."""
-    told = reading.told(events)
+    told = reading.launch_fields(events)
     ranks, requests = told["told_ranks"], max((len(one.seconds) for one in told["requests"]), default=0)
-    asked = plausible.Asked(ranks=ranks, here=ranks, batch=None, steps=None, exactly=False, windows=1, requests=requests)
-    seen = plausible.Seen(begin=None, seconds=float("nan"), offset=None)
+    asked = plausible.Requested(ranks=ranks, here=ranks, batch=None, steps=None, exactly=False, windows=1, requests=requests)
+    seen = plausible.Observed(begin=None, seconds=float("nan"), offset=None)
     return plausible.contradiction_of_unseen(told["unseen"], told["windows"], asked) or plausible.contradiction_of_requests(
         told["requests"], told["windows"], asked, seen
     )

@@ -39,7 +39,7 @@ from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import make_plan
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.launch_order import interleave
-from torchmatrix.running.news import LaunchFinished
+from torchmatrix.running.progress import LaunchFinished
 from torchmatrix.running.rounds import execute
 
 WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet50"\nbatch = 1\n'

@@ -23,7 +23,7 @@ def test_every_step_of_every_rank_arrives_in_order_on_lines_below_a_megabyte(ran
     samples.emit(written, 4, "measure", 0, measured)
     assert len(written.lines) == lines
     events = [event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None]
-    (window,) = reading.told(events)["windows"]
+    (window,) = reading.launch_fields(events)["windows"]
     assert (window.steps, window.items) == (steps, 4 * steps * ranks)
     assert window.step_seconds == tuple(tuple(one["step_seconds"]) for one in measured)
 
@@ -33,7 +33,7 @@ def test_each_window_gets_its_own_steps() -> None:
     for window in (0, 1):
         samples.emit(written, 1, "measure", window, [rank(window, 20_000)])
     events = [event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None]
-    first, second = reading.told(events)["windows"]
+    first, second = reading.launch_fields(events)["windows"]
     assert first.step_seconds == (tuple(rank(0, 20_000)["step_seconds"]),) and len(first.step_seconds[0]) == 20_000
     assert second.step_seconds == (tuple(rank(1, 20_000)["step_seconds"]),)
 
@@ -50,7 +50,7 @@ def test_steps_that_grad_scaler_skipped_are_recorded_and_a_window_of_nothing_els
     written = Written()
     samples.emit(written, 4, "measure", 0, [{**rank(0, 20), "scale": 1024.0, "skipped_steps": 3}])
     (event,) = (event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None)
-    (window,) = reading.told([event])["windows"]
+    (window,) = reading.launch_fields([event])["windows"]
     assert event["scale"] == [1024.0] and window.skipped == 3
     with pytest.raises(channel.Numerics, match="GradScaler skipped all 20 steps of window 0"):
         samples.emit(written, 4, "measure", 0, [{**rank(0, 20), "scale": 2.0, "skipped_steps": 20}])

@@ -41,13 +41,13 @@ FROM_MEMORY = "on those of the timed windows: these were answered from memory"
 
 def said_of(events: list[dict[str, Any]], ranks: int = 1) -> str:
     """What the host finds in these lines."""
-    told = reading.told(events)
+    told = reading.launch_fields(events)
     assert told["malformed"] is None and told["is_done"], told["failures"]
-    asked = plausible.Asked(
+    asked = plausible.Requested(
         ranks=ranks, here=ranks, batch=4, steps=8, exactly=True, windows=1, requests=30 if told["requests"] else 0
     )
     found = plausible.contradiction_of_unseen(told["unseen"], told["windows"], asked)
-    seen = plausible.Seen(begin=None, seconds=float("nan"), offset=None)
+    seen = plausible.Observed(begin=None, seconds=float("nan"), offset=None)
     return str(found or plausible.contradiction_of_requests(told["requests"], told["windows"], asked, seen))
 
 
@@ -124,7 +124,7 @@ def test_an_honest_launch_is_none_of_that_and_tells_three_new_batches(real_pytho
             code, events, stderr = bench(real_python, *words, processes=processes)
             assert code == 0, stderr
             assert said_of(events, processes) == "None"
-            new, *_ = reading.told(events)["unseen"].new
+            new, *_ = reading.launch_fields(events)["unseen"].new
             assert new.steps >= 3 and len(new.step_seconds) == processes
 
 

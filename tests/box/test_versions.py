@@ -51,8 +51,8 @@ def test_the_same_workload_runs_on_the_oldest_torch_in_a_container_and_on_the_ne
     assert (old.cell, new.cell) == tuple(f"torch{torch}-cpu/resnet50-train-fp32-b4-64px/cpu0" for torch in ("1.12.1", "2.15.0"))
     assert old.workload_hash == new.workload_hash
     for launch, wanted in ((old, "1.12.1"), (new, "2.15.0")):
-        assert launch.outcome == "ok" and launch.box and launch.image
-        assert launch.box.torch and launch.box.torch.split("+")[0] == wanted
+        assert launch.outcome == "ok" and launch.reported and launch.image
+        assert launch.reported.torch and launch.reported.torch.split("+")[0] == wanted
         tested = launch.image.facts["self_test"]
         assert set(tested["losses"]) == {"resnet18", "bert-tiny"} and tested["compiled"] is (None if wanted < "2" else True)
 

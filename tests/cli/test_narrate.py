@@ -14,7 +14,15 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
-from torchmatrix.running.news import BuildFinished, BuildLine, LanesDecided, LaunchFinished, LaunchPhase, LaunchStarted, News
+from torchmatrix.running.progress import (
+    BuildFinished,
+    BuildLine,
+    LanesDecided,
+    LaunchFinished,
+    LaunchPhase,
+    LaunchStarted,
+    ProgressEvent,
+)
 
 MATRIX = """
 [[stack]]
@@ -35,7 +43,7 @@ def cell(nvidia_host: Host) -> Cell:
     return make_plan(matrix_file.parse(MATRIX), nvidia_host, Supplies(containers=False)).cells[-1]
 
 
-def last_picture(cell: Cell, news: list[News], passed_seconds: float = 0.0) -> list[str]:
+def last_picture(cell: Cell, news: list[ProgressEvent], passed_seconds: float = 0.0) -> list[str]:
     """What stands on a terminal of 80 columns after `news` and some more time."""
     said, now = io.StringIO(), [0.0]
     console = Console(file=said, force_terminal=True, width=80, color_system=None)
@@ -67,7 +75,7 @@ def test_stack_model_and_what_happens_now_are_seen_at_80_columns(cell: Cell, pha
 
 
 def test_the_time_left_counts_down_while_nothing_is_said(cell: Cell) -> None:
-    started: list[News] = [LaunchStarted(cell=cell, number=1)]
+    started: list[ProgressEvent] = [LaunchStarted(cell=cell, number=1)]
     assert "about 60 s left" in last_picture(cell, started, passed_seconds=40)[-1]
     assert "left" not in last_picture(cell, started, passed_seconds=400)[-1]
 

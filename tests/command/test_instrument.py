@@ -25,7 +25,7 @@ from torchmatrix.matrix.method import METHODS, Method
 from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_cell, rounds
-from torchmatrix.running.news import Heated, LaunchFinished, LaunchStarted
+from torchmatrix.running.progress import Heated, LaunchFinished, LaunchStarted
 
 
 def launches(folder: Path) -> list[Launch]:

@@ -59,7 +59,8 @@ def launches(folder: Path) -> list[Launch]:
 
 def is_measuring(folder: Path, node: str) -> bool:
     return any(
-        launch.host["name"] == node and launch.windows == () and launch.box and not launch.exit for launch in launches(folder)
+        launch.host["name"] == node and launch.windows == () and launch.reported and not launch.exit
+        for launch in launches(folder)
     )
 
 

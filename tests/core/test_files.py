@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import full_device
-from torchmatrix.core.files import plain_open, scratch, whole, write_to, write_whole
+from torchmatrix.core.files import plain_open, replacing, scratch, write_to, write_whole
 
 HOLDS = """
 import sys
@@ -25,8 +25,8 @@ with scratch() as folder:
 WRITES = """
 import sys
 from pathlib import Path
-from torchmatrix.core.files import whole
-with whole(Path(sys.argv[1])) as file:
+from torchmatrix.core.files import replacing
+with replacing(Path(sys.argv[1])) as file:
     print("half way", flush=True)
     sys.stdin.read()
 """
@@ -82,7 +82,7 @@ def test_a_written_file_is_whole_and_has_the_permissions_of_any_new_file(tmp_pat
 def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     for error in (OSError("full"), KeyboardInterrupt(), ValueError()):
-        with pytest.raises(type(error)), whole(tmp_path / "a") as file:
+        with pytest.raises(type(error)), replacing(tmp_path / "a") as file:
             file.write(b"half of it")
             raise error
     assert (tmp_path / "a").read_text() == "old" and names_in(tmp_path) == ["a"]

@@ -16,7 +16,7 @@ import pytest
 from support import Command, processes_of
 from support.containers import remove_images, vendor_image
 from torchmatrix.engines import file_engine, recipes
-from torchmatrix.engines.engine import Image, Isolation, LaunchSpec, Meeting, pasted
+from torchmatrix.engines.engine import Image, Isolation, LaunchSpec, Rendezvous, pasted
 from torchmatrix.engines.file_engine import Apptainer, FileEngine, binds_of
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
@@ -173,8 +173,8 @@ def _running(word: bytes) -> list[int]:
 
 def test_gpus_and_the_network_of_several_nodes_are_asked_for(nvidia_host: Host, tmp_path: Path) -> None:
     gpus = GpuSet(indices=(2, 0), vendor="nvidia", gpus=(nvidia_host.gpus[2], nvidia_host.gpus[0]))
-    meeting = Meeting(node=0, nodes=2, address="10.0.0.1", port=1, interface="ib0", devices=("/dev/infiniband",))
-    spec = LaunchSpec(arguments=(), processes=2, gpus=gpus, cache="", owner="o", meeting=meeting)
+    rendezvous = Rendezvous(node=0, nodes=2, address="10.0.0.1", port=1, interface="ib0", devices=("/dev/infiniband",))
+    spec = LaunchSpec(arguments=(), processes=2, gpus=gpus, cache="", owner="o", rendezvous=rendezvous)
     program = Apptainer("apptainer")
     words = program.command_prefix("x.sif", spec, tmp_path, binds_of(spec), Isolation(network="machine"))
     assert "--nv" in words and "CUDA_VISIBLE_DEVICES=GPU-222,GPU-000" in words and "--net" not in words

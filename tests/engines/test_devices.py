@@ -11,7 +11,7 @@ from torchmatrix.engines import containment
 from torchmatrix.engines.caches import CacheFacts
 from torchmatrix.engines.containers import by_cdi, communication_options, container_options, device_options, run_command
 from torchmatrix.engines.containment import Limits
-from torchmatrix.engines.engine import Companion, Image, LaunchSpec, Meeting, bench_command, box_environment
+from torchmatrix.engines.engine import Companion, Image, LaunchSpec, Rendezvous, bench_command, workload_environment
 from torchmatrix.engines.local import visible_devices
 from torchmatrix.engines.volumes import Volume
 from torchmatrix.machine import masks
@@ -143,8 +143,8 @@ def test_a_companion_sees_its_gpus_of_the_launch_and_the_workload_keeps_its_comm
 
 
 def test_ranks_on_several_nodes_meet_at_the_first_and_say_how_they_talk(nvidia_host: Host) -> None:
-    meeting = Meeting(node=1, nodes=2, address="10.0.0.1", port=4000, interface="ib0", devices=("/dev/infiniband",))
-    spec = replace(spec_for(nvidia(nvidia_host, 0)), meeting=meeting)
+    rendezvous = Rendezvous(node=1, nodes=2, address="10.0.0.1", port=4000, interface="ib0", devices=("/dev/infiniband",))
+    spec = replace(spec_for(nvidia(nvidia_host, 0)), rendezvous=rendezvous)
     words = bench_command("python3", "/box/b.py", spec, 29500)
     asked = dict(itertools.pairwise(words))
     assert (asked["--nnodes"], asked["--node_rank"], asked["--master_addr"], asked["--master_port"]) == (
@@ -159,14 +159,14 @@ def test_ranks_on_several_nodes_meet_at_the_first_and_say_how_they_talk(nvidia_h
     assert "--network host" in run_command(options) and options["cap_drop"] == ["ALL"]
     assert (
         "NCCL_DEBUG"
-        not in container_options(Image(reference="x", environment="abc"), replace(spec, meeting=None))["environment"]
+        not in container_options(Image(reference="x", environment="abc"), replace(spec, rendezvous=None))["environment"]
     )
 
 
 def test_gloo_uses_the_loopback_unless_another_interface_reaches_the_other_nodes() -> None:
-    meeting = Meeting(node=0, nodes=2, address="a", port=1)
-    assert box_environment("cpu")["GLOO_SOCKET_IFNAME"] == "lo"
-    assert box_environment("cpu", replace(meeting, interface="eth1"))["GLOO_SOCKET_IFNAME"] == "eth1"
+    rendezvous = Rendezvous(node=0, nodes=2, address="a", port=1)
+    assert workload_environment("cpu")["GLOO_SOCKET_IFNAME"] == "lo"
+    assert workload_environment("cpu", replace(rendezvous, interface="eth1"))["GLOO_SOCKET_IFNAME"] == "eth1"
 
 
 def test_a_pasted_command_has_the_limits_of_the_launch(nvidia_host: Host) -> None:

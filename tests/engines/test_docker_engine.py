@@ -186,7 +186,7 @@ def test_a_vendors_image_is_kept_as_it_is(
         (run,) = Results(tmp_path / "results").runs()
         (launch,) = run.launches()
         assert launch.outcome == "ok" and launch.image.facts["dockerfile"] == "vendor.Dockerfile"
-        assert launch.box.torch.startswith("1.12.1")
+        assert launch.reported.torch.startswith("1.12.1")
         vendor = launch.image.facts["self_test"]["vendor"]
         assert vendor["torch"].startswith("1.12.1") and not vendor["added"]
         assert {"torch", "torchvision", "numpy"} <= set(vendor["digests"])

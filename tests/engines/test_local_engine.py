@@ -53,9 +53,9 @@ def test_a_variable_of_the_shell_that_acts_on_a_launch_reaches_it_only_if_it_is_
     real_matrix.write_text(real_matrix.read_text(encoding="utf-8") + "compile = true\n", encoding="utf-8")
     assert torchmatrix("run", "*cpu0").returncode == 1
     plain, compiled = (launch for run in Results(tmp_path / "results").runs() for launch in run.launches())
-    assert plain.box and not {"TORCHDYNAMO_DISABLE", "OMP_PROC_BIND"} & plain.box.facts["variables"].keys()
+    assert plain.reported and not {"TORCHDYNAMO_DISABLE", "OMP_PROC_BIND"} & plain.reported.facts["variables"].keys()
     assert {"TORCHDYNAMO_DISABLE", "OMP_PROC_BIND"} <= set(plain.started["variables"]["withheld"])
-    assert compiled.box and compiled.box.facts["variables"]["TORCHDYNAMO_DISABLE"] == "1"
+    assert compiled.reported and compiled.reported.facts["variables"]["TORCHDYNAMO_DISABLE"] == "1"
     assert compiled.started["variables"]["passed"] == ["TORCHDYNAMO_DISABLE"]
     assert compiled.outcome == "unsupported" and str(compiled.error).endswith(
         "nothing was compiled: TORCHDYNAMO_DISABLE is set"

@@ -9,7 +9,7 @@ import pytest
 
 from support import Command
 from torchmatrix.core.errors import LaunchFailed
-from torchmatrix.engines.engine import Image, LaunchSpec, Meeting
+from torchmatrix.engines.engine import Image, LaunchSpec, Rendezvous
 from torchmatrix.engines.file_engine import PYXIS_SHARED, FileEngine, Pyxis, binds_of
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet
@@ -48,8 +48,8 @@ def test_a_step_has_what_its_job_has_of_this_node_and_no_more_folders_and_variab
     assert {"CUDA_VISIBLE_DEVICES=GPU-222", "HOME=/tmp"} <= set(words[words.index("sh") :]), (
         "Slurm says which GPUs the whole job has"
     )
-    meeting = Meeting(node=0, nodes=2, address="a", port=1, interface="ib0", devices=("/dev/infiniband",))
-    spec = replace(spec, meeting=meeting)
+    rendezvous = Rendezvous(node=0, nodes=2, address="a", port=1, interface="ib0", devices=("/dev/infiniband",))
+    spec = replace(spec, rendezvous=rendezvous)
     several = Pyxis({}).command_prefix("/shared/x.sqsh", spec, tmp_path, binds_of(spec), PYXIS_SHARED)
     assert "/dev/infiniband:/dev/infiniband" in several[several.index("sh") - 1] and not any(
         "nodelist" in word for word in several

@@ -21,7 +21,7 @@ from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import hold_lock
 from torchmatrix.facts import lines
-from torchmatrix.facts.gathering import Brought, Limits, gather
+from torchmatrix.facts.gathering import ImportResult, Limits, gather
 from torchmatrix.facts.gathering.importer import Ledger
 from torchmatrix.facts.store import Results, RunFolder
 
@@ -38,7 +38,7 @@ def measured(root: Path, launches: int = 3, machine: str | None = FIRST, host: s
     return run
 
 
-def brought(here: Path, source: Path, **options: Any) -> Brought:
+def brought(here: Path, source: Path, **options: Any) -> ImportResult:
     return gather(Results(here), str(source), **options)
 
 

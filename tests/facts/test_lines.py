@@ -37,8 +37,8 @@ def test_what_was_written_is_verified_and_reads_as_it_did_before(file: Path) -> 
     then, now = launch_at(RECORDED), launch_at(file)
     assert now.verified and not then.verified
     assert tuple(replace(window, arrived=None) for window in now.windows) == then.windows
-    assert replace(now.box, facts={}, arrived=None) == replace(then.box, facts={})
-    assert now.box.facts.items() >= then.box.facts.items() and now.host == then.host
+    assert replace(now.reported, facts={}, arrived=None) == replace(then.reported, facts={})
+    assert now.reported.facts.items() >= then.reported.facts.items() and now.host == then.host
     assert tuple(replace(told, arrived=None) for told in now.telemetry) == then.telemetry
     assert all(line.endswith(b'"}\n') and json.loads(line)["crc"] for line in file.read_bytes().splitlines(True))
 

@@ -42,7 +42,7 @@ def test_a_launch_of_then_has_all_its_fields(run: RunFolder) -> None:
     assert throughput(launch) == pytest.approx(80 / 4.939407533) and window.items == 80
     assert window.edges == (619.401278312, 624.3406994700001) and [len(steps) for steps in window.step_seconds] == [10, 10]
     assert launch.phases["first-step"] == 0.6192375630000697 and launch.memory[-1].peak_bytes == (1011818496, 987607040)
-    assert launch.box is not None and launch.box.versions["numpy"] and launch.image is not None
+    assert launch.reported is not None and launch.reported.versions["numpy"] and launch.image is not None
     assert launch.exit is not None and launch.exit.returncode == 0 and len(launch.telemetry) > 20
 
 

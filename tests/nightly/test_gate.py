@@ -18,7 +18,7 @@ from support.records import write_run
 from torchmatrix.core.errors import BadInput, NothingSelected
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly import gate
-from torchmatrix.nightly.gate import Gate, GateOptions, Judged, judge, learned, verdicts
+from torchmatrix.nightly.gate import Gate, GateOptions, JudgedCell, judge, learned, verdicts
 from torchmatrix.nightly.gate.judged import accept, accepted_path, read_accepted, unreadable_record
 
 CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
@@ -55,7 +55,7 @@ def judged(root: Path, baseline: str | None = None, **options: Any) -> Gate:
     return judge(runs, GateOptions(named=baseline is not None, **options))
 
 
-def only(found: Gate, cell: str = CELL) -> Judged:
+def only(found: Gate, cell: str = CELL) -> JudgedCell:
     (one,) = [one for one in found.cells if one.cell == cell]
     return one
 
@@ -639,7 +639,7 @@ HOSTILE = (
 
 def test_hostile_words_are_inert_in_every_format() -> None:
     cells = tuple(
-        Judged(
+        JudgedCell(
             cell=HOSTILE, verdict=verdict, why=HOSTILE, stack=HOSTILE, rule=HOSTILE, ratio=0.9, low=0.95, nights=(HOSTILE,),
             changes={HOSTILE: (HOSTILE, HOSTILE)}, facts=HOSTILE, cause="unclear", cause_why=HOSTILE,
         )

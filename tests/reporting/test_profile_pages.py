@@ -12,10 +12,10 @@ from torchmatrix.analysis.why import NOT_MEASURED, Measured, why
 from torchmatrix.facts import profiles
 from torchmatrix.reporting import profile_pages
 from torchmatrix.reporting.charts import lines
-from torchmatrix.reporting.profile_pages import Seen, seen_in
+from torchmatrix.reporting.profile_pages import TracedCell, seen_in
 
 
-def seen(folder: Path, cell: str, conv: float, measured: Measured = NOT_MEASURED) -> Seen:
+def seen(folder: Path, cell: str, conv: float, measured: Measured = NOT_MEASURED) -> TracedCell:
     """Two steps of 20 ms together, of which the convolution takes so much; one operator has a hostile name."""
     events = [span("conv", 0, conv), span(HOSTILE, 14, 2), *(span(f"op{place}", 16 + place / 10, 0.05) for place in range(30))]
     memory = packed(20, [allocation(at, 1000 * (at % 5)) for at in range(20)])

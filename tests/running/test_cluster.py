@@ -21,7 +21,7 @@ from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import placed
 from torchmatrix.running.cluster.job_system import array_index
-from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
+from torchmatrix.running.cluster.orders import NodeError, NodeFacts, RunRequest
 from torchmatrix.running.cluster.slurm import Node, Slurm
 
 MATRIX = """
@@ -126,8 +126,8 @@ def test_cells_over_several_nodes_begin_on_the_node_of_their_baselines(nvidia_ho
     assert {len(used) for used in firsts.values()} == {1} and len({node for used in firsts.values() for node in used}) == 3
 
 
-def order_in(folder: Path) -> Order:
-    order = Order(
+def order_in(folder: Path) -> RunRequest:
+    order = RunRequest(
         run="20260101T000000Z", results=folder, folder=folder, engine="auto", globs=("a/*",), where=(),
         request=Request(until="1%"), ab=("a", "b"),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.running import deep
-from torchmatrix.running.deep import Seen, all_devices, findings, look
+from torchmatrix.running.deep import SelfCheck, all_devices, findings, look
 from torchmatrix.running.doctor import Check
 
 STAND_IN = Path(__file__).parents[1] / "box" / "device_stand_in"
@@ -34,10 +34,12 @@ def two_gpus(nvidia_host: Host) -> Host:
 
 
 @pytest.fixture
-def seen(two_gpus: Host) -> Callable[..., Seen]:
+def seen(two_gpus: Host) -> Callable[..., SelfCheck]:
     """A self-check that found nothing wrong in 12 s of load at 600 W; a test replaces events by name, and fields."""
 
-    def make(readings: dict[str, Any] | None = None, fields: dict[str, Any] | None = None, **events: dict[str, Any]) -> Seen:
+    def make(
+        readings: dict[str, Any] | None = None, fields: dict[str, Any] | None = None, **events: dict[str, Any]
+    ) -> SelfCheck:
         one = {"matmul": "fp16", "convolution": "fp16"}
         usual: dict[str, dict[str, Any]] = {
             "devices": {"backend": "nccl", "devices": [{"name": "NVIDIA H100", "uuid": uuid} for uuid in UUIDS]},
@@ -59,7 +61,7 @@ def seen(two_gpus: Host) -> Callable[..., Seen]:
             for at in range(98, 115)
             for gpu in two_gpus.gpus
         ]
-        result = Seen(
+        result = SelfCheck(
             stack="torch2.7.1-cu128", engine="docker", command="docker run", host=two_gpus,
             gpus=all_devices(two_gpus, range(2)),
             events=tuple({"event": name, **event} for name, event in told.items()), readings=tuple(read), watch_notes=(),
@@ -75,7 +77,7 @@ def finding(checks: list[Check], subject: str) -> Check:
     return check
 
 
-def test_a_server_without_faults_is_ok_in_every_line(seen: Callable[..., Seen]) -> None:
+def test_a_server_without_faults_is_ok_in_every_line(seen: Callable[..., SelfCheck]) -> None:
     checks = findings(seen())
     assert [(check.mark, check.subject) for check in checks] == [
         ("ok", subject)
@@ -90,14 +92,14 @@ def test_a_server_without_faults_is_ok_in_every_line(seen: Callable[..., Seen]) 
     assert finding(checks, "GPU 0 under load").finding == "temperature 60 °C, clock 1980 MHz, power 600 W"
 
 
-def test_gpus_that_a_mask_left_are_counted_from_0_as_their_links_are(seen: Callable[..., Seen], two_gpus: Host) -> None:
+def test_gpus_that_a_mask_left_are_counted_from_0_as_their_links_are(seen: Callable[..., SelfCheck], two_gpus: Host) -> None:
     masked = replace(two_gpus, gpus=tuple(replace(gpu, index=2 + gpu.index) for gpu in two_gpus.gpus))
     checks = findings(seen(fields={"host": masked, "gpus": all_devices(masked, range(2))}))
     assert {"GPU 0 under load", "GPU 1 under load"} <= {check.subject for check in checks}
     assert finding(checks, "peer access").mark == "ok"
 
 
-def test_a_gpu_that_the_stack_has_no_code_for_is_left_out_and_told(seen: Callable[..., Seen], two_gpus: Host) -> None:
+def test_a_gpu_that_the_stack_has_no_code_for_is_left_out_and_told(seen: Callable[..., SelfCheck], two_gpus: Host) -> None:
     display = replace(two_gpus.gpus[0], name="NVIDIA T400", capability="7.5")
     host = replace(two_gpus, gpus=(two_gpus.gpus[0], display, two_gpus.gpus[1]), p2p=3 * (3 * ("ok",),))
     checks = findings(seen(fields={"host": host, "gpus": all_devices(host, (0, 2))}))
@@ -105,7 +107,7 @@ def test_a_gpu_that_the_stack_has_no_code_for_is_left_out_and_told(seen: Callabl
     assert finding(checks, "GPUs").finding == "not checked, since torch2.7.1-cu128 has no code for it: GPU 1 (NVIDIA T400)"
 
 
-def test_hips_uuids_are_not_held_against_the_kernels(seen: Callable[..., Seen], amd_host: Host) -> None:
+def test_hips_uuids_are_not_held_against_the_kernels(seen: Callable[..., SelfCheck], amd_host: Host) -> None:
     """HIP gives the letters of the unique id as the bytes of a UUID."""
     told = {"devices": [{"name": "AMD Instinct MI100", "uuid": "35656564-3030-3030-3030-303030303030"}] * 2}
     check = finding(
@@ -115,7 +117,7 @@ def test_hips_uuids_are_not_held_against_the_kernels(seen: Callable[..., Seen], 
 
 
 @pytest.mark.parametrize("sizes", [[{"bytes": 1 << 20}], [{}], []])
-def test_a_speed_that_was_not_told_is_unknown(seen: Callable[..., Seen], sizes: list[dict[str, Any]]) -> None:
+def test_a_speed_that_was_not_told_is_unknown(seen: Callable[..., SelfCheck], sizes: list[dict[str, Any]]) -> None:
     assert "n/a GB/s bus bandwidth at" in finding(findings(seen(all_reduce={"sizes": sizes})), "all-reduce").finding
 
 
@@ -138,7 +140,7 @@ WRONG_PRODUCT = {"problems": ["precision amp was requested, but matmul computes 
     ],
 )
 def test_a_fault_is_bad_with_a_way_out_and_exit_code_1(
-    seen: Callable[..., Seen], events: dict[str, Any], subject: str, said: str
+    seen: Callable[..., SelfCheck], events: dict[str, Any], subject: str, said: str
 ) -> None:
     check = finding(findings(seen(**events)), subject)
     assert check.mark == "bad" and said in check.finding and check.fix and check.exit_code == ExitCode.CELL_NOT_OK
@@ -160,7 +162,7 @@ def test_a_fault_is_bad_with_a_way_out_and_exit_code_1(
     ],
 )
 def test_what_is_only_worse_than_it_could_be_is_a_note(
-    seen: Callable[..., Seen], events: dict[str, Any], subject: str, said: str
+    seen: Callable[..., SelfCheck], events: dict[str, Any], subject: str, said: str
 ) -> None:
     checks = findings(seen(**events))
     check = finding(checks, subject)
@@ -168,7 +170,7 @@ def test_what_is_only_worse_than_it_could_be_is_a_note(
     assert max(check.exit_code for check in checks) == ExitCode.OK
 
 
-def test_a_link_that_driver_and_box_disagree_about_is_named(seen: Callable[..., Seen]) -> None:
+def test_a_link_that_driver_and_box_disagree_about_is_named(seen: Callable[..., SelfCheck]) -> None:
     closed = {"access": [[True, False], [False, True]]}
     through, disagree = (check for check in findings(seen(peers=closed)) if check.subject == "peer access")
     assert "through the host's memory between GPU 0 and 1" in through.finding

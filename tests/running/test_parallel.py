@@ -24,7 +24,7 @@ from torchmatrix.planning.fit import Supplies
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order, parallel
 from torchmatrix.running.launch_cell import Job
-from torchmatrix.running.news import LanesDecided, LaunchFinished, News
+from torchmatrix.running.progress import LanesDecided, LaunchFinished, ProgressEvent
 
 MATRIX = """
 [gpus]
@@ -151,7 +151,7 @@ class Run:
     host: Host
     rounds: int = 2
 
-    def news(self, machine: Machine, built: Mapping[str, Image | BuildFailed] | None = None) -> Iterator[News]:
+    def news(self, machine: Machine, built: Mapping[str, Image | BuildFailed] | None = None) -> Iterator[ProgressEvent]:
         """Measure what is left."""
         engine: Any = machine
         job = Job(
@@ -198,7 +198,7 @@ def begin(launch: Launch) -> float:
     return launch.monotonic_seconds
 
 
-def decision(news: Sequence[News]) -> LanesDecided:
+def decision(news: Sequence[ProgressEvent]) -> LanesDecided:
     (found,) = (item for item in news if isinstance(item, LanesDecided))
     return found
 
@@ -282,7 +282,7 @@ def test_an_interruption_ends_all_lanes_and_keeps_what_is_finished(make_run: Cal
     """The test is 10 launches of each GPU; then gpu0 finishes one and hangs in its second, gpu1 hangs in its first."""
     hanging = Machine(partners=1, fails=lambda gpu, count: "hang" if (gpu, count) in (("gpu0", 12), ("gpu1", 11)) else "")
     run = make_run(rounds=3)
-    told: list[News] = []
+    told: list[ProgressEvent] = []
     news = run.news(hanging)
     for item in news:
         told.append(item)

@@ -14,7 +14,7 @@ from support import PATIENCE_SECONDS
 from support.containers import free_port
 from support.records import launch_lines
 from torchmatrix.core import assets
-from torchmatrix.engines.engine import Meeting, box_environment, torchrun
+from torchmatrix.engines.engine import Rendezvous, torchrun, workload_environment
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.lines import PREFIX
 from torchmatrix.facts.reading import launch_at
@@ -64,10 +64,10 @@ def bench(
 
 
 def _fresh(python: str, flags: list[str], processes: int, variables: dict[str, str]) -> tuple[int, str, str]:
-    meeting = Meeting(node=0, nodes=1, address="127.0.0.1", port=free_port())
+    rendezvous = Rendezvous(node=0, nodes=1, address="127.0.0.1", port=free_port())
     own = str(assets.WORKLOAD / "bench.py")
-    ranks = torchrun(own, processes, meeting) if processes > 1 else []
-    environment = {**os.environ, **box_environment("cpu"), **variables}
+    ranks = torchrun(own, processes, rendezvous) if processes > 1 else []
+    environment = {**os.environ, **workload_environment("cpu"), **variables}
     command = [python, *ranks, own, *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment)
     return done.returncode, done.stdout, done.stderr
@@ -88,7 +88,7 @@ def _server(python: str) -> "subprocess.Popen[str]":
     if server is None or server.poll() is not None:
         command = [python, str(Path(__file__).parents[1] / "box" / "rank_server.py"), str(assets.WORKLOAD)]
         # NumPy's OpenBLAS starts its threads when it is imported; no launch computes with it.
-        environment = {**os.environ, **box_environment("cpu"), "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, **workload_environment("cpu"), "OPENBLAS_NUM_THREADS": "1"}
         server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         atexit.register(_end, server)
         _servers[python] = server

@@ -16,7 +16,7 @@ from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.explorers.data import Within, data_of
+from torchmatrix.reporting.explorers.data import RunTables, data_of
 
 STEADY = (0.999, 1.0, 1.001)
 WILD = (0.8, 1.0, 1.25)
@@ -38,7 +38,7 @@ class Tables:
     launches: list[Launch]
 
     def explorers(self, held: PriceList = NONE) -> Explorers:
-        within = Within(
+        within = RunTables(
             decomposition=self.decomposition,
             devices=self.devices,
             phases=time_split.phases_table(spent(self.launches)),

@@ -26,7 +26,7 @@ FOUND, SAME, UNSEEN, UNDECIDED = "found", "same", "unseen", "undecided"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Beside:
+class AdjacentPair:
     """Two stacks that were measured in turns: `ratio` of the throughputs, new over old, with its interval and p-value.
 
     `differs`: as the search counts it. `verdict` and `detectable`: of a comparison of the two alone (ComparedRow).
@@ -56,7 +56,7 @@ class Step:
     low: str
     middle: str | None
     high: str
-    pairs: tuple[Beside, ...]
+    pairs: tuple[AdjacentPair, ...]
     goes_on: tuple[str, str] | None
 
 
@@ -104,13 +104,13 @@ class Search:
         return FALSE_DISCOVERIES / (MOST_LOOKS * (1 + 2 * most_steps(len(self.stacks))))
 
     @property
-    def change(self) -> Beside | None:
+    def change(self) -> AdjacentPair | None:
         """Return the comparison of the ends of what is left, as they were measured last."""
         pairs = [pair for step in reversed(self.steps) for pair in step.pairs]
         return next((pair for pair in pairs if (pair.old, pair.new) == self.ends), None)
 
     @property
-    def others(self) -> tuple[Beside, ...]:
+    def others(self) -> tuple[AdjacentPair, ...]:
         """Return other differences, outside of the ends: the level changed more than once."""
         decided = [step for step in self.steps if step.goes_on]
         return tuple(pair for step in decided if step.middle for pair in step.pairs
@@ -137,7 +137,7 @@ class Search:
         low_place, high_place = map(self.stacks.index, goes_on)
         return replace(search, low=low_place, high=high_place, looks=0)._ended_where_nothing_is_between()
 
-    def _undecided(self, pairs: Sequence[Beside]) -> "Search":
+    def _undecided(self, pairs: Sequence[AdjacentPair]) -> "Search":
         if len(pairs) == 1 and pairs[0].verdict == "SAME":
             return replace(self, ended=SAME)
         if self.looks < MOST_LOOKS:
@@ -181,21 +181,21 @@ def not_monotone(search: Search) -> bool:
     return len({pair.ratio > 1 for pair in differing}) > 1
 
 
-def _larger(pairs: Sequence[Beside]) -> tuple[str, str] | None:
+def _larger(pairs: Sequence[AdjacentPair]) -> tuple[str, str] | None:
     """Return the ends of the pair that differs; of the larger difference if both do."""
     differing = [pair for pair in pairs if pair.differs]
     largest = max(differing, key=lambda pair: abs(math.log(pair.ratio)), default=None)
     return (largest.old, largest.new) if largest else None
 
 
-def _beside(old: str, new: str, launches: Mapping[str, Sequence[Launch]], level: float) -> Beside:
+def _beside(old: str, new: str, launches: Mapping[str, Sequence[Launch]], level: float) -> AdjacentPair:
     """Compare two stacks. Raises BadInput if the two did different work."""
     comparison = compare(launches[new], launches[old])
     row = comparison.rows[0]
     if row.refused:
         raise BadInput(f"{old} and {new} can't be compared: {row.refused}", hint="name releases that do the same work")
     differs = row.p_value <= level and abs(row.ratio - 1) > NOTEWORTHY
-    return Beside(
+    return AdjacentPair(
         old=old, new=new, ratio=row.ratio, low=row.low, high=row.high, p_value=row.p_value, differs=differs,
         detectable=row.detectable, verdict=row.verdict, launches=(row.launches[1], row.launches[0]),
         environment={name: (was, now) for name, (now, was) in comparison.environment.items()},

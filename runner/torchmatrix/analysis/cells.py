@@ -50,7 +50,7 @@ class Family:
         """Return the cuts of the throughputs of cells whose launches come in two levels, by the cells' ids as objects."""
         cells = [cell for cell in self._cells if len(cell.samples) >= levels.SEEN_IN_CELL and min(cell.samples) > 0]
         cuts = levels.best_cuts([[math.log(rate) for rate in cell.samples] for cell in cells])
-        noteworthy = levels.told_levels(cuts, 1 - intervals.CONFIDENCE)
+        noteworthy = levels.significant_levels(cuts, 1 - intervals.CONFIDENCE)
         return {id(cell): cut for cell, cut in zip(cells, noteworthy, strict=True) if cut}
 
     def _of(self, column: str) -> Iterator[list[float]]:

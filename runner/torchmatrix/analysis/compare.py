@@ -298,7 +298,7 @@ def _judged(tested: Sequence[_Tested]) -> list[ComparedRow]:
     return [_with_verdict(item, judged, confidence) for item, judged in zip(tested, judgements, strict=True)]
 
 
-def _with_verdict(tested: _Tested, judged: verdicts.Judged, confidence: float) -> ComparedRow:
+def _with_verdict(tested: _Tested, judged: verdicts.Verdict, confidence: float) -> ComparedRow:
     settle = tested.pair.settled_by(confidence) if judged.verdict == "AMBIGUOUS" else None
     return replace(
         tested.row, verdict=judged.verdict, settle=settle, adjusted_p_value=judged.adjusted_p_value,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
-from torchmatrix.core.files import opened, write_whole
+from torchmatrix.core.files import open_regular, write_whole
 from torchmatrix.facts.store import Results, RunFolder, host_of
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ def _kept(path: Path, key: bytes, parts: int) -> list[Facts]:
 
     Raises errors of many kinds for a file that can't be read, or was cached under another key.
     """
-    with opened(path) as file:
+    with open_regular(path) as file:
         key_of_file, *sizes = file.readline(_LONGEST_LINE).rsplit(maxsplit=2)
         if key_of_file != key:
             raise ValueError("kept of other files")

@@ -294,7 +294,7 @@ class Newest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Sightings:
     """The runs that `noted` has passed on, oldest first: by host the complete and the last one, and its cells."""
 
     complete: dict[str, RunSummary] = field(default_factory=dict)
@@ -302,7 +302,7 @@ class Seen:
     cells: dict[tuple[str, str], tuple[RunSummary, Cell]] = field(default_factory=dict)
 
 
-def noted(runs: Iterable[RunSummary], seen: Seen) -> Iterator[RunSummary]:
+def noted(runs: Iterable[RunSummary], seen: Sightings) -> Iterator[RunSummary]:
     """Yield the same runs, oldest first, and remember the newest of each cell in `seen`."""
     for run in runs:
         seen.last[run.host] = run
@@ -313,7 +313,7 @@ def noted(runs: Iterable[RunSummary], seen: Seen) -> Iterator[RunSummary]:
         yield run
 
 
-def of(seen: Seen) -> list[Newest]:
+def of(seen: Sightings) -> list[Newest]:
     """Return every cell that was launched, in the order of hosts and ids."""
     reference = seen.last | seen.complete
     newest = [_newest(run, cell, reference[host].started) for (host, _), (run, cell) in seen.cells.items()]

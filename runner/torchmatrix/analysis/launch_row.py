@@ -156,7 +156,7 @@ _JOB_COLUMNS = (
     a_whole("sequence_length_tokens", "of one sequence", of=_field("workload.sequence_length")),
     a_text("torch", "version that the stack requests", of=_field("stack.torch")),
     a_text("torch_build", "version that ran, as it reports itself",
-           of=lambda read: read.launch.box.torch if read.launch.box else None),
+           of=lambda read: read.launch.reported.torch if read.launch.reported else None),
     a_text("device_name", "the first device, as the driver names it", of=lambda read: _device(read.launch).name),
     a_whole("device_memory_bytes", "memory of the first device", of=lambda read: _device(read.launch).memory_bytes),
     a_whole("device_multiprocessors", "multiprocessors (AMD: compute units) of the first device",

@@ -68,7 +68,7 @@ def best_cuts(cells: Sequence[Sequence[float]]) -> list[Cut | None]:
     return cuts
 
 
-def told_levels(cuts: Sequence[Cut | None], share: float) -> list[Cut | None]:
+def significant_levels(cuts: Sequence[Cut | None], share: float) -> list[Cut | None]:
     """Keep the cuts of a run's cells that are levels: noteworthily apart, and no more than `share` of them by chance."""
     p_values = adjusted([cut.p_value if cut and cut.gap > _NOTEWORTHY else math.nan for cut in cuts])
     return [cut if p <= share else None for cut, p in zip(cuts, p_values, strict=True)]

@@ -74,7 +74,7 @@ def cost(price_list: PriceList, row: Mapping[str, Any], kind: str) -> float:
     return float(getattr(price, kind) * row["count"]) if price else math.nan
 
 
-def held_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
+def price_list_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
     """Return the list in `path`, in which the GPUs of `runs` are known too; without a path none. Raises BadInput."""
     if path is None:
         return NONE

@@ -26,7 +26,7 @@ from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder, host_of
-from torchmatrix.facts.wire import Box
+from torchmatrix.facts.wire import ContainerReport
 from torchmatrix.facts.wire import Facts as Told
 from torchmatrix.machine.cpu import usable_cpus
 
@@ -166,7 +166,7 @@ def part_of(launch_files: Iterable[Launch | Unreadable], order: Order) -> Part:
     attempts, unreadable = sorted_out(launch_files)
     launches = sorted(counting(attempts), key=lambda launch: order(launch.cell, as_text(launch.path)))
     counted = {launch.path for launch in launches}
-    first = {launch.stack.name: launch for launch in reversed(launches) if launch.box}
+    first = {launch.stack.name: launch for launch in reversed(launches) if launch.reported}
     return Part(
         briefs=tuple(_brief(launch, launch is first.get(launch.stack.name)) for launch in launches),
         repeated=tuple((launch.cell, launch.outcome) for launch in attempts if launch.path not in counted),
@@ -183,7 +183,7 @@ def _launch_environments(launches: Sequence[Launch]) -> dict[str, tuple[tuple[An
     """
     chosen: dict[str, tuple[tuple[Any, ...], Launch]] = {}
     for launch in launches:
-        rank = (launch.box is None, bool(launch.left_out), -launch.devices.count, as_text(launch.path).split("/"))
+        rank = (launch.reported is None, bool(launch.left_out), -launch.devices.count, as_text(launch.path).split("/"))
         if launch.stack.name not in chosen or rank < chosen[launch.stack.name][0]:
             chosen[launch.stack.name] = (rank, launch)
     return {stack: (rank, environment_of(launch)) for stack, (rank, launch) in chosen.items()}
@@ -200,8 +200,8 @@ def _brief(launch: Launch, is_first: bool) -> Brief:
 
 
 def _launch_installed(launch: Launch) -> Facts:
-    box, image = launch.box.facts if launch.box else {}, launch.image.facts if launch.image else {}
-    return {"stack": launch.stack.name, "box": box, "image": image, "engine": launch.engine}
+    report, image = launch.reported.facts if launch.reported else {}, launch.image.facts if launch.image else {}
+    return {"stack": launch.stack.name, "box": report, "image": image, "engine": launch.engine}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +258,7 @@ class Installed:
     """The contents of a stack, from its first launch whose workload reported its software."""
 
     stack: str
-    box: Box
+    reported: ContainerReport
     image: Told
     engine: Told
 
@@ -368,5 +368,5 @@ def _traces(parts: Iterable[Part], order: Order) -> list[Any]:
 
 def _as_installed(facts: Mapping[str, Any]) -> Installed:
     reported = facts["box"]
-    box = Box(torch=reported.get("torch"), packages=tuple(reported.get("packages") or ()), facts=reported)
-    return Installed(stack=facts["stack"], box=box, image=facts["image"], engine=facts["engine"])
+    report = ContainerReport(torch=reported.get("torch"), packages=tuple(reported.get("packages") or ()), facts=reported)
+    return Installed(stack=facts["stack"], reported=report, image=facts["image"], engine=facts["engine"])

@@ -28,7 +28,7 @@ REASONS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class Verdict:
     """A verdict. `adjusted_p_value`: of the test for a difference; NaN where there was none. `reason`: one of REASONS."""
 
     verdict: str
@@ -54,7 +54,7 @@ def surviving(flags: Sequence[bool], p_values: Sequence[float]) -> list[bool]:
     return [flag and not p > FALSE_DISCOVERIES / 2 for flag, p in tested]
 
 
-def judged(pairs: Sequence[Pair], besides: Sequence[Chances] = ()) -> list[Judged]:
+def judged(pairs: Sequence[Pair], besides: Sequence[Chances] = ()) -> list[Verdict]:
     """Return the verdict of each pair (intervals.difference_verdict); AMBIGUOUS where it doesn't survive the correction, or may
     be a jump between two levels.
 
@@ -93,9 +93,9 @@ def needed_confidence(adjusted_p_values: Sequence[float]) -> float:
     return 1 - FALSE_DISCOVERIES * min(1.0, (significant + 1) / max(1, len(p_values)))
 
 
-def _judged(pair: Pair, differs: float, same: float) -> Judged:
+def _judged(pair: Pair, differs: float, same: float) -> Verdict:
     verdict, reason = _decided(pair, differs <= FALSE_DISCOVERIES, same <= FALSE_DISCOVERIES / 2)
-    return Judged(verdict=verdict, adjusted_p_value=differs, reason=reason)
+    return Verdict(verdict=verdict, adjusted_p_value=differs, reason=reason)
 
 
 def _decided(pair: Pair, is_different: bool, is_same: bool) -> tuple[str, str]:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torchmatrix.facts.profiles import Profile
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
-    from torchmatrix.reporting.profile_pages import Seen
-    from torchmatrix.running.bisecting import Hunt
+    from torchmatrix.reporting.profile_pages import TracedCell
+    from torchmatrix.running.bisecting import ReleaseSearch
     from torchmatrix.running.session import Session
 
 _AIMS = ("throughput", "latency", "memory", "energy")
@@ -173,7 +173,7 @@ def bisect(
 class _Runs:
     """The runs that the steps of one search use: complete ones of the same request, unless it is to be measured `anew`."""
 
-    def __init__(self, hunt: "Hunt", output: Path, volume: Volume, anew: bool) -> None:
+    def __init__(self, hunt: "ReleaseSearch", output: Path, volume: Volume, anew: bool) -> None:
         self.hunt, self.volume = hunt, volume
         self._output, self._anew = output, anew
         self._measured: list[RunFolder] = []
@@ -322,7 +322,7 @@ def _profile_cell(s: "Session", root: Path, cell: "Cell", steps: int, named: boo
     return consume(profiling.profile(s, root, cell, steps, named), show)
 
 
-def _read_profiles(s: "Session", held: "list[Profile]", kernels: bool) -> "list[Seen]":
+def _read_profiles(s: "Session", held: "list[Profile]", kernels: bool) -> "list[TracedCell]":
     """Read profiles, with the step time that a run measured. Raises BadInput for a trace that can't be read."""
     from torchmatrix.analysis.why import measured
     from torchmatrix.core.inputs import Malformed

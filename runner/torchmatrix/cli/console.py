@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
     from torchmatrix.facts.store import Results
     from torchmatrix.running.launch_order import Lane
-    from torchmatrix.running.news import News
+    from torchmatrix.running.progress import ProgressEvent
     from torchmatrix.running.session import Session
 
 Item = TypeVar("Item")
@@ -109,7 +109,7 @@ def consume(items: "Generator[Item, None, Result]", handle: Callable[[Item], Non
 
 
 def tell(
-    events: "Generator[News, None, Result]",
+    events: "Generator[ProgressEvent, None, Result]",
     todo: list[Any],
     earlier: dict[str, float],
     volume: Volume = Volume.NORMAL,

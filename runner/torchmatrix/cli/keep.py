@@ -211,7 +211,7 @@ def clean(
 
 
 if TYPE_CHECKING:
-    from torchmatrix.facts.gathering import Brought
+    from torchmatrix.facts.gathering import ImportResult
 
 MOST_REFUSED = 20
 """How many refused files are named on stderr; --json names all."""
@@ -234,7 +234,7 @@ def gather(
     from torchmatrix.facts.gathering import gather as bring
     from torchmatrix.facts.store import Results
 
-    copied: list[Brought] = []
+    copied: list[ImportResult] = []
     errors: list[ToolError] = []
     for source in sources:
         try:
@@ -257,7 +257,7 @@ def gather(
     raise typer.Exit(max([*(error.exit_code for error in errors), refused], default=ExitCode.OK))
 
 
-def _summary(copied: "Brought", dry_run: bool) -> str:
+def _summary(copied: "ImportResult", dry_run: bool) -> str:
     launches = [f"{copied.new} new", f"{copied.updated} updated"] if copied.updated else [f"{copied.new} new"]
     parts = [
         f"{count(len(copied.runs), 'run')} {'would come' if dry_run else 'came'}, {len(copied.runs_here)} already here",

@@ -48,7 +48,7 @@ def build(
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=locked)
     preamble(s, volume)
     refuse_nothing(s, globs or [], where or [])
-    with running.opened(s) as job:
+    with running.open_job(s) as job:
         failed = tell(running.build(s, job), [], {}, volume, name_ready=True)
     raise typer.Exit(options.exit_code_of_failures(failed))
 
@@ -147,7 +147,7 @@ def batch(
     s = session.prepare(matrix, results, engine, globs or [], where or [])
     preamble(s, volume)
     refuse_nothing(s, globs or [], where or [])
-    with running.opened(s, new=True) as job:
+    with running.open_job(s, new=True) as job:
         batches = tell(running.find_batches(s, job), [], {}, volume)
     raise typer.Exit(ExitCode.OK if batches and all(batches) else ExitCode.CELL_NOT_OK)
 
@@ -257,7 +257,7 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
     s = again.session
     preamble(s, volume)
     refuse_nothing(s)
-    with running.opened(s, new=True, command=as_typed()) as job:
+    with running.open_job(s, new=True, command=as_typed()) as job:
         print("\n".join(reproducing.commands(again, job.folder.path / "contexts")), flush=True)
         if only_print:
             return

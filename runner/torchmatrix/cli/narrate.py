@@ -19,7 +19,7 @@ from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.reporting import words
 from torchmatrix.running.launch_order import Lane
-from torchmatrix.running.news import (
+from torchmatrix.running.progress import (
     BatchFound,
     BatchTried,
     BuildFinished,
@@ -33,8 +33,8 @@ from torchmatrix.running.news import (
     LaunchPhase,
     LaunchStarted,
     LaunchWaits,
-    News,
     ProbeFinished,
+    ProgressEvent,
 )
 
 BAR_CHARACTERS = 20
@@ -118,7 +118,7 @@ class Narrator:
         if self._live:
             self._live.stop()
 
-    def tell(self, event: News) -> None:
+    def tell(self, event: ProgressEvent) -> None:
         """Report a progress event."""
         if isinstance(event, BuildLine):
             self._tell_build_line(event)

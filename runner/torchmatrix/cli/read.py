@@ -215,11 +215,11 @@ def export(
         return
     run = select_one(store, words[0] if len(words) == 2 else "last")
     from torchmatrix.analysis import facts_cache
-    from torchmatrix.analysis.prices import held_for
+    from torchmatrix.analysis.prices import price_list_for
     from torchmatrix.reporting import exports, report
 
     exports.written_before(Path(words[-1]), force)  # refuses before anything is drawn
-    held = held_for(prices, [run])
+    held = price_list_for(prices, [run])
     with scratch() as temporary:
         shown, details = (
             (redaction.redacted(store, run, temporary, say), None) if redact else (run, facts_cache.details(store, run))
@@ -238,14 +238,14 @@ def _export_machines(
 ) -> None:  # fmt: skip
     """Export the comparison of all machines. `charts`: whether to write charts, and their scale. `basis`: the baseline GPU, and
     whether each machine has its own batch."""
-    from torchmatrix.analysis.prices import held_for
+    from torchmatrix.analysis.prices import price_list_for
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts.store import select_each
     from torchmatrix.reporting import exports, machines_page
 
     exports.written_before(target, force)
     runs = select_each(store, ["all"], None, None)
-    held = held_for(prices, runs)
+    held = price_list_for(prices, runs)
     with scratch() as temporary:
         fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *basis)
         shown = machines_page.shown_of(fleet, relative, held)

@@ -91,10 +91,10 @@ def report(
     several = bool(publish or machines or page_options.of_machines)
     say_undated(store)
     runs = select_each(store, named or ["all" if several else "last"], since, host)
-    from torchmatrix.analysis.prices import held_for
+    from torchmatrix.analysis.prices import price_list_for
 
     gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
-    held = held_for(prices, runs)
+    held = price_list_for(prices, runs)
     if publish:
         _publish(store, runs, publish, redact, held)
     elif several or len(runs) > 1:

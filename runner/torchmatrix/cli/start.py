@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchmatrix.facts.store import Results
     from torchmatrix.machine.host import Host
     from torchmatrix.planning.fit import Supplies
-    from torchmatrix.running.deep import Seen
+    from torchmatrix.running.deep import SelfCheck
     from torchmatrix.running.doctor import Check
     from torchmatrix.running.session import Session
 
@@ -50,7 +50,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.splitlines()))
 
 
-def _write_attachments(store: "Results", observations: "Seen", checks: "list[Check]", output: Path) -> list[Path]:
+def _write_attachments(store: "Results", observations: "SelfCheck", checks: "list[Check]", output: Path) -> list[Path]:
     """Write the findings as text, and with all observations as JSON, to attach to an issue. Raises BadInput."""
     from torchmatrix.reporting import redaction
     from torchmatrix.reporting.redaction import identities

@@ -66,14 +66,14 @@ def plain_bytes(path: Path, most: int) -> bytes:
         os.close(descriptor)
 
 
-def opened(path: Path) -> IO[bytes]:
+def open_regular(path: Path) -> IO[bytes]:
     """Open a regular file, or one that a link leads to, to be read in pieces. Raises OSError for anything else; never waits."""
     return os.fdopen(_descriptor(path, os.O_RDONLY), "rb")
 
 
 def content_of(path: Path) -> bytes:
     """Read all of a file that `opened` opens. Raises OSError."""
-    with opened(path) as file:
+    with open_regular(path) as file:
         return file.read()
 
 
@@ -146,7 +146,7 @@ def sha256_of(content: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def settle(paths: Iterable[Path]) -> None:
+def sync(paths: Iterable[Path]) -> None:
     """Wait until the disk holds these files and the names in their folders. Raises OSError.
 
     Called once for many files, it costs little: the first call of fsync brings most of them to the disk.
@@ -161,7 +161,7 @@ def settle(paths: Iterable[Path]) -> None:
 
 
 @contextmanager
-def whole(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
+def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
     """Yield a new file that replaces `path` at the end of the block: readers never see half of it, and a failure leaves
     the old one in place. Raises OSError; also where a folder, a device or a pipe is in the way.
 
@@ -186,7 +186,7 @@ def whole(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
 
 def write_whole(path: Path, content: bytes, mode: int | None = None) -> None:
     """Write a file as `whole` does. Raises OSError."""
-    with whole(path, mode) as file:
+    with replacing(path, mode) as file:
         file.write(content)
 
 
@@ -196,7 +196,7 @@ def write_to(path: Path, content: bytes) -> None:
     A file is written as `whole` does; a symbolic link stays, and the file where it leads is replaced. A device, a pipe or an
     open stream (/dev/stdout) gets the content as it is, without waiting for the reader of a pipe.
     """
-    target = followed(path)
+    target = resolve_links(path)
     stream = _stream(target)
     if stream is None:
         return write_whole(target, content)
@@ -204,7 +204,7 @@ def write_to(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def followed(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """Return where the symbolic links at `path` lead; an open stream of this process stays one. Raises OSError.
 
     A link that another user has put into a folder where everybody may write is refused, as Linux does where

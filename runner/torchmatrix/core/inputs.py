@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Union, get_args, get_origin, get_type_hints
 
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.files import NotPlain, opened
+from torchmatrix.core.files import NotPlain, open_regular
 from torchmatrix.core.formatting import clipped, printable
 
 if sys.version_info >= (3, 11):
@@ -54,7 +54,7 @@ def read_text(path: Path, *, hint: str, most_bytes: int = SMALL_FILE_BYTES) -> s
 def read_bytes(path: Path, *, hint: str, most_bytes: int) -> bytes:
     """Read a regular file of at most `most_bytes`. Raises FileNotFoundError if nothing is there, else BadInput."""
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             content = b"" if size > most_bytes else file.read(most_bytes + 1)
     except FileNotFoundError:

@@ -34,11 +34,11 @@ from torchmatrix.engines.engine import (
     Image,
     LaunchSpec,
     Line,
-    Meeting,
     Output,
+    Rendezvous,
     bench_command,
-    box_environment,
     with_hint,
+    workload_environment,
 )
 from torchmatrix.engines.volumes import LABEL, Volume
 from torchmatrix.planning.plan import GpuSet
@@ -111,26 +111,26 @@ def container_options(image: Image, spec: LaunchSpec, limits: Limits = UNLIMITED
     return {
         "image": image.reference,
         "command": [*arguments, *spec.model_flags(MODEL_FOLDER), *cache.flags],
-        "environment": box_environment(spec.gpus.vendor, spec.meeting) | {"USER": "bench"},
+        "environment": workload_environment(spec.gpus.vendor, spec.rendezvous) | {"USER": "bench"},
         "labels": {LABEL: __version__, f"{LABEL}.owner": spec.owner},
         "user": USER,
         "init": True,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],
-        "network_mode": "host" if spec.meeting else "none",
+        "network_mode": "host" if spec.rendezvous else "none",
         "read_only": True,
         "tmpfs": {"/tmp": "rw,exec,nosuid,mode=1777,size=8g", **storage["tmpfs"]},
         "mounts": storage["mounts"],
-        **_with_fabric(device_options(spec.gpus), spec.meeting),
+        **_with_fabric(device_options(spec.gpus), spec.rendezvous),
         **limited,
         **communication,
         "ulimits": [*limited["ulimits"], *communication.get("ulimits", ())],
     }
 
 
-def _with_fabric(options: dict[str, Any], meeting: Meeting | None) -> dict[str, Any]:
+def _with_fabric(options: dict[str, Any], rendezvous: Rendezvous | None) -> dict[str, Any]:
     """Return `options` with the devices of the network beside those of the cell."""
-    fabric = [f"{path}:{path}:rw" for path in meeting.devices] if meeting else []
+    fabric = [f"{path}:{path}:rw" for path in rendezvous.devices] if rendezvous else []
     return options | ({"devices": [*options.get("devices", ()), *fabric]} if fabric else {})
 
 

@@ -231,7 +231,7 @@ class DockerEngine:
         limits = self._find_limits()
         cache = self._open_cache(image, spec)
         started = (
-            limits.as_facts() | cache.facts.as_facts() | Isolation(network="machine" if spec.meeting else "none").as_facts()
+            limits.as_facts() | cache.facts.as_facts() | Isolation(network="machine" if spec.rendezvous else "none").as_facts()
         )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
         options = endpoints.adapt_for_podman(options) if self._podman else options

@@ -94,7 +94,7 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Meeting:
+class Rendezvous:
     """Where the ranks of several nodes find each other: `address` and `port` are those of node 0.
 
     `node`: this node's number among the `nodes`, from 0. `interface`: the network interface that reaches the others; empty
@@ -129,7 +129,7 @@ class LaunchSpec:
 
     `cache`: the name of the compile cache, one per image and workload; empty if it isn't kept. `owner`: marks what is started,
     for `remove_orphans`. `model_file`: the file of a user's own model, which the workload gets under the same name, read-only.
-    `meeting`: None on one machine. `companions`: run beside a workload of one process on one machine.
+    `rendezvous`: None on one machine. `companions`: run beside a workload of one process on one machine.
     """
 
     arguments: tuple[str, ...]
@@ -139,7 +139,7 @@ class LaunchSpec:
     owner: str
     program: str = "bench.py"
     model_file: Path | None = None
-    meeting: Meeting | None = None
+    rendezvous: Rendezvous | None = None
     companions: tuple[Companion, ...] = ()
 
     def model_flags(self, folder: PurePath) -> tuple[str, ...]:
@@ -392,12 +392,12 @@ CACHE_FOLDERS = ("/cache", "/sealed-cache")
 
 def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
     """Return the workload's command line: python for one process, torchrun for more. `port`: a free one of this machine."""
-    if spec.processes == 1 and not spec.meeting:
+    if spec.processes == 1 and not spec.rendezvous:
         return [*_beside(python, script, spec, port), python, script, *spec.arguments]
     if spec.companions:
         raise ValueError("only a workload of one process can have companions")
-    meeting = spec.meeting or Meeting(node=0, nodes=1, address="127.0.0.1", port=port)
-    return [python, *torchrun(script, spec.processes, meeting), script, *spec.arguments]
+    rendezvous = spec.rendezvous or Rendezvous(node=0, nodes=1, address="127.0.0.1", port=port)
+    return [python, *torchrun(script, spec.processes, rendezvous), script, *spec.arguments]
 
 
 def _beside(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
@@ -426,27 +426,27 @@ def _devices_by_position(gpus: GpuSet, positions: Sequence[int]) -> dict[str, st
     return visible_devices(replace(gpus, gpus=tuple(gpus.gpus[position] for position in positions)))
 
 
-def torchrun(script: str, processes: int, meeting: Meeting) -> list[str]:
+def torchrun(script: str, processes: int, rendezvous: Rendezvous) -> list[str]:
     """Return the program that runs torchrun, beside `script` in images/workload, and its flags; `processes`: on this node."""
     program = str(PurePosixPath(script).with_name("torchrun.py"))
-    flags = ["--nnodes", str(meeting.nodes), "--node_rank", str(meeting.node)]
-    flags += ["--master_addr", meeting.address, "--master_port", str(meeting.port)]
+    flags = ["--nnodes", str(rendezvous.nodes), "--node_rank", str(rendezvous.node)]
+    flags += ["--master_addr", rendezvous.address, "--master_port", str(rendezvous.port)]
     return [program, *flags, "--nproc_per_node", str(processes), "--monitor_interval", MONITOR_SECONDS]
 
 
-def box_environment(vendor: str | None, meeting: Meeting | None = None) -> dict[str, str]:
+def workload_environment(vendor: str | None, rendezvous: Rendezvous | None = None) -> dict[str, str]:
     """Return the variables of every workload process, for `vendor` (nvidia, amd or cpu).
 
-    With a `meeting`, NCCL says by what it sends from node to node (https://docs.nvidia.com/deeplearning/nccl/user-guide/).
+    With a `rendezvous`, NCCL says by what it sends from node to node (https://docs.nvidia.com/deeplearning/nccl/user-guide/).
     """
     common = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     if vendor == "cpu":
         common |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
     else:
         common |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    if meeting and meeting.interface:
-        common |= {"GLOO_SOCKET_IFNAME": meeting.interface, "NCCL_SOCKET_IFNAME": meeting.interface}
-    return common | ({"NCCL_DEBUG": "INFO"} if meeting else {})
+    if rendezvous and rendezvous.interface:
+        common |= {"GLOO_SOCKET_IFNAME": rendezvous.interface, "NCCL_SOCKET_IFNAME": rendezvous.interface}
+    return common | ({"NCCL_DEBUG": "INFO"} if rendezvous else {})
 
 
 def visible_devices(gpus: GpuSet) -> dict[str, str]:

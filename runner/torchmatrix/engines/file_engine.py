@@ -30,10 +30,10 @@ from torchmatrix.engines.engine import (
     Log,
     Recipe,
     bench_command,
-    box_environment,
     pasted,
     visible_devices,
     with_hint,
+    workload_environment,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.engines.processes import MARKS, NOWHERE, PLATFORM, UNLIMITED, LaunchResources, LocalExecution
@@ -276,7 +276,7 @@ def binds_of(spec: LaunchSpec) -> list[str]:
     return [
         f"{assets.WORKLOAD}:{WORKLOAD_FOLDER}:ro",
         *([f"{model}:{MODEL_FOLDER / model.name}:ro"] if model else []),
-        *(f"{path}:{path}" for path in (spec.meeting.devices if spec.meeting else ())),
+        *(f"{path}:{path}" for path in (spec.rendezvous.devices if spec.rendezvous else ())),
     ]
 
 
@@ -327,7 +327,7 @@ class Apptainer:
 
     def isolation(self, image: str, spec: LaunchSpec) -> Isolation:
         """Return no network, where this machine allows that: tried once; the error message of a refusal becomes the note."""
-        if spec.meeting:
+        if spec.rendezvous:
             return Isolation(network="machine")
         if self._why_networked is None:
             command = [self._path, "exec", *APPTAINER_CLOSED, *NO_NETWORK, image, "python3", "--version"]
@@ -340,7 +340,7 @@ class Apptainer:
         """Return a command that isolates as Docker's container does, for the user that runs it: no privileges, nobody else's
         processes, no variables or folders but the given ones, and no network unless that is shared. Pure.
         """
-        variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus) | {"USER": "bench"}
+        variables = workload_environment(spec.gpus.vendor, spec.rendezvous) | visible_devices(spec.gpus) | {"USER": "bench"}
         command = [self._path, "exec", *APPTAINER_CLOSED, *(NO_NETWORK if shared.network == "none" else ())]
         command += [*GPUS.get(str(spec.gpus.vendor), ()), "--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
         command += [part for bind in binds for part in ("--bind", bind)]
@@ -422,7 +422,7 @@ class Pyxis:
         command += [f"--cpus-per-task={self._job['SLURM_CPUS_ON_NODE']}"] if "SLURM_CPUS_ON_NODE" in self._job else []
         command += [f"--export={','.join(MARKS)}", f"--container-image={image}", *PYXIS_CLOSED, "--container-workdir=/tmp"]
         command += [f"--container-mounts={','.join([f'{scratch}:/tmp', *binds])}", "sh", "-c", _SHELL, "box"]
-        variables = box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
+        variables = workload_environment(spec.gpus.vendor, spec.rendezvous) | visible_devices(spec.gpus)
         return [*command, *(f"{key}={value}" for key, value in (variables | {"USER": "bench", "HOME": "/tmp"}).items())]
 
     def _remove_stale_containers(self) -> None:

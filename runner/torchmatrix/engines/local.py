@@ -24,9 +24,9 @@ from torchmatrix.engines.engine import (
     Log,
     Recipe,
     bench_command,
-    box_environment,
     requested_lock,
     visible_devices,
+    workload_environment,
 )
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.engines.processes import PLATFORM, LaunchResources, LocalExecution
@@ -128,7 +128,9 @@ class LocalEngine:
         command = bench_command(image.reference, str(assets.WORKLOAD / spec.program), spec, self._resources.port())
         # The user's variables that reach a launch: those of the settings, and what a user's own interpreter may need.
         names = (*settings.load().variables, *(() if image.lock else (LIBRARIES,)))
-        variables = inherited_variables(names) | box_environment(spec.gpus.vendor, spec.meeting) | visible_devices(spec.gpus)
+        variables = (
+            inherited_variables(names) | workload_environment(spec.gpus.vendor, spec.rendezvous) | visible_devices(spec.gpus)
+        )
         model_flags = spec.model_flags(spec.model_file.parent) if spec.model_file else ()
         return LocalExecution(
             [*command, *model_flags, *cache.flags], variables, spec.owner, cache, self._resources.groups,

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from torchmatrix.core import settings
 from torchmatrix.core.errors import BuildFailed
-from torchmatrix.core.files import scratch, whole
+from torchmatrix.core.files import replacing, scratch
 from torchmatrix.engines import containment
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI
@@ -126,7 +126,7 @@ def _fetch(place: str, sha256: str, path: Path) -> None:
     """Download a file. `place`: a URL, or a path on this machine, as a wheelhouse gives it."""
     digest = hashlib.sha256()
     try:
-        with whole(path) as file:
+        with replacing(path) as file:
             for block in _read_blocks(place):
                 digest.update(block)
                 file.write(block)

@@ -58,10 +58,10 @@ def _are_alike(launches: Sequence[Launch]) -> bool:
 
 
 def _recorded(launch: Launch) -> tuple[Any, ...]:
-    image, box = launch.image, launch.box
+    image, report = launch.image, launch.reported
     nodes = [(node.machine, node.gpus, node.facts.get("host")) for node in launch.other_nodes]
     built = image and (image.id or image.reference)
-    return launch.machine, launch.host, launch.engine, launch.devices, built, box and box.facts, nodes
+    return launch.machine, launch.host, launch.engine, launch.devices, built, report and report.facts, nodes
 
 
 def _largest_group(recorded: Sequence[Environment], started: Sequence[float]) -> set[int]:

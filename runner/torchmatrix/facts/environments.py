@@ -95,7 +95,7 @@ _FACTS: dict[str, Callable[[Source], Facts]] = {
     "GPU": lambda source: source.gpu.facts if source.gpu else {},
     "engine": lambda source: source.launch.engine,
     "image": lambda source: source.launch.image.facts if source.launch.image else {},
-    "box": lambda source: source.launch.box.facts if source.launch.box else {},
+    "box": lambda source: source.launch.reported.facts if source.launch.reported else {},
 }
 
 
@@ -268,7 +268,9 @@ CONDITIONS = (
         for name in ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "compiler")
     ),
     Condition(of="box", title="variables", expands=True, read=_variables),
-    Condition(of="package", expands=True, read=lambda source: source.launch.box.versions if source.launch.box else None),
+    Condition(
+        of="package", expands=True, read=lambda source: source.launch.reported.versions if source.launch.reported else None
+    ),
 )
 """All conditions, from the machine's identity to each package in the container."""
 _BY_NAME = {condition.name: condition for condition in CONDITIONS}

@@ -38,10 +38,11 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Launch(Header, frozen=True, kw_only=True):
     """One launch as read back (reading.py): its header, the workload process's reports, and its end.
 
-    `box`: the container's report about itself, None if there is none; `told_ranks`: the reported number of ranks; `parameters`:
-    of the model; `stamps`: the times of the workload's lines by its clock and the host's, none in facts of earlier versions.
-    `windows`: the timed windows, which make the figure; `warm_up_blocks`: never make it; `unseen`: steps after the windows on
-    other batches; `requests`: served one by one after the windows; `streams`: pieces of work of other named phases.
+    `reported`: the container's report about itself, None if there is none; `told_ranks`: the reported number of ranks;
+    `parameters`: of the model; `stamps`: the times of the workload's lines by its clock and the host's, none in facts of
+    earlier versions. `windows`: the timed windows, which make the figure; `warm_up_blocks`: never make it; `unseen`: steps
+    after the windows on other batches; `requests`: served one by one after the windows; `streams`: pieces of work of other
+    named phases.
 
     `batches`: how many take turns, None if unknown. `changed_settings`: the settings of torch that the model's code changed, in
     words. `remarks`: the workload's remarks that a reader must know of the figure. `phases`: seconds by name.
@@ -53,7 +54,7 @@ class Launch(Header, frozen=True, kw_only=True):
     """
 
     path: Path
-    box: wire.Box | None
+    reported: wire.ContainerReport | None
     told_ranks: int | None
     parameters: int | None
     stamps: tuple[parts.Stamp, ...]
@@ -136,7 +137,7 @@ class Launch(Header, frozen=True, kw_only=True):
     @cached_property
     def contradiction(self) -> str | None:
         """Name the first report of the workload that contradicts the request or the host's clock; None if all may be true."""
-        clock = plausible.Seen(begin=self.monotonic_seconds, seconds=self.seconds, offset=parts.clock_offset(self.stamps))
+        clock = plausible.Observed(begin=self.monotonic_seconds, seconds=self.seconds, offset=parts.clock_offset(self.stamps))
         return (
             plausible.contradiction(self.windows, self.told_ranks, self._asked, clock)
             or plausible.contradiction_of_unseen(self.unseen, self.windows, self._asked)
@@ -151,12 +152,12 @@ class Launch(Header, frozen=True, kw_only=True):
         return parts.judge_clocks(self.stamps, *edges)
 
     @property
-    def _asked(self) -> plausible.Asked:
+    def _asked(self) -> plausible.Requested:
         ranks, batch, factors = self.devices.count, self.batch, self.workload.factors
         steps, windows = factors.get("steps"), factors.get("windows")
         if self.trial_batch is not None:
             steps, windows = 1, windows and 1
-        return plausible.Asked(
+        return plausible.Requested(
             ranks=ranks,
             here=ranks // self.devices.nodes,
             in_step=self.workload.mode == "train" and self.makes_figures,

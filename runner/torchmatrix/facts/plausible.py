@@ -34,7 +34,7 @@ workload alternates steps on old batches and on new ones, and all of the new mus
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Requested:
     """The request of a launch; None: not recorded, or its mode has none. `steps`: of a window; at least so many unless
     `exactly`.
 
@@ -55,7 +55,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Observed:
     """The host's monotonic clock: when the launch began and how long it lasted (NaN: unknown).
 
     `offset`: an upper limit of the host's clock minus the workload's; None if the host didn't record when lines came.
@@ -66,22 +66,24 @@ class Seen:
     offset: float | None
 
 
-def contradiction(windows: Sequence[Block], told_ranks: int | None, asked: Asked, clock: Seen) -> str | None:
+def contradiction(windows: Sequence[Block], told_ranks: int | None, asked: Requested, clock: Observed) -> str | None:
     """Return the first contradiction in the windows, with both figures; None if all may be true."""
     return next(_contradictions(windows, told_ranks, asked, clock), None)
 
 
-def contradiction_of_requests(requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: Seen) -> str | None:
+def contradiction_of_requests(
+    requests: Sequence[Requests], windows: Sequence[Block], asked: Requested, clock: Observed
+) -> str | None:
     """Return the first contradiction in the requests that were served one by one; `windows`: the timed ones before them."""
     return next(_contradictions_of_requests(requests, windows, asked, clock), None)
 
 
-def contradiction_of_streams(streams: Sequence[Stream], asked: Asked, clock: Seen) -> str | None:
+def contradiction_of_streams(streams: Sequence[Stream], asked: Requested, clock: Observed) -> str | None:
     """Return the first contradiction in the pieces of work that were timed one by one."""
     return next(_contradictions_of_streams(streams, asked, clock), None)
 
 
-def contradiction_of_unseen(unseen: Unseen, windows: Sequence[Block], asked: Asked) -> str | None:
+def contradiction_of_unseen(unseen: Unseen, windows: Sequence[Block], asked: Requested) -> str | None:
     """Return the first contradiction in the steps on unseen batches; `windows`: the timed ones before them."""
     return next(_contradictions_of_unseen(unseen, windows, asked), None)
 
@@ -93,7 +95,7 @@ def stall(windows: Sequence[Block]) -> float:
     return max((1 - inner / outer for outer, inner in pairs if _exceeds(outer, inner)), default=0.0)
 
 
-def _contradictions(windows: Sequence[Block], told_ranks: int | None, asked: Asked, clock: Seen) -> Iterator[str]:
+def _contradictions(windows: Sequence[Block], told_ranks: int | None, asked: Requested, clock: Observed) -> Iterator[str]:
     if told_ranks is not None and told_ranks != asked.ranks:
         yield f"the box told of {told_ranks} ranks; the launch has {asked.ranks}"
     if asked.windows is not None and len(windows) != asked.windows:
@@ -104,7 +106,7 @@ def _contradictions(windows: Sequence[Block], told_ranks: int | None, asked: Ask
     yield from _wrong_by_clock(windows, clock)
 
 
-def _wrong_counts(window: Block, asked: Asked) -> Iterator[str]:
+def _wrong_counts(window: Block, asked: Requested) -> Iterator[str]:
     if len(window.seconds) != asked.ranks:
         yield f"the box told the times of {len(window.seconds)} ranks; the launch has {asked.ranks}"
     lengths = sorted({len(steps) for steps in window.step_seconds} - {window.steps})
@@ -117,7 +119,7 @@ def _wrong_counts(window: Block, asked: Asked) -> Iterator[str]:
         yield f"{window.items} items; {product} are {asked.batch * window.steps * asked.ranks}"
 
 
-def _wrong_times(window: Block, asked: Asked) -> Iterator[str]:
+def _wrong_times(window: Block, asked: Requested) -> Iterator[str]:
     for rank, (seconds, steps) in enumerate(zip(window.seconds, map(sum, window.step_seconds), strict=False)):
         if _exceeds(steps, seconds) or _stalls(seconds, steps):
             yield f"the steps of rank {rank} took {steps:.3f} s together, the window {seconds:.3f} s"
@@ -130,7 +132,7 @@ def _wrong_times(window: Block, asked: Asked) -> Iterator[str]:
                 yield f"rank {rank} took {seconds:.3f} s, those of the first node, in step with it, {slowest:.3f} s"
 
 
-def _wrong_by_clock(windows: Sequence[Block], clock: Seen) -> Iterator[str]:
+def _wrong_by_clock(windows: Sequence[Block], clock: Observed) -> Iterator[str]:
     """Yield how the windows contradict the host's clock."""
     together = sum(window.slowest for window in windows)
     if _exceeds(together, clock.seconds):
@@ -162,7 +164,7 @@ def _wrong_arrivals(windows: Sequence[Block], begin: float, offset: float) -> It
 
 
 def _contradictions_of_requests(
-    requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: Seen
+    requests: Sequence[Requests], windows: Sequence[Block], asked: Requested, clock: Observed
 ) -> Iterator[str]:
     for kind in (LATENCY, END_TO_END) if asked.requests else ():
         ranks = sorted(series.rank for series in requests if series.kind == kind)
@@ -177,7 +179,7 @@ def _contradictions_of_requests(
 
 
 def _wrong_series(
-    series: Requests, requests: Sequence[Requests], windows: Sequence[Block], asked: Asked, clock: Seen
+    series: Requests, requests: Sequence[Requests], windows: Sequence[Block], asked: Requested, clock: Observed
 ) -> Iterator[str]:
     begin, end = series.edges
     together = sum(
@@ -196,7 +198,7 @@ def _wrong_series(
         yield f"a request took {took:.6f} s, a step {step:.6f} s: it wasn't waited for"
 
 
-def _contradictions_of_streams(streams: Sequence[Stream], asked: Asked, clock: Seen) -> Iterator[str]:
+def _contradictions_of_streams(streams: Sequence[Stream], asked: Requested, clock: Observed) -> Iterator[str]:
     for phase in dict.fromkeys(series.phase for series in streams):
         ranks = sorted({series.rank for series in streams if series.phase == phase})
         if ranks != list(range(asked.ranks)):
@@ -209,7 +211,7 @@ def _contradictions_of_streams(streams: Sequence[Stream], asked: Asked, clock: S
         yield from (f"{series.phase} of rank {rank}: {what}" for series in alike for what in _late(series, asked, clock))
 
 
-def _late(series: OfRank, asked: Asked, clock: Seen) -> Iterator[str]:
+def _late(series: OfRank, asked: Requested, clock: Observed) -> Iterator[str]:
     """Yield that the last piece of a series ended after its line came, by the host's clock."""
     if series.rank < asked.here and clock.offset is not None and clock.begin is not None and series.arrived is not None:
         last, came = series.edges[1] + clock.offset - clock.begin, series.arrived - clock.begin
@@ -229,7 +231,7 @@ def _wrong_end_to_end(requests: Sequence[Requests]) -> Iterator[str]:
                     yield f"{place}: a request took {took:.6f} s, one on the device alone {least:.6f} s"
 
 
-def _contradictions_of_unseen(unseen: Unseen, windows: Sequence[Block], asked: Asked) -> Iterator[str]:
+def _contradictions_of_unseen(unseen: Unseen, windows: Sequence[Block], asked: Requested) -> Iterator[str]:
     for block in (*unseen.new, *unseen.old):
         place = f"steps on {'new' if block in unseen.new else 'old'} batches"
         if len(block.step_seconds) != asked.ranks:

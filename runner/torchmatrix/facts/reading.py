@@ -101,12 +101,12 @@ def launch_of(path: Path, events: Sequence[Event], verified: bool = False) -> La
         end = wire.decoded(events[-1], Exit) if events[-1]["event"] == "exit" else None
         numbered = events[0] if "try" in events[0] else {**events[0], "try": try_number(path)}
         header = asdict(wire.decoded(numbered, Header))
-        return Launch(path=path, exit=end, verified=verified, **header, **told(events[1:]))
+        return Launch(path=path, exit=end, verified=verified, **header, **launch_fields(events[1:]))
     except Malformed as why:
         return Unreadable(path=path, reason=str(why))
 
 
-def told(events: Sequence[Event]) -> dict[str, Any]:
+def launch_fields(events: Sequence[Event]) -> dict[str, Any]:
     """Return the fields of a launch that come from the workload's lines and the telemetry, and its first malformed line."""
     kinds: dict[str, list[Event]] = {}
     for event in events:
@@ -121,7 +121,7 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
     setup, hello, precision = first["setup"], first["hello"], first["precision"]
     batches = hello.arguments.get("batches") if hello else None
     return {
-        "box": first["environment"],
+        "reported": first["environment"],
         "told_ranks": setup.world_size if setup else None,
         "stamps": _stamps(events),
         "seen_devices": setup.devices if setup else (),

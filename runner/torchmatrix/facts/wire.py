@@ -180,7 +180,7 @@ class Phase(Line, frozen=True, tag="phase", kw_only=True):
     seconds: Seconds
 
 
-class Box(Line, frozen=True, tag="environment"):
+class ContainerReport(Line, frozen=True, tag="environment"):
     """What the container reported about itself. `packages`: as "name==version"; `facts`: everything that it reported."""
 
     python: Text | None = None
@@ -609,7 +609,7 @@ EVENTS: Mapping[str, type[Line]] = {
         *(
             Hello,
             Phase,
-            Box,
+            ContainerReport,
             Setup,
             Block,
             Steps,

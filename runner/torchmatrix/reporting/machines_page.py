@@ -20,7 +20,7 @@ from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data, data_of
-from torchmatrix.reporting.gpus import COLOURS, Gpus, Shown
+from torchmatrix.reporting.gpus import COLOURS, ComparedGpus, Gpus
 from torchmatrix.reporting.gpus import shown as shown_of_gpus
 from torchmatrix.reporting.overview import Cells
 from torchmatrix.reporting.report import page, sections
@@ -150,7 +150,7 @@ def compared(
     return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
 
 
-def shown_of(fleet: Fleet, relative: across.Relative, price_list: PriceList, data: Data | None = None) -> Shown:
+def shown_of(fleet: Fleet, relative: across.Relative, price_list: PriceList, data: Data | None = None) -> ComparedGpus:
     """Build the default view; `data`: of the explorers, if they are at hand."""
     worth = [row | row["worth"] for row in _cells(fleet, price_list) if row["worth"]]
     return shown_of_gpus(Gpus(

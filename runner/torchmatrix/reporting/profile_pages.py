@@ -22,7 +22,7 @@ SLOWER = "the profiler slows steps down: read shares, not seconds"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class TracedCell:
     """One profiled cell: `side` has its shares; `memory`: None where no allocation was traced."""
 
     profile: Profile
@@ -30,11 +30,11 @@ class Seen:
     memory: Memory | None
 
 
-def seen_in(profile: Profile, measured: Measured, kernels: bool) -> Seen:
+def seen_in(profile: Profile, measured: Measured, kernels: bool) -> TracedCell:
     """Read the traces of a profile, by kernel or by operator. Raises Malformed."""
     shares = profiles.shares(profiles.parse(profile.trace()), kernels)
     side = Side(cell=profile.cell, shares=shares, plain=profile.plain_seconds, measured=measured)
-    return Seen(profile=profile, side=side, memory=profiles.memory_of(profiles.parse(profile.trace(MEMORY))))
+    return TracedCell(profile=profile, side=side, memory=profiles.memory_of(profiles.parse(profile.trace(MEMORY))))
 
 
 def times_in_words(side: Side, steps: int) -> str:
@@ -50,7 +50,7 @@ def _measured(measured: Measured) -> str:
     return f"measured {_ms(measured.seconds)} (median of {count(measured.launches, 'launch')}, run {measured.run})"
 
 
-def shares_in_words(seen: Seen) -> str:
+def shares_in_words(seen: TracedCell) -> str:
     """Write where the time of a step goes, and the gap."""
     shares = seen.side.shares
     kinds = "kernel" if shares.on_device else "operator"
@@ -69,7 +69,7 @@ def shares_in_words(seen: Seen) -> str:
     return "\n".join(map(printable, lines))
 
 
-def why_in_words(why: Why, sides: Sequence[Seen]) -> str:
+def why_in_words(why: Why, sides: Sequence[TracedCell]) -> str:
     """Write the operators or kernels that make the difference, down to what isn't attributed."""
     a, b, steps = why.a, why.b, [side.profile.steps for side in sides]
     kinds = "kernel" if a.shares.on_device else "operator"
@@ -124,7 +124,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if is_known(share) else "unknown"
 
 
-def profile_record(seen: Seen) -> dict[str, Any]:
+def profile_record(seen: TracedCell) -> dict[str, Any]:
     """Return the record of a profile; seconds are of a step."""
     shares = seen.side.shares
     parts = [
@@ -150,7 +150,7 @@ def profile_record(seen: Seen) -> dict[str, Any]:
     )
 
 
-def why_record(why: Why, sides: Sequence[Seen]) -> dict[str, Any]:
+def why_record(why: Why, sides: Sequence[TracedCell]) -> dict[str, Any]:
     """Return all bars, which add up with the gap to the profiled difference; seconds are of a step, differences B minus A."""
     bars = [_bar_record(why, bar) | {"launched_by": bar.by or None, "calls": bar.calls} for bar in why.bars]
     record = {
@@ -182,7 +182,7 @@ def _side_record(side: Side) -> dict[str, Any]:
     }
 
 
-def of_profile(seen: Seen) -> str:
+def of_profile(seen: TracedCell) -> str:
     """Render the page of one profile."""
     shares, first = seen.side.shares, seen.side.shares.parts
     share = f"{100 * first[0].seconds / shares.seconds:.0f} % of a profiled step" if first else ""
@@ -198,7 +198,7 @@ def of_profile(seen: Seen) -> str:
     return _page("Profile", seen.profile.cell, answers, drawn, [("", seen)])
 
 
-def of_why(why: Why, sides: Sequence[Seen]) -> str:
+def of_why(why: Why, sides: Sequence[TracedCell]) -> str:
     """Render the page of two cells: a waterfall from one step time to the other, and all bars as a table."""
     first, last = why.steps
     kind = "measured" if why.is_measured else "not measured in one run; without the profiler"
@@ -227,7 +227,9 @@ def _row(why: Why, bar: Bar) -> dict[str, Any]:
     }
 
 
-def _page(kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any], sides: Sequence[tuple[str, Seen]]) -> str:
+def _page(
+    kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any], sides: Sequence[tuple[str, TracedCell]]
+) -> str:
     context = {
         "kicker": kicker,
         "title": title,
@@ -239,7 +241,7 @@ def _page(kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any]
     return page.render("profile.html.j2", **context, **drawn)
 
 
-def _side(name: str, seen: Seen) -> dict[str, Any]:
+def _side(name: str, seen: TracedCell) -> dict[str, Any]:
     side, profile = seen.side, seen.profile
     return {
         "name": name,

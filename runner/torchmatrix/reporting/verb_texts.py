@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.advice import Advice, axes_to_measure
-from torchmatrix.analysis.bisection import FOUND, SAME, UNDECIDED, Beside, Search, Step, most_steps, not_monotone
+from torchmatrix.analysis.bisection import FOUND, SAME, UNDECIDED, AdjacentPair, Search, Step, most_steps, not_monotone
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.cube_points import COSTS, Point
 from torchmatrix.analysis.intervals import Interval
@@ -268,7 +268,7 @@ def _bisection_lines(search: Search, job: str, matrix: str | None) -> Iterator[s
         yield f"which operators: torchmatrix why {cells} --matrix {file}"
 
 
-def _answer_lines(search: Search, change: Beside) -> Iterator[str]:
+def _answer_lines(search: Search, change: AdjacentPair) -> Iterator[str]:
     old, new = search.ends
     rests = f"{change.launches[0]} and {change.launches[1]} launches, in turns"
     if search.ended == FOUND and not search.between:
@@ -287,13 +287,13 @@ def _answer_lines(search: Search, change: Beside) -> Iterator[str]:
             yield f"these launches would show {100 * change.detectable:.2g} %; for a smaller difference use more --launches"
 
 
-def _pair_line(pair: Beside) -> str:
+def _pair_line(pair: AdjacentPair) -> str:
     verdict = "differs" if pair.differs else words.verdict("AMBIGUOUS")
     verdict = verdict if is_known(pair.p_value) else f"too few launches: {words.verdict('n/a')}"
     return printable(f"  {pair.old} -> {pair.new}: {_ratio(pair)}; {verdict}")
 
 
-def _ratio(pair: Beside) -> str:
+def _ratio(pair: AdjacentPair) -> str:
     """Write a ratio with the 95 % interval of the two alone, and the p-value that decides."""
     chance = f", p = {pair.p_value:.2g}" if is_known(pair.p_value) else ""
     return f"{ratio_of(Interval(value=pair.ratio, low=pair.low, high=pair.high))}{chance}"

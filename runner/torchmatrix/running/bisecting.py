@@ -25,7 +25,7 @@ _ACCELERATORS = {"nvidia": "cuda", "amd": "rocm", "cpu": "cpu"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hunt:
+class ReleaseSearch:
     """The `stacks` that are searched, oldest first, in a `matrix` with one workload. `job`: the end of its cells' ids.
 
     `left_out`: the stacks that this machine can't run, and why.
@@ -46,7 +46,9 @@ class Hunt:
         return s if self.held else session.without_locks(s)
 
 
-def prepare(path: Path, results: Path, engine: str, ends: tuple[str, str], cell: str, request: Request, listed: bool) -> Hunt:
+def prepare(
+    path: Path, results: Path, engine: str, ends: tuple[str, str], cell: str, request: Request, listed: bool
+) -> ReleaseSearch:
     """Find the stacks between `ends`, and the one workload and device set that `cell` (an id or a glob) means.
 
     `ends`: releases or stacks of the matrix file `path`. `listed`: search its stacks instead of the catalog's releases. Raises
@@ -62,7 +64,7 @@ def prepare(path: Path, results: Path, engine: str, ends: tuple[str, str], cell:
         names = [release.name for release in wheels]
         text = rewritten(s.matrix.text, workload, [release.table for release in wheels])
     matrix = matrix_file.under(matrix_file.parse(text, folder=path.absolute().parent), request)
-    hunt = Hunt(
+    hunt = ReleaseSearch(
         matrix=matrix, stacks=tuple(names), job=example.id.partition("/")[2], left_out={}, results=results, engine=engine,
         held=lockfile.read(recipes.lock_path(path)),
     )  # fmt: skip
@@ -130,7 +132,7 @@ def _stacks_between(matrix: Matrix, ends: tuple[str, str]) -> list[str]:
     return names[first : last + 1]
 
 
-def _leave_out_unfit(hunt: Hunt) -> Hunt:
+def _leave_out_unfit(hunt: ReleaseSearch) -> ReleaseSearch:
     """Leave out what this machine can't run. Raises NothingSelected if that is one of the ends."""
     s = hunt.session_of(hunt.stacks)
     skipped = {skip.cell.stack.name: skip.why for skip in s.plan.skips}

@@ -18,7 +18,7 @@ from typing import IO, Any
 from torchmatrix import __version__
 from torchmatrix.core import assets, inputs
 from torchmatrix.core.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
-from torchmatrix.core.files import NotPlain, followed, opened, sha256_of, whole
+from torchmatrix.core.files import NotPlain, open_regular, replacing, resolve_links, sha256_of
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.settings import cache_folder
 from torchmatrix.core.toml_keys import shown
@@ -66,8 +66,8 @@ def _write(
     s: Session, recipes: Sequence[Recipe], matrix_path: Path, archive: Path, wheels: bool, tell: Callable[[str], None]
 ) -> None:
     store = s.engines.builder.store
-    target = followed(archive.absolute())
-    with whole(target) as file, tempfile.TemporaryDirectory(prefix=".torchmatrix-", dir=target.parent) as temporary:
+    target = resolve_links(archive.absolute())
+    with replacing(target) as file, tempfile.TemporaryDirectory(prefix=".torchmatrix-", dir=target.parent) as temporary:
         folder, ids = Path(temporary), dict[str, str]()
         if store:
             tell(f"saving the images of {', '.join(recipe.stack for recipe in recipes)}")
@@ -163,7 +163,7 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
 def _open(archive: Path) -> IO[bytes]:
     """Open the archive once, so that what was verified is what is loaded. Raises BadInput for what is no file."""
     try:
-        return opened(archive)
+        return open_regular(archive)
     except NotPlain as error:
         raise BadInput(f"can't read {archive}: it is {error.kind}, not a file", hint="name a bundle") from None
     except OSError as error:
@@ -248,7 +248,7 @@ def _write_member(content: IO[bytes], path: Path, sha256: str) -> None:
     digest = hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as file:
+        with replacing(path) as file:
             while block := content.read(1 << 20):
                 digest.update(block)
                 file.write(block)

@@ -35,7 +35,7 @@ TAIL_LINES = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class SelfCheck:
     """The self-check's events and the host's readings, as (monotonic seconds, reading). `ended`: what went wrong, or None."""
 
     stack: str
@@ -74,7 +74,7 @@ def choose_stack(s: Session, name: str | None) -> tuple[Stack, Recipe]:
     return max(ready, key=lambda pair: catalog.version_key(pair[0].torch or "0"))
 
 
-def examine(s: Session, stack: Stack, recipe: Recipe, seconds: float) -> Generator[str, None, Seen]:
+def examine(s: Session, stack: Stack, recipe: Recipe, seconds: float) -> Generator[str, None, SelfCheck]:
     """Wait for the devices, then run the self-check on all of them at once; yields each step. Raises EngineUnusable."""
     engine = s.engine_for(stack)
     with s.results.hold(), run.watching(s) as (sensors, notes):
@@ -108,7 +108,7 @@ def look(
     seconds: float,
     sensors: Sequence[Sensor] = (),
     notes: Sequence[str] = (),
-) -> Generator[str, None, Seen]:
+) -> Generator[str, None, SelfCheck]:
     """Run the container's self-check and watch it; a failure inside it is part of the result."""
     begin, events, tail = time.monotonic(), list[Event](), list[str]()
     readings: list[tuple[float, Reading]] = []
@@ -135,7 +135,7 @@ def look(
         refused = str(refusal)
     except LaunchFailed as failure:
         raise EngineUnusable(f"{stack}: {failure}", hint="torchmatrix doctor checks the engine") from None
-    return Seen(
+    return SelfCheck(
         stack=stack,
         engine=engine.name,
         command=execution.command,
@@ -167,7 +167,7 @@ def _failure_in_words(events: Sequence[Event], code: int, tail: Sequence[str]) -
     return f"exit code {code}; last line: {tail[-1] if tail else 'none'}"
 
 
-def as_record(seen: Seen) -> dict[str, Any]:
+def as_record(seen: SelfCheck) -> dict[str, Any]:
     """Return everything that was observed, for a file."""
     return {
         "stack": seen.stack,
@@ -191,7 +191,7 @@ SLOWER_BY = 0.05
 _LINKS = "look at nvidia-smi topo -m, the IOMMU's settings and ACS in the BIOS"
 
 
-def findings(seen: Seen) -> list[Check]:
+def findings(seen: SelfCheck) -> list[Check]:
     """Return all findings, in the order of the self-check; the first tells whether it came to its end."""
     checks = [
         _check_end(seen),
@@ -216,14 +216,14 @@ def _bad(subject: str, finding: str, fix: str) -> Check:
     return Check(mark="bad", subject=subject, finding=finding, fix=fix, exit_code=ExitCode.CELL_NOT_OK)
 
 
-def _check_end(seen: Seen) -> Check:
+def _check_end(seen: SelfCheck) -> Check:
     finding = f"{seen.stack} on {count(len(seen.gpus.indices), 'device')}, {seen.seconds:.0f} s"
     if seen.ended is None:
         return _ok("box", finding)
     return _bad("box", f"{finding}: {seen.ended}", "the last lines of the log are in the JSON file, under `tail`")
 
 
-def _check_devices(seen: Seen) -> Iterator[Check]:
+def _check_devices(seen: SelfCheck) -> Iterator[Check]:
     event = seen.only("devices")
     if event is None:
         return
@@ -258,7 +258,7 @@ def _uuids_of(gpu: Gpu) -> set[str]:
     return {bare_uuid(uuid) for uuid in (gpu.uuid, gpu.slice_of) if uuid}
 
 
-def _check_peers(seen: Seen) -> Iterator[Check]:
+def _check_peers(seen: SelfCheck) -> Iterator[Check]:
     event = seen.only("peers")
     if event is None:
         return
@@ -286,7 +286,7 @@ def _check_peers(seen: Seen) -> Iterator[Check]:
         yield _note("peer access", f"driver and box disagree about GPU {', '.join(disputed)}", _LINKS)
 
 
-def _driver_says(seen: Seen, a: int, b: int) -> bool | None:
+def _driver_says(seen: SelfCheck, a: int, b: int) -> bool | None:
     """Check whether the driver reports peer access between two GPUs; None where it can't tell."""
     if not seen.host.p2p:
         return None
@@ -294,7 +294,7 @@ def _driver_says(seen: Seen, a: int, b: int) -> bool | None:
     return None if word == "n/a" else word == "ok"
 
 
-def _check_precisions(seen: Seen) -> Iterator[Check]:
+def _check_precisions(seen: SelfCheck) -> Iterator[Check]:
     for event in seen.every("precision"):
         subject = f"precision {event.get('requested')}"
         if event.get("unsupported") or not event.get("effective"):
@@ -308,7 +308,7 @@ def _check_precisions(seen: Seen) -> Iterator[Check]:
             yield _ok(subject, f"really computes in: {', '.join(used)}")
 
 
-def _check_all_reduce(seen: Seen) -> Iterator[Check]:
+def _check_all_reduce(seen: SelfCheck) -> Iterator[Check]:
     event, devices = seen.only("all-reduce"), seen.only("devices")
     if event is None:
         if devices and len(seen.gpus.indices) == 1:
@@ -325,7 +325,7 @@ def _check_all_reduce(seen: Seen) -> Iterator[Check]:
     yield _ok("all-reduce", f"every element right on every rank; {backend}, {speed}")
 
 
-def _check_load(seen: Seen) -> Iterator[Check]:
+def _check_load(seen: SelfCheck) -> Iterator[Check]:
     event = seen.only("load")
     if event is None:
         return
@@ -346,12 +346,12 @@ def _check_load(seen: Seen) -> Iterator[Check]:
         yield _ok("load", f"{finding}, from its beginning to its end")
 
 
-def _load_window(seen: Seen) -> list[tuple[float, float]]:
+def _load_window(seen: SelfCheck) -> list[tuple[float, float]]:
     event = seen.only("load")
     return [(event["start_monotonic_seconds"], event["stop_monotonic_seconds"])] if event else []
 
 
-def _series(seen: Seen) -> dict[str, watched.Series]:
+def _series(seen: SelfCheck) -> dict[str, watched.Series]:
     """Return the readings of each device that was used."""
     wanted = [gpu.uuid for gpu in seen.gpus.gpus] or ["cpu"]
     return {
@@ -360,7 +360,7 @@ def _series(seen: Seen) -> dict[str, watched.Series]:
     }
 
 
-def _check_readings(seen: Seen) -> Iterator[Check]:
+def _check_readings(seen: SelfCheck) -> Iterator[Check]:
     """Yield temperature, clock, power and slow-downs of each device while the load ran."""
     for place, (device, series) in enumerate(_series(seen).items()):
         subject = "CPU under load" if device == "cpu" else f"GPU {seen.gpus.indices[place]} under load"
@@ -398,7 +398,7 @@ _SHOWN = (
 )
 
 
-def _check_energy(seen: Seen) -> Iterator[Check]:
+def _check_energy(seen: SelfCheck) -> Iterator[Check]:
     window = _load_window(seen)
     if not window:
         return
@@ -410,6 +410,6 @@ def _check_energy(seen: Seen) -> Iterator[Check]:
         yield _ok("energy counter", f"{energy}; the power readings agree within {watched.ENERGY_MUST_AGREE_WITHIN:.0%}")
 
 
-def _check_phases(seen: Seen) -> Check:
+def _check_phases(seen: SelfCheck) -> Check:
     spent = [f"{event['phase']} {event['seconds']:.1f} s" for event in seen.every("phase")]
     return _ok("time", ", ".join(spent) or "the box named no phase")

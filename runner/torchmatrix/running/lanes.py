@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from torchmatrix.engines.engine import Execution
-from torchmatrix.running.news import News
+from torchmatrix.running.progress import ProgressEvent
 
 # The lock: which launches may run now, which ran at the same time, and how all of them are ended.
 
@@ -117,10 +117,10 @@ class _LaneEnd:
     error: BaseException | None
 
 
-_Events = queue.Queue[News | _LaneEnd]
+_Events = queue.Queue[ProgressEvent | _LaneEnd]
 
 
-def run_concurrently(lanes: Sequence[Iterable[News]], lock: LaneLock) -> Iterator[News]:
+def run_concurrently(lanes: Sequence[Iterable[ProgressEvent]], lock: LaneLock) -> Iterator[ProgressEvent]:
     """Yield the progress events of all lanes, which begin together, as they come.
 
     An error in one lane, or the end of this iterator, ends the other lanes; finished launches stay.
@@ -148,7 +148,7 @@ def run_concurrently(lanes: Sequence[Iterable[News]], lock: LaneLock) -> Iterato
             thread.join(timeout=PATIENCE_SECONDS)
 
 
-def _run_lane(lane: Iterable[News], events: _Events, lock: LaneLock, begin: threading.Barrier) -> None:
+def _run_lane(lane: Iterable[ProgressEvent], events: _Events, lock: LaneLock, begin: threading.Barrier) -> None:
     """Queue a lane's events. A lane closed between two events records its launch as interrupted, as without threads."""
     failure: BaseException | None = None
     try:

@@ -16,7 +16,7 @@ from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.core import settings
 from torchmatrix.core.errors import BuildFailed, EngineLost, LaunchFailed
 from torchmatrix.engines import recipes
-from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Meeting, Recipe, time_limit
+from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Recipe, Rendezvous, time_limit
 from torchmatrix.facts import launch_file, lines
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import Proven, compare, launch_at
@@ -30,7 +30,7 @@ from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running import readiness
 from torchmatrix.running.lanes import LaneLock
-from torchmatrix.running.news import LaunchCommand, LaunchFinished, LaunchPhase, News
+from torchmatrix.running.progress import LaunchCommand, LaunchFinished, LaunchPhase, ProgressEvent
 from torchmatrix.running.readiness import Ready
 
 # Flags of the workload's command line; a person can paste them.
@@ -80,7 +80,7 @@ class Peers(Protocol):
     """The other nodes of a cluster that take part in a launch."""
 
     @property
-    def meeting(self) -> Meeting:
+    def rendezvous(self) -> Rendezvous:
         """Return where all ranks find each other, as this node sees it."""
         ...
 
@@ -166,7 +166,7 @@ _TRIAL = {
 """The lengths of a launch that only sees whether the batch fits; None: the workload's default."""
 
 
-def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
+def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
     """Run one attempt and record it; the last event is LaunchFinished."""
     cell = attempt.cell
     begin = time.monotonic()
@@ -219,7 +219,7 @@ def _start(job: Job, attempt: Attempt, image: Image) -> Execution:
         cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch, job.lane),
         owner=job.owner,
         model_file=model_file_of(job, cell),
-        meeting=job.peers.meeting if job.peers else None,
+        rendezvous=job.peers.rendezvous if job.peers else None,
     )
     execution = job.engine_for(cell.stack).start(image, spec)
     return job.peers.join(execution, image, spec) if job.peers else execution
@@ -231,7 +231,7 @@ def model_file_of(job: Job, cell: Cell) -> Path | None:
     return keep_model(job.folder.models, model.path, model.content) if model else None
 
 
-def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> Iterator[News]:
+def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> Iterator[ProgressEvent]:
     """Start the workload, watch it and read it to its end."""
     cell = attempt.cell
     record, line_mb = DeviceReadings(execution, file.telemetry, job, cell), settings.load().line_mb
@@ -251,7 +251,7 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
                 yield LaunchPhase(cell=cell, phase=_phase(event))
         end = execution.wait()
     if job.peers:
-        file.event("transport", **transport.found(job.peers.meeting.interface))
+        file.event("transport", **transport.found(job.peers.rendezvous.interface))
     if end.returncode and _is_ending(job):
         raise KeyboardInterrupt
     neighbours = {"beside": job.lanes.neighbours(cell.id)} if job.lanes else {}

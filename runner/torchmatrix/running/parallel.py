@@ -22,7 +22,7 @@ from torchmatrix.running import rounds
 from torchmatrix.running.lanes import LaneLock, run_concurrently
 from torchmatrix.running.launch_cell import Attempt, Job, launch
 from torchmatrix.running.launch_order import Allocation, Lane
-from torchmatrix.running.news import LanesDecided, LanesProbed, LaunchFinished, News, ProbeFinished
+from torchmatrix.running.progress import LanesDecided, LanesProbed, LaunchFinished, ProbeFinished, ProgressEvent
 from torchmatrix.running.rounds import hold_lock
 
 # The test whether launches on different devices disturb each other: each lane is measured alone and beside the others.
@@ -67,7 +67,7 @@ def least_test_seconds(lanes: Sequence[Lane], known: Mapping[str, float]) -> flo
     return (1 + pairs.LOOKS[0]) * sum(seconds) + 1.5 * pairs.LOOKS[0] * max(seconds)
 
 
-def test_lanes(probes: Sequence[Probe]) -> Generator[News, None, ParallelTest]:
+def test_lanes(probes: Sequence[Probe]) -> Generator[ProgressEvent, None, ParallelTest]:
     """Launch each lane's cell alone and beside the other lanes' cells, alternately, until the test can be decided.
 
     The order of the two changes from round to round, so that a drift of the machine falls out. Beside the others, all lanes
@@ -105,16 +105,16 @@ def _verdict(probes: Sequence[Probe]) -> ParallelTest:
     return ParallelTest(shown=not failures and pairs.all_shown(lanes, within), why=why, lanes=lanes)
 
 
-def _launch_concurrently(probes: Sequence[Probe], number: int) -> Iterator[News]:
+def _launch_concurrently(probes: Sequence[Probe], number: int) -> Iterator[ProgressEvent]:
     """Launch all lanes together; in even rounds every second lane half a launch later, and the others once more."""
     lock = probes[0].job.lanes
     assert lock is not None
 
-    def late(probe: Probe) -> Iterator[News]:
+    def late(probe: Probe) -> Iterator[ProgressEvent]:
         lock.pause(probe.seconds / 2)
         yield from _launch_probe(probe, BESIDE)
 
-    def early(probe: Probe) -> Iterator[News]:
+    def early(probe: Probe) -> Iterator[ProgressEvent]:
         yield from _launch_probe(probe, BESIDE)
         yield from _launch_probe(probe, UNCOUNTED)
 
@@ -124,7 +124,7 @@ def _launch_concurrently(probes: Sequence[Probe], number: int) -> Iterator[News]
     return run_concurrently([order[place % 2](probe) for place, probe in enumerate(probes)], lock)
 
 
-def _launch_probe(probe: Probe, purpose: str) -> Iterator[News]:
+def _launch_probe(probe: Probe, purpose: str) -> Iterator[ProgressEvent]:
     """Launch once and add the throughput to the probe. Yields ProbeFinished at the end, since it is no launch of the matrix."""
     number = 1 + sum(map(len, probe.rates.values()))
     attempt = Attempt(cell=probe.cell, number=number, batch=probe.batch, probe=purpose, proven=probe.proven)
@@ -159,7 +159,7 @@ class Schedules:
     watch: Callable[[Lane], AbstractContextManager[Sequence[Sensor]]]
 
 
-def measure(job: Job, built: Built, allocation: Allocation, schedules: Schedules) -> Iterator[News]:
+def measure(job: Job, built: Built, allocation: Allocation, schedules: Schedules) -> Iterator[ProgressEvent]:
     """Measure the lanes that may run concurrently, then the other cells one after the other."""
     lock, cells, done = LaneLock(), list(schedules.cells), set[str]()
     with ExitStack() as stack:
@@ -178,7 +178,7 @@ def measure(job: Job, built: Built, allocation: Allocation, schedules: Schedules
 
 def _may_run_concurrently(
     job: Job, jobs: Sequence[Job], built: Built, allocation: Allocation, schedules: Schedules
-) -> Generator[News, None, bool]:
+) -> Generator[ProgressEvent, None, bool]:
     """Check whether the lanes may run concurrently, by a test in this run, now or before; yields the decision."""
     if not allocation.together:
         yield LanesDecided(at_once=False, why=f"nothing can run at once: {allocation.why_alone}")
@@ -198,7 +198,7 @@ def _may_run_concurrently(
 
 def _make_probes(
     job: Job, jobs: Sequence[Job], built: Built, allocation: Allocation, schedules: Schedules
-) -> Generator[News, None, list[Probe]]:
+) -> Generator[ProgressEvent, None, list[Probe]]:
     """Return a probe for each lane that has launches left, after finding missing batches while nothing else runs."""
     probes: list[Probe] = []
     for lane_job, lane in zip(jobs, allocation.together, strict=True):

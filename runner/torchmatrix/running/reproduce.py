@@ -19,7 +19,7 @@ from torchmatrix.matrix.workloads import ddp_id
 from torchmatrix.planning import plan
 from torchmatrix.running import session
 from torchmatrix.running.launch_cell import Job
-from torchmatrix.running.news import News
+from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.run import measure
 from torchmatrix.running.session import Session
 
@@ -135,7 +135,7 @@ def commands(again: Repetition, folder: Path) -> list[str]:
     return [*rebuild.commands, launch.replace(_image_of(again.launch), rebuild.reference)]
 
 
-def run(again: Repetition, job: Job) -> Generator[News, None, None]:
+def run(again: Repetition, job: Job) -> Generator[ProgressEvent, None, None]:
     """Repeat the launch, in a run of its own, with the recorded batch."""
     for cell in again.session.plan.cells:
         key = {"stack": cell.stack.name, "workload": ddp_id(cell.workload)}

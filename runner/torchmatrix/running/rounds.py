@@ -24,7 +24,7 @@ from torchmatrix.planning.fit import why_not_slices
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness
 from torchmatrix.running.launch_cell import HEATING, Attempt, Job, launch, record_failed_build, record_failure
-from torchmatrix.running.news import (
+from torchmatrix.running.progress import (
     BatchFound,
     BatchTried,
     BuildFinished,
@@ -33,7 +33,7 @@ from torchmatrix.running.news import (
     ImagesSized,
     LaunchFinished,
     LaunchStarted,
-    News,
+    ProgressEvent,
 )
 
 # Builds: stacks to images or virtualenvs, a few at a time.
@@ -41,7 +41,7 @@ from torchmatrix.running.news import (
 _BuildEvents = queue.Queue[tuple[Stack, str | None, Image | BuildFailed | None, float]]
 
 
-def build_all(job: Job, stacks: list[Stack]) -> Generator[News, None, dict[str, Image | BuildFailed]]:
+def build_all(job: Job, stacks: list[Stack]) -> Generator[ProgressEvent, None, dict[str, Image | BuildFailed]]:
     """Build every stack, a few at a time; returns (as the generator's value) an Image or a BuildFailed by stack name."""
     events: _BuildEvents = queue.Queue()
     waiting = list(reversed(build_families(stacks)))
@@ -88,7 +88,7 @@ def build_families(stacks: list[Stack]) -> list[list[Stack]]:
     return list(families.values())
 
 
-def _sizes(job: Job, stacks: list[Stack], built: dict[str, Image | BuildFailed]) -> Iterator[News]:
+def _sizes(job: Job, stacks: list[Stack], built: dict[str, Image | BuildFailed]) -> Iterator[ProgressEvent]:
     """Yield what the images take on disk, in the order of the stacks, where their engine can tell."""
     by_engine: dict[str, list[tuple[Stack, Image]]] = {}
     for stack in stacks:
@@ -160,7 +160,7 @@ def search_batch(first: int = FIRST_BATCH, largest: int = LARGEST_BATCH) -> Gene
     return best
 
 
-def find_batch(job: Job, cell: Cell, image: Image) -> Generator[News, None, int | None]:
+def find_batch(job: Job, cell: Cell, image: Image) -> Generator[ProgressEvent, None, int | None]:
     """Search on the devices of `cell`; each trial is a launch file of its own. Returns the batch or None."""
     trials: list[tuple[int, Launch]] = []
     search = search_batch()
@@ -182,7 +182,7 @@ def find_batch(job: Job, cell: Cell, image: Image) -> Generator[News, None, int 
         return over.value if isinstance(over.value, int) else None
 
 
-def _launch_trial(job: Job, attempt: Attempt, image: Image) -> Generator[News, None, Launch]:
+def _launch_trial(job: Job, attempt: Attempt, image: Image) -> Generator[ProgressEvent, None, Launch]:
     for event in launch(job, attempt, image):
         if isinstance(event, LaunchFinished):
             return event.launch
@@ -215,7 +215,7 @@ def heating_cell(cells: Sequence[Cell]) -> Cell:
     return max(cells, key=lambda cell: (cell.gpus.nodes == 1, not cell.workload.compile, len(cell.gpus.indices)))
 
 
-def heat_devices(job: Job, chosen: Cell, image: Image, batch: int | None) -> Iterator[News]:
+def heat_devices(job: Job, chosen: Cell, image: Image, batch: int | None) -> Iterator[ProgressEvent]:
     """Launch the load of `chosen` on all devices, as a probe whose figure doesn't count.
 
     Raises EngineUnusable if it fails, since the launches after it would not be what the method claims.
@@ -246,7 +246,7 @@ def load_on_all(cell: Cell, host: Host, seconds: float) -> Cell:
     return replace(cell, id=f"{cell.stack.name}/{workload.id}/{gpus.label}", workload=workload, gpus=gpus)
 
 
-def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]) -> Iterator[News]:
+def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]) -> Iterator[ProgressEvent]:
     """Build `stacks`, heat if the method does, then run `schedule` in its order.
 
     `cells`: all cells of the plan, on one of which a batch is searched for.
@@ -263,7 +263,7 @@ def measure(
     schedule: Iterable[tuple[Cell, int]],
     proofs: Mapping[tuple[str, int], Proven] | None = None,
     batches: Mapping[tuple[str, str], int | None] | None = None,
-) -> Iterator[News]:
+) -> Iterator[ProgressEvent]:
     """Run `schedule` as `execute` does, with what was `built`, by stack.
 
     `proofs`: launches that were proven before, by cell and batch. `batches`: the batches found before, by searched_key.
@@ -303,7 +303,7 @@ def measure(
                 yield event
 
 
-def heat(job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell]) -> Iterator[News]:
+def heat(job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell]) -> Iterator[ProgressEvent]:
     """Heat all devices of the machine, if the method does."""
     fit = [cell for cell in cells if isinstance(built[cell.stack.name], Image)]
     if job.method.warm_seconds is None or not fit:
@@ -339,7 +339,7 @@ def _lost_gpu(job: Job, cell: Cell, suspects: set[str]) -> str | None:
     return f"gpu{index} ({uuid}) is lost, so nothing was launched: {error}"
 
 
-def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Generator[News, None, list[int | None]]:
+def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Generator[ProgressEvent, None, list[int | None]]:
     """Return the largest batch of each of `cells`, None where there is none; launch nothing else."""
     built = yield from build_all(job, stacks)
     batches: list[int | None] = []
@@ -355,7 +355,7 @@ def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Generator[
     return batches
 
 
-def _launch_unthrottled(job: Job, attempt: Attempt, image: Image) -> Iterator[News]:
+def _launch_unthrottled(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
     """Launch once, and once more if heat or hardware slowed the devices down; the first try is kept beside the second."""
     again = True
     while again:
@@ -370,7 +370,7 @@ def _launch_unthrottled(job: Job, attempt: Attempt, image: Image) -> Iterator[Ne
 
 def batch_of(
     job: Job, cell: Cell, cells: list[Cell], image: Image, batches: Mapping[tuple[str, str], int | None] | None = None
-) -> Generator[News, None, int | None]:
+) -> Generator[ProgressEvent, None, int | None]:
     """Return the batch of a cell; a batch that is to be found is searched for once per run, stack and workload."""
     if cell.workload.batch != AUTO:
         return int(cell.workload.batch)

@@ -23,13 +23,13 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, rounds, session
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.launch_order import Lane
-from torchmatrix.running.news import News
+from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
 
 
 @contextmanager
-def opened(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
+def open_job(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
     """Lock the results, remove orphans, open the run to continue or a new one; clean up again on the way out."""
 
     def folder() -> RunFolder:
@@ -179,7 +179,7 @@ def _stopwatch() -> Callable[[], float]:
     return passed
 
 
-def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float) -> Generator[News, None, None]:
+def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float) -> Generator[ProgressEvent, None, None]:
     """Execute what is left of the run (see `todo`) and record its end, with its estimate in seconds."""
     begin = time.monotonic()
     stacks, cells, passed = recipes.stacks_of(s.plan.cells), list(s.plan.cells), _stopwatch()
@@ -192,7 +192,7 @@ def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float
 
 def _measure_lanes(
     s: Session, job: Job, left: list[tuple[Cell, int]], passed: Callable[[], float]
-) -> Generator[News, None, None]:
+) -> Generator[ProgressEvent, None, None]:
     from torchmatrix.running import parallel  # with numpy and scipy, which plan and build don't need
 
     schedules = parallel.Schedules(
@@ -215,13 +215,13 @@ def _watching_lane(s: Session, lane: Lane) -> Iterator[Sequence[Sensor]]:
         yield sensors
 
 
-def build(s: Session, job: Job) -> Generator[News, None, tuple[str, ...]]:
+def build(s: Session, job: Job) -> Generator[ProgressEvent, None, tuple[str, ...]]:
     """Build the stacks of the plan and nothing else; return the names of those that could not be built."""
     built = yield from build_all(job, recipes.stacks_of(s.plan.cells))
     return tuple(name for name, image in built.items() if isinstance(image, BuildFailed))
 
 
-def find_batches(s: Session, job: Job) -> Generator[News, None, list[int | None]]:
+def find_batches(s: Session, job: Job) -> Generator[ProgressEvent, None, list[int | None]]:
     """Return the largest batch of every stack and workload, each on its largest device set; None where there is none."""
     largest: dict[tuple[str, str], Cell] = {}
     for cell in s.plan.cells:

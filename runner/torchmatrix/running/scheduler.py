@@ -10,7 +10,7 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import run
 from torchmatrix.running.launch_order import Lane
-from torchmatrix.running.news import News
+from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.session import Session
 
 
@@ -58,7 +58,7 @@ class Scheduler(ExitStack, ABC):
         """Begin or continue the run of a session. `command`: for its record."""
 
     @abstractmethod
-    def poll(self) -> Generator[News, None, None]:
+    def poll(self) -> Generator[ProgressEvent, None, None]:
         """Yield what becomes of the launches until none is left."""
 
     def submit(self) -> None:
@@ -82,7 +82,7 @@ class Here(Scheduler):
         return (self._session,)
 
     def open(self, s: Session, command: str) -> Part:
-        self._job = job = self.enter_context(run.opened(s, new=self._new, command=command))
+        self._job = job = self.enter_context(run.open_job(s, new=self._new, command=command))
         todo, earlier, test = run.todo(s, job.folder), run.known_seconds(s), job.folder.read_record().parallel
         before, done = run.preparing_seconds(s, todo, earlier, test), len(s.launches) - len(todo)
         self._part = Part(
@@ -91,5 +91,5 @@ class Here(Scheduler):
         )  # fmt: skip
         return self._part
 
-    def poll(self) -> Generator[News, None, None]:
+    def poll(self) -> Generator[ProgressEvent, None, None]:
         return run.measure(self._session, self._job, self._part.todo, self._part.seconds)

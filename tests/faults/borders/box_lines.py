@@ -107,5 +107,5 @@ def _try_line(line: bytes) -> None:
     found = lines_of(sink.data)
     own = {key: value for key, value in event.items() if key != "crc"}
     assert found.verified and found.events == [own], line
-    told = reading.told(found.events)
+    told = reading.launch_fields(found.events)
     assert told["malformed"] is None and told["refused"] is None, (line, told)

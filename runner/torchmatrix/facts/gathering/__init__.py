@@ -26,11 +26,11 @@ from msgspec import Struct
 
 from torchmatrix import __version__
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import hold_lock, opened
+from torchmatrix.core.files import hold_lock, open_regular
 from torchmatrix.core.formatting import count
 from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts.gathering import remote, sources
-from torchmatrix.facts.gathering.importer import AlreadyHere, Brought, Layout, Ledger, import_run, runs_of
+from torchmatrix.facts.gathering.importer import AlreadyHere, ImportResult, Layout, Ledger, import_run, runs_of
 from torchmatrix.facts.gathering.sources import Limits, Source
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.wire import Whole, decoded
@@ -141,7 +141,7 @@ def _open_site(address: str, hint: str) -> Any:
     parts = urlsplit(address)
     if parts.scheme == "file":
         try:
-            return opened(Path(unquote(parts.path)))
+            return open_regular(Path(unquote(parts.path)))
         except OSError as error:
             raise BadInput(f"can't read {unquote(parts.path)}: {error.strerror}", hint=hint) from None
     request = urllib.request.Request(address, headers={"User-Agent": f"torchmatrix/{__version__}"})
@@ -159,7 +159,7 @@ def _refused(name: str, why: str) -> Source:
     return Source(label=name, offers={}, fetch=lambda names: iter(()), refused={name: why})
 
 
-__all__ = ["Brought", "Limits", "gather"]
+__all__ = ["ImportResult", "Limits", "gather"]
 
 LOCK = ".gather.lock"
 _USUAL = Limits()
@@ -172,13 +172,13 @@ def gather(
     dry_run: bool = False,
     tell: Callable[[str], None] = lambda line: None,
     limits: Limits = _USUAL,
-) -> Brought:
+) -> ImportResult:
     """Import what is new in the source `word` into `results`; `tell` gets a line for every run of the source.
 
     `dry_run`: nothing is written, and new files are listed without being read. Raises BadInput or EngineUnusable if the
     source can't be read or the results can't be written; what came before stays. The same call then goes on.
     """
-    brought = Brought(source=word)
+    brought = ImportResult(source=word)
     with ExitStack() as stack:
         if not dry_run:
             hint = "wait for it, or write elsewhere: --results DIR"
@@ -187,9 +187,9 @@ def gather(
         ledger, layout = Ledger(results.root), Layout(results)
         for digest, source in _open_sources(word, ledger, temporary, stack, limits):
             if isinstance(source, AlreadyHere):
-                brought.add(Brought(source=word, runs_here=list(source.runs), here=source.launches))
+                brought.add(ImportResult(source=word, runs_here=list(source.runs), here=source.launches))
                 continue
-            part = Brought(source=source.label, refused=dict(source.refused), others=source.others)
+            part = ImportResult(source=source.label, refused=dict(source.refused), others=source.others)
             runs = runs_of(source, part)
             for number, run in enumerate(runs, start=1):
                 tell(f"{number} of {len(runs)}: {run.folder}, {count(len(run.files), 'file')}")

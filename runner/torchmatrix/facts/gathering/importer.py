@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
-from torchmatrix.core.files import disk_errors, plain_bytes, settle, whole, write_whole
+from torchmatrix.core.files import disk_errors, plain_bytes, replacing, sync, write_whole
 from torchmatrix.facts import parts
 from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 from torchmatrix.facts.launch import Unreadable
@@ -24,7 +24,7 @@ from torchmatrix.facts.store import IDENTITY_DIGITS, Results
 
 
 @dataclass(kw_only=True, slots=True)
-class Brought:
+class ImportResult:
     """The result of importing one source. `launches`: how many launch files are new, updated (they had grown) or already here.
 
     `runs` and `runs_here`: as HOST/RUN, those that got something new and those that did not. `unverified`: how many of the new
@@ -49,7 +49,7 @@ class Brought:
         """Return how many launch files of the source are here now."""
         return self.new + self.updated + self.here
 
-    def add(self, other: "Brought") -> None:
+    def add(self, other: "ImportResult") -> None:
         """Add the result of a part of this source."""
         self.runs += other.runs
         self.runs_here += other.runs_here
@@ -196,7 +196,7 @@ class Ledger:
                 return AlreadyHere(runs=runs, launches=launches)
         return None
 
-    def add(self, digest: str, brought: Brought) -> None:
+    def add(self, digest: str, brought: ImportResult) -> None:
         """Remember an archive, if all of it was imported."""
         if not brought.refused and brought.launches:
             self._archives[digest] = {"runs": brought.runs + brought.runs_here, "launches": brought.launches}
@@ -229,7 +229,7 @@ class OfferedRun:
         return f"{self.folder}/{RECORD}"
 
 
-def runs_of(source: Source, brought: Brought) -> list[OfferedRun]:
+def runs_of(source: Source, brought: ImportResult) -> list[OfferedRun]:
     """Return the runs of a source, in the order of their names; files that belong to none are refused."""
     folders = {name.rpartition("/")[0] for name in source.offers if name.endswith(f"/{RECORD}")}
     files: dict[Name, dict[str, Name]] = {folder: {} for folder in folders}
@@ -244,7 +244,7 @@ def runs_of(source: Source, brought: Brought) -> list[OfferedRun]:
     return [OfferedRun(folder=folder, files=dict(sorted(files[folder].items()))) for folder in sorted(folders)]
 
 
-def import_run(source: Source, run: OfferedRun, layout: Layout, brought: Brought, dry_run: bool) -> None:
+def import_run(source: Source, run: OfferedRun, layout: Layout, brought: ImportResult, dry_run: bool) -> None:
     """Import the new files of a run. Raises EngineUnusable if they can't be written."""
     before = brought.new + brought.updated
     target, record = _untouched(source, run, layout), b""
@@ -273,7 +273,7 @@ def import_run(source: Source, run: OfferedRun, layout: Layout, brought: Brought
         brought.runs_here.append(_shown(target))
 
 
-def _import_files(source: Source, run: OfferedRun, target: Path, brought: Brought, dry_run: bool) -> list[Path]:
+def _import_files(source: Source, run: OfferedRun, target: Path, brought: ImportResult, dry_run: bool) -> list[Path]:
     """Import the files of a run that are new or have grown; return those that were written."""
     machine, written = machine_in(target / RECORD), []
     for name, content, state in _new_files(source, run, target, brought, dry_run):
@@ -302,7 +302,7 @@ def _untouched(source: Source, run: OfferedRun, layout: Layout) -> Path | None:
     return folders[0] if len(folders) == 1 else None
 
 
-def _place(run: OfferedRun, record: bytes, layout: Layout, brought: Brought) -> tuple[Path | None, bytes]:
+def _place(run: OfferedRun, record: bytes, layout: Layout, brought: ImportResult) -> tuple[Path | None, bytes]:
     """Return the folder of a run here, by how its record begins, and the part of the record that is imported.
 
     The folder is None if nothing is imported.
@@ -333,7 +333,7 @@ def _why_lost(source: Source, name: Name) -> str:
 
 
 def _new_files(
-    source: Source, run: OfferedRun, target: Path, brought: Brought, dry_run: bool
+    source: Source, run: OfferedRun, target: Path, brought: ImportResult, dry_run: bool
 ) -> Iterator[tuple[str, bytes, str]]:
     """Yield path in the run, content and state of each file that is new or has grown; count the others.
 
@@ -365,7 +365,7 @@ def _new_files(
     brought.lost += lost
 
 
-def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, brought: Brought) -> str | None:
+def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, brought: ImportResult) -> str | None:
     """Return why a file is not taken, or None."""
     if len(content) > LONGEST_FILE_BYTES:
         return f"it is larger than {LONGEST_FILE_BYTES >> 20} MiB"
@@ -418,7 +418,7 @@ def _put(path: Path, content: bytes, changed_ns: int | None) -> None:
     """Write a file whole, with the time of the original. Raises EngineUnusable."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as file:
+        with replacing(path) as file:
             file.write(content)
             file.flush()
             if changed_ns is not None:
@@ -431,7 +431,7 @@ def _put(path: Path, content: bytes, changed_ns: int | None) -> None:
 def _settle(written: Sequence[Path]) -> None:
     """Wait until files are on the disk: a run is complete only once its launches are. Raises EngineUnusable."""
     with disk_errors(written[0] if written else Path()):
-        settle(written)
+        sync(written)
 
 
 def _stamp(path: Path, content: bytes, changed_ns: int | None) -> None:

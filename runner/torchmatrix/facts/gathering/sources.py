@@ -19,7 +19,7 @@ from typing import IO
 
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import opened, plain_bytes, sha256_of
+from torchmatrix.core.files import open_regular, plain_bytes, sha256_of
 from torchmatrix.core.formatting import clipped, in_one_line
 
 LONGEST_FILE_BYTES = 64 << 20
@@ -214,7 +214,7 @@ def digest_of(path: Path, limits: Limits) -> str:
     """Return the SHA-256 of a file's content. Raises BadInput; also for a file far larger than the limits of a source."""
     most = max(FREE_BYTES, 2 * limits.bytes)  # names and padding count, too
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             if file.seek(0, 2) > most:
                 raise BadInput(f"{path} is larger than {most >> 20:,} MiB: it is no archive of facts", hint=_HINT)
             file.seek(0)
@@ -226,7 +226,7 @@ def digest_of(path: Path, limits: Limits) -> str:
 def of_archive(path: Path, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
     """Return the facts in an archive, which `stack` closes. `temporary`: a folder for nameless files. Raises BadInput."""
     try:
-        file = stack.enter_context(opened(path))
+        file = stack.enter_context(open_regular(path))
     except OSError as error:
         raise BadInput(f"can't read {path}: {error.strerror}", hint="fix its permissions") from None
     return of_file(file, str(path), temporary, stack, limits)

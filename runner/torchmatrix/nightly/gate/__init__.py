@@ -18,10 +18,10 @@ from torchmatrix.facts.launch import UNFINISHED
 from torchmatrix.facts.store import Results, RunFolder, host_of, select
 from torchmatrix.nightly.gate import noise
 from torchmatrix.nightly.gate.drift import Drift, drift
-from torchmatrix.nightly.gate.judged import ACCEPTABLE, Accepted, Gate, GateOptions, Judged, attribute
+from torchmatrix.nightly.gate.judged import ACCEPTABLE, Accepted, Gate, GateOptions, JudgedCell, attribute
 from torchmatrix.nightly.gate.noise import CellVerdict, Night, Panel
 
-__all__ = ["Gate", "GateOptions", "Judged", "is_night_of", "judge"]
+__all__ = ["Gate", "GateOptions", "JudgedCell", "is_night_of", "judge"]
 
 _DEFAULT = GateOptions()
 
@@ -102,7 +102,7 @@ def _since_acceptance(accepted: Accepted | None, runs: Sequence[RunSummary]) -> 
     return runs if accepted is None else [run for run in runs if run.started >= accepted.started]
 
 
-def _mark_accepted(judged: Judged, accepted: Accepted | None, last: RunSummary) -> Judged:
+def _mark_accepted(judged: JudgedCell, accepted: Accepted | None, last: RunSummary) -> JudgedCell:
     """Turn the verdict of the night in which a slower cell was accepted into `accepted`."""
     if accepted is None or last.id != accepted.run or judged.verdict not in (*ACCEPTABLE, "new"):
         return judged
@@ -131,7 +131,7 @@ def _judge_cell(
     last: RunSummary,
     options: GateOptions,
     evidence: _Evidence,
-) -> Sequence[Judged]:
+) -> Sequence[JudgedCell]:
     """Return a verdict for each metric that the cell has or should have; one verdict if nothing was measured tonight; none if
     the cell was skipped before, too. `reference`: the runs among `before` that the last one is compared with.
     """
@@ -149,7 +149,7 @@ def _judge_cell(
     return [absent] if absent else []
 
 
-def _judge_failure(cell: str, before: Sequence[RunSummary], last: RunSummary) -> Judged:
+def _judge_failure(cell: str, before: Sequence[RunSummary], last: RunSummary) -> JudgedCell:
     """Return the verdict on a cell with failed launches.
 
     A crash is no noise: it counts at once, on whichever launch. What the stack never could do is no regression.
@@ -160,7 +160,7 @@ def _judge_failure(cell: str, before: Sequence[RunSummary], last: RunSummary) ->
     nights = f"; it also failed on {earlier} of the {len(before)} nights before" if earlier else ""
     never = failed[0]["outcome"] == "unsupported" and not any(run.cell(cell).ok for run in before)
     since = next((run for run in reversed(before) if run.cell(cell).ok), None)
-    return Judged(
+    return JudgedCell(
         cell=cell,
         verdict="n/a" if never else "failed",
         why=f"{len(failed)} of {len(rows)} launches: {error}{nights}",
@@ -170,7 +170,7 @@ def _judge_failure(cell: str, before: Sequence[RunSummary], last: RunSummary) ->
     )
 
 
-def _judge_absence(cell: str, before: Sequence[RunSummary], last: RunSummary, options: GateOptions) -> Judged | None:
+def _judge_absence(cell: str, before: Sequence[RunSummary], last: RunSummary, options: GateOptions) -> JudgedCell | None:
     """Return the verdict on a cell that was not measured; None if it was never planned.
 
     A cell that the matrix, or the command, no longer asks for is gone on purpose.
@@ -181,18 +181,18 @@ def _judge_absence(cell: str, before: Sequence[RunSummary], last: RunSummary, op
     if last.asked_for(cell):
         ended = "" if last.complete else "; the run is not finished"
         why = "interrupted or lost" if cell in last.cells.named else "planned, but not measured"
-        return Judged(cell=cell, verdict="missing", why=why + ended, **about)
+        return JudgedCell(cell=cell, verdict="missing", why=why + ended, **about)
     if home is None:
         return None
     if cell in last.skipped:
-        return Judged(cell=cell, verdict="skipped-now", why=f"{last.skipped[cell]} (planned in {home.id})", **about)
+        return JudgedCell(cell=cell, verdict="skipped-now", why=f"{last.skipped[cell]} (planned in {home.id})", **about)
     if options.named or (home.matrix, home.command) == (last.matrix, last.command):
-        return Judged(cell=cell, verdict="missing", why=f"planned in {home.id}, neither planned nor skipped now", **about)
+        return JudgedCell(cell=cell, verdict="missing", why=f"planned in {home.id}, neither planned nor skipped now", **about)
     why = f"planned in {home.id}; the matrix or the command has changed since"
-    return Judged(cell=cell, verdict="removed", why=why, **about)
+    return JudgedCell(cell=cell, verdict="removed", why=why, **about)
 
 
-def _judge_without_value(cell: str, before: Sequence[RunSummary], last: RunSummary, metric: Metric) -> Judged | None:
+def _judge_without_value(cell: str, before: Sequence[RunSummary], last: RunSummary, metric: Metric) -> JudgedCell | None:
     """Return n/a for ok launches that lack the metric; None if the same work never had it."""
     rows = last.cell(cell).ok
     lacking = sum(math.isnan(row[metric.column]) for row in rows)
@@ -203,23 +203,23 @@ def _judge_without_value(cell: str, before: Sequence[RunSummary], last: RunSumma
         return None
     since = f"; {had[-1].id} had one" if had else ""
     why = f"no {metric.name} in {lacking} of {len(rows)} ok launches{since}"
-    return Judged(cell=cell, verdict="n/a", why=why, metric=metric.name, facts=str(rows[-1]["path"]), **_identity(rows[-1]))
+    return JudgedCell(cell=cell, verdict="n/a", why=why, metric=metric.name, facts=str(rows[-1]["path"]), **_identity(rows[-1]))
 
 
 def _judge_metric(
     cell: str, reference: Sequence[RunSummary], last: RunSummary, options: GateOptions, metric: Metric, evidence: _Evidence
-) -> Judged:
+) -> JudgedCell:
     """Return the verdict on one metric of a cell whose launches were ok."""
     rows = last.cell(cell).ok
     about = {**_identity(rows[-1]), "metric": metric.name, "value": metric.speed(_night_of(last, cell, metric).value)}
     mixed = _work_difference(last.cell(cell), last.cell(cell))
     if mixed:
-        return Judged(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
+        return JudgedCell(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
     others = {run.id: why for run in reference if (why := _difference(run.cell(cell), last.cell(cell)))}
     history = evidence.histories[cell, metric.name]
     if options.named and reference[0] not in history.before:
         verdict, why = ("n/a", _not_comparable(others)) if others else ("new", f"{reference[0].id} did not measure it")
-        return Judged(cell=cell, verdict=verdict, why=why, **about)
+        return JudgedCell(cell=cell, verdict=verdict, why=why, **about)
     cell_verdict = _compare_with_nights(evidence, (cell, metric.name), options)
     limits = cell_verdict.limits
     baseline = [run for run in history.before if limits and run.id in limits.nights]
@@ -232,7 +232,7 @@ def _judge_metric(
         _under_other_conditions(baseline, last, rows[-1]["stack"]),
     )
     replaced = (run for run in reversed(reference) if not baseline and _hardware_difference(run.cell(cell), last.cell(cell)))
-    return Judged(
+    return JudgedCell(
         cell=cell,
         verdict=cell_verdict.verdict,
         why="; ".join(filter(None, reasons)),

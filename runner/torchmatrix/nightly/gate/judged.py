@@ -38,7 +38,7 @@ class GateOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class JudgedCell:
     """The verdict on one metric of one cell. `value`: of the last night, in the metric's unit (items per second, or seconds);
     `center`: of its baseline; `ratio`: value over center, for seconds center over value, so that less than 1 is slower.
 
@@ -99,7 +99,7 @@ class Gate:
     complete: bool
     baseline: tuple[str, ...]
     options: GateOptions
-    cells: tuple[Judged, ...]
+    cells: tuple[JudgedCell, ...]
 
     @property
     def verdict(self) -> str:
@@ -164,7 +164,7 @@ def unreadable_record(results: Results, host: str) -> list[Unreadable]:
     return [Unreadable(path=path, reason=damage)] if damage else []
 
 
-def slower_cells(gate: Gate, globs: Sequence[str]) -> list[Judged]:
+def slower_cells(gate: Gate, globs: Sequence[str]) -> list[JudgedCell]:
     """Return the slower cells that the globs match, each once. Raises BadInput for a glob that matches none."""
     slower = [judged for judged in gate.cells if judged.verdict in ACCEPTABLE]
     for glob in globs:
@@ -208,7 +208,7 @@ _MOVES = {"suspected": "slower", "regression": "slower", "faster": "faster", "ok
 _MEASURED = ("suspected", "regression", "faster", "ok")
 
 
-def attribute(cells: Sequence[Judged], globs: Sequence[str]) -> tuple[Judged, ...]:
+def attribute(cells: Sequence[JudgedCell], globs: Sequence[str]) -> tuple[JudgedCell, ...]:
     """Add the cause, machine or software, to each cell that moved or failed, by the canaries among the cells.
 
     Raises BadInput if there are globs and none of them matches a cell.
@@ -220,7 +220,7 @@ def attribute(cells: Sequence[Judged], globs: Sequence[str]) -> tuple[Judged, ..
     return tuple(_with_cause(judged, canaries) for judged in cells)
 
 
-def _with_cause(judged: Judged, canaries: Sequence[Judged]) -> Judged:
+def _with_cause(judged: JudgedCell, canaries: Sequence[JudgedCell]) -> JudgedCell:
     """Add the cause by the canaries on the cell's own devices, or by all canaries if there is none on them."""
     moved = _MOVES.get(judged.verdict)
     if not canaries or moved in (None, "ok"):
@@ -237,7 +237,7 @@ def _with_cause(judged: Judged, canaries: Sequence[Judged]) -> Judged:
     return replace(judged, cause=cause, cause_why=f"canary {still.cell} {_movement_in_words(still)}")
 
 
-def _with_machine_cause(judged: Judged, canary: Judged, why: str) -> Judged:
+def _with_machine_cause(judged: JudgedCell, canary: JudgedCell, why: str) -> JudgedCell:
     """Add the machine as the cause; `unclear` if the canary's own software has changed."""
     names = [name for name in canary.changes if not is_of_the_machine(name)]
     if names:
@@ -245,7 +245,7 @@ def _with_machine_cause(judged: Judged, canary: Judged, why: str) -> Judged:
     return replace(judged, cause="machine", cause_why=why)
 
 
-def _movement_in_words(judged: Judged) -> str:
+def _movement_in_words(judged: JudgedCell) -> str:
     percent = round(100 * (judged.ratio - 1), 1) + 0.0  # no -0.0
     if judged.verdict == "ok":
         return f"moved by {percent:+.1f} %, within its limits"

@@ -26,7 +26,7 @@ from torchmatrix.analysis.rows import group_by
 from torchmatrix.core.formatting import clipped, four_decimals, in_one_line
 from torchmatrix.core.process import end_with_parent
 from torchmatrix.facts.environments import differences_in_words, is_of_the_machine
-from torchmatrix.nightly.gate.judged import Gate, Judged
+from torchmatrix.nightly.gate.judged import Gate, JudgedCell
 
 LONGEST = 300
 """Characters of one message; more is cut, with an ellipsis."""
@@ -69,7 +69,7 @@ def headline(gate: Gate) -> str:
     return plain(f"{gate.verdict} {amount}: {gate.run} on {gate.host} against {against}{ended}")
 
 
-def figures(judged: Judged) -> str:
+def figures(judged: JudgedCell) -> str:
     """Return the ratio, the limit below which it is slower, and the limit's rule; empty where nothing was compared."""
     if math.isnan(judged.ratio):
         return ""
@@ -79,7 +79,7 @@ def figures(judged: Judged) -> str:
     return plain(f"{judged.ratio:.4f} of the baseline ({limit}: {judged.rule}{strays}){before}")
 
 
-def commands(gate: Gate, judged: Judged, results: Path | None = None) -> list[str]:
+def commands(gate: Gate, judged: JudgedCell, results: Path | None = None) -> list[str]:
     """Return commands to paste to look into a cell that isn't ok."""
     where = [] if results is None else ["--results", str(results)]
     lines = []
@@ -108,7 +108,7 @@ def _tally(gate: Gate) -> str:
     return f"{tally}; judged: {gate.judged} of {len(gate.cells)} figures" if left else tally
 
 
-def _detectable_loss(cells: Iterable[Judged]) -> list[str]:
+def _detectable_loss(cells: Iterable[JudgedCell]) -> list[str]:
     """Return a line with the smallest loss that tonight would have shown; none where no cell was compared with nights."""
     losses = sorted(((cell.detectable, cell.name) for cell in cells if not math.isnan(cell.detectable)), key=itemgetter(0))
     if not losses:
@@ -118,16 +118,16 @@ def _detectable_loss(cells: Iterable[Judged]) -> list[str]:
     return [plain(f"tonight would have shown a loss of {loss:.1f} % in 4 of 5 cases{of}")]
 
 
-def _reasons(judged: Judged) -> list[str]:
+def _reasons(judged: JudgedCell) -> list[str]:
     lines = [judged.why, f"{judged.cause}: {judged.cause_why}" if judged.cause else ""]
     return [plain(line) for line in lines if line]
 
 
-def _why(judged: Judged) -> str:
+def _why(judged: JudgedCell) -> str:
     return "; ".join(_reasons(judged))
 
 
-def _unjudged_lines(cells: Iterable[Judged]) -> list[str]:
+def _unjudged_lines(cells: Iterable[JudgedCell]) -> list[str]:
     """Return one line for all cells of one verdict and one reason."""
     groups = group_by(cells, lambda judged: (judged.verdict, judged.why))
     return [
@@ -136,7 +136,7 @@ def _unjudged_lines(cells: Iterable[Judged]) -> list[str]:
     ]
 
 
-def _environment_changes(cells: Iterable[Judged]) -> list[str]:
+def _environment_changes(cells: Iterable[JudgedCell]) -> list[str]:
     """List changes of the environments of stacks whose cells moved, failed or have another machine now, each stack once."""
     moved = [judged for judged in cells if judged.verdict in _MOVED or (judged.verdict == "new" and judged.changes)]
     lines = []
@@ -154,9 +154,9 @@ def _environment_changes(cells: Iterable[Judged]) -> list[str]:
     return lines
 
 
-def _other_conditions(cells: Iterable[Judged]) -> list[str]:
+def _other_conditions(cells: Iterable[JudgedCell]) -> list[str]:
     """List changes of the machine for cells that did not move: their nights are unlike, too."""
-    examples: dict[str, Judged] = {}
+    examples: dict[str, JudgedCell] = {}
     for judged in cells:
         changes = {name: pair for name, pair in judged.changes.items() if is_of_the_machine(name)}
         if changes and judged.nights and judged.verdict not in _MOVED:
@@ -214,7 +214,7 @@ def junit(gate: Gate, results: Path | None = None) -> bytes:
     return document
 
 
-def _testcase(suite: ElementTree.Element, gate: Gate, judged: Judged, results: Path | None) -> None:
+def _testcase(suite: ElementTree.Element, gate: Gate, judged: JudgedCell, results: Path | None) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=plain(judged.stack or "torchmatrix"), name=plain(judged.name))
     shown = "" if judged.verdict != "ok" else "; ".join(_detectable_loss([judged]))
     message = plain("; ".join(filter(None, (judged.verdict, figures(judged), _why(judged), shown))))

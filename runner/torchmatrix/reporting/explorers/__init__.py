@@ -36,9 +36,7 @@ from torchmatrix.reporting.explorers.data import (
 from torchmatrix.reporting.explorers.data import (
     Published as Published,
 )
-from torchmatrix.reporting.explorers.data import (
-    Within as Within,
-)
+from torchmatrix.reporting.explorers.data import RunTables as RunTables
 from torchmatrix.reporting.explorers.data import (
     data_of as data_of,
 )

@@ -142,7 +142,7 @@ _PICKED = {"slowed": "one that was slowed down", "hottest": "the hottest", "firs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Within:
+class RunTables:
     """The tables of one run: scaling.decomposition_table and devices_table, rows of time_split, traces."""
 
     decomposition: Sequence[Row] = ()
@@ -152,7 +152,7 @@ class Within:
     traces: Sequence[Trace] = ()
 
 
-def parts_of(within: Within, cells: Sequence[str]) -> Parts:
+def parts_of(within: RunTables, cells: Sequence[str]) -> Parts:
     """Return the rows of each explorer; `cells`: of one run, in the order of their places."""
     at = {cell: place for place, cell in enumerate(cells)}
     return {
@@ -256,7 +256,7 @@ Keys: TypeAlias = dict[str, tuple[str, str]]
 Published: TypeAlias = Mapping[tuple[str, str, str, str], tuple[float, str]]
 """A comparable published throughput and its source, by machine, stack, workload and devices."""
 NONE_PUBLISHED: Published = {}
-NOTHING = Within()
+NOTHING = RunTables()
 _FIRST = ("model", "mode")
 _LATER = tuple(factor.name for factor in COLUMNS if factor.name not in _FIRST)
 _DIGITS = 8
@@ -295,7 +295,7 @@ class Data:
 
 def data_of(
     index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, price_list: PriceList = prices.NONE,
-    published: Published = NONE_PUBLISHED, within: Within = NOTHING,
+    published: Published = NONE_PUBLISHED, within: RunTables = NOTHING,
 ) -> Data:  # fmt: skip
     """Build the cells of DDP or one device of tables as of the module tables, with their scaling and ratios.
     The columns `machine` and `gpu` tell several machines apart; without them there is one.

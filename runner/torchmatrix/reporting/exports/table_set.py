@@ -133,18 +133,18 @@ def _file_of(path: str, run: str) -> str:
 
 
 def _stack(installed: Installed) -> Row:
-    box, image, engine = installed.box, installed.image, installed.engine
+    report, image, engine = installed.reported, installed.image, installed.engine
     return {
-        **{key: box.facts.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")},
+        **{key: report.facts.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")},
         "stack": installed.stack,
-        "torchvision": box.versions.get("torchvision"),
-        "transformers": box.versions.get("transformers"),
+        "torchvision": report.versions.get("torchvision"),
+        "transformers": report.versions.get("transformers"),
         "image": image.get("tag") or image.get("reference"),
         "image_id": image.get("id"),
         **{key: image.get(key) for key in ("base", "base_digest", "lock_sha256")},
         "engine": engine.get("engine"),
         "engine_version": engine.get("ServerVersion") or engine.get("version"),
-        "packages": box.packages,
+        "packages": report.packages,
     }
 
 

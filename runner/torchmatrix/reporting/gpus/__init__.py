@@ -233,7 +233,7 @@ def _worth_panel(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
     return Panel(title=title, unit=unit, rows=bars, high=scale_of(bars), kind="per")
 
 
-__all__ = ["Gpus", "Shown", "shown"]
+__all__ = ["ComparedGpus", "Gpus", "shown"]
 
 
 MOST = 12
@@ -249,7 +249,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class ComparedGpus:
     """The default view of machines. `charts`: in the page's order; `pairs`: every pair of GPUs, None for a single one."""
 
     answers: Answers
@@ -257,10 +257,10 @@ class Shown:
     pairs: Pairs | None
 
 
-def shown(gpus: Gpus) -> Shown:
+def shown(gpus: Gpus) -> ComparedGpus:
     """Build the default view of a page of machines."""
     charts = relative(gpus), throughput(gpus), scaling(gpus), worth(gpus)
-    return Shown(answers=answers.answers(gpus), charts=tuple(chart for chart in charts if chart), pairs=pairs(gpus))
+    return ComparedGpus(answers=answers.answers(gpus), charts=tuple(chart for chart in charts if chart), pairs=pairs(gpus))
 
 
 def pairs(gpus: Gpus) -> Pairs | None:

@@ -18,7 +18,7 @@ from torchmatrix.core.files import scratch
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import cubes, exports, redaction, verb_texts
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.explorers.data import Data, Within, data_of
+from torchmatrix.reporting.explorers.data import Data, RunTables, data_of
 from torchmatrix.reporting.exports.formats import to_markdown
 from torchmatrix.reporting.overview import Answers, Cells, Overview, cells, overview
 from torchmatrix.reporting.report import page, sections
@@ -32,7 +32,7 @@ MOST_PASTED = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Carried:
+class PageData:
     """The data of a page. `facts_bytes`: the size of the facts if they are too large to be among the `files`; else None.
     `markdown`: the cells as a table for pasting; None where there are none or more than MOST_PASTED.
     """
@@ -42,14 +42,14 @@ class Carried:
     markdown: str | None
 
 
-def carried_of(view: View, price_list: PriceList, archive: exports.Archive | None) -> Carried:
+def carried_of(view: View, price_list: PriceList, archive: exports.Archive | None) -> PageData:
     """Return the tables of cells and launches, the meanings of their columns, and the facts. Without `archive`: no facts."""
     tables = exports.launched(view, price_list)
     cells = tables.values["cells"]
     files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if view.summary.launches else []
     if archive and archive.data:
         files.append(exports.in_page(f"{view.id}-facts.tar.gz", "application/gzip", archive.data))
-    return Carried(
+    return PageData(
         files=tuple(files),
         facts_bytes=archive.facts_bytes if archive and not archive.data else None,
         markdown=to_markdown("cells", cells).decode() if 0 < len(view.every_cell) <= MOST_PASTED else None,
@@ -135,7 +135,7 @@ def rendered(
 def explorers_of(view: View, price_list: PriceList = NONE) -> Explorers:
     """Build the explorers of one run."""
     published = {("", *place): figure for place, figure in claims.throughputs(claims.paired(view.measured)[0]).items()}
-    within = Within(
+    within = RunTables(
         decomposition=view.decomposition,
         devices=view.devices,
         phases=view.details.phases,

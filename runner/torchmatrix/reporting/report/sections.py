@@ -135,9 +135,9 @@ def stacks(view: View) -> list[dict[str, Any]]:
     return [
         {
             "name": installed.stack,
-            "environment": installed.box.facts,
-            "torchvision": installed.box.versions.get("torchvision"),
-            "transformers": installed.box.versions.get("transformers"),
+            "environment": installed.reported.facts,
+            "torchvision": installed.reported.versions.get("torchvision"),
+            "transformers": installed.reported.versions.get("transformers"),
             "image": installed.image,
             "engine": installed.engine,
         }

@@ -33,7 +33,7 @@ from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.identities import Pseudonyms, load
 from torchmatrix.reporting.site import front, pages
-from torchmatrix.reporting.site.pages import Waiting, rendered
+from torchmatrix.reporting.site.pages import PendingRun, rendered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,8 +136,8 @@ def _is_published(target: Path, slug: str, fingerprint: str) -> bool:
     return pages.read_page(folder).get("fingerprint") == fingerprint and (folder / "index.html").exists()
 
 
-def _waiting(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> Waiting:
-    return Waiting(number=number, run=run, slug=slug, copy=redaction.staged(run, cleaner, place), place=place)
+def _waiting(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> PendingRun:
+    return PendingRun(number=number, run=run, slug=slug, copy=redaction.staged(run, cleaner, place), place=place)
 
 
 def _write_front(

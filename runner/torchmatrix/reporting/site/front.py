@@ -171,7 +171,7 @@ def files(
     secret: str,
 ) -> dict[str, bytes]:
     """Return the contents by name. `links`: the permalinks of the runs published now; `entries`: all runs of the site."""
-    notes = history.Seen()
+    notes = history.Sightings()
     cleaned = (_cleaned(run, cleaner) for run in facts_cache.each(results, list(links)))
     trends = history.trends(history.series(history.noted(cleaned, notes)))
     figures, started = (

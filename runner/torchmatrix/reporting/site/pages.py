@@ -149,7 +149,7 @@ MOST_PROCESSES = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
+class PendingRun:
     """A run to be rendered. `copy`: its redacted facts, below the folder `place`, which is this copy's only."""
 
     number: int
@@ -159,10 +159,10 @@ class Waiting:
     place: Path
 
 
-Rendered = tuple[Waiting, Page, dict[str, bytes]]
+Rendered = tuple[PendingRun, Page, dict[str, bytes]]
 
 
-def rendered(waiting: Iterable[Waiting], count: int, price_list: PriceList) -> Iterator[Rendered]:
+def rendered(waiting: Iterable[PendingRun], count: int, price_list: PriceList) -> Iterator[Rendered]:
     """Yield the pages of these runs, `count` in all, in their order. Copies are made as they are needed, a few ahead."""
     processes = min(usable_cpus(), MOST_PROCESSES)
     if count < FEWEST_RUNS or processes < 2:
@@ -181,9 +181,9 @@ def rendered(waiting: Iterable[Waiting], count: int, price_list: PriceList) -> I
 
 
 def _rendered_in_pool(
-    pool: ProcessPoolExecutor, waiting: Iterable[Waiting], ahead: int, price_list: PriceList
+    pool: ProcessPoolExecutor, waiting: Iterable[PendingRun], ahead: int, price_list: PriceList
 ) -> Iterator[Rendered]:
-    pending: deque[tuple[Waiting, Future[tuple[Page, dict[str, bytes]]]]] = deque()
+    pending: deque[tuple[PendingRun, Future[tuple[Page, dict[str, bytes]]]]] = deque()
     for item in waiting:
         pending.append((item, pool.submit(of_run, item.copy, price_list)))
         if len(pending) > ahead:

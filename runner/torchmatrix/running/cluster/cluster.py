@@ -26,7 +26,7 @@ from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.planning.selection import TwoStacks, select
 from torchmatrix.running.cluster import job_system, orders
 from torchmatrix.running.cluster.job_system import JobSystem, Node
-from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
+from torchmatrix.running.cluster.orders import NodeError, NodeFacts, RunRequest
 from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.session import Session, refuse_unlocked, without_locks
 
@@ -35,7 +35,7 @@ NO_ENGINE = "local"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class NodeGroup:
     """Nodes that are alike, and what they measure. `at`: which of them measure a cell, by its id."""
 
     nodes: tuple[Node, ...]
@@ -63,8 +63,8 @@ class Cluster:
 
     system: JobSystem
     version: str
-    order: Order
-    kinds: tuple[Kind, ...]
+    order: RunRequest
+    kinds: tuple[NodeGroup, ...]
     silent: Mapping[str, str]
 
     @property
@@ -156,9 +156,9 @@ def _continue_or_begin(
     system: JobSystem, path: Path, matrix: Matrix, results: Path, globs: Sequence[str], where: Sequence[str], request: Request,
     ab: TwoStacks | None,
     *, new: bool, tell: Callable[[str], None],
-) -> Order:  # fmt: skip
+) -> RunRequest:  # fmt: skip
     """Return the unfinished order of the same cells, with the same lock, measured in the same way, or a new one."""
-    wanted = Order(
+    wanted = RunRequest(
         run=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
         results=results,
         folder=path.absolute().parent,
@@ -182,7 +182,7 @@ def _content_of(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-def _groups(system: JobSystem, order: Order, nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
+def _groups(system: JobSystem, order: RunRequest, nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
     """Return the groups of nodes that measure together.
 
     A continued run keeps the nodes with which it began, whatever their state: no cell moves to another node, and the launches
@@ -209,7 +209,7 @@ def _waiting_rank(node: Node) -> tuple[bool, bool, bool]:
 
 
 @contextmanager
-def _describing_job(system: JobSystem, order: Order, node: Node) -> Iterator[str]:
+def _describing_job(system: JobSystem, order: RunRequest, node: Node) -> Iterator[str]:
     """Submit a job on a node that describes it, unless it did before; yields the job's name, and ends the job at last."""
     name = f"{order.job_name}-{node.name}"
     if orders.node_facts(order, node.name) is None:
@@ -225,7 +225,7 @@ def _describing_job(system: JobSystem, order: Order, node: Node) -> Iterator[str
 
 
 def _await_facts(
-    system: JobSystem, order: Order, node: Node, name: str, tell: Callable[[str], None]
+    system: JobSystem, order: RunRequest, node: Node, name: str, tell: Callable[[str], None]
 ) -> NodeFacts | NodeError | str:
     """Return a node's description of itself, however long its job waits; why there is none if the job ends without one."""
     polls, most, reported, why = 0, job_system.SETTLING_POLLS, "", ""
@@ -245,7 +245,7 @@ def _await_facts(
     return why
 
 
-def _make_kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], facts: NodeFacts, nodes: int) -> Kind:
+def _make_kind(matrix: Matrix, order: RunRequest, alike: tuple[Node, ...], facts: NodeFacts, nodes: int) -> NodeGroup:
     supplies = replace(facts.supplies, nodes=nodes)
     names = ", ".join(node.name for node in alike)
     host = replace(facts.host, machine=facts.machine, name=alike[0].name)
@@ -267,7 +267,7 @@ def _make_kind(matrix: Matrix, order: Order, alike: tuple[Node, ...], facts: Nod
         key=hashlib.sha256(key.encode()).hexdigest()[:16],
     )
     home = results.home(host.name, host.machine)
-    return Kind(nodes=alike, session=session, home=home, at=placed(planned.cells, [node.name for node in alike]))
+    return NodeGroup(nodes=alike, session=session, home=home, at=placed(planned.cells, [node.name for node in alike]))
 
 
 def placed(cells: Sequence[Cell], nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:

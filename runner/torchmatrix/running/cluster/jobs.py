@@ -19,10 +19,10 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, run
 from torchmatrix.running.cluster import job_system, orders
-from torchmatrix.running.cluster.cluster import Cluster, Kind
+from torchmatrix.running.cluster.cluster import Cluster, NodeGroup
 from torchmatrix.running.cluster.job_system import Task
 from torchmatrix.running.launch_cell import record_failure
-from torchmatrix.running.news import LaunchFinished, LaunchStarted, LaunchWaits, News
+from torchmatrix.running.progress import LaunchFinished, LaunchStarted, LaunchWaits, ProgressEvent
 from torchmatrix.running.scheduler import Part, Scheduler
 from torchmatrix.running.session import Session
 
@@ -50,10 +50,10 @@ THE_CELLS = {"FAILED": "crashed", "OUT_OF_MEMORY": "oom", "TIMEOUT": "timeout", 
 
 
 @dataclass(kw_only=True, slots=True)
-class Waiting:
+class SubmittedLaunch:
     """A launch that is with Slurm. `polls`: how often its job was found to be over; `retries`: how often it was lost."""
 
-    kind: Kind
+    kind: NodeGroup
     cell: Cell
     number: int
     started: bool = False
@@ -65,7 +65,7 @@ class Waiting:
 class Batch:
     """Launches on `nodes` that are submitted together and run one by one, in order. `retries`: how often they were lost."""
 
-    kind: Kind
+    kind: NodeGroup
     nodes: tuple[str, ...]
     launches: list[tuple[Cell, int]]
     retries: int = 0
@@ -80,9 +80,9 @@ class Submitted:
 
     cluster: Cluster
     most_tasks: int
-    waiting: dict[str, Waiting] = field(default_factory=dict)
+    waiting: dict[str, SubmittedLaunch] = field(default_factory=dict)
     later: deque[Batch] = field(default_factory=deque)
-    cancelled: list[Waiting] = field(default_factory=list)
+    cancelled: list[SubmittedLaunch] = field(default_factory=list)
     enough: set[tuple[str, str]] = field(default_factory=set)
     begun: float = field(default_factory=time.monotonic)
     last: dict[str, str] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Submitted:
     refused_at: int | None = None
     """How many launches were with Slurm when it took no more; None if it takes all."""
 
-    def add(self, kind: Kind, nodes: tuple[str, ...], launches: Sequence[tuple[Cell, int]], retries: int = 0) -> None:
+    def add(self, kind: NodeGroup, nodes: tuple[str, ...], launches: Sequence[tuple[Cell, int]], retries: int = 0) -> None:
         """Queue launches after those that were added before, in arrays as large as Slurm allows."""
         for launch in launches:
             # only into the nodes' last array: an earlier one would run before work that was added later
@@ -115,14 +115,14 @@ class Submitted:
                 for cell, number in launches:
                     self.add(kind, kind.at[cell.id], [(cell, number)])
 
-    def _all_awaited(self) -> Iterator[Waiting]:
+    def _all_awaited(self) -> Iterator[SubmittedLaunch]:
         """Yield all launches, also those not with Slurm yet, and those that somebody ended: the next command continues them."""
         yield from self.waiting.values()
         yield from self.cancelled
         for batch in self.later:
-            yield from (Waiting(kind=batch.kind, cell=cell, number=number) for cell, number in batch.launches)
+            yield from (SubmittedLaunch(kind=batch.kind, cell=cell, number=number) for cell, number in batch.launches)
 
-    def is_over(self, kind: Kind) -> bool:
+    def is_over(self, kind: NodeGroup) -> bool:
         """Check whether the budget is spent; then no round is begun."""
         budget = kind.session.matrix.method.budget_seconds
         return budget is not None and time.monotonic() - self.begun > budget
@@ -165,7 +165,7 @@ class Submitted:
         self.last |= {} if batch.retries else dict.fromkeys(batch.nodes, job)
         orders.keep_job(order, number, job)
         for task, (cell, its_round) in enumerate(batch.launches):
-            self.waiting[f"{job}_{task}"] = Waiting(kind=kind, cell=cell, number=its_round, retries=batch.retries)
+            self.waiting[f"{job}_{task}"] = SubmittedLaunch(kind=kind, cell=cell, number=its_round, retries=batch.retries)
 
 
 def submit_all(cluster: Cluster) -> Submitted:
@@ -197,10 +197,10 @@ def _attach(submitted: Submitted) -> None:
         home, launches = orders.launches_of(order, arrays[job])
         cell, number = launches[index]
         kind, cells = kinds[home]
-        submitted.waiting[task.id] = Waiting(kind=kind, cell=cells[cell], number=number)
+        submitted.waiting[task.id] = SubmittedLaunch(kind=kind, cell=cells[cell], number=number)
 
 
-def watch(submitted: Submitted) -> Generator[News, None, None]:
+def watch(submitted: Submitted) -> Generator[ProgressEvent, None, None]:
     """Yield what becomes of the launches until none is left; submit lost launches again."""
     unanswered, reported = 0, set[str]()
     while submitted.waiting or submitted.later:
@@ -224,7 +224,7 @@ def watch(submitted: Submitted) -> Generator[News, None, None]:
         submitted.add_further()
 
 
-def _report(waiting: Waiting, task: Task, reported: set[str]) -> Iterator[News]:
+def _report(waiting: SubmittedLaunch, task: Task, reported: set[str]) -> Iterator[ProgressEvent]:
     """Report that a launch begins, again after a requeue, or once why it waits, if only somebody's help ends that."""
     waiting.polls = 0
     is_running = task.state == "RUNNING"
@@ -238,7 +238,7 @@ def _report(waiting: Waiting, task: Task, reported: set[str]) -> Iterator[News]:
         yield LaunchWaits(cell=waiting.cell, place=place, reason=task.reason)
 
 
-def _settle(submitted: Submitted, name: str, waiting: Waiting, task: Task | None) -> LaunchFinished | None:
+def _settle(submitted: Submitted, name: str, waiting: SubmittedLaunch, task: Task | None) -> LaunchFinished | None:
     """Return how a launch ended whose job is over; None if that isn't clear yet, or if it was submitted again."""
     folder = waiting.kind.folder(submitted.cluster.order.run)
     if launch := next((launch for launch in _tries(folder, waiting) if launch.outcome not in UNFINISHED), None):
@@ -260,19 +260,19 @@ def _settle(submitted: Submitted, name: str, waiting: Waiting, task: Task | None
     return _record_lost(submitted.cluster, folder, waiting, f"{state} ({task.why})" if task and task.why else state)
 
 
-def _is_cluster_failure(state: str, folder: RunFolder, waiting: Waiting) -> bool:
+def _is_cluster_failure(state: str, folder: RunFolder, waiting: SubmittedLaunch) -> bool:
     """Check whether the cluster, not the cell, ended a job: also if the job failed, but its launch was only interrupted, as
     when its engine or another node was lost.
     """
     return state not in THE_CELLS or (state == "FAILED" and any(True for _ in _tries(folder, waiting)))
 
 
-def _tries(folder: RunFolder, waiting: Waiting) -> Iterator[Launch]:
+def _tries(folder: RunFolder, waiting: SubmittedLaunch) -> Iterator[Launch]:
     launches, _ = sorted_out(launches_below(folder.path / waiting.cell.id, f"round{waiting.number}-try*.jsonl"))
     return reversed(launches)
 
 
-def _record_lost(cluster: Cluster, folder: RunFolder, waiting: Waiting, state: str) -> LaunchFinished:
+def _record_lost(cluster: Cluster, folder: RunFolder, waiting: SubmittedLaunch, state: str) -> LaunchFinished:
     """Record a launch of which only the end of its job is known."""
     job = run.job_of(waiting.kind.session, folder)
     node = "+".join(waiting.kind.at[waiting.cell.id])
@@ -325,7 +325,7 @@ class Clustered(Scheduler):
     def submit(self) -> None:
         self._submitted = submit_all(self._cluster)
 
-    def poll(self) -> Generator[News, None, None]:
+    def poll(self) -> Generator[ProgressEvent, None, None]:
         return watch(self._submitted)
 
     def cancel(self) -> None:

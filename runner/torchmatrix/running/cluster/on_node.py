@@ -22,8 +22,8 @@ from torchmatrix.matrix.workloads import AUTO
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness, rounds, run, session
 from torchmatrix.running.cluster import orders, several_nodes
-from torchmatrix.running.cluster.orders import NodeError, NodeFacts, Order
-from torchmatrix.running.cluster.several_nodes import meeting_of
+from torchmatrix.running.cluster.orders import NodeError, NodeFacts, RunRequest
+from torchmatrix.running.cluster.several_nodes import rendezvous_of
 from torchmatrix.running.cluster.slurm import WARNING_SECONDS, Slurm
 from torchmatrix.running.launch_cell import (
     DeviceReadings,
@@ -35,7 +35,7 @@ from torchmatrix.running.launch_cell import (
     model_file_of,
     record_failure,
 )
-from torchmatrix.running.news import News
+from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.readiness import Ready
 from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
@@ -74,7 +74,7 @@ def why_not_given(host: Host) -> str:
     return f"{GIVEN[variable]} gave {count(number, 'GPU')}, but {host.gpus_in_words} can be seen{notes}"
 
 
-def launch(place: Path, number: int, task: int) -> Generator[News, None, None]:
+def launch(place: Path, number: int, task: int) -> Generator[ProgressEvent, None, None]:
     """Make the launch `task` of the array `number`, unless another node has made it meanwhile."""
     order = orders.read(place)
     home, launches = orders.launches_of(order, number)
@@ -111,16 +111,18 @@ def refuse_others(host: Host) -> None:
         raise BadInput(f"{host.name}: {wrong}", hint="drain the node; its GPUs are not what its scheduler takes them for")
 
 
-def session_of(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
+def session_of(order: RunRequest, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
     s = _assemble(order, globs, where)
     return s if order.held() else session.without_locks(s)
 
 
-def _assemble(order: Order, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
+def _assemble(order: RunRequest, globs: list[str] | tuple[str, ...], where: list[str] | tuple[str, ...]) -> Session:
     return session.assemble(order.matrix(), order.held(), order.results, order.engine, globs, where, nodes=MOST_NODES)
 
 
-def _launch_cell(s: Session, job: Job, cell: str, number: int, order: Order, home: str) -> Generator[News, None, None]:
+def _launch_cell(
+    s: Session, job: Job, cell: str, number: int, order: RunRequest, home: str
+) -> Generator[ProgressEvent, None, None]:
     """Make the launch of one cell; the session's plan may have its baselines, too."""
     skip = next((skip for skip in s.plan.skips if skip.cell.id == cell), None)
     if skip:
@@ -139,8 +141,8 @@ def _launch_cell(s: Session, job: Job, cell: str, number: int, order: Order, hom
 
 
 def _find_batch(
-    job: Job, cell: Cell, image: Image | BuildFailed, order: Order, home: str
-) -> Generator[News, None, dict[tuple[str, str], int | None]]:
+    job: Job, cell: Cell, image: Image | BuildFailed, order: RunRequest, home: str
+) -> Generator[ProgressEvent, None, dict[tuple[str, str], int | None]]:
     """Return the batch of a cell if it is searched for: the first launch of its stack and workload finds it for all launches.
 
     These launches are on the same node, which makes one at a time. The batch is searched for on this node alone.
@@ -231,7 +233,7 @@ def _start(job: Job, cell: Cell, image: Image, request: Mapping[str, Any], rank:
         cache=request["cache"],
         owner=job.owner,
         model_file=model_file_of(job, cell),
-        meeting=meeting_of(rank, 1 + len(request["nodes"]), address, request["port"], towards=address),
+        rendezvous=rendezvous_of(rank, 1 + len(request["nodes"]), address, request["port"], towards=address),
     )
     return job.engine_for(cell.stack).start(image, spec)
 

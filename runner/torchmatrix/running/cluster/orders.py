@@ -38,7 +38,7 @@ Content = TypeVar("Content")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class RunRequest:
     """The request of a run. `folder`: of the matrix, for the user's own models. `engine`: runs a launch on its node.
 
     `globs`, `where`: which cells. `ab`: only the cells that these two stacks share.
@@ -111,7 +111,7 @@ class _Array:
     launches: Launches
 
 
-def keep(order: Order, matrix: str, lock: bytes | None) -> None:
+def keep(order: RunRequest, matrix: str, lock: bytes | None) -> None:
     """Write an order, for the nodes and for the command that continues it. Raises EngineUnusable."""
     with disk_errors(order.place):
         for name in ("nodes", "jobs"):
@@ -123,9 +123,9 @@ def keep(order: Order, matrix: str, lock: bytes | None) -> None:
         write_whole(order.place / "order.json", json.dumps(record).encode())
 
 
-def read(place: Path) -> Order:
+def read(place: Path) -> RunRequest:
     """Return the order in this folder. Raises BadInput."""
-    return _read(place / "order.json", lambda _: Order, _how_to_begin(place))
+    return _read(place / "order.json", lambda _: RunRequest, _how_to_begin(place))
 
 
 def _how_to_begin(place: Path) -> str:
@@ -149,12 +149,12 @@ def _read_if_written(path: Path, type_of: Callable[[Any], type[Content]], hint: 
         return None
 
 
-def text_of(order: Order) -> str:
+def text_of(order: RunRequest) -> str:
     """Return the matrix file as it was when the run began."""
     return (order.place / "matrix.toml").read_text(encoding="utf-8")
 
 
-def unfinished(results: Path, tell: Callable[[str], None], scheduler: str = "slurm") -> list[Order]:
+def unfinished(results: Path, tell: Callable[[str], None], scheduler: str = "slurm") -> list[RunRequest]:
     """Return the orders that aren't done, newest first; an order that can't be read is reported and left out."""
     readable = []
     for path in sorted((results / f".{scheduler}").glob("*/order.json"), reverse=True):
@@ -165,24 +165,24 @@ def unfinished(results: Path, tell: Callable[[str], None], scheduler: str = "slu
     return [order for order in readable if (order.place / "matrix.toml").exists() and not is_done(order)]
 
 
-def keep_groups(order: Order, groups: Sequence[Sequence[str]]) -> None:
+def keep_groups(order: RunRequest, groups: Sequence[Sequence[str]]) -> None:
     """Write the names of the nodes that measure together."""
     with disk_errors(order.place):
         write_whole(order.place / "groups.json", json.dumps(groups).encode())
 
 
-def groups_of(order: Order) -> list[list[str]] | None:
+def groups_of(order: RunRequest) -> list[list[str]] | None:
     """Return what `keep_groups` wrote; None if it hasn't yet. Raises BadInput."""
     return _read_if_written(order.place / "groups.json", lambda _: list[list[str]], _how_to_begin(order.place))
 
 
-def keep_node(order: Order, name: str, facts: NodeFacts | NodeError) -> None:
+def keep_node(order: RunRequest, name: str, facts: NodeFacts | NodeError) -> None:
     """Write a node's description of itself; the file appears whole."""
     with disk_errors(order.place):
         write_whole(_node_path(order, name), json.dumps(asdict(facts), default=sorted).encode())
 
 
-def node_facts(order: Order, name: str) -> NodeFacts | NodeError | None:
+def node_facts(order: RunRequest, name: str) -> NodeFacts | NodeError | None:
     """Return what `keep_node` wrote for a node; None if it hasn't yet. Raises BadInput."""
     hint = "remove this file: the node is then asked again"
     return _read_if_written(_node_path(order, name), _type_of_node, hint)
@@ -192,11 +192,11 @@ def _type_of_node(record: Any) -> type[NodeFacts | NodeError]:
     return NodeError if isinstance(record, dict) and "error" in record else NodeFacts
 
 
-def _node_path(order: Order, name: str) -> Path:
+def _node_path(order: RunRequest, name: str) -> Path:
     return order.place / "nodes" / f"{name}.json"
 
 
-def keep_batch(order: Order, home: str, key: tuple[str, str], batch: int | None) -> None:
+def keep_batch(order: RunRequest, home: str, key: tuple[str, str], batch: int | None) -> None:
     """Write the batch that was found for a stack and a workload (rounds.searched_key); None: not even 1 fits."""
     path = _batch_path(order, home, key)
     with disk_errors(order.place):
@@ -204,18 +204,18 @@ def keep_batch(order: Order, home: str, key: tuple[str, str], batch: int | None)
         write_whole(path, json.dumps({"key": key, "batch": batch}).encode())
 
 
-def batches_of(order: Order, home: str, key: tuple[str, str]) -> dict[tuple[str, str], int | None]:
+def batches_of(order: RunRequest, home: str, key: tuple[str, str]) -> dict[tuple[str, str], int | None]:
     """Return what `keep_batch` wrote; empty if it hasn't yet. Raises BadInput."""
     hint = "remove this file: the batch is then searched again"
     record = _read_if_written(_batch_path(order, home, key), lambda _: _Batch, hint)
     return {key: record.batch} if record else {}
 
 
-def _batch_path(order: Order, home: str, key: tuple[str, str]) -> Path:
+def _batch_path(order: RunRequest, home: str, key: tuple[str, str]) -> Path:
     return order.place / "batches" / home / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
 
 
-def keep_launches(order: Order, home: str, launches: Sequence[tuple[str, int]]) -> int:
+def keep_launches(order: RunRequest, home: str, launches: Sequence[tuple[str, int]]) -> int:
     """Write the launches of one array on the node whose runs are in the folder `home`; return the array's number."""
     number = len(list((order.place / "jobs").glob("*.json"))) + 1
     with disk_errors(order.place):
@@ -224,7 +224,7 @@ def keep_launches(order: Order, home: str, launches: Sequence[tuple[str, int]]) 
     return number
 
 
-def launches_of(order: Order, number: int) -> tuple[str, Launches]:
+def launches_of(order: RunRequest, number: int) -> tuple[str, Launches]:
     """Return the folder and the launches of an array. Raises BadInput."""
     path = order.place / "jobs" / f"{number}.json"
     try:
@@ -234,22 +234,22 @@ def launches_of(order: Order, number: int) -> tuple[str, Launches]:
     return array.home, array.launches
 
 
-def keep_job(order: Order, number: int, job: str) -> None:
+def keep_job(order: RunRequest, number: int, job: str) -> None:
     """Write the id of the job that an array became."""
     with disk_errors(order.place):
         write_whole(order.place / "jobs" / f"{number}.id", job.encode())
 
 
-def jobs_of(order: Order) -> dict[str, int]:
+def jobs_of(order: RunRequest) -> dict[str, int]:
     """Return the arrays by the ids of their jobs."""
     return {path.read_text(): int(path.stem) for path in (order.place / "jobs").glob("*.id") if path.stem.isdecimal()}
 
 
-def close(order: Order) -> None:
+def close(order: RunRequest) -> None:
     """Mark the order as measured, so that the same command begins anew."""
     with disk_errors(order.place):
         write_whole(order.place / "done", b"")
 
 
-def is_done(order: Order) -> bool:
+def is_done(order: RunRequest) -> bool:
     return (order.place / "done").exists()

@@ -23,7 +23,7 @@ from typing import IO, Any
 from torchmatrix.core import settings
 from torchmatrix.core.errors import EngineLost, LaunchFailed
 from torchmatrix.core.process import end_with_parent
-from torchmatrix.engines.engine import Execution, Exit, Image, LaunchSpec, Line, Meeting
+from torchmatrix.engines.engine import Execution, Exit, Image, LaunchSpec, Line, Rendezvous
 from torchmatrix.facts.launch import in_words
 from torchmatrix.machine import host
 from torchmatrix.running.cluster.slurm import Slurm
@@ -42,7 +42,7 @@ _HERE, _OUT, _ERR = "here", "out", "err"
 class OtherNodes:
     """`names`: of the other nodes, in the order of their ranks. `launch`: the arguments of take_part that name the launch."""
 
-    meeting: Meeting
+    rendezvous: Rendezvous
     names: tuple[str, ...]
     launch: tuple[str, ...]
 
@@ -53,8 +53,8 @@ class OtherNodes:
             "cache": spec.cache,
             "environment": image.environment,
             "nodes": self.names,
-            "address": self.meeting.address,
-            "port": self.meeting.port,
+            "address": self.rendezvous.address,
+            "port": self.rendezvous.port,
         }
         number = len(self.names)
         command = ["srun", f"--nodes={number}", f"--ntasks={number}", "--relative=1", "--mpi=none", "--cpu-bind=none"]
@@ -71,14 +71,14 @@ def peers(place: Path, number: int, task: int) -> OtherNodes | None:
         return None
     slurm = Slurm(settings.load().slurm)
     first, *names = slurm.nodes_of_job(os.environ["SLURM_JOB_NODELIST"])
-    meeting = meeting_of(0, 1 + len(names), slurm.address(first), host.free_port(), towards=slurm.address(names[0]))
-    return OtherNodes(meeting=meeting, names=tuple(names), launch=(str(place), str(number), str(task)))
+    rendezvous = rendezvous_of(0, 1 + len(names), slurm.address(first), host.free_port(), towards=slurm.address(names[0]))
+    return OtherNodes(rendezvous=rendezvous, names=tuple(names), launch=(str(place), str(number), str(task)))
 
 
-def meeting_of(node: int, nodes: int, address: str, port: int, *, towards: str) -> Meeting:
+def rendezvous_of(node: int, nodes: int, address: str, port: int, *, towards: str) -> Rendezvous:
     """Return where the ranks meet, as this node sees it; `towards`: the address of another node."""
     interface = settings.load().slurm.interface or host.interface_to(towards)
-    return Meeting(node=node, nodes=nodes, address=address, port=port, interface=interface, devices=host.fabric())
+    return Rendezvous(node=node, nodes=nodes, address=address, port=port, interface=interface, devices=host.fabric())
 
 
 class JoinedExecution:

@@ -126,7 +126,7 @@ class BatchFound:
     outcome: str
 
 
-News = (
+ProgressEvent = (
     BuildLine
     | BuildFinished
     | ImagesSized
