@@ -153,7 +153,7 @@ def test_a_clock_that_is_slow_or_fast_is_found_by_the_arrivals_of_the_lines(brok
     assert found.pop("no_sabotage").outcome == "ok"
     assert {launch.outcome for launch in found.values()} == {"crashed"}
     for name in ("slow_clock", "fast_clock"):
-        assert "s went by on the box's clock and" in str(found[name].error)
+        assert "s went by on the workload's clock and" in str(found[name].error)
     assert "but the window's edges are" in str(found["slow_timer"].error)
 
 

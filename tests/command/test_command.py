@@ -82,8 +82,8 @@ def test_another_matrix_or_selection_does_not_continue_the_run(torchmatrix: Comm
         ("old-protocol", "crashed", "the image speaks protocol 2, this tool speaks 1: rebuild it (torchmatrix build)"),
         ("killed", "crashed", "ended by SIGKILL"),
         ("precision", "numerics", "precision fp32 was requested, but matmul computes in bf16"),
-        ("frozen-clock", "crashed", "a timed window took no time: the box's clock is broken"),
-        ("boastful", "crashed", "the box told of timed windows of 120.004 s in a launch of"),
+        ("frozen-clock", "crashed", "a timed window took no time: the workload's clock is broken"),
+        ("boastful", "crashed", "the workload reported timed windows of 120.004 s in a launch of"),
     ],
 )
 def test_a_failed_launch_has_its_outcome_its_first_error_line_and_never_a_number(

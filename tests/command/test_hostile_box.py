@@ -58,7 +58,7 @@ def test_each_costs_its_own_launch_and_the_run_goes_on(
     assert good.outcome == "ok" and good.verified and len(found) == len(KINDS) + len(FLOODS) >= 18
     for kind, launch in found.items():
         assert launch.outcome == "crashed" and launch.verified and not launch.windows, kind
-        assert FLOODS.get(kind, "the box wrote ") in str(launch.error) or kind == "hello-list", (kind, launch.error)
+        assert FLOODS.get(kind, "the workload wrote ") in str(launch.error) or kind == "hello-list", (kind, launch.error)
         assert launch.path.stat().st_size < 3_000_000, kind
         log = launch.path.with_suffix(".log")
         assert not log.exists() or log.stat().st_size <= 1_000_000, kind

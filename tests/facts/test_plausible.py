@@ -22,7 +22,7 @@ DELAY = 0.002
 def launch(change: Change, delay: float | None = None, ahead: float = 0.0, **fields: Any) -> Launch:
     """Two ranks, a window of 0.8 s that began 10 s after the launch; `change`: other fields of its line.
 
-    `delay`: after which the host records the arrival of a line; `ahead`: by so much the box's clock is.
+    `delay`: after which the host records the arrival of a line; `ahead`: by so much the workload's clock is.
     """
     lines = launch_lines(devices=(0, 1), **{"job": {"batch": 4, "steps": 10, "windows": 1}, **fields})
     for line in lines[1:-1]:
@@ -54,20 +54,20 @@ def moved(seconds: float) -> Change:
     [
         (lambda line: {"items": 40}, "timed window 0: 40 items; 4 items x 10 steps x 2 ranks are 80"),
         (lambda line: {name: line[name][1:] for name in ("seconds", "step_seconds", "enqueue_seconds")},
-         "timed window 0: the box told the times of 1 ranks; the launch has 2"),
+         "timed window 0: the workload reported the times of 1 ranks; the launch has 2"),
         (lambda line: {"steps": 20, "items": 160, "step_seconds": [[0.04] * 20] * 2, "seconds": [0.8] * 2},
          "timed window 0: 20 steps; 10 were asked for"),
         (lambda line: {"step_seconds": line["step_seconds"][1:]},
-         'the box wrote an invalid "sample" line: step_seconds has 1 ranks, seconds has 2'),
+         'the workload wrote an invalid "sample" line: step_seconds has 1 ranks, seconds has 2'),
         (lambda line: {"step_seconds": [rank[:5] for rank in line["step_seconds"]]},
-         'the box wrote an invalid "sample" line: step_seconds has 5 steps of rank 0, steps is 10'),
+         'the workload wrote an invalid "sample" line: step_seconds has 5 steps of rank 0, steps is 10'),
         (lambda line: {"seconds": [0.1, 0.2]}, "timed window 0: the steps of rank 0 took 0.400 s together, the window 0.100 s"),
         (lambda line: {"step_seconds": [[0.04] * 10, [0.01] * 10]},
          "timed window 0: the steps of rank 1 took 0.100 s together, the window 0.800 s"),
         (longer(0.1), "timed window 0: the slowest rank took 0.080 s, but the window's edges are 0.800 s apart"),
         (longer(2.0), "timed window 0: the slowest rank took 1.600 s, but the window's edges are 0.800 s apart"),
         (lambda line: longer(100.0)(line) | {"stop_monotonic_seconds": 180.0},
-         "the box told of timed windows of 80.000 s in a launch of 40.000 s"),
+         "the workload reported timed windows of 80.000 s in a launch of 40.000 s"),
     ],
 )  # fmt: skip
 def test_what_contradicts_the_launch_is_no_figure_and_both_figures_are_named(change: Change, why: str) -> None:
@@ -77,12 +77,12 @@ def test_what_contradicts_the_launch_is_no_figure_and_both_figures_are_named(cha
 
 def test_windows_and_ranks_must_be_as_many_as_asked_for() -> None:
     found = launch(lambda line: {}, job={"batch": 4, "steps": 10, "windows": 2})
-    assert (found.outcome, found.error) == ("crashed", "the box told of 1 timed windows; 2 were asked for")
+    assert (found.outcome, found.error) == ("crashed", "the workload reported 1 timed windows; 2 were asked for")
     header, *lines = launch_lines(devices=(0, 1))
     for line in lines:
         line |= {"world_size": 1} if line["event"] == "setup" else {}
     told = launch_of(Path("a/round1-try1.jsonl"), [header, *lines])
-    assert isinstance(told, Launch) and told.error == "the box told of 1 ranks; the launch has 2"
+    assert isinstance(told, Launch) and told.error == "the workload reported 1 ranks; the launch has 2"
 
 
 def test_steps_are_at_least_those_asked_for_if_a_window_also_has_a_length() -> None:
@@ -145,7 +145,7 @@ def served(change: Change, asked: int = 20, **fields: Any) -> Launch:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda line: {"rank": 1}, "the box told the latency of ranks [1]; the launch has 1"),
+        (lambda line: {"rank": 1}, "the workload reported the latency of ranks [1]; the launch has 1"),
         (lambda line: {"seconds": [0.08] * 21}, "latency of rank 0: 21 requests; 20 were asked for at most"),
         (lambda line: {"seconds": [0.2] * 8}, "latency of rank 0: 8 requests; 20 were asked for at most"),
         (lambda line: {"seconds": [0.1] * 20},
@@ -163,7 +163,7 @@ def test_requests_that_contradict_the_launch_are_no_figure(change: Change, why: 
 
 def test_fewer_requests_are_served_where_they_take_long_and_none_must_be_where_none_were_asked_for() -> None:
     assert served(lambda line: {}, asked=1000).outcome == "ok"
-    assert "the box told the latency of ranks []" in str(served(lambda line: {"kind": "end-to-end"}).error)
+    assert "the workload reported the latency of ranks []" in str(served(lambda line: {"kind": "end-to-end"}).error)
     assert served(lambda line: {"seconds": [0.019] * 20, "stop_monotonic_seconds": line["start_monotonic_seconds"] + 0.38},
                   vendor="cpu").outcome == "ok", "on a CPU a step is over when it returns"  # fmt: skip
 
@@ -189,7 +189,7 @@ def test_steps_on_new_batches_that_take_longer_contradict_the_windows() -> None:
     found = after_windows(timed("unseen", 0.04, 0.4))
     assert (found.outcome, throughput(found)) == ("crashed", pytest.approx(float("nan"), nan_ok=True))
     assert str(found.error).startswith("steps of rank 1 took 0.400000 s on batches that none had seen, and 0.0")
-    assert "the box told the times of 1 ranks" in str(after_windows(timed("unseen", 0.08)).error)
+    assert "the workload reported the times of 1 ranks" in str(after_windows(timed("unseen", 0.08)).error)
 
 
 def test_a_machine_that_is_disturbed_meanwhile_slows_old_batches_as_well() -> None:
@@ -281,17 +281,20 @@ def test_a_launch_whose_mode_has_no_windows_is_ok_by_its_streams_and_has_no_thro
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda line: {"rank": 0}, "the box told the prefill of ranks [0]; the launch has 2"),
-        (lambda line: {"rank": 2}, "the box told the prefill of ranks [0, 2]; the launch has 2"),
+        (lambda line: {"rank": 0}, "the workload reported the prefill of ranks [0]; the launch has 2"),
+        (lambda line: {"rank": 2}, "the workload reported the prefill of ranks [0, 2]; the launch has 2"),
         (lambda line: {"seconds": [0.7, 0.7]}, "the pieces of rank 1 took 1.400 s together, but their edges are 1.000 s apart"),
         (moved(3.0), "prefill of rank 1: the last one ended 15.002 s after the launch began, but their line came at 12.002 s"),
-        (lambda line: {"seconds": [0.4]}, 'the box wrote an invalid "stream" line: items has 2 pieces, seconds has 1'),
-        (lambda line: {"requests": [0]}, 'the box wrote an invalid "stream" line: requests has 1 pieces, seconds has 2'),
-        (lambda line: {"seconds": [0.4, 0.0]}, 'the box wrote an invalid "stream" line: seconds[1] is 0.0, not a number > 0.0'),
-        (lambda line: {"seconds": [0.4, None]}, 'the box wrote an invalid "stream" line: seconds'),
-        (lambda line: {"items": [32, 0]}, 'the box wrote an invalid "stream" line: items'),
-        (lambda line: {"items": [], "seconds": []}, 'the box wrote an invalid "stream" line: items'),
-        (lambda line: {"unit": "no unit"}, 'the box wrote an invalid "stream" line: unit is "no unit"'),
+        (lambda line: {"seconds": [0.4]}, 'the workload wrote an invalid "stream" line: items has 2 pieces, seconds has 1'),
+        (lambda line: {"requests": [0]}, 'the workload wrote an invalid "stream" line: requests has 1 pieces, seconds has 2'),
+        (
+            lambda line: {"seconds": [0.4, 0.0]},
+            'the workload wrote an invalid "stream" line: seconds[1] is 0.0, not a number > 0.0',
+        ),
+        (lambda line: {"seconds": [0.4, None]}, 'the workload wrote an invalid "stream" line: seconds'),
+        (lambda line: {"items": [32, 0]}, 'the workload wrote an invalid "stream" line: items'),
+        (lambda line: {"items": [], "seconds": []}, 'the workload wrote an invalid "stream" line: items'),
+        (lambda line: {"unit": "no unit"}, 'the workload wrote an invalid "stream" line: unit is "no unit"'),
         (lambda line: {"stop_monotonic_seconds": 100.0}, "it stops 1.000 s before it starts"),
     ],
 )

@@ -170,7 +170,7 @@ def test_an_event_that_contradicts_itself_makes_a_crash_with_its_reason(kind: st
     assert (
         isinstance(found, Launch) and found.outcome == "crashed" and not (found.windows if kind == "sample" else found.requests)
     )
-    assert f'the box wrote an invalid "{kind}" line: ' in str(found.error) and said in str(found.error)
+    assert f'the workload wrote an invalid "{kind}" line: ' in str(found.error) and said in str(found.error)
 
 
 @pytest.mark.parametrize("rows", [[[0.1] * 2] * 3, [[0.1] * 2], [[0.1] * 2, [0.1]]])
@@ -229,7 +229,7 @@ def test_what_the_host_wrote_must_be_whole(line: int, change: dict[str, Any], sa
 def test_what_the_box_says_wrongly_is_a_crash_with_its_reason(event: dict[str, Any]) -> None:
     found = launch_of(Path("round1-try1.jsonl"), [*lines()[:-1], event, lines()[-1]])
     assert isinstance(found, Launch) and found.outcome == "crashed"
-    assert str(found.error).startswith(f'the box wrote an invalid "{event["event"]}" line: ')
+    assert str(found.error).startswith(f'the workload wrote an invalid "{event["event"]}" line: ')
 
 
 def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_path: Path) -> None:

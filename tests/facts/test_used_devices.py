@@ -36,7 +36,7 @@ def test_the_order_doesnt_matter_and_old_boxes_tell_no_uuid() -> None:
 
 @pytest.mark.parametrize(
     ("used", "words"),
-    [([UUIDS[0], UUIDS[2]], f"the box used GPU-{UUIDS[2]}, which is none of this launch's GPUs"),
+    [([UUIDS[0], UUIDS[2]], f"the workload used GPU-{UUIDS[2]}, which is none of this launch's GPUs"),
      ([UUIDS[0], UUIDS[0]], f"several ranks used GPU-{UUIDS[0]}")],
 )  # fmt: skip
 def test_a_launch_on_other_gpus_has_no_number(used: list[str | None], words: str) -> None:

@@ -128,9 +128,13 @@ WRONG_PRODUCT = {"problems": ["precision amp was requested, but matmul computes 
 @pytest.mark.parametrize(
     ("events", "subject", "said"),
     [
-        ({"devices": SWAPPED}, "device mapping", f"device 0 of the box is {UUIDS[1]}, GPU 0 of the host is GPU-{UUIDS[0]}"),
-        ({"devices": {"devices": SWAPPED["devices"][:1]}}, "device mapping", "device 0 of the box is"),
-        ({"peers": {"access": [[True] * 3] * 3, "bytes_per_second": [[1.0] * 3] * 3}}, "peer access", "told of 3 devices"),
+        (
+            {"devices": SWAPPED},
+            "device mapping",
+            f"device 0 of the container is {UUIDS[1]}, GPU 0 of the host is GPU-{UUIDS[0]}",
+        ),
+        ({"devices": {"devices": SWAPPED["devices"][:1]}}, "device mapping", "device 0 of the container is"),
+        ({"peers": {"access": [[True] * 3] * 3, "bytes_per_second": [[1.0] * 3] * 3}}, "peer access", "reported 3 devices"),
         ({"peers": {"wrong": [[1, 0]]}}, "peer access", "a copy arrives wrong from GPU 1 to 0"),
         ({"precision": WRONG_PRODUCT}, "precision amp", "matmul computes in fp32"),
         ({"all_reduce": {"wrong_elements": [0, 7]}}, "all-reduce", "the sum is wrong on rank 1"),
@@ -174,7 +178,7 @@ def test_a_link_that_driver_and_box_disagree_about_is_named(seen: Callable[..., 
     closed = {"access": [[True, False], [False, True]]}
     through, disagree = (check for check in findings(seen(peers=closed)) if check.subject == "peer access")
     assert "through the host's memory between GPU 0 and 1" in through.finding
-    assert disagree.finding == "driver and box disagree about GPU 0 to 1, 1 to 0"
+    assert disagree.finding == "driver and container disagree about GPU 0 to 1, 1 to 0"
 
 
 def test_a_stack_that_is_unknown_or_not_built_is_said_before_anything_runs(torchmatrix: Command, tmp_path: Path) -> None:
@@ -251,5 +255,5 @@ def test_the_whole_check_on_invented_gpus_finds_them_by_uuid(real_python: str, t
         "precision tf32"
     ] == "really computes in: matmul tf32, convolution tf32"
     assert "every element right on every rank; nccl" in finding(checks, "all-reduce").finding
-    assert [check.finding for check in checks if check.subject == "peer access"][1].startswith("driver and box disagree")
+    assert [check.finding for check in checks if check.subject == "peer access"][1].startswith("driver and container disagree")
     assert deep.as_record(seen)["ended"] is None

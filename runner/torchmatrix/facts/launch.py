@@ -221,7 +221,7 @@ class Launch(Header, frozen=True, kw_only=True):
         used = [uuid for device in self.seen_devices if device.uuid and _UUID.fullmatch(uuid := bare_uuid(device.uuid))]
         for uuid in used:
             if uuid not in given:
-                return f"the box used GPU-{uuid}, which is none of this launch's GPUs"
+                return f"the workload used GPU-{uuid}, which is none of this launch's GPUs"
             if used.count(uuid) > 1:
                 return f"several ranks used GPU-{uuid}"
         return None
@@ -250,7 +250,7 @@ class Launch(Header, frozen=True, kw_only=True):
             or next((failure.message.splitlines()[0] for failure in self.failures if failure.message), None)
             or self.malformed
             or self.wrong_devices
-            or ("a timed window took no time: the box's clock is broken" if self.has_empty_window else None)
+            or ("a timed window took no time: the workload's clock is broken" if self.has_empty_window else None)
             or (self.contradiction if self.is_done and self.is_measured else None)
             or _last_error(self.exit.tail)
             or _first_failed_rank(self.exit.tail)

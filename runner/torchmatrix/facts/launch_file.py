@@ -99,7 +99,7 @@ def _is_deep(value: Any, levels: int) -> bool:
 
 def _refused(what: str, line: bytes) -> Refused:
     begin = clipped(in_one_line(line[: 4 * LONGEST].decode(errors="replace")))
-    return Refused(f"the box wrote {what}; the line begins: {begin}")
+    return Refused(f"the workload wrote {what}; the line begins: {begin}")
 
 
 TAIL_LINES = 120
@@ -143,7 +143,7 @@ class LaunchFile:
         data = line.decode(errors="replace").rstrip("\n").encode() + b"\n"
         self._tail = [*self._tail[1 - TAIL_LINES :], data[:500].decode(errors="ignore").rstrip("\n")]
         if self._logged + len(data) > self._site.log_mb * MEGABYTE:
-            raise Refused(f"the box printed more than {self._site.log_mb} MB (setting log_mb)")
+            raise Refused(f"the workload printed more than {self._site.log_mb} MB (setting log_mb)")
         if self._log is None:
             with disk_errors(self.path):
                 self._log = open_new(self.path.with_suffix(".log"))

@@ -119,7 +119,7 @@ def _judge_after(window: Edges, where: str, stamps: Sequence[Stamp], timed: Sequ
     begins = [first for first, _ in timed if first >= end]
     idle = min([written for written, _ in later] + begins, default=end) - end
     if idle > allowed:
-        yield ClockJudgement(f"the box tells of nothing in the {idle:.3f} s {where} of {end - begin:.3f} s")
+        yield ClockJudgement(f"the workload reports nothing in the {idle:.3f} s {where} of {end - begin:.3f} s")
     if len(later) == 2:
         workloads, hosts = (later[1][clock] - later[0][clock] for clock in (0, 1))
         if workloads - hosts > allowed and min([workloads, *(begun - later[0][0] for begun in begins)]) > allowed:
@@ -150,11 +150,11 @@ def _judge_between(before: Sequence[Stamp], after: Sequence[Stamp], where: str) 
     if max(arrivals) - min(arrivals) >= BURST:
         yield ClockJudgement(wrong=text)
     elif abs(hosts - workloads) > LATE + RELATIVE * hosts:
-        yield ClockJudgement(unknown=f"the box's clock: {text}, but the host may have read these lines late")
+        yield ClockJudgement(unknown=f"the workload's clock: {text}, but the host may have read these lines late")
 
 
 def _elapsed(workloads: float, hosts: float) -> str:
-    return f"{workloads:.3f} s went by on the box's clock and {hosts:.3f} s on the host's"
+    return f"{workloads:.3f} s went by on the workload's clock and {hosts:.3f} s on the host's"
 
 
 _MOST_NODES = 10_000

@@ -97,9 +97,9 @@ def stall(windows: Sequence[Block]) -> float:
 
 def _contradictions(windows: Sequence[Block], told_ranks: int | None, asked: Requested, clock: Observed) -> Iterator[str]:
     if told_ranks is not None and told_ranks != asked.ranks:
-        yield f"the box told of {told_ranks} ranks; the launch has {asked.ranks}"
+        yield f"the workload reported {told_ranks} ranks; the launch has {asked.ranks}"
     if asked.windows is not None and len(windows) != asked.windows:
-        yield f"the box told of {len(windows)} timed windows; {asked.windows} were asked for"
+        yield f"the workload reported {len(windows)} timed windows; {asked.windows} were asked for"
     for number, window in enumerate(windows):
         place = f"timed window {number}"
         yield from (f"{place}: {what}" for what in (*_wrong_counts(window, asked), *_wrong_times(window, asked)))
@@ -108,10 +108,10 @@ def _contradictions(windows: Sequence[Block], told_ranks: int | None, asked: Req
 
 def _wrong_counts(window: Block, asked: Requested) -> Iterator[str]:
     if len(window.seconds) != asked.ranks:
-        yield f"the box told the times of {len(window.seconds)} ranks; the launch has {asked.ranks}"
+        yield f"the workload reported the times of {len(window.seconds)} ranks; the launch has {asked.ranks}"
     lengths = sorted({len(steps) for steps in window.step_seconds} - {window.steps})
     if lengths:
-        yield f"the box told the step times of {lengths[0]} steps; the window has {window.steps}"
+        yield f"the workload reported the step times of {lengths[0]} steps; the window has {window.steps}"
     if asked.steps is not None and (window.steps != asked.steps if asked.exactly else window.steps < asked.steps):
         yield f"{window.steps} steps; {asked.steps} were asked for"
     if asked.batch is not None and window.items != asked.batch * window.steps * asked.ranks:
@@ -136,7 +136,7 @@ def _wrong_by_clock(windows: Sequence[Block], clock: Observed) -> Iterator[str]:
     """Yield how the windows contradict the host's clock."""
     together = sum(window.slowest for window in windows)
     if _exceeds(together, clock.seconds):
-        yield f"the box told of timed windows of {together:.3f} s in a launch of {clock.seconds:.3f} s"
+        yield f"the workload reported timed windows of {together:.3f} s in a launch of {clock.seconds:.3f} s"
     edges = [window.edges for window in windows if window.edges]
     for number, (before, after) in enumerate(pairwise(edges)):
         if before[1] - after[0] > SECONDS:
@@ -169,7 +169,7 @@ def _contradictions_of_requests(
     for kind in (LATENCY, END_TO_END) if asked.requests else ():
         ranks = sorted(series.rank for series in requests if series.kind == kind)
         if ranks != list(range(asked.ranks)):
-            yield f"the box told the {kind} of ranks {ranks}; the launch has {asked.ranks}"
+            yield f"the workload reported the {kind} of ranks {ranks}; the launch has {asked.ranks}"
     for series in requests:
         place, count = f"{series.kind} of rank {series.rank}", len(series.seconds)
         if not min(LEAST_REQUESTS, asked.requests) <= count <= asked.requests:
@@ -202,7 +202,7 @@ def _contradictions_of_streams(streams: Sequence[Stream], asked: Requested, cloc
     for phase in dict.fromkeys(series.phase for series in streams):
         ranks = sorted({series.rank for series in streams if series.phase == phase})
         if ranks != list(range(asked.ranks)):
-            yield f"the box told the {phase} of ranks {ranks}; the launch has {asked.ranks}"
+            yield f"the workload reported the {phase} of ranks {ranks}; the launch has {asked.ranks}"
     for rank, edges in dict.fromkeys((series.rank, series.edges) for series in streams):
         alike = [series for series in streams if (series.rank, series.edges) == (rank, edges)]
         together, width = sum(sum(series.seconds) for series in alike), edges[1] - edges[0]
@@ -235,7 +235,7 @@ def _contradictions_of_unseen(unseen: Unseen, windows: Sequence[Block], asked: R
     for block in (*unseen.new, *unseen.old):
         place = f"steps on {'new' if block in unseen.new else 'old'} batches"
         if len(block.step_seconds) != asked.ranks:
-            yield f"{place}: the box told the times of {len(block.step_seconds)} ranks; the launch has {asked.ranks}"
+            yield f"{place}: the workload reported the times of {len(block.step_seconds)} ranks; the launch has {asked.ranks}"
         yield from (f"{place}: {what}" for what in _wrong_times(block, asked))
     timed = [window.step_seconds for window in windows if len(window.step_seconds) == asked.ranks]
     for rank in range(asked.ranks) if timed and unseen.new else ():

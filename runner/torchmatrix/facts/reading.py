@@ -116,7 +116,7 @@ def launch_fields(events: Sequence[Event]) -> dict[str, Any]:
         blocks = {phase: _blocks(phase, decoded["sample"], decoded["steps"]) for phase in _PHASES}
     except ValueError as why:
         blocks = dict.fromkeys(_PHASES, ())
-        malformed = malformed or f'the box wrote "steps" lines that contradict its windows: {why}'
+        malformed = malformed or f'the workload wrote "steps" lines that contradict its windows: {why}'
     first = {kind: next(iter(lines_), None) for kind, lines_ in decoded.items()}
     setup, hello, precision = first["setup"], first["hello"], first["precision"]
     batches = hello.arguments.get("batches") if hello else None
@@ -163,7 +163,7 @@ def _decode(kinds: Mapping[str, Sequence[Event]]) -> tuple[dict[str, tuple[Any, 
             decoded[kind] = tuple(wire.decoded(event, _TYPES[kind]) for event in kinds.get(kind, ()))
         except Malformed as why:
             decoded[kind] = ()
-            problems.append(f'the box wrote an invalid "{kind}" line: {why}')
+            problems.append(f'the workload wrote an invalid "{kind}" line: {why}')
     return decoded, next(iter(problems), None)
 
 

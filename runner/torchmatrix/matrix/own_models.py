@@ -141,7 +141,7 @@ def _definitions(path: str, tree: ast.Module) -> dict[str, Definition]:
     definitions: dict[str, Definition] = {}
     for statement in _statements(tree.body):
         if isinstance(statement, ast.ImportFrom) and statement.level:
-            raise _wrong(f"{path}, line {statement.lineno}: imports another file of yours; only this one is in the box")
+            raise _wrong(f"{path}, line {statement.lineno}: imports another file of yours; only this one is in the container")
         for name in _names(statement):
             definitions[name] = statement
     return definitions

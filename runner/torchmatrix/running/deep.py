@@ -237,13 +237,13 @@ def _check_devices(seen: SelfCheck) -> Iterator[Check]:
     pairs = list(zip(seen.gpus.gpus, event["devices"], strict=False))
     unknown = [str(gpu.index) for gpu, device in pairs if not device.get("uuid") or gpu.vendor != "nvidia"]
     wrong = [
-        f"device {place} of the box is {device['uuid']}, GPU {gpu.index} of the host is {gpu.uuid}"
+        f"device {place} of the container is {device['uuid']}, GPU {gpu.index} of the host is {gpu.uuid}"
         for place, (gpu, device) in enumerate(pairs)
         if str(gpu.index) not in unknown and bare_uuid(device["uuid"]) not in _uuids_of(gpu)
     ]
     if wrong or len(names) != len(seen.gpus.gpus):
-        fix = "the engine gives the box other GPUs than it was asked for: attach both files to an issue"
-        yield _bad("device mapping", "; ".join(wrong) or f"the box has {count(len(names), 'device')}", fix)
+        fix = "the engine gives the container other GPUs than it was asked for: attach both files to an issue"
+        yield _bad("device mapping", "; ".join(wrong) or f"the container has {count(len(names), 'device')}", fix)
     elif unknown:
         is_nvidia = seen.gpus.vendor == "nvidia"
         source, fix = ("this torch", "take a stack with torch 2.5 or newer: --stack NAME") if is_nvidia else ("HIP", "")
@@ -267,7 +267,7 @@ def _check_peers(seen: SelfCheck) -> Iterator[Check]:
         return
     ids = range(len(event["access"]))
     if len(ids) != len(seen.gpus.indices):
-        yield _bad("peer access", f"the box told of {count(len(ids), 'device')}", "attach both files to an issue")
+        yield _bad("peer access", f"the workload reported {count(len(ids), 'device')}", "attach both files to an issue")
         return
     pairs = [(a, b) for a, b in product(ids, ids) if a != b]
     if event.get("wrong"):
@@ -283,7 +283,7 @@ def _check_peers(seen: SelfCheck) -> Iterator[Check]:
         yield _ok("peer access", f"between all GPUs; {finding}")
     disputed = [f"{a} to {b}" for a, b in pairs if _driver_says(seen, a, b) not in (None, event["access"][a][b])]
     if disputed:
-        yield _note("peer access", f"driver and box disagree about GPU {', '.join(disputed)}", _LINKS)
+        yield _note("peer access", f"driver and container disagree about GPU {', '.join(disputed)}", _LINKS)
 
 
 def _driver_says(seen: SelfCheck, a: int, b: int) -> bool | None:
@@ -412,4 +412,4 @@ def _check_energy(seen: SelfCheck) -> Iterator[Check]:
 
 def _check_phases(seen: SelfCheck) -> Check:
     spent = [f"{event['phase']} {event['seconds']:.1f} s" for event in seen.every("phase")]
-    return _ok("time", ", ".join(spent) or "the box named no phase")
+    return _ok("time", ", ".join(spent) or "the workload named no phase")

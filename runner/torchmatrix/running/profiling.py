@@ -201,7 +201,7 @@ def _record(cell: Cell, image: Image, command: str, events: Sequence[Event], bat
     environment = next((event for event in events if event["event"] == "environment"), {})
     timed = next((event for event in events if event["event"] == "profile"), None)
     if timed is None:
-        raise _failed(cell, "the box did not say how long the steps took")
+        raise _failed(cell, "the workload did not say how long the steps took")
     return {
         "tool": __version__,
         "unix_seconds": begin,
@@ -229,7 +229,7 @@ def _join_parts(events: Sequence[Event], name: str) -> bytes:
         return b"".join(base64.b64decode(part["data"], validate=True) for part in parts)
     except (ValueError, binascii.Error) as error:
         raise errors.ToolError(
-            f"the box sent no whole {name} trace: {error}",
+            f"the workload sent no whole {name} trace: {error}",
             hint="try again, with fewer --steps",
             exit_code=errors.ExitCode.CELL_NOT_OK,
         ) from None
