@@ -36,7 +36,7 @@ def test_a_release_agrees_with_itself(release: Release) -> None:
         assert version_key(release.default_python) <= version_key(release.compile_python) <= high
     assert "cpu" in release.wheels and release.pypi in release.wheels and len(set(release.wheels)) == len(release.wheels)
     for variant in release.wheels:
-        assert re.fullmatch(r"cpu|cu\d{3}|rocm\d+\.\d+(\.\d+)?", variant)
+        assert re.fullmatch(r"cpu|xpu|cu\d{3}|rocm\d+\.\d+(\.\d+)?", variant)
         if variant.startswith("cu"):
             assert variant[2:4] in CATALOG.drivers and compiled_for(release.torch, variant)
     assert ("numpy<2" in release.also) == (version_key(release.torch) < (2, 3))

@@ -134,7 +134,7 @@ compile = 1
         ('[[stack]]\ntorch = "2.3.0+rocm6.0"\n' + WORKLOAD, 'write torch = "2.3.0" and rocm = "6.0"'),
         ('[[stack]]\ntorch = "2.3.0+cpu"\ncpu = true\n' + WORKLOAD, 'write torch = "2.3.0" and cpu = true'),
         ('[[stack]]\ntorch = "2.5.1+cu126"\n' + WORKLOAD, 'and cuda = "12.6"'),
-        ('[[stack]]\ntorch = "2.5.1+xpu"\n' + WORKLOAD, "there are no other wheels here"),
+        ('[[stack]]\ntorch = "2.5.1+hpu"\n' + WORKLOAD, "there are no other wheels here"),
         ('[[stack]]\ntorch = "2.9.0.dev20260102+cu126"\n' + WORKLOAD, "a nightly is pinned by address and hash: wheels = ["),
         ('[[stack]]\ntorch = "2.3.0a0+git6c8c5ad"\n' + WORKLOAD, '"2.3.0a0+git6c8c5ad" is no release; '),
         (STACK + 'torchvision = "0.20.1+cu124"\n' + WORKLOAD, 'write torchvision = "0.20.1" and cuda = "12.4"'),
@@ -209,8 +209,8 @@ def test_a_missing_file_is_the_users_to_mend(tmp_path: Path) -> None:
 def test_every_release_of_the_catalog_makes_a_stack_of_each_of_its_variants() -> None:
     for release in catalog.load().releases.values():
         for variant in release.wheels:
-            if variant == "cpu":
-                key = "cpu = true"
+            if variant in ("cpu", "xpu"):
+                key = f"{variant} = true"
             elif variant.startswith("cu"):
                 key = f'cuda = "{variant[2:-1]}.{variant[-1]}"'
             else:
@@ -290,7 +290,7 @@ def test_a_nightly_is_a_stack_of_wheels_pinned_by_address_and_hash() -> None:
         (pinned(VISION), "wheels: lacks torch"),
         (pinned(TORCH, VISION, VISION.replace("0102", "0103")), "wheels: names a package twice"),
         (pinned(TORCH.replace("%2Bcu126", ""), VISION), "tells no CPython, or no variant"),
-        (pinned(TORCH.replace("cu126", "xpu"), VISION), "tells no CPython, or no variant"),
+        (pinned(TORCH.replace("cu126", "hpu"), VISION), "tells no CPython, or no variant"),
         (pinned(TORCH, VISION) + 'cuda = "12.6"\n', "cuda: comes with the wheels"),
         (pinned(TORCH, VISION) + 'torch = "2.5.1"\n', "needs exactly one of torch (wheels)"),
         ('[[stack]]\ntorch = "2.99.0.dev20260102"\ncuda = "12.6"\n', "a nightly is pinned by address and hash: wheels = ["),

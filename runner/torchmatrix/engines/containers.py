@@ -41,6 +41,7 @@ from torchmatrix.engines.engine import (
     workload_environment,
 )
 from torchmatrix.engines.volumes import LABEL, Volume
+from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.planning.plan import GpuSet
 
 USER = f"{volumes.USER}:{volumes.GROUP}"
@@ -55,14 +56,14 @@ LOST_HINT = "check that it runs (docker info, podman info); the same command the
 def device_options(gpus: GpuSet) -> dict[str, Any]:
     """Return the docker SDK options that give a container exactly these devices. Pure.
 
-    NVIDIA: a device request by UUID, since indices differ between NVML and CUDA. AMD: /dev/kfd and the render node of
-    each GPU, with the numeric groups that own them. CPU: the cores of the slots.
+    NVIDIA: a device request by UUID, since indices differ between NVML and CUDA. AMD and Intel: the render node of each GPU
+    (for AMD /dev/kfd, too), with the numeric groups that own them. CPU: the cores of the slots.
     """
     if gpus.vendor == "nvidia":
         request = DeviceRequest(driver="nvidia", device_ids=[gpu.uuid for gpu in gpus.gpus], capabilities=[["gpu"]])
         return {"device_requests": [request]}
-    if gpus.vendor == "amd":
-        nodes = ["/dev/kfd", *(gpu.render_node for gpu in gpus.gpus if gpu.render_node)]
+    if gpus.vendor in VENDORS:
+        nodes = [*(VENDORS[gpus.vendor].nodes or ()), *(gpu.render_node for gpu in gpus.gpus if gpu.render_node)]
         groups = sorted({group for gpu in gpus.gpus for group in gpu.groups})
         return {"devices": [f"{node}:{node}:rw" for node in nodes], "group_add": [str(group) for group in groups]}
     return {"cpuset_cpus": ",".join(gpus.cpus)} if gpus.cpus else {}

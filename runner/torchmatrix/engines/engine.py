@@ -18,6 +18,7 @@ from torchmatrix.core import settings
 from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.machine.host import Host
+from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.planning.fit import Disk
 from torchmatrix.planning.plan import GpuSet
 
@@ -451,11 +452,10 @@ def workload_environment(vendor: str | None, rendezvous: Rendezvous | None = Non
 
 def visible_devices(gpus: GpuSet) -> dict[str, str]:
     """Return the variable that shows a process only the chosen GPUs, in the chosen order."""
-    if gpus.vendor == "nvidia":
-        return {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus.gpus)}
-    if gpus.vendor == "amd":
-        return {"ROCR_VISIBLE_DEVICES": ",".join(str(gpu.index) for gpu in gpus.gpus)}
-    return {}
+    if gpus.vendor not in VENDORS:
+        return {}
+    vendor = VENDORS[gpus.vendor]
+    return {vendor.visible: ",".join(gpu.uuid if vendor.by_uuid else str(gpu.index) for gpu in gpus.gpus)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,6 +38,7 @@ from torchmatrix.engines.engine import (
 from torchmatrix.engines.lockfile import StackLock, from_text
 from torchmatrix.engines.processes import MARKS, NOWHERE, PLATFORM, UNLIMITED, LaunchResources, LocalExecution
 from torchmatrix.machine.host import Host
+from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.planning.fit import Disk
 
 # Image files, for engines without a daemon: made where Docker answers, run where the folder is shared.
@@ -287,8 +288,6 @@ APPTAINER_PROGRAMS = ("apptainer", "singularity")
 APPTAINER_CLOSED = ("--containall", "--cleanenv", "--no-privs")
 """Options that keep the machine's folders, processes and variables out, and privileges too, if root runs it."""
 NO_NETWORK = ("--net", "--network", "none")
-GPUS = {"nvidia": ("--nv",), "amd": ("--rocm",)}
-"""Options that bring the driver's libraries and all GPUs' devices; a variable says which GPUs the launch uses."""
 _FAST = ("--mksquashfs-args", "-comp gzip -Xcompression-level 1")
 """A compression that takes a quarter of the time, for a file that is a tenth larger; every kernel and squashfuse reads it."""
 
@@ -341,8 +340,10 @@ class Apptainer:
         processes, no variables or folders but the given ones, and no network unless that is shared. Pure.
         """
         variables = workload_environment(spec.gpus.vendor, spec.rendezvous) | visible_devices(spec.gpus) | {"USER": "bench"}
+        # All GPUs' devices come with the driver's libraries; a variable says which GPUs the launch uses.
+        gpu_options = VENDORS[spec.gpus.vendor].apptainer if spec.gpus.vendor in VENDORS else ()
         command = [self._path, "exec", *APPTAINER_CLOSED, *(NO_NETWORK if shared.network == "none" else ())]
-        command += [*GPUS.get(str(spec.gpus.vendor), ()), "--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
+        command += [*gpu_options, "--home", f"{scratch}:/tmp", "--pwd", "/tmp"]
         command += [part for bind in binds for part in ("--bind", bind)]
         return [*command, *(part for key, value in variables.items() for part in ("--env", f"{key}={value}")), image]
 

@@ -202,7 +202,7 @@ def _variables(source: Source) -> Any:
     return {name: str(value) for name, value in variables.items() if not name.endswith(("_CACHE_DIR", "_DB_PATH"))}
 
 
-_GPUS, _NVIDIA, _AMD = ("nvidia", "amd"), ("nvidia",), ("amd",)
+_GPUS, _NVIDIA, _AMD = ("nvidia", "amd", "intel"), ("nvidia",), ("amd",)
 CONDITIONS = (
     Condition(of="host", title="identity", kind="machine", splits=False, read=lambda source: source.machine),
     Condition(of="host", title="name", key="name", kind="host", splits=False),

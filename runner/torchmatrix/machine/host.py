@@ -23,6 +23,7 @@ from torchmatrix.machine import conditions
 from torchmatrix.machine.cpu import CoreGroup, board_name, core_groups, cpu_name, quota, within
 from torchmatrix.machine.host_gpus import CONDITIONS, amd_gpus, conditions_of, nvidia_gpus
 from torchmatrix.machine.host_gpus import Gpu as Gpu  # callers use it as host.Gpu
+from torchmatrix.machine.intel import intel_gpus
 from torchmatrix.machine.masks import masked
 
 # Network: interfaces, ports and hardware.
@@ -156,8 +157,8 @@ _UNKNOWN_PLACE = "the engine doesn't tell whether it runs on this machine, and i
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """This machine. `vendor`: "nvidia", "amd" or None; `cores`: one logical CPU of each physical core we may use, no more than
-    `cpu_quota`, the CPUs' worth of time that we have; `core_groups`: the same, grouped by socket, NUMA node and type.
+    """This machine. `vendor`: "nvidia", "amd", "intel" or None; `cores`: one logical CPU of each physical core we may use, no
+    more than `cpu_quota`, the CPUs' worth of time that we have; `core_groups`: the same, grouped by socket, NUMA node and type.
     `memory_bytes`: all; `memory_limit_bytes`: what of it we may use. None: no limit, or, where `limits_unseen`, unknown.
 
     `links` and `p2p`: a row and a column per GPU, with the labels of `topology`. `machine`: its identity, which its name
@@ -237,6 +238,8 @@ def detect() -> Host:
     devices = masked(nvidia_gpus(notes), os.environ, notes)
     if not devices.gpus:
         devices = masked(amd_gpus(Path("/sys"), Path("/dev")), os.environ, notes)
+    if not devices.gpus:
+        devices = masked(intel_gpus(notes, Path("/sys"), Path("/dev")), os.environ, notes)
     cpus, limits = Path("/sys/devices/system/cpu"), quota()
     groups = within(core_groups(Path("/sys/devices"), os.sched_getaffinity(0)), limits.cpus)
     return Host(

@@ -18,7 +18,10 @@ from functools import partial
 
 from torchmatrix.machine.host_gpus import VendorGpus
 
-VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+VARIABLES = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+)  # fmt: skip
 """All variables that choose GPUs, or say how they are counted."""
 
 _Masks = list[tuple[str, str]]
@@ -34,7 +37,8 @@ def masked(detected: VendorGpus, environment: Mapping[str, str], notes: list[str
     """Return the `detected` GPUs that the variables of `environment` leave, in the host's order; add the effect to `notes`."""
     if not detected.gpus:
         return detected
-    left, masks = (_masked_by_cuda if detected.gpus[0].vendor == "nvidia" else _masked_by_rocm)(detected, environment)
+    readers = {"nvidia": _masked_by_cuda, "amd": _masked_by_rocm, "intel": _masked_by_level_zero}
+    left, masks = readers[detected.gpus[0].vendor](detected, environment)
     if not masks:
         return detected
     kept = sorted(left)
@@ -96,6 +100,19 @@ def _masked_by_rocm(detected: VendorGpus, environment: Mapping[str, str]) -> tup
         left = [position for position in left if position in {visible[i] for i in positions}]
         masks.append((name, why))
     return left, masks
+
+
+def _masked_by_level_zero(detected: VendorGpus, environment: Mapping[str, str]) -> tuple[Sequence[int], _Masks]:
+    """Return positions among the GPUs. A part of a GPU, such as 0.1, is none that can be measured: the list ends there."""
+    if (text := environment.get("ZE_AFFINITY_MASK")) is None:
+        return (), []
+    left, why = _parse_list(_split(text), partial(_find_by_number, len(detected.gpus)), again="skip")
+    return left, [("ZE_AFFINITY_MASK", why)]
+
+
+def _find_by_number(count: int, word: str) -> int | None:
+    is_index = re.fullmatch(r"\d{1,9}", word.strip(), re.ASCII) is not None and int(word) < count
+    return int(word) if is_index else None
 
 
 def _hip_variables(environment: Mapping[str, str]) -> list[str]:

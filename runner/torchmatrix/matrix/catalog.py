@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from torchmatrix.core import assets
+from torchmatrix.machine.vendors import ACCELERATORS, VENDORS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -261,7 +262,7 @@ def _extra(table: dict[str, Any]) -> Extra:
         needed_by=table["needed_by"],
         oldest=oldest,
         newest=newest,
-        accelerators=tuple(table.get("accelerators", ("cpu", "cuda", "rocm"))),
+        accelerators=tuple(table.get("accelerators", ACCELERATORS)),
         python=table.get("python", "3.7"),
         in_images=table.get("in_images", True),
         packages=tuple(table["packages"]),
@@ -274,8 +275,8 @@ def extras_of(needed_by: str, accelerator: str) -> tuple[Extra, ...]:
 
 
 def accelerator_of(variant: str) -> str:
-    """Return the accelerator of wheels of a variant such as cu124, rocm6.2 or cpu: cuda, rocm or cpu."""
-    return "cuda" if variant.startswith("cu") else "rocm" if variant.startswith("rocm") else "cpu"
+    """Return the accelerator of wheels of a variant such as cu124, rocm6.2, xpu or cpu: cuda, rocm, xpu or cpu."""
+    return next((vendor.accelerator for vendor in VENDORS.values() if variant.startswith(vendor.wheels)), "cpu")
 
 
 def cuda_of(variant: str) -> str:
@@ -289,7 +290,7 @@ def key_of(variant: str) -> str | None:
         return f'cuda = "{cuda_of(variant)}"'
     if re.fullmatch(r"rocm\d+(\.\d+)+", variant):
         return f'rocm = "{variant.removeprefix("rocm")}"'
-    return "cpu = true" if variant == "cpu" else None
+    return f"{variant} = true" if variant in ("cpu", "xpu") else None
 
 
 def version_key(version: str) -> tuple[int, ...]:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.core.toml_keys import Key
+from torchmatrix.machine.vendors import ACCELERATORS
 from torchmatrix.matrix.modes import MODES, WITH_WINDOWS
 
 # Runtimes for inference: one entry for each module of images/workload/runtimes, and for each choice within one
-
-_BOTH = ("cpu", "cuda", "rocm")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +30,7 @@ class Runtime:
     words: str
     on_cpu: tuple[str, ...] = ()
     on_gpu: tuple[str, ...] = ()
-    accelerators: tuple[str, ...] = _BOTH
+    accelerators: tuple[str, ...] = ACCELERATORS
     of_torch: bool = False
     quantized: str | None = None
     packages: str | None = None

@@ -155,7 +155,7 @@ class Stack:
     """One software combination.
 
     `source`: "wheels" (torch from a package index), "image" (a vendor's image that holds torch) or "interpreter" (a
-    Python on this machine that holds torch). `accelerator`: "cuda", "rocm", "cpu", or "any" for an interpreter, which
+    Python on this machine that holds torch). `accelerator`: "cuda", "rocm", "xpu", "cpu", or "any" for an interpreter, which
     uses what the machine has. `torch` and `cuda` (such as "12.4") are None where they are not known, as in an image that
     no table lists. `python`: a version such as "3.11", or the interpreter's path; `python_range`: the
     other versions that may be used on this machine if the user named none.
@@ -181,18 +181,24 @@ _VERSION = Key(
 )
 _WHEEL_VERSION = replace(_VERSION, pattern=rf"{_VERSION.pattern}(\+[0-9a-z.]+)?")
 """A version as pip shows it: with the variant of its wheel, which has a key of its own here."""
+_VARIANTS = ("cuda", "rocm", "xpu", "cpu")
+"""The keys that choose among the wheels of a release."""
 _REFERENCE = Key(kind=str, longest=350)
 _INDEX = re.compile(r"https?://[A-Za-z0-9][^\s\\]*|file:///[^\s\\]*")
 KEYS: dict[str, Key] = {
     "torch": replace(
-        _WHEEL_VERSION, meaning="A release from 1.12.1 on that `images/catalog.toml` lists; needs `cuda`, `rocm` or `cpu`."
+        _WHEEL_VERSION,
+        meaning="A release from 1.12.1 on that `images/catalog.toml` lists; needs `cuda`, `rocm`, `xpu` or `cpu`.",
     ),
     "cuda": replace(_VERSION, meaning='The wheels for this CUDA version, such as `"12.4"`.'),
     "rocm": replace(_VERSION, meaning='The wheels for this ROCm version, such as `"6.2"`.'),
+    "xpu": Key(kind=bool, default=False, meaning="The wheels for Intel's GPUs, from 2.6.0 on."),
     "cpu": Key(kind=bool, default=False, meaning="The wheels for CPUs."),
     "image": replace(_REFERENCE, meaning="A container image that contains PyTorch; it is kept as it is."),
     "accelerator": Key(
-        kind=str, choices=("cuda", "rocm", "cpu"), meaning="What an image is for; derived for NVIDIA's, AMD's and PyTorch's."
+        kind=str,
+        choices=("cuda", "rocm", "xpu", "cpu"),
+        meaning="What an image is for; derived for NVIDIA's, AMD's and PyTorch's.",
     ),
     "wheels": replace(
         ADDRESSES,
@@ -243,7 +249,10 @@ def _check_spellings(values: dict[str, Any], place: Place, problems: Problems) -
         if plus and key == "torch" and not version.replace(".", "").isdecimal():
             problems.add(place, key, f'"{values[key]}" is no release{_NIGHTLY}')
         elif plus:
-            also = catalog.key_of(variant) or 'cuda = "12.4", rocm = "6.2" or cpu = true; there are no other wheels here'
+            also = (
+                catalog.key_of(variant)
+                or 'cuda = "12.4", rocm = "6.2", xpu = true or cpu = true; there are no other wheels here'
+            )
             problems.add(place, key, f'names its wheels by "+{variant}": write {key} = "{version}" and {also}')
 
 
@@ -262,7 +271,7 @@ def _wheels_stack(values: dict[str, Any], place: Place, problems: Problems) -> S
         problems.add(place, "torch", f'unknown version "{values["torch"]}"; the nearest: {near}{nightly}')
         return None
     _check_sources(values, place, problems)
-    _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm or cpu", place, problems)
+    _refuse(values, ("accelerator",), "is only for image and python stacks; use cuda, rocm, xpu or cpu", place, problems)
     variant = _variant(values, release, place, problems)
     python = values["python"] or release.default_python
     transformers = values["transformers"] or release.transformers
@@ -289,13 +298,13 @@ _NIGHTLY = '; a nightly is pinned by address and hash: wheels = ["https://….wh
 
 
 def _pinned_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
-    keys = ("accelerator", "cuda", "rocm", "cpu", "python", "torchvision")
+    keys = ("accelerator", *_VARIANTS, "python", "torchvision")
     _refuse(values, keys, "comes with the wheels", place, problems)
     _check_sources(values, place, problems)
     wheels, wrong = read_pinned_wheels(values["wheels"])
     torch = wheels.get("torch")
     if torch and not wrong and not (torch.python and catalog.key_of(torch.variant)):
-        wrong = ["torch's name tells no CPython, or no variant such as +cu126, +rocm6.2 or +cpu"]
+        wrong = ["torch's name tells no CPython, or no variant such as +cu126, +rocm6.2, +xpu or +cpu"]
     for why in wrong:
         problems.add(place, "wheels", why)
     if torch is None or wrong:
@@ -352,12 +361,12 @@ def _python_range(release: catalog.Release, transformers: str) -> str:
 
 
 def _variant(values: dict[str, Any], release: catalog.Release, place: Place, problems: Problems) -> str | None:
-    named = [key for key in ("cuda", "rocm", "cpu") if values[key]]
+    named = [key for key in _VARIANTS if values[key]]
     if len(named) != 1:
-        problems.add(place, None, 'needs exactly one of cuda = "12.4", rocm = "6.2" or cpu = true')
+        problems.add(place, None, 'needs exactly one of cuda = "12.4", rocm = "6.2", xpu = true or cpu = true')
         return None
     key = named[0]
-    variant = "cpu" if key == "cpu" else {"cuda": "cu" + str(values[key]).replace(".", "")}.get(key, f"rocm{values[key]}")
+    variant = {"cuda": "cu" + str(values[key]).replace(".", ""), "rocm": f"rocm{values[key]}"}.get(key, key)
     if variant not in release.wheels:
         valid = ", ".join(release.wheels)
         problems.add(place, key, f"torch {release.torch} has no {variant} wheels; it has: {valid}")
@@ -380,11 +389,11 @@ def _indexes(release: catalog.Release, variant: str, values: dict[str, Any], pyt
 
 def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack | None:
     why = "comes with the image; it is only for stacks of wheels"
-    _refuse(values, ("cuda", "rocm", "cpu", "python", "torchvision", "base", "index"), why, place, problems)
+    _refuse(values, (*_VARIANTS, "python", "torchvision", "base", "index"), why, place, problems)
     vendors, ngc = catalog.vendor_images(values["image"]), catalog.ngc_image(values["image"])
     accelerator = values["accelerator"] or (vendors.accelerator if vendors else None)
     if accelerator is None:
-        problems.add(place, "accelerator", 'state what this image is for: accelerator = "cuda", "rocm" or "cpu"')
+        problems.add(place, "accelerator", 'state what this image is for: accelerator = "cuda", "rocm", "xpu" or "cpu"')
         return None
     _check_sources(values, place, problems)
     path = re.sub(r"^[^/]*[.:][^/]*/", "", values["image"])
@@ -402,7 +411,7 @@ def _image_stack(values: dict[str, Any], place: Place, problems: Problems) -> St
 
 def _interpreter_stack(values: dict[str, Any], place: Place, problems: Problems) -> Stack:
     why = "comes with the interpreter; it is only for stacks of wheels"
-    keys = ("cuda", "rocm", "cpu", "torchvision", "transformers", "packages", "base", "index")
+    keys = (*_VARIANTS, "torchvision", "transformers", "packages", "base", "index")
     _refuse(values, keys, why, place, problems)
     return Stack(
         name=values["name"] or "interpreter",

@@ -11,6 +11,7 @@ from torchmatrix.core import assets, inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import Place, Problems, nearest, shown
 from torchmatrix.machine.host import Host
+from torchmatrix.machine.vendors import accelerator_of
 from torchmatrix.matrix import catalog, matrix_file, own_models
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.matrix_file import Matrix, parse
@@ -115,7 +116,7 @@ def _matching_globs(line: re.Match[str], names: Sequence[str]) -> str:
 
 
 def _is_for(block: str, host: Host, containers: bool, python: str | None) -> bool:
-    accelerator = {"nvidia": "cuda", "amd": "rocm", None: "cpu"}[host.vendor]
+    accelerator = accelerator_of(host.vendor)
     if block.startswith("[[stack]]"):
         stack = _stack_in(block)
         return not python and stack.accelerator == accelerator and (containers or stack.source != "image")
@@ -184,8 +185,8 @@ class Wheels:
     @property
     def table(self) -> dict[str, object]:
         """Return the keys of the [[stack]] table."""
-        if self.variant == "cpu":
-            return {"torch": self.torch, "cpu": True}
+        if self.variant in ("cpu", "xpu"):
+            return {"torch": self.torch, self.variant: True}
         if self.variant.startswith("rocm"):
             return {"torch": self.torch, "rocm": self.variant.removeprefix("rocm")}
         return {"torch": self.torch, "cuda": catalog.cuda_of(self.variant)}

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from torchmatrix.machine import vendors
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, checks
 from torchmatrix.matrix.factors import RUNTIMES_BY_NAME, Runtime
@@ -32,7 +33,7 @@ def why_not_runtime(stack: Stack, workload: Workload, host: Host) -> Why | None:
 def _why_not_device(stack: Stack, runtime: Runtime, host: Host) -> Why | None:
     if stack.accelerator not in (*runtime.accelerators, "any"):
         listed = " or ".join(
-            {"cpu": "CPU", "cuda": "CUDA", "rocm": "ROCm"}[accelerator] for accelerator in runtime.accelerators
+            {"cpu": "CPU", "cuda": "CUDA", "rocm": "ROCm", "xpu": "XPU"}[accelerator] for accelerator in runtime.accelerators
         )
         return Why(reason=f"runtime {runtime.name} needs a {listed} stack", fix="narrow the workload: stacks = […]")
     if runtime.in_images and stack.source == "wheels":
@@ -181,12 +182,10 @@ def _why_not_machine(stack: Stack, host: Host) -> Why | None:
 
 def _why_not_accelerator(stack: Stack, matrix: Matrix, host: Host) -> Why | None:
     have = host.gpus_in_words
-    if stack.accelerator == "cuda" and host.vendor != "nvidia":
-        fix = "run it on a machine with an NVIDIA GPU and its driver; `nvidia-smi` must list it"
-        return Why(reason=f"needs an NVIDIA GPU; this machine has {have}", fix=fix + _suggest_stack(stack, host))
-    if stack.accelerator == "rocm" and host.vendor != "amd":
-        fix = "run it on a machine with an AMD GPU and the amdgpu driver; /dev/kfd must exist"
-        return Why(reason=f"needs an AMD GPU; this machine has {have}", fix=fix + _suggest_stack(stack, host))
+    for vendor in vendors.VENDORS.values():
+        if stack.accelerator == vendor.accelerator and host.vendor != vendor.name:
+            fix = f"run it on a machine with {vendor.ready}"
+            return Why(reason=f"needs {vendor.gpu}; this machine has {have}", fix=fix + _suggest_stack(stack, host))
     if stack.accelerator == "cpu" and host.gpus and matrix.cpus_when == "no-gpu":
         return Why(reason="CPU stacks run only where there is no GPU", fix='to run them here too: [cpus] when = "always"')
     return None

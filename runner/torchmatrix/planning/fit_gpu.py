@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload
@@ -103,7 +104,7 @@ def nearest_stack(stack: Stack, host: Host) -> str | None:
     releases = list(catalog.load().releases.values())
     newer = [r for r in releases if catalog.version_key(r.torch) >= current]
     older = [r for r in reversed(releases) if catalog.version_key(r.torch) < current]
-    prefix = "cu" if host.vendor == "nvidia" else "rocm"
+    prefix = VENDORS[host.vendor].wheels
     for release in newer + older:
         for variant in release.wheels:
             if variant.startswith(prefix) and _is_known_to_run(release.torch, variant, host):

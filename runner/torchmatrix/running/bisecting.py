@@ -12,6 +12,7 @@ from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import sorted_out
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.machine.vendors import accelerator_of
 from torchmatrix.matrix import matrix_file, variants
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
@@ -20,8 +21,6 @@ from torchmatrix.matrix.workloads import AUTO
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import session
 from torchmatrix.running.session import Session
-
-_ACCELERATORS = {"nvidia": "cuda", "amd": "rocm", "cpu": "cpu"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,7 @@ def prepare(
     if listed:
         names, text = _stacks_between(s.matrix, ends), rewritten(s.matrix.text, workload)
     else:
-        wheels = _releases_between(s.matrix, ends, _ACCELERATORS[str(example.gpus.vendor)])
+        wheels = _releases_between(s.matrix, ends, accelerator_of(example.gpus.vendor))
         names = [release.name for release in wheels]
         text = rewritten(s.matrix.text, workload, [release.table for release in wheels])
     matrix = matrix_file.under(matrix_file.parse(text, folder=path.absolute().parent), request)

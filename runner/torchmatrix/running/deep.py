@@ -18,6 +18,7 @@ from torchmatrix.facts.launch import bare_uuid
 from torchmatrix.facts.lines import Event
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.machine.telemetry import SLOWDOWNS, Reading, Sensor, Watcher
+from torchmatrix.machine.vendors import torch_device_of
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
@@ -151,7 +152,7 @@ def look(
 
 
 def _spec(gpus: GpuSet, owner: str, seconds: float) -> LaunchSpec:
-    flags = ["--device", "cpu" if gpus.vendor == "cpu" else "cuda", "--seconds", f"{seconds:g}", "--threads", str(gpus.threads)]
+    flags = ["--device", torch_device_of(gpus.vendor), "--seconds", f"{seconds:g}", "--threads", str(gpus.threads)]
     flags += ["--cpus", ":".join(gpus.cpus)] if gpus.cpus else []
     return LaunchSpec(
         program="deep.py", arguments=tuple(flags), processes=len(gpus.indices), gpus=gpus, cache="deep", owner=owner

@@ -23,6 +23,7 @@ from torchmatrix.facts.reading import Proven, compare, launch_at
 from torchmatrix.facts.store import RunFolder, keep_model
 from torchmatrix.machine.host import Host, before_launch
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
+from torchmatrix.machine.vendors import torch_device_of
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
@@ -48,7 +49,7 @@ def device_flags(cell: Cell, host: Host, seed: int, timeout_seconds: float) -> d
     """Return the options for a launch's devices and its longest duration; None: the workload's default."""
     gpus = cell.gpus
     return {
-        "--device": "cpu" if gpus.vendor == "cpu" else "cuda",
+        "--device": torch_device_of(gpus.vendor),
         "--threads": gpus.threads,
         "--cpus": ":".join(gpus.cpus) or _local_cpus(host, gpus) or None,
         "--seed": seed,

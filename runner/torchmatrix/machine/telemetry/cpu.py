@@ -13,6 +13,7 @@ import psutil
 from torchmatrix.core.files import text_of
 from torchmatrix.machine.cpu import Quota, quota, throttled, whole_number
 from torchmatrix.machine.host import Host
+from torchmatrix.machine.intel import open_intel
 from torchmatrix.machine.telemetry import Reading, Sensor
 from torchmatrix.machine.telemetry.amd import open_amd
 from torchmatrix.machine.telemetry.nvidia import open_nvidia
@@ -186,6 +187,8 @@ def open_sensors(host: Host) -> Iterator[tuple[tuple[Sensor, ...], tuple[str, ..
         opened.append(open_nvidia([gpu.uuid for gpu in host.gpus]))
     if host.vendor == "amd":
         opened.append(open_amd(host.gpus))
+    if host.vendor == "intel":
+        opened.append(open_intel(host.gpus))
     sensors: Sequence[Sensor] = [sensor for sensor, _ in opened if sensor]
     try:
         yield tuple(sensors), tuple(note for _, note in opened if note)

@@ -243,7 +243,7 @@ def is_other_build(cell: Mapping[str, Any]) -> bool:
     return any(local.startswith(prefix) for accelerator, prefix in _BUILDS.items() if accelerator != requested)
 
 
-_BUILDS = {"cpu": "cpu", "cuda": "cu", "rocm": "rocm"}
+_BUILDS = {"cpu": "cpu", "cuda": "cu", "rocm": "rocm", "xpu": "xpu"}
 """Prefixes of the local part of a version. "cpu" doesn't begin with "cu"."""
 
 
