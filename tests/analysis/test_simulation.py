@@ -16,7 +16,7 @@ from torchmatrix.analysis.pairs import pair, pair_by_rounds, pair_over_sum
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
 
@@ -58,7 +58,7 @@ def cell(cpu_host: Host) -> Cell:
     """Any cell; a test makes more of it by giving them other ids."""
     text = '[cpus]\ncounts = [1]\n[[stack]]\nname = "a"\npython = "/usr/bin/python3"\naccelerator = "cpu"\n'
     text += '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
-    (only,) = make_plan(matrix_file.parse(text), cpu_host, Supplies(containers=False)).cells
+    (only,) = make_plan(matrix_file.parse(text), cpu_host, Prerequisites(containers=False)).cells
     return only
 
 

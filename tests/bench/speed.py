@@ -35,7 +35,7 @@ from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import detect
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import make_plan
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.launch_order import interleave
@@ -109,7 +109,7 @@ def plan_seconds() -> float:
     text, host = large_matrix(), detect()
 
     def plan() -> None:
-        made = make_plan(matrix_file.parse(text), host, Supplies(containers=True))
+        made = make_plan(matrix_file.parse(text), host, Prerequisites(containers=True))
         assert len(made.cells) + len(made.skips) == 100_000
 
     return median_seconds(plan, 3)
@@ -175,7 +175,7 @@ def host_cost() -> str:
     """Milliseconds per cell, and resident memory after 1 000 and after 10 000 cells."""
     text = large_matrix().replace(sys.executable, "/x/python")
     host = detect()
-    cells = make_plan(matrix_file.parse(text), host, Supplies(containers=True)).cells[:10_000]
+    cells = make_plan(matrix_file.parse(text), host, Prerequisites(containers=True)).cells[:10_000]
     engine = NoOp()
     with tempfile.TemporaryDirectory() as folder:
         job = Job(

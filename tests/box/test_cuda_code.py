@@ -22,7 +22,7 @@ from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import make_plan
 from torchmatrix.running import launch_cell
 
@@ -188,7 +188,7 @@ def launched(
     )
     gpus = tuple(replace(gpu, uuid=f"GPU-{gpu.index:08d}-0000-0000-0000-000000000000") for gpu in host.gpus)
     host, results = replace(host, gpus=gpus), Results(folder / "results")
-    cells = make_plan(matrix_file.load(matrix), host, Supplies(containers=False)).cells
+    cells = make_plan(matrix_file.load(matrix), host, Prerequisites(containers=False)).cells
     (cell,) = (cell for cell in cells if len(cell.gpus.indices) == ranks)
     local = choose("local", results.owner).local
     job = launch_cell.Job(

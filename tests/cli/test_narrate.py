@@ -11,7 +11,7 @@ from support.records import write_run
 from torchmatrix.cli.narrate import Narrator
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
 from torchmatrix.running.progress import (
@@ -40,7 +40,7 @@ batch = 64
 @pytest.fixture
 def cell(nvidia_host: Host) -> Cell:
     """A cell whose id is wider than a terminal."""
-    return make_plan(matrix_file.parse(MATRIX), nvidia_host, Supplies(containers=False)).cells[-1]
+    return make_plan(matrix_file.parse(MATRIX), nvidia_host, Prerequisites(containers=False)).cells[-1]
 
 
 def last_picture(cell: Cell, news: list[ProgressEvent], passed_seconds: float = 0.0) -> list[str]:
@@ -84,7 +84,7 @@ def test_a_cell_that_drifts_takes_as_long_in_its_other_rounds(tmp_path: Path, nv
     """All are known to take 100 s; the first launch of one cell takes 400 s, that of the other 100."""
     text = MATRIX.replace("compile = true", "compile = false").replace("[[stack]]", "[gpus]\nlists = [[0], [1]]\n[[stack]]")
     text = text.replace("[gpus]", "[gpus]\ncounts = []")
-    first, second = make_plan(matrix_file.parse(text), nvidia_host, Supplies(containers=False)).cells
+    first, second = make_plan(matrix_file.parse(text), nvidia_host, Prerequisites(containers=False)).cells
     (launch,) = write_run(tmp_path, [{}]).launches()
     said, launches = io.StringIO(), [(first, 1), (first, 2), (first, 3), (second, 1), (second, 2)]
     with Narrator(Console(file=said, width=200), launches, {first.id: 100.0, second.id: 100.0}) as narrator:
@@ -107,7 +107,7 @@ def test_a_stack_was_built_if_its_build_said_something_however_long_that_took() 
 def lanes_picture(nvidia_host: Host, decided: LanesDecided, passed_seconds: float) -> list[str]:
     """What stands on a terminal while two lanes run: three launches of 100 s on gpu0, one of 100 s on gpu1."""
     text = MATRIX.replace("[[stack]]", "[gpus]\ncounts = []\nlists = [[0], [1]]\n[[stack]]")
-    cells = make_plan(matrix_file.parse(text), nvidia_host, Supplies(containers=False)).cells
+    cells = make_plan(matrix_file.parse(text), nvidia_host, Prerequisites(containers=False)).cells
     launches = [(cells[0], 1), (cells[0], 2), (cells[0], 3), (cells[1], 1)]
     said, now = io.StringIO(), [0.0]
     console = Console(file=said, force_terminal=True, width=200, color_system=None)

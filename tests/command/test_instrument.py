@@ -22,7 +22,7 @@ from torchmatrix.machine.host import Host
 from torchmatrix.machine.telemetry import Reading
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import METHODS, Method
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_cell, rounds
 from torchmatrix.running.progress import Heated, LaunchFinished, LaunchStarted
@@ -47,7 +47,7 @@ class SteadyDraw:
 
 def watched_job(fake_matrix: Path, host: Host, sensor: SteadyDraw) -> tuple[Cell, launch_cell.Job]:
     """The first cell of the stand-in's matrix, and a run whose machine is watched by `sensor`."""
-    cell = make_plan(matrix_file.load(fake_matrix), host, Supplies(containers=False)).cells[0]
+    cell = make_plan(matrix_file.load(fake_matrix), host, Prerequisites(containers=False)).cells[0]
     results = Results(fake_matrix.parent / "results")
     local = choose("local", results.owner).local
     return cell, launch_cell.Job(

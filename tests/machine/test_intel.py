@@ -19,7 +19,7 @@ from torchmatrix.machine.host_gpus import VendorGpus
 from torchmatrix.machine.intel import intel_gpus, open_intel
 from torchmatrix.machine.masks import masked
 from torchmatrix.matrix import matrix_file
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import make_plan
 from torchmatrix.running.launch_cell import device_flags
 
@@ -128,25 +128,25 @@ def intel_host(cpu_host: Host, server: Path) -> Host:
 
 
 def test_an_xpu_stack_runs_on_one_and_two_cards_and_a_cuda_stack_says_what_it_needs(intel_host: Host) -> None:
-    plan = make_plan(matrix_file.parse(MATRIX), intel_host, Supplies(containers=True))
+    plan = make_plan(matrix_file.parse(MATRIX), intel_host, Prerequisites(containers=True))
     assert [(cell.stack.name, cell.gpus.label) for cell in plan.cells] == [
         ("torch2.7.1-xpu", "gpu0"),
         ("torch2.7.1-xpu", "gpu0+1"),
     ]
     assert plan.cells[0].stack.accelerator == "xpu" and plan.cells[0].stack.indexes[0].url.endswith("/xpu")
     (skip,) = {(skip.why.reason, skip.why.fix) for skip in plan.skips}
-    assert skip[0].startswith("needs an NVIDIA GPU; this machine has 2 × Intel")
+    assert skip[0].startswith("needs an NVIDIA GPU; this machine has 2 x Intel")
 
 
 def test_an_intel_gpu_is_missing_where_there_is_none(cpu_host: Host) -> None:
-    plan = make_plan(matrix_file.parse(MATRIX), cpu_host, Supplies(containers=True))
+    plan = make_plan(matrix_file.parse(MATRIX), cpu_host, Prerequisites(containers=True))
     assert not plan.cells and any(
         skip.why.reason.startswith("needs an Intel GPU") and "/dev/dri/renderD*" in skip.why.fix for skip in plan.skips
     )
 
 
 def test_a_launch_gets_the_render_nodes_of_its_cards_and_no_others(intel_host: Host) -> None:
-    one = make_plan(matrix_file.parse(MATRIX), intel_host, Supplies(containers=True)).cells[0]
+    one = make_plan(matrix_file.parse(MATRIX), intel_host, Prerequisites(containers=True)).cells[0]
     (gpu,) = one.gpus.gpus
     assert device_options(one.gpus) == {
         "devices": [f"{gpu.render_node}:{gpu.render_node}:rw"],

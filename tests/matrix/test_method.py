@@ -10,7 +10,7 @@ from torchmatrix.core.errors import BadInput
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method, Request
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
 
@@ -18,7 +18,7 @@ TEXT = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\ndevice = "cpu"\nmo
 
 
 def cells(host: Host) -> list[Cell]:
-    return list(make_plan(matrix_file.parse(TEXT + "counts = [1]\n"), host, Supplies(containers=False)).cells)
+    return list(make_plan(matrix_file.parse(TEXT + "counts = [1]\n"), host, Prerequisites(containers=False)).cells)
 
 
 @pytest.mark.parametrize(

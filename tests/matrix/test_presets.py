@@ -15,7 +15,7 @@ from torchmatrix.core.formatting import count
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, variants
 from torchmatrix.matrix.matrix_file import load, parse
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Plan, make_plan
 
 NEWEST = ["torch2.15.0-cu132 3.12", "nvidia-pytorch-26.05-py3"]
@@ -75,7 +75,7 @@ def a100_host(nvidia_host: Host) -> Host:
 
 
 def plan_of(name: str, host: Host, containers: bool = True) -> Plan:
-    return make_plan(variants.load_preset(name), host, Supplies(containers=containers))
+    return make_plan(variants.load_preset(name), host, Prerequisites(containers=containers))
 
 
 def measured(name: str, host: Host, glob: str) -> list[tuple[str, str, bool, bool, int, int | str]]:
@@ -193,7 +193,7 @@ def test_no_preset_measures_a_cell_twice_on_any_known_gpu(facts: gpu_specs.GpuFa
         make_plan(
             variants.load_preset(name),
             replace(cpu_host, vendor=vendor, gpus=(gpu,), driver="595.45.04"),
-            Supplies(containers=True),
+            Prerequisites(containers=True),
         )
 
 

@@ -7,7 +7,7 @@ import pytest
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix.matrix_file import parse
 from torchmatrix.matrix.variants import starter_matrix
-from torchmatrix.planning.fit import Supplies, suited
+from torchmatrix.planning.fit import Prerequisites, suited
 from torchmatrix.planning.plan import make_plan
 
 
@@ -15,7 +15,7 @@ def test_each_machine_gets_its_own_stacks_and_none_is_skipped(cpu_host: Host, nv
     for host, accelerator in ((cpu_host, "cpu"), (nvidia_host, "cuda"), (amd_host, "rocm")):
         matrix = parse(starter_matrix(host, containers=True, suited=suited))
         assert {stack.accelerator for stack in matrix.stacks} == {accelerator}
-        plan = make_plan(matrix, host, Supplies(containers=True))
+        plan = make_plan(matrix, host, Prerequisites(containers=True))
         unsuited = {skip.why.reason for skip in plan.skips}
         assert plan.cells and unsuited <= {"tf32 is a mode of NVIDIA GPUs"}
 
@@ -48,7 +48,7 @@ def test_init_leaves_out_a_card_that_stacks_have_no_code_for_and_says_so(
     )
     host = replace(nvidia_host, vendor=vendor, gpus=gpus, driver=driver)
     text = starter_matrix(host, containers=True, suited=suited)
-    plan = make_plan(parse(text), host, Supplies(containers=True))
+    plan = make_plan(parse(text), host, Prerequisites(containers=True))
     assert {cell.gpus.label for cell in plan.cells} == labels and not plan.skips
     assert (f"have code for it: {left}." in text) if left else ("Left out" not in text)
 
@@ -72,14 +72,14 @@ def test_a_display_card_that_stacks_have_code_for_takes_no_place_among_the_gpus(
     )
     host = replace(nvidia_host, gpus=made, driver="580.65.06")
     text = starter_matrix(host, containers=True, suited=suited)
-    plan = make_plan(parse(text), host, Supplies(containers=True))
+    plan = make_plan(parse(text), host, Prerequisites(containers=True))
     assert {cell.gpus.label for cell in plan.cells} == labels and not plan.skips and f"# Left out, since {left}." in text
 
 
 def test_a_machine_for_which_no_stack_has_code_gets_all_and_plan_says_why(nvidia_host: Host) -> None:
     kepler = replace(nvidia_host, gpus=tuple(replace(gpu, capability="3.0") for gpu in nvidia_host.gpus))
     matrix = parse(starter_matrix(kepler, containers=False, suited=suited))
-    assert len(matrix.stacks) > 2 and not make_plan(matrix, kepler, Supplies(containers=False)).cells
+    assert len(matrix.stacks) > 2 and not make_plan(matrix, kepler, Prerequisites(containers=False)).cells
 
 
 def test_without_a_container_engine_vendors_images_are_left_out(nvidia_host: Host) -> None:

@@ -6,11 +6,11 @@ import pytest
 
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.planning.fit import Disk, Supplies, Why
+from torchmatrix.planning.fit import Disk, Prerequisites, Why
 from torchmatrix.planning.plan import make_plan
 
 GIB = 2**30
-CONTAINERS = Supplies(containers=True)
+CONTAINERS = Prerequisites(containers=True)
 GEFORCE = ("NVIDIA GeForce RTX 3090", "8.6")
 A100 = ("NVIDIA A100-SXM4-80GB", "8.0")
 RESNET = 'model = "resnet50"\nbatch = 1'
@@ -22,7 +22,7 @@ def machine(host: Host, gpu: tuple[str, str], driver: str = "580.65.06", memory_
     return replace(host, gpus=(one,), driver=driver)
 
 
-def why(host: Host, stack: str, workload: str = RESNET, means: Supplies = CONTAINERS) -> Why | None:
+def why(host: Host, stack: str, workload: str = RESNET, means: Prerequisites = CONTAINERS) -> Why | None:
     """Why the one cell of this stack and workload is skipped, or None if it would run."""
     plan = make_plan(matrix_file.parse(f"[[stack]]\n{stack}\n[[workload]]\n{workload}\ncounts = [1]\n"), host, means)
     assert len(plan.cells) + len(plan.skips) == 1
@@ -205,7 +205,7 @@ def test_a_stack_that_does_not_fit_on_the_disk_is_a_skip_unless_it_is_stored_alr
 ) -> None:
     def with_free(free: float, **more: frozenset[str]) -> Why | None:
         disk = Disk(place="/data", free_bytes=int(free * GIB), larger="move the data root")
-        return why(machine(nvidia_host, A100), stack, means=Supplies(containers=True, disk=disk, **more))
+        return why(machine(nvidia_host, A100), stack, means=Prerequisites(containers=True, disk=disk, **more))
 
     found = with_free(gib - 0.1)
     assert found and found.reason == f"takes at least {gib} GiB on disk; /data has {gib - 0.1:.1f} GiB free"
@@ -217,7 +217,7 @@ def test_a_stack_that_does_not_fit_on_the_disk_is_a_skip_unless_it_is_stored_alr
 
 
 def test_the_fix_for_a_full_disk_is_the_engines_own(cpu_host: Host) -> None:
-    means = Supplies(containers=False, disk=Disk(place="/home", free_bytes=0, larger="set a variable"))
+    means = Prerequisites(containers=False, disk=Disk(place="/home", free_bytes=0, larger="set a variable"))
     plan = make_plan(
         matrix_file.parse(f'[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\ndevice = "cpu"\n{RESNET}\n'), cpu_host, means
     )
@@ -225,7 +225,7 @@ def test_the_fix_for_a_full_disk_is_the_engines_own(cpu_host: Host) -> None:
 
 
 def test_a_python_that_is_neither_here_nor_to_be_had_is_a_skip(nvidia_host: Host) -> None:
-    lacking = Supplies(containers=False, pythonless={"torch2.5.1-cu124"})
+    lacking = Prerequisites(containers=False, pythonless={"torch2.5.1-cu124"})
     found = why(machine(nvidia_host, A100), 'torch = "2.5.1"\ncuda = "12.4"', means=lacking)
     assert found and found.reason == "this machine has no Python 3.11 (or >=3.9,<3.13), and uv can't download it"
     assert "install Python 3.11" in found.fix and "container engine" in found.fix
@@ -345,6 +345,6 @@ def test_wheels_that_are_pinned_for_another_architecture_are_a_skip(nvidia_host:
 def test_an_interpreter_of_this_machine_is_not_measured_as_if_it_were_on_the_engines(cpu_host: Host) -> None:
     own, workload = 'python = "/usr/bin/python3"\naccelerator = "cpu"', f'device = "cpu"\n{RESNET}'
     assert why(cpu_host, own, workload) is None
-    found = why(cpu_host, own, workload, Supplies(containers=True, elsewhere=True))
+    found = why(cpu_host, own, workload, Prerequisites(containers=True, elsewhere=True))
     assert found and "the container engine runs on another" in found.reason and "--engine local" in found.fix
-    assert why(cpu_host, 'torch = "2.5.1"\ncpu = true', workload, Supplies(containers=True, elsewhere=True)) is None
+    assert why(cpu_host, 'torch = "2.5.1"\ncpu = true', workload, Prerequisites(containers=True, elsewhere=True)) is None

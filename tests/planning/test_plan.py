@@ -11,12 +11,12 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning import selection
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Plan, make_plan
 from torchmatrix.planning.selection import select
 from torchmatrix.running.launch_order import interleave
 
-CONTAINERS = Supplies(containers=True)
+CONTAINERS = Prerequisites(containers=True)
 TEXT = """
 [[stack]]
 torch = "2.5.1"
@@ -45,7 +45,7 @@ batch = 2
 """
 
 
-def plan_for(host: Host, text: str = TEXT, means: Supplies = CONTAINERS) -> Plan:
+def plan_for(host: Host, text: str = TEXT, means: Prerequisites = CONTAINERS) -> Plan:
     return make_plan(matrix_file.parse(text), host, means)
 
 
@@ -111,19 +111,19 @@ def test_an_old_driver_a_mixed_set_and_an_old_gpu_are_reasons(nvidia_host: Host)
 
 
 def test_without_containers_vendor_images_are_skipped(nvidia_host: Host) -> None:
-    found = reasons(plan_for(nvidia_host, means=Supplies(containers=False)), "nvidia-pytorch")
+    found = reasons(plan_for(nvidia_host, means=Prerequisites(containers=False)), "nvidia-pytorch")
     assert found == {"nvcr.io/nvidia/pytorch:25.02-py3 is a container image, and no container engine is in use"}
 
 
 def test_a_stack_without_any_index_that_answers_is_left_out_unless_it_is_built(cpu_host: Host) -> None:
     urls = {"https://download.pytorch.org/whl/cpu", PYPI}
-    lost = Supplies(containers=True, unreachable=urls)
+    lost = Prerequisites(containers=True, unreachable=urls)
     (reason,) = reasons(plan_for(cpu_host, means=lost), "-cpu/resnet50-train-fp32")
     assert "no answer from" in reason
     assert not plan_for(cpu_host, means=lost).cells
-    built = Supplies(containers=True, unreachable=urls, built={"torch2.5.1-cpu"})
+    built = Prerequisites(containers=True, unreachable=urls, built={"torch2.5.1-cpu"})
     assert plan_for(cpu_host, means=built).cells
-    one = Supplies(containers=True, unreachable={"https://download.pytorch.org/whl/cpu"})
+    one = Prerequisites(containers=True, unreachable={"https://download.pytorch.org/whl/cpu"})
     assert plan_for(cpu_host, means=one).cells
 
 

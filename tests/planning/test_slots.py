@@ -8,7 +8,7 @@ import pytest
 from torchmatrix.machine.cpu import CoreGroup
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import cut_slots, make_plan
 
 Groups = tuple[CoreGroup, ...]
@@ -96,8 +96,8 @@ def test_where_slots_can_t_be_alike_plan_and_sets_of_several_say_so(cpu_host: Ho
     text = '[cpus]\ncounts = [1, 4]\n[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
     text += '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
     host = replace(cpu_host, core_groups=TWO_OF_EACH)
-    plan = make_plan(matrix_file.parse(text), host, Supplies(containers=True))
+    plan = make_plan(matrix_file.parse(text), host, Prerequisites(containers=True))
     told = {cell.gpus.label: cell.gpus.unlike for cell in plan.cells}
     assert told == {"cpu0": "", "cpu0+1+2+3": plan.notes[0]}
     assert plan.notes == ("CPU slots are unlike devices: cores of other types than slot 0 has are in slot 2, 3",)
-    assert make_plan(matrix_file.parse(text), cpu_host, Supplies(containers=True)).notes == ()
+    assert make_plan(matrix_file.parse(text), cpu_host, Prerequisites(containers=True)).notes == ()

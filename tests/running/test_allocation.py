@@ -6,7 +6,7 @@ import pytest
 
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
 
@@ -17,7 +17,7 @@ ON_CPU = '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n'
 
 
 def cells_of(host: Host, text: str) -> tuple[Cell, ...]:
-    return make_plan(matrix_file.parse(text), host, Supplies(containers=False)).cells
+    return make_plan(matrix_file.parse(text), host, Prerequisites(containers=False)).cells
 
 
 def names(lanes: tuple[launch_order.Lane, ...]) -> list[tuple[str, int]]:

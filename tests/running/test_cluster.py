@@ -16,7 +16,7 @@ from torchmatrix.core.settings import SlurmSettings
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
-from torchmatrix.planning.fit import Disk, Supplies
+from torchmatrix.planning.fit import Disk, Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running.cluster import orders
 from torchmatrix.running.cluster.cluster import placed
@@ -97,7 +97,7 @@ def test_a_state_without_a_reason_is_only_named_and_one_with_a_reason_is_explain
 
 @pytest.fixture
 def cells(nvidia_host: Host) -> tuple[Cell, ...]:
-    found = make_plan(matrix_file.parse(MATRIX), nvidia_host, Supplies(containers=True)).cells
+    found = make_plan(matrix_file.parse(MATRIX), nvidia_host, Prerequisites(containers=True)).cells
     assert len(found) > 12
     return found
 
@@ -116,7 +116,7 @@ def test_what_is_compared_stays_on_one_node_and_the_work_is_spread(cells: tuple[
 
 def test_cells_over_several_nodes_begin_on_the_node_of_their_baselines(nvidia_host: Host) -> None:
     text = MATRIX.replace("counts = [1, 2]", "counts = [1, 2]\nnodes = [1, 3]")
-    cells = make_plan(matrix_file.parse(text), nvidia_host, Supplies(containers=True, nodes=3)).cells
+    cells = make_plan(matrix_file.parse(text), nvidia_host, Prerequisites(containers=True, nodes=3)).cells
     found = placed(cells, ["n1", "n2", "n3"])
     assert {len(found[cell.id]) for cell in cells if cell.gpus.nodes == 3} == {3}
     assert all(len(set(found[cell.id])) == cell.gpus.nodes for cell in cells)
@@ -136,8 +136,10 @@ def order_in(folder: Path) -> RunRequest:
 
 
 def facts_of(host: Host) -> NodeFacts:
-    supplies = Supplies(containers=True, built=frozenset(["b", "a"]), disk=Disk(place="/", free_bytes=10, larger="buy one"))
-    return NodeFacts(host=host, machine="m-1", supplies=supplies, engine="docker", notes=("a note",))
+    prerequisites = Prerequisites(
+        containers=True, built=frozenset(["b", "a"]), disk=Disk(place="/", free_bytes=10, larger="buy one")
+    )
+    return NodeFacts(host=host, machine="m-1", prerequisites=prerequisites, engine="docker", notes=("a note",))
 
 
 def test_what_an_order_and_its_nodes_wrote_is_read_again(tmp_path: Path, nvidia_host: Host, cpu_host: Host) -> None:
@@ -148,7 +150,7 @@ def test_what_an_order_and_its_nodes_wrote_is_read_again(tmp_path: Path, nvidia_
         orders.keep_node(order, "n1", facts_of(one))
         said = orders.node_facts(order, "n1")
         assert isinstance(said, NodeFacts) and said.host == one
-        assert said.supplies.built == ("a", "b") and said.supplies.disk == facts_of(one).supplies.disk
+        assert said.prerequisites.built == ("a", "b") and said.prerequisites.disk == facts_of(one).prerequisites.disk
     error = NodeError(error="no stack", hint="write one", exit_code=ExitCode.BAD_INPUT)
     orders.keep_node(order, "n1", error)
     assert orders.node_facts(order, "n1") == error
@@ -162,7 +164,7 @@ def test_what_an_order_and_its_nodes_wrote_is_read_again(tmp_path: Path, nvidia_
 def test_an_older_version_s_facts_of_a_node_are_read(tmp_path: Path, nvidia_host: Host) -> None:
     """It wrote the identity beside the host, and nothing of what came later."""
     order, told = order_in(tmp_path), json.loads(json.dumps(asdict(facts_of(nvidia_host)), default=sorted))
-    del told["host"]["machine"], told["host"]["libc"], told["supplies"]["nodes"]
+    del told["host"]["machine"], told["host"]["libc"], told["prerequisites"]["nodes"]
     (order.place / "nodes" / "n1.json").write_text(json.dumps(told))
     said = orders.node_facts(order, "n1")
     assert isinstance(said, NodeFacts) and said.machine == "m-1" and said.host.gpus == nvidia_host.gpus
@@ -179,8 +181,8 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
     "GPUs that are no list": lambda told: told["host"].update(gpus="four"),
     "a core that is none": lambda told: told["host"].update(cores=[0, True]),
     "links of numbers": lambda told: told["host"].update(links=[[1]]),
-    "supplies of a number": lambda told: told.update(supplies=1),
-    "a disk without a place": lambda told: told["supplies"].update(disk={"free_bytes": 1}),
+    "prerequisites of a number": lambda told: told.update(prerequisites=1),
+    "a disk without a place": lambda told: told["prerequisites"].update(disk={"free_bytes": 1}),
     "an error without a hint": lambda told: told.update(error="x"),
     "an error of no code": lambda told: (told.clear(), told.update(error="x", hint="y", exit_code=77)),
 }

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import rounds
 
@@ -22,7 +22,7 @@ compile = [true, false]
 
 
 def cells(host: Host) -> list[Cell]:
-    return list(make_plan(matrix_file.parse(TEXT), host, Supplies(containers=True)).cells)
+    return list(make_plan(matrix_file.parse(TEXT), host, Prerequisites(containers=True)).cells)
 
 
 def test_the_neighbours_of_a_cell_are_heated_too(nvidia_host: Host) -> None:

@@ -12,7 +12,7 @@ from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import make_plan
 from torchmatrix.running.launch_cell import Attempt, Job, bench_arguments
 
@@ -35,7 +35,7 @@ def flags(host: Host, folder: Path, **attempt: object) -> dict[str, str]:
     results = Results(folder / "results")
     path = folder / "matrix.toml"
     path.write_text(MATRIX)
-    cells = make_plan(matrix_file.load(path), host, Supplies(containers=False)).cells
+    cells = make_plan(matrix_file.load(path), host, Prerequisites(containers=False)).cells
     (cell,) = (cell for cell in cells if len(cell.gpus.indices) == 2)
     local = choose("local", results.owner).local
     job = Job(

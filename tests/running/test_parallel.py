@@ -20,7 +20,7 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Method
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order, parallel
 from torchmatrix.running.launch_cell import Job
@@ -187,7 +187,7 @@ class Run:
 @pytest.fixture
 def make_run(tmp_path: Path, nvidia_host: Host) -> Callable[..., Run]:
     def make(text: str = MATRIX, rounds: int = 2) -> Run:
-        cells = make_plan(matrix_file.parse(text), nvidia_host, Supplies(containers=False)).cells
+        cells = make_plan(matrix_file.parse(text), nvidia_host, Prerequisites(containers=False)).cells
         return Run(folder=Results(tmp_path / "results").new_run("h"), cells=cells, host=nvidia_host, rounds=rounds)
 
     return make

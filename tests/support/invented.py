@@ -14,7 +14,7 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.workloads import ddp_id
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, Plan, make_plan
 
 DATA = Path(__file__).parents[1] / "data" / "invented"
@@ -68,7 +68,7 @@ def host_of(machine: Machine) -> Host:
 
 def plan_of(machine: Machine, matrix: str = MATRIX) -> Plan:
     """What of `matrix` this machine can run."""
-    return make_plan(matrix_file.parse(matrix), host_of(machine), Supplies(containers=True))
+    return make_plan(matrix_file.parse(matrix), host_of(machine), Prerequisites(containers=True))
 
 
 def write(

@@ -36,7 +36,7 @@ def plan_in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], secon
     from torchmatrix.planning import plan
 
     stacks = recipes.stacks_of(s.plan.cells)
-    to_build = [stack for stack in stacks if stack.source != "interpreter" and stack.name not in s.supplies.stored]
+    to_build = [stack for stack in stacks if stack.source != "interpreter" and stack.name not in s.prerequisites.stored]
     what = f"{count(len(s.plan.cells), 'cell')} on {count(len(stacks), 'stack')}"
     more = " or more" if s.matrix.method.until else ""
     skipped = f"; {count(len(s.plan.skips), 'cell')} skipped" if s.plan.skips else ""
@@ -123,7 +123,7 @@ def misses(s: "Session", globs: Iterable[str], where: Iterable[str]) -> dict[str
     from torchmatrix.planning import selection
     from torchmatrix.planning.plan import make_plan
 
-    everything = make_plan(s.matrix, s.host, s.supplies)
+    everything = make_plan(s.matrix, s.host, s.prerequisites)
     return selection.misses([*everything.cells, *(skip.cell for skip in everything.skips)], globs, where)
 
 

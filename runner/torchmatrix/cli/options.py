@@ -77,11 +77,11 @@ def complete_cells(ctx: Any, incomplete: str) -> list[str]:
     """Complete ids of the matrix's cells, including those that this machine skips."""
     from torchmatrix.machine import host
     from torchmatrix.matrix import matrix_file
-    from torchmatrix.planning.fit import Supplies
+    from torchmatrix.planning.fit import Prerequisites
     from torchmatrix.planning.plan import make_plan
 
     def ids() -> list[str]:
-        made = make_plan(matrix_file.load(_path(ctx, "matrix")), host.detect(), Supplies(containers=True))
+        made = make_plan(matrix_file.load(_path(ctx, "matrix")), host.detect(), Prerequisites(containers=True))
         return [cell.id for cell in (*made.cells, *(skip.cell for skip in made.skips))]
 
     return _starting_with(incomplete, ids)

@@ -16,7 +16,7 @@ from torchmatrix.core.formatting import count, printable
 if TYPE_CHECKING:
     from torchmatrix.facts.store import Results
     from torchmatrix.machine.host import Host
-    from torchmatrix.planning.fit import Supplies
+    from torchmatrix.planning.fit import Prerequisites
     from torchmatrix.running.deep import SelfCheck
     from torchmatrix.running.doctor import Check
     from torchmatrix.running.session import Session
@@ -124,10 +124,10 @@ def list_presets(as_json: options.JsonOption = False) -> None:
     from torchmatrix.engines.docker import containers_answer
     from torchmatrix.machine import host
     from torchmatrix.matrix import variants
-    from torchmatrix.planning.fit import Supplies
+    from torchmatrix.planning.fit import Prerequisites
 
-    here, supplies = host.detect(), Supplies(containers=containers_answer())
-    presets = [_describe_preset(name, here, supplies) for name in variants.preset_names()]
+    here, prerequisites = host.detect(), Prerequisites(containers=containers_answer())
+    presets = [_describe_preset(name, here, prerequisites) for name in variants.preset_names()]
     if as_json:
         print(json.dumps(presets))
         return
@@ -138,12 +138,12 @@ def list_presets(as_json: options.JsonOption = False) -> None:
     say("\nto write one as matrix.toml: torchmatrix init --preset NAME")
 
 
-def _describe_preset(name: str, here: "Host", supplies: "Supplies") -> dict[str, Any]:
+def _describe_preset(name: str, here: "Host", prerequisites: "Prerequisites") -> dict[str, Any]:
     from torchmatrix.matrix import variants
     from torchmatrix.planning import plan
 
     matrix = variants.load_preset(name)
-    made = plan.make_plan(matrix, here, supplies)
+    made = plan.make_plan(matrix, here, prerequisites)
     texts = {key: getattr(matrix.preset, key) for key in ("title", "question", "article", "claims", "deviations")}
     counts = {"cells": len(made.cells) + len(made.skips), "here": len(made.cells)}
     return {"name": name, **texts, "stacks": [stack.name for stack in matrix.stacks], **counts}

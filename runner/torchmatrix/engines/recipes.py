@@ -24,7 +24,7 @@ from torchmatrix.engines.packages import finds_python, python_sources
 from torchmatrix.facts import launch_file
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI, Stack
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, GpuSet
 
 
@@ -299,16 +299,16 @@ def _version(line: str) -> str:
     return line.partition(" ")[0].partition("==")[2]
 
 
-# Supplies: what is built, which indexes and Pythons are available, how much disk is free.
+# Prerequisites: what is built, which indexes and Pythons are available, how much disk is free.
 
 
-def supplies_unseen(engine: Engine) -> Supplies:
+def prerequisites_unseen(engine: Engine) -> Prerequisites:
     """Return the assumption without looking: nothing is built, and everything is available."""
-    return Supplies(containers=engine.capabilities.runs_images, how_to_have_containers=HOW_TO_HAVE_CONTAINERS)
+    return Prerequisites(containers=engine.capabilities.runs_images, how_to_have_containers=HOW_TO_HAVE_CONTAINERS)
 
 
-def find_supplies(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], is_here: bool) -> Supplies:
-    """Find the supplies for the stacks that `engine` would build; networks and Pythons only for stacks that are not built yet.
+def find_prerequisites(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, StackLock], is_here: bool) -> Prerequisites:
+    """Find the prerequisites for the stacks that `engine` would build; networks and Pythons only for stacks that are not built.
 
     `locks`: those of stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
     """
@@ -317,7 +317,7 @@ def find_supplies(stacks: Iterable[Stack], engine: Engine, locks: Mapping[str, S
     missing = [stack for stack in to_build if stack.name not in built]
     why_not = engine.why_not_built() if missing else ""
     return replace(
-        supplies_unseen(engine),
+        prerequisites_unseen(engine),
         built=built,
         stored=built | {s.name for s in missing if any(map(engine.is_stored, recipes(s, locks.get(s.name))))},
         unbuildable=why_not,

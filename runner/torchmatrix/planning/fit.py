@@ -92,7 +92,7 @@ class Disk:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Supplies:
+class Prerequisites:
     """What is available to run with. All collections but `unreachable` (index URLs) contain names of stacks.
 
     `containers`: is a container engine chosen? `how_to_have_containers`: what to do if not. `built`: stacks that are built;
@@ -142,9 +142,9 @@ def why_not_slices(gpus: tuple[Gpu, ...]) -> Why | None:
     return Why(reason=reason, fix="measure slices one by one: [gpus] counts = [1], each = true")
 
 
-def why_not_stack(stack: Stack, matrix: Matrix, host: Host, supplies: Supplies) -> Why | None:
+def why_not_stack(stack: Stack, matrix: Matrix, host: Host, prerequisites: Prerequisites) -> Why | None:
     """Return why this machine can't run this stack, whatever the device set, or None."""
-    return _why_not_machine(stack, host) or _why_not_accelerator(stack, matrix, host) or _why_not_engine(stack, supplies)
+    return _why_not_machine(stack, host) or _why_not_accelerator(stack, matrix, host) or _why_not_engine(stack, prerequisites)
 
 
 def why_not_gpus(stack: Stack, on: Host, host: Host) -> Why | None:
@@ -157,13 +157,13 @@ def suited(stack: Stack, host: Host) -> tuple[int, ...]:
     return tuple(place for place, gpu in enumerate(host.gpus) if not why_not_gpus(stack, replace(host, gpus=(gpu,)), host))
 
 
-def why_not_supplied(stack: Stack, supplies: Supplies) -> Why | None:
+def why_not_supplied(stack: Stack, prerequisites: Prerequisites) -> Why | None:
     """Return why this stack can't be built here for want of an index, a Python or disk space, or None."""
     return (
-        _why_not_built(stack, supplies)
-        or _why_not_index(stack, supplies)
-        or _why_not_python(stack, supplies)
-        or _why_not_disk(stack, supplies)
+        _why_not_built(stack, prerequisites)
+        or _why_not_index(stack, prerequisites)
+        or _why_not_python(stack, prerequisites)
+        or _why_not_disk(stack, prerequisites)
     )
 
 
@@ -198,27 +198,27 @@ def _suggest_stack(stack: Stack, host: Host) -> str:
     return f"; for this machine: {near}" if near else ""
 
 
-def _why_not_engine(stack: Stack, supplies: Supplies) -> Why | None:
-    if stack.source == "image" and not supplies.containers:
+def _why_not_engine(stack: Stack, prerequisites: Prerequisites) -> Why | None:
+    if stack.source == "image" and not prerequisites.containers:
         reason = f"{stack.image} is a container image, and no container engine is in use"
-        return Why(reason=reason, fix=f"{supplies.how_to_have_containers}, and don't use --engine local")
-    if stack.source == "interpreter" and supplies.elsewhere:
+        return Why(reason=reason, fix=f"{prerequisites.how_to_have_containers}, and don't use --engine local")
+    if stack.source == "interpreter" and prerequisites.elsewhere:
         reason = "is an interpreter of this machine, and the container engine runs on another one"
         return Why(reason=reason, fix="a run is about one machine: measure it with --engine local")
     return None
 
 
-def _why_not_built(stack: Stack, supplies: Supplies) -> Why | None:
-    if not supplies.unbuildable or stack.source == "interpreter" or stack.name in supplies.built:
+def _why_not_built(stack: Stack, prerequisites: Prerequisites) -> Why | None:
+    if not prerequisites.unbuildable or stack.source == "interpreter" or stack.name in prerequisites.built:
         return None
     fix = "build it with the same --engine where Docker answers, in a TORCHMATRIX_CACHE that both machines share"
-    return Why(reason=f"isn't built, and {supplies.unbuildable}", fix=fix)
+    return Why(reason=f"isn't built, and {prerequisites.unbuildable}", fix=fix)
 
 
-def _why_not_index(stack: Stack, supplies: Supplies) -> Why | None:
-    if stack.name in supplies.built or not stack.indexes:
+def _why_not_index(stack: Stack, prerequisites: Prerequisites) -> Why | None:
+    if stack.name in prerequisites.built or not stack.indexes:
         return None
-    if all(index.url in supplies.unreachable for index in stack.indexes):
+    if all(index.url in prerequisites.unreachable for index in stack.indexes):
         reason = f"can't be built: no answer from {', '.join(index.url for index in stack.indexes)}"
         return Why(
             reason=reason, fix='check the network and the proxy settings, or name a mirror: index = "URL" in the [[stack]]'
@@ -226,21 +226,26 @@ def _why_not_index(stack: Stack, supplies: Supplies) -> Why | None:
     return None
 
 
-def _why_not_python(stack: Stack, supplies: Supplies) -> Why | None:
-    if stack.name not in supplies.pythonless:
+def _why_not_python(stack: Stack, prerequisites: Prerequisites) -> Why | None:
+    if stack.name not in prerequisites.pythonless:
         return None
     wanted = f"{stack.python} (or {stack.python_range})" if stack.python_range else stack.python
     reason = f"this machine has no Python {wanted}, and uv can't download it"
     return Why(reason=reason, fix=f"install Python {stack.python} or let uv reach its downloads, or use a container engine")
 
 
-def _why_not_disk(stack: Stack, supplies: Supplies) -> Why | None:
+def _why_not_disk(stack: Stack, prerequisites: Prerequisites) -> Why | None:
     needed = least_disk_bytes(stack)
-    if supplies.disk is None or needed is None or stack.name in supplies.stored or supplies.disk.free_bytes >= needed:
+    if (
+        prerequisites.disk is None
+        or needed is None
+        or stack.name in prerequisites.stored
+        or prerequisites.disk.free_bytes >= needed
+    ):
         return None
-    free = supplies.disk.free_bytes / 2**30
-    reason = f"takes at least {needed / 2**30:.0f} GiB on disk; {supplies.disk.place} has {free:.1f} GiB free"
-    fix = f"free space (torchmatrix clean lists what it can remove), or {supplies.disk.larger}"
+    free = prerequisites.disk.free_bytes / 2**30
+    reason = f"takes at least {needed / 2**30:.0f} GiB on disk; {prerequisites.disk.place} has {free:.1f} GiB free"
+    fix = f"free space (torchmatrix clean lists what it can remove), or {prerequisites.disk.larger}"
     return Why(reason=reason, fix=fix)
 
 

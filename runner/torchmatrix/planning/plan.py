@@ -156,12 +156,12 @@ class Plan:
         return tuple(sorted({cell.gpus.unlike for cell in self.cells} - {""}))
 
 
-def make_plan(matrix: Matrix, host: Host, supplies: fit.Supplies) -> Plan:
+def make_plan(matrix: Matrix, host: Host, prerequisites: fit.Prerequisites) -> Plan:
     """Return every cell of the matrix, to run or to skip, with the one-device baselines added."""
     entries: list[Cell | Skip] = []
-    places, hosts = _places(matrix, host, supplies.nodes)
+    places, hosts = _places(matrix, host, prerequisites.nodes)
     for stack in matrix.stacks:
-        first, last = fit.why_not_stack(stack, matrix, host, supplies), fit.why_not_supplied(stack, supplies)
+        first, last = fit.why_not_stack(stack, matrix, host, prerequisites), fit.why_not_supplied(stack, prerequisites)
         of_stack = [first or fit.why_not_gpus(stack, on, host) or last for on in hosts]
         for workload, placed in places:
             if not _belong_together(stack, workload, host):

@@ -142,16 +142,16 @@ def _variables(s: session.Session) -> list[Check]:
 
 
 def _disk(s: session.Session) -> Check:
-    if s.supplies.disk is None:
+    if s.prerequisites.disk is None:
         return Check(mark="note", subject="disk", finding="the free space on the engine's disk can't be read from here")
-    to_build = [stack for stack in recipes.stacks_of(s.plan.cells) if stack.name not in s.supplies.stored]
+    to_build = [stack for stack in recipes.stacks_of(s.plan.cells) if stack.name not in s.prerequisites.stored]
     sizes = [size for stack in to_build if (size := least_disk_bytes(stack))]
-    needed, free = sum(sizes), s.supplies.disk.free_bytes
-    finding = f"{free / 2**30:.0f} GiB free under {s.supplies.disk.place}; "
+    needed, free = sum(sizes), s.prerequisites.disk.free_bytes
+    finding = f"{free / 2**30:.0f} GiB free under {s.prerequisites.disk.place}; "
     finding += f"what is to be built takes {needed / 2**30:.0f} GiB or more (stacks: {len(sizes)})"
     if free >= needed:
         return Check(mark="ok", subject="disk", finding=finding)
-    fix = f"free space (torchmatrix clean), or {s.supplies.disk.larger}"
+    fix = f"free space (torchmatrix clean), or {s.prerequisites.disk.larger}"
     return Check(mark="note", subject="disk", finding=finding, fix=fix)
 
 
@@ -190,7 +190,7 @@ def _compiler(s: session.Session) -> list[Check]:
 def _indexes(s: session.Session) -> list[Check]:
     return [
         Check(mark="note", subject="index", finding=f"{url} does not answer", fix="check the network and the proxy settings")
-        for url in sorted(s.supplies.unreachable)
+        for url in sorted(s.prerequisites.unreachable)
     ]
 
 

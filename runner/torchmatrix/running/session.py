@@ -14,7 +14,7 @@ from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.choose import Engines, choose
 from torchmatrix.engines.engine import Engine, Leftover, Recipe
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.engines.recipes import find_supplies, supplies_unseen
+from torchmatrix.engines.recipes import find_prerequisites, prerequisites_unseen
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host, detect
 from torchmatrix.matrix import matrix_file
@@ -22,7 +22,7 @@ from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning import selection
-from torchmatrix.planning.fit import Supplies, why_not_supplied
+from torchmatrix.planning.fit import Prerequisites, why_not_supplied
 from torchmatrix.planning.plan import Cell, Plan, make_plan, withheld
 from torchmatrix.planning.selection import TwoStacks, select
 from torchmatrix.running import launch_order
@@ -42,7 +42,7 @@ class Session:
     host: Host
     engines: Engines
     plan: Plan
-    supplies: Supplies
+    prerequisites: Prerequisites
     locks: Mapping[str, StackLock]
     notes: tuple[str, ...]
     results: Results
@@ -61,7 +61,7 @@ class Session:
 
     def recipe_for(self, stack: Stack) -> Recipe:
         """Return the recipe that is built or can be built; the locked one if there is a lock."""
-        return recipes.choose_recipe(stack, self.engine_for(stack), self.supplies.unreachable, self.locks.get(stack.name))
+        return recipes.choose_recipe(stack, self.engine_for(stack), self.prerequisites.unreachable, self.locks.get(stack.name))
 
 
 def prepare(
@@ -128,7 +128,7 @@ def assemble(
             hint="run torchmatrix on that machine, or leave out --parallel",
         )
     locks, drifts = recipes.applicable_locks(held, matrix.stacks, engines.builder)
-    plan, supplies, wanted = _plan(matrix, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
+    plan, prerequisites, wanted = _plan(matrix, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
     ids = sorted(cell.id for cell in plan.cells)
     identity = [matrix.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(matrix.method), recipes.workload_hash()]
     identity += [sorted(used.name for used in engines.every), *sorted(lock.sha256 for lock in locks.values())]
@@ -138,7 +138,7 @@ def assemble(
         host=host,
         engines=engines,
         plan=plan,
-        supplies=supplies,
+        prerequisites=prerequisites,
         locks=locks,
         notes=recipes.unlocked_stacks(wanted, locks, drifts),
         is_here=host is here,
@@ -163,18 +163,18 @@ def _plan(
     *,
     is_here: bool,
     nodes: int,
-) -> tuple[Plan, Supplies, list[Stack]]:
+) -> tuple[Plan, Prerequisites, list[Stack]]:
     """Return the selected plan, what there is to build with, and the stacks that fit this machine, for which it was looked up.
 
     A stack that can't be built is taken out of the finished plan, so that the fit to this machine is checked only once.
     """
-    unseen = replace(supplies_unseen(engines.builder), nodes=nodes, elsewhere=not is_here)
+    unseen = replace(prerequisites_unseen(engines.builder), nodes=nodes, elsewhere=not is_here)
     plan = make_plan(matrix, host, unseen)
     chosen = select(plan, globs, where)
     wanted = recipes.stacks_of(chosen.cells)
-    supplies = replace(find_supplies(wanted, engines.builder, locks, is_here), nodes=nodes, elsewhere=not is_here)
-    reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, supplies))}
-    return select(withheld(plan, reasons), globs, where) if reasons else chosen, supplies, wanted
+    prerequisites = replace(find_prerequisites(wanted, engines.builder, locks, is_here), nodes=nodes, elsewhere=not is_here)
+    reasons = {stack.name: why for stack in wanted if (why := why_not_supplied(stack, prerequisites))}
+    return select(withheld(plan, reasons), globs, where) if reasons else chosen, prerequisites, wanted
 
 
 # What stays on this machine between commands: marks of self-tests, images and virtualenvs, leftovers of killed runs.

@@ -8,7 +8,7 @@ from faults.borders._mutating import ODD, held, mutated
 from torchmatrix.core import assets
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import make_plan
 from torchmatrix.planning.selection import select
 
@@ -46,7 +46,7 @@ _HOST = Host(
     name="here", vendor=None, gpus=(), driver=None, cuda_driver=None, cpu="some CPU", cores=tuple(range(8)), numa_nodes=1,
     governor=None, memory_bytes=1 << 36, kernel="6.1", os="Linux", architecture="x86_64", python="3.11.7",
 )  # fmt: skip
-_SUPPLIES = Supplies(containers=True)
+_SUPPLIES = Prerequisites(containers=True)
 _WHERE = ("model=resnet50", "stack=own*", "count=1", "torch=2.5.1", "gpus=gpu0")
 
 

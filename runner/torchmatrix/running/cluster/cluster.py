@@ -246,10 +246,10 @@ def _await_facts(
 
 
 def _make_kind(matrix: Matrix, order: RunRequest, alike: tuple[Node, ...], facts: NodeFacts, nodes: int) -> NodeGroup:
-    supplies = replace(facts.supplies, nodes=nodes)
+    prerequisites = replace(facts.prerequisites, nodes=nodes)
     names = ", ".join(node.name for node in alike)
     host = replace(facts.host, machine=facts.machine, name=alike[0].name)
-    planned = select(make_plan(matrix, host, supplies), order.globs, order.where)
+    planned = select(make_plan(matrix, host, prerequisites), order.globs, order.where)
     planned = selection.shared_cells(planned, order.ab) if order.ab else planned
     results = Results(order.results)
     ids = sorted(cell.id for cell in planned.cells)
@@ -259,7 +259,7 @@ def _make_kind(matrix: Matrix, order: RunRequest, alike: tuple[Node, ...], facts
         host=host,
         engines=replace(choose(NO_ENGINE, results.owner), why=f"{order.scheduler} on {names}; {facts.engine}"),
         plan=planned,
-        supplies=supplies,
+        prerequisites=prerequisites,
         locks={},
         notes=facts.notes,
         is_here=False,

@@ -55,7 +55,7 @@ def describe(place: Path, name: str) -> None:
     facts = NodeFacts(
         host=s.host,
         machine=s.host.machine,
-        supplies=s.supplies,
+        prerequisites=s.prerequisites,
         engine=s.engines.why,
         notes=s.notes,
         wrong=why_not_given(s.host),

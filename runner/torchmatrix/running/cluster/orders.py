@@ -28,7 +28,7 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.method import Request
 from torchmatrix.planning import selection
-from torchmatrix.planning.fit import Supplies
+from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.selection import TwoStacks
 
 Launches = list[tuple[str, int]]
@@ -84,7 +84,7 @@ class NodeFacts:
 
     host: Host
     machine: str | None
-    supplies: Supplies
+    prerequisites: Prerequisites
     engine: str
     notes: tuple[str, ...]
     wrong: str = ""

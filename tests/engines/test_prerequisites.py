@@ -13,7 +13,7 @@ from torchmatrix.engines import recipes
 from torchmatrix.engines.docker import DockerEngine
 from torchmatrix.engines.engine import Capabilities, Recipe, disk_of
 from torchmatrix.engines.local import LocalEngine
-from torchmatrix.engines.recipes import find_supplies
+from torchmatrix.engines.recipes import find_prerequisites
 from torchmatrix.matrix.matrix_file import parse
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.planning.fit import Disk, why_not_supplied
@@ -54,7 +54,7 @@ class StandIn:
 
 
 def find(engine: StandIn, stack: Stack, is_here: bool = True) -> Any:
-    return find_supplies([stack], engine, {}, is_here)  # type: ignore[arg-type]
+    return find_prerequisites([stack], engine, {}, is_here)  # type: ignore[arg-type]
 
 
 def test_the_disk_is_the_engines_own_and_unknown_where_it_cannot_be_seen(tmp_path: Path) -> None:
