@@ -138,6 +138,27 @@ def test_ctrl_c_deletes_the_jobs_of_this_run_alone_and_the_same_command_continue
     assert len(counted) == 1 and set(counted.values()) == {1} and len(Results(share / "results").runs()) == 1
 
 
+def test_ctrl_c_between_two_submissions_leaves_no_job(
+    share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchmatrix.running.cluster.kubernetes import Kubernetes
+
+    monkeypatch.setenv("FAKE_SECONDS", "60")
+    submit, launched = Kubernetes.submit, []
+
+    def interrupted(system: Kubernetes, submission: job_system.Submission) -> str:
+        if launched:
+            raise KeyboardInterrupt
+        job = submit(system, submission)
+        launched.extend([job] if "launch" in submission.words else [])
+        return job
+
+    monkeypatch.setattr(Kubernetes, "submit", interrupted)
+    done = run()
+    assert done.returncode == 130 and len(launched) == 1, done.stderr
+    assert not cluster.jobs and not cluster.running()
+
+
 def test_a_pod_gets_all_gpus_of_its_node_and_a_node_that_shows_others_is_left_out(
     tmp_path: Path, cluster: Cluster, run: Run
 ) -> None:

@@ -323,7 +323,11 @@ class Clustered(Scheduler):
         return part
 
     def submit(self) -> None:
-        self._submitted = submit_all(self._cluster)
+        try:
+            self._submitted = submit_all(self._cluster)
+        except BaseException:  # whatever it is, such as Ctrl-C: what was submitted before would run on
+            self.cancel()
+            raise
 
     def poll(self) -> Generator[ProgressEvent, None, None]:
         return watch(self._submitted)
