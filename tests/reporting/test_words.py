@@ -50,8 +50,9 @@ def test_stacks_are_named_by_their_release_and_by_their_build_where_a_release_ha
     assert words.stacks(["torch2.7.1-cu128", "nvidia-pytorch-26.05"]) == {
         "torch2.7.1-cu128": "torch 2.7.1", "nvidia-pytorch-26.05": "nvidia-pytorch-26.05",
     }  # fmt: skip
-    several = words.stacks(["torch2.7.1-cu128", "torch2.7.1-rocm6.3", "torch2.7.1-cpu", "mine"])
-    assert list(several.values()) == ["torch 2.7.1, CUDA 12.8", "torch 2.7.1, ROCm 6.3", "torch 2.7.1, CPU", "mine"]
+    several = words.stacks(["torch2.7.1-cu128", "torch2.7.1-rocm6.3", "torch2.7.1-xpu", "torch2.7.1-cpu", "mine"])
+    builds = [f"torch 2.7.1, {build}" for build in ("CUDA 12.8", "ROCm 6.3", "XPU", "CPU")]
+    assert list(several.values()) == [*builds, "mine"]
 
 
 def test_every_verdict_and_outcome_has_its_words() -> None:

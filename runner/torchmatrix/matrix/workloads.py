@@ -117,7 +117,7 @@ KEYS: dict[str, Key] = {
         BY_NAME["model"].key(), meaning='A [known model](models.md), or [your own](own-model.md): `"file.py:NAME"`. Required.'
     ),
     "device": Key(
-        kind=str, default="gpu", choices=("gpu", "cpu"), meaning="`gpu` runs on CUDA and ROCm stacks, `cpu` on CPU stacks."
+        kind=str, default="gpu", choices=("gpu", "cpu"), meaning="`gpu` runs on CUDA, ROCm and XPU stacks, `cpu` on CPU stacks."
     ),
     **{factor.name: factor.key() for factor in FACTORS if factor.name not in ("model", "batch")},
     "fraction": Key(

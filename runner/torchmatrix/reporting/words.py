@@ -197,7 +197,7 @@ def verb(mode: str, many: bool = False) -> str:
     return (MODES[mode].verbs if mode in MODES else (f"runs {mode} of", f"run {mode} of"))[many]
 
 
-_STACK = re.compile(r"torch(\d+(?:\.\d+)+)(?:-(?:cpu|cu(\d+)(\d)|rocm([\d.]+)))?")
+_STACK = re.compile(r"torch(\d+(?:\.\d+)+)(?:-(?:cpu|(xpu)|cu(\d+)(\d)|rocm([\d.]+)))?")
 
 
 def stacks(names: Iterable[str]) -> dict[str, str]:
@@ -210,9 +210,10 @@ def stacks(names: Iterable[str]) -> dict[str, str]:
 
 
 def _build(stack: re.Match[str]) -> str:
-    if stack[2]:
-        return f", CUDA {stack[2]}.{stack[3]}"
-    return f", ROCm {stack[4]}" if stack[4] else ", CPU"
+    _, xpu, major, minor, rocm = stack.groups()
+    if major:
+        return f", CUDA {major}.{minor}"
+    return f", ROCm {rocm}" if rocm else ", XPU" if xpu else ", CPU"
 
 
 def more(number: int, what: str = "") -> str:

@@ -41,8 +41,9 @@ def colours(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def product(name: str) -> str:
-    """Return what precedes the version in a stack's name, marked if it is a build for AMD's GPUs."""
-    return f"{_VERSION.split(name, maxsplit=1)[0]}{'rocm' if 'rocm' in name else ''}"
+    """Return what precedes the version in a stack's name, marked if it is a build for AMD's or Intel's GPUs."""
+    build = next((build for build in ("rocm", "xpu") if build in name), "")
+    return f"{_VERSION.split(name, maxsplit=1)[0]}{build}"
 
 
 def age(name: str) -> tuple[list[int], str]:
