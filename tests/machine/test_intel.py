@@ -34,7 +34,7 @@ MATRIX = """
 [gpus]
 counts = [1, 2]
 [[stack]]
-torch = "2.7.1"
+torch = "2.8.0"
 xpu = true
 [[stack]]
 torch = "2.7.1"
@@ -130,12 +130,19 @@ def intel_host(cpu_host: Host, server: Path) -> Host:
 def test_an_xpu_stack_runs_on_one_and_two_cards_and_a_cuda_stack_says_what_it_needs(intel_host: Host) -> None:
     plan = make_plan(matrix_file.parse(MATRIX), intel_host, Prerequisites(containers=True))
     assert [(cell.stack.name, cell.gpus.label) for cell in plan.cells] == [
-        ("torch2.7.1-xpu", "gpu0"),
-        ("torch2.7.1-xpu", "gpu0+1"),
+        ("torch2.8.0-xpu", "gpu0"),
+        ("torch2.8.0-xpu", "gpu0+1"),
     ]
     assert plan.cells[0].stack.accelerator == "xpu" and plan.cells[0].stack.indexes[0].url.endswith("/xpu")
     (skip,) = {(skip.why.reason, skip.why.fix) for skip in plan.skips}
     assert skip[0].startswith("needs an NVIDIA GPU; this machine has 2 x Intel")
+
+
+def test_several_cards_need_a_torch_with_xccl(intel_host: Host) -> None:
+    plan = make_plan(matrix_file.parse(MATRIX.replace("2.8.0", "2.7.1")), intel_host, Prerequisites(containers=True))
+    assert [cell.gpus.label for cell in plan.cells] == ["gpu0"]
+    (skip,) = (skip for skip in plan.skips if skip.cell.stack.accelerator == "xpu")
+    assert skip.cell.gpus.label == "gpu0+1" and "torch 2.7.1 has no XCCL" in skip.why.reason
 
 
 def test_an_intel_gpu_is_missing_where_there_is_none(cpu_host: Host) -> None:

@@ -147,9 +147,20 @@ def why_not_stack(stack: Stack, matrix: Matrix, host: Host, prerequisites: Prere
     return _why_not_machine(stack, host) or _why_not_accelerator(stack, matrix, host) or _why_not_engine(stack, prerequisites)
 
 
+_WITH_XCCL = (2, 8)
+
+
 def why_not_gpus(stack: Stack, on: Host, host: Host) -> Why | None:
     """Return why the driver or a GPU of a set doesn't run this stack, or None. `on`: `host` with the set's GPUs only."""
     return why_not_driver(stack, on) or why_not_architecture(stack, on, host.gpus)
+
+
+def why_not_several(stack: Stack, gpus: int) -> Why | None:
+    """Return why so many Intel GPUs can't run the stack, or None: only XCCL lets their ranks talk."""
+    if stack.accelerator != "xpu" or gpus < 2 or not stack.torch or catalog.version_key(stack.torch) >= _WITH_XCCL:
+        return None
+    reason = f"torch {stack.torch} has no XCCL, by which ranks on Intel GPUs talk: 2.8 and newer have it"
+    return Why(reason=reason, fix="use a newer torch for several GPUs")
 
 
 def suited(stack: Stack, host: Host) -> tuple[int, ...]:

@@ -169,7 +169,7 @@ def make_plan(matrix: Matrix, host: Host, prerequisites: fit.Prerequisites) -> P
             reasons = [why or fit.why_not_workload(stack, workload, on) for why, on in zip(of_stack, hosts, strict=True)]
             for variant, gpus, on, name, place_reason in placed:
                 cell = Cell(id=f"{stack.name}/{name}", stack=stack, workload=variant, gpus=gpus)
-                why = reasons[on] or place_reason
+                why = reasons[on] or place_reason or fit.why_not_several(stack, gpus.count)
                 entries.append(Skip(cell=cell, why=why) if why else cell)
     plan = Plan(entries=tuple(entries))
     _refuse_twins(plan.cells)
