@@ -190,7 +190,7 @@ def _prepare_model(args, world):
     its gradients, and the facts that are emitted of it.
     """
     model, chosen = families.build(args, world.device)
-    model = precision.converted(args.precision, model.train(measurements.trains(args) or not args.eval))
+    model = precision.converted(args.precision, model.train(measurements.in_training_mode(args)))
     chosen, gradient_bytes = dict(chosen, parameters=families.parameter_count(model)), families.gradient_bytes(model)
     shared = world.distribute(args, model)
     plain = shared if args.parallel == "fsdp" else model

@@ -42,6 +42,11 @@ def trains(args):
     return of(args).MODE["trains"]
 
 
+def in_training_mode(args):
+    """Check whether the model runs in training mode, with dropout and batch statistics: always where it trains."""
+    return trains(args) or not args.eval
+
+
 def stream(world, phase, unit, pieces, edges):
     """Return the lines of one phase: pieces of work that each rank timed one by one.
 

@@ -41,7 +41,7 @@ def fresh(args):
     reference_args = arguments(args)
     chance.seed(reference_args.seed)
     model, _ = families.build(reference_args, torch.device("cpu"))
-    model.train(measurements.trains(reference_args) or not reference_args.eval)
+    model.train(measurements.in_training_mode(reference_args))
     return precision.in_type(model, torch.float32) if args.precision in _WEIGHT_TYPES else model
 
 

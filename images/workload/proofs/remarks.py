@@ -51,7 +51,7 @@ def _share_text(model, parameters, what):
 
 def _in_another_mode(args, model):
     """Report modules that act differently in training and are in the wrong mode after all steps."""
-    should_train = measurements.trains(args) or not args.eval
+    should_train = measurements.in_training_mode(args)
     names = [
         name or "(model)"
         for name, module in model.named_modules()
@@ -67,7 +67,7 @@ def _dropout(args, model, watched):
     if not watched.products:
         return []
     dropouts = [name for name, module in model.named_modules() if families.is_dropout(module) and module.training]
-    if not measurements.trains(args) and args.eval and watched.draws and not dropouts:
+    if not measurements.in_training_mode(args) and watched.draws and not dropouts:
         return ["random numbers are drawn as by dropout, although this is inference"]
     if args.model_file and measurements.trains(args) and dropouts and not watched.draws:
         return ["no dropout acts in a step, although the model has %s" % dropouts[0]]

@@ -63,7 +63,7 @@ def device_options(gpus: GpuSet) -> dict[str, Any]:
         request = DeviceRequest(driver="nvidia", device_ids=[gpu.uuid for gpu in gpus.gpus], capabilities=[["gpu"]])
         return {"device_requests": [request]}
     if gpus.vendor in VENDORS:
-        nodes = [*(VENDORS[gpus.vendor].nodes or ()), *(gpu.render_node for gpu in gpus.gpus if gpu.render_node)]
+        nodes = [*VENDORS[gpus.vendor].nodes, *(gpu.render_node for gpu in gpus.gpus if gpu.render_node)]
         groups = sorted({group for gpu in gpus.gpus for group in gpu.groups})
         return {"devices": [f"{node}:{node}:rw" for node in nodes], "group_add": [str(group) for group in groups]}
     return {"cpuset_cpus": ",".join(gpus.cpus)} if gpus.cpus else {}

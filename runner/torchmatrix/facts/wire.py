@@ -1,9 +1,11 @@
 """The wire schema: each event of the protocol (version 1), its fields, types and bounds. The one definition.
 
-pipe.py checks each line of a workload process by it while a launch runs, reading.py decodes launch files by it. A field may be
-missing or null unless it has no default. Fields that are not declared may have any value: they are kept in the file, and at
-most shown. A tool that is older than an event refuses the image that writes it; what an event means never changes without a new
-version of the protocol. Fields that contradict each other are malformed, too (`__post_init__`), so that no reader asks again.
+launch_file.py checks each line of a workload process by it while a launch runs, reading.py decodes launch files by it.
+
+A field may be missing or null unless it has no default. Fields that are not declared may have any value: they are kept in the
+file, and at most shown. A tool that is older than an event refuses the image that writes it; what an event means never changes
+without a new version of the protocol. Fields that contradict each other are malformed, too (`__post_init__`), so that no reader
+asks again.
 """
 
 import re

@@ -106,13 +106,9 @@ def _masked_by_level_zero(detected: VendorGpus, environment: Mapping[str, str]) 
     """Return positions among the GPUs. A part of a GPU, such as 0.1, is none that can be measured: the list ends there."""
     if (text := environment.get("ZE_AFFINITY_MASK")) is None:
         return (), []
-    left, why = _parse_list(_split(text), partial(_find_by_number, len(detected.gpus)), again="skip")
+    words = [word.strip() for word in _split(text)]
+    left, why = _parse_list(words, partial(_find_by_index, len(detected.gpus)), again="skip")
     return left, [("ZE_AFFINITY_MASK", why)]
-
-
-def _find_by_number(count: int, word: str) -> int | None:
-    is_index = re.fullmatch(r"\d{1,9}", word.strip(), re.ASCII) is not None and int(word) < count
-    return int(word) if is_index else None
 
 
 def _hip_variables(environment: Mapping[str, str]) -> list[str]:
@@ -145,7 +141,12 @@ def _find_by_clr(uuids: Sequence[str], word: str) -> int | None:
     """Find a GPU by an index without anything around it, or by a part of a unique id: the first GPU with it."""
     if "GPU-" in word:
         return next((position for position, uuid in enumerate(uuids) if word in uuid), None)
-    is_index = re.fullmatch(r"0|[1-9]\d{0,8}", word) is not None and int(word) < len(uuids)
+    return _find_by_index(len(uuids), word)
+
+
+def _find_by_index(count: int, word: str) -> int | None:
+    """Find one of `count` GPUs by an index without anything around it."""
+    is_index = re.fullmatch(r"0|[1-9]\d{0,8}", word) is not None and int(word) < count
     return int(word) if is_index else None
 
 

@@ -9,8 +9,7 @@ class Vendor:
 
     `accelerator`: of its stacks; `wheels`: how the variants of their wheels begin; `torch_device`: torch's type of device.
     `visible`: the variable that shows a process only some GPUs, by UUID if `by_uuid`, else by index. `nodes`: device files that
-    each container needs beside the GPUs' render nodes; None where the container engine hands GPUs over by UUID. `apptainer`:
-    its options that bring the driver's libraries.
+    each container needs beside the GPUs' render nodes. `apptainer`: its options that bring the driver's libraries.
     """
 
     name: str
@@ -21,7 +20,7 @@ class Vendor:
     torch_device: str
     visible: str
     by_uuid: bool = False
-    nodes: tuple[str, ...] | None = ()
+    nodes: tuple[str, ...] = ()
     apptainer: tuple[str, ...] = ()
 
 
@@ -30,7 +29,7 @@ VENDORS = {
     for vendor in (
         Vendor(
             name="nvidia", gpu="an NVIDIA GPU", ready="an NVIDIA GPU and its driver; `nvidia-smi` must list it",
-            accelerator="cuda", wheels="cu", torch_device="cuda", visible="CUDA_VISIBLE_DEVICES", by_uuid=True, nodes=None,
+            accelerator="cuda", wheels="cu", torch_device="cuda", visible="CUDA_VISIBLE_DEVICES", by_uuid=True,
             apptainer=("--nv",),
         ),
         Vendor(

@@ -182,7 +182,7 @@ _VERSION = Key(
 _WHEEL_VERSION = replace(_VERSION, pattern=rf"{_VERSION.pattern}(\+[0-9a-z.]+)?")
 """A version as pip shows it: with the variant of its wheel, which has a key of its own here."""
 _VARIANTS = ("cuda", "rocm", "xpu", "cpu")
-"""The keys that choose among the wheels of a release."""
+"""The keys that choose among the wheels of a release, named for their accelerators."""
 _REFERENCE = Key(kind=str, longest=350)
 _INDEX = re.compile(r"https?://[A-Za-z0-9][^\s\\]*|file:///[^\s\\]*")
 KEYS: dict[str, Key] = {
@@ -197,7 +197,7 @@ KEYS: dict[str, Key] = {
     "image": replace(_REFERENCE, meaning="A container image that contains PyTorch; it is kept as it is."),
     "accelerator": Key(
         kind=str,
-        choices=("cuda", "rocm", "xpu", "cpu"),
+        choices=_VARIANTS,
         meaning="What an image is for; derived for NVIDIA's, AMD's and PyTorch's.",
     ),
     "wheels": replace(

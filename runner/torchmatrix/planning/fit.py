@@ -148,6 +148,7 @@ def why_not_stack(stack: Stack, matrix: Matrix, host: Host, prerequisites: Prere
 
 
 _WITH_XCCL = (2, 8)
+"""The first PyTorch whose ranks on Intel GPUs can talk."""
 
 
 def why_not_gpus(stack: Stack, on: Host, host: Host) -> Why | None:

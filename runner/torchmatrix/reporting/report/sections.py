@@ -15,6 +15,7 @@ from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.run_record import RunRecord, Scheduler
 from torchmatrix.facts.wire import END_TO_END, LATENCY, decoded
+from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.reporting import words
 from torchmatrix.reporting.report.page import ratio
 from torchmatrix.reporting.view import View
@@ -243,7 +244,7 @@ def is_other_build(cell: Mapping[str, Any]) -> bool:
     return any(local.startswith(prefix) for accelerator, prefix in _BUILDS.items() if accelerator != requested)
 
 
-_BUILDS = {"cpu": "cpu", "cuda": "cu", "rocm": "rocm", "xpu": "xpu"}
+_BUILDS = {"cpu": "cpu"} | {vendor.accelerator: vendor.wheels for vendor in VENDORS.values()}
 """Prefixes of the local part of a version. "cpu" doesn't begin with "cu"."""
 
 
