@@ -1,5 +1,6 @@
 """Redaction by the wire schema: every field says what it may reveal, and a field that no event declares is not published."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -7,11 +8,23 @@ import pytest
 from msgspec import Struct
 
 from support.records import write_run
-from torchmatrix.facts import lines
+from torchmatrix.engines.containment import Limits
+from torchmatrix.engines.docker import INFO_KEYS
+from torchmatrix.engines.engine import Isolation
+from torchmatrix.facts import lines, reveals
+from torchmatrix.facts.reveals import HOST_LINES
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.wire import EVENTS
+from torchmatrix.machine.cpu import CoreGroup
+from torchmatrix.machine.host import Gpu, Host
+from torchmatrix.machine.telemetry import amd, nvidia
+from torchmatrix.matrix.factors import FACTORS
+from torchmatrix.matrix.method import Method
+from torchmatrix.matrix.stacks import Index, Stack
+from torchmatrix.planning.plan import GpuSet
 from torchmatrix.reporting import redaction
-from torchmatrix.reporting.redaction import Pseudonyms, Redaction, schema
+from torchmatrix.reporting.redaction import Pseudonyms, Redaction
+from torchmatrix.running.readiness import Ready
 
 UUID = "GPU-5eed1234-0000-4000-8000-00000000abcd"
 TOKEN = "hf_" + "aB3dE5fG7h" * 4
@@ -48,12 +61,22 @@ def hints_of(struct: type[Struct]) -> dict[str, Any]:
     return dict(zip(struct.__struct_encode_fields__, map(hints.get, struct.__struct_fields__), strict=True))
 
 
-FIELDS = [(kind, name, hint) for kind, struct in EVENTS.items() for name, hint in hints_of(struct).items()]
+def filled_fields(declared: reveals.Fields) -> dict[str, Any]:
+    """Return an object with the planted text, alone and in a list, in all of its fields."""
+    return {
+        name: [filled_fields(field.fields)] if field.fields else [PLANT, {PLANT: PLANT}] for name, field in declared.items()
+    }
+
+
+FIELDS = [
+    (kind, name, filled(hint)) for kind, struct in EVENTS.items() for name, hint in hints_of(struct).items() if name != "facts"
+]
+FIELDS += [(kind, name, value) for kind, declared in HOST_LINES.items() for name, value in filled_fields(declared).items()]
 
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_every_field_that_can_hold_a_text_says_what_it_may_reveal(kind: str) -> None:
-    assert schema.fields_of(EVENTS[kind])
+    assert reveals.fields_of(kind)
 
 
 def test_a_field_with_a_text_and_no_class_is_refused() -> None:
@@ -65,15 +88,16 @@ def test_a_field_with_a_text_and_no_class_is_refused() -> None:
 
     for struct in (Bare, Wild):
         with pytest.raises(TypeError, match="may hold texts"):
-            schema.fields_of(struct)
+            reveals.fields_of_struct(struct)
 
 
-@pytest.mark.parametrize(("kind", "name", "value"), [(k, n, v) for k, n, hint in FIELDS if (v := filled(hint)) is not None])
+@pytest.mark.parametrize(("kind", "name", "value"), [field for field in FIELDS if field[2] is not None])
 def test_no_planted_word_survives_in_any_field_of_any_event(kind: str, name: str, value: Any) -> None:
     event = {"event": kind, name: value}
     redacts = cleaner()
-    redacts.learn(event)
+    redacts.learn_line(event)
     shown = repr(redacts.line(event)).lower()
+    assert name in shown
     assert not [word for word in PLANTED if word.lower() in shown]
 
 
@@ -88,13 +112,16 @@ def test_a_uuid_alone_gets_a_pseudonym_and_words_stay_though_a_host_has_their_na
 def test_a_field_that_no_event_declares_is_left_out_and_told_once(tmp_path: Path) -> None:
     secret = "swordfish"
     unknown = {"event": "done", "note": secret, "serial_of_all": 77_123_456}
+    host = {"cpu": "EPYC", "cores": [0], "owner": secret, "gpus": [{"name": "NVIDIA H200", "owner": secret}]}
     device = {"event": "setup", "devices": [{"name": "cpu", "label": secret}]}
-    run = write_run(tmp_path / "results", [{"told": [device, unknown]}, {"told": [device]}])
+    run = write_run(tmp_path / "results", [{"told": [device, unknown], "host": host}, {"told": [device]}])
+    run.append("weather", sun=secret)
     texts: list[str] = []
     copy = redaction.redacted(Results(tmp_path / "results"), run, tmp_path / "copy", texts.append)
     content = b"".join(path.read_bytes() for path in copy.path.rglob("*.jsonl"))
     assert secret.encode() not in content and b"77123456" not in content and b'"cpu"' in content
-    assert texts == ["3 fields that torchmatrix doesn't know left out: nobody can say what is in them"]
+    assert b"EPYC" in content and b"weather" not in content
+    assert texts == ["7 fields that torchmatrix doesn't know left out: nobody can say what is in them"]
 
 
 def test_without_redact_unknown_fields_stay_and_lose_their_credentials(tmp_path: Path) -> None:
@@ -103,3 +130,35 @@ def test_without_redact_unknown_fields_stay_and_lose_their_credentials(tmp_path:
     copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), False, Pseudonyms()), tmp_path / "staged")
     events = [event for path in copy.path.rglob("round*.jsonl") for event in lines.read(path).events]
     assert {"note": "HF_TOKEN=…", "more": "kept"}.items() <= next(e for e in events if e["event"] == "remarks").items()
+
+
+def names(record: type) -> set[str]:
+    return {field.name for field in fields(record)}
+
+
+_WORKLOAD = {"id", "name", "unit", "device", "batch_for", "explain", "stacks", "counts", "own"}
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "recorded"),
+    [
+        ("launch", "host", names(Host) - {"machine"}),
+        ("run", "host.gpus", names(Gpu)),
+        ("node", "host.core_groups", names(CoreGroup)),
+        ("launch", "gpus", {*names(GpuSet), "label"}),
+        ("launch", "stack", names(Stack)),
+        ("launch", "stack.indexes", names(Index)),
+        ("launch", "method", {*names(Method), "parallel"}),
+        ("launch", "workload", {factor.name for factor in FACTORS} | _WORKLOAD),
+        ("launch", "engine", {"engine", "client", *INFO_KEYS}),
+        ("launch", "start", names(Ready)),
+        ("launch", "started", {*Limits().as_facts(), *Isolation(network="none").as_facts(), "compile_cache", "variables"}),
+        ("telemetry", "readings", {"device", "error", "foreign", *nvidia._FIELDS, *amd._PATHS} - {"processes"}),
+    ],
+)
+def test_what_is_recorded_is_declared(line: str, path: str, recorded: set[str]) -> None:
+    """Else a redacted run would become poorer with a new field."""
+    declared = HOST_LINES[line]
+    for name in path.split("."):
+        declared = declared[name].fields or {}
+    assert recorded <= set(declared)

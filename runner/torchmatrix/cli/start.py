@@ -52,6 +52,7 @@ def printable_lines(text: str) -> str:
 
 def _write_attachments(store: "Results", observations: "SelfCheck", checks: "list[Check]", output: Path) -> list[Path]:
     """Write the findings as text, and with all observations as JSON, to attach to an issue. Raises BadInput."""
+    from torchmatrix.facts.reveals import SELF_CHECK
     from torchmatrix.reporting import redaction
     from torchmatrix.reporting.redaction import identities
     from torchmatrix.running import deep
@@ -61,9 +62,13 @@ def _write_attachments(store: "Results", observations: "SelfCheck", checks: "lis
     pseudonyms = identities.load(store.root)
     clean = redaction.for_results(store, True, pseudonyms)
     clean.know("host", observations.host.name)
-    clean.learn(record)
+    for event in observations.events:
+        clean.learn_line(event)
+    clean.learn(record, SELF_CHECK)
     text = f"torchmatrix {__version__}, doctor --deep\n{as_text(checks)}\n"
-    contents = {".txt": clean.text(text), ".json": json.dumps(clean.value(record), indent=1) + "\n"}
+    events = [clean.line(event) for event in observations.events]
+    shown = {**clean.declared(record, SELF_CHECK), "events": events}
+    contents = {".txt": clean.text(text), ".json": json.dumps(shown, indent=1) + "\n"}
     paths = [output.with_name(output.name + ending) for ending in contents]
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

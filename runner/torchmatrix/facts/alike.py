@@ -13,6 +13,7 @@ from torchmatrix.core.formatting import clipped
 from torchmatrix.facts import environments
 from torchmatrix.facts.environments import UNDER_LOAD, UNKNOWN, Environment, condition_of, environment_of, values_of
 from torchmatrix.facts.launch import Launch, last_tries
+from torchmatrix.facts.wire import Reveals
 
 MOST_NAMED = 3
 """The number of conditions that are named; more are only counted."""
@@ -119,7 +120,7 @@ def _describe_apart(figure: Sequence[Environment]) -> str:
     texts = {}
     for label, values in _differing(figure).items():
         condition = condition_of(label)
-        is_name = condition and condition.kind  # names of machines and devices are only counted
+        is_name = condition and condition.reveals is not Reveals.TEXT  # names of machines and devices are only counted
         texts[label] = f"of {len(values)} kinds" if is_name else clipped(" or ".join(values), 2 * _LONGEST)
     for label in values_of(figure):
         lacking = sum(not environments.is_known(label, environment) for environment in figure)

@@ -11,7 +11,8 @@ from torchmatrix.core.formatting import clipped
 from torchmatrix.core.inputs import is_number
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.parts import Gpu
-from torchmatrix.facts.wire import Facts
+from torchmatrix.facts.reveals import Field, Fields
+from torchmatrix.facts.wire import Facts, Reveals
 
 Environment = dict[str, str]
 """The CONDITIONS that a launch recorded, by label, in words; one that it did not record is UNKNOWN."""
@@ -50,7 +51,7 @@ class Condition:
 
     `splits`: launches of a cell that differ in it don't make one figure. False where the condition only identifies the machine
     (several of a cluster measure one cell), scatters from launch to launch, or is covered more closely by other conditions.
-    `within`: numbers that differ by no more than this fraction are the same. `kind`: the kind of name it is, for redaction.
+    `within`: numbers that differ by no more than this fraction are the same. `reveals`: the kind of name it is, for redaction.
     """
 
     of: str
@@ -61,7 +62,7 @@ class Condition:
     splits: bool = True
     expands: bool = False
     within: float = 0.0
-    kind: str = ""
+    reveals: Reveals = Reveals.TEXT
     read: Callable[[Source], Any] | None = field(default=None, repr=False)
 
     @property
@@ -204,10 +205,10 @@ def _variables(source: Source) -> Any:
 
 _GPUS, _NVIDIA, _AMD = ("nvidia", "amd", "intel"), ("nvidia",), ("amd",)
 CONDITIONS = (
-    Condition(of="host", title="identity", kind="machine", splits=False, read=lambda source: source.machine),
-    Condition(of="host", title="name", key="name", kind="host", splits=False),
+    Condition(of="host", title="identity", reveals=Reveals.MACHINE, splits=False, read=lambda source: source.machine),
+    Condition(of="host", title="name", key="name", reveals=Reveals.HOST, splits=False),
     Condition(of="host", title="board", key="board", splits=False),
-    Condition(of="host", title="board identity", key="board_id", kind="machine", splits=False),
+    Condition(of="host", title="board identity", key="board_id", reveals=Reveals.MACHINE, splits=False),
     Condition(of="host", title="firmware", key="firmware"),
     Condition(of="host", title="cpu", key="cpu"),
     Condition(of="host", title="microcode", key="microcode"),
@@ -236,9 +237,9 @@ CONDITIONS = (
     Condition(of="host", title="links of the GPUs", vendors=_GPUS, read=_between_gpus("links")),
     Condition(of="host", title="peer access of the GPUs", vendors=_GPUS, read=_between_gpus("p2p")),
     Condition(of="GPU", title="name", key="name"),
-    Condition(of="GPU", title="uuid", key="uuid", kind="GPU", splits=False),
-    Condition(of="GPU", title="MIG parent", key="slice_of", kind="GPU", vendors=_NVIDIA, splits=False),
-    Condition(of="GPU", title="vbios", key="vbios", kind="VBIOS"),
+    Condition(of="GPU", title="uuid", key="uuid", reveals=Reveals.GPU, splits=False),
+    Condition(of="GPU", title="MIG parent", key="slice_of", reveals=Reveals.GPU, vendors=_NVIDIA, splits=False),
+    Condition(of="GPU", title="vbios", key="vbios", reveals=Reveals.VBIOS),
     Condition(of="GPU", title="GSP firmware", key="gsp_firmware", vendors=_NVIDIA),
     Condition(of="GPU", title="memory", read=_gib("GPU")),
     Condition(of="GPU", title="power limit", key="power_limit_watts", unit="W"),
@@ -285,6 +286,14 @@ def condition_of(label: str) -> Condition | None:
     name = _PLACE.sub(lambda place: f"{place[1]} " if place[1] else "", label, count=1)
     expanding = (condition for condition in CONDITIONS if condition.expands and name.startswith(f"{condition.name} "))
     return _BY_NAME.get(name) or next(expanding, None)
+
+
+def fields_of(environment: Environment) -> Fields:
+    """Return what each entry of an environment may reveal; one that is unknown has no name."""
+    named = {
+        label: condition for label, words in environment.items() if words != UNKNOWN and (condition := condition_of(label))
+    }
+    return {label: Field(named[label].reveals if label in named else Reveals.TEXT) for label in environment}
 
 
 def is_of_the_machine(label: str) -> bool:

@@ -17,6 +17,7 @@ from torchmatrix.core.inputs import Malformed
 from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.lines import ARRIVED, PREFIX, Event, version_problem
+from torchmatrix.facts.reveals import HOST_LINES
 
 # The border of a running workload: each line that it prints is an event, a text for the log, or the end of the launch.
 #
@@ -59,7 +60,7 @@ def _event(line: bytes) -> Event:
     if problem := version_problem(event):
         raise Refused(problem)
     kind = event["event"]
-    if kind in wire.HOST_EVENTS:
+    if kind in HOST_LINES:
         raise _refused(f'an event "{kind}", which only the host may write', line)
     if kind not in wire.EVENTS:
         raise _refused(f"an event that protocol 1 does not have: {_REBUILD}", line)

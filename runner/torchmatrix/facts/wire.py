@@ -24,11 +24,21 @@ S = TypeVar("S", bound=Struct)
 
 
 class Reveals(Enum):
-    """What a text in a field may reveal, by which it is redacted; numbers and closed lists of words reveal nothing."""
+    """What a text in a field may reveal, by which it is redacted; numbers and closed lists of words reveal nothing.
 
-    NOTHING = "a word of torchmatrix, a library or a vendor"
-    GPU = "the identity of a GPU"
-    TEXT = "anything: paths, names and credentials"
+    NOTHING: a word of torchmatrix, a library or a vendor. IMAGE: a registry or mirror. TEXT: anything, such as paths, names and
+    credentials. The others: an identity, which becomes a pseudonym of this kind.
+    """
+
+    NOTHING = "nothing"
+    HOST = "host"
+    MACHINE = "machine"
+    GPU = "GPU"
+    PCI = "PCI"
+    SERIAL = "serial"
+    VBIOS = "VBIOS"
+    IMAGE = "image"
+    TEXT = "text"
 
 
 Term = Annotated[str, Reveals.NOTHING]
@@ -629,7 +639,3 @@ EVENTS: Mapping[str, type[Line]] = {
     )
 }
 """The events that a workload process may write."""
-HOST_EVENTS = frozenset({
-    "launch", "node", "telemetry", "transport", "exit", "damaged", "run", "planned", "skip", "batch", "run-exit",
-})  # fmt: skip
-"""The events that only the tool writes, into launch files and the records of runs."""

@@ -12,7 +12,8 @@ from support.records import launch_lines
 from torchmatrix.facts import reading
 from torchmatrix.facts.launch_file import Refused, event_in
 from torchmatrix.facts.lines import End, append, lines_of
-from torchmatrix.facts.wire import EVENTS, HOST_EVENTS
+from torchmatrix.facts.reveals import HOST_LINES
+from torchmatrix.facts.wire import EVENTS
 
 WRONG: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 1.5, -0.0, 1e308, 5e-324, 10**18, 10**400, float("nan"), float("inf"), "", "x", "\ud800",
@@ -50,7 +51,7 @@ def _bad_line(random: Random, event: dict[str, Any]) -> bytes:
     if how == 1:
         return _line(event)[: random.randrange(200)] + random.choice((b"", b"\n"))
     if how == 2:
-        return _line({**event, "event": random.choice((*EVENTS, *HOST_EVENTS, "future", ""))})
+        return _line({**event, "event": random.choice((*EVENTS, *HOST_LINES, "future", ""))})
     if how == 3:
         begin, end = random.choice((("[", "]"), ('{"x":', "}")))
         return (

@@ -11,7 +11,7 @@ field only. Fields of a workload's events that the wire schema doesn't have are 
 
 import getpass
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -21,26 +21,18 @@ from torchmatrix.core import assets, settings
 from torchmatrix.core.files import files_below
 from torchmatrix.core.formatting import count
 from torchmatrix.facts import lines
-from torchmatrix.facts.environments import condition_of
 from torchmatrix.facts.lines import Event, Lines
+from torchmatrix.facts.reveals import Field, Fields, fields_of, may_name
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.facts.wire import EVENTS, Reveals
-from torchmatrix.reporting.redaction import schema
-from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load, strings
+from torchmatrix.facts.wire import Reveals
+from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load
 from torchmatrix.reporting.redaction.secrets import GONE, MOST_CHARACTERS, each_without_secrets, is_secret_name, without_secrets
 
 __all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
 
-_VOCABULARY = frozenset((
-    "event", "kind", "phase", "vendor", "mode", "unit", "precision", "model", "backend", "statistic", "accelerator", "source",
-    "variant", "compile_cache", "parallel", "requested", "matmul", "convolution", "device_name",
-))  # fmt: skip
-"""Fields with torchmatrix's vocabulary: they stay, even if a host has the same name."""
-_IDENTITY_FIELDS = {
-    "uuid": "GPU", "serial": "serial", "vbios": "VBIOS", "pci_bus": "PCI", "slice_of": "GPU", "board_id": "machine",
-}  # fmt: skip
 _NUMBERS: tuple[type, ...] = (int, float, type(None))
-_IMAGES = ("image", "base", "tag", "reference", "digests", "index")
+_NO_NAMES = (None, Reveals.NOTHING, Reveals.TEXT, Reveals.IMAGE)
+"""What a field may reveal whose texts are redacted word by word, not replaced by one pseudonym."""
 _identifier = lru_cache(4096)(without_secrets)
 
 
@@ -57,7 +49,7 @@ class Redaction:
         self._words: dict[str, str] = {}
         self._forms = Identities(Pseudonyms())
         self.dropped: set[tuple[str, str]] = set()
-        """The fields of events that the wire schema doesn't have, which `line` left out: (event, field)."""
+        """The fields that nobody declares, which were left out: (event, field)."""
 
     def know(self, kind: str, name: str) -> None:
         """Learn another name; `kind`: host, user or mirror."""
@@ -65,20 +57,23 @@ class Redaction:
         self._done.clear()
         self._words.clear()
 
-    def learn(self, event: Any) -> None:
-        """Learn the names in a JSON value."""
+    def learn(self, value: Any, fields: Fields | None = None) -> None:
+        """Learn the names in a JSON value, by what its fields may reveal."""
         if not self.enabled:
             return
-        for parent, key, whole in strings(event):
+        for reveals, whole in _texts(value, fields):
             text = whole[:MOST_CHARACTERS]
-            kind = _kind_of(parent, key)
-            if kind:
-                self._identities.know(kind, text)
-            if key in _IMAGES or (isinstance(parent, dict) and "FROM" in key.upper()):
+            if reveals not in _NO_NAMES:
+                self._identities.know(reveals.value, text)
+            if reveals is Reveals.IMAGE:
                 self._identities.learn_image(text)
             self._identities.learn_from(text)
         self._done.clear()
         self._words.clear()
+
+    def learn_line(self, event: Event) -> None:
+        """Learn the names in a line of a launch file or of a run's record."""
+        self.learn(event, fields_of(event["event"]))
 
     def text(self, text: str) -> str:
         """Redact a text."""
@@ -89,51 +84,55 @@ class Redaction:
             self._done[text] = shown
         return shown
 
-    def host(self, name: str) -> str:
-        """Redact a host's name."""
-        return self._identities.of("host", name) if self.enabled else name
+    def named(self, kind: str, name: str) -> str:
+        """Redact a name of a kind, such as host."""
+        return self._identities.of(kind, name) if self.enabled else name
 
-    def value(self, value: Any, key: str = "", parent: Any = None) -> Any:
-        """Redact a JSON value; numbers, and the words of torchmatrix's vocabulary, stay."""
+    def value(self, value: Any, words: Collection[str] = ()) -> Any:
+        """Redact a JSON value that no schema declares; numbers stay. `words`: fields that reveal nothing."""
         if isinstance(value, str):
-            return self._string(value, key, parent)
+            return self.text(value)
         if isinstance(value, dict):
             return {
-                _identifier(name) if name.isidentifier() else self.text(name): self._member(name, member, value)
+                _identifier(name) if name.isidentifier() else self.text(name): self._word_or_value(name, member, value, words)
                 for name, member in value.items()
             }
         if isinstance(value, (list, tuple)) and not all(isinstance(member, _NUMBERS) for member in value):
             is_of_texts = len(value) > 1 and all(isinstance(member, str) for member in value)
             members = each_without_secrets(value) if is_of_texts else value
-            return type(value)(self.value(member, key, parent) for member in members)
+            return type(value)(self.value(member, words) for member in members)
         return value
 
-    def line(self, event: Event) -> Event:
-        """Redact a line; if enabled, without the fields of a workload's event that the wire schema doesn't have."""
-        struct = EVENTS.get(event["event"])
-        if struct is None or not self.enabled:
+    def line(self, event: Event) -> Event | None:
+        """Redact a line; if enabled, without the fields that nobody declares, and None for a line that nobody declares."""
+        if not self.enabled:
             redacted_line: Event = self.value(event)
             return redacted_line
-        shown: Event = self._declared(event, struct, event["event"])
-        return {"event": event["event"], **shown}
+        fields = fields_of(event["event"])
+        if fields is None:
+            self.dropped |= {("", name) for name in event}
+            return None
+        return {"event": event["event"], **self.declared(event, fields, event["event"])}
 
-    def _declared(self, value: Any, struct: type, event: str) -> Any:
-        """Redact the declared fields of a struct, or of each in a list, and leave the others out."""
-        if isinstance(value, list):
-            return [self._declared(member, struct, event) for member in value]
-        if not isinstance(value, dict):
+    def declared(self, value: Any, fields: Fields, event: str = "") -> Any:
+        """Redact the declared fields of an object, or of each in a list; if enabled, leave the others out."""
+        if isinstance(value, (list, tuple)):
+            return [self.declared(member, fields, event) for member in value]
+        if not isinstance(value, dict) or not self.enabled:
             return self.value(value)
-        fields = schema.fields_of(struct)
         self.dropped |= {(event, name) for name in value.keys() - fields.keys() - {"event"}}
         return {name: self._field(fields[name], name, value, event) for name in value if name in fields}
 
-    def _field(self, field: schema.Field, name: str, parent: Event, event: str) -> Any:
+    def _field(self, field: Field, name: str, parent: Event, event: str) -> Any:
         """Redact a declared field by what it may reveal."""
-        if field.struct:
-            return self._declared(parent[name], field.struct, event)
+        member = parent[name]
+        if field.fields:
+            return self.declared(member, field.fields, event)
+        if field.reveals not in _NO_NAMES and isinstance(member, (str, int)) and not isinstance(member, bool):
+            return self._identities.of(field.reveals.value, str(member))
         if field.reveals is Reveals.NOTHING and not is_secret_name(name):
-            return self._term(parent[name])
-        return self._member(name, parent[name], parent)
+            return self._term(member)
+        return self._member(name, member, parent)
 
     def _term(self, value: Any) -> Any:
         """Redact the words in a field that reveals nothing."""
@@ -151,18 +150,29 @@ class Redaction:
             shown = self._words[text] = text if plain == text else self.text(text)
         return shown
 
-    def _member(self, name: str, member: Any, parent: Any) -> Any:
+    def _word_or_value(self, name: str, member: Any, parent: Any, words: Collection[str]) -> Any:
+        return self._word(member) if name in words and isinstance(member, str) else self._member(name, member, parent, words)
+
+    def _member(self, name: str, member: Any, parent: Any, words: Collection[str] = ()) -> Any:
         if is_secret_name(name) or (name == "value" and is_secret_name(str(parent.get("name", "")))):
             return _without_texts(member)
-        if self.enabled and name in _IDENTITY_FIELDS and isinstance(member, int):
-            return self._identities.of(_IDENTITY_FIELDS[name], str(member))
-        return member if isinstance(member, _NUMBERS) else self.value(member, name, parent)
+        return member if isinstance(member, _NUMBERS) else self.value(member, words)
 
-    def _string(self, text: str, key: str, parent: Any) -> str:
-        if key in _VOCABULARY or (key == "name" and _is_device(parent)):
-            return self._word(text)
-        kind = _kind_of(parent, key) if self.enabled else None
-        return self._identities.of(kind, text) if kind else self.text(text)
+
+def _texts(value: Any, fields: Fields | None, reveals: Reveals | None = None) -> Iterator[tuple[Reveals | None, str]]:
+    """Yield every text in a JSON value, with what it may reveal by the fields that hold it; None if nothing says so."""
+    if isinstance(value, str):
+        yield reveals, value
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            field = fields.get(name, _UNDECLARED) if fields else Field(reveals)
+            yield from _texts(member, field.fields, field.reveals)
+    elif isinstance(value, (list, tuple)):
+        for member in value:
+            yield from _texts(member, fields, reveals)
+
+
+_UNDECLARED = Field()
 
 
 def _without_texts(value: Any) -> Any:
@@ -200,7 +210,7 @@ def redacted(results: Results, run: RunFolder, root: Path, tell: Callable[[str],
 
 
 def tell_dropped(cleaner: Redaction, tell: Callable[[str], None]) -> None:
-    """Tell once how many fields were left out because the wire schema doesn't have them."""
+    """Tell once how many fields were left out because nobody declares them."""
     if cleaner.dropped:
         tell(f"{count(len(cleaner.dropped), 'field')} that torchmatrix doesn't know left out: nobody can say what is in them")
 
@@ -219,8 +229,8 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
     paths = [path for path in files_below(run.path) if path.suffix == ".jsonl"]
     for path in paths:
         for event in _events_with_names(path):
-            redaction.learn(event)
-    target = RunFolder(root / redaction.host(run.path.parent.name) / redaction.text(run.id))
+            redaction.learn_line(event)
+    target = RunFolder(root / redaction.named("host", run.path.parent.name) / redaction.text(run.id))
     for path in paths:
         content = lines.read(path)
         damage = content.damage if path == run.record else content.damage_of_launch
@@ -235,35 +245,14 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
 def _redacted(content: Lines, damage: str | None, redaction: Redaction) -> bytes:
     """Return the redacted lines; their checksums vouch for no more than those of the facts did."""
     damages = [{"event": lines.DAMAGED, "reason": damage}] if damage else []
-    return lines.packed([*damages, *map(redaction.line, content.events)], checksums=content.verified)
-
-
-def _kind_of(parent: Any, key: str) -> str | None:
-    """Return the kind of name that a field holds."""
-    if not isinstance(parent, dict):
-        return None
-    is_host = "kernel" in parent or parent.get("event") == "node"
-    if (key == "name" and is_host) or (key == "Name" and "ServerVersion" in parent):
-        return "host"
-    if key == "machine" and parent.get("event") in ("run", "launch", "node"):
-        return "machine"
-    condition = condition_of(key) if " " in key else None
-    return (condition.kind or None) if condition else _IDENTITY_FIELDS.get(key)
-
-
-def _is_device(parent: Any) -> bool:
-    """Check whether an object's name is that of a product, as vendors write it."""
-    return isinstance(parent, dict) and "kernel" not in parent and not {"uuid", "memory_bytes", "isa"}.isdisjoint(parent)
+    return lines.packed([*damages, *filter(None, map(redaction.line, content.events))], checksums=content.verified)
 
 
 def _events_with_names(path: Path) -> Iterator[Event]:
     """Yield the events that can hold names; of the telemetry, those that name other people's processes."""
     for event in lines.read(path).events:
-        kind = event["event"]
-        may_name = (
-            schema.may_name(EVENTS[kind]) if kind in EVENTS else kind != "telemetry" or _names_others(event.get("readings"))
-        )
-        if may_name:
+        fields = fields_of(event["event"])
+        if fields is None or (_names_others(event.get("readings")) if event["event"] == "telemetry" else may_name(fields)):
             yield event
 
 

@@ -7,10 +7,9 @@ import ipaddress
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BadInput, EngineUnusable
@@ -338,15 +337,3 @@ def _canonical(kind: str, name: str) -> str:
         domain, _, rest = name.partition(":")
         return f"{domain[-4:]}:{rest.partition('.')[0]}"
     return re.sub(r"(?i)^GPU-", "", name) if kind == "GPU" else name
-
-
-def strings(value: Any, key: str = "", parent: Any = None) -> Iterator[tuple[Any, str, str]]:
-    """Yield every text in a JSON value: (the object that holds it, its key, the text); texts in a list have the list's key."""
-    if isinstance(value, str):
-        yield parent, key, value
-    elif isinstance(value, dict):
-        for name, member in value.items():
-            yield from strings(member, str(name), value)
-    elif isinstance(value, (list, tuple)):
-        for member in value:
-            yield from strings(member, key, parent)

@@ -22,6 +22,7 @@ from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import figure, is_known, printable, without_nan
+from torchmatrix.facts.environments import fields_of
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, history_page, machines_page, redaction, terminal
 from torchmatrix.reporting.exports.columns import MACHINE_TABLES as TABLES
@@ -178,7 +179,7 @@ def files(
         history.of(notes),
         max((run.started for run in notes.last.values() if is_known(run.started)), default=0.0),
     )
-    pages = {(cleaner.host(run.path.parent.name), cleaner.text(run.id)): _page_of(slug) for run, slug in links.items()}
+    pages = {(cleaner.named("host", run.path.parent.name), cleaner.text(run.id)): _page_of(slug) for run, slug in links.items()}
     contents = {badge_address(newest.host, newest.cell): badge_svg(newest) for newest in figures}
     contents |= {CELLS: _json(map(_figure, figures)), FILE: atom_feed(trends, pages, started, secret)}
     if len(links) > 1:  # a single run has no trend
@@ -277,17 +278,30 @@ def _figure(newest: Newest) -> dict[str, Any]:
     return newest.as_record() | about | {"figure": with_margin(newest) if newest.outcome == "ok" else None}
 
 
+_WORDS = frozenset(
+    {"model", "mode", "unit", "precision", "statistic", "parallel", "accelerator", "source", "variant", "device_name"}
+)
+"""The fields of a launch's row that reveal nothing."""
+
+
 def _cleaned(run: RunSummary, cleaner: Redaction) -> RunSummary:
     """Redact the summary of a run."""
-    content = {"environments": run.environments, "launches": run.launches}
-    cleaner.learn(content)
+    declared = {stack: fields_of(environment) for stack, environment in run.environments.items()}
+    for stack, environment in run.environments.items():
+        cleaner.learn(environment, declared[stack])
+    cleaner.learn(run.launches)
+    environments = {stack: cleaner.declared(environment, declared[stack]) for stack, environment in run.environments.items()}
     return replace(
         run,
         id=cleaner.text(run.id),
-        host=cleaner.host(run.host),
+        host=cleaner.named("host", run.host),
         planned=tuple(map(cleaner.text, run.planned)),
         skipped={cleaner.text(cell): cleaner.text(reason) for cell, reason in run.skipped.items()},
-        **cleaner.value(content),
+        environments={
+            cleaner.text(stack): {cleaner.text(label): words for label, words in environment.items()}
+            for stack, environment in environments.items()
+        },
+        launches=cleaner.value(run.launches, _WORDS),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,8 @@ def permalinks_of(
     """Return the permalinks in the order of `runs`: the one that a run already has, else its id, else its id with a number."""
     earlier = known_pages(target)
     for run in runs:
-        cleaner.learn(next(iter(run.events()), {}))
+        for event in islice(run.events(), 1):
+            cleaner.learn_line(event)
     existing = {
         str(page.get("key")): slug for slug, page in earlier.items() if page.get("redacted") or cleaner.text(slug) == slug
     }
