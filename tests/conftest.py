@@ -34,11 +34,22 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In a parallel run, tests that share something real stay in one process: a container engine, or the stack of PyTorch.
+    """Mark the cases after the first of a parametrized test that takes long; keep tests that share something real together.
+
+    In a parallel run these stay in one process: those of a container engine, and those of the stack of PyTorch.
 
     Several of the former count what a daemon holds: no other process may use it meanwhile. Of the latter, tests of the box
     start it themselves and share no compile cache, so they needn't.
     """
+    functions = set()
+    for item in items:
+        function = (item.path, getattr(item, "originalname", item.name))
+        is_one_more = hasattr(item, "callspec") and function in functions
+        functions.add(function)
+        if is_one_more and item.get_closest_marker("representative"):
+            item.add_marker(pytest.mark.thorough)
+        if is_one_more and item.get_closest_marker("thorough"):
+            item.add_marker(pytest.mark.sweep)
     shared = {"client": "containers", "real_python": "real PyTorch", "runtimes_python": "real PyTorch"}
     for item in items:
         groups = [group for fixture, group in shared.items() if fixture in getattr(item, "fixturenames", ())]

@@ -105,6 +105,7 @@ def test_every_watched_cell_has_a_trace() -> None:
     assert [trace.cell.split("/")[0] for trace in traces_of([*some, launch(stack="unwatched")])] == ["a", "b", "c"]
 
 
+@pytest.mark.thorough
 def test_of_thousands_of_traces_each_is_short_and_keeps_its_hottest_device() -> None:
     def both(t: float) -> list[tuple[float, dict[str, Any]]]:
         return [(t, {"device": f"GPU-{i}", "temperature_celsius": 50 + 10 * (i == 5)}) for i in range(8)]

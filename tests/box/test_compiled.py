@@ -44,6 +44,7 @@ def launched(python: str, folder: Path, init: str = "pass", forward: str = "pass
 
 
 @pytest.mark.parametrize("what", NOTHING)
+@pytest.mark.representative
 def test_a_launch_of_which_nothing_is_compiled_is_unsupported_and_says_why(real_python: str, tmp_path: Path, what: str) -> None:
     init, forward, said = NOTHING[what]
     code, events, stderr = launched(real_python, tmp_path, init, forward, BROKEN if "errors" in what else QUICK)
@@ -53,6 +54,7 @@ def test_a_launch_of_which_nothing_is_compiled_is_unsupported_and_says_why(real_
 
 
 @pytest.mark.parametrize("name", ["TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"])
+@pytest.mark.thorough
 def test_a_variable_that_switches_the_compiler_off_is_named(real_python: str, tmp_path: Path, name: str) -> None:
     code, events, _ = bench(real_python, *own_model(tmp_path), "--mode", "infer", "--compile", **{name: "1"})
     failure = only(events, "failure")

@@ -113,6 +113,7 @@ def test_training_on_two_devices_reads_their_clock_their_memory_and_computes_in_
     assert only(done.events, "reference")["agrees"]
 
 
+@pytest.mark.sweep
 def test_inference_in_tf32_is_measured_on_one_device_and_refused_where_the_device_ignores_the_setting(
     on_cuda: Callable[..., Done],
 ) -> None:
@@ -152,6 +153,7 @@ def test_two_devices_of_intel_are_measured_by_their_own_clock_memory_and_collect
     assert only(done.events, "reference")["agrees"]
 
 
+@pytest.mark.sweep
 def test_intel_s_devices_refuse_tf32_and_a_torch_without_their_collectives(on_cuda: Callable[..., Done]) -> None:
     for words, more, reason in (
         (("--precision", "tf32"), {}, "tf32 needs an NVIDIA GPU"),

@@ -36,12 +36,7 @@ LARGE = {"wav2vec2-base": "train", "wav2vec2-base-classifier": "infer", "distilb
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("model", "mode"),
-    [
-        pytest.param(model, mode, marks=[] if mode == LARGE.get(model, "train") else pytest.mark.sweep)
-        for model in KINDS
-        for mode in ("train", "infer")
-        if LARGE.get(model, mode) == mode
-    ],
+    [(model, mode) for model in KINDS for mode in ("train", "infer") if LARGE.get(model, mode) == mode],
     ids=lambda word: f"{word}, {KINDS[word]}" if word in KINDS else word,
 )
 def test_a_model_of_every_kind_is_trained_and_run_and_proven(python_with_models: str, model: str, mode: str) -> None:

@@ -109,6 +109,7 @@ def launches(place: Path) -> dict[tuple[str, int], Launch]:
     return {(launch.workload.mode, launch.devices.count): launch for launch in run.launches()}
 
 
+@pytest.mark.thorough
 def test_a_file_with_two_named_phases_is_a_mode_from_the_matrix_to_the_report(place: Path) -> None:
     ran = call(place, "run", "--engine", "local")
     assert ran.returncode == 0, ran.stderr

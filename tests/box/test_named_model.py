@@ -44,6 +44,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.representative
 def test_another_model_under_a_listed_name_is_unsupported(real_python: str, what: str) -> None:
     model, before, library, said = OTHERS[what]
     code, events, stderr = bench(real_python, "--model", model, *SIZES, before=before)

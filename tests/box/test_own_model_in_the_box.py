@@ -152,6 +152,7 @@ def test_a_file_that_ends_the_program_is_quoted_whichever_rank_it_is(real_python
 SPARE = GOOD.replace("self.layer =", "self.spare = nn.Linear(3, 3)\n        self.layer =")
 
 
+@pytest.mark.thorough
 def test_ddp_trains_what_gets_no_gradient_where_the_matrix_says_so(real_python: str, tmp_path: Path) -> None:
     code, events, _ = bench(real_python, *own_model(tmp_path, SPARE), processes=2)
     failure = next(event for event in events if event["event"] == "failure")

@@ -56,6 +56,7 @@ def test_what_steps_allocate_is_traced_apart(real_python: str) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_what_is_compiled_for_a_cpu_is_one_part(real_python: str, tmp_path: Path) -> None:
     code, events, stderr = bench(real_python, *own_model(tmp_path), "--profile", "3", "--mode", "infer", "--compile")
     assert code == 0, stderr
@@ -63,6 +64,7 @@ def test_what_is_compiled_for_a_cpu_is_one_part(real_python: str, tmp_path: Path
     assert any("Compiled" in name for name in names) and not any("cpp_fused" in name for name in names)
 
 
+@pytest.mark.thorough
 def test_kernels_for_a_cpu_get_names_where_they_are_asked_for(real_python: str) -> None:
     """Compiling them takes minutes: here only whether the compiler is told to name them."""
     code = """

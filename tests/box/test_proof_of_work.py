@@ -18,6 +18,7 @@ def test_a_box_that_does_not_do_its_work_gives_no_number(real_python: str, launc
     assert launch.is_caught(code, events), (code, events, stderr)
 
 
+@pytest.mark.sweep
 def test_a_compiled_step_that_does_its_work_is_proven(real_python: str, tmp_path: Path) -> None:
     code, events, stderr = bench(real_python, *own_model(tmp_path), "--compile")
     assert code == 0, stderr

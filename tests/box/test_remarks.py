@@ -113,6 +113,7 @@ def test_what_a_models_file_does_otherwise_is_told_in_words(real_python: str, tm
 
 
 @pytest.mark.parametrize("words", [(), INFER, LAST, ("--precision", "amp-bf16"), ("--no-eval", *INFER)], ids=" ".join)
+@pytest.mark.representative
 def test_of_an_honest_model_nothing_is_told(real_python: str, tmp_path: Path, words: tuple[str, ...]) -> None:
     assert remarks(real_python, tmp_path, words, {}) == []
     assert remarks(real_python, tmp_path, words, {}, processes=2) == []

@@ -123,6 +123,7 @@ def test_further_settings_of_inference_are_proven(real_python: str, model: tuple
     assert reference["parity"]["largest_relative"] <= reference["parity"]["relative_allowed"]
 
 
+@pytest.mark.sweep
 def test_what_max_autotune_makes_is_proven(real_python: str, tmp_path: Path) -> None:
     _, _, reference = proven(real_python, *own_model(tmp_path), "--compile", "--compile-mode", "max-autotune")
     assert reference["parity"]["largest_relative"] <= reference["parity"]["relative_allowed"]

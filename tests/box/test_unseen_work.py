@@ -148,6 +148,7 @@ def broken(tmp_path: Path, real_python: str, torchmatrix: Command) -> Callable[.
     return run
 
 
+@pytest.mark.sweep
 def test_a_clock_that_is_slow_or_fast_is_found_by_the_arrivals_of_the_lines(broken: Callable[..., dict[str, Launch]]) -> None:
     found = broken("seconds = 2\n", "slow_clock", "fast_clock", "slow_timer", "no_sabotage")  # clocks may differ by 0.1 s
     assert found.pop("no_sabotage").outcome == "ok"
@@ -157,6 +158,7 @@ def test_a_clock_that_is_slow_or_fast_is_found_by_the_arrivals_of_the_lines(brok
     assert "but the window's edges are" in str(found["slow_timer"].error)
 
 
+@pytest.mark.sweep
 def test_a_memo_costs_the_launch_its_figure(broken: Callable[..., dict[str, Launch]]) -> None:
     found = broken(
         'mode = "infer"\nrequests = 20\nrequest_seconds = 0.5\n', "memo_of_contents", "memo_of_requests", "no_sabotage"

@@ -39,6 +39,7 @@ def of_samples(events: list[dict[str, Any]], key: str) -> list[Any]:
 
 @pytest.mark.parametrize("words", [RESNET, (*BERT, "--optimizer", "adamw")], ids=["resnet", "bert-tiny"])
 @pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.representative
 def test_training_records_every_step_of_every_rank_in_phases(real_python: str, words: tuple[str, ...], processes: int) -> None:
     code, events, stderr = bench_once(real_python, *words, processes=processes, fresh=(words, processes) == (RESNET, 2))
     assert code == 0, stderr
@@ -94,6 +95,7 @@ def test_the_catalog_counts_the_parameters_of_the_models_right(families: dict[st
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_the_catalog_counts_the_parameters_of_every_model_right(python_with_models: str) -> None:
     known = {name: model.parameters for name, model in catalog.models().items()}
     assert told_by_families(python_with_models, list(known))["parameters"] == known and None not in known.values()
@@ -121,6 +123,7 @@ HOSTILE = {
         ("a loss that explodes", [], "the loss of rank 0 is not finite in step 0 of warm-up window 0"),
     ],
 )
+@pytest.mark.representative
 def test_an_image_that_computes_something_else_gives_no_number(
     real_python: str, tmp_path: Path, what: str, words: list[str], said: str
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_window_lasts_as_long_as_asked_its_edges_are_on_the_hosts_clock_and_th
 
 
 @pytest.mark.parametrize("parallel", ["no-sync", "independent"])
+@pytest.mark.thorough
 def test_ranks_that_share_nothing_train_alone(real_python: str, parallel: str) -> None:
     alone = of_samples(bench_once(real_python, *TWO_STEPS)[1], "losses")
     code, events, stderr = bench_once(real_python, *TWO_STEPS, *PARALLEL[parallel], processes=2)
@@ -201,6 +205,7 @@ def with_a_loaded_environment(python: str) -> tuple[int, list[dict[str, Any]], s
     return bench_once(python, *TWO_STEPS, NCCL_DEBUG="WARN", **secrets, **OVERRIDES)
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_losses(real_python: str) -> None:
     first, second = bench_once(real_python, *TWO_STEPS)[1], with_a_loaded_environment(real_python)[1]
     losses = [of_samples(events, "losses")[:4] for events in (first, second)]  # what follows depends on the time it takes
@@ -243,6 +248,7 @@ def test_a_cuda_launch_without_a_gpu_is_unsupported(real_python: str) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_compile_is_cold_once_then_warm_and_an_interrupted_cache_is_emptied(real_python: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (cache / "inductor").mkdir(parents=True)
@@ -263,6 +269,7 @@ def test_compile_is_cold_once_then_warm_and_an_interrupted_cache_is_emptied(real
     assert compiled() == made, "nothing was compiled again"
 
 
+@pytest.mark.thorough
 def test_a_deadline_ends_a_box_whose_host_is_dead(real_python: str) -> None:
     words = ["--model", "resnet50", "--batch", "8", "--steps", "100000", "--deadline", "8"]
     code, events, stderr = bench(real_python, *words)

@@ -50,11 +50,13 @@ def test_only_what_both_have_is_measured_and_the_selection_narrows_it(torchmatri
     assert "a doesn't do the same" in skips[0].reason
 
 
+@pytest.mark.thorough
 def test_ten_rounds_are_compared_round_by_round(torchmatrix: Command, two: Path) -> None:
     done = torchmatrix("run", "--ab", "a", "b", "*/cpu0", "--launches", "10")
     assert "10 and 10" in done.stdout and "the same within 2 %; round by round" in done.stdout
 
 
+@pytest.mark.thorough
 def test_an_ab_does_not_continue_another_run_of_the_same_cells_nor_that_one_it(torchmatrix: Command, two: Path) -> None:
     results = Results(two.parent / "results")
     asked = ("run", "--where", "stack=[ab]", "--launches", "2")

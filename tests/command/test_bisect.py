@@ -63,6 +63,7 @@ def test_the_answer_says_what_it_rests_on_and_what_to_do_next(torchmatrix: Comma
     assert "at most 1 step of three stacks, 6 launches each" in done.stderr
 
 
+@pytest.mark.thorough
 def test_what_was_measured_is_not_measured_again_and_an_interrupted_search_goes_on(
     torchmatrix: Command, fake_matrix: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_equal_ends_end_the_search(torchmatrix: Command, fake_matrix: Path) -> N
     assert found["ended"] == "same" and found["change"]["ratio"] == pytest.approx(1.0) and len(found["steps"]) == 1
 
 
+@pytest.mark.thorough
 def test_a_stack_that_can_t_be_measured_is_left_out_but_an_end_can_t(torchmatrix: Command, fake_matrix: Path) -> None:
     write_stacks(fake_matrix, {"a": 1.0, "b": 1.0, "c": 0.5, "d": 0.5, "e": 0.5})
     broken = fake_matrix.parent / "c/python"

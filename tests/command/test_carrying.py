@@ -101,6 +101,7 @@ def test_a_launch_records_the_lock_it_ran_under_and_is_repeated_from_that_when_i
     assert len(client.images.list(filters={"label": f"torchmatrix.stack={own}"})) == 2, "clean finds what was pasted"
 
 
+@pytest.mark.sweep
 def test_what_cannot_be_made_again_is_refused_with_the_reason(
     torchmatrix: Command, client: docker.DockerClient, vendor: str, own: str, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_bundle_brings_everything_to_a_machine_without_a_network(
     assert newest(tmp_path).image.facts["lock_sha256"] == lockfile.read(tmp_path / "matrix.lock")[own].sha256
 
 
+@pytest.mark.sweep
 def test_an_image_that_is_removed_during_a_run_costs_its_own_later_launches_only(
     torchmatrix: Command, client: docker.DockerClient, vendor: str, own: str, tmp_path: Path
 ) -> None:

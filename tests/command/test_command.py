@@ -210,6 +210,7 @@ def test_what_the_machine_lacks_is_an_error_with_a_hint(
     assert re.search("^error: .*\n\nhint: ", done.stderr, re.MULTILINE), done.stderr
 
 
+@pytest.mark.thorough
 def test_charts_are_exported_with_little_address_space(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     """A renderer that brings a browser's engine would reserve tens of GiB."""
     assert torchmatrix("run", "*cpu0").returncode == 0

@@ -193,6 +193,7 @@ def test_machines_without_a_launch_are_compared_to_nothing(torchmatrix: Command,
     assert done.returncode == 0 and done.stdout
 
 
+@pytest.mark.thorough
 def test_what_the_terminal_cant_show_is_told_in_escapes_also_without_docstrings(tmp_path: Path) -> None:
     results = tmp_path / os.fsdecode(b"r\xe9")
     for run in nights(2):

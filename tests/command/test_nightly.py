@@ -99,6 +99,7 @@ def test_a_night_measures_judges_shows_and_the_log_tells_all_of_it(
     assert f"{nights(tmp_path)[1].id}.log" in said.stdout and "under way   no night" in said.stdout
 
 
+@pytest.mark.thorough
 def test_a_verbose_night_shows_what_its_steps_print(torchmatrix: Command, quick: Path, home: Path) -> None:
     verbose = torchmatrix("nightly", "run", "--engine", "local", "--verbose")
     assert "round 1" in verbose.stderr and verbose.stdout.count("\n") == 1
@@ -305,6 +306,7 @@ def begin(folder: Path, **variables: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_second_night_leaves_the_first_alone(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
     process = begin(tmp_path, FAKE_SECONDS="3")
     second = torchmatrix("nightly", "run", "--engine", "local")
@@ -372,6 +374,7 @@ def long_ago(book: Journal) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_old_runs_and_their_logs_go_and_pinned_ones_stay(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
     assert torchmatrix("nightly", "run", "--engine", "local").returncode == 0
     (newest,) = Results(tmp_path / "results").runs()
@@ -407,6 +410,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_disk_that_is_nearly_full_ends_the_night_before_it_measures(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path, small_disk: Path
 ) -> None:

@@ -59,6 +59,7 @@ def measure(python: str, folder: Path, name: str, cores: str) -> Path:
     return folder / "results"
 
 
+@pytest.mark.sweep
 def test_two_real_machines_are_gathered_by_ssh_and_archive_and_compared(
     client: docker.DockerClient, real_python: str, there: Callable[[Path], str], tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def begun(folder: Path, node: str) -> bool:
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_two_stacks_are_compared_and_the_lock_is_insisted_on(tmp_path: Path, run: Started) -> None:
     own = [f'[[stack]]\nname = "{name}"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n' for name in "abc"]
     head, workload = MATRIX.split("[[stack]]")[0], MATRIX.split("[[workload]]")[1]
@@ -163,6 +164,7 @@ def test_the_tool_may_be_killed_and_goes_on_with_what_slurm_has(tmp_path: Path, 
     assert len(Results(tmp_path / "results").runs()) == 1 and not cluster.jobs()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=1.0)
     until(lambda: begun(tmp_path, "node1"), process)
@@ -181,6 +183,7 @@ def test_ctrl_c_ends_the_jobs_and_the_same_command_continues(tmp_path: Path, clu
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_the_largest_batch_is_found_once_on_one_node_and_used_on_all(
     tmp_path: Path, cluster: Cluster, run: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +202,7 @@ def test_the_largest_batch_is_found_once_on_one_node_and_used_on_all(
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_rounds_are_added_until_the_intervals_are_narrow(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     words = ("--where", "batch=2", "--where", "model=resnet18", "--until", "1%")
     process = run(*words)
@@ -214,6 +218,7 @@ def test_rounds_are_added_until_the_intervals_are_narrow(tmp_path: Path, cluster
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_runs_of_two_folders_do_not_disturb_each_other(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
@@ -228,6 +233,7 @@ def test_runs_of_two_folders_do_not_disturb_each_other(tmp_path: Path, cluster: 
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_node_that_stays_down_keeps_its_cells_and_they_wait_for_it(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.5)
     until(lambda: begun(tmp_path, "node1") and begun(tmp_path, "node2"), process)
@@ -258,6 +264,7 @@ def test_what_somebody_else_cancels_is_said_and_can_be_continued(tmp_path: Path,
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_controller_that_restarts_is_waited_for(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.5)
     until(lambda: begun(tmp_path, "node1"), process)
@@ -268,6 +275,7 @@ def test_a_controller_that_restarts_is_waited_for(tmp_path: Path, cluster: Clust
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_why_a_launch_waits_that_nothing_but_a_person_can_help_is_said(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = run(seconds=0.3)
     until(lambda: begun(tmp_path, "node2"), process)
@@ -368,6 +376,7 @@ def test_a_cell_over_two_nodes_is_one_launch_with_the_facts_of_both_and_its_own_
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_rank_that_dies_on_another_node_fails_the_launch_and_leaves_nothing(
     tmp_path: Path, cluster: Cluster, run: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +391,7 @@ def test_a_rank_that_dies_on_another_node_fails_the_launch_and_leaves_nothing(
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_node_that_dies_in_a_launch_over_two_loses_nothing(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     process = begun_over_two(tmp_path, run)
     cluster.kill_node("node2")
@@ -397,6 +407,7 @@ def test_a_node_that_dies_in_a_launch_over_two_loses_nothing(tmp_path: Path, clu
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("cable", ["laid"], indirect=True)
+@pytest.mark.sweep
 def test_a_network_that_is_cut_in_a_launch_over_two_nodes_loses_nothing(
     tmp_path: Path, cluster: Cluster, cable: Cable, run: Started
 ) -> None:
@@ -474,6 +485,7 @@ def test_a_job_that_is_preempted_is_made_again(tmp_path: Path, cluster: Cluster,
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_job_that_runs_out_of_time_is_the_launchs_outcome(
     tmp_path: Path, cluster: Cluster, run: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:

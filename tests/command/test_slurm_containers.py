@@ -84,6 +84,7 @@ def check(folder: Path, process: "subprocess.Popen[str]", engine: str, models: l
     assert "Across nodes" in page and "gloo over TCP" in page
 
 
+@pytest.mark.sweep
 def test_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
@@ -92,6 +93,7 @@ def test_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
         assert not cluster.jobs()
 
 
+@pytest.mark.sweep
 def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slurm").mkdir()
     both = ["resnet18", "bert-tiny"]

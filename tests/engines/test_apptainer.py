@@ -65,6 +65,7 @@ def image(engine: FileEngine, stack: str) -> Image:
 
 
 @needs_it
+@pytest.mark.thorough
 def test_a_stack_becomes_a_file_that_later_runs_need_no_docker_for(
     torchmatrix: Command, stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

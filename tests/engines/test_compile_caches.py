@@ -177,6 +177,7 @@ def test_a_cache_in_use_is_left_alone(tmp_path: Path, local: Launch, folder: Pat
     assert not list(folder.glob(".own-*"))
 
 
+@pytest.mark.thorough
 def test_a_containers_cache_is_sealed_read_only_and_made_anew_when_it_differs(
     client: docker.DockerClient, image: Image, contained: Launch
 ) -> None:

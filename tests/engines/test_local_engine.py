@@ -40,6 +40,7 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
         assert times[0] < start < stop <= times[-1]
 
 
+@pytest.mark.thorough
 def test_a_variable_of_the_shell_that_acts_on_a_launch_reaches_it_only_if_it_is_named(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_variable_of_the_shell_that_acts_on_a_launch_reaches_it_only_if_it_is_
     )
 
 
+@pytest.mark.thorough
 def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process_and_no_file(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process_and_no_file(
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_rank_that_hangs_while_the_other_waits_for_it_is_a_time_out_and_leaves_no_process(
     torchmatrix: Command, real_matrix: Path, tmp_path: Path
 ) -> None:
@@ -163,6 +166,7 @@ def test_a_program_that_is_no_python_is_a_failed_build(torchmatrix: Command, tmp
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_build(real_python: str, tmp_path: Path) -> None:
     from torchmatrix.core.errors import BuildFailed
     from torchmatrix.engines import recipes

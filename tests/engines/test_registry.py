@@ -149,6 +149,7 @@ def test_wheels_on_a_base_from_a_mirror_out_of_a_wheelhouse_with_no_network_at_a
     assert engine.build(recipes.recipes(stack, held)[0], again.append).reference == image.reference and not again
 
 
+@pytest.mark.sweep
 def test_a_mirror_without_tls_a_proxy_with_a_password_and_no_trace_of_either_password_or_proxy_in_the_image(
     client: docker.DockerClient, small: str, site: Site, own: str, uv_wheel: Path, tmp_path: Path
 ) -> None:

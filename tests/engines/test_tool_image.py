@@ -26,6 +26,7 @@ steps = 5
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_it_plans_and_measures_as_an_ordinary_user(client: docker.DockerClient, tmp_path: Path) -> None:
     options = packages.index_options("https://download.pytorch.org/whl/cpu", for_container=True)
     index = dict(zip(options[::2], options[1::2], strict=True))["--default-index"]

@@ -147,6 +147,7 @@ def test_where_nothing_is_wanted_nothing_is_installed(
     assert checked(client, image)["added"] == []
 
 
+@pytest.mark.sweep
 def test_the_vendors_own_constraints_hold_besides(
     client: docker.DockerClient, system: str, build: Callable[..., Image]
 ) -> None:
@@ -167,6 +168,7 @@ def test_what_is_locked_is_added_by_its_hash_and_nothing_else(
         build(system, locked=(f"fresh==1.0 --hash=sha256:{'0' * 64}",))
 
 
+@pytest.mark.sweep
 def test_a_package_that_overwrites_a_file_of_torch_is_refused(system: str, build: Callable[..., Image]) -> None:
     with pytest.raises(BuildFailed, match=r"were changed: torch: .*/torch/nn.py was changed"):
         build(system, "rude")

@@ -87,6 +87,7 @@ def test_a_whole_run_on_mi300x(eight_mi300x: Running, somebody: int) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_energy_per_item_of_two_mi300x_is_that_of_their_counters(eight_mi300x: Running) -> None:
     """2 GPUs x 650 W x 2 windows of 10.5 s = 27,300 J for 80 images."""
     eight_mi300x.matrix("lists = [[0, 1]]\ncounts = []", accelerator="rocm")

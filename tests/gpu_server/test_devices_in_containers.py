@@ -135,6 +135,7 @@ def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield within
 
 
+@pytest.mark.sweep
 def test_a_newer_daemon_without_nvidias_hook_gives_the_planned_gpus_by_cdi(newer: list[str], tmp_path: Path) -> None:
     with newer_docker(tmp_path, newer) as host, closing(docker.DockerClient(base_url=host)) as client:
         give_userland(client, tmp_path)

@@ -57,6 +57,7 @@ def test_launches_on_two_gpus_overlap_after_a_test_that_is_told_and_recorded(eig
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.sweep
 def test_a_run_that_was_ended_while_lanes_ran_keeps_what_was_finished(eight_h100: Running, number: signal.Signals) -> None:
     eight_h100.matrix(TWO_LANES, launches=4)
     process = subprocess.Popen(
@@ -78,6 +79,7 @@ def test_a_run_that_was_ended_while_lanes_ran_keeps_what_was_finished(eight_h100
     assert finished <= {launch.path for launch in eight_h100.launches() if launch.outcome == "ok"}
 
 
+@pytest.mark.thorough
 def test_launches_beside_others_are_not_compared_with_launches_alone(eight_h100: Running) -> None:
     eight_h100.matrix(TWO_LANES)
     for words in (PARALLEL, ("run", "--engine", "local")):

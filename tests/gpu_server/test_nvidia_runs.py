@@ -101,6 +101,7 @@ def test_a_driver_that_was_updated_is_named_by_doctor_and_plan(eight_h100: Runni
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_trouble_during_a_run_is_told_and_the_rest_is_measured(eight_h100: Running, somebody: int) -> None:
     """gpu0 gets hot in its first launch, somebody uses gpu1 during its first launch, gpu2 dies in the second round."""
     eight_h100.matrix("lists = [[0], [1], [2, 3]]\ncounts = []", launches=2)
@@ -140,6 +141,7 @@ def test_a_gpu_that_somebody_uses_is_refused_and_the_same_command_continues(eigh
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_energy_per_item_of_two_gpus_is_that_of_their_counters(eight_h100: Running) -> None:
     """2 GPUs x 600 W x 2 windows of 10.5 s = 25,200 J for 80 images."""
     eight_h100.matrix("lists = [[0, 1]]\ncounts = []")

@@ -39,6 +39,7 @@ def run(server: Running, cluster: Cluster, *words: str) -> "subprocess.Completed
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_job_has_the_gpus_that_slurm_gave_and_launches_those_that_were_planned(server: Running, folder: Path) -> None:
     server.matrix("counts = [1, 2]", launches=2)
     with slurm_cluster.started(folder, gpus=4) as cluster:

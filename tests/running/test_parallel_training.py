@@ -34,6 +34,7 @@ def begin(launch: Launch) -> float:
 
 
 @pytest.mark.thorough
+@pytest.mark.sweep
 def test_a_killed_run_continues_as_the_test_of_its_lanes_decides(
     torchmatrix: Command, two_slots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
