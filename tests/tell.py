@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 WIDTH = 300
-"""Letters of a failure's message that are shown: an assertion about a page may be as long as the page."""
+"""Characters of a failure's message that are shown: an assertion about a page may be as long as the page."""
 
 
 def main(words: list[str]) -> int:
@@ -27,6 +27,11 @@ def _tell(paths: list[Path]) -> int:
     skipped = Counter(skip.get("message", "") for case in first for skip in case.iter("skipped"))
     seconds = sum(float(case.get("time", 0)) for case in first)
     print(f"tests: {len(first) - skipped.total()} ran in {seconds:.0f} s of all workers, {skipped.total()} were skipped")
+    by_folder: Counter[str] = Counter()
+    for case in first:
+        by_folder[_folder(case)] += float(case.get("time", 0))
+    if len(by_folder) > 1:
+        print("  " + ", ".join(f"{folder} {spent:.0f} s" for folder, spent in by_folder.most_common()))
     for reason, count in skipped.most_common():
         print(f"  {count} skipped: {reason}")
     failed, repeated, still = _failures(first), {_name(case) for case in alone}, _failures(alone)
@@ -44,10 +49,15 @@ def _name(case: ElementTree.Element) -> str:
     return f"{case.get('classname')}::{case.get('name')}"[:WIDTH]
 
 
+def _folder(case: ElementTree.Element) -> str:
+    """Return the folder of a test, such as box."""
+    return (case.get("classname") or "").removeprefix("tests.").partition(".")[0]
+
+
 def _failures(cases: list[ElementTree.Element]) -> dict[str, str]:
-    """The message of each test that failed or broke, on one line."""
-    found = {_name(case): problem for case in cases for kind in ("failure", "error") for problem in case.iter(kind)}
-    return {name: " ".join((problem.get("message") or "").split())[:WIDTH] for name, problem in found.items()}
+    """Return the message of each test that failed or broke, on one line."""
+    problems = {_name(case): problem for case in cases for kind in ("failure", "error") for problem in case.iter(kind)}
+    return {name: " ".join((problem.get("message") or "").split())[:WIDTH] for name, problem in problems.items()}
 
 
 if __name__ == "__main__":

@@ -40,3 +40,12 @@ def test_tests_that_did_not_run_are_too_many_to_repeat(tmp_path: Path, capsys: p
     tell.main(["--count-failed", str(tmp_path / "none.xml")])
     tell.main(["--count-failed", _write(tmp_path / "test.xml", FAILED, FAILED.replace('"x"', '"y"'), PASSED)])
     assert capsys.readouterr().out.split() == ["1000", "2"]
+
+
+def test_the_seconds_of_each_folder_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [
+        f'<testcase classname="tests.{name}.test_a" name="x" time="{time}"/>'
+        for name, time in (("box", 1), ("core", 2), ("box", 3))
+    ]
+    assert tell.main([_write(tmp_path / "test.xml", *cases)]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "  box 4 s, core 2 s"
