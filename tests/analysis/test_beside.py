@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from support.records import write_run
-from torchmatrix.analysis import glossary, intervals, run_summary, scaling
+from torchmatrix.analysis import glossary, intervals, published, run_summary, scaling
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.analysis.published import claims, figure_files, figures
+from torchmatrix.analysis.published import Figure, Measured, claims, figure_files
 from torchmatrix.analysis.published.claims import Claim
-from torchmatrix.analysis.published.figures import Figure, Measured
 from torchmatrix.core import assets
 from torchmatrix.matrix import catalog
 from torchmatrix.reporting import report
@@ -35,7 +34,7 @@ def ours(**other: Any) -> Measured:
 def run_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> tuple[tuple[Measured, ...], list[dict[str, Any]]]:
     rows = run_summary.launch_rows(write_run(tmp_path, list(launches), **header).launches())
     index = CellIndex(rows)
-    return figures.measured(index.figures), scaling.scaling_table(index)
+    return published.measured(index.figures), scaling.scaling_table(index)
 
 
 def page_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> str:

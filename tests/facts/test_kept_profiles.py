@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from support.profiled_steps import packed, record, span, trace
+from torchmatrix.analysis import profiles
+from torchmatrix.analysis.profiles import RECORD, Profile
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.inputs import Malformed
-from torchmatrix.facts import profiles
-from torchmatrix.facts.profiles import RECORD, Profile
 from torchmatrix.facts.store import Results
 
 CELL = "stack[1]/resnet50-train-fp32-b4/cpu0"
 
 
 def saved(root: Path, **more: Any) -> Profile:
-    return profiles.save(root, "host", record(CELL, **more), {"trace": packed(20, [span("conv", 0, 5)])})
+    return profiles.save_profile(root, "host", record(CELL, **more), {"trace": packed(20, [span("conv", 0, 5)])})
 
 
 def test_what_was_kept_is_read_back(tmp_path: Path) -> None:
     held = saved(tmp_path, plain_seconds=[0.018, 0.020], profiled_seconds=[0.030, 0.024])
-    assert held == profiles.read(held.folder) == profiles.newest(tmp_path, CELL, "m", "h")
+    assert held == profiles.read_profile(held.folder) == profiles.newest_profile(tmp_path, CELL, "m", "h")
     assert (held.cell, held.stack, held.host, held.steps) == (CELL, "stack[1]", "host", 2)
     assert (held.plain_seconds, held.profiled_seconds) == (0.010, 0.015)  # of a step, by the slowest rank
     assert held.trace() == trace(20, [span("conv", 0, 5)])
@@ -36,8 +36,8 @@ def test_the_newest_of_this_machine_and_this_program_is_taken(tmp_path: Path) ->
     saved(tmp_path, unix_seconds=4.0e9)  # of a machine whose clock was wrong
     damaged = saved(tmp_path, unix_seconds=1.65e9)
     (damaged.folder / RECORD).write_text("{")
-    assert profiles.newest(tmp_path, CELL, "m", "h") == newest
-    assert profiles.newest(tmp_path, "stack1/resnet50-train-fp32-b4/cpu0", "m", "h") is None
+    assert profiles.newest_profile(tmp_path, CELL, "m", "h") == newest
+    assert profiles.newest_profile(tmp_path, "stack1/resnet50-train-fp32-b4/cpu0", "m", "h") is None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_record_with_a_wrong_field_is_refused(tmp_path: Path, change: dict[str
     path = saved(tmp_path).folder / RECORD
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(Malformed):
-        profiles.read(path.parent)
+        profiles.read_profile(path.parent)
 
 
 def test_a_trace_that_is_gone_cut_off_no_trace_or_too_large_is_refused(tmp_path: Path) -> None:

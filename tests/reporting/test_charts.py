@@ -8,8 +8,8 @@ import pytest
 from support.drawn import HOSTILE
 from torchmatrix.core import assets
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import lines, png_of
-from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, file_svg
+from torchmatrix.reporting.charts import BarRow, Chart, Panel, file_svg, lines
+from torchmatrix.reporting.exports.formats import png_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 

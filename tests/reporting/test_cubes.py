@@ -10,7 +10,7 @@ from support.read_back import frames
 from support.records import write_run
 from torchmatrix.reporting import cubes, exports, report
 from torchmatrix.reporting.exports import table_set
-from torchmatrix.reporting.view import View
+from torchmatrix.reporting.exports.table_set import View
 
 
 def launches(model: str = "resnet50") -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
 
 
 def test_the_sentences_say_the_best_the_way_to_it_and_what_works_only_together(view: View) -> None:
-    resnet, bert = cubes.sections_of(view.summary.launches)
+    resnet, bert = cubes.cube_sections(view.summary.launches)
     assert resnet.title == "resnet50, train, GPU 0"
     best, way, together = resnet.sentences
     assert best.startswith(
@@ -48,7 +48,7 @@ def test_a_picture_of_what_speed_costs_has_the_combinations_that_no_other_beats(
     reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980, "reasons": []}
     readings = [(float(t), {**reading, "energy_joules": 512.0 * t}) for t in range(90, 160)]
     found = report.view_of(write_run(tmp_path, [{**one, "readings": readings} for one in launches()]))
-    (chart,) = cubes.sections_of(found.summary.launches)[0].charts
+    (chart,) = cubes.cube_sections(found.summary.launches)[0].charts
     assert chart.title.startswith("One combination is best in both") and len(chart.panels[0][0].rows) == 1
     assert "J" in chart.panels[0][0].rows[0].figures[1]
 

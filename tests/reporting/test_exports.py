@@ -21,7 +21,7 @@ from support.records import write_run
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.reporting import exports, report
-from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel
+from torchmatrix.reporting.charts import BarRow, Chart, Panel
 from torchmatrix.reporting.exports import Tables, formats
 from torchmatrix.reporting.exports.columns import TABLES
 from torchmatrix.reporting.exports.formats import FORMATS, escaped, inert

@@ -8,8 +8,8 @@ import pytest
 
 from support.browsing import CHROMIUM, HOSTILE, Reader
 from support.profiled_steps import allocation, packed, record, span
+from torchmatrix.analysis import profiles
 from torchmatrix.analysis.why import NOT_MEASURED, Measured, why
-from torchmatrix.facts import profiles
 from torchmatrix.reporting import profile_pages
 from torchmatrix.reporting.charts import lines
 from torchmatrix.reporting.profile_pages import TracedCell, seen_in
@@ -19,7 +19,7 @@ def seen(folder: Path, cell: str, conv: float, measured: Measured = NOT_MEASURED
     """Two steps of 20 ms together, of which the convolution takes so much; one operator has a hostile name."""
     events = [span("conv", 0, conv), span(HOSTILE, 14, 2), *(span(f"op{place}", 16 + place / 10, 0.05) for place in range(30))]
     memory = packed(20, [allocation(at, 1000 * (at % 5)) for at in range(20)])
-    held = profiles.save(folder, "host", record(cell, plain=0.017), {"trace": packed(20, events), "memory": memory})
+    held = profiles.save_profile(folder, "host", record(cell, plain=0.017), {"trace": packed(20, events), "memory": memory})
     return seen_in(held, measured, kernels=True)
 
 

@@ -2,7 +2,7 @@
 
 A mode's module has these:
 
-- ``MODE``, a literal, since the host reads it without torch (matrix/modes.py): whether it `trains` the model; whether its
+- ``MODE``, a literal, since the host reads it without torch (matrix/factors.py): whether it `trains` the model; whether its
   figure is timed `windows` of steps, which are proven; what is `timed`, for the record; the `noun` and the `verbs` (of one
   workload, of several) that readers see
 - ``make_step(args, world, family, model, batches)``: a measure.Step, which is one round of all that the mode does; `model`: as

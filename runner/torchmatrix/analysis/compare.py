@@ -2,7 +2,7 @@
 
 A ratio is of one metric, by default of throughputs. Where less of it is better, it is B over A: above 1, A is the better one.
 
-Cells are matched by what was done (pairing.py), not by what the devices are called. Several verdicts are corrected for their
+Cells are matched by what was done (cells.matched), not by what the devices are called. Several verdicts are corrected for their
 number, so that of those called faster or slower, and of those called the same, at most 5 % are wrong on average.
 """
 
@@ -12,13 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from torchmatrix.analysis import between_runs, pairing, verdicts
+from torchmatrix.analysis import between_runs, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
-from torchmatrix.analysis.cells import Cell, CellIndex, Family
+from torchmatrix.analysis.cells import Cell, CellIndex, Family, Match, matched
 from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
-from torchmatrix.analysis.pairing import Match
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair
 from torchmatrix.analysis.rows import (
     Difference,
@@ -181,7 +180,7 @@ def compare(
     is_one_run = one_machine and not between_runs.differ(a, b)
     sides = _rows(a), _rows(b)
     at_hand = [_families([*sides[0], *sides[1]])] * 2 if one_machine else [*map(_families, sides)]
-    matches = pairing.matched(*sides, tuple({**family, **families} for family in at_hand))
+    matches = matched(*sides, tuple({**family, **families} for family in at_hand))
     labels = tuple(sorted({label for label, _ in matches.only_one}))
     if not matches.pairs and not matches.near:
         hint = f"only on one side: {', '.join(labels[:6])}"

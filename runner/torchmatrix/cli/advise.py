@@ -17,11 +17,11 @@ from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import nearest, shown
-from torchmatrix.matrix.modes import MODES
+from torchmatrix.matrix.factors import MODES
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.bisection import Search
-    from torchmatrix.facts.profiles import Profile
+    from torchmatrix.analysis.profiles import Profile
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
     from torchmatrix.reporting.profile_pages import TracedCell

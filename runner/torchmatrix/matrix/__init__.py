@@ -2,5 +2,5 @@
 
 In: the text of a matrix file, or a preset's name. Out: an immutable Matrix of stacks, workloads, devices and a method.
 Open first: matrix_file.py; stacks.py and workloads.py make stacks and workloads of tables, factors.py lists what a workload can
-vary, modes.py what the workload can measure, method.py the methods of measuring, catalog.py facts about releases and models.
+vary and which modes there are, method.py the methods of measuring, catalog.py facts about releases and models.
 """

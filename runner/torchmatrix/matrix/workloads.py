@@ -13,8 +13,7 @@ from torchmatrix.facts.launch import ONE_MODEL
 from torchmatrix.machine import host_gpus
 from torchmatrix.matrix import catalog, factors, own_models
 from torchmatrix.matrix.catalog import Model
-from torchmatrix.matrix.factors import BY_NAME, FACTORS, Value
-from torchmatrix.matrix.modes import MODES
+from torchmatrix.matrix.factors import BY_NAME, FACTORS, MODES, Value
 from torchmatrix.matrix.own_models import OwnModel
 
 AUTO = "auto"

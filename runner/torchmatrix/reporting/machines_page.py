@@ -12,9 +12,8 @@ from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.machines import Chosen, fleet_rows
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.published import claims, figures
+from torchmatrix.analysis.published import Measured, claims, measured
 from torchmatrix.analysis.published.claims import Beside
-from torchmatrix.analysis.published.figures import Measured
 from torchmatrix.analysis.rows import Row, is_ok, makes_figures
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results
@@ -110,7 +109,7 @@ class Fleet:
     def measured(self) -> list[tuple[Measured, ...]]:
         """Return for each machine its cells in the form of published figures."""
         labels = [choice.machine.label for choice in self.chosen]
-        return [figures.measured(cell for cell in self.index.figures if cell.machine == label) for label in labels]
+        return [measured(cell for cell in self.index.figures if cell.machine == label) for label in labels]
 
     @cached_property
     def published(self) -> list[list[Beside]]:

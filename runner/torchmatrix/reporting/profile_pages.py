@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import profiles
-from torchmatrix.analysis.profiles import Memory
+from torchmatrix.analysis.profiles import MEMORY, TRACE, Memory, Profile
 from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Measured, Side, Why, largest
 from torchmatrix.core.formatting import clipped, count, figure, is_known, printable, without_nan
-from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import lines
 from torchmatrix.reporting.report import page

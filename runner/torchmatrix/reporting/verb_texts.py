@@ -9,13 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.analysis import published
 from torchmatrix.analysis.advice import Advice, axes_to_measure
 from torchmatrix.analysis.bisection import FOUND, SAME, UNDECIDED, AdjacentPair, Search, Step, most_steps, not_monotone
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.cube_points import COSTS, Point
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.machines import choose_launches
-from torchmatrix.analysis.published import figure_files, figures
+from torchmatrix.analysis.published import figure_files
 from torchmatrix.analysis.published.audit import Checked, Coverage, Finding, Unchecked, place
 from torchmatrix.analysis.published.figure_files import HINT, Taken, Unparsed
 from torchmatrix.analysis.rows import group_by
@@ -148,7 +149,7 @@ def stated(results: Results, word: str) -> Taken:
         raise BadInput(f"{word} is neither a CSV file nor a launch file", hint=f"save the table as CSV; {HINT}")
     chosen = choose_launches(results, word)
     cells = CellIndex(launch_rows(chosen.launches)).figures
-    measured, mixed = figures.measured(cells), figures.mixed(cells)
+    measured, mixed = published.measured(cells), published.mixed(cells)
     if not measured and not mixed:
         raise BadInput(f"{word} has no figure: all of its launches failed", hint="torchmatrix report shows why they failed")
     return Taken(figures=tuple(cell.figure for cell in measured), unparsed=(), unreadable=chosen.unreadable, mixed=mixed)

@@ -11,8 +11,7 @@ from typing import Any
 
 from torchmatrix.analysis.intervals import SAME_WITHIN, Interval
 from torchmatrix.core.formatting import HUGE, is_known
-from torchmatrix.matrix.factors import CONTRASTED
-from torchmatrix.matrix.modes import MODES
+from torchmatrix.matrix.factors import CONTRASTED, MODES
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 UNKNOWN = "not known"

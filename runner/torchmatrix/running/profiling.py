@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__
+from torchmatrix.analysis import profiles
+from torchmatrix.analysis.profiles import MEMORY, TRACE, Profile
 from torchmatrix.analysis.why import recorded
 from torchmatrix.core import errors, settings
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
-from torchmatrix.facts import launch_file, profiles
+from torchmatrix.facts import launch_file
 from torchmatrix.facts.lines import Event
-from torchmatrix.facts.profiles import MEMORY, TRACE, Profile
 from torchmatrix.facts.store import keep_model
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.workloads import AUTO, Workload
@@ -84,7 +85,7 @@ def known(s: Session, root: Path, cell: Cell, named: bool) -> Profile | None:
 
     `named`: as in `profile`. Of a stack that isn't built here any profile counts.
     """
-    newest = profiles.newest(root, cell.id, s.host.machine, recipes.workload_hash())
+    newest = profiles.newest_profile(root, cell.id, s.host.machine, recipes.workload_hash())
     recipe = _ready_recipe(s, cell)
     if newest is None or (recipe and newest.environment != recipe.environment):
         return None
@@ -124,7 +125,7 @@ def profile(s: Session, root: Path, cell: Cell, steps: int, named: bool) -> Gene
     record = _record(cell, image, command, events, batch, begin) | {"named": _names_kernels(cell, named)}
     record |= {"machine": s.host.machine, "host_facts": s.host.as_record()}
     traces = {name: _join_parts(events, name) for name in (TRACE, MEMORY)}
-    return profiles.save(root, s.results.home(s.host.name, s.host.machine), json.loads(json.dumps(record)), traces)
+    return profiles.save_profile(root, s.results.home(s.host.name, s.host.machine), json.loads(json.dumps(record)), traces)
 
 
 def _batch(s: Session, cell: Cell) -> int:

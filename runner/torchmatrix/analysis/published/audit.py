@@ -9,7 +9,7 @@ from typing import Any
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
-from torchmatrix.analysis.published.figures import TRAINING, Figure
+from torchmatrix.analysis.published import TRAINING, Figure
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY, IMPOSSIBLE_UNTESTED
 from torchmatrix.matrix import catalog

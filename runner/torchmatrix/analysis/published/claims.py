@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, reproduction_verdict
-from torchmatrix.analysis.published import audit, figure_files
-from torchmatrix.analysis.published.figures import Figure, Measured
+from torchmatrix.analysis.published import Figure, Measured, audit, figure_files
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BadInput

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import peak_flops
-from torchmatrix.analysis.published.figures import Figure
+from torchmatrix.analysis.published import Figure
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import clipped, printable

@@ -1,28 +1,207 @@
-"""Charts as rows and lines, in pages and as files. overview, gpus and cubes make other charts of the same parts."""
+"""Charts as rows of HTML: a label, a drawing in per cent of its column, figures in columns. No script, and type never scales.
 
+A panel has one scale for all its rows; panels side by side share it. rows.html.j2 writes them, `file_svg` a separate file.
+"""
+
+import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from itertools import zip_longest
 
-import vl_convert
-
-from torchmatrix.core.formatting import in_one_line
-
-
-def png_of(svg: str, scale: float = 2.0) -> bytes:
-    """Render a drawing with `scale` pixels per point."""
-    with _renderer():
-        return bytes(vl_convert.svg_to_png(svg, scale=scale))
+# Round values for a scale.
 
 
-@contextmanager
-def _renderer() -> Iterator[None]:
-    """Raise OSError where vl_convert fails: if it can't open files or start threads, it panics, which is no ordinary
-    exception, or its thread ends without a result.
+def round_values(low: float, high: float, most: int = 7, is_log: bool = False) -> list[float]:
+    """Return at most about `most` round values from `low` to `high`: multiples of 1, 2 or 5 times a power of ten; on a wide
+    logarithmic scale 1, 2, 5, 10, … , or the powers of ten alone. They include 1 (and 0) where it lies inside.
     """
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException" and not re.search(r"Failed to (send|retrieve)", str(error)):
-            raise
-        raise OSError(f"a chart can't be drawn: {in_one_line(str(error))}") from None
+    if is_log and high >= 4 * low:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        values = [digit * 10.0**power for power in decades for digit in (1, 2, 5) if low <= digit * 10.0**power <= high]
+        return values if len(values) <= most else [value for value in values if math.log10(value) % 1 == 0]
+    if not 0 < high - low < math.inf:
+        return [low]
+    power = math.floor(math.log10((high - low) / most))
+    step = next(step for digit in (1, 2, 5, 10) if (high - low) / (step := digit * 10.0**power) <= most * (1 + 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(place * step, max(0, -power) + 1) for place in range(first, last + 1)]
+
+
+FONT = "system-ui, sans-serif"
+_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that XML can't represent (https://www.w3.org/TR/xml/#charsets); one would abort the process that makes a PNG."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarRow:
+    """One bar or dot. `value`, `low`, `high`: in the panel's unit; None: unknown. `figures`: the text of each column.
+    `begin`: where the bar begins, by default at the scale's low end.
+    `head`: a line above the row, where a group begins. `problem`: instead of a drawing, why there is none. `strokes`: single
+    values behind a mean. `ideal`: a dashed mark. `colour`: the number of a series. `marks`: words with their explanations.
+    `note`: the row's tooltip.
+    """
+
+    label: str
+    value: float | None = None
+    begin: float | None = None
+    low: float | None = None
+    high: float | None = None
+    figures: tuple[str, ...] = ()
+    head: str = ""
+    problem: str = ""
+    strokes: tuple[float, ...] = ()
+    ideal: float | None = None
+    colour: int = 0
+    shape: str = "bar"
+    is_best: bool = False
+    marks: tuple[tuple[str, str], ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """Rows on one scale from `low` to `high`; with `is_log` a logarithmic one. `unit`: beside the title. `ticks`: value, text.
+
+    `kind`: the columns' layout in page.css.
+    """
+
+    title: str
+    rows: tuple[BarRow, ...]
+    high: float
+    low: float = 0.0
+    unit: str = ""
+    kind: str = "bars"
+    is_log: bool = False
+    ticks: tuple[tuple[float, str], ...] = ()
+
+    def at(self, value: float | None) -> str:
+        """Return a place on the scale in per cent, such as "73.2%"."""
+        return f"{hundredths(self.share(value))}%"
+
+    def share(self, value: float | None) -> float:
+        """Return a place on the scale from 0 to 1; the end of the scale for what is beyond it."""
+        if value is None or not math.isfinite(value):
+            return 0.0
+        if self.is_log:
+            value = max(value, 1e-12)
+            return inside(math.log(value / self.low) / math.log(self.high / self.low))
+        return inside((value - self.low) / (self.high - self.low)) if self.high > self.low else 0.0
+
+    def bar(self, row: BarRow) -> tuple[str, str]:
+        """Return where a row's bar begins, and how wide it is, in per cent."""
+        left, right = sorted((self.share(row.begin), self.share(row.value)))
+        return f"{hundredths(left)}%", f"{hundredths(right - left)}%"
+
+    def is_cut(self, row: BarRow) -> bool:
+        """Check whether the interval goes on beyond the scale."""
+        return row.high is not None and row.high > self.high * (1 + 1e-9)
+
+
+def inside(share: float) -> float:
+    """Limit a share to the ends of the scale."""
+    return min(1.0, max(0.0, share))
+
+
+def hundredths(share: float) -> str:
+    """Write a share in per cent to two decimals, such as "73.2"."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """A finding with its panels; a tuple holds panels side by side. `id`: [a-z0-9-]. `title`: the finding; `sub`: what, on
+    what, unit and scale. `legend`: number of a colour and its meaning. `more`: what is not drawn, in words.
+    """
+
+    id: str
+    title: str
+    sub: str
+    panels: tuple[tuple[Panel, ...], ...]
+    legend: tuple[tuple[int, str], ...] = ()
+    more: str = ""
+
+
+ROOM = 1.25
+"""An interval is cut off if it ends further beyond the longest bar than this factor."""
+
+
+def scale_of(rows: Iterable[BarRow]) -> float:
+    """Return where a scale from 0 ends that shows all values, and their intervals if they are not far beyond."""
+    every = [row for row in rows if row.value is not None]
+    longest = max((row.value or 0.0 for row in every), default=1.0) or 1.0
+    return max([longest, *(min(row.high, ROOM * longest) for row in every if row.high is not None and math.isfinite(row.high))])
+
+
+_WIDTH, _LABEL, _CHARACTER, _ROW = 960, 230, 6.6, 24
+_INK, _SOFT, _FILL = "#14181d", "#57606b", "#2563a8"
+
+
+def file_svg(chart: Chart) -> str:
+    """Draw the chart as a separate file: on white, below its title, its panels one after the other."""
+    lines, y = [], 8
+    for text, width, size, weight, colour in ((chart.title, 88, 20, 700, _INK), (chart.sub, 140, 13, 400, _SOFT)):
+        for part in textwrap.wrap(text, width):
+            y += size + 6
+            lines.append(_text(16, y, part, size=size, weight=weight, colour=colour))
+    y += 30
+    for panel in (panel for row in chart.panels for panel in row):
+        lines.append(_text(16, y, f"{panel.title}  {panel.unit}".strip(), size=14, weight=700))
+        widths = [
+            _CHARACTER * max(map(len, texts)) + 14 for texts in zip_longest(*(row.figures for row in panel.rows), fillvalue="")
+        ]
+        for value, text in panel.ticks:
+            lines.append(_text(_x(panel, widths, value), y, text, size=12, colour=_SOFT, anchor="middle"))
+        y += 6
+        for row in panel.rows:
+            if row.head:
+                y += _ROW
+                lines.append(_text(16, y, row.head, size=13, colour=_SOFT))
+            y += _ROW
+            lines += _svg_row(panel, row, y, widths)
+        y += 34
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}" role="img"'
+    about = f"<title>{_escaped(chart.title)}</title><desc>{_escaped(chart.sub)}</desc>"
+    return f'{head} font-family="{FONT}">{about}<rect width="100%" height="100%" fill="white"/>{"".join(lines)}</svg>'
+
+
+def _x(panel: Panel, widths: Sequence[float], value: float | None) -> float:
+    """Return a place on the scale in pixels."""
+    return 16 + _LABEL + panel.share(value) * (_WIDTH - 42 - _LABEL - sum(widths))
+
+
+def _svg_row(panel: Panel, row: BarRow, y: float, widths: Sequence[float]) -> Sequence[str]:
+    x = partial(_x, panel, widths)
+    weight = 700 if row.is_best else 400
+    marks = [_text(16, y, row.label, size=13, weight=weight)]
+    if row.problem:
+        return [*marks, _text(16 + _LABEL, y, row.problem, size=13, colour="#b3261e")]
+    marks += [_line(x(value), x(value), y - 13, y + 3, _SOFT) for value in row.strokes]
+    if row.value is not None:
+        start, end = sorted((x(panel.low if row.begin is None else row.begin), x(row.value)))
+        bar = f'<rect x="{start:.1f}" y="{y - 12}" width="{end - start:.1f}" height="14" fill="{_FILL}"/>'
+        dot = f'<circle cx="{end:.1f}" cy="{y - 5}" r="4.5" fill="{_FILL}"/>'
+        marks.append(bar if row.shape == "bar" else dot)
+        if row.low is not None and row.high is not None:
+            marks.append(_line(x(row.low), x(row.high), y - 5, y - 5, _INK))
+    ends = [_WIDTH - 16 - sum(widths[place + 1 :]) for place in range(len(row.figures))]
+    return [
+        *marks,
+        *(_text(end, y, text, size=13, anchor="end", weight=weight) for end, text in zip(ends, row.figures, strict=True)),
+    ]
+
+
+def _line(x1: float, x2: float, y1: float, y2: float, colour: str) -> str:
+    return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1}" y2="{y2}" stroke="{colour}" stroke-width="1.4"/>'
+
+
+def _text(x: float, y: float, text: str, *, size: int, colour: str = _INK, weight: int = 400, anchor: str = "start") -> str:
+    place = f'x="{x:.1f}" y="{y}" text-anchor="{anchor}"'
+    return f'<text {place} font-size="{size}" font-weight="{weight}" fill="{colour}">{_escaped(text)}</text>'
+
+
+def _escaped(text: str) -> str:
+    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))

@@ -16,7 +16,7 @@ from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Why, larges
 from torchmatrix.core.formatting import clipped, is_known
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts.rows import BarRow, Chart, Panel, hundredths, inside, round_values, scale_of
+from torchmatrix.reporting.charts import BarRow, Chart, Panel, hundredths, inside, round_values, scale_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

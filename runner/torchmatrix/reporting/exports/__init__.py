@@ -19,10 +19,9 @@ from torchmatrix import __version__
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import content_of, files_below, write_whole
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.reporting.charts import png_of
-from torchmatrix.reporting.charts.rows import Chart, file_svg
+from torchmatrix.reporting.charts import Chart, file_svg
 from torchmatrix.reporting.exports.columns import ABOUT_EACH as ABOUT
-from torchmatrix.reporting.exports.formats import FORMATS, INSTALL, PARQUET, escaped, names_of, to_csv, usable
+from torchmatrix.reporting.exports.formats import FORMATS, INSTALL, PARQUET, escaped, names_of, png_of, to_csv, usable
 from torchmatrix.reporting.exports.table_set import Tables, described, launched, of, of_machines
 
 # The facts of a run as one tar.gz: the same bytes for the same facts, without owner and time, sorted.

@@ -10,14 +10,17 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import vl_convert
 
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.analysis.rows import Row
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import figure
+from torchmatrix.core.formatting import figure, in_one_line
 from torchmatrix.core.toml_keys import nearest
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.columns import EVERY_TABLE
@@ -270,3 +273,22 @@ def _json_value(value: Any, is_list: bool) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return json.loads(value) if is_list and value is not None else value
+
+
+@contextmanager
+def _renderer() -> Iterator[None]:
+    """Raise OSError where vl_convert fails: if it can't open files or start threads, it panics, which is no ordinary
+    exception, or its thread ends without a result.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException" and not re.search(r"Failed to (send|retrieve)", str(error)):
+            raise
+        raise OSError(f"a chart can't be drawn: {in_one_line(str(error))}") from None
+
+
+def png_of(svg: str, scale: float = 2.0) -> bytes:
+    """Render a drawing with `scale` pixels per point."""
+    with _renderer():
+        return bytes(vl_convert.svg_to_png(svg, scale=scale))

@@ -4,25 +4,99 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
-from torchmatrix.analysis import across, gpu_specs, prices
+from torchmatrix.analysis import across, facts_cache, gpu_specs, prices, published, run_summary, scaling, speedups, time_split
 from torchmatrix.analysis.across import Relative
+from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.cube_points import word_of
 from torchmatrix.analysis.effects import Cube, cubes_of
 from torchmatrix.analysis.machines import Chosen, fleet_gpu_table, worth
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.published import audit, claims, figures
+from torchmatrix.analysis.published import Measured, audit, claims
 from torchmatrix.analysis.published.claims import Section
-from torchmatrix.analysis.published.figures import Measured
-from torchmatrix.analysis.rows import Column, Row, is_ok
-from torchmatrix.analysis.run_summary import Installed
+from torchmatrix.analysis.rows import Column, Row, is_ok, makes_figures
+from torchmatrix.analysis.run_summary import Installed, RunDetails, RunSummary
+from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import number_or_nan
+from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.facts.store import RunFolder
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.reporting.exports.columns import EVERY_TABLE, MACHINE_TABLES, TABLES
 from torchmatrix.reporting.exports.formats import Values
-from torchmatrix.reporting.view import View
+
+# A run as its report shows it: the facts of its final attempts, and the tables made from them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """A run and its tables. `details`: the facts of its launches, the tables' source. `cells`: cells of DDP or one device."""
+
+    id: str
+    record: RunRecord
+    details: RunDetails
+    index: CellIndex
+    every_cell: list[Row]
+    cells: list[Row]
+    scaling: list[Row]
+    decomposition: list[Row]
+    nodes: list[Row]
+    collectives: list[Row]
+    devices: list[Row]
+    compiles: list[Row]
+    ratios: Ratios
+
+    @property
+    def summary(self) -> RunSummary:
+        """Return the summary of the run and of its launches."""
+        return self.details.summary
+
+    @cached_property
+    def measured(self) -> tuple[Measured, ...]:
+        """Return the cells in the form of published figures."""
+        return published.measured(self.index.figures)
+
+    @property
+    def not_ok(self) -> int:
+        """Count the launches that count but have no figure."""
+        return sum(not is_ok(row) for row in self.summary.launches)
+
+    @property
+    def pending(self) -> list[str]:
+        """Return the planned cells that have not been launched."""
+        launched = {row["cell"] for row in self.summary.launches} | {cell for cell, _ in self.details.repeated}
+        return [name.cell for name in self.record.planned if name.cell not in launched]
+
+
+def view_of(run: RunFolder, baseline: str | None = None, found: RunDetails | None = None) -> View:
+    """Build the view of a run's facts; `baseline` as in make_view; `found`: the details of its launches, if they were read."""
+    return make_view(run.id, run.read_record(), found or facts_cache.details_of(run), baseline)
+
+
+def make_view(run_id: str, record: RunRecord, details: RunDetails, baseline: str | None = None) -> View:
+    """Build the view of facts already read. `baseline`: the stack of reference for ratios; default: the first in the matrix.
+    Raises BadInput if that stack has no cell.
+    """
+    cells = details.summary.cells
+    every_cell = run_summary.cells_table(cells)
+    return View(
+        id=run_id,
+        record=record,
+        details=details,
+        index=cells,
+        every_cell=every_cell,
+        cells=[row for row in every_cell if makes_figures(row)],  # the others explain a loss, in a table of their own
+        scaling=scaling.scaling_table(cells),
+        decomposition=scaling.decomposition_table(cells),
+        nodes=scaling.nodes_table(cells),
+        collectives=scaling.collectives_table(details.summary.launches),
+        devices=scaling.devices_table(cells),
+        compiles=time_split.compiles_table(cells),
+        ratios=speedups.ratios_of(cells, baseline),
+    )
+
 
 # Cubes as tables: the effect of each setting, the variance it explains, and the way to the best combination.
 
@@ -109,7 +183,7 @@ def other_rows(view: View, price_list: PriceList) -> dict[str, list[Row]]:
             for skip in view.record.skips
         ],
         "failures": _failures(view),
-        "findings": _findings(measured, figures.mixed(view.index.figures)),
+        "findings": _findings(measured, published.mixed(view.index.figures)),
         "published": _published(section),
         "claims": _claims(section),
         "prices": [_fields_of(price) for price in price_list.prices.values()],

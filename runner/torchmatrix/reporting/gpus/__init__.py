@@ -7,8 +7,8 @@ from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.rows import Row
 from torchmatrix.core.formatting import is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts.rows import BarRow as Bar
-from torchmatrix.reporting.charts.rows import Chart, Panel, round_values, scale_of
+from torchmatrix.reporting.charts import BarRow as Bar
+from torchmatrix.reporting.charts import Chart, Panel, round_values, scale_of
 from torchmatrix.reporting.gpus import answers
 from torchmatrix.reporting.gpus.answers import Gpus
 from torchmatrix.reporting.overview.answers import Answers

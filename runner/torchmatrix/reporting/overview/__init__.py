@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.speedups import Since
-from torchmatrix.reporting.charts.rows import Chart
+from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.overview import charts
 from torchmatrix.reporting.overview.answers import Answer, Answers, answers
 from torchmatrix.reporting.overview.cells import Cells

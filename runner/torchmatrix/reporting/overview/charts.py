@@ -11,9 +11,9 @@ from torchmatrix.analysis.speedups import Changed, Since
 from torchmatrix.core.formatting import is_known, number_or_nan
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts.rows import BarRow as Bar
-from torchmatrix.reporting.charts.rows import BarRow as Dot
-from torchmatrix.reporting.charts.rows import Chart, Panel, round_values, scale_of
+from torchmatrix.reporting.charts import BarRow as Bar
+from torchmatrix.reporting.charts import BarRow as Dot
+from torchmatrix.reporting.charts import Chart, Panel, round_values, scale_of
 from torchmatrix.reporting.overview import answers
 from torchmatrix.reporting.overview.cells import Cells, grouped, span
 

@@ -9,8 +9,7 @@ from torchmatrix.analysis import facts_cache, gpu_specs, pairs, time_split
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import MORE, PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.published import audit, claims
-from torchmatrix.analysis.published.figures import mixed
+from torchmatrix.analysis.published import audit, claims, mixed
 from torchmatrix.analysis.rows import is_ok
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.speedups import Since, since
@@ -20,10 +19,10 @@ from torchmatrix.reporting import cubes, exports, redaction, verb_texts
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data, RunTables, data_of
 from torchmatrix.reporting.exports.formats import to_markdown
+from torchmatrix.reporting.exports.table_set import View, make_view, view_of
 from torchmatrix.reporting.overview import Answers, Cells, Overview, cells, overview
 from torchmatrix.reporting.report import page, sections
 from torchmatrix.reporting.report.page import save, utc
-from torchmatrix.reporting.view import View, make_view, view_of
 
 # The data embedded in a page: tables as CSV, the facts, a table for pasting.
 
@@ -191,7 +190,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "published": claims.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
         **_audit(view),
-        "cubes": cubes.sections_of(view.summary.launches),
+        "cubes": cubes.cube_sections(view.summary.launches),
         "latencies": sections.latencies(view),
         "percentiles": list(PERCENTILES),
         "compiles": [row for row in view.compiles if row["compiled"] > 1],

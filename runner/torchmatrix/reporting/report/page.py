@@ -23,7 +23,7 @@ from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.files import write_to
 from torchmatrix.core.formatting import figure, is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts.rows import Panel, scale_of
+from torchmatrix.reporting.charts import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
 
 # The templates' filters, which write figures: four significant digits, n/a if unknown.

@@ -17,8 +17,8 @@ from torchmatrix.facts.run_record import RunRecord, Scheduler
 from torchmatrix.facts.wire import END_TO_END, LATENCY, decoded
 from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.reporting import words
+from torchmatrix.reporting.exports.table_set import View
 from torchmatrix.reporting.report.page import ratio
-from torchmatrix.reporting.view import View
 
 LAUNCH_BOUND = 0.9
 """The share of time spent enqueuing above which the host is the bottleneck."""

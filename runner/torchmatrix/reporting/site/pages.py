@@ -26,10 +26,10 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.machine.cpu import usable_cpus
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
+from torchmatrix.reporting.exports.table_set import View
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.identities import Pseudonyms
 from torchmatrix.reporting.report import sections
-from torchmatrix.reporting.view import View
 
 # The address of each run of a site, and the content of earlier publications.
 
