@@ -80,7 +80,7 @@ def served(client: docker.DockerClient, small: str) -> Iterator[Image]:
     client.images.remove(tag, force=True)
 
 
-@pytest.fixture(params=["docker", "local"])
+@pytest.fixture(params=[pytest.param("docker", marks=pytest.mark.xdist_group("containers")), "local"])
 def launch(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
     """Makes the engine, the image and the launch of a client that does something."""
     if request.param == "docker":
