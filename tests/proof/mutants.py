@@ -20,7 +20,7 @@ import numpy as np
 import steady
 from proof.row import Row
 from proof.table import CLAIMS, named, options
-from torchmatrix.analysis import across, between_runs, intervals, levels, pairs, scaling, verdicts
+from torchmatrix.analysis import across, between_runs, centers, intervals, levels, pairs, scaling, verdicts
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.centers import squared_error
 from torchmatrix.analysis.intervals import Interval
@@ -154,7 +154,7 @@ MUTANTS = (
            ("ratio: cover", "report: cover of a ratio", "of what two machines are", "report: 2 equal", "report: 6 equal")),
     Mutant(intervals, "moments", "of medians", of_medians,
            tuple(f"-5 %, scatter {scatter} %, n = {n}" for scatter in ("0.3", "1") for n in (5, 10))),
-    Mutant(intervals, "widening", "1", answers(1.0), ("figure: cover, Gaussian, n = 10",)),
+    Mutant(centers, "widening", "1", answers(1.0), ("figure: cover, Gaussian, n = 10",)),
     Mutant(intervals, "of_normal", "1", answers(1.0), ("of a figure among 40, Gaussian",)),
     Mutant(pairs, "pair", "four times the error", after(lambda one: replace(one, error=4 * one.error)), ("ratio: 5 % is",)),
     Mutant(pairs, "pair", "no freedom lost", after(lambda found: replace(found, freedom=math.inf)),
@@ -179,10 +179,10 @@ MUTANTS = (
     Mutant(across, "over_baseline", "of the first machines", first_machines, ("machines: cover",)),
     Mutant(between_runs, "differ", "two runs are one", answers(False), ("two runs without",)),
     Mutant(between_runs, "widened", "not at all", unchanged, ("two runs: ",)),
-    Mutant(between_runs, "_farther", "as neighbours", answers(1.0), ("cover, each resembles the one before by 0.6, 11",)),
-    Mutant(intervals, "learned", "all scatter alike", after(lambda found: replace(found, freedom=1000.0)),
+    Mutant(between_runs, "_growth_over_lag", "as neighbours", answers(1.0), ("cover, each resembles the one before by 0.6, 11",)),
+    Mutant(intervals, "learned_prior", "all scatter alike", after(lambda found: replace(found, freedom=1000.0)),
            ("fastest: unequal scatter, n = 3", "40 cells, unequal", "among 40, unequal", "-20 %, n = 3")),
-    Mutant(intervals, "learned", "nothing", answers(intervals.NO_PRIOR), ("4 % slower",)),
+    Mutant(intervals, "learned_prior", "nothing", answers(intervals.NO_PRIOR), ("4 % slower",)),
     Mutant(levels, "jump_of_run", "none", answers(0.0), ("two levels, n = 3",)),
     Mutant(Cell, "over", "half the error", after(surer), ("cover of S on",)),
     Mutant(scaling, "weakest_of", "the smallest", smallest, ("weakest:", "bias of E_hetero, eight")),
