@@ -1,4 +1,6 @@
-"""Prints what checking a box's lines costs the host, beside only parsing them. Run: .venv/bin/python tests/bench/launch_lines.py
+"""Print what checking a workload's lines costs the host, beside only parsing them.
+
+Run: .venv/bin/python tests/bench/launch_lines.py
 
 A launch of 10,000 steps on 8 GPUs, its times with all digits; and one of 100 steps. No assertion, since machines differ.
 """

@@ -62,7 +62,7 @@ def test_all_files_of_the_matrix_travel_and_nothing_runs_with_privileges(torchma
     ("words", "said"),
     [
         (("--image", "x"), "--image and --claim are needed"),
-        ((*NEEDED, "--vendor", "intel"), "neither nvidia nor amd"),
+        ((*NEEDED, "--vendor", "intel"), "--vendor is intel, not nvidia or amd"),
         ((*NEEDED, "--name", "Night_1"), "is no name for Kubernetes"),
         ((*NEEDED, "--matrix", "gone.toml"), "no matrix file at gone.toml"),
     ],

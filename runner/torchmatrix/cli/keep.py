@@ -13,6 +13,7 @@ from torchmatrix.cli.console import complain, say, volume_of
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, BuildFailed, ExitCode, NothingSelected, ToolError
 from torchmatrix.core.formatting import count, printable
+from torchmatrix.machine.vendors import VENDORS
 
 
 @options.app.command()
@@ -147,6 +148,10 @@ def bundle_import(
     print(into / "matrix.toml")
 
 
+_VENDORS = [vendor.name for vendor in VENDORS.values() if vendor.pod_resource]
+_IN_PODS = " or ".join(_VENDORS)
+
+
 @bundle_app.command("kubernetes")
 def bundle_kubernetes(
     globs: options.GlobsArgument = None,
@@ -155,7 +160,7 @@ def bundle_kubernetes(
     claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that takes the results.")] = "",
     gpus: Annotated[int, typer.Option("--gpus", min=0, max=64, help="GPUs of each node; 0: only CPUs.")] = 0,
     vendor: Annotated[
-        str, typer.Option("--vendor", help="nvidia or amd.", autocompletion=options.complete_one_of("nvidia", "amd"))
+        str, typer.Option("--vendor", help=f"{_IN_PODS}.", autocompletion=options.complete_one_of(*_VENDORS))
     ] = "nvidia",
     nodes: Annotated[int, typer.Option("--nodes", min=1, max=10_000, help="How many nodes measure, each on its own.")] = 1,
     name: Annotated[str, typer.Option("--name", help="The name of the Job and the ConfigMap.")] = "torchmatrix",
@@ -170,7 +175,7 @@ def bundle_kubernetes(
     if not image or not claim:
         raise BadInput("--image and --claim are needed", hint="docs/kubernetes.md shows how to build the image")
     if vendor not in kubernetes.GPUS:
-        raise BadInput(f"--vendor is {vendor}, neither nvidia nor amd", hint="--vendor nvidia")
+        raise BadInput(f"--vendor is {vendor}, not {_IN_PODS}", hint="--vendor nvidia")
     if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", name):
         raise BadInput(f"--name {name} is no name for Kubernetes", hint="use up to 52 small letters, digits and -")
     words = (*(globs or ()), *(word for condition in where or () for word in ("--where", condition)))

@@ -10,6 +10,7 @@ class Vendor:
     `accelerator`: of its stacks; `wheels`: how the variants of their wheels begin; `torch_device`: torch's type of device.
     `visible`: the variable that shows a process only some GPUs, by UUID if `by_uuid`, else by index. `nodes`: device files that
     each container needs beside the GPUs' render nodes. `apptainer`: its options that bring the driver's libraries.
+    `pod_resource`: what its device plugin offers pods; empty for Intel's, whose name depends on the driver.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Vendor:
     by_uuid: bool = False
     nodes: tuple[str, ...] = ()
     apptainer: tuple[str, ...] = ()
+    pod_resource: str = ""
 
 
 VENDORS = {
@@ -30,12 +32,12 @@ VENDORS = {
         Vendor(
             name="nvidia", gpu="an NVIDIA GPU", ready="an NVIDIA GPU and its driver; `nvidia-smi` must list it",
             accelerator="cuda", wheels="cu", torch_device="cuda", visible="CUDA_VISIBLE_DEVICES", by_uuid=True,
-            apptainer=("--nv",),
+            apptainer=("--nv",), pod_resource="nvidia.com/gpu",
         ),
         Vendor(
             name="amd", gpu="an AMD GPU", ready="an AMD GPU and the amdgpu driver; /dev/kfd must exist",
             accelerator="rocm", wheels="rocm", torch_device="cuda", visible="ROCR_VISIBLE_DEVICES", nodes=("/dev/kfd",),
-            apptainer=("--rocm",),
+            apptainer=("--rocm",), pod_resource="amd.com/gpu",
         ),
         Vendor(
             name="intel", gpu="an Intel GPU", ready="an Intel GPU that is a card of its own, and the i915 or xe driver; "

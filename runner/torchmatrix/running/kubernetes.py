@@ -11,9 +11,10 @@ from typing import Any
 
 from torchmatrix.core.errors import BadInput
 from torchmatrix.engines import recipes
+from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.matrix import matrix_file
 
-GPUS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+GPUS = {vendor.name: vendor.pod_resource for vendor in VENDORS.values() if vendor.pod_resource}
 """The resource that each vendor's device plugin offers."""
 USER = 1000
 """The user id of the pods; the tool's own image has this user."""
