@@ -28,6 +28,10 @@ def test_gloo_says_nothing_and_uses_tcp() -> None:
     assert read("cpu", "Using network IB") == {"library": "gloo", "network": "TCP", "paths": [], "interface": "ib0"}
 
 
+def test_the_network_of_intels_collectives_is_unknown() -> None:
+    assert read("intel") == {"library": "xccl", "network": None, "paths": [], "interface": "ib0"}
+
+
 def read(vendor: str, *words: str) -> dict[str, object]:
     collector = TransportLog(vendor)
     for line in words:

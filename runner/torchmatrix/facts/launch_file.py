@@ -18,6 +18,7 @@ from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.lines import ARRIVED, PREFIX, Event, version_problem
 from torchmatrix.facts.reveals import HOST_LINES
+from torchmatrix.machine.vendors import VENDORS
 
 # The border of a running workload: each line that it prints is an event, a text for the log, or the end of the launch.
 #
@@ -198,10 +199,13 @@ _ROCE = re.compile(rb"/RoCE\b")
 
 
 class TransportLog:
-    """The transport that the log of one launch names. `vendor`: of its devices; on CPUs gloo, which prints nothing, and TCP."""
+    """The transport that the log of one launch names. `vendor`: of its devices; on CPUs gloo, which prints nothing, and TCP.
+
+    On Intel's GPUs the network stays unknown: XCCL's log has other words.
+    """
 
     def __init__(self, vendor: str | None) -> None:
-        self._library = "gloo" if vendor == "cpu" else "nccl"
+        self._library = "gloo" if vendor == "cpu" else VENDORS[vendor].collectives if vendor in VENDORS else "nccl"
         self._network: str | None = "TCP" if vendor == "cpu" else None
         self._is_ethernet = False
         self._paths: set[str] = set()

@@ -8,9 +8,9 @@ class Vendor:
     """A maker of GPUs. `gpu`: its devices with the article; `ready`: by what a machine shows that they work.
 
     `accelerator`: of its stacks; `wheels`: how the variants of their wheels begin; `torch_device`: torch's type of device.
-    `visible`: the variable that shows a process only some GPUs, by UUID if `by_uuid`, else by index. `nodes`: device files that
-    each container needs beside the GPUs' render nodes. `apptainer`: its options that bring the driver's libraries.
-    `pod_resource`: what its device plugin offers pods; empty for Intel's, whose name depends on the driver.
+    `collectives`: the library that its ranks communicate by. `visible`: the variable that shows a process only some GPUs, by UUID
+    if `by_uuid`, else by index. `nodes`: device files that each container needs beside the GPUs' render nodes. `apptainer`: its options
+    that bring the driver's libraries. `pod_resource`: what its device plugin offers pods; empty for Intel's, whose name depends on the driver.
     """
 
     name: str
@@ -19,6 +19,7 @@ class Vendor:
     accelerator: str
     wheels: str
     torch_device: str
+    collectives: str
     visible: str
     by_uuid: bool = False
     nodes: tuple[str, ...] = ()
@@ -31,17 +32,20 @@ VENDORS = {
     for vendor in (
         Vendor(
             name="nvidia", gpu="an NVIDIA GPU", ready="an NVIDIA GPU and its driver; `nvidia-smi` must list it",
-            accelerator="cuda", wheels="cu", torch_device="cuda", visible="CUDA_VISIBLE_DEVICES", by_uuid=True,
+            accelerator="cuda", wheels="cu", torch_device="cuda", collectives="nccl",
+            visible="CUDA_VISIBLE_DEVICES", by_uuid=True,
             apptainer=("--nv",), pod_resource="nvidia.com/gpu",
         ),
         Vendor(
             name="amd", gpu="an AMD GPU", ready="an AMD GPU and the amdgpu driver; /dev/kfd must exist",
-            accelerator="rocm", wheels="rocm", torch_device="cuda", visible="ROCR_VISIBLE_DEVICES", nodes=("/dev/kfd",),
+            accelerator="rocm", wheels="rocm", torch_device="cuda", collectives="nccl",
+            visible="ROCR_VISIBLE_DEVICES", nodes=("/dev/kfd",),
             apptainer=("--rocm",), pod_resource="amd.com/gpu",
         ),
         Vendor(
             name="intel", gpu="an Intel GPU", ready="an Intel GPU that is a card of its own, and the i915 or xe driver; "
-            "/dev/dri/renderD* must exist", accelerator="xpu", wheels="xpu", torch_device="xpu", visible="ZE_AFFINITY_MASK",
+            "/dev/dri/renderD* must exist", accelerator="xpu", wheels="xpu", torch_device="xpu", collectives="xccl",
+            visible="ZE_AFFINITY_MASK",
         ),
     )
 }  # fmt: skip
