@@ -9,9 +9,9 @@ class Vendor:
 
     `accelerator`: of its stacks; `wheels`: how the variants of their wheels begin; `torch_device`: torch's type of device.
     `collectives`: the library that its ranks communicate by. `visible`: the variable that shows a process only some GPUs, by
-    UUID if `by_uuid`, else by index. `nodes`: device files that each container needs beside the GPUs' render nodes. `apptainer`: its
-    options that bring the driver's libraries. `pod_resource`: what its device plugin offers pods; empty for Intel's, whose name
-    depends on the driver.
+    UUID if `by_uuid`, else by index. `nodes`: device files that each container needs beside the GPUs' render nodes.
+    `apptainer`: its options that bring the driver's libraries. `pod_resource`: what its device plugin offers pods; empty for
+    Intel's, whose name depends on the driver.
     """
 
     name: str
