@@ -10,7 +10,7 @@ import pytest
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BuildFailed
 from torchmatrix.engines import builders
-from torchmatrix.engines.choose import Endpoint
+from torchmatrix.engines.endpoints import Endpoint
 
 WHERE = Endpoint(host="unix:///nowhere.sock")
 BUILD = builders.Build(

@@ -14,8 +14,9 @@ from support.fake_daemon import daemon, nothing, what_is_here
 from support.sites import Authority
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import builders
-from torchmatrix.engines.choose import Endpoint, choose, default_socket, endpoint
+from torchmatrix.engines.choose import choose
 from torchmatrix.engines.docker import connect
+from torchmatrix.engines.endpoints import Endpoint, default_socket, endpoint
 from torchmatrix.machine.host import detect
 
 WORDS = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "XDG_RUNTIME_DIR")

@@ -8,9 +8,9 @@ import docker
 import pytest
 
 from support.fake_daemon import Sees, daemon, everything, forbidden, nothing, what_is_here
-from torchmatrix.engines.choose import Endpoint
 from torchmatrix.engines.containers import is_daemon_here
 from torchmatrix.engines.docker import DockerEngine, connect
+from torchmatrix.engines.endpoints import Endpoint
 from torchmatrix.machine.host import detect
 
 TESTS = Path(__file__).parent.parent

@@ -7,8 +7,9 @@ import docker
 import pytest
 
 from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.engines import endpoints
 from torchmatrix.engines.caches import CacheFacts
-from torchmatrix.engines.choose import adapt_for_podman, choose, podman_address, podman_version, refuse_without_cdi
+from torchmatrix.engines.choose import choose
 from torchmatrix.engines.containers import container_options, run_command
 from torchmatrix.engines.engine import Image, LaunchSpec
 from torchmatrix.engines.volumes import Volume
@@ -19,7 +20,7 @@ def test_its_tmpfs_over_a_sealed_cache_has_no_owner_which_it_would_refuse() -> N
     spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu", cpus=("0",)), cache="c", owner="o")
     cache = Volume(name="torchmatrix-cache-abc-1", facts=CacheFacts(state="sealed", sha256="0"))
     before = container_options(Image(reference="x", environment="abc"), spec, cache=cache)
-    adapted = adapt_for_podman(before)
+    adapted = endpoints.adapt_for_podman(before)
     assert {**adapted, "tmpfs": before["tmpfs"]} == before, "nothing else"
     assert adapted["tmpfs"] == {"/tmp": before["tmpfs"]["/tmp"], "/cache": "rw,exec,nosuid,mode=1777,size=8g"}
     command = run_command(adapted, program="podman")
@@ -35,7 +36,7 @@ def test_its_tmpfs_over_a_sealed_cache_has_no_owner_which_it_would_refuse() -> N
     ],
 )
 def test_it_is_known_by_its_answer(answer: dict[str, object], version: str) -> None:
-    assert podman_version(answer) == version
+    assert endpoints.podman_version(answer) == version
 
 
 def test_it_is_looked_for_where_it_is_said_to_be_and_then_at_its_sockets(
@@ -44,19 +45,19 @@ def test_it_is_looked_for_where_it_is_said_to_be_and_then_at_its_sockets(
     for name in ("DOCKER_HOST", "CONTAINER_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("torchmatrix.engines.choose.PODMAN_SOCKET", tmp_path / "none.sock")
+    monkeypatch.setattr(endpoints, "PODMAN_SOCKET", tmp_path / "none.sock")
     with pytest.raises(EngineUnusable, match="no socket here"):
-        podman_address()
+        endpoints.podman_address()
     (tmp_path / "podman").mkdir()
     (tmp_path / "podman" / "podman.sock").touch()
-    assert podman_address() == f"unix://{tmp_path}/podman/podman.sock"
+    assert endpoints.podman_address() == f"unix://{tmp_path}/podman/podman.sock"
     monkeypatch.setenv("DOCKER_HOST", "unix:///docker.sock")
-    assert podman_address() == f"unix://{tmp_path}/podman/podman.sock", "Docker's variable may mean Docker"
+    assert endpoints.podman_address() == f"unix://{tmp_path}/podman/podman.sock", "Docker's variable may mean Docker"
     monkeypatch.setenv("CONTAINER_HOST", "unix:///own.sock")
-    assert podman_address() == "unix:///own.sock"
+    assert endpoints.podman_address() == "unix:///own.sock"
     monkeypatch.setenv("CONTAINER_HOST", "ssh://elsewhere")
     with pytest.raises(EngineUnusable, match="can't be used by way of ssh://elsewhere"):
-        podman_address()
+        endpoints.podman_address()
 
 
 def test_docker_is_not_taken_for_it(client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +67,6 @@ def test_docker_is_not_taken_for_it(client: docker.DockerClient, monkeypatch: py
 
 
 def test_one_that_would_leave_out_the_gpus_is_refused() -> None:
-    refuse_without_cdi("5.4.0")
+    endpoints.refuse_without_cdi("5.4.0")
     with pytest.raises(EngineUnusable, match=r"Podman 4\.3\.1 gives containers no NVIDIA GPU"):
-        refuse_without_cdi("4.3.1")
+        endpoints.refuse_without_cdi("4.3.1")

@@ -20,7 +20,7 @@ import docker
 from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed
 from torchmatrix.engines import containment, packages
-from torchmatrix.engines.choose import Endpoint
+from torchmatrix.engines.endpoints import Endpoint
 from torchmatrix.engines.engine import Log, Recipe
 from torchmatrix.engines.lockfile import StackLock
 

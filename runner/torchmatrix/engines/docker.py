@@ -19,12 +19,12 @@ from requests.exceptions import RequestException
 from torchmatrix import __version__
 from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
-from torchmatrix.engines import builders, choose, containers, packages, volumes
+from torchmatrix.engines import builders, containers, endpoints, packages, volumes
 from torchmatrix.engines.caches import CacheFacts
-from torchmatrix.engines.choose import Endpoint
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, error_text
 from torchmatrix.engines.containment import Limits, kernel_oom_kills, limits_of
 from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
+from torchmatrix.engines.endpoints import Endpoint
 from torchmatrix.engines.engine import (
     Capabilities,
     Image,
@@ -56,7 +56,7 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
 
     `name`: of the program that should answer. Raises EngineUnusable.
     """
-    where = where or choose.endpoint()
+    where = where or endpoints.endpoint()
     try:
         client = _client(where)
         weakref.finalize(client, client.api.close)  # whoever drops the client leaves no connection open
@@ -72,7 +72,7 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
 def _client(where: Endpoint) -> docker.DockerClient:
     """Return a client with the certificates of its context; variables name those of the default context."""
     by_ssh = where.host.startswith("ssh://")
-    if where.context == choose.DEFAULT:
+    if where.context == endpoints.DEFAULT:
         variables = dict(os.environ) | {"DOCKER_HOST": where.host}
         return docker.from_env(timeout=API_SECONDS, use_ssh_client=by_ssh, environment=variables)
     return docker.DockerClient(where.host, timeout=API_SECONDS, use_ssh_client=by_ssh, tls=_tls(where))
@@ -102,12 +102,12 @@ class DockerEngine:
 
     def __init__(self, client: docker.DockerClient, where: Endpoint | None = None) -> None:
         self._client = client
-        self._where = where or choose.endpoint()
+        self._where = where or endpoints.endpoint()
         self._images = DockerImages(client)
         self._limits: Limits | None = None
         with answering():
             self._daemon = client.version()
-        self._podman = choose.podman_version(self._daemon)
+        self._podman = endpoints.podman_version(self._daemon)
         self.name = "podman" if self._podman else "docker"
 
     def facts(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class DockerEngine:
         info = {**info, "ID": None} if self._podman else info  # Podman's changes from answer to answer
         host = seen_through(here, info, self._is_here)
         if host.vendor == "nvidia" and self._podman:
-            choose.refuse_without_cdi(self._podman)
+            endpoints.refuse_without_cdi(self._podman)
         return host
 
     @cached_property
@@ -234,7 +234,7 @@ class DockerEngine:
             limits.as_facts() | cache.facts.as_facts() | Isolation(network="machine" if spec.rendezvous else "none").as_facts()
         )
         options = by_cdi(container_options(image, spec, limits, cache), self._cdi_devices(spec.gpus.vendor))
-        options = choose.adapt_for_podman(options) if self._podman else options
+        options = endpoints.adapt_for_podman(options) if self._podman else options
         kills = kernel_oom_kills if self._is_here else lambda: 0  # another machine's kernel can't be seen
         return DockerExecution(self._client, options, started, cache, spec.model_file, self.name, kills)
 
