@@ -1,4 +1,4 @@
-"""What counts as a lack of the machine, and what it says."""
+"""Errors that name what the machine lacks: which ones count, and their message."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from torchmatrix.core.errors import lack_of
 
 
 class PanicException(BaseException):
-    """As libraries in Rust raise it: of this name, and no Exception."""
+    """An error like those of libraries in Rust: of this name, and no Exception."""
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (MemoryError(), "not enough memory"),
         (RuntimeError("can't start new thread"), "not enough memory: can't start new thread"),
@@ -19,9 +19,9 @@ class PanicException(BaseException):
     ],
     ids=["memory", "threads", "a panic", "disk"],
 )
-def test_a_lack_is_said_on_one_line_with_a_hint(error: BaseException, said: str) -> None:
-    found = lack_of(error)
-    assert found is not None and found[0] == said and found[1]
+def test_what_the_machine_lacks_is_named_on_one_line_with_a_hint(error: BaseException, message: str) -> None:
+    lack = lack_of(error)
+    assert lack is not None and lack[0] == message and lack[1]
 
 
 def test_other_errors_are_none() -> None:

@@ -41,7 +41,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
 
@@ -192,10 +192,10 @@ def test_an_open_stream_of_the_process_is_written_where_it_stands(tmp_path: Path
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_plain_file_is_never_replaced(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "a")
-    kind = stat.S_IFMT((tmp_path / "a").lstat().st_mode)
+    file_type = stat.S_IFMT((tmp_path / "a").lstat().st_mode)
     with pytest.raises(OSError, match=r"plain file|directory"):
         write_whole(tmp_path / "a", b"new")
-    assert stat.S_IFMT((tmp_path / "a").lstat().st_mode) == kind and names_in(tmp_path) == ["a"]
+    assert stat.S_IFMT((tmp_path / "a").lstat().st_mode) == file_type and names_in(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("mode", ["a", "a+b", "r"])

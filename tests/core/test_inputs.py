@@ -1,4 +1,4 @@
-"""Files that a user gives, whatever is in them: each is read within bounds or refused with place, reason and hint."""
+"""Input files from a user, whatever is in them: each is read within bounds or refused with place, reason and hint."""
 
 import os
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def read_settings(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], object]:
 
 @pytest.fixture(params=["matrix", "lock", "settings", "prices.toml", "prices.csv", "table"])
 def read(request: pytest.FixtureRequest, read_settings: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Reads a file as each kind of input."""
+    """Return a function that reads a file, one for each kind of input."""
     readers: dict[str, Callable[[Path], object]] = {
         "matrix": matrix_file.load,
         "lock": lockfile.read,
@@ -70,7 +70,7 @@ def test_bytes_that_are_no_text_are_named_with_their_line(read: Callable[[Path],
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("a = 1" + "0" * 5_000, "line 1: a number of more than 4,000 digits"),
         ("a = 0x" + "f" * 5_000, "a whole number of more than 64 bits"),
@@ -82,18 +82,18 @@ def test_bytes_that_are_no_text_are_named_with_their_line(read: Callable[[Path],
         ("\n\n" + "a." * 100_000 + "a = 1", "line 3: more than 1,000 dots"),
     ],
 )
-def test_toml_that_a_parser_chokes_on_is_refused(text: str, said: str) -> None:
+def test_toml_that_a_parser_chokes_on_is_refused(text: str, reason: str) -> None:
     with pytest.raises(BadInput) as caught:
         inputs.toml_of(text, "x.toml", hint="mend it")
-    assert said in str(caught.value) and len(str(caught.value)) < 200
+    assert reason in str(caught.value) and len(str(caught.value)) < 200
 
 
 def test_brackets_in_texts_and_comments_are_not_nesting() -> None:
     deep = "[" * 100
     text = f'a = "{deep}"\nb = \'{deep}\'\n# {deep}\nc = """\n{deep}\\""""""\n'
     text += f"d = '''{deep}'''\n'{deep}.a.a.a.a.a.a.a.a.a' = 1\n"
-    found = inputs.toml_of(text, "x.toml", hint="mend it")
-    assert (found["a"], found["d"], found["c"]) == (deep, deep, f'{deep}"""')
+    table = inputs.toml_of(text, "x.toml", hint="mend it")
+    assert (table["a"], table["d"], table["c"]) == (deep, deep, f'{deep}"""')
 
 
 @pytest.mark.parametrize("text", ["[" * 5_000, "1" * 5_000, '{"a": NaN}', '{"a": 1e', "\0", '{"a": 18446744073709551616}'])
@@ -112,6 +112,6 @@ def test_a_table_has_bounds(tmp_path: Path) -> None:
     assert "line 2: field larger than field limit" in refused(figure_files.take, path)
 
 
-def test_half_a_character_is_refused_with_its_line() -> None:
+def test_a_lone_surrogate_is_refused_with_its_line() -> None:
     with pytest.raises(BadInput, match="a file, line 2: half a character"):
         inputs.toml_of("a = 1\n# \ud800\n", "a file", hint="h")

@@ -1,4 +1,4 @@
-"""Processes that help: they leave interruptions to the one that they help, and end with it."""
+"""Helper processes: they leave interruptions to their parent, and end with it."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ from support import PATIENCE_SECONDS
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_helpers_end_with_their_parent_even_if_that_is_killed(method: str) -> None:
-    """They hold the other end of the pipe that is read here to its end."""
+    """The helpers hold the other end of the pipe that is read here to its end."""
     code = f"""
 import os, signal, time
 from concurrent.futures import ProcessPoolExecutor

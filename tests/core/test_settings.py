@@ -45,17 +45,17 @@ def test_the_environment_wins_over_the_file(site: Site, tmp_path: Path) -> None:
     (tmp_path / "settings.toml").write_text(
         f'wheelhouse = "{tmp_path}/wheels"\nparallel_builds = 3\n[mirrors]\n"docker.io" = "a.example/hub"\n'
     )
-    found = site()
-    assert found == Settings(mirrors={"docker.io": "a.example/hub"}, wheelhouse=tmp_path / "wheels", parallel_builds=3)
-    found = site(
+    settings = site()
+    assert settings == Settings(mirrors={"docker.io": "a.example/hub"}, wheelhouse=tmp_path / "wheels", parallel_builds=3)
+    settings = site(
         TORCHMATRIX_MIRRORS="docker.io=b.example, https://pypi.org/simple=http://p:80/s", TORCHMATRIX_PARALLEL_BUILDS=1
     )
-    assert found.mirrors == {"docker.io": "b.example", "https://pypi.org/simple": "http://p:80/s"}
-    assert found.parallel_builds == 1 and found.wheelhouse == tmp_path / "wheels"
+    assert settings.mirrors == {"docker.io": "b.example", "https://pypi.org/simple": "http://p:80/s"}
+    assert settings.parallel_builds == 1 and settings.wheelhouse == tmp_path / "wheels"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("wheelhous = 1", 'unknown key "wheelhous"; did you mean "wheelhouse"?'),
         ("parallel_builds = 0", "must be at least 1"),
@@ -71,17 +71,17 @@ def test_the_environment_wins_over_the_file(site: Site, tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_a_way_out_and_without_the_secret(
-    site: Site, tmp_path: Path, text: str, said: str
+    site: Site, tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "settings.toml").write_text(text)
     with pytest.raises(BadInput) as caught:
         site()
-    assert said in str(caught.value) and caught.value.hint
+    assert message in str(caught.value) and caught.value.hint
     assert "secret" not in f"{caught.value}{caught.value.hint}"
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("variable", "value", "message"),
     [
         ("TORCHMATRIX_MIRRORS", "docker.io", "is not a list of A=B"),
         ("TORCHMATRIX_MIRRORS", "docker.io=me:secret@registry.example", "credentials"),
@@ -96,10 +96,10 @@ def test_a_mistake_in_the_file_is_named_with_a_way_out_and_without_the_secret(
         ("TORCHMATRIX_CA_BUNDLE", "~nobody-is-called-so/ca.pem", "there is no ~nobody-is-called-so/ca.pem"),
     ],
 )
-def test_a_mistake_in_the_environment_too(site: Site, variable: str, value: str, said: str) -> None:
+def test_a_mistake_in_the_environment_too(site: Site, variable: str, value: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         site(**{variable: value})
-    assert said in str(caught.value) and caught.value.hint
+    assert message in str(caught.value) and caught.value.hint
     assert "secret" not in f"{caught.value}{caught.value.hint}"
 
 
