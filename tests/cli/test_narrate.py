@@ -1,4 +1,4 @@
-"""What is said while stacks are built and cells are launched."""
+"""Progress on the terminal while stacks are built and cells are launched."""
 
 import io
 import re
@@ -39,19 +39,19 @@ batch = 64
 
 @pytest.fixture
 def cell(nvidia_host: Host) -> Cell:
-    """A cell whose id is wider than a terminal."""
+    """Return a cell whose id is wider than a terminal."""
     return make_plan(matrix_file.parse(MATRIX), nvidia_host, Prerequisites(containers=False)).cells[-1]
 
 
-def last_picture(cell: Cell, news: list[ProgressEvent], passed_seconds: float = 0.0) -> list[str]:
-    """What stands on a terminal of 80 columns after `news` and some more time."""
-    said, now = io.StringIO(), [0.0]
-    console = Console(file=said, force_terminal=True, width=80, color_system=None)
+def last_lines(cell: Cell, events: list[ProgressEvent], passed_seconds: float = 0.0) -> list[str]:
+    """Return the last two lines on a terminal of 80 columns, `passed_seconds` after `events`."""
+    output, now = io.StringIO(), [0.0]
+    console = Console(file=output, force_terminal=True, width=80, color_system=None)
     with Narrator(console, [(cell, 1)], {cell.id: 100.0}, clock=lambda: now[0]) as narrator:
-        for one in news:
-            narrator.tell(one)
+        for event in events:
+            narrator.tell(event)
         now[0] = passed_seconds
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.getvalue())
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.getvalue())
     return [line.strip("\r") for line in plain.splitlines() if line.strip()][-2:]
 
 
@@ -68,7 +68,7 @@ def last_picture(cell: Cell, news: list[ProgressEvent], passed_seconds: float = 
     ],
 )
 def test_stack_model_and_what_happens_now_are_seen_at_80_columns(cell: Cell, phase: str, words: str) -> None:
-    line, bar = last_picture(cell, [LaunchStarted(cell=cell, number=1), LaunchPhase(cell=cell, phase=phase)])
+    line, bar = last_lines(cell, [LaunchStarted(cell=cell, number=1), LaunchPhase(cell=cell, phase=phase)])
     assert len(cell.id) > 80 >= len(line)
     assert line.startswith("torch-2.7.1-built-here-for-cuda-12.8/") and words in line
     assert "0/1" in bar and "about 2 min left" in bar
@@ -76,62 +76,62 @@ def test_stack_model_and_what_happens_now_are_seen_at_80_columns(cell: Cell, pha
 
 def test_the_time_left_counts_down_while_nothing_is_said(cell: Cell) -> None:
     started: list[ProgressEvent] = [LaunchStarted(cell=cell, number=1)]
-    assert "about 60 s left" in last_picture(cell, started, passed_seconds=40)[-1]
-    assert "left" not in last_picture(cell, started, passed_seconds=400)[-1]
+    assert "about 60 s left" in last_lines(cell, started, passed_seconds=40)[-1]
+    assert "left" not in last_lines(cell, started, passed_seconds=400)[-1]
 
 
 def test_a_cell_that_drifts_takes_as_long_in_its_other_rounds(tmp_path: Path, nvidia_host: Host) -> None:
-    """All are known to take 100 s; the first launch of one cell takes 400 s, that of the other 100."""
+    """Each launch is expected to take 100 s; the first launch of one cell takes 400 s, that of the other 100."""
     text = MATRIX.replace("compile = true", "compile = false").replace("[[stack]]", "[gpus]\nlists = [[0], [1]]\n[[stack]]")
     text = text.replace("[gpus]", "[gpus]\ncounts = []")
     first, second = make_plan(matrix_file.parse(text), nvidia_host, Prerequisites(containers=False)).cells
     (launch,) = write_run(tmp_path, [{}]).launches()
-    said, launches = io.StringIO(), [(first, 1), (first, 2), (first, 3), (second, 1), (second, 2)]
-    with Narrator(Console(file=said, width=200), launches, {first.id: 100.0, second.id: 100.0}) as narrator:
+    output, launches = io.StringIO(), [(first, 1), (first, 2), (first, 3), (second, 1), (second, 2)]
+    with Narrator(Console(file=output, width=200), launches, {first.id: 100.0, second.id: 100.0}) as narrator:
         for cell, seconds in ((first, 400.0), (second, 100.0)):
             narrator.tell(LaunchFinished(cell=cell, number=1, launch=launch, seconds=seconds))
-    assert "(about 27 min left)" in said.getvalue(), "2 x 400 s, and 2 x 400 s as long as the other cell isn't known"
-    assert "(about 15 min left)" in said.getvalue(), "2 x 400 s and 100 s"
+    assert "(about 27 min left)" in output.getvalue(), "2 x 400 s, and 2 x 400 s as long as the other cell isn't known"
+    assert "(about 15 min left)" in output.getvalue(), "2 x 400 s and 100 s"
 
 
-def test_a_stack_was_built_if_its_build_said_something_however_long_that_took() -> None:
-    said = io.StringIO()
-    with Narrator(Console(file=said), [], {}) as narrator:
+def test_a_stack_was_built_if_its_build_printed_something_however_long_that_took() -> None:
+    output = io.StringIO()
+    with Narrator(Console(file=output), [], {}) as narrator:
         narrator.tell(BuildLine(stack="edited", line="$ docker build ."))
         narrator.tell(BuildFinished(stack="edited", seconds=0.4, error=None, log=Path("x")))
         narrator.tell(BuildFinished(stack="found", seconds=3.0, error=None, log=Path("x")))
     assert narrator.ready == ["found"]
-    assert "built" in said.getvalue() and "edited in 0 s" in said.getvalue() and "found" not in said.getvalue()
+    assert "built" in output.getvalue() and "edited in 0 s" in output.getvalue() and "found" not in output.getvalue()
 
 
-def lanes_picture(nvidia_host: Host, decided: LanesDecided, passed_seconds: float) -> list[str]:
-    """What stands on a terminal while two lanes run: three launches of 100 s on gpu0, one of 100 s on gpu1."""
+def lane_lines(nvidia_host: Host, decided: LanesDecided, passed_seconds: float) -> list[str]:
+    """Return the lines on a terminal while two lanes run: three launches of 100 s on gpu0, one of 100 s on gpu1."""
     text = MATRIX.replace("[[stack]]", "[gpus]\ncounts = []\nlists = [[0], [1]]\n[[stack]]")
     cells = make_plan(matrix_file.parse(text), nvidia_host, Prerequisites(containers=False)).cells
     launches = [(cells[0], 1), (cells[0], 2), (cells[0], 3), (cells[1], 1)]
-    said, now = io.StringIO(), [0.0]
-    console = Console(file=said, force_terminal=True, width=200, color_system=None)
-    known = dict.fromkeys((cell.id for cell in cells), 100.0)
+    output, now = io.StringIO(), [0.0]
+    console = Console(file=output, force_terminal=True, width=200, color_system=None)
+    expected_seconds = dict.fromkeys((cell.id for cell in cells), 100.0)
     lanes = launch_order.allocate(cells).together
-    with Narrator(console, launches, known, clock=lambda: now[0], lanes=lanes) as narrator:
+    with Narrator(console, launches, expected_seconds, clock=lambda: now[0], lanes=lanes) as narrator:
         narrator.tell(decided)
         for cell in cells:
             narrator.tell(LaunchStarted(cell=cell, number=1))
             narrator.tell(LaunchPhase(cell=cell, phase="warmed-up"))
         now[0] = passed_seconds
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.getvalue())
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.getvalue())
     return [line.strip("\r") for line in plain.splitlines() if line.strip()]
 
 
 def test_each_lane_has_a_line_and_the_longest_lane_is_the_time_left(nvidia_host: Host) -> None:
-    told = lanes_picture(nvidia_host, LanesDecided(at_once=True, why="gpu0 and gpu1 run at once: shown"), passed_seconds=40)
-    assert "at once  gpu0 and gpu1 run at once: shown" in told[0]
-    first, second, bar = told[-3:]
+    lines = lane_lines(nvidia_host, LanesDecided(at_once=True, why="gpu0 and gpu1 run at once: shown"), passed_seconds=40)
+    assert "at once  gpu0 and gpu1 run at once: shown" in lines[0]
+    first, second, bar = lines[-3:]
     assert "/gpu0  round 1: measuring" in first and "/gpu1  round 1: measuring" in second
     assert "about 4 min left" in bar, "260 s on gpu0"
 
 
 def test_lanes_that_disturb_each_other_are_added_up(nvidia_host: Host) -> None:
-    told = lanes_picture(nvidia_host, LanesDecided(at_once=False, why="one after the other"), passed_seconds=40)
-    assert "in turn  one after the other" in told[0]
-    assert "/gpu1  round 1: measuring" in told[-2] and "/gpu0" not in told[-2] and "about 6 min left" in told[-1], "360 s"
+    lines = lane_lines(nvidia_host, LanesDecided(at_once=False, why="one after the other"), passed_seconds=40)
+    assert "in turn  one after the other" in lines[0]
+    assert "/gpu1  round 1: measuring" in lines[-2] and "/gpu0" not in lines[-2] and "about 6 min left" in lines[-1], "360 s"
