@@ -4,7 +4,7 @@ import example
 
 
 def test_the_example_pages_are_not_stale() -> None:
-    """Else: make docs."""
+    """Run `make docs` if this fails."""
     for name, text in example.pages().items():
         assert (example.TARGET / name).read_text(encoding="utf-8") == text, f"{name} is stale: run make docs"
 

@@ -1,4 +1,4 @@
-"""The pages that a person reads: their links lead somewhere, and they agree with the code."""
+"""Documentation pages: their links lead somewhere, and they agree with the code."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def anchors_of(page: Path) -> set[str]:
-    """The ids that a forge makes of a page's headings."""
+    """Return the ids that a forge makes of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", _CODE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -74,7 +74,7 @@ def test_every_exit_code_is_described() -> None:
 
 
 def decides_by_device(node: ast.AST) -> bool:
-    """Whether an expression asks which kind of device it is, or calls torch.cuda."""
+    """Return whether an expression checks the kind of device, or calls torch.cuda."""
     if isinstance(node, ast.Attribute):
         return ast.unparse(node) == "torch.cuda" or node.attr == "is_gpu"
     if isinstance(node, ast.Compare):
@@ -83,7 +83,7 @@ def decides_by_device(node: ast.AST) -> bool:
 
 
 def functions_that_decide(node: ast.AST, name: str) -> Iterator[str]:
-    """The qualified names of the functions below `node` that do so."""
+    """Yield the qualified names of the functions below `node` that decide by the kind of device."""
     for child in ast.iter_child_nodes(node):
         if decides_by_device(child):
             yield name
@@ -94,17 +94,17 @@ def functions_that_decide(node: ast.AST, name: str) -> Iterator[str]:
 def test_every_difference_between_gpu_and_cpu_in_the_workload_is_documented() -> None:
     page = (ROOT / "docs/first-gpu-server.md").read_text()
     table = page.partition("| `devices.py` |")[2].partition("\n\n")[0]
-    told = {name for row in re.findall(r"^\| (`[\w`, ]+`) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)}
+    listed = {name for row in re.findall(r"^\| (`[\w`, ]+`) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)}
     tree = ast.parse((assets.WORKLOAD / "devices.py").read_text())
     (device,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Device")
     targets = [target for node in device.body if isinstance(node, ast.Assign) for target in node.targets]
     names = {node.name for node in device.body if isinstance(node, ast.FunctionDef)}
     names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
-    assert told == {"torch"} | {name for name in names if not name.startswith("_")}
+    assert listed == {"torch"} | {name for name in names if not name.startswith("_")}
     files = [path for path in assets.sources_in(assets.WORKLOAD) if path.suffix == ".py" and path.name != "devices.py"]
-    found = {
+    deciding = {
         f"{path.relative_to(assets.WORKLOAD)}: {name}"
         for path in files
         for name in functions_that_decide(ast.parse(path.read_text()), "")
     }
-    assert set(re.findall(r"`([\w/]+\.py: [\w.]+)`", page)) == found
+    assert set(re.findall(r"`([\w/]+\.py: [\w.]+)`", page)) == deciding
