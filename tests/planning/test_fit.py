@@ -1,4 +1,4 @@
-"""What can't run on a machine is a skip before anything slow: its reason, and the nearest that would run."""
+"""Cells that can't run on a machine are skips before anything slow: their reason, and the nearest that would run."""
 
 from dataclasses import replace
 
@@ -18,12 +18,12 @@ RESNET = 'model = "resnet50"\nbatch = 1'
 
 def machine(host: Host, gpu: tuple[str, str], driver: str = "580.65.06", memory_bytes: int = 80 * GIB) -> Host:
     name, capability = gpu
-    one = replace(host.gpus[0], name=name, capability=capability, memory_bytes=memory_bytes)
-    return replace(host, gpus=(one,), driver=driver)
+    fitted = replace(host.gpus[0], name=name, capability=capability, memory_bytes=memory_bytes)
+    return replace(host, gpus=(fitted,), driver=driver)
 
 
 def why(host: Host, stack: str, workload: str = RESNET, means: Prerequisites = CONTAINERS) -> Why | None:
-    """Why the one cell of this stack and workload is skipped, or None if it would run."""
+    """Return why the only cell of this stack and workload is skipped, or None if it would run."""
     plan = make_plan(matrix_file.parse(f"[[stack]]\n{stack}\n[[workload]]\n{workload}\ncounts = [1]\n"), host, means)
     assert len(plan.cells) + len(plan.skips) == 1
     return plan.skips[0].why if plan.skips else None
@@ -52,21 +52,21 @@ def ngc(tag: str) -> str:
 def test_an_ngc_image_needs_a_driver_of_its_cuda_or_forward_compatibility(
     nvidia_host: Host, gpu: tuple[str, str], driver: str, tag: str, nearest: str | None
 ) -> None:
-    found = why(machine(nvidia_host, gpu, driver), ngc(tag))
+    skip = why(machine(nvidia_host, gpu, driver), ngc(tag))
     if nearest is None:
-        assert found is None
+        assert skip is None
     else:
-        assert found and "needs NVIDIA driver" in found.reason and f"this machine has {driver}" in found.reason
-        assert "(data-centre GPUs also run it on recent drivers of R4" in found.reason
-        assert "update the driver" in found.fix and f"pytorch:{nearest}-py3" in found.fix
-        tag_of_fix = found.fix.split("pytorch:")[1].split("-py3")[0]
+        assert skip and "needs NVIDIA driver" in skip.reason and f"this machine has {driver}" in skip.reason
+        assert "(data-centre GPUs also run it on recent drivers of R4" in skip.reason
+        assert "update the driver" in skip.fix and f"pytorch:{nearest}-py3" in skip.fix
+        tag_of_fix = skip.fix.split("pytorch:")[1].split("-py3")[0]
         assert why(machine(nvidia_host, gpu, driver), ngc(tag_of_fix)) is None, "the fix itself runs"
 
 
 def test_wheels_have_no_forward_compatibility(nvidia_host: Host) -> None:
-    found = why(machine(nvidia_host, A100, "535.86.10"), 'torch = "2.9.1"\ncuda = "13.0"')
-    assert found and found.reason == "CUDA 13 needs NVIDIA driver 580 or newer; this machine has 535.86.10"
-    assert found.fix == 'update the driver, or the nearest that it runs: torch = "2.9.1", cuda = "12.6"'
+    skip = why(machine(nvidia_host, A100, "535.86.10"), 'torch = "2.9.1"\ncuda = "13.0"')
+    assert skip and skip.reason == "CUDA 13 needs NVIDIA driver 580 or newer; this machine has 535.86.10"
+    assert skip.fix == 'update the driver, or the nearest that it runs: torch = "2.9.1", cuda = "12.6"'
 
 
 def test_an_image_that_no_table_lists_is_not_judged(nvidia_host: Host) -> None:
@@ -90,12 +90,12 @@ def test_an_image_that_no_table_lists_is_not_judged(nvidia_host: Host) -> None:
 def test_an_ngc_image_without_code_for_the_gpu_is_a_skip_with_the_newest_that_has(
     nvidia_host: Host, gpu: tuple[str, str], tag: str, nearest: str | None
 ) -> None:
-    found = why(machine(nvidia_host, gpu), ngc(tag))
+    skip = why(machine(nvidia_host, gpu), ngc(tag))
     if nearest is None:
-        assert found is None
+        assert skip is None
     else:
-        assert found and f"has no code for {gpu[0]} ({gpu[1]})" in found.reason
-        assert found.fix == f'the nearest that has: image = "nvcr.io/nvidia/pytorch:{nearest}-py3"'
+        assert skip and f"has no code for {gpu[0]} ({gpu[1]})" in skip.reason
+        assert skip.fix == f'the nearest that has: image = "nvcr.io/nvidia/pytorch:{nearest}-py3"'
 
 
 def test_a_stack_for_the_other_vendor_names_this_vendors_wheels_of_the_release(nvidia_host: Host, amd_host: Host) -> None:
@@ -115,13 +115,13 @@ CU128, ROCM62 = 'torch = "2.7.1"\ncuda = "12.8"', 'torch = "2.5.1"\nrocm = "6.2"
 
 
 def several(host: Host, *models: tuple[str, str], driver: str = "580.65.06") -> Host:
-    """`host` with GPUs of these names and capabilities."""
+    """Return `host` with GPUs of these names and capabilities."""
     gpus = [replace(host.gpus[0], index=i, uuid=f"GPU-{i}", name=n, capability=c) for i, (n, c) in enumerate(models)]
     return replace(host, gpus=tuple(gpus), driver=driver)
 
 
 def by_set(host: Host, stack: str, gpus: str, workload: str = RESNET) -> dict[str, str]:
-    """Of each device set of one stack and workload, why it is skipped; "" if it runs."""
+    """Return why each device set of one stack and workload is skipped, by its label; "" if it runs."""
     text = f"[gpus]\n{gpus}\n[[stack]]\n{stack}\n[[workload]]\n{workload}\n"
     plan = make_plan(matrix_file.parse(text), host, CONTAINERS)
     ran = {cell.gpus.label: "" for cell in plan.cells}
@@ -142,9 +142,9 @@ def test_a_gpu_that_a_stack_doesnt_run_on_skips_the_sets_that_hold_it_and_no_oth
     nvidia_host: Host, models: tuple[tuple[str, str], ...], stack: str, lists: list[list[int]], runs: list[str], reason: str
 ) -> None:
     host = several(nvidia_host, *models, driver="470.57.02" if stack == ngc("25.02") else "580.65.06")
-    found = by_set(host, stack, f"counts = []\nlists = {lists}")
-    assert [label for label, why in found.items() if not why] == runs
-    skipped = [why for why in found.values() if why]
+    reasons = by_set(host, stack, f"counts = []\nlists = {lists}")
+    assert [label for label, why in reasons.items() if not why] == runs
+    skipped = [why for why in reasons.values() if why]
     assert skipped and all(reason in why for why in skipped)
     if "no code" in reason:
         assert all("or leave this GPU out: [gpus] lists" in why for why in skipped)
@@ -155,8 +155,8 @@ def test_an_integrated_gpu_beside_a_card_skips_no_set_of_the_card(
     amd_host: Host, models: tuple[tuple[str, str], ...], card: str
 ) -> None:
     host = several(amd_host, *models)
-    found = by_set(host, ROCM62, "counts = []\nlists = [[0], [1]]")
-    assert [label for label, why in found.items() if not why] == [card]
+    reasons = by_set(host, ROCM62, "counts = []\nlists = [[0], [1]]")
+    assert [label for label, why in reasons.items() if not why] == [card]
     for_the_other_vendor = by_set(host, 'torch = "2.5.1"\ncuda = "12.4"', "counts = [1]")
     assert for_the_other_vendor["gpu0"].endswith('; for this machine: torch = "2.5.1", rocm = "6.2"'), "for the card"
 
@@ -170,8 +170,8 @@ def test_an_integrated_gpu_beside_a_card_skips_no_set_of_the_card(
     ],
 )  # fmt: skip
 def test_what_a_workload_needs_of_a_gpu_is_asked_of_the_sets_gpus(nvidia_host: Host, workload: str, reason: str) -> None:
-    found = by_set(several(nvidia_host, H100, ("NVIDIA T400", "7.5")), CU128, "counts = []\nlists = [[0], [1]]", workload)
-    assert found["gpu0"] == "" and reason in found["gpu1"]
+    reasons = by_set(several(nvidia_host, H100, ("NVIDIA T400", "7.5")), CU128, "counts = []\nlists = [[0], [1]]", workload)
+    assert reasons["gpu0"] == "" and reason in reasons["gpu1"]
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_what_a_workload_needs_of_a_gpu_is_asked_of_the_sets_gpus(nvidia_host: H
 def test_a_gpu_that_cannot_hold_the_models_own_bytes_is_a_skip(nvidia_host: Host, workload: str, gib: float) -> None:
     stack = 'torch = "2.5.1"\ncuda = "12.4"'
     small = machine(nvidia_host, A100, memory_bytes=int((gib - 0.01) * GIB))
-    found = why(small, stack, f"{workload}\nbatch = 1")
-    assert found and f"needs more than {gib:.1f} GiB of GPU memory" in found.reason and "more memory" in found.fix
+    skip = why(small, stack, f"{workload}\nbatch = 1")
+    assert skip and f"needs more than {gib:.1f} GiB of GPU memory" in skip.reason and "more memory" in skip.fix
     assert why(machine(nvidia_host, A100, memory_bytes=int((gib + 0.01) * GIB)), stack, f"{workload}\nbatch = 1") is None
 
 
@@ -207,9 +207,9 @@ def test_a_stack_that_does_not_fit_on_the_disk_is_a_skip_unless_it_is_stored_alr
         disk = Disk(place="/data", free_bytes=int(free * GIB), larger="move the data root")
         return why(machine(nvidia_host, A100), stack, means=Prerequisites(containers=True, disk=disk, **more))
 
-    found = with_free(gib - 0.1)
-    assert found and found.reason == f"takes at least {gib} GiB on disk; /data has {gib - 0.1:.1f} GiB free"
-    assert "torchmatrix clean" in found.fix and found.fix.endswith("or move the data root")
+    skip = with_free(gib - 0.1)
+    assert skip and skip.reason == f"takes at least {gib} GiB on disk; /data has {gib - 0.1:.1f} GiB free"
+    assert "torchmatrix clean" in skip.fix and skip.fix.endswith("or move the data root")
     assert with_free(gib + 0.1) is None
     name = matrix_file.parse(f"[[stack]]\n{stack}\n[[workload]]\n{RESNET}\n").stacks[0].name
     assert with_free(0.1, stored=frozenset({name})) is None
@@ -226,9 +226,9 @@ def test_the_fix_for_a_full_disk_is_the_engines_own(cpu_host: Host) -> None:
 
 def test_a_python_that_is_neither_here_nor_to_be_had_is_a_skip(nvidia_host: Host) -> None:
     lacking = Prerequisites(containers=False, pythonless={"torch2.5.1-cu124"})
-    found = why(machine(nvidia_host, A100), 'torch = "2.5.1"\ncuda = "12.4"', means=lacking)
-    assert found and found.reason == "this machine has no Python 3.11 (or >=3.9,<3.13), and uv can't download it"
-    assert "install Python 3.11" in found.fix and "container engine" in found.fix
+    skip = why(machine(nvidia_host, A100), 'torch = "2.5.1"\ncuda = "12.4"', means=lacking)
+    assert skip and skip.reason == "this machine has no Python 3.11 (or >=3.9,<3.13), and uv can't download it"
+    assert "install Python 3.11" in skip.fix and "container engine" in skip.fix
     exact = why(machine(nvidia_host, A100), 'torch = "2.5.1"\ncuda = "12.4"\npython = "3.10"', means=lacking)
     assert exact and exact.reason == "this machine has no Python 3.10, and uv can't download it"
 
@@ -242,14 +242,14 @@ def test_a_python_that_is_neither_here_nor_to_be_had_is_a_skip(nvidia_host: Host
         ("2.6.0", None, None),
     ],
 )
-def test_which_torch_shards_where(
+def test_sharding_on_a_torch_that_cannot_shard_on_the_device_is_a_skip(
     nvidia_host: Host, cpu_host: Host, torch: str, on_gpu: str | None, on_cpu: str | None
 ) -> None:
     sharded = TRAIN + 'parallel = "fsdp"\n'
     cuda = why(machine(nvidia_host, A100), f'torch = "{torch}"\ncuda = "{CUDA_OF[torch]}"', sharded)
     cpu = why(cpu_host, f'torch = "{torch}"\ncpu = true', sharded + 'device = "cpu"')
-    for found, reason in ((cuda, on_gpu), (cpu, on_cpu)):
-        assert found is None if reason is None else found and reason in found.reason and found.fix
+    for skip, reason in ((cuda, on_gpu), (cpu, on_cpu)):
+        assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
 
 
 CUDA_OF = {"1.13.1": "11.7", "2.0.1": "11.8", "2.5.1": "12.4", "2.6.0": "12.4"}
@@ -264,7 +264,7 @@ TRAIN = 'model = "resnet18"\nbatch = 1\n'
     [
         (TRAIN + 'precision = "half"', "training in half precision needs a GPU"),
         (TRAIN + 'precision = "bf16-weights"', None),
-        (INFER + 'precision = "half"', None),  # the box tells whether this CPU and torch can
+        (INFER + 'precision = "half"', None),  # the workload process tells whether this CPU and torch can
         (TRAIN + 'compile = true\ncompile_mode = "reduce-overhead"', "records CUDA graphs, which need a GPU"),
         (TRAIN + 'compile_mode = "reduce-overhead"', None),  # of no meaning where nothing is compiled
         (TRAIN + 'compile = true\ncompile_mode = "max-autotune"', None),
@@ -280,8 +280,8 @@ TRAIN = 'model = "resnet18"\nbatch = 1\n'
     ],
 )
 def test_settings_that_make_no_sense_on_a_cpu_are_skips(cpu_host: Host, workload: str, reason: str | None) -> None:
-    found = why(cpu_host, CPU, workload + '\ndevice = "cpu"')
-    assert found is None if reason is None else found and reason in found.reason and found.fix
+    skip = why(cpu_host, CPU, workload + '\ndevice = "cpu"')
+    assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
 
 
 @pytest.mark.parametrize(
@@ -308,8 +308,8 @@ def test_settings_that_make_no_sense_on_a_cpu_are_skips(cpu_host: Host, workload
 def test_settings_that_make_no_sense_on_a_gpu_are_skips(
     nvidia_host: Host, stack: str, workload: str, reason: str | None
 ) -> None:
-    found = why(machine(nvidia_host, A100), stack, workload)
-    assert found is None if reason is None else found and reason in found.reason and found.fix
+    skip = why(machine(nvidia_host, A100), stack, workload)
+    assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
 
 
 def test_a_smaller_gpu_holds_weights_in_half_precision(nvidia_host: Host) -> None:
@@ -324,9 +324,9 @@ def test_a_smaller_gpu_holds_weights_in_half_precision(nvidia_host: Host) -> Non
 )
 def test_an_image_for_integrated_gpus_is_a_skip_on_x86_with_the_one_beside_it(nvidia_host: Host, image: str) -> None:
     host = machine(nvidia_host, A100)
-    found = why(host, f'image = "{image}"')
-    assert found and found.reason == f"{image} is for integrated GPUs (Jetson, IGX Orin: aarch64); this machine is x86_64"
-    assert found.fix == f'use the image for other GPUs: image = "{image.partition("-igpu")[0]}"'
+    skip = why(host, f'image = "{image}"')
+    assert skip and skip.reason == f"{image} is for integrated GPUs (Jetson, IGX Orin: aarch64); this machine is x86_64"
+    assert skip.fix == f'use the image for other GPUs: image = "{image.partition("-igpu")[0]}"'
     assert why(replace(host, architecture="aarch64"), f'image = "{image}"') is None
     assert why(host, 'image = "example.org/own:1-igpu"\naccelerator = "cuda"') is None, "whoever made it knows what it means"
 
@@ -337,14 +337,14 @@ def test_wheels_that_are_pinned_for_another_architecture_are_a_skip(nvidia_host:
         f"{name}%2Bcu126-cp312-cp312-linux_aarch64.whl#sha256={'0' * 64}" for name in ("torch-2.9.dev1", "torchvision-1.dev1")
     ]
     stack = f"wheels = {[f'{address}/{name}' for name in names]}"
-    found = why(host, stack)
-    assert found and found.reason == "its wheels are for aarch64; this machine is x86_64" and "pin those" in found.fix
+    skip = why(host, stack)
+    assert skip and skip.reason == "its wheels are for aarch64; this machine is x86_64" and "pin those" in skip.fix
     assert why(replace(host, architecture="aarch64"), stack) is None
 
 
 def test_an_interpreter_of_this_machine_is_not_measured_as_if_it_were_on_the_engines(cpu_host: Host) -> None:
-    own, workload = 'python = "/usr/bin/python3"\naccelerator = "cpu"', f'device = "cpu"\n{RESNET}'
-    assert why(cpu_host, own, workload) is None
-    found = why(cpu_host, own, workload, Prerequisites(containers=True, elsewhere=True))
-    assert found and "the container engine runs on another" in found.reason and "--engine local" in found.fix
+    stack, workload = 'python = "/usr/bin/python3"\naccelerator = "cpu"', f'device = "cpu"\n{RESNET}'
+    assert why(cpu_host, stack, workload) is None
+    skip = why(cpu_host, stack, workload, Prerequisites(containers=True, elsewhere=True))
+    assert skip and "the container engine runs on another" in skip.reason and "--engine local" in skip.fix
     assert why(cpu_host, 'torch = "2.5.1"\ncpu = true', workload, Prerequisites(containers=True, elsewhere=True)) is None

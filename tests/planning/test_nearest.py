@@ -1,4 +1,4 @@
-"""What may have been meant by a selection that matches nothing."""
+"""Suggestions for a selection that matches nothing."""
 
 import pytest
 

@@ -50,7 +50,7 @@ def plan_for(host: Host, text: str = TEXT, means: Prerequisites = CONTAINERS) ->
 
 
 def a100(host: Host) -> Host:
-    """The same machine with GPUs for which torch 1.13 has code."""
+    """Return the same machine with GPUs for which torch 1.13 has code."""
     return replace(host, gpus=tuple(replace(g, name="NVIDIA A100-SXM4-80GB", capability="8.0") for g in host.gpus))
 
 
@@ -82,9 +82,9 @@ def test_without_a_gpu_only_cpu_cells_run_and_float16_is_refused(cpu_host: Host)
 
 
 def test_a_cpu_device_is_the_same_share_of_the_cores_whatever_n_is(cpu_host: Host) -> None:
-    one, two = (cell.gpus for cell in plan_for(cpu_host).cells)
-    assert (one.cpus, one.threads) == (("0,1",), 2)
-    assert (two.cpus, two.threads) == (("0,1", "2,3"), 2)
+    first, second = (cell.gpus for cell in plan_for(cpu_host).cells)
+    assert (first.cpus, first.threads) == (("0,1",), 2)
+    assert (second.cpus, second.threads) == (("0,1", "2,3"), 2)
     gpu_counts = plan_for(cpu_host, TEXT.replace("batch = 8", "batch = 8\ncounts = [8]"))
     assert [cell.gpus.cpus for cell in gpu_counts.cells] == [("0,1",), ("0,1", "2,3")]
     single = plan_for(replace(cpu_host, cores=(0,)))
@@ -111,8 +111,8 @@ def test_an_old_driver_a_mixed_set_and_an_old_gpu_are_reasons(nvidia_host: Host)
 
 
 def test_without_containers_vendor_images_are_skipped(nvidia_host: Host) -> None:
-    found = reasons(plan_for(nvidia_host, means=Prerequisites(containers=False)), "nvidia-pytorch")
-    assert found == {"nvcr.io/nvidia/pytorch:25.02-py3 is a container image, and no container engine is in use"}
+    skipped = reasons(plan_for(nvidia_host, means=Prerequisites(containers=False)), "nvidia-pytorch")
+    assert skipped == {"nvcr.io/nvidia/pytorch:25.02-py3 is a container image, and no container engine is in use"}
 
 
 def test_a_stack_without_any_index_that_answers_is_left_out_unless_it_is_built(cpu_host: Host) -> None:
@@ -123,8 +123,8 @@ def test_a_stack_without_any_index_that_answers_is_left_out_unless_it_is_built(c
     assert not plan_for(cpu_host, means=lost).cells
     built = Prerequisites(containers=True, unreachable=urls, built={"torch2.5.1-cpu"})
     assert plan_for(cpu_host, means=built).cells
-    one = Prerequisites(containers=True, unreachable={"https://download.pytorch.org/whl/cpu"})
-    assert plan_for(cpu_host, means=one).cells
+    one_unreachable = Prerequisites(containers=True, unreachable={"https://download.pytorch.org/whl/cpu"})
+    assert plan_for(cpu_host, means=one_unreachable).cells
 
 
 def test_compile_is_refused_on_a_python_that_torch_cannot_compile_on(nvidia_host: Host) -> None:
@@ -243,10 +243,10 @@ def test_an_ab_runs_what_both_stacks_can_do_and_says_why_the_rest_is_skipped(nvi
     both = selection.matrix_of_two(matrix_file.parse(TEXT), Request(), ab)
     assert {stack.name for stack in both.stacks} == set(ab)
     whole = make_plan(both, a100(nvidia_host), CONTAINERS)
-    found = selection.shared_cells(whole, ab)
-    jobs = [{cell.id.partition("/")[2] for cell in found.cells if cell.stack.name == name} for name in ab]
-    assert jobs[0] == jobs[1] != set() and len(found.entries) == len(whole.entries)
-    left = [skip for skip in found.skips if skip.cell.stack.name == ab[0] and skip not in whole.skips]
+    shared = selection.shared_cells(whole, ab)
+    jobs = [{cell.id.partition("/")[2] for cell in shared.cells if cell.stack.name == name} for name in ab]
+    assert jobs[0] == jobs[1] != set() and len(shared.entries) == len(whole.entries)
+    left = [skip for skip in shared.skips if skip.cell.stack.name == ab[0] and skip not in whole.skips]
     (why,) = {skip.why.reason for skip in left}
     assert why.startswith("torch1.13.1-cu117 can't do the same: ") and "no torch.compile" in why
 

@@ -65,8 +65,8 @@ THREE_TIERS = (socket(0, 7), socket(0, 4, 5, 6, kind=1), socket(0, 0, 1, 2, 3, k
     ],
 )
 def test_slots_are_cut_along_the_topology(groups: Groups, count: int, slots: tuple[tuple[int, ...], ...]) -> None:
-    found = cut_slots(all_of(groups), groups, count)
-    assert (found.slots, found.unlike, found.size) == (slots, "", len(slots[0]))
+    cut = cut_slots(all_of(groups), groups, count)
+    assert (cut.slots, cut.unlike, cut.size) == (slots, "", len(slots[0]))
 
 
 @pytest.mark.parametrize("groups", [ONE, TWO, ODD, EVEN_AND_ODD, HYBRID, MASKED, OFFLINE, NPS4, TWO_OF_EACH, THREE_TIERS])
@@ -74,13 +74,13 @@ def test_slots_share_no_core_have_one_size_and_say_where_they_are_unlike(groups:
     cores = all_of(groups)
     kinds = {core: group.kind for group in groups for core in group.cores}
     for count in range(1, len(cores) + 1):
-        found = cut_slots(cores, groups, count)
-        used = [core for slot in found.slots for core in slot]
-        assert len(found.slots) == count and len(used) == len(set(used)) == count * found.size and set(used) <= set(cores)
-        shapes = {frozenset(Counter(kinds[core] for core in slot).items()) for slot in found.slots}
-        assert (len(shapes) > 1) is bool(found.unlike), (count, found)
-        if not found.unlike and count > 1 and len({group.kind for group in groups}) == 1 and groups is not NPS4:
-            assert all(any(set(slot) <= set(group.cores) for group in groups) for slot in found.slots)
+        cut = cut_slots(cores, groups, count)
+        used = [core for slot in cut.slots for core in slot]
+        assert len(cut.slots) == count and len(used) == len(set(used)) == count * cut.size and set(used) <= set(cores)
+        shapes = {frozenset(Counter(kinds[core] for core in slot).items()) for slot in cut.slots}
+        assert (len(shapes) > 1) is bool(cut.unlike), (count, cut)
+        if not cut.unlike and count > 1 and len({group.kind for group in groups}) == 1 and groups is not NPS4:
+            assert all(any(set(slot) <= set(group.cores) for group in groups) for slot in cut.slots)
 
 
 @pytest.mark.parametrize("size", range(1, 33))
@@ -97,7 +97,7 @@ def test_where_slots_can_t_be_alike_plan_and_sets_of_several_say_so(cpu_host: Ho
     text += '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n'
     host = replace(cpu_host, core_groups=TWO_OF_EACH)
     plan = make_plan(matrix_file.parse(text), host, Prerequisites(containers=True))
-    told = {cell.gpus.label: cell.gpus.unlike for cell in plan.cells}
-    assert told == {"cpu0": "", "cpu0+1+2+3": plan.notes[0]}
+    unlike = {cell.gpus.label: cell.gpus.unlike for cell in plan.cells}
+    assert unlike == {"cpu0": "", "cpu0+1+2+3": plan.notes[0]}
     assert plan.notes == ("CPU slots are unlike devices: cores of other types than slot 0 has are in slot 2, 3",)
     assert make_plan(matrix_file.parse(text), cpu_host, Prerequisites(containers=True)).notes == ()
