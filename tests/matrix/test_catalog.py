@@ -1,4 +1,4 @@
-"""The catalog agrees with itself, with the models and with what the matrix files name."""
+"""The catalog agrees with itself, with the models and with the names in the matrix files."""
 
 import csv
 import itertools

@@ -26,27 +26,27 @@ def rows_of(needed_by: str) -> list[Extra]:
 
 
 def packages_with(text: str, library: str = "timm") -> dict[str, list[str]]:
-    """The packages of each stack beyond those that it has anyway, if the models were of this library."""
+    """Return the packages of each stack beyond those that it has anyway, if the models were of this library."""
     plain = matrix_file.parse(text)
     workloads = [replace(workload, library=library) for workload in plain.workloads]
-    found = checks.with_packages(plain.stacks, workloads)
-    return {new.name: list(new.packages[len(old.packages) :]) for old, new in zip(plain.stacks, found, strict=True)}
+    stacks = checks.with_packages(plain.stacks, workloads)
+    return {new.name: list(new.packages[len(old.packages) :]) for old, new in zip(plain.stacks, stacks, strict=True)}
 
 
-def test_only_the_stacks_that_such_a_workload_may_run_on_have_its_packages() -> None:
+def test_only_the_stacks_that_a_workload_may_run_on_get_the_packages_of_its_library() -> None:
     assert packages_with(STACKS + PLAIN) == {"torch2.5.1-cpu": ["timm==1.0.19"], "torch2.5.1-cu124": [], "interpreter": []}
     elsewhere = PLAIN.replace('"cpu"', '"gpu"')
     assert packages_with(STACKS + elsewhere)["torch2.5.1-cu124"] == ["timm==1.0.19"]
     assert packages_with(STACKS + PLAIN + 'stacks = ["*cu124"]\n')["torch2.5.1-cpu"] == []
 
 
-def test_other_libraries_need_nothing() -> None:
+def test_other_libraries_need_no_packages() -> None:
     assert set(map(tuple, packages_with(STACKS + PLAIN, "torchvision").values())) == {()}
 
 
-def test_what_the_user_names_is_not_added_again() -> None:
-    own = STACKS.replace("cpu = true\n", 'cpu = true\npackages = ["Timm<1"]\n')
-    assert packages_with(own + PLAIN)["torch2.5.1-cpu"] == []
+def test_a_package_that_the_user_names_is_not_added_again() -> None:
+    stacks = STACKS.replace("cpu = true\n", 'cpu = true\npackages = ["Timm<1"]\n')
+    assert packages_with(stacks + PLAIN)["torch2.5.1-cpu"] == []
 
 
 def test_a_vendors_image_whose_torch_is_unknown_gets_the_newest() -> None:
@@ -68,15 +68,15 @@ RUNTIME = PLAIN + 'mode = "infer"\nruntime = ["eager", "onnxruntime", "openvino"
 
 
 def added(text: str) -> dict[str, tuple[str, ...]]:
-    """What the stacks of a matrix have beyond those of the same one without runtimes."""
-    with_them, without = (matrix_file.parse(one).stacks for one in (text, STACKS + PLAIN))
+    """Return the packages that each stack of a matrix has beyond those of the same matrix without runtimes."""
+    with_them, without = (matrix_file.parse(matrix).stacks for matrix in (text, STACKS + PLAIN))
     return {new.name: new.packages[len(old.packages) :] for new, old in zip(with_them, without, strict=True)}
 
 
 def test_a_runtime_brings_its_packages_to_the_stacks_of_its_device() -> None:
-    found = added(STACKS + RUNTIME)
-    assert [package.partition("==")[0] for package in found["torch2.5.1-cpu"]] == ["onnxruntime", "onnx", "openvino"]
-    assert found["torch2.5.1-cu124"] == found["interpreter"] == ()
+    packages = added(STACKS + RUNTIME)
+    assert [package.partition("==")[0] for package in packages["torch2.5.1-cpu"]] == ["onnxruntime", "onnx", "openvino"]
+    assert packages["torch2.5.1-cu124"] == packages["interpreter"] == ()
     on_gpu = added(STACKS + RUNTIME.replace('"cpu"', '"gpu"'))
     assert [package.partition("==")[0] for package in on_gpu["torch2.5.1-cu124"]] == ["onnxruntime-gpu", "onnx"]
 

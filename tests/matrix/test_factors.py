@@ -12,7 +12,7 @@ from torchmatrix.matrix.factors import BY_NAME, FACTORS
 
 DATA = Path(__file__).parents[1] / "data"
 IDS = json.loads((DATA / "workload_ids.json").read_text())
-"""As the releases before the factor table made them, in their order."""
+"""Ids as the releases before the factor table made them, in their order."""
 
 
 def _matrix(name: str) -> Path:
@@ -26,18 +26,18 @@ def test_ids_and_their_order_are_those_of_older_runs(name: str) -> None:
     assert [workload.id for workload in matrix_file.load(_matrix(name)).workloads] == IDS[name]
 
 
-def test_every_factor_has_a_meaning_and_a_flag_that_the_box_takes() -> None:
-    box = (assets.WORKLOAD / "bench.py").read_text()
+def test_every_factor_has_a_meaning_and_a_flag_that_the_workload_program_takes() -> None:
+    program = (assets.WORKLOAD / "bench.py").read_text()
     assert len(BY_NAME) == len(FACTORS) > 10
     for factor in FACTORS:
-        assert factor.meaning and f'"{factor.flag}"' in box, factor.name
+        assert factor.meaning and f'"{factor.flag}"' in program, factor.name
 
 
-def test_the_box_takes_every_choice() -> None:
-    box = (assets.WORKLOAD / "bench.py").read_text()
+def test_the_workload_program_takes_every_choice() -> None:
+    program = (assets.WORKLOAD / "bench.py").read_text()
     for factor in FACTORS:
         if factor.name != "mode":
-            assert [choice for choice in factor.choices if f'"{choice}"' not in box] == [], factor.name
+            assert [choice for choice in factor.choices if f'"{choice}"' not in program] == [], factor.name
     assert sorted(BY_NAME["mode"].choices) == measurements.names() == ["infer", "train"]
 
 
@@ -58,12 +58,12 @@ def test_only_ddp_that_trains_looks_for_unused_parameters() -> None:
         '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "resnet18"\nbatch = 1\nmode = ["train", "infer"]\n'
         'parallel = ["ddp", "fsdp"]\nfind_unused_parameters = [false, true]\n'
     )
-    found = matrix_file.parse(text).workloads
-    ends = [workload.id.removeprefix("resnet18-").replace("fp32-b1-224px", "…") for workload in found]
+    workloads = matrix_file.parse(text).workloads
+    ends = [workload.id.removeprefix("resnet18-").replace("fp32-b1-224px", "…") for workload in workloads]
     assert ends[:3] == ["train-…", "train-…-find-unused", "train-…-fsdp"]
     assert not any("find-unused" in end for end in ends[2:])
     factor = BY_NAME["find_unused_parameters"]
-    assert [factor.words_for(workload.factors[factor.name]) for workload in found[:3]] == [(), (factor.flag,), ()]
+    assert [factor.words_for(workload.factors[factor.name]) for workload in workloads[:3]] == [(), (factor.flag,), ()]
     assert factor.recorded_in({"mode": "train"}) is False
 
 

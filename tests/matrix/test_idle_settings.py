@@ -1,4 +1,4 @@
-"""A setting that changes nothing is told with its place, and one that may act is not."""
+"""Settings without effect are reported with their place, and those that may have one are not."""
 
 from pathlib import Path
 
@@ -46,13 +46,15 @@ def notes(workload: str, head: str = STACK, request: Request | None = None, tail
         ('model = "resnet50"\ndevice = "cpu"', "no [[stack]] of this matrix runs it: its device is cpu"),
     ],
 )
-def test_a_setting_without_effect_is_told_with_its_place_and_why(workload: str, note: str) -> None:
-    assert any(one.endswith(note) or note in one for one in notes(workload)), notes(workload)
+def test_a_setting_without_effect_is_reported_with_its_place_and_why(workload: str, note: str) -> None:
+    assert any(line.endswith(note) or note in line for line in notes(workload)), notes(workload)
 
 
-def test_what_means_nothing_on_a_cpu_is_told() -> None:
-    own = 'model = "resnet50"\ndevice = "cpu"\ncudnn_benchmark = false'
-    assert [one.partition(", cudnn")[2] for one in notes(own, CPU)] == ["_benchmark: has no effect: it is for device = gpu"]
+def test_a_setting_without_effect_on_a_cpu_is_reported() -> None:
+    workload = 'model = "resnet50"\ndevice = "cpu"\ncudnn_benchmark = false'
+    assert [line.partition(", cudnn")[2] for line in notes(workload, CPU)] == [
+        "_benchmark: has no effect: it is for device = gpu"
+    ]
     text = f'{CPU}[[workload]]\nmodel = "resnet50"\ndevice = "cpu"\nbatch = {{ default = 8, "80GB" = 64 }}\n'
     (note,) = matrix_file.parse(text).notes
     assert note == "line 7, [[workload]] 1, batch: only its default has an effect: this workload runs on CPUs"
@@ -69,13 +71,13 @@ def test_what_means_nothing_on_a_cpu_is_told() -> None:
         'model = "resnet50"\nexplain = true',
     ],
 )
-def test_what_may_act_or_asks_whether_it_does_is_not_told(workload: str) -> None:
+def test_a_setting_that_may_have_an_effect_is_not_reported(workload: str) -> None:
     assert notes(workload) == ()
 
 
-def test_tables_that_nothing_meets_are_told() -> None:
-    found = notes('model = "resnet50"', STACK + CPU, tail="[cpus]\ncounts = [1]\n")
-    assert found == (
+def test_tables_that_apply_to_nothing_are_reported() -> None:
+    lines = notes('model = "resnet50"', STACK + CPU, tail="[cpus]\ncounts = [1]\n")
+    assert lines == (
         "line 4, [[stack]] 2: no [[workload]] of this matrix runs on torch2.5.1-cpu",
         "line 10, [cpus]: has no effect: no [[workload]] has device = cpu",
     )
@@ -83,10 +85,10 @@ def test_tables_that_nothing_meets_are_told() -> None:
     assert "line 7, [[workload]] 1: no [[stack]] of this matrix runs it: its device is gpu" in globbed
 
 
-def test_what_a_method_takes_no_notice_of_is_told_by_the_method_that_is_used() -> None:
-    own = 'model = "resnet50"\nsteps = 80\nwindows = 3\nwarmup_cap_seconds = 9'
-    assert notes(own) == ()
-    assert notes(own, request=Request(method="aime")) == (
+def test_settings_that_the_method_in_use_overrides_are_reported() -> None:
+    workload = 'model = "resnet50"\nsteps = 80\nwindows = 3\nwarmup_cap_seconds = 9'
+    assert notes(workload) == ()
+    assert notes(workload, request=Request(method="aime")) == (
         "no effect of steps, windows, warmup_cap_seconds in [[workload]]: the method aime has its own",
     )
     run = "[run]\ncold_compiles = 2\ncool_down_minutes = 3\n"
@@ -97,19 +99,19 @@ def test_what_a_method_takes_no_notice_of_is_told_by_the_method_that_is_used() -
     assert notes('model = "resnet50"\ncompile = true', run + STACK, Request(method="cold")) == ()
 
 
-def test_a_great_deal_is_cut_and_said_to_be() -> None:
+def test_a_long_list_of_notes_is_cut_and_says_so() -> None:
     many = "".join(f'[[workload]]\nname = "w{i}"\nmodel = "resnet50"\nbatch = 1\ngrad = "none"\n' for i in range(99))
-    found = matrix_file.parse(STACK + many).notes
-    assert len(found) < 60 and found[-1] == "and more settings without effect"
+    lines = matrix_file.parse(STACK + many).notes
+    assert len(lines) < 60 and lines[-1] == "and more settings without effect"
 
 
-def test_no_preset_sets_anything_in_vain() -> None:
+def test_no_preset_has_a_setting_without_effect() -> None:
     assert {
         path.name: matrix_file.load(path).notes for path in assets.PRESETS.glob("*.toml") if matrix_file.load(path).notes
     } == {}
 
 
-def test_plan_tells_it_once(torchmatrix: Command, tmp_path: Path) -> None:
+def test_plan_prints_a_note_once(torchmatrix: Command, tmp_path: Path) -> None:
     (tmp_path / "matrix.toml").write_text(f'{CPU}[[workload]]\nmodel = "resnet18"\ndevice = "cpu"\nbatch = 4\ngrad = "none"\n')
     done = torchmatrix("plan")
     assert done.stderr.count("note: line 8, [[workload]] 1, grad: has no effect: it is for mode = infer") == 1

@@ -1,4 +1,4 @@
-"""matrix.toml: what it means, and what it says when it is wrong."""
+"""Meaning of matrix.toml, and the messages for its mistakes."""
 
 from pathlib import Path
 
@@ -39,8 +39,8 @@ def test_the_default_matrix_is_valid_and_names_what_the_issue_promises() -> None
 
 def test_a_cuda_stack_is_pinned_to_its_own_index_and_pypi_only_where_pypi_has_that_cuda() -> None:
     stack = stack_of(STACK)
-    own, pypi = stack.indexes
-    assert own.url.endswith("/cu124") and own.requirements == ("torch==2.5.1+cu124", "torchvision==0.20.1+cu124")
+    pytorch, pypi = stack.indexes
+    assert pytorch.url.endswith("/cu124") and pytorch.requirements == ("torch==2.5.1+cu124", "torchvision==0.20.1+cu124")
     assert (pypi.url, pypi.requirements) == (PYPI, ("torch==2.5.1", "torchvision==0.20.1"))
     assert [index.url for index in stack_of('[[stack]]\ntorch = "2.5.1"\ncuda = "11.8"\n').indexes] == [
         "https://download.pytorch.org/whl/cu118"
@@ -57,8 +57,8 @@ def test_stacks_derive_their_names_python_base_and_pins() -> None:
     assert (ngc.name, ngc.source, ngc.accelerator) == ("nvidia-pytorch-25.02-py3", "image", "cuda")
     rocm = stack_of('[[stack]]\nimage = "rocm/pytorch:latest"\n')
     assert (rocm.name, rocm.accelerator) == ("rocm-pytorch-latest", "rocm")
-    own = stack_of('[[stack]]\npython = "/opt/venv/bin/python"\n')
-    assert (own.source, own.accelerator) == ("interpreter", "any")
+    interpreter = stack_of('[[stack]]\npython = "/opt/venv/bin/python"\n')
+    assert (interpreter.source, interpreter.accelerator) == ("interpreter", "any")
 
 
 def test_axes_multiply_and_those_without_meaning_for_a_model_do_not() -> None:
@@ -80,7 +80,7 @@ def test_axes_multiply_and_those_without_meaning_for_a_model_do_not() -> None:
 
 
 def test_every_problem_is_reported_at_once_with_its_line_and_the_nearest_word() -> None:
-    said = problems_of(
+    message = problems_of(
         """[run]
 lanches = 3
 [[stack]]
@@ -96,14 +96,14 @@ batch = "many"
 compile = 1
 """
     )
-    assert 'line 2, [run], lanches: unknown key "lanches"; did you mean "launches"?' in said
-    assert 'line 4, [[stack]] 1, torch: unknown version "2.5.2"; the nearest: 2.5.1, 2.6.0' in said
-    assert "line 8, [[stack]] 2, cuda: torch 2.5.1 has no cu129 wheels; it has: cpu, cu118, cu121, cu124, rocm6.2" in said
-    assert 'line 10, [[workload]] 1, model: unknown model "resnet5O"; did you mean "resnet50"?' in said
-    assert 'line 11, [[workload]] 1, precision: unknown value "apm"; did you mean "amp"?' in said
-    assert 'line 12, [[workload]] 1, batch: must be a whole number, "auto", or a table' in said
-    assert "line 13, [[workload]] 1, compile: must be true or false, not 1" in said
-    assert said.startswith("matrix.toml has 7 problems")
+    assert 'line 2, [run], lanches: unknown key "lanches"; did you mean "launches"?' in message
+    assert 'line 4, [[stack]] 1, torch: unknown version "2.5.2"; the nearest: 2.5.1, 2.6.0' in message
+    assert "line 8, [[stack]] 2, cuda: torch 2.5.1 has no cu129 wheels; it has: cpu, cu118, cu121, cu124, rocm6.2" in message
+    assert 'line 10, [[workload]] 1, model: unknown model "resnet5O"; did you mean "resnet50"?' in message
+    assert 'line 11, [[workload]] 1, precision: unknown value "apm"; did you mean "amp"?' in message
+    assert 'line 12, [[workload]] 1, batch: must be a whole number, "auto", or a table' in message
+    assert "line 13, [[workload]] 1, compile: must be true or false, not 1" in message
+    assert message.startswith("matrix.toml has 7 problems")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_every_release_of_the_catalog_makes_a_stack_of_each_of_its_variants() ->
 
 
 @pytest.mark.parametrize(
-    ("asked", "near"),
+    ("version", "near"),
     [
         ("2.5.3", "2.5.1, 2.6.0"),
         ("2.5", "2.5.0, 2.5.1"),
@@ -231,8 +231,8 @@ def test_every_release_of_the_catalog_makes_a_stack_of_each_of_its_variants() ->
         ("99.0", "2.15.0"),
     ],
 )
-def test_an_unknown_release_names_the_nearest_by_version(asked: str, near: str) -> None:
-    assert problems_of(f'[[stack]]\ntorch = "{asked}"\ncpu = true\n' + WORKLOAD).endswith(f"the nearest: {near}")
+def test_an_unknown_release_names_the_nearest_by_version(version: str, near: str) -> None:
+    assert problems_of(f'[[stack]]\ntorch = "{version}"\ncpu = true\n' + WORKLOAD).endswith(f"the nearest: {near}")
 
 
 def test_a_python_too_old_for_the_transformers_is_refused_unless_an_older_one_is_named() -> None:
@@ -243,10 +243,10 @@ def test_a_python_too_old_for_the_transformers_is_refused_unless_an_older_one_is
 
 
 def test_an_ngc_image_in_the_table_knows_its_torch_and_cuda_and_another_does_not() -> None:
-    known = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3"\n')
-    assert (known.torch, known.cuda) == ("2.7.0a0+6c54963f75", "12.8")
+    listed = stack_of('[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3"\n')
+    assert (listed.torch, listed.cuda) == ("2.7.0a0+6c54963f75", "12.8")
     pinned = stack_of(f'[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3@sha256:{"00ff" * 16}"\n')
-    assert (pinned.torch, pinned.cuda) == (known.torch, known.cuda)
+    assert (pinned.torch, pinned.cuda) == (listed.torch, listed.cuda)
     for other in ("nvcr.io/nvidia/pytorch:99.01-py3", "nvcr.io/nvidia/tensorflow:25.02-py3", "pytorch/pytorch:latest"):
         stack = stack_of(f'[[stack]]\nimage = "{other}"\n')
         assert (stack.torch, stack.cuda, stack.accelerator) == (None, None, "cuda")
@@ -276,7 +276,7 @@ def test_a_nightly_is_a_stack_of_wheels_pinned_by_address_and_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stack", "said"),
+    ("stack", "problem"),
     [
         (pinned(TORCH.partition("#")[0], VISION), "has no hash to tell whether it is the same file"),
         (pinned(TORCH[:-1], VISION), "has no hash to tell"),
@@ -296,8 +296,8 @@ def test_a_nightly_is_a_stack_of_wheels_pinned_by_address_and_hash() -> None:
         ('[[stack]]\ntorch = "2.99.0.dev20260102"\ncuda = "12.6"\n', "a nightly is pinned by address and hash: wheels = ["),
     ],
 )
-def test_a_wheel_that_nobody_could_tell_from_another_is_refused(stack: str, said: str) -> None:
-    assert said in problems_of(stack + WORKLOAD)
+def test_a_wheel_that_nobody_could_tell_from_another_is_refused(stack: str, problem: str) -> None:
+    assert problem in problems_of(stack + WORKLOAD)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_two_keys_that_fit_a_gpu_equally_are_an_error(table: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ('batch = { "80GB" = 64 }', "the table needs a default"),
         ('batch = { default = 8, "80GB" = 64, "80 gib" = 32 }', '"80GB" and "80 gib" mean the same'),
@@ -390,13 +390,13 @@ def test_two_keys_that_fit_a_gpu_equally_are_an_error(table: str) -> None:
         ("batch = 8\nseconds = -1", "must be at least 0"),
     ],
 )
-def test_a_bad_batch_is_said_with_its_place(text: str, said: str) -> None:
+def test_a_bad_batch_is_reported_with_its_line(text: str, problem: str) -> None:
     with pytest.raises(BadInput) as error:
         parse(WITH_A_STACK + f'[[workload]]\nmodel = "resnet50"\n{text}\n')
-    assert said in str(error.value) and "line 6" in str(error.value).replace("line 7", "line 6")
+    assert problem in str(error.value) and "line 6" in str(error.value).replace("line 7", "line 6")
 
 
 def test_a_matrix_written_before_the_method_had_its_name_is_still_read() -> None:
     assert parse('[run]\nprotocol = "aime"\n' + STACK + WORKLOAD).method.name == "aime"
-    said = problems_of('[run]\nprotocol = "aime"\nmethod = "cold"\n' + STACK + WORKLOAD)
-    assert '"method"' in said and "protocol" in said
+    message = problems_of('[run]\nprotocol = "aime"\nmethod = "cold"\n' + STACK + WORKLOAD)
+    assert '"method"' in message and "protocol" in message

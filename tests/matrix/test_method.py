@@ -1,4 +1,4 @@
-"""Measuring methods: what the command line asks for, and the schedule that follows."""
+"""Measuring methods: the options of the command line, and the schedule that follows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,16 +31,16 @@ def test_the_number_of_launches_is_as_asked(request_: Request, launches: int) ->
 
 
 def test_aimes_method_is_fifty_steps_from_below_fifty_degrees_and_the_mean(tmp_path: Path) -> None:
-    asked = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\nsteps = 200\n"), Request(method="aime"))
-    assert (asked.method.start_below_celsius, asked.method.statistic, asked.method.launches) == (50.0, "mean", 3)
-    assert {(w.factors["steps"], w.factors["windows"], w.factors["seconds"]) for w in asked.workloads} == {(50, 1, 0.0)}
+    matrix = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\nsteps = 200\n"), Request(method="aime"))
+    assert (matrix.method.start_below_celsius, matrix.method.statistic, matrix.method.launches) == (50.0, "mean", 3)
+    assert {(w.factors["steps"], w.factors["windows"], w.factors["seconds"]) for w in matrix.workloads} == {(50, 1, 0.0)}
 
 
 def test_sustained_is_a_minute_of_warm_up_and_one_window_of_a_minute() -> None:
-    asked = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\n"), Request(method="sustained"))
-    lengths = {tuple(w.factors[name] for name in ("warmup_seconds", "windows", "seconds")) for w in asked.workloads}
-    assert lengths == {(60.0, 1, 60.0)} and asked.method.warms_up
-    assert asked.notes == ("no effect of windows, seconds in [[workload]]: the method sustained has its own",)
+    matrix = matrix_file.under(matrix_file.parse(TEXT + "seconds = 10\nwindows = 4\n"), Request(method="sustained"))
+    lengths = {tuple(w.factors[name] for name in ("warmup_seconds", "windows", "seconds")) for w in matrix.workloads}
+    assert lengths == {(60.0, 1, 60.0)} and matrix.method.warms_up
+    assert matrix.notes == ("no effect of windows, seconds in [[workload]]: the method sustained has its own",)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_makes_no_sense_is_refused_with_a_way_out(request_: Request, messag
 
 
 def adaptive_rounds(quiet: Cell, noisy: Cell, one_by_one: bool = False) -> tuple[list[int], list[int]]:
-    """The rounds of a cell that doesn't scatter and of one that scatters too much; `one_by_one`: as a cluster asks for them."""
+    """Return the rounds of a cell that doesn't scatter and of a noisy one; `one_by_one`: singly, as on a cluster."""
     rounds: dict[str, list[int]] = {"quiet": [], "noisy": []}
     both = [replace(quiet, id="quiet"), replace(noisy, id="noisy")]
 
@@ -73,7 +73,7 @@ def adaptive_rounds(quiet: Cell, noisy: Cell, one_by_one: bool = False) -> tuple
     if one_by_one:
         rounds = {name: list(range(1, ADAPTIVE_MINIMUM + 1)) for name in rounds}
         groups = launch_order.compared(both)
-        while launches := [one for group in groups for one in next_of(group, method, rates, rounds)]:
+        while launches := [launch for group in groups for launch in next_of(group, method, rates, rounds)]:
             for cell, number in launches:
                 rounds[cell.id].append(number)
     else:
@@ -85,35 +85,35 @@ def adaptive_rounds(quiet: Cell, noisy: Cell, one_by_one: bool = False) -> tuple
 def next_of(
     group: list[Cell], method: Method, rates: Callable[[Cell], list[float]], rounds: dict[str, list[int]]
 ) -> list[tuple[Cell, int]]:
-    known = {cell.id: rates(cell) for cell in group}
-    return launch_order.next_round(group, method, 0, known, lambda cell, number: number in rounds[cell.id])
+    rates_by_cell = {cell.id: rates(cell) for cell in group}
+    return launch_order.next_round(group, method, 0, rates_by_cell, lambda cell, number: number in rounds[cell.id])
 
 
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_adaptive_rounds_go_on_for_a_noisy_cell_and_for_what_it_is_compared_with(cpu_host: Host, one_by_one: bool) -> None:
-    (one, another_model) = cells(cpu_host)
+    (cell, another_model) = cells(cpu_host)
     every = list(range(1, ADAPTIVE_MAXIMUM + 1))
-    assert adaptive_rounds(one, one, one_by_one) == (every, every)
-    assert adaptive_rounds(one, another_model, one_by_one) == (every[: ADAPTIVE_MINIMUM + CONFIRMING], every)
+    assert adaptive_rounds(cell, cell, one_by_one) == (every, every)
+    assert adaptive_rounds(cell, another_model, one_by_one) == (every[: ADAPTIVE_MINIMUM + CONFIRMING], every)
 
 
 def test_a_spent_budget_ends_the_further_rounds_but_not_the_first_ones(cpu_host: Host) -> None:
     both = cells(cpu_host)
     method = replace(Request(until="1%").applied(Method()), budget_seconds=0.0)
-    found = list(launch_order.adaptive(both, method, 0, lambda c: [90.0, 110.0], lambda: True))
-    assert len(found) == 2 * ADAPTIVE_MINIMUM
+    launches = list(launch_order.adaptive(both, method, 0, lambda c: [90.0, 110.0], lambda: True))
+    assert len(launches) == 2 * ADAPTIVE_MINIMUM
 
 
 def test_a_round_that_was_begun_is_finished(cpu_host: Host) -> None:
-    (one, _) = cells(cpu_host)
-    both, method = [replace(one, id="a"), replace(one, id="b")], Request(until="1%").applied(Method())
+    (template, _) = cells(cpu_host)
+    both, method = [replace(template, id="a"), replace(template, id="b")], Request(until="1%").applied(Method())
     enough = dict.fromkeys(("a", "b"), [100.0] * (ADAPTIVE_MINIMUM + CONFIRMING))
     begun = ADAPTIVE_MINIMUM + CONFIRMING + 1
-    found = launch_order.next_round(both, method, 0, enough, lambda cell, number: number < begun or cell.id == "a")
-    assert [(cell.id, number) for cell, number in found] == [("b", begun)]
+    launches = launch_order.next_round(both, method, 0, enough, lambda cell, number: number < begun or cell.id == "a")
+    assert [(cell.id, number) for cell, number in launches] == [("b", begun)]
 
 
 def test_a_cell_that_fails_is_not_tried_for_ever(cpu_host: Host) -> None:
-    (one, _) = cells(cpu_host)
+    (cell, _) = cells(cpu_host)
     method = Request(until="1%").applied(Method())
-    assert len(list(launch_order.adaptive([one], method, 0, lambda c: [], lambda: False))) == ADAPTIVE_MINIMUM
+    assert len(list(launch_order.adaptive([cell], method, 0, lambda c: [], lambda: False))) == ADAPTIVE_MINIMUM

@@ -1,4 +1,4 @@
-"""A user's own model: what its file must be like, and that every mistake in it is told with its line."""
+"""A user's own model: requirements on its file, and that every mistake in it is reported with its line."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def loss(outputs, targets):
 
 
 def matrix_in(folder: Path, model: str, text: str | bytes | None = GOOD, more: str = "") -> matrix_file.Matrix:
-    """The matrix that names `model`, beside the file net.py with this text."""
+    """Return the matrix that names `model`, beside the file net.py with this text."""
     if text is not None:
         (folder / "net.py").write_bytes(text if isinstance(text, bytes) else text.encode())
     path = folder / "matrix.toml"
@@ -78,15 +78,15 @@ def test_what_is_nested_too_deeply_for_python_is_refused_in_words(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("start", "said"),
+    ("start", "message"),
     [
         ("# coding: utf-7\n", "net.py says that it is utf-7: only UTF-8 is read"),
         ("#!/usr/bin/python\n# -*- coding: latin-1 -*-\n", "net.py says that it is iso-8859-1: only UTF-8 is read"),
         ("# vim: set fileencoding=nosuch :\n", "net.py: unknown encoding: nosuch"),
     ],
 )
-def test_an_encoding_that_the_box_would_read_otherwise_is_refused(tmp_path: Path, start: str, said: str) -> None:
-    assert complaint(tmp_path, text=start + GOOD) == said
+def test_an_encoding_that_the_workload_would_read_otherwise_is_refused(tmp_path: Path, start: str, message: str) -> None:
+    assert complaint(tmp_path, text=start + GOOD) == message
 
 
 def test_a_byte_order_mark_is_as_good_as_none(tmp_path: Path) -> None:
@@ -110,13 +110,13 @@ def test_lists_multiply_own_models_and_known_ones(tmp_path: Path) -> None:
     matrix_in(tmp_path, "net.py:net")
     path = tmp_path / "matrix.toml"
     path.write_text(path.read_text().replace('"net.py:net"', '["net.py:net", "net.py:Net", "resnet18", "bert-tiny"]'))
-    found = matrix_file.load(path).workloads
-    assert [workload.model.partition(".")[0] for workload in found] == ["net", "net", "resnet18", "bert-tiny"]
-    assert [workload.factors["image_size"] for workload in found] == [None, None, 224, None]
+    workloads = matrix_file.load(path).workloads
+    assert [workload.model.partition(".")[0] for workload in workloads] == ["net", "net", "resnet18", "bert-tiny"]
+    assert [workload.factors["image_size"] for workload in workloads] == [None, None, 224, None]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("def net(:\n", "net.py, line 1: "),
         (GOOD.replace("def net(width=3)", "def other()"), "net.py has no net; "),
@@ -136,12 +136,12 @@ def test_lists_multiply_own_models_and_known_ones(tmp_path: Path) -> None:
         (GOOD + "\0", "net.py"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str | bytes, said: str) -> None:
-    assert said in complaint(tmp_path, text=text)
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str | bytes, message: str) -> None:
+    assert message in complaint(tmp_path, text=text)
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ("net.py", 'write "net.py:NAME"; it has net, Net'),
         ("net.py:nett", 'net.py has no nett; did you mean "net"?'),
@@ -152,8 +152,8 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str | bytes, said
         ("nowhere/net.py:net", "there is no file nowhere/net.py"),
     ],
 )
-def test_a_reference_that_leads_nowhere_is_told_with_what_is_there(tmp_path: Path, model: str, said: str) -> None:
-    assert said in complaint(tmp_path, model)
+def test_a_reference_that_leads_nowhere_is_reported_with_what_is_there(tmp_path: Path, model: str, message: str) -> None:
+    assert message in complaint(tmp_path, model)
 
 
 def test_a_link_out_of_the_folder_is_refused_and_one_within_is_followed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The presets: exactly the articles' stacks and cells, what a machine skips of them and why, and the verbs that show them."""
+"""Presets: exactly the articles' stacks and cells, the cells that a machine skips and why, and the verbs that show them."""
 
 import itertools
 import json
@@ -49,7 +49,7 @@ STACKS = {
         "torch2.15.0-cpu 3.13",
     ],
 }  # fmt: skip
-"""What each article ran, with the Python of wheels, and the newest at the end."""
+"""Stacks that each article ran, with the Python of wheels, and the newest at the end."""
 OUR_OWN = (
     "versions",
     "suite",
@@ -62,13 +62,13 @@ OUR_OWN = (
     "nebuly-2023",
     "nebuly-2023-cpu",
 )
-"""Those that repeat no published figures."""
+"""Presets that repeat no published figures."""
 ON_A_CPU = tuple(name for name in STACKS if name == "versions" or name.endswith("-cpu"))
 
 
 @pytest.fixture
 def a100_host(nvidia_host: Host) -> Host:
-    """Eight A100 of 80 GB with a driver for CUDA 13."""
+    """Return a host with eight A100 of 80 GB and a driver for CUDA 13."""
     model = replace(nvidia_host.gpus[0], name="NVIDIA A100-SXM4-80GB", capability="8.0")
     eight = tuple(replace(model, index=i, uuid=f"GPU-{i}") for i in range(8))
     return replace(nvidia_host, gpus=eight, driver="595.45.04")
@@ -79,7 +79,7 @@ def plan_of(name: str, host: Host, containers: bool = True) -> Plan:
 
 
 def measured(name: str, host: Host, glob: str) -> list[tuple[str, str, bool, bool, int, int | str]]:
-    """(model, precision, compile, channels_last, GPUs, batch) of the cells on the stacks whose names start so."""
+    """Return (model, precision, compile, channels_last, GPUs, batch) of the cells on stacks whose names start with `glob`."""
     return [
         (w.model, w.precision, w.compile, w.factors["channels_last"], len(cell.gpus.indices), w.batch)
         for cell in plan_of(name, host).cells
@@ -94,10 +94,10 @@ def test_the_presets_are_those_of_the_table() -> None:
 @pytest.mark.parametrize("name", variants.preset_names())
 def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) -> None:
     matrix = variants.load_preset(name)
-    said = matrix.preset
-    assert said and all((said.title, said.question.endswith("?"), said.deviations))
-    assert bool(said.article) == bool(said.claims) == (name not in OUR_OWN)
-    assert all(sentence.endswith(".") for sentence in said.deviations)
+    preset = matrix.preset
+    assert preset and all((preset.title, preset.question.endswith("?"), preset.deviations))
+    assert bool(preset.article) == bool(preset.claims) == (name not in OUR_OWN)
+    assert all(sentence.endswith(".") for sentence in preset.deviations)
     assert [f"{stack.name} {stack.python or ''}".strip() for stack in matrix.stacks] == STACKS[name]
     assert matrix.method.launches == (1 if name in ("bridger-2023-cpu", "suite-cpu") else 3) and matrix.method.name == (
         "aime" if name.startswith("aime") else "steady"
@@ -178,7 +178,7 @@ def test_elsewhere_every_cell_is_skipped_with_its_reason_and_way_out(name: str, 
 
 @pytest.mark.parametrize("facts", gpu_specs.load(), ids=lambda facts: facts.name)
 def test_no_preset_measures_a_cell_twice_on_any_known_gpu(facts: gpu_specs.GpuFacts, cpu_host: Host) -> None:
-    """A batch table may make two workloads the same; the plan would refuse that."""
+    """Two workloads may become the same by a batch table; the plan would refuse that."""
     vendor = facts.vendor.lower()
     memory = int(facts.memory_gb * 2**30 / facts.devices_per_card)
     gpu = Gpu(
@@ -256,9 +256,9 @@ def test_what_is_wrong_in_a_preset_table_is_named() -> None:
     text = variants.preset_text("nvidia-dle").replace("title =", "titel =").replace('"nvidia_dle"', '"nvidia"')
     with pytest.raises(BadInput) as caught:
         parse(text)
-    said = str(caught.value)
-    assert '[preset], titel: unknown key "titel"; did you mean "title"?' in said and "[preset]: needs title" in said
-    assert 'reports/published has no figures "nvidia"; did you mean "nvidia_dle"?' in said
+    message = str(caught.value)
+    assert '[preset], titel: unknown key "titel"; did you mean "title"?' in message and "[preset]: needs title" in message
+    assert 'reports/published has no figures "nvidia"; did you mean "nvidia_dle"?' in message
 
 
 @pytest.mark.parametrize("name", ["suite", "suite-cpu"])
@@ -272,8 +272,8 @@ def test_the_suite_trains_and_runs_models_of_every_kind(name: str) -> None:
         "diffusers",
     }
     assert {workload.unit for workload in workloads} == {"images", "sequences", "clips"}
-    found = [(w.model, w.mode, w.compile) for w in workloads]
-    assert sorted(found) == sorted(itertools.product(models, ("train", "infer"), (False, True)))
+    combinations = [(w.model, w.mode, w.compile) for w in workloads]
+    assert sorted(combinations) == sorted(itertools.product(models, ("train", "infer"), (False, True)))
     left_out = {"suite": {"bert-tiny", "llama-tiny", "qwen2-tiny", "unet-tiny"}, "suite-cpu": set[str]()}[name]
     large = {model for model, facts in catalog.models().items() if (facts.parameters or 0) > 330e6}
     assert models == set(catalog.models()) - (left_out or large), "every listed model, if it isn't too large for a CPU"

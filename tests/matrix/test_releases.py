@@ -1,4 +1,4 @@
-"""The releases between two: those that have wheels, of one variant where that can be."""
+"""Releases between two others: those that have wheels, of one variant where that can be."""
 
 import pytest
 
@@ -12,9 +12,9 @@ def names(old: str, new: str, accelerator: str, *variants: str | None) -> list[s
 
 
 def test_the_catalog_s_releases_in_order_of_their_versions() -> None:
-    found = names("2.5.1", "2.10.0", "cpu")
-    assert found[0] == "torch2.5.1-cpu" and found[-1] == "torch2.10.0-cpu"
-    assert found == [f"torch{version}-cpu" for version in sorted(catalog.load().releases, key=catalog.version_key)
+    stacks = names("2.5.1", "2.10.0", "cpu")
+    assert stacks[0] == "torch2.5.1-cpu" and stacks[-1] == "torch2.10.0-cpu"
+    assert stacks == [f"torch{version}-cpu" for version in sorted(catalog.load().releases, key=catalog.version_key)
                      if (2, 5, 1) <= catalog.version_key(version) <= (2, 10, 0)]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Another matrix from the text of one: what is kept, what is replaced, and that each workload can be written down."""
+"""Rewriting a matrix: its text keeps some tables, others are replaced, and each workload can be written down."""
 
 from pathlib import Path
 
@@ -38,10 +38,10 @@ def test_settings_and_devices_stay_and_workloads_and_stacks_are_replaced() -> No
     workload = {"model": "bert-tiny", "batch": 2, "device": "cpu"}
     kept = matrix_file.parse(rewritten(TEXT, workload))
     assert [stack.name for stack in kept.stacks] == ["torch2.5.1-cpu"] and kept.preset is None
-    found = matrix_file.parse(rewritten(TEXT, workload, [{"torch": "2.6.0", "cpu": True}, {"torch": "2.7.1", "cuda": "12.6"}]))
-    assert [stack.name for stack in found.stacks] == ["torch2.6.0-cpu", "torch2.7.1-cu126"]
-    assert [one.model for one in found.workloads] == ["bert-tiny"] and found.text.startswith("# of mine\n")
-    assert (found.method.launches, found.gpus.lists, found.cpus.counts) == (7, ((0, 1), (2, 3)), (3,))
+    matrix = matrix_file.parse(rewritten(TEXT, workload, [{"torch": "2.6.0", "cpu": True}, {"torch": "2.7.1", "cuda": "12.6"}]))
+    assert [stack.name for stack in matrix.stacks] == ["torch2.6.0-cpu", "torch2.7.1-cu126"]
+    assert [entry.model for entry in matrix.workloads] == ["bert-tiny"] and matrix.text.startswith("# of mine\n")
+    assert (matrix.method.launches, matrix.gpus.lists, matrix.cpus.counts) == (7, ((0, 1), (2, 3)), (3,))
 
 
 def test_a_users_own_model_is_named_by_its_file(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_a_users_own_model_is_named_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "nets" / "tiny.py").write_text("def Tiny(): ...\ndef Tiny2(): ...\ndef batch(size, generator): ...\n")
     text = TEXT.replace('"resnet50"', '["resnet18", "nets/tiny.py:Tiny", "nets/tiny.py:Tiny2"]')
     for workload in matrix_file.parse(text, folder=tmp_path).workloads:
-        (found,) = matrix_file.parse(rewritten(text, workload_keys(changed(workload, batch_for=()))), folder=tmp_path).workloads
-        assert found.id == workload.id and found.own == workload.own
+        (again,) = matrix_file.parse(rewritten(text, workload_keys(changed(workload, batch_for=()))), folder=tmp_path).workloads
+        assert again.id == workload.id and again.own == workload.own
 
 
 def matrices() -> list[Matrix]:
@@ -59,8 +59,8 @@ def matrices() -> list[Matrix]:
 
 @pytest.mark.parametrize("matrix", matrices(), ids=lambda matrix: matrix.preset.title if matrix.preset else "default")
 def test_every_workload_can_be_written_down(matrix: Matrix) -> None:
-    """Also those of the presets, which hold each factor; the batch is one number, as on a machine."""
+    """The presets' workloads, too, which hold each factor; the batch is one number, as on a machine."""
     for planned in matrix.workloads[::7]:
         workload = changed(planned, batch_for=())
-        (found,) = matrix_file.parse(rewritten(matrix.text, workload_keys(workload))).workloads
-        assert found.id == workload.id and found.factors == workload.factors and found.device == workload.device
+        (reread,) = matrix_file.parse(rewritten(matrix.text, workload_keys(workload))).workloads
+        assert reread.id == workload.id and reread.factors == workload.factors and reread.device == workload.device

@@ -1,4 +1,4 @@
-"""What `init` writes: the default matrix with only the rows of the machine, and nothing that plan would refuse."""
+"""The matrix that `init` writes: the default one with only the rows of the machine, and nothing that plan would refuse."""
 
 from dataclasses import replace
 
