@@ -1,4 +1,4 @@
-"""The gate: every verdict on recorded nights, the two-nights rule, the canary, its formats, and how often it is wrong."""
+"""Gate: every verdict on recorded nights, the two-nights rule, the canary, its formats, and how often it is wrong."""
 
 import json
 import math
@@ -37,13 +37,13 @@ def day(number: int) -> str:
 
 
 def three(value: float, **more: Any) -> list[dict[str, Any]]:
-    """Launches with that median."""
+    """Return three launches with this median rate."""
     return [{"rate": value * pace, **more} for pace in (0.999, 1.0, 1.001)]
 
 
-def write(root: Path, *found: Sequence[dict[str, Any]], first: int = 1, **more: Any) -> list[RunFolder]:
-    """One run a night."""
-    return [write_run(root, list(launches), run=day(first + i), **more) for i, launches in enumerate(found)]
+def write(root: Path, *launches_by_night: Sequence[dict[str, Any]], first: int = 1, **more: Any) -> list[RunFolder]:
+    """Write one run a night."""
+    return [write_run(root, list(launches), run=day(first + i), **more) for i, launches in enumerate(launches_by_night)]
 
 
 def write_values(root: Path, *values: float, first: int = 1, **more: Any) -> None:
@@ -55,27 +55,27 @@ def judged(root: Path, baseline: str | None = None, **options: Any) -> Gate:
     return judge(runs, GateOptions(named=baseline is not None, **options))
 
 
-def only(found: Gate, cell: str = CELL) -> JudgedCell:
-    (one,) = [one for one in found.cells if one.cell == cell]
-    return one
+def only(night_gate: Gate, cell: str = CELL) -> JudgedCell:
+    (judged_cell,) = [row for row in night_gate.cells if row.cell == cell]
+    return judged_cell
 
 
 def test_the_limit_is_learned_from_what_earlier_nights_were_off_from_their_own_baselines(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, 100.4)
-    found = judged(tmp_path)
-    one, logs = only(found), np.log(WEEK)
+    tonight = judged(tmp_path)
+    cell, logs = only(tonight), np.log(WEEK)
     variances = [1, 1 / 2, *(math.pi / (2 * n) for n in (3, 4, 5, 6, 7))]
     errors = [(logs[n] - np.median(logs[:n])) / math.sqrt(1 + variances[n - 1]) for n in range(1, 7)]
     scatter = math.sqrt(np.mean(np.square(errors)))
     (factor,) = learned.factors(np.array([6.0]), np.array([variances[6]]), np.zeros(1), cells=1)
     half = factor * scatter * math.sqrt(1 + variances[6])
-    assert found.verdict == "PASS" and one.verdict == "ok"
-    assert (one.ratio, one.low, one.high) == pytest.approx((100.4 / 100.0, math.exp(-half), math.exp(half)))
-    assert one.nights == tuple(day(n) for n in range(1, 8)) and one.rule == "7 nights scatter by 0.37 %"
+    assert tonight.verdict == "PASS" and cell.verdict == "ok"
+    assert (cell.ratio, cell.low, cell.high) == pytest.approx((100.4 / 100.0, math.exp(-half), math.exp(half)))
+    assert cell.nights == tuple(day(n) for n in range(1, 8)) and cell.rule == "7 nights scatter by 0.37 %"
     assert factor == pytest.approx(learned.factor(6, variances[6]), rel=0.01)
     shown = half + 0.8416 * scatter * math.sqrt(1 + variances[6])
-    assert one.detectable == pytest.approx(1 - math.exp(-shown), rel=1e-4)
-    assert "tonight would have shown a loss of 1.4 % in 4 of 5 cases" in verdicts.text(found)
+    assert cell.detectable == pytest.approx(1 - math.exp(-shown), rel=1e-4)
+    assert "tonight would have shown a loss of 1.4 % in 4 of 5 cases" in verdicts.text(tonight)
 
 
 @pytest.mark.parametrize(("freedom", "nights", "alike"), [(3, 3, 0.0), (6, 7, 0.0), (27, 7, 0.0), (27, 7, 0.5)])
@@ -118,58 +118,58 @@ def test_slower_on_two_nights_in_a_row_is_a_regression(
     tmp_path: Path, last_nights: tuple[float, ...], verdict: str, whole: str
 ) -> None:
     write_values(tmp_path, *WEEK, *last_nights)
-    found = judged(tmp_path)
-    assert (only(found).verdict, found.verdict) == (verdict, whole)
+    tonight = judged(tmp_path)
+    assert (only(tonight).verdict, tonight.verdict) == (verdict, whole)
 
 
 def test_both_nights_of_a_regression_are_judged_by_the_nights_before_the_first(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, 95.0, 95.3)
-    one = only(judged(tmp_path))
-    assert one.nights == tuple(day(n) for n in range(1, 8)) and not one.strays
-    assert (one.ratio, *one.before) == pytest.approx((0.953, 0.95))
-    assert one.why == "slower on 2 nights in a row"
+    cell = only(judged(tmp_path))
+    assert cell.nights == tuple(day(n) for n in range(1, 8)) and not cell.strays
+    assert (cell.ratio, *cell.before) == pytest.approx((0.953, 0.95))
+    assert cell.why == "slower on 2 nights in a row"
 
 
 def test_slower_nights_are_no_baseline_for_the_next(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, 95.0, 95.3, 95.1, 95.2)
-    one = only(judged(tmp_path))
-    assert one.nights == tuple(day(n) for n in range(1, 8)) and one.before == pytest.approx((0.95, 0.953, 0.951))
-    assert one.why == "slower on 4 nights in a row"
+    cell = only(judged(tmp_path))
+    assert cell.nights == tuple(day(n) for n in range(1, 8)) and cell.before == pytest.approx((0.95, 0.953, 0.951))
+    assert cell.why == "slower on 4 nights in a row"
 
 
 def test_a_bad_night_that_passed_does_not_widen_the_limit(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, 90.0, *WEEK, 100.0)
-    one = only(judged(tmp_path))
-    assert one.strays == (day(8),) and one.low > 0.98 and "1 left out as strays" in verdicts.figures(one)
+    cell = only(judged(tmp_path))
+    assert cell.strays == (day(8),) and cell.low > 0.98 and "1 left out as strays" in verdicts.figures(cell)
 
 
 LOWER = (*WEEK, *(0.95 * value for value in WEEK), 95.0)
 
 
-def test_a_lower_level_is_told_every_night_and_never_becomes_the_baseline_by_itself(tmp_path: Path) -> None:
+def test_a_lower_level_is_reported_every_night_and_never_becomes_the_baseline_by_itself(tmp_path: Path) -> None:
     write_values(tmp_path, *LOWER)
-    one = only(judged(tmp_path))
-    assert one.verdict == "regression" and one.center == pytest.approx(100.0) and len(one.before) == 7
+    cell = only(judged(tmp_path))
+    assert cell.verdict == "regression" and cell.center == pytest.approx(100.0) and len(cell.before) == 7
 
 
-def test_an_accepted_regression_is_told_as_such_and_begins_a_new_baseline(tmp_path: Path) -> None:
+def test_an_accepted_regression_is_reported_as_such_and_begins_a_new_baseline(tmp_path: Path) -> None:
     write_values(tmp_path, *LOWER)
-    results, found = Results(tmp_path), judged(tmp_path)
-    known = accept(results, found, ["stack-a/*"], "driver 580")
+    results, regressed_night = Results(tmp_path), judged(tmp_path)
+    accepted = accept(results, regressed_night, ["stack-a/*"], "driver 580")
     runs = gate.read_runs(results)
-    tonight = judge(runs, GateOptions(), known)
+    tonight = judge(runs, GateOptions(), accepted)
     assert tonight.verdict == "PASS" and only(tonight).verdict == "accepted" and "driver 580" in only(tonight).why
     write_values(tmp_path, 95.2, 94.9, 95.1, 90.0, 90.0, first=len(LOWER) + 1)
     later = gate.read_runs(results)
-    assert read_accepted(results, later[-1].host) == known
-    assert only(judge(later[:-2], GateOptions(), known)).verdict == "ok"
-    assert only(judge(later, GateOptions(), known)).verdict == "regression"
+    assert read_accepted(results, later[-1].host) == accepted
+    assert only(judge(later[:-2], GateOptions(), accepted)).verdict == "ok"
+    assert only(judge(later, GateOptions(), accepted)).verdict == "regression"
 
 
 @pytest.mark.parametrize(
     "damage", [lambda path: path.write_bytes(path.read_bytes().replace(b"driver", b"drover")), make_folder]
 )
-def test_a_damaged_record_accepts_nothing_and_is_told(
+def test_a_damaged_record_accepts_nothing_and_is_reported(
     torchmatrix: Command, tmp_path: Path, damage: Callable[[Path], object]
 ) -> None:
     write_values(tmp_path / "results", *LOWER)
@@ -182,7 +182,7 @@ def test_a_damaged_record_accepts_nothing_and_is_told(
     assert again.returncode == 2 and "is damaged" in again.stderr and "hint: restore it" in again.stderr
 
 
-def test_a_run_that_is_still_to_come_is_neither_judged_nor_a_night_before(tmp_path: Path) -> None:
+def test_a_run_dated_into_the_future_is_neither_judged_nor_a_night_before(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, 100.4)
     usual = judged(tmp_path)
     write_run(tmp_path, three(50.0), run="20990101T000000Z", unix_seconds=4e9)
@@ -193,11 +193,11 @@ def test_a_run_that_is_still_to_come_is_neither_judged_nor_a_night_before(tmp_pa
     assert named.baseline == (day(8),) and math.isnan(named.started)
 
 
-def test_what_was_accepted_in_a_run_that_is_still_to_come_accepts_nothing(tmp_path: Path) -> None:
+def test_accepting_a_run_dated_into_the_future_accepts_nothing(tmp_path: Path) -> None:
     write_values(tmp_path, *LOWER)
-    found = judged(tmp_path)
+    tonight = judged(tmp_path)
     for started in (4e9, math.nan):
-        assert accept(Results(tmp_path), replace(found, started=started), ["stack-a/*"], "a wrong clock") == {}
+        assert accept(Results(tmp_path), replace(tonight, started=started), ["stack-a/*"], "a wrong clock") == {}
 
 
 def test_the_verb_says_which_runs_it_never_takes_for_the_last(torchmatrix: Command, tmp_path: Path) -> None:
@@ -209,16 +209,16 @@ def test_the_verb_says_which_runs_it_never_takes_for_the_last(torchmatrix: Comma
 
 
 @pytest.mark.parametrize("change", [(b"driver 580", b"driver 581"), (b'"crc"', b'"CRC"'), (b"}\n", b"} \n")])
-def test_what_was_accepted_is_read_whole_or_refused(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
+def test_the_record_of_accepted_regressions_is_read_whole_or_refused(tmp_path: Path, change: tuple[bytes, bytes]) -> None:
     write_values(tmp_path, *LOWER)
-    results, found = Results(tmp_path), judged(tmp_path)
-    known = accept(results, found, ["stack-a/*"], "driver 580")
-    path = accepted_path(results, found.host)
+    results, night = Results(tmp_path), judged(tmp_path)
+    accepted = accept(results, night, ["stack-a/*"], "driver 580")
+    path = accepted_path(results, night.host)
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert read_accepted(results, found.host) == known
-    accept(results, found, ["stack-a/*"], "driver 580")
+    assert read_accepted(results, night.host) == accepted
+    accept(results, night, ["stack-a/*"], "driver 580")
     path.write_bytes(path.read_bytes().replace(*change, 1))
-    assert read_accepted(results, found.host) == {} and [one.path for one in unreadable_record(results, found.host)] == [path]
+    assert read_accepted(results, night.host) == {} and [file.path for file in unreadable_record(results, night.host)] == [path]
 
 
 def test_what_is_not_slower_cant_be_accepted(tmp_path: Path) -> None:
@@ -227,11 +227,11 @@ def test_what_is_not_slower_cant_be_accepted(tmp_path: Path) -> None:
         accept(Results(tmp_path), judged(tmp_path), ["stack-a/*"], "no reason")
 
 
-def test_a_slow_drift_is_told_although_no_night_is_slower_than_the_ones_before(tmp_path: Path) -> None:
+def test_a_slow_drift_is_reported_although_no_night_is_slower_than_the_ones_before(tmp_path: Path) -> None:
     steady, lost = (*WEEK, *WEEK), [0.998**night for night in range(1, 16)]
     write_values(tmp_path, *steady, *(share * value for share, value in zip(lost, [*WEEK, *WEEK, *WEEK], strict=False)))
-    one = only(judged(tmp_path))
-    assert one.verdict == "regression" and "slower little by little" in one.why
+    cell = only(judged(tmp_path))
+    assert cell.verdict == "regression" and "slower little by little" in cell.why
     write_values(tmp_path / "flat", *steady, *steady)
     assert only(judged(tmp_path / "flat")).verdict == "ok"
 
@@ -250,33 +250,33 @@ def test_a_folder_dated_into_the_future_is_not_the_last_run(tmp_path: Path) -> N
 
 def test_strict_needs_one_night_only(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, 95.0)
-    found = judged(tmp_path, strict=True)
-    assert found.verdict == "REGRESSION" and only(found).why == "slower on one night (--strict)"
+    tonight = judged(tmp_path, strict=True)
+    assert tonight.verdict == "REGRESSION" and only(tonight).why == "slower on one night (--strict)"
 
 
 def test_the_baseline_is_of_the_last_nights(tmp_path: Path) -> None:
     write_values(tmp_path, 50.0, 50.0, 50.0, *WEEK, 100.0)
     assert only(judged(tmp_path, nights=7)).nights[0] == day(4)
-    found = judged(tmp_path, nights=3)
-    assert found.baseline == only(found).nights == (day(8), day(9), day(10))
+    tonight = judged(tmp_path, nights=3)
+    assert tonight.baseline == only(tonight).nights == (day(8), day(9), day(10))
 
 
 @pytest.mark.parametrize(
     ("rates", "verdict"),
     [((96.0, 96.0), "ok"), ((94.0, 100.0), "ok"), ((100.0, 94.0), "suspected"), ((94.0, 94.0), "suspected")],
 )
-def test_before_three_nights_the_launches_tell_and_less_than_five_percent_is_nothing(
+def test_before_three_nights_launches_decide_and_less_than_five_percent_is_no_regression(
     tmp_path: Path, rates: tuple[float, float], verdict: str
 ) -> None:
     write_values(tmp_path, 100.0, *(rates[:1] if rates[0] != rates[1] else ()), rates[1])
-    one = only(judged(tmp_path))
-    assert one.verdict == verdict and "how nights differ is unknown" in one.rule
+    cell = only(judged(tmp_path))
+    assert cell.verdict == verdict and "how nights differ is unknown" in cell.rule
 
 
 def test_the_first_nights_can_show_a_regression_too(tmp_path: Path) -> None:
     write_values(tmp_path, 100.0, 90.0, 90.2)
-    one = only(judged(tmp_path))
-    assert one.verdict == "regression" and one.nights == (day(1),) and one.low == pytest.approx(0.95)
+    cell = only(judged(tmp_path))
+    assert cell.verdict == "regression" and cell.nights == (day(1),) and cell.low == pytest.approx(0.95)
     noisy = [{"rate": rate} for rate in (80.0, 90.0, 104.0)]
     write(tmp_path / "noisy", three(100.0), noisy, noisy)
     assert only(judged(tmp_path / "noisy")).verdict == "ok"
@@ -284,8 +284,8 @@ def test_the_first_nights_can_show_a_regression_too(tmp_path: Path) -> None:
 
 def test_single_launches_say_nothing_before_three_nights(tmp_path: Path) -> None:
     write(tmp_path / "a", [{"rate": 100.0}], [{"rate": 50.0}])
-    found = judged(tmp_path / "a")
-    assert (found.verdict, only(found).verdict) == ("NO-BASELINE", "n/a") and "unknown" in only(found).why
+    tonight = judged(tmp_path / "a")
+    assert (tonight.verdict, only(tonight).verdict) == ("NO-BASELINE", "n/a") and "unknown" in only(tonight).why
     write(tmp_path / "b", *([{"rate": rate}] for rate in (*WEEK, 90.0, 90.0)))
     assert only(judged(tmp_path / "b")).verdict == "regression"
 
@@ -300,9 +300,9 @@ def test_a_night_of_fewer_launches_may_differ_by_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize("outcome", ["oom", "crashed", "numerics", "build-failed", "timeout"])
 def test_one_launch_that_fails_counts_at_once(tmp_path: Path, outcome: str) -> None:
     write(tmp_path, three(100.0), [*three(100.0)[:2], {"outcome": outcome}])
-    found = judged(tmp_path)
-    assert found.verdict == "REGRESSION" and only(found).verdict == "failed"
-    assert only(found).why == f"1 of 3 launches: {outcome}: RuntimeError: boom" and Path(only(found).facts).is_file()
+    tonight = judged(tmp_path)
+    assert tonight.verdict == "REGRESSION" and only(tonight).verdict == "failed"
+    assert only(tonight).why == f"1 of 3 launches: {outcome}: RuntimeError: boom" and Path(only(tonight).facts).is_file()
 
 
 def test_a_failure_that_is_not_new_counts_and_says_so(tmp_path: Path) -> None:
@@ -322,10 +322,10 @@ def test_a_planned_cell_without_a_measurement_is_missing(tmp_path: Path) -> None
     write(tmp_path, [*three(100.0), *three(50.0, stack="b")])
     (run,) = write(tmp_path, three(100.0), first=2, complete=False)
     run.append("planned", cell="b/resnet50-train-fp32-b4/gpu0")
-    found = judged(tmp_path)
-    one = only(found, "b/resnet50-train-fp32-b4/gpu0")
-    assert found.verdict == "INCOMPLETE" and one.verdict == "missing"
-    assert one.why == "planned, but not measured; the run is not finished"
+    tonight = judged(tmp_path)
+    cell = only(tonight, "b/resnet50-train-fp32-b4/gpu0")
+    assert tonight.verdict == "INCOMPLETE" and cell.verdict == "missing"
+    assert cell.why == "planned, but not measured; the run is not finished"
 
 
 @pytest.mark.parametrize(
@@ -341,8 +341,8 @@ def test_a_cell_that_is_no_longer_planned_is_missing_unless_something_else_was_a
 ) -> None:
     write(tmp_path, [*three(100.0), *three(50.0, stack="b")])
     write(tmp_path, three(100.0), first=2, **change)
-    found = judged(tmp_path)
-    assert found.verdict == whole and only(found, "b/resnet50-train-fp32-b4/gpu0").verdict == verdict
+    tonight = judged(tmp_path)
+    assert tonight.verdict == whole and only(tonight, "b/resnet50-train-fp32-b4/gpu0").verdict == verdict
     named = judged(tmp_path, baseline=day(1))
     assert only(named, "b/resnet50-train-fp32-b4/gpu0").verdict == "missing", "a run that was named holds what is to be there"
 
@@ -351,25 +351,25 @@ def test_a_skip_that_is_new_counts_and_an_old_one_does_not(tmp_path: Path) -> No
     gone = "b/resnet50-train-fp32-b4/gpu0"
     write(tmp_path, [*three(100.0), *three(50.0, stack="b")], skips=[("c/x/gpu0", "no such GPU")])
     write(tmp_path, three(100.0), first=2, skips=[("c/x/gpu0", "no such GPU"), (gone, "driver 470 is too old")])
-    found = judged(tmp_path)
-    assert found.verdict == "REGRESSION" and [one.cell for one in found.cells] == [CELL, gone]
-    assert only(found, gone).verdict == "skipped-now" and "driver 470 is too old" in only(found, gone).why
+    tonight = judged(tmp_path)
+    assert tonight.verdict == "REGRESSION" and [cell.cell for cell in tonight.cells] == [CELL, gone]
+    assert only(tonight, gone).verdict == "skipped-now" and "driver 470 is too old" in only(tonight, gone).why
 
 
 def test_interrupted_launches_are_missing_only_where_none_was_ok(tmp_path: Path) -> None:
     _, second = write(tmp_path, three(100.0), [*three(100.0), *three(50.0, stack="b")])
     for path in [*second.path.glob("b/*/*/*.jsonl"), *second.path.glob("stack-a/*/*/round3*.jsonl")]:
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
-    found = judged(tmp_path)
-    assert only(found).verdict == "ok" and only(found, "b/resnet50-train-fp32-b4/gpu0").why == "interrupted or lost"
+    tonight = judged(tmp_path)
+    assert only(tonight).verdict == "ok" and only(tonight, "b/resnet50-train-fp32-b4/gpu0").why == "interrupted or lost"
 
 
 def test_a_new_cell_passes_and_the_first_run_has_no_baseline(tmp_path: Path) -> None:
     write(tmp_path, three(100.0))
     assert (judged(tmp_path).verdict, only(judged(tmp_path)).verdict) == ("NO-BASELINE", "new")
     write(tmp_path, [*three(100.0), *three(50.0, stack="b")], first=2)
-    found = judged(tmp_path)
-    assert found.verdict == "PASS" and only(found, "b/resnet50-train-fp32-b4/gpu0").why == "no night before measured it"
+    tonight = judged(tmp_path)
+    assert tonight.verdict == "PASS" and only(tonight, "b/resnet50-train-fp32-b4/gpu0").why == "no night before measured it"
 
 
 @pytest.mark.parametrize(
@@ -384,9 +384,9 @@ def test_a_new_cell_passes_and_the_first_run_has_no_baseline(tmp_path: Path) -> 
 def test_nights_of_other_work_are_no_baseline(tmp_path: Path, change: dict[str, Any], field: str) -> None:
     write_values(tmp_path, *WEEK)
     write_values(tmp_path, 70.0, first=8, **change)
-    found = judged(tmp_path)
-    assert found.verdict == "NO-BASELINE" and only(found).verdict == "new" and math.isnan(only(found).ratio)
-    assert only(found).why == f"the baseline starts again; not comparable with {day(7)} and 6 more: they differ in {field}"
+    tonight = judged(tmp_path)
+    assert tonight.verdict == "NO-BASELINE" and only(tonight).verdict == "new" and math.isnan(only(tonight).ratio)
+    assert only(tonight).why == f"the baseline starts again; not comparable with {day(7)} and 6 more: they differ in {field}"
     write_values(tmp_path, 70.1, first=9, **change)
     assert (only(judged(tmp_path)).verdict, only(judged(tmp_path)).nights) == ("ok", (day(8),))
     assert only(judged(tmp_path, baseline=day(7))).verdict == "n/a"
@@ -396,8 +396,8 @@ def test_one_night_of_other_work_in_between_interrupts_nothing(tmp_path: Path) -
     write_values(tmp_path, *WEEK[:6])
     write_values(tmp_path, 70.0, first=7, batch_used=8)
     write_values(tmp_path, 95.0, 95.0, first=8)
-    one = only(judged(tmp_path))
-    assert one.verdict == "regression" and day(7) not in one.nights and f"not comparable with {day(7)}" in one.why
+    cell = only(judged(tmp_path))
+    assert cell.verdict == "regression" and day(7) not in cell.nights and f"not comparable with {day(7)}" in cell.why
 
 
 def test_a_night_of_mixed_work_is_not_judged(tmp_path: Path) -> None:
@@ -407,9 +407,9 @@ def test_a_night_of_mixed_work_is_not_judged(tmp_path: Path) -> None:
 
 def test_a_named_run_is_the_baseline_with_the_scatter_of_the_launches(tmp_path: Path) -> None:
     write_values(tmp_path, 100.0, 90.0, 97.0, 97.1)
-    one = only(judged(tmp_path, baseline=day(1)))
-    assert one.verdict == "regression" and one.nights == (day(1),) and one.low == 0.99
-    assert (one.ratio, *one.before) == pytest.approx((0.971, 0.97))
+    cell = only(judged(tmp_path, baseline=day(1)))
+    assert cell.verdict == "regression" and cell.nights == (day(1),) and cell.low == 0.99
+    assert (cell.ratio, *cell.before) == pytest.approx((0.971, 0.97))
     assert only(judged(tmp_path, baseline="last~1")).verdict == "ok"
     write_values(tmp_path / "b", 100.0, 97.0)
     assert only(judged(tmp_path / "b", baseline=day(1))).verdict == "suspected", "the night before is the baseline itself"
@@ -419,44 +419,44 @@ def test_a_named_run_is_the_baseline_with_the_scatter_of_the_launches(tmp_path: 
 def test_against_a_named_run_too_the_nights_tell_what_is_usual(tmp_path: Path) -> None:
     noisy = [100.0 + offset for offset in (3.0, -3.0, 1.0, -2.0, 2.5, -1.0, 3.0, -2.5)]
     write_values(tmp_path, 100.0, *noisy, 96.0, 96.0)
-    one = only(judged(tmp_path, baseline=day(1)))
-    assert one.verdict == "ok" and one.nights == (day(1),) and "9 nights scatter by" in one.rule
+    cell = only(judged(tmp_path, baseline=day(1)))
+    assert cell.verdict == "ok" and cell.nights == (day(1),) and "9 nights scatter by" in cell.rule
     few = only(judge(gate.read_runs(Results(tmp_path), day(4), baseline=day(1)), GateOptions(named=True)))
     assert few.low == 0.99 and "how nights differ is unknown" in few.rule
 
 
 def serving(rate: float, *requests: int) -> list[dict[str, Any]]:
-    """Launches of the same work, each with so many requests: a single one has no median, and 0 is no request."""
-    served = [{kind: [seconds] * count for kind, seconds in (("latency", 0.1), ("end-to-end", 0.2))} for count in requests]
+    """Return launches of the same work, each with this number of requests: a single one has no median, and 0 is no request."""
+    served = [{metric: [seconds] * count for metric, seconds in (("latency", 0.1), ("end-to-end", 0.2))} for count in requests]
     return [
-        {"rate": rate, "job": {"mode": "infer", "requests": len(one["latency"])}, "served": one if one["latency"] else None}
-        for one in served
+        {"rate": rate, "job": {"mode": "infer", "requests": len(row["latency"])}, "served": row if row["latency"] else None}
+        for row in served
     ]
 
 
 @pytest.mark.parametrize("requests", [(1, 1, 1), (5, 1, 5), (0, 0, 0)])
-def test_a_gated_metric_without_a_value_is_told_and_counted(tmp_path: Path, requests: tuple[int, ...]) -> None:
+def test_a_gated_metric_without_a_value_is_reported_and_counted(tmp_path: Path, requests: tuple[int, ...]) -> None:
     write(tmp_path, *(serving(value, 5, 5, 5) for value in WEEK), serving(100.0, *requests))
-    found, left = judged(tmp_path), sum(count < 2 for count in requests)
-    assert {one.name.removeprefix(CELL): one.verdict for one in found.cells} == {
+    tonight, left = judged(tmp_path), sum(count < 2 for count in requests)
+    assert {cell.name.removeprefix(CELL): cell.verdict for cell in tonight.cells} == {
         "": "ok", " (latency_p50)": "n/a", " (end_to_end_p50)": "n/a",
     }  # fmt: skip
-    assert found.cells[1].why == f"no latency_p50 in {left} of 3 ok launches; {day(7)} had one"
-    assert (found.verdict, found.judged) == ("PASS", 1) and verdicts.record(found)["not_judged"] == 2
-    assert "1 ok, 2 n/a; judged: 1 of 3 figures" in verdicts.text(found) and "(latency_p50)" in verdicts.text(found)
-    assert ElementTree.fromstring(verdicts.junit(found)).get("skipped") == "2"
+    assert tonight.cells[1].why == f"no latency_p50 in {left} of 3 ok launches; {day(7)} had one"
+    assert (tonight.verdict, tonight.judged) == ("PASS", 1) and verdicts.record(tonight)["not_judged"] == 2
+    assert "1 ok, 2 n/a; judged: 1 of 3 figures" in verdicts.text(tonight) and "(latency_p50)" in verdicts.text(tonight)
+    assert ElementTree.fromstring(verdicts.junit(tonight)).get("skipped") == "2"
 
 
-def test_a_night_without_the_metric_is_told_to_be_no_baseline(tmp_path: Path) -> None:
+def test_a_night_without_the_metric_is_reported_as_no_baseline(tmp_path: Path) -> None:
     write(tmp_path, serving(100.0, 5, 5), serving(100.0, 1, 1), serving(100.0, 5, 5))
-    found = {one.metric: one for one in judged(tmp_path).cells}
-    assert found["latency_p50"].nights == (day(1),)
-    assert found["latency_p50"].why == "no latency_p50 on 1 of the 2 nights before"
+    by_metric = {cell.metric: cell for cell in judged(tmp_path).cells}
+    assert by_metric["latency_p50"].nights == (day(1),)
+    assert by_metric["latency_p50"].why == "no latency_p50 on 1 of the 2 nights before"
 
 
-def test_what_the_work_never_had_is_not_missed(tmp_path: Path) -> None:
+def test_a_metric_that_the_work_never_had_is_not_missed(tmp_path: Path) -> None:
     write(tmp_path, *(serving(value, 1, 1) for value in WEEK), serving(100.0, 1, 1))
-    assert {one.metric for one in judged(tmp_path).cells} == {"throughput"}
+    assert {cell.metric for cell in judged(tmp_path).cells} == {"throughput"}
 
 
 def test_runs_that_can_t_be_compared_are_refused(tmp_path: Path) -> None:
@@ -476,12 +476,12 @@ def test_other_hosts_and_experiments_in_between_are_no_nights(tmp_path: Path) ->
         write_run(tmp_path, three(50.0, stack="a"), run=day(number), command="torchmatrix run a/*")
         write_run(tmp_path, three(10.0, stack="a"), run=f"202601{number:02d}T020000Z", folder="other")
     write_run(tmp_path, [launch for cell in cells for launch in cell], run=day(9))
-    found = judged(tmp_path, nights=2)
-    assert found.host == "testhost" and found.baseline == (day(2), day(3)) and found.verdict == "PASS"
+    tonight = judged(tmp_path, nights=2)
+    assert tonight.host == "testhost" and tonight.baseline == (day(2), day(3)) and tonight.verdict == "PASS"
 
 
 def with_canary(root: Path, canary: float, cell: float, **more: Any) -> Gate:
-    """A week, then two nights on which both cells have these ratios; on the first of them only if they are slower."""
+    """Judge a week, then two nights on which both cells have these ratios; on the first of them only if they are slower."""
     for number, value in enumerate(WEEK, 1):
         write_run(root, [*three(value), *three(value, stack="canary")], run=day(number))
     for number, highest in ((8, 1.0), (9, math.inf)):
@@ -503,38 +503,38 @@ def with_canary(root: Path, canary: float, cell: float, **more: Any) -> Gate:
 def test_the_canary_tells_the_machine_from_the_software(
     tmp_path: Path, canary: float, cell: float, cause: str, words: str
 ) -> None:
-    one = only(with_canary(tmp_path, canary, cell))
-    assert (one.cause, one.cause_why) == (cause, words)
+    slower = only(with_canary(tmp_path, canary, cell))
+    assert (slower.cause, slower.cause_why) == (cause, words)
 
 
 def test_a_regression_of_the_machine_is_a_regression(tmp_path: Path) -> None:
-    found = with_canary(tmp_path, 0.95, 0.95)
-    assert found.verdict == "REGRESSION" and only(found, CANARY).verdict == "regression"
-    assert (only(found, CANARY).cause, only(found, CANARY).cause_why) == ("machine", "it is the canary")
+    tonight = with_canary(tmp_path, 0.95, 0.95)
+    assert tonight.verdict == "REGRESSION" and only(tonight, CANARY).verdict == "regression"
+    assert (only(tonight, CANARY).cause, only(tonight, CANARY).cause_why) == ("machine", "it is the canary")
 
 
 def test_a_canary_that_was_upgraded_tells_nothing(tmp_path: Path) -> None:
-    one = only(with_canary(tmp_path, 0.95, 0.95, torch="2.9.0"))
-    assert one.cause == "unclear" and "its own software has changed: box torch" in one.cause_why
+    cell = only(with_canary(tmp_path, 0.95, 0.95, torch="2.9.0"))
+    assert cell.cause == "unclear" and "its own software has changed: box torch" in cell.cause_why
 
 
 def test_a_canary_that_failed_tells_of_failures_only(tmp_path: Path) -> None:
     week = [[*three(value), *three(value, stack="canary"), *three(value, stack="b")] for value in WEEK]
     bad = [*three(90.0), {"outcome": "crashed", "stack": "canary"}, {"outcome": "crashed", "stack": "b"}]
     write(tmp_path, *week, bad)
-    found = judged(tmp_path, canary=("canary/*",))
-    assert (only(found).cause, only(found).cause_why) == ("unclear", f"canary {CANARY} failed")
-    assert only(found, "b/resnet50-train-fp32-b4/gpu0").cause == "machine"
+    tonight = judged(tmp_path, canary=("canary/*",))
+    assert (only(tonight).cause, only(tonight).cause_why) == ("unclear", f"canary {CANARY} failed")
+    assert only(tonight, "b/resnet50-train-fp32-b4/gpu0").cause == "machine"
 
 
-def test_a_canary_on_the_cell_s_own_device_is_asked_first(tmp_path: Path) -> None:
+def test_a_canary_on_the_cell_s_own_device_comes_first(tmp_path: Path) -> None:
     def cells(first: float, second: float) -> list[dict[str, Any]]:
         canaries = [*three(first, stack="canary"), *three(second, stack="canary", devices=(1,))]
         return [*three(first), *three(first, devices=(1,)), *canaries]
 
     write(tmp_path, *(cells(value, value) for value in WEEK), cells(95.0, 100.0), cells(95.0, 100.0))
-    found = judged(tmp_path, canary=("canary/*",))
-    assert only(found).cause == "machine" and only(found, CELL.replace("gpu0", "gpu1")).cause == "software"
+    tonight = judged(tmp_path, canary=("canary/*",))
+    assert only(tonight).cause == "machine" and only(tonight, CELL.replace("gpu0", "gpu1")).cause == "software"
 
 
 def test_a_canary_that_is_no_cell_is_refused(tmp_path: Path) -> None:
@@ -547,12 +547,12 @@ def test_a_canary_that_is_no_cell_is_refused(tmp_path: Path) -> None:
 def test_what_changed_since_the_baseline_stands_beside_the_regression(tmp_path: Path) -> None:
     write_values(tmp_path, *WEEK, host={"driver": "570.1", "kernel": "6.1"})
     write_values(tmp_path, 95.0, 95.0, first=8, host={"driver": "580.2", "kernel": "6.1"})
-    found = judged(tmp_path)
-    assert only(found).changes == {"host driver": ("570.1", "580.2")}
-    assert f"stack-a: changed since {day(7)}:\n  host driver: 570.1 -> 580.2" in verdicts.text(found)
+    tonight = judged(tmp_path)
+    assert only(tonight).changes == {"host driver": ("570.1", "580.2")}
+    assert f"stack-a: changed since {day(7)}:\n  host driver: 570.1 -> 580.2" in verdicts.text(tonight)
 
 
-def test_what_the_watch_saw_is_said_of_a_slower_cell(tmp_path: Path) -> None:
+def test_throttling_is_named_as_the_reason_of_a_slower_cell(tmp_path: Path) -> None:
     reading = {"device": "GPU-0", "temperature_celsius": 90, "reasons": ["hw_slowdown"]}
     hot = three(95.0, readings=[(float(t), reading) for t in range(100, 120)])
     write(tmp_path, *(three(value) for value in WEEK), hot)
@@ -560,7 +560,7 @@ def test_what_the_watch_saw_is_said_of_a_slower_cell(tmp_path: Path) -> None:
 
 
 def regressed(root: Path) -> Gate:
-    """One regression, one suspicion, one failure, one new cell, one that is ok."""
+    """Judge one regression, one suspicion, one failure, one new cell, one that is ok."""
     for number, value in enumerate((*WEEK, 95.0, 95.3), 1):
         usual = value if number <= len(WEEK) else 100.0
         others = [*three(95.0 if number == 9 else usual, stack="b"), *three(usual, stack="c"), *three(100.0, stack="d")]
@@ -572,8 +572,8 @@ def regressed(root: Path) -> Gate:
 
 
 def test_the_text_begins_with_the_verdict_and_says_what_to_do(tmp_path: Path) -> None:
-    found = regressed(tmp_path)
-    lines = verdicts.text(found, Path("elsewhere")).splitlines()
+    tonight = regressed(tmp_path)
+    lines = verdicts.text(tonight, Path("elsewhere")).splitlines()
     assert lines[0] == f"REGRESSION 2 of 5 cells: {day(9)} on testhost against 7 nights before"
     assert lines[1] == "1 regression, 1 suspected, 1 ok, 1 failed, 1 new; judged: 4 of 5 figures"
     assert lines[2].startswith("tonight would have shown a loss of 1.4 % in 4 of 5 cases (median of 3 figures; worst: 1.5 % ")
@@ -586,9 +586,9 @@ def test_the_text_begins_with_the_verdict_and_says_what_to_do(tmp_path: Path) ->
 
 
 def test_the_headline_counts_what_counts(tmp_path: Path) -> None:
-    found = regressed(tmp_path)
-    assert sum(one.counts for one in found.cells) == 2
-    assert verdicts.headline(found).startswith("REGRESSION 2 of 5 cells")
+    tonight = regressed(tmp_path)
+    assert sum(cell.counts for cell in tonight.cells) == 2
+    assert verdicts.headline(tonight).startswith("REGRESSION 2 of 5 cells")
 
 
 def test_many_cells_of_one_reason_take_one_line(tmp_path: Path) -> None:
@@ -613,13 +613,13 @@ def test_junit_has_a_testcase_per_cell(tmp_path: Path) -> None:
         "name": "", "tests": "5", "failures": "2", "errors": "0", "skipped": "1", "hostname": "testhost",
         "timestamp": "2026-01-09T01:00:00",
     }  # fmt: skip
-    found = {case.get("name"): case for case in suite}
-    failure = found[CELL].find("failure")
+    cases = {case.get("name"): case for case in suite}
+    failure = cases[CELL].find("failure")
     assert failure is not None and failure.get("type") == "regression" and "0.9530" in (failure.get("message") or "")
     assert "torchmatrix compare" in (failure.text or "")
-    assert found["d/resnet50-train-fp32-b4/gpu0"].find("failure") is not None
-    assert found["e/resnet50-train-fp32-b4/gpu0"].find("skipped") is not None
-    passed = found["b/resnet50-train-fp32-b4/gpu0"]
+    assert cases["d/resnet50-train-fp32-b4/gpu0"].find("failure") is not None
+    assert cases["e/resnet50-train-fp32-b4/gpu0"].find("skipped") is not None
+    passed = cases["b/resnet50-train-fp32-b4/gpu0"]
     assert passed.find("failure") is None and "suspected" in (passed.findtext("system-out") or "")
 
 
@@ -645,13 +645,13 @@ def test_hostile_words_are_inert_in_every_format() -> None:
         )
         for verdict in ("regression", "failed", "missing", "suspected", "new")
     )  # fmt: skip
-    found = Gate(run=HOSTILE, host=HOSTILE, started=0.0, complete=True, baseline=(), options=GateOptions(), cells=cells)
-    said = verdicts.text(found, Path(HOSTILE.replace("\x00", "")))
-    assert all(c.isprintable() or c == "\n" for c in said) and "\n| fake" not in said and "\n#" not in said
-    root = ElementTree.fromstring(verdicts.junit(found))
+    tonight = Gate(run=HOSTILE, host=HOSTILE, started=0.0, complete=True, baseline=(), options=GateOptions(), cells=cells)
+    text = verdicts.text(tonight, Path(HOSTILE.replace("\x00", "")))
+    assert all(c.isprintable() or c == "\n" for c in text) and "\n| fake" not in text and "\n#" not in text
+    root = ElementTree.fromstring(verdicts.junit(tonight))
     failure = root[0][0].find("failure")
     assert failure is not None and "<script>" in failure.get("message", "") and len(root[0]) == len(cells)
-    page = verdicts.markdown(found)
+    page = verdicts.markdown(tonight)
     rows = [line for line in page.splitlines() if line.startswith("|")]
     assert len(rows) == 2 + len(cells) and all(row.count("|") == 7 for row in rows)
     for span in rows[2].split("|")[2:7:3]:
@@ -660,7 +660,7 @@ def test_hostile_words_are_inert_in_every_format() -> None:
 
 
 def recorder(path: Path, more: str = "") -> str:
-    """A command that writes what it was told to `path`."""
+    """Return a command that writes its input and variables to `path`."""
     script = path.with_suffix(".py")
     script.write_text(
         "import json, os, sys\n"
@@ -680,19 +680,19 @@ def test_a_hook_sees_the_documented_variables_only(tmp_path: Path, monkeypatch: 
         "https_proxy",
     ):
         monkeypatch.setenv(name, "said")
-    seen = tmp_path / "seen"
-    assert verdicts.call_hook(f"env > {seen}", {"verdict": "REGRESSION", "run": "r"}) is None
-    names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
+    output = tmp_path / "seen"
+    assert verdicts.call_hook(f"env > {output}", {"verdict": "REGRESSION", "run": "r"}) is None
+    names = {line.partition("=")[0] for line in output.read_text().splitlines()}
     assert {"TORCHMATRIX_HOOK_KEY", "TORCHMATRIX_VERDICT", "TORCHMATRIX_RUN", "PATH", "https_proxy"} <= names
     assert names.isdisjoint({"UV_INDEX_SITE_PASSWORD", "AWS_SECRET_ACCESS_KEY", "TORCHMATRIX_MIRRORS"})
 
 
-def test_the_hook_is_told_the_verdict(tmp_path: Path) -> None:
+def test_the_hook_receives_the_verdict(tmp_path: Path) -> None:
     record = verdicts.record(regressed(tmp_path / "results"))
     assert verdicts.call_hook(recorder(tmp_path / "told.json"), record) is None
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["stdin"] == json.loads(json.dumps(record))
-    assert (told["TORCHMATRIX_VERDICT"], told["TORCHMATRIX_RUN"]) == ("REGRESSION", day(9))
+    received = json.loads((tmp_path / "told.json").read_text())
+    assert received["stdin"] == json.loads(json.dumps(record))
+    assert (received["TORCHMATRIX_VERDICT"], received["TORCHMATRIX_RUN"]) == ("REGRESSION", day(9))
 
 
 @pytest.mark.parametrize(
@@ -703,12 +703,12 @@ def test_the_hook_is_told_the_verdict(tmp_path: Path) -> None:
         ("sleep 6000 & sleep 6000", 0.2, "longer than 0.2 s"),
     ],
 )
-def test_what_goes_wrong_in_a_hook_is_said(command: str, seconds: float, problem: str) -> None:
-    said = verdicts.call_hook(command, {"verdict": "REGRESSION", "run": "r", "much": "x" * 1_000_000}, timeout_seconds=seconds)
-    assert said is not None and problem in said
+def test_a_failing_hook_is_reported(command: str, seconds: float, problem: str) -> None:
+    why = verdicts.call_hook(command, {"verdict": "REGRESSION", "run": "r", "much": "x" * 1_000_000}, timeout_seconds=seconds)
+    assert why is not None and problem in why
 
 
-def test_the_command_says_the_verdict_by_its_exit_code(
+def test_the_command_reports_the_verdict_by_its_exit_code(
     torchmatrix: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     results = tmp_path / "results"

@@ -1,4 +1,4 @@
-"""Nights: what is due, what an ended step means for the whole, who may not be disturbed, and what stays on the disk."""
+"""Nights: when one is due, the exit code after each ended step, locks, and the runs that stay on the disk."""
 
 import json
 import os
@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def berlin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time zone with summer time, in which 02:30 is missing once a year and there twice once a year."""
+    """Set a time zone with summer time, in which 02:30 is missing once a year and there twice once a year."""
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
     time.tzset()
     yield
@@ -75,12 +75,12 @@ def test_what_is_due_at_noon(
 ) -> None:
     noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
     events = [began("n1", noon - hours_ago * HOUR), *([] if code is None else [ended("n1", code, run)])]
-    found = decide(events, noon, at)
-    assert (found.is_due, found.continues is not None) == (due, continues)
+    decision = decide(events, noon, at)
+    assert (decision.is_due, decision.continues is not None) == (due, continues)
 
 
 @pytest.mark.usefixtures("berlin")
-def test_what_was_before_the_installation_is_not_missed() -> None:
+def test_a_night_before_the_installation_is_not_missed() -> None:
     noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
     assert decide([], noon, "02:30").is_due
     assert not decide([{"event": "installed", "unix_seconds": noon - HOUR}], noon, "02:30").is_due
@@ -88,7 +88,7 @@ def test_what_was_before_the_installation_is_not_missed() -> None:
 
 
 @pytest.mark.usefixtures("berlin")
-def test_what_is_still_to_come_is_no_night_that_was_measured() -> None:
+def test_a_night_dated_into_the_future_is_not_taken_as_measured() -> None:
     noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
     events = [began("n1", noon + 9000 * HOUR), ended("n1", 0, "h/r"), {"event": "installed", "unix_seconds": noon + HOUR}]
     assert decide(events, noon, "02:30").is_due
@@ -120,7 +120,7 @@ def test_a_line_of_the_journal_that_was_cut_costs_nothing_but_itself(tmp_path: P
     assert [night.id for night in book.nights()] == ["a", "b"]
 
 
-# What a night does, with a stand-in for the tool: its steps end as they are told to.
+# A whole night, with a stand-in for the tool: its steps end with the exit codes of TOLD.
 
 STAND_IN = """
 import json, os, sys, time
@@ -151,20 +151,20 @@ def order(tmp_path: Path, **more: object) -> NightOptions:
 
 
 def night(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, float], **more: object
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_codes: dict[str, float], **more: object
 ) -> tuple[ExitCode, list[str], str]:
-    """The exit code, the steps that were asked for, and the summary."""
-    asked = order(tmp_path, **more)
-    monkeypatch.setenv("TOLD", json.dumps(told))
+    """Return the exit code, the steps that were called, and the summary."""
+    options = order(tmp_path, **more)
+    monkeypatch.setenv("TOLD", json.dumps(exit_codes))
     (tmp_path / "stand-in.py").write_text(STAND_IN)
-    (asked.results / "asked").write_text("")
-    end = run_night(asked, lambda line: None, lambda data: None, tool=[sys.executable, str(tmp_path / "stand-in.py")])
-    lines = map(json.loads, (asked.results / "asked").read_text().splitlines())
+    (options.results / "asked").write_text("")
+    end = run_night(options, lambda line: None, lambda data: None, tool=[sys.executable, str(tmp_path / "stand-in.py")])
+    lines = map(json.loads, (options.results / "asked").read_text().splitlines())
     return end.exit_code, [words[1] if words[0] == "nightly" else words[0] for words in lines], end.summary
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "said"),
+    ("exit_codes", "code", "words"),
     [
         ({}, 0, "gate: pass"),
         ({"gate": 3}, 0, "gate: no baseline yet"),
@@ -181,24 +181,24 @@ def night(
         ({"run": 4.25}, 1, "gate: pass"),  # measured to the end; its page could not be written
     ],
 )
-def test_a_step_that_fails_takes_no_other_along_and_is_heard_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: dict[str, float], code: int, said: str
+def test_a_step_that_fails_stops_no_other_and_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_codes: dict[str, float], code: int, words: str
 ) -> None:
-    found, asked, summary = night(tmp_path, monkeypatch, told, keep=2)
-    assert found == code and said in summary and summary.count("\n") == 0
-    assert asked == ["run", "gate", "report", "history", "keep"]
+    exit_code, steps, summary = night(tmp_path, monkeypatch, exit_codes, keep=2)
+    assert exit_code == code and words in summary and summary.count("\n") == 0
+    assert steps == ["run", "gate", "report", "history", "keep"]
     (last,) = Journal(tmp_path / "results").nights()
     assert last.exit_code == code and last.run and last.run.startswith("testhost/") and last.summary == summary
 
 
 @pytest.mark.parametrize("code", [2, 3, 4])
 def test_where_nothing_could_be_measured_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    found, asked, summary = night(tmp_path, monkeypatch, {"run": code}, keep=2)
-    assert found == code and asked == ["run"] and "no run" in summary
+    exit_code, steps, summary = night(tmp_path, monkeypatch, {"run": code}, keep=2)
+    assert exit_code == code and steps == ["run"] and "no run" in summary
 
 
 @pytest.mark.parametrize("name", ["20991231T235959Z", "release-2.7"])
-def test_a_run_of_the_same_command_that_is_still_to_come_or_was_renamed_is_not_this_nights(
+def test_a_run_of_the_same_command_that_is_dated_into_the_future_or_renamed_is_not_this_nights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     began = 4102444799.0 if name[0] == "2" else 1.7e9
@@ -206,8 +206,8 @@ def test_a_run_of_the_same_command_that_is_still_to_come_or_was_renamed_is_not_t
     (run,) = Results(tmp_path / "results").runs()
     text = run.record.read_text().replace('"event": "run"', f'"event": "run", "unix_seconds": {began}')
     run.path.rename(run.path.with_name(name)).joinpath("run.jsonl").write_text(text)
-    found, asked, summary = night(tmp_path, monkeypatch, {"run": 4})
-    assert (found, asked) == (4, ["run"]) and "no run" in summary
+    exit_code, steps, summary = night(tmp_path, monkeypatch, {"run": 4})
+    assert (exit_code, steps) == (4, ["run"]) and "no run" in summary
 
 
 def test_a_run_that_is_interrupted_by_itself_interrupts_the_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_a_run_that_is_interrupted_by_itself_interrupts_the_night(tmp_path: Path
     assert last.exit_code == 130 and last.was_cut
 
 
-def test_the_log_holds_every_command_in_a_form_that_can_be_pasted_and_what_it_said(
+def test_the_log_holds_every_command_in_a_form_that_can_be_pasted_and_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     night(tmp_path, monkeypatch, {}, gate_words=("--hook", "mail -s 'a b'"))
@@ -234,23 +234,23 @@ def test_the_log_holds_every_command_in_a_form_that_can_be_pasted_and_what_it_sa
 def test_a_night_goes_on_with_its_own_run_and_does_not_measure_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         night(tmp_path, monkeypatch, {"run": 130})
-    found, asked, _ = night(tmp_path, monkeypatch, {})
-    assert found == 0 and asked == ["run", "gate", "report", "history"] and len(Journal(tmp_path / "results").nights()) == 1
+    exit_code, steps, _ = night(tmp_path, monkeypatch, {})
+    assert exit_code == 0 and steps == ["run", "gate", "report", "history"] and len(Journal(tmp_path / "results").nights()) == 1
     words = json.loads((tmp_path / "results/asked").read_text().splitlines()[0])
     assert "--new" not in words
     book = Journal(tmp_path / "results")
     book.append(
         "night-exit", night=book.nights()[0].id, exit_code=130, matrix=str(tmp_path / "matrix.toml")
     )  # as if it had been cut while the gate judged
-    found, asked, _ = night(tmp_path, monkeypatch, {})
-    assert found == 0 and asked == ["gate", "report", "history"] and len(Results(tmp_path / "results").runs()) == 1
+    exit_code, steps, _ = night(tmp_path, monkeypatch, {})
+    assert exit_code == 0 and steps == ["gate", "report", "history"] and len(Results(tmp_path / "results").runs()) == 1
 
 
-def test_a_night_of_another_matrix_is_not_ours_to_go_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_night_of_another_matrix_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         night(tmp_path, monkeypatch, {"run": 130}, matrix=tmp_path / "other.toml")
-    found, asked, _ = night(tmp_path, monkeypatch, {})
-    assert found == 0 and asked[0] == "run"
+    exit_code, steps, _ = night(tmp_path, monkeypatch, {})
+    assert exit_code == 0 and steps[0] == "run"
     assert "--new" in json.loads((tmp_path / "results/asked").read_text().splitlines()[0])
     book = Journal(tmp_path / "results")
     assert [night.exit_code for night in book.nights()] == [130, 0]
@@ -258,27 +258,27 @@ def test_a_night_of_another_matrix_is_not_ours_to_go_on_with(tmp_path: Path, mon
 
 
 def test_two_nights_at_once_and_a_night_beside_a_run_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = order(tmp_path)
+    options = order(tmp_path)
     with (
-        Journal(asked.results).lock(),
+        Journal(options.results).lock(),
         pytest.raises(EngineUnusable, match=rf"another night holds .*: process {os.getpid()} on "),
     ):
-        run_night(asked, print, lambda data: None)
-    assert not Journal(asked.results).nights()
-    with Results(asked.results).hold(), pytest.raises(EngineUnusable, match="another run holds"):
+        run_night(options, print, lambda data: None)
+    assert not Journal(options.results).nights()
+    with Results(options.results).hold(), pytest.raises(EngineUnusable, match="another run holds"):
         night(tmp_path, monkeypatch, {})
-    (last,) = Journal(asked.results).nights()
+    (last,) = Journal(options.results).nights()
     assert last.exit_code == 4 and last.run is None and "another run holds" in str(last.summary)
 
 
 def test_catching_up_while_a_night_is_under_way_is_no_error(tmp_path: Path) -> None:
-    asked = order(tmp_path)
-    with Journal(asked.results).lock():
-        end = run_night(asked, print, lambda data: None, at="02:30")
+    options = order(tmp_path)
+    with Journal(options.results).lock():
+        end = run_night(options, print, lambda data: None, at="02:30")
     assert end.exit_code == 0 and f"a night is under way: process {os.getpid()}" in end.summary
 
 
-def test_without_the_asked_room_nothing_is_measured_and_old_runs_go_first(
+def test_without_the_demanded_disk_space_nothing_is_measured_and_old_runs_go_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     night(tmp_path, monkeypatch, {})
@@ -288,7 +288,7 @@ def test_without_the_asked_room_nothing_is_measured_and_old_runs_go_first(
     assert [json.loads(line)[1] for line in (tmp_path / "results/asked").read_text().splitlines()] == ["keep"]
 
 
-def test_the_words_of_an_order_are_what_was_asked(tmp_path: Path) -> None:
+def test_the_arguments_of_a_night_are_its_options(tmp_path: Path) -> None:
     words = order(
         tmp_path, run_words=("--launches", "5"), gate_words=("--hook", "a b"), keep=3, disk_gb=0.5, pins=("x",)
     ).words()
@@ -303,9 +303,9 @@ def test_the_words_of_an_order_are_what_was_asked(tmp_path: Path) -> None:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    found = Log(tmp_path / "log", lambda data: None)
-    yield found
-    found.close()
+    log_file = Log(tmp_path / "log", lambda data: None)
+    yield log_file
+    log_file.close()
 
 
 def python(code: str) -> list[str]:
@@ -327,7 +327,7 @@ def test_a_daemon_that_a_step_leaves_behind_does_not_hold_the_night(log: Log, tm
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_step_ends_with_the_night(tmp_path: Path, number: signal.Signals) -> None:
-    """The step tidies up: it gets the night's SIGTERM, or that of the kernel when the night was killed, just once."""
+    """Steps tidy up: they get the night's SIGTERM, or that of the kernel when the night was killed, just once."""
     tidied = tmp_path / "tidied"
     step = f"""
 import signal, sys, time
@@ -359,7 +359,7 @@ except KeyboardInterrupt:
     assert tidied.read_text() == "begun done"
 
 
-# What stays on the disk.
+# Runs that stay on the disk.
 
 
 def a_run(root: Path, name: str, complete: bool = True, host: str = "testhost", kilobytes: int = 4) -> RunFolder:
@@ -382,16 +382,16 @@ def day(number: int) -> str:
     return f"202601{number:02}T023000Z"
 
 
-def some(root: Path, kinds: str) -> list[keeping.Stored]:
-    """One run of a gigabyte per letter, oldest first: complete, incomplete or pinned."""
+def runs_of(root: Path, kinds: str) -> list[keeping.Stored]:
+    """Return one run of a gigabyte per character, oldest first: complete, incomplete or pinned."""
     return [
         keeping.Stored(
             run=RunFolder(root / "h" / day(number + 1)),
-            is_complete=kind != "i",
+            is_complete=state != "i",
             bytes=10**9,
-            stays="pinned" if kind == "p" else None,
+            stays="pinned" if state == "p" else None,
         )
-        for number, kind in enumerate(kinds)
+        for number, state in enumerate(kinds)
     ]
 
 
@@ -413,8 +413,8 @@ def some(root: Path, kinds: str) -> list[keeping.Stored]:
         ("", 2, 0, []),
     ],
 )
-def test_which_runs_go(tmp_path: Path, kinds: str, keep: int | None, limit: int | None, gone: list[int]) -> None:
-    runs = some(tmp_path, kinds)
+def test_which_runs_are_removed(tmp_path: Path, kinds: str, keep: int | None, limit: int | None, gone: list[int]) -> None:
+    runs = runs_of(tmp_path, kinds)
     used = len(kinds) * 10**9
     choice = keeping.choose(runs, keep, None if limit is None else limit * 10**9, used)
     assert [run.run.id for run in choice.remove] == [day(number) for number in gone]
@@ -434,8 +434,8 @@ def test_what_is_pinned_renamed_linked_or_holds_what_is_not_ours_stays(tmp_path:
     (host / day(7)).symlink_to(tmp_path / "moved")
     a_run(tmp_path, "before-the-driver")
     a_run(tmp_path, day(1), host="another")
-    found = {run.run.id: run.stays for run in keeping.stored_runs(results, "testhost", [f"testhost/{day(4)}", day(6)])}
-    assert found == {
+    reasons = {run.run.id: run.stays for run in keeping.stored_runs(results, "testhost", [f"testhost/{day(4)}", day(6)])}
+    assert reasons == {
         "before-the-driver": "renamed", day(1): "pinned", day(2): "holds files that are not ours: notes.md",
         day(3): "holds files that are not ours: stack/link", day(4): "pinned", day(5): None, day(6): "pinned", day(7): "a link",
     }  # fmt: skip
@@ -453,12 +453,12 @@ def test_removing_takes_whole_runs_and_their_logs_and_nothing_else(tmp_path: Pat
     a_run(tmp_path, day(1), host="another")
     (book.folder / "mine.log").write_text("mine")
     (tmp_path / "testhost" / "notes.md").write_text("mine")
-    found = keeping.stored_runs(results, "testhost", [])
-    said = list(keeping.remove_chosen(results, book, found, keeping.choose(found, 2, None, 0)))
+    stored = keeping.stored_runs(results, "testhost", [])
+    lines = list(keeping.remove_chosen(results, book, stored, keeping.choose(stored, 2, None, 0)))
     assert sorted(p.name for p in (tmp_path / "testhost").iterdir()) == [day(3), day(4), "notes.md"]
     assert sorted(p.name for p in book.folder.glob("*.log")) == [f"{day(3)}.log", f"{day(4)}.log", "mine.log"]
     assert not (book.folder / "removed").exists() and (tmp_path / "another" / day(1) / "run.jsonl").exists()
-    assert sum(line.startswith("removed testhost/") for line in said) == 2
+    assert sum(line.startswith("removed testhost/") for line in lines) == 2
 
 
 def test_a_removal_that_was_interrupted_is_finished_and_what_came_meanwhile_is_left(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is told to systemd and cron: texts, escaping, and which files are ours."""
+"""Units of systemd and lines of cron: texts, escaping, and which files are ours."""
 
 import shlex
 import subprocess
@@ -24,12 +24,12 @@ def table(folder: str = "/srv/lab", program: str = "/opt/venv/bin/python", *more
 
 
 def value(unit: str, key: str) -> str:
-    (found,) = [line.partition("=")[2] for line in unit.splitlines() if line.startswith(f"{key}=")]
-    return found
+    (text,) = [line.partition("=")[2] for line in unit.splitlines() if line.startswith(f"{key}=")]
+    return text
 
 
 def as_systemd_reads_it(line: str) -> list[str]:
-    """Quotes and backslashes as in a shell's double quotes, then %% and $$ (systemd.service(5), COMMAND LINES)."""
+    """Parse quotes and backslashes as in a shell's double quotes, then %% and $$ (systemd.service(5), COMMAND LINES)."""
     return [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(line)]
 
 
@@ -90,9 +90,9 @@ def test_a_shell_reads_the_file_of_variables_as_it_was_meant(tmp_path: Path) -> 
     values = {f"TORCHMATRIX_{n}": word for n, word in enumerate((*HOSTILE, "`id`", "two\nlines", "trailing\\", "'", '"'))}
     (tmp_path / "env").write_text(environment_text(values))
     script = f"set -a; . {tmp_path}/env; env -0"
-    said = subprocess.run(["/bin/sh", "-c", script], env={}, capture_output=True, check=True).stdout.decode()
-    found = dict(pair.split("=", 1) for pair in said.split("\0") if pair.startswith("TORCHMATRIX_"))
-    assert found == values
+    output = subprocess.run(["/bin/sh", "-c", script], env={}, capture_output=True, check=True).stdout.decode()
+    variables = dict(pair.split("=", 1) for pair in output.split("\0") if pair.startswith("TORCHMATRIX_"))
+    assert variables == values
 
 
 def test_the_script_of_cron_runs_the_very_words_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
