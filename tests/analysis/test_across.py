@@ -1,4 +1,4 @@
-"""GPU beside GPU: what is compared with what, what the intervals are over, and what is missing and why."""
+"""GPU beside GPU: the pairs that are compared, what the intervals are over, and reasons of missing figures."""
 
 import math
 from dataclasses import replace
@@ -28,22 +28,22 @@ def launch(rate: float, stack: dict[str, Any] = CUDA, job: dict[str, Any] | None
     return {"rate": rate, "stack": stack, "job": {"batch": 4, **(job or {})}, **more}
 
 
-def fleet(root: Path, **boxes: tuple[str, list[dict[str, Any]]]) -> list[Row]:
-    """The table of these machines: by name the GPU (of GPUS) and the launches."""
+def fleet(root: Path, **gpus_and_launches: tuple[str, list[dict[str, Any]]]) -> list[Row]:
+    """Return the table of these machines: by name the GPU (of GPUS) and the launches."""
     parts = []
-    for name, (gpu, launches) in boxes.items():
+    for name, (gpu, launches) in gpus_and_launches.items():
         driver, gib = GPUS[gpu]
-        known = {"name": driver, "uuid": f"{name}-0", "memory_bytes": gib * 2**30, "power_limit_watts": 300.0 + len(parts)}
-        host = {"name": name, "cpu": "c", "gpus": [known] * 2, "cores": [0], "driver": f"5{len(parts)}"}
-        own = [{"device": driver, "memory_bytes": gib * 2**30, "cell": _cell(one), **one} for one in launches]
-        run = write_run(root / name, own, folder=name, host=host, machine=f"id-{name}")
+        gpu_facts = {"name": driver, "uuid": f"{name}-0", "memory_bytes": gib * 2**30, "power_limit_watts": 300.0 + len(parts)}
+        host = {"name": name, "cpu": "c", "gpus": [gpu_facts] * 2, "cores": [0], "driver": f"5{len(parts)}"}
+        rows = [{"device": driver, "memory_bytes": gib * 2**30, "cell": _cell(fields), **fields} for fields in launches]
+        run = write_run(root / name, rows, folder=name, host=host, machine=f"id-{name}")
         parts.append((machines.of_runs([run])[0], run_summary.launch_rows(run.launches())))
     return machines.fleet_rows(parts)
 
 
-def _cell(one: dict[str, Any]) -> str:
-    said = "-".join(f"{key}{value}" for key, value in sorted(one["job"].items()))
-    return f"{one['stack']['name']}/{said}/gpu{'+'.join(map(str, one.get('devices', (0,))))}"
+def _cell(fields: dict[str, Any]) -> str:
+    settings = "-".join(f"{key}{value}" for key, value in sorted(fields["job"].items()))
+    return f"{fields['stack']['name']}/{settings}/gpu{'+'.join(map(str, fields.get('devices', (0,))))}"
 
 
 def shown(relative: across.Relative, *columns: str) -> list[tuple[Any, ...]]:
@@ -57,13 +57,13 @@ def test_each_gpu_is_set_over_the_baseline_gpu_by_workload_stack_and_number_of_d
         desk=("4090", [launch(rate) for rate in slow] + [launch(180.0, devices=(0, 1))]),
         rack=("h100", [launch(rate) for rate in fast] + [launch(490.0, devices=(0, 1))]),
     )
-    found = across.relative_table(CellIndex(table), "RTX 4090")
-    assert shown(found, "gpu", "machine", "count", "stack_match", "level", "why", "n", "baseline_n") == [
+    relative = across.relative_table(CellIndex(table), "RTX 4090")
+    assert shown(relative, "gpu", "machine", "count", "stack_match", "level", "why", "n", "baseline_n") == [
         ("RTX 4090", "desk", 1, "equal", "", "", 3, 3), ("RTX 4090", "desk", 2, "equal", "", "", 1, 1),
         ("H100 SXM5 80GB", "rack", 1, "equal", "launches", "", 3, 3),
         ("H100 SXM5 80GB", "rack", 2, "equal", "launches", "", 1, 1),
     ]  # fmt: skip
-    of_slow, _, of_one, of_two = found.table
+    of_slow, _, of_one, of_two = relative.table
     expected = pair(fast, slow).interval
     assert (of_slow["ratio"], of_slow["ratio_low"], of_slow["ratio_high"]) == (1.0, 1.0, 1.0)
     assert (of_one["ratio"], of_one["ratio_low"], of_one["ratio_high"]) == pytest.approx(
@@ -80,13 +80,13 @@ def test_two_machines_with_one_gpu_are_two_rows_and_one_row_over_machines(tmp_pa
     table = fleet(
         tmp_path, a=("4090", three(100)), b=("4090", three(104)), c=("h100", three(200)), d=("h100", three(212)),
     )  # fmt: skip
-    found = across.relative_table(CellIndex(table), "4090")
-    assert shown(found, "gpu", "machine", "machines", "of_gpu", "n", "level") == [
+    relative = across.relative_table(CellIndex(table), "4090")
+    assert shown(relative, "gpu", "machine", "machines", "of_gpu", "n", "level") == [
         ("RTX 4090", None, 2, True, 6, ""), ("RTX 4090", "a", 1, False, 3, ""), ("RTX 4090", "b", 1, False, 3, ""),
         ("H100 SXM5 80GB", None, 2, True, 6, "machines"), ("H100 SXM5 80GB", "c", 1, False, 3, "launches"),
         ("H100 SXM5 80GB", "d", 1, False, 3, "launches"),
     ]  # fmt: skip
-    rows = found.table
+    rows = relative.table
     over_machines = pair([200, 212], [100, 104]).interval
     assert (rows[3]["ratio"], rows[3]["ratio_low"], rows[3]["ratio_high"]) == pytest.approx(
         (over_machines.value, over_machines.low, over_machines.high)
@@ -115,8 +115,8 @@ def test_stacks_of_one_torch_release_stand_for_each_other_and_are_marked(tmp_pat
     table = fleet(
         tmp_path, a=("h100", [launch(100.0), launch(110.0, NEWER)]), b=("mi300x", [launch(90.0, ROCM)]),
     )  # fmt: skip
-    found = across.relative_table(CellIndex(table), "H100")
-    assert shown(found, "gpu", "stack", "baseline_stack", "stack_class", "stack_match", "why")[2:] == [
+    relative = across.relative_table(CellIndex(table), "H100")
+    assert shown(relative, "gpu", "stack", "baseline_stack", "stack_class", "stack_match", "why")[2:] == [
         ("MI300X", "torch2.5.1-rocm6.2", "torch2.5.1-cu124", "torch 2.5.1", "equivalent", ""),
         ("MI300X", None, "torch2.7.1-cu128", "torch 2.7.1", None, "not measured"),
     ]
@@ -142,8 +142,8 @@ def test_an_unknown_recipe_is_like_no_other_not_even_an_unknown_one(
     tmp_path: Path, image: dict[str, Any] | None, torch: str | None, match: str | None
 ) -> None:
     stack = {"name": "mine", "torch": torch}
-    told = {"stack": stack, "image": image, **({} if torch else {"torch": None})}
-    table = fleet(tmp_path, a=("4090", [launch(100.0, **told)]), b=("h100", [launch(200.0, **told)]))
+    fields = {"stack": stack, "image": image, **({} if torch else {"torch": None})}
+    table = fleet(tmp_path, a=("4090", [launch(100.0, **fields)]), b=("h100", [launch(200.0, **fields)]))
     assert shown(across.relative_table(CellIndex(table), "4090"), "stack_match") == [("equal",), (match,)]
     mine = StackUsed(name="mine", release=torch, recipe="r1")
     assert stack_match(mine, replace(mine, recipe=None)) == match and stack_match(mine, mine) == "equal"
@@ -163,12 +163,12 @@ def test_each_gpu_at_its_own_batch_only_on_request_and_with_both_batches_shown(t
         ("H100 SXM5 80GB", 8, 8, pytest.approx(math.nan, nan_ok=True), "not measured"),
     ]
     assert same.refused == (Refused(a="H100 SXM5 80GB", b="RTX 4090", field="batch_used", values=(("32", "4, 8"),), rows=1),)
-    own = across.relative_table(CellIndex(table), "4090", batch="own")
-    assert shown(own, "gpu", "workload", "batch", "baseline_batch", "ratio", "chosen_of") == [
+    relative = across.relative_table(CellIndex(table), "4090", batch="own")
+    assert shown(relative, "gpu", "workload", "batch", "baseline_batch", "ratio", "chosen_of") == [
         ("RTX 4090", "resnet50-train-fp32-224px", 8, 8, 1.0, 3),
         ("H100 SXM5 80GB", "resnet50-train-fp32-224px", 32, 8, pytest.approx(3.0), 2),
     ]
-    assert own.refused == ()
+    assert relative.refused == ()
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_other_work_is_refused_once_with_the_field_named(
         tmp_path, a=("4090", [launch(100.0, **cell) for cell in cells]),
         b=("h100", [{**launch(200.0, **cell), **change} for cell in cells]),
     )  # fmt: skip
-    found = across.relative_table(CellIndex(table), "4090")
-    assert found.refused == (Refused(a="H100 SXM5 80GB", b="RTX 4090", field=field, values=(values,), rows=2),)
-    whys = [row[1] for row in shown(found, "gpu", "why", "ratio") if row[0].startswith("H100") and row[1] != "not measured"]
+    relative = across.relative_table(CellIndex(table), "4090")
+    assert relative.refused == (Refused(a="H100 SXM5 80GB", b="RTX 4090", field=field, values=(values,), rows=2),)
+    whys = [row[1] for row in shown(relative, "gpu", "why", "ratio") if row[0].startswith("H100") and row[1] != "not measured"]
     assert whys == [f"they differ in {field} ({values[0]} and {values[1]})"] * 2
 
 
@@ -199,8 +199,8 @@ def test_machines_that_did_other_work_are_not_pooled(tmp_path: Path) -> None:
         tmp_path, a=("4090", [launch(100.0)]), b=("h100", [launch(200.0)]), c=("h100", [launch(220.0, workload_hash="w2")]),
         d=("h100", [launch(0.1, outcome="oom")]),
     )  # fmt: skip
-    found = shown(across.relative_table(CellIndex(table), "4090"), "gpu", "machine", "machines", "of_gpu", "failed", "why")
-    assert found[1:] == [
+    rows = shown(across.relative_table(CellIndex(table), "4090"), "gpu", "machine", "machines", "of_gpu", "failed", "why")
+    assert rows[1:] == [
         ("H100 SXM5 80GB", None, 1, True, 1, ""), ("H100 SXM5 80GB", "b", 1, False, 0, ""),
         ("H100 SXM5 80GB", "d", 0, False, 1, "oom"),
         ("H100 SXM5 80GB", "c", 1, True, 0, "they differ in workload_hash (w2 and w1)"),
@@ -217,20 +217,20 @@ def test_verdicts_are_corrected_for_the_number_of_ratios_and_the_baseline_has_no
 
     rates = [200.0, 50.0, *[100.0] * 9, 101.8]
     table = fleet(tmp_path, desk=("4090", launches(*[100.0] * 12)), rack=("h100", launches(*rates)))
-    found = across.relative_table(CellIndex(table), "RTX 4090")
-    rows = [row for row in found.table if row["gpu"].startswith("H100")]
-    said = {round(row["ratio"], 3): row["verdict"] for row in rows}
-    assert said == {2.0: "FASTER", 0.5: "SLOWER", 1.0: "SAME", 1.018: "AMBIGUOUS"}
+    relative = across.relative_table(CellIndex(table), "RTX 4090")
+    rows = [row for row in relative.table if row["gpu"].startswith("H100")]
+    by_ratio = {round(row["ratio"], 3): row["verdict"] for row in rows}
+    assert by_ratio == {2.0: "FASTER", 0.5: "SLOWER", 1.0: "SAME", 1.018: "AMBIGUOUS"}
     (close,) = [row for row in rows if round(row["ratio"], 3) == 1.018]
     assert close["ratio_low"] > 1.0 and close["adjusted_p_value"] > 0.05, "by itself it would be FASTER"
-    assert {verdict for gpu, verdict in shown(found, "gpu", "verdict") if gpu == "RTX 4090"} == {""}
+    assert {verdict for gpu, verdict in shown(relative, "gpu", "verdict") if gpu == "RTX 4090"} == {""}
 
 
 def test_pooled_machines_are_judged_by_the_launches_of_all(tmp_path: Path) -> None:
-    def box(rate: float) -> list[dict[str, Any]]:
+    def three(rate: float) -> list[dict[str, Any]]:
         return [launch(factor * rate) for factor in (0.99, 1.0, 1.01)]
 
-    table = fleet(tmp_path, a=("h100", box(300.0)), b=("h100", box(310.0)), desk=("4090", box(100.0)))
+    table = fleet(tmp_path, a=("h100", three(300.0)), b=("h100", three(310.0)), desk=("4090", three(100.0)))
     for baseline, verdict in (("RTX 4090", "FASTER"), ("H100", "SLOWER")):
         rows = [row for row in across.relative_table(CellIndex(table), baseline).table if row["of_gpu"] and row["level"]]
         assert [row["verdict"] for row in rows] == [verdict] and rows[0]["adjusted_p_value"] < 0.001
@@ -265,7 +265,7 @@ def test_the_baseline_is_the_gpu_that_was_launched_first_unless_one_is_named(tmp
 def test_a_fleet_s_gpus_have_their_specifications_their_machines_and_the_driver_s_own_limits(tmp_path: Path) -> None:
     table = fleet(tmp_path, a=("4090", [launch(1.0)]), b=("h100", [launch(1.0)]), c=("h100", [launch(1.0)]))
     runs = [machines.RunFolder(path.parent) for path in sorted(tmp_path.glob("*/*/*/run.jsonl"))]
-    found = machines.fleet_gpu_table(machines.of_runs(runs), run_summary.cells_table(CellIndex(table)))
+    rows = machines.fleet_gpu_table(machines.of_runs(runs), run_summary.cells_table(CellIndex(table)))
     names = (
         "gpu",
         "machines",
@@ -276,7 +276,7 @@ def test_a_fleet_s_gpus_have_their_specifications_their_machines_and_the_driver_
         "catalog_name",
         "memory_gb",
     )
-    assert [tuple(row[name] for name in names) for row in found] == [
+    assert [tuple(row[name] for name in names) for row in rows] == [
         ("RTX 4090", ("a",), (2,), ("50",), 300.0, 300.0, "GeForce RTX 4090", 24.0),
         ("H100 SXM5 80GB", ("b", "c"), (2, 2), ("51", "52"), 301.0, 302.0, "H100 SXM5 80GB", 80.0),
     ]

@@ -15,7 +15,7 @@ from torchmatrix.reporting import report
 
 
 def audited(tmp_path: Path, *changes: dict[str, Any]) -> list[Finding]:
-    """The findings on rows that are CLEAN but for `changes`."""
+    """Return the findings on rows that are CLEAN but for `changes`."""
     return audit.check(figure_files.read(table(tmp_path, *({**CLEAN, **change} for change in changes))))
 
 
@@ -39,9 +39,9 @@ def test_clean_rows_have_no_finding(tmp_path: Path) -> None:
     ) == []  # fmt: skip
 
 
-def only(found: list[Finding]) -> Finding:
-    assert len(found) == 1, found
-    return found[0]
+def only(findings: list[Finding]) -> Finding:
+    assert len(findings) == 1, findings
+    return findings[0]
 
 
 def test_an_efficiency_that_cant_be(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def test_an_efficiency_that_cant_be(tmp_path: Path) -> None:
 def test_a_published_efficiency_is_suspect_first_and_impossible_above_1_10(
     tmp_path: Path, throughput: float, level: str | None, limit: str | None
 ) -> None:
-    found = audited(tmp_path, {}, {"gpus": 8, "throughput": throughput})
-    assert [(finding.level, finding.limit) for finding in found] == ([(level, limit)] if level else [])
+    findings = audited(tmp_path, {}, {"gpus": 8, "throughput": throughput})
+    assert [(finding.level, finding.limit) for finding in findings] == ([(level, limit)] if level else [])
 
 
 def test_a_missing_batch_does_not_switch_the_efficiency_check_off(tmp_path: Path) -> None:
-    one, eight = {"batch_per_gpu": ""}, {"gpus": 8, "throughput": 26080.5, "batch_per_gpu": ""}
-    both = [f for f in audited(tmp_path, one, eight) if f.field == "throughput"]
+    single, eight = {"batch_per_gpu": ""}, {"gpus": 8, "throughput": 26080.5, "batch_per_gpu": ""}
+    both = [f for f in audited(tmp_path, single, eight) if f.field == "throughput"]
     assert [(f.level, f.limit) for f in both] == [("impossible", "efficiency 1.10")]
     assert both[0].reason.endswith("no machine scales better than linearly; the batch per GPU isn't stated.")
     (either,) = [f for f in audited(tmp_path, {}, eight) if f.field == "throughput"]
@@ -90,8 +90,8 @@ def test_a_missing_batch_does_not_switch_the_efficiency_check_off(tmp_path: Path
 def test_without_a_baseline_a_figure_is_checked_against_its_siblings(
     tmp_path: Path, sibling: dict[str, Any], level: str | None, words: str
 ) -> None:
-    found = audited(tmp_path, sibling, {"gpus": 8, "throughput": 22400.5})
-    assert [finding.level for finding in found] == ([level] if level else []) and words in "".join(f.reason for f in found)
+    findings = audited(tmp_path, sibling, {"gpus": 8, "throughput": 22400.5})
+    assert [f.level for f in findings] == ([level] if level else []) and words in "".join(f.reason for f in findings)
 
 
 def test_what_is_held_against_nothing_is_counted(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_what_is_held_against_nothing_is_counted(tmp_path: Path) -> None:
 
 def test_an_efficiency_that_only_rounding_makes_is_none(tmp_path: Path) -> None:
     coarse = {"batch_per_gpu": 1, "precision": "fp32"}
-    found = audited(tmp_path, {**coarse, "throughput": 10}, {**coarse, "gpus": 2, "throughput": 21})
-    assert [finding.limit for finding in found] == ["1 %", "1 %"]
+    findings = audited(tmp_path, {**coarse, "throughput": 10}, {**coarse, "gpus": 2, "throughput": 21})
+    assert [finding.limit for finding in findings] == ["1 %", "1 %"]
 
 
 def test_of_several_baselines_the_fastest_of_the_nearest_counts(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_what_is_unknown_of_a_baseline_is_not_elsewhere(tmp_path: Path) -> None:
 
 
 def test_lambdas_machine_is_read_from_its_logs_place() -> None:
-    found = {f.row: f for f in figure_files.read(assets.PUBLISHED / "lambda.csv")}
-    assert found[7].machine == "3090_v1" and found[44].machine == "2x3090_v1"
+    figures = {f.row: f for f in figure_files.read(assets.PUBLISHED / "lambda.csv")}
+    assert figures[7].machine == "3090_v1" and figures[44].machine == "2x3090_v1"
 
 
 def test_amp_that_gains_too_little_on_tensor_cores(tmp_path: Path) -> None:
@@ -213,9 +213,9 @@ def test_a_figure_is_held_against_a_peak_or_counted_with_the_reason(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     figures = figure_files.read(table(tmp_path, CLEAN, {**CLEAN, **change, "throughput": 99_999_999.5}))
-    found = audit.checked(figures)
-    assert (found.figures, found.against_peak, found.against_scaling) == (2, 1, 0)
-    assert [(one.row, one.reason) for one in found.unchecked] == [(3, reason)]
+    result = audit.checked(figures)
+    assert (result.figures, result.against_peak, result.against_scaling) == (2, 1, 0)
+    assert [(figure.row, figure.reason) for figure in result.unchecked] == [(3, reason)]
     assert not any(finding.field == "throughput" for finding in audit.check(figures))
 
 
@@ -299,10 +299,10 @@ def test_a_report_says_what_its_audit_rests_on(tmp_path: Path) -> None:
     assert "because it was measured without a GPU." in cpu
 
 
-def test_operations_that_the_box_counted_are_held_against_the_peak(tmp_path: Path) -> None:
+def test_operations_that_the_workload_counted_are_held_against_the_peak(tmp_path: Path) -> None:
     job = {"model": "mine.py:Net@0123", "image_size": None}
-    known = page_of(tmp_path / "a", {"rate": 1000.0, "flops": 1e12, "job": job})
-    assert "It needs 1000 TFLOP/s of each GPU, whose peak in fp32 is 67." in known
+    counted = page_of(tmp_path / "a", {"rate": 1000.0, "flops": 1e12, "job": job})
+    assert "It needs 1000 TFLOP/s of each GPU, whose peak in fp32 is 67." in counted
     unknown = page_of(tmp_path / "b", {"rate": 1000.0, "job": job})
     assert "the operations of the model &#34;mine.py:Net@0123&#34; aren&#39;t known" in unknown
 

@@ -24,7 +24,7 @@ JOB = {"precision": "amp", "channels_last": True, "batch": 256}
 
 
 def ours(**other: Any) -> Measured:
-    """Our cell for the same job, with other values of the figure."""
+    """Return our cell for the same job, with other values of the figure."""
     figure = replace(THEIRS, file="", row=1, cell="s/w/gpu0", vendor="torchmatrix", data="synthetic", torch="2.5.1+cu124")
     row = {"outcome": "ok", "stack": "s", "workload": "w", "devices": "gpu0", "attention": None, "statistic": "median"}
     cell = Cell([row | {"throughput": rate} for rate in (2465.0, 2475.0)])
@@ -42,9 +42,9 @@ def page_of(tmp_path: Path, *launches: dict[str, Any], **header: Any) -> str:
 
 
 def thrice(*launches: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each launched three times, with the first rate as the median and hardly any scatter."""
+    """Return each launch three times, with the first rate as the median and hardly any scatter."""
     return [
-        {**one, "rate": one["rate"] * share, "round": i} for one in launches for i, share in enumerate((0.9999, 1.0, 1.0001), 1)
+        {**row, "rate": row["rate"] * share, "round": i} for row in launches for i, share in enumerate((0.9999, 1.0, 1.0001), 1)
     ]
 
 
@@ -77,7 +77,7 @@ def test_each_field_that_differs_is_named_with_both_values(field: str, value: An
     assert pair.differs == (words,) and pair.verdict == "not comparable" and math.isnan(pair.ratio.value)
 
 
-def test_the_settings_that_would_make_a_figure_comparable_are_said() -> None:
+def test_the_settings_that_would_make_a_figure_comparable_are_named() -> None:
     (pair,) = claims.beside(THEIRS, [ours(precision="fp32", batch_per_gpu=64, memory_format="nchw")])
     assert pair.to_match == 'set precision = "amp", batch = 256, channels_last = true'
     (silent,) = claims.beside(replace(THEIRS, memory_format=""), [ours(batch_per_gpu=64)])
@@ -139,25 +139,25 @@ def test_verdicts_at_their_boundaries(value: float, low: float, high: float, ver
     assert intervals.reproduction_verdict(Interval(value=value, low=low, high=high), 95.0, 105.0) == verdict
 
 
-def test_the_tolerance_is_said_where_the_verdict_is() -> None:
+def test_the_tolerance_stands_beside_the_verdict() -> None:
     assert f"± {100 * intervals.REPRODUCED_WITHIN:g} %" in glossary.DEFINITIONS["reproduced"]
 
 
 def test_all_published_files_are_read_as_they_are() -> None:
     assert len(claims.load_figures()) == 204 and len(claims.load_claims()) == 10
-    known = {figure.row: figure for figure in claims.load_figures() if figure.file == "lambda"}
-    assert known[60].throughput == 9320 and known[60].machine.startswith("LambdaOD_8x") and known[60].compile is False
+    figures = {figure.row: figure for figure in claims.load_figures() if figure.file == "lambda"}
+    assert figures[60].throughput == 9320 and figures[60].machine.startswith("LambdaOD_8x") and figures[60].compile is False
     assert {figure.gpu for figure in claims.load_figures() if figure.file == "aime"} == {"A100 80GB PCIe"}
 
 
 def test_a_measured_cell_becomes_a_figure_in_the_published_words(tmp_path: Path) -> None:
     two = {"devices": (0, 1), "rate": 4900.0}
-    (one, both), _ = run_of(tmp_path, *thrice({"rate": 2470.0, "job": JOB, **A100}, {**two, "job": JOB, **A100}))
-    figure = one.figure
+    (single, both), _ = run_of(tmp_path, *thrice({"rate": 2470.0, "job": JOB, **A100}, {**two, "job": JOB, **A100}))
+    figure = single.figure
     assert (figure.gpu, figure.gpus, figure.memory_format, figure.batch_per_gpu) == ("A100 80GB SXM4", 1, "nhwc", 256)
     assert (figure.precision, figure.compile, figure.image_size, figure.unit) == ("amp", False, 224, "images/s")
     assert both.figure.gpus == 2 and both.figure.throughput == pytest.approx(4900.0)
-    assert claims.beside(THEIRS, [one, both])[0].verdict == "reproduced"
+    assert claims.beside(THEIRS, [single, both])[0].verdict == "reproduced"
 
 
 def test_cells_that_failed_are_mixed_or_explain_a_loss_are_no_figures(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_cells_that_failed_are_mixed_or_explain_a_loss_are_no_figures(tmp_path: 
     explaining = {"parallel": "no-sync", "workload": "w2-no-sync"}
     mixed = {"devices": (0, 1), "gpus": {"indices": [0, 1], "label": "gpu0+1", "vendor": "nvidia", "threads": 1,
              "gpus": [{"uuid": "a", "name": "A"}, {"uuid": "b", "name": "B"}]}}  # fmt: skip
-    assert [own.cell["workload"] for own in run_of(tmp_path, failed, explaining, mixed, {"workload": "w3"})[0]] == ["w3"]
+    assert [row.cell["workload"] for row in run_of(tmp_path, failed, explaining, mixed, {"workload": "w3"})[0]] == ["w3"]
 
 
 def claim(**other: Any) -> Claim:

@@ -1,4 +1,4 @@
-"""Which of several figures may be the highest, and how far it is ahead: corrected for picking the extreme."""
+"""Highest of several figures: which may be it, and how far it is ahead, corrected for picking the extreme."""
 
 import math
 
@@ -48,25 +48,25 @@ def test_the_chance_of_the_claim_is_the_level_from_which_it_is_made(others: list
 def test_of_two_it_is_the_comparison_of_two() -> None:
     above, below = [103.0, 105.0, 107.0], [98.0, 100.0, 102.0]
     assert chances_of_best([moments(above), moments(below)]) == pair(above, below).chances
-    found, wanted = over_the_others(moments(above), [moments(below)]), pair(above, below).interval
-    assert (found.value, found.low, found.high) == pytest.approx((wanted.value, wanted.low, wanted.high))
+    interval, wanted = over_the_others(moments(above), [moments(below)]), pair(above, below).interval
+    assert (interval.value, interval.low, interval.high) == pytest.approx((wanted.value, wanted.low, wanted.high))
 
 
-def test_how_far_the_best_is_ahead_is_told_with_the_limits_of_all_others() -> None:
+def test_the_lead_of_the_best_has_the_limits_of_all_others() -> None:
     """The next is 4 % behind; a third, known badly, might be as near."""
-    found = over_the_others(stack(1.04), [stack(1.0), stack(0.99, (0.9, 1.0, 1.1))])
+    lead = over_the_others(stack(1.04), [stack(1.0), stack(0.99, (0.9, 1.0, 1.1))])
     alone = over_the_others(stack(1.04), [stack(1.0)])
-    assert found.value == pytest.approx(1.04) and found.low < 0.9 < 1.03 < alone.low < found.value < found.high < 1.05
+    assert lead.value == pytest.approx(1.04) and lead.low < 0.9 < 1.03 < alone.low < lead.value < lead.high < 1.05
 
 
 def test_the_interval_of_what_was_picked_is_that_of_a_higher_level() -> None:
     values = [99.0, 100.0, 101.0, 102.0]
-    own = center_interval(values)
-    assert of_picked(own, 3, 1) == own
-    picked = of_picked(own, 3, 5)
+    plain = center_interval(values)
+    assert of_picked(plain, 3, 1) == plain
+    picked = of_picked(plain, 3, 5)
     t_at_99, t_at_95 = 5.8409, 3.1824
-    assert (picked.high - picked.value) / (own.high - own.value) == pytest.approx(t_at_99 / t_at_95, rel=1e-4)
-    one = Interval(value=1.0, low=math.nan, high=math.nan)
-    assert of_picked(one, 0, 5) is one
+    assert (picked.high - picked.value) / (plain.high - plain.value) == pytest.approx(t_at_99 / t_at_95, rel=1e-4)
+    unbounded = Interval(value=1.0, low=math.nan, high=math.nan)
+    assert of_picked(unbounded, 0, 5) is unbounded
     wide = center_interval([10.0, 14.0])
     assert wide.low == of_picked(wide, 1, 3).low == 0.0 and of_picked(wide, 1, 3).high > wide.high

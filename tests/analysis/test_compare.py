@@ -45,7 +45,7 @@ def launches(tmp_path: Path, name: str, rates: tuple[float, ...], **more: Any) -
 
 
 def sides(results: Results, a: str, b: str) -> compare.Comparison:
-    """Of what two words name."""
+    """Compare the launches that two words name."""
     return compare.compare(choose_launches(results, a).launches, choose_launches(results, b).launches)
 
 
@@ -104,7 +104,7 @@ def test_several_stacks_are_never_pooled_into_one_side(tmp_path: Path) -> None:
     assert row.refused == "A has several stacks (old1, old2): name one" and math.isnan(row.ratio)
 
 
-def test_a_side_without_an_ok_launch_is_said_to_have_none(tmp_path: Path) -> None:
+def test_a_side_without_an_ok_launch_is_reported(tmp_path: Path) -> None:
     a, b = launches(tmp_path, "a", (100.0,), outcome="crashed"), launches(tmp_path, "b", (100.0,))
     (row,) = compare.compare(a, b).rows
     assert row.refused == "A has no launch that is ok" and row.failed == (1, 0)
@@ -138,7 +138,7 @@ def test_a_name_that_means_nothing_says_what_there_is(tmp_path: Path, word: str)
     assert "stack-a" in error.value.hint
 
 
-def test_nothing_in_common_is_said(tmp_path: Path) -> None:
+def test_nothing_in_common_is_reported(tmp_path: Path) -> None:
     a, b = launches(tmp_path, "a", (100.0,)), launches(tmp_path, "b", (100.0,), workload="other", model="resnet18")
     with pytest.raises(BadInput, match="share no workload"):
         compare.compare(a, b)

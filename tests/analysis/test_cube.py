@@ -20,17 +20,17 @@ PACES = (0.999, 1.0, 1.001)
 
 
 def launch(rate: float, failed: bool = False, model: str = "resnet50", **settings: Any) -> Launch:
-    """Of the cell with these settings."""
+    """Return a launch of the cell with these settings."""
     job = {"precision": "fp32", "channels_last": False, "compile": False, "cudnn_benchmark": True} | settings
     name = "-".join([model, *(f"{key}-{value}" for key, value in job.items())])
     fields: dict[str, Any] = {"outcome": "crashed"} if failed else {"rate": rate}
-    found = launch_of(Path("a/round1-try1.jsonl"), launch_lines(workload=name, model=model, job=job, **fields))
-    assert isinstance(found, Launch)
-    return found
+    parsed = launch_of(Path("a/round1-try1.jsonl"), launch_lines(workload=name, model=model, job=job, **fields))
+    assert isinstance(parsed, Launch)
+    return parsed
 
 
 def speed(precision: str, channels_last: bool, compile: bool) -> float:
-    """AMP × 2; channels_last × 1.4 with AMP and × 0.98 without; compile × 1.2 in all cells."""
+    """Return a rate: AMP × 2; channels_last × 1.4 with AMP and × 0.98 without; compile × 1.2 in all cells."""
     layout = (1.4 if precision == "amp" else 0.98) if channels_last else 1.0
     return 100.0 * (2.0 if precision == "amp" else 1.0) * layout * (1.2 if compile else 1.0)
 
@@ -38,70 +38,70 @@ def speed(precision: str, channels_last: bool, compile: bool) -> float:
 def rows_of_cube(
     lost: tuple[Any, ...] | None = None, model: str = "resnet50", layout_matters: bool = True, benchmark: bool = True
 ) -> list[Row]:
-    """All 16 cells, three launches each; cuDNN's benchmark does nothing. `lost`: the settings of a cell that failed."""
-    found = []
+    """Return three launches of each of 16 cells; cuDNN's benchmark does nothing. `lost`: the settings of a cell that failed."""
+    rows = []
     for settings in itertools.product(("fp32", "amp"), (False, True), (False, True), (True, False)[: 1 + benchmark]):
         precision, channels_last, compiled, tried = settings
         rate = speed(precision, channels_last and layout_matters, compiled)
         for pace in PACES:
             job = {"channels_last": channels_last, "compile": compiled, "cudnn_benchmark": tried, "precision": precision}
-            found.append(row_of(launch(rate * pace, settings == lost, model, **job)))
-    return found
+            rows.append(row_of(launch(rate * pace, settings == lost, model, **job)))
+    return rows
 
 
 def cube(**fields: Any) -> Cube:
-    (found,) = cubes_of(rows_of_cube(**fields))
-    return found
+    (only,) = cubes_of(rows_of_cube(**fields))
+    return only
 
 
-def effect(found: Cube, setting: str) -> Any:
-    (one,) = (one for one in found.effects if one.setting == setting)
-    return one
+def effect(whole: Cube, setting: str) -> Any:
+    (result,) = (effect for effect in whole.effects if effect.setting == setting)
+    return result
 
 
 def test_each_setting_has_its_paired_ratio_over_the_usual_value() -> None:
-    found = cube()
-    assert effect(found, "compile").found.value == pytest.approx(1.2) and effect(found, "compile").over is False
-    layout = effect(found, "channels_last")
+    whole = cube()
+    assert effect(whole, "compile").found.value == pytest.approx(1.2) and effect(whole, "compile").over is False
+    layout = effect(whole, "channels_last")
     assert layout.found.value == pytest.approx(math.sqrt(1.4 * 0.98)) and (layout.n, layout.missing) == (8, 0)
     assert math.isnan(layout.found.low) and math.isnan(layout.found.high), "a mean over cells has no interval"
     assert (layout.least, layout.most) == (pytest.approx(0.98), pytest.approx(1.4))
-    assert effect(found, "precision").found.value == pytest.approx(2.0 * math.sqrt(1.4 / 0.98))
+    assert effect(whole, "precision").found.value == pytest.approx(2.0 * math.sqrt(1.4 / 0.98))
 
 
 def test_what_a_failed_cell_leaves_out_is_counted() -> None:
-    found = cube(lost=("amp", True, True, True))
-    assert {one.setting: (one.n, one.missing) for one in found.effects} == dict.fromkeys(
+    incomplete = cube(lost=("amp", True, True, True))
+    assert {effect.setting: (effect.n, effect.missing) for effect in incomplete.effects} == dict.fromkeys(
         ("precision", "compile", "channels_last", "cudnn_benchmark"), (7, 1)
     )
 
 
-def test_what_helps_only_together_is_said_and_nothing_else() -> None:
-    found = cube().interactions
-    assert found.with_pairs and found.why_not == ""
-    assert found.explained[0].settings == ("precision",) and found.explained[0].share > 0.6
-    (one,) = found.together
-    assert {one.setting, one.other} == {"channels_last", "precision"}
-    layout = next(one for one in (one,) if one.setting == "channels_last")
+def test_only_settings_that_help_together_are_reported_as_interactions() -> None:
+    interactions = cube().interactions
+    assert interactions.with_pairs and interactions.why_not == ""
+    assert interactions.explained[0].settings == ("precision",) and interactions.explained[0].share > 0.6
+    (together,) = interactions.together
+    assert {together.setting, together.other} == {"channels_last", "precision"}
+    layout = next(pair for pair in (together,) if pair.setting == "channels_last")
     assert layout.sentence.startswith("What channels_last does depends on precision: ×1.40 with precision amp; ×0.98 with")
-    shares = sum(one.share for one in found.explained) + found.unexplained
+    shares = sum(part.share for part in interactions.explained) + interactions.unexplained
     assert shares == pytest.approx(1.0), "in a balanced cube"
 
 
-def test_without_interactions_none_is_told() -> None:
-    found = cube(layout_matters=False).interactions
-    assert found.together == () and found.explained[0].settings == ("precision",)
+def test_without_interactions_none_is_reported() -> None:
+    interactions = cube(layout_matters=False).interactions
+    assert interactions.together == () and interactions.explained[0].settings == ("precision",)
 
 
-def test_a_half_fraction_still_tells_main_effects() -> None:
+def test_a_half_fraction_still_shows_main_effects() -> None:
     """Every second cell: each pair of settings is mixed up with another one."""
     rows = [
         row for row in rows_of_cube()
         if sum((row["precision"] == "amp", row["channels_last"], row["compile"], not row["cudnn_benchmark"])) % 2 == 0
     ]  # fmt: skip
-    (found,) = cubes_of(rows)
-    assert not found.interactions.with_pairs and found.interactions.explained[0].settings == ("precision",)
-    assert len(found.points.points) == 8
+    (half,) = cubes_of(rows)
+    assert not half.interactions.with_pairs and half.interactions.explained[0].settings == ("precision",)
+    assert len(half.points.points) == 8
 
 
 def test_the_best_is_reached_step_by_step_and_each_step_says_what_it_adds() -> None:
@@ -129,18 +129,18 @@ def test_less_latency_is_better_and_the_front_has_what_nothing_beats() -> None:
             rate=rate, workload=f"w-{batch}-{compiled}-{rate > 300}", job=job,
             served={"latency": [latency] * 100, "end-to-end": [2 * latency] * 100},
         )  # fmt: skip
-        found = launch_of(Path("a/round1-try1.jsonl"), lines)
-        assert isinstance(found, Launch) and found.outcome == "ok", found
-        return row_of(found)
+        parsed = launch_of(Path("a/round1-try1.jsonl"), lines)
+        assert isinstance(parsed, Launch) and parsed.outcome == "ok", parsed
+        return row_of(parsed)
 
     rows = [
         infer(rate, compiled, batch, latency)
         for batch, cells in {1: ((100, 0.01), (200, 0.005), (350, 0.004)), 8: ((150, 0.06), (290, 0.03), (400, 0.02))}.items()
         for compiled, (rate, latency) in zip((False, True, False), cells, strict=True)
     ]
-    (found,) = cubes_of(rows)
+    (by_throughput,) = cubes_of(rows)
     latency = COSTS[0]
-    assert [point.speed for point in front_of(found.points, latency)] == [pytest.approx(350), pytest.approx(400)]
+    assert [point.speed for point in front_of(by_throughput.points, latency)] == [pytest.approx(350), pytest.approx(400)]
     (by_latency,) = cubes_of(rows, named("latency_p50"))
     assert by_latency.best is not None and by_latency.best.point.settings["batch"] == 1
     assert effect(by_latency, "compile").found.value == pytest.approx(2.0), "half the latency is twice as good"

@@ -1,4 +1,4 @@
-"""May launches run at once? What the test decides, and how often it is wrong."""
+"""Test whether launches may run at once: its decision, and how often that is wrong."""
 
 from random import Random
 
@@ -22,24 +22,24 @@ ALONE = [100.0, 100.1, 99.9, 100.0]
     ],
 )
 def test_the_whole_interval_must_lie_within_half_a_percent(beside: list[float], shown: bool, disturbed: bool) -> None:
-    found = ratio_of(beside, ALONE)
-    assert (is_shown(found), is_disturbed(found)) == (shown, disturbed)
+    interval = ratio_of(beside, ALONE)
+    assert (is_shown(interval), is_disturbed(interval)) == (shown, disturbed)
 
 
 def test_two_rounds_show_nothing() -> None:
-    found = ratio_of([100.0, 100.0], [100.0, 100.0])
-    assert not is_shown(found) and not is_disturbed(found)
+    interval = ratio_of([100.0, 100.0], [100.0, 100.0])
+    assert not is_shown(interval) and not is_disturbed(interval)
     assert not is_shown(ratio_of([], []))
 
 
 def decided(rng: Random, effect: float, scatter: float) -> bool:
-    """Whether one lane passes the whole test. `scatter`: of a launch, relative."""
+    """Return whether one lane passes the whole test. `scatter`: of a launch, relative."""
     alone = [rng.gauss(1.0, scatter) for _ in range(LOOKS[-1])]
     beside = [effect * rng.gauss(1.0, scatter) for _ in range(LOOKS[-1])]
     for count in LOOKS:
-        found = ratio_of(beside[:count], alone[:count])
-        if is_shown(found) or is_disturbed(found):
-            return is_shown(found)
+        interval = ratio_of(beside[:count], alone[:count])
+        if is_shown(interval) or is_disturbed(interval):
+            return is_shown(interval)
     return False
 
 

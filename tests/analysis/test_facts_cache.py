@@ -1,4 +1,4 @@
-"""What is kept of each run: it says what the facts say, whatever happens to it."""
+"""Cache of each run: it says what the facts say, whatever happens to it."""
 
 import math
 import os
@@ -52,17 +52,17 @@ def kept(results: Results) -> list[str]:
 
 
 def plain(rows: tuple[dict[str, Any], ...] | list[dict[str, Any]]) -> str:
-    """Values with their types; NaN is equal to NaN here."""
+    """Return values with their types; NaN is equal to NaN here."""
     return repr([list(row.items()) for row in rows])
 
 
 def planned_order(run: RunFolder) -> list[str]:
-    """The cells as planned."""
+    """Return the cells as planned."""
     return [name.cell for name in run.read_record().planned]
 
 
 def hidden_edit(path: Path, old: bytes, new: bytes) -> None:
-    """A change that can't be seen in name, size and time: who reads it has read the file."""
+    """Change a file without a trace in its name, size and time: only who reads the file sees it."""
     assert len(old) == len(new) and old in path.read_bytes()
     before = path.stat()
     path.write_bytes(path.read_bytes().replace(old, new))
@@ -74,18 +74,18 @@ def test_what_is_kept_is_exactly_what_the_facts_say(results: Results) -> None:
     run = results.runs()[0]
     launches = last_tries(run.launches())
     truth = sorted(run_summary.launch_rows(launches), key=lambda row: planned_order(run).index(row["cell"]))
-    for found in (cold[0], warm[0]):
-        assert plain(found.launches) == plain(truth)
-        assert (found.id, found.host, found.path, found.started) == (run.id, "testhost", run.path, 1767225600.0)
-        assert found.workload_hash == "w" and found.complete
-        assert found.skipped == {"rocm/w/gpu0": "needs an AMD GPU"} and found.planned == tuple(
+    for summary in (cold[0], warm[0]):
+        assert plain(summary.launches) == plain(truth)
+        assert (summary.id, summary.host, summary.path, summary.started) == (run.id, "testhost", run.path, 1767225600.0)
+        assert summary.workload_hash == "w" and summary.complete
+        assert summary.skipped == {"rocm/w/gpu0": "needs an AMD GPU"} and summary.planned == tuple(
             dict.fromkeys(launch_lines(**launch)[0]["cell"] for launch in LAUNCHES)
         )
         two = next(launch for launch in launches if launch.devices.label == "gpu0+1")
-        assert found.environments["stack-a"] == environment_of(two)
-        assert set(found.environments) == {"stack-a", "b", "c", "d"}
-    assert [found.complete for found in warm] == [True, True, False]
-    assert [found.id for found in warm] == nights(3)
+        assert summary.environments["stack-a"] == environment_of(two)
+        assert set(summary.environments) == {"stack-a", "b", "c", "d"}
+    assert [summary.complete for summary in warm] == [True, True, False]
+    assert [summary.id for summary in warm] == nights(3)
 
 
 def test_a_warm_reading_opens_no_launch(results: Results) -> None:
@@ -203,8 +203,8 @@ def test_what_cannot_be_read_is_kept_with_its_reason(results: Results) -> None:
     results.runs()[1].append("skip", reason="no cell")
     for _ in range(2):
         first, second, _third = read(results)
-        (one,), (two,) = first.unreadable, second.unreadable
-        assert one.path == path and "header" in one.reason
+        (problem,), (two,) = first.unreadable, second.unreadable
+        assert problem.path == path and "header" in problem.reason
         assert two.path == results.runs()[1].record and "cell is missing" in two.reason
 
 
@@ -244,8 +244,8 @@ def test_a_run_without_a_record_of_its_time_or_any_launch_is_read(tmp_path: Path
     folder.path.mkdir(parents=True)
     folder.record.write_text("not json\n")
     for _ in range(2):
-        (found,) = read(Results(tmp_path))
-        assert math.isnan(found.started) and not found.launches and not found.complete and found.matrix == ""
+        (summary,) = read(Results(tmp_path))
+        assert math.isnan(summary.started) and not summary.launches and not summary.complete and summary.matrix == ""
 
 
 def test_nothing_is_written_where_there_are_no_runs(tmp_path: Path) -> None:

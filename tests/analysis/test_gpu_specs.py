@@ -1,4 +1,4 @@
-"""Which GPU a driver's name means, its peaks per device, and the utilisation taken against them."""
+"""GPU that a driver's name means, its peaks per device, and the utilisation taken against them."""
 
 import csv
 import math
@@ -74,8 +74,8 @@ def test_memory_tells_gpus_of_one_name_apart() -> None:
     v100 = gpu_specs.find("Tesla V100-SXM2-16GB", None)
     assert v100 is not None
     twin = replace(v100, name="twin", memory_gb=17)
-    found = [gpu_specs.nearest((v100, twin), memory) for memory in (16 * GIB, 17 * GIB, 20 * GIB, None)]
-    assert found == [v100, twin, None, None]
+    nearest = [gpu_specs.nearest((v100, twin), memory) for memory in (16 * GIB, 17 * GIB, 20 * GIB, None)]
+    assert nearest == [v100, twin, None, None]
     assert gpu_specs.nearest((v100, replace(v100, name="same")), 16 * GIB) is None
 
 
@@ -95,8 +95,8 @@ def test_utilisation_by_hand() -> None:
 
 def test_the_utilisation_of_an_unknown_gpu_is_not_a_number() -> None:
     assert gpu_specs.find("NVIDIA Future 1", 1 * GIB) is None
-    for known in ((1000, 1e9, None), (1000, None, 1e12), (None, 1e9, 1e12), (math.nan, 1e9, 1e12)):
-        assert math.isnan(gpu_specs.mfu(*known))
+    for arguments in ((1000, 1e9, None), (1000, None, 1e12), (None, 1e9, 1e12), (math.nan, 1e9, 1e12)):
+        assert math.isnan(gpu_specs.mfu(*arguments))
 
 
 @pytest.mark.parametrize("facts", gpu_specs.load(), ids=lambda facts: facts.name)

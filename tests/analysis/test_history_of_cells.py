@@ -87,7 +87,7 @@ def test_a_change_of_environment_next_to_the_new_level_is_named_as_such(tmp_path
     assert (change.run, change.environment_run) == (nights(12)[6], nights(12)[7])
 
 
-def test_what_a_night_does_not_tell_is_no_change_of_environment(tmp_path: Path) -> None:
+def test_a_fact_that_a_night_lacks_is_no_change_of_environment(tmp_path: Path) -> None:
     drivers = ["570.1", None, "570.1", "570.1", "571.0"]
     for run, driver in zip(nights(5), drivers, strict=True):
         outcome = "build-failed" if run == nights(5)[2] else "ok"
@@ -112,7 +112,7 @@ def test_a_record_is_json_and_unknown_is_null(tmp_path: Path) -> None:
     assert record["change"] is None and record["runs"][0]["low"] is None and record["runs"][0]["throughput"] == 100.0
 
 
-def test_long_lists_of_differences_are_cut_and_said_to_be(tmp_path: Path) -> None:
-    found = {f"package p{number}": ("1" * 99, "2") for number in range(5)}
-    said = differences_in_words(found)
-    assert said.startswith(f"package p0 {'1' * 39}… -> 2, ") and said.endswith(", and 2 more")
+def test_long_lists_of_differences_are_cut_and_say_so(tmp_path: Path) -> None:
+    differences = {f"package p{number}": ("1" * 99, "2") for number in range(5)}
+    text = differences_in_words(differences)
+    assert text.startswith(f"package p0 {'1' * 39}… -> 2, ") and text.endswith(", and 2 more")

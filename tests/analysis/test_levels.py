@@ -9,7 +9,7 @@ NOISE = 0.01
 
 
 def noisy(seed: int, *steps: tuple[int, float], noise: float = NOISE) -> list[float]:
-    """So many figures at each level, with normal scatter."""
+    """Return as many figures at each level as `steps` name, with normal scatter."""
     random = np.random.default_rng(seed)
     return [level * float(random.normal(1.0, noise)) for count, level in steps for _ in range(count)]
 
@@ -31,7 +31,7 @@ def test_noise_with_outliers_is_seldom_a_change() -> None:
 
 
 def test_nights_that_resemble_each_other_seldom_make_a_change() -> None:
-    """First-order autocorrelation of 0.4, as of a room that is warm for some days."""
+    """First-order autocorrelation of 0.4, as of a place that is warm for some days."""
     alarms = 0
     for seed in range(100):
         random = np.random.default_rng(seed)
@@ -44,14 +44,14 @@ def test_nights_that_resemble_each_other_seldom_make_a_change() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(10, 10), (60, 5), (5, 60), (30, 3), (150, 150)])
 def test_a_step_of_five_per_cent_is_found_at_its_place(before: int, after: int) -> None:
-    found = [levels.level_changes(noisy(seed, (before, 100.0), (after, 95.0))) for seed in range(50)]
-    exact = sum(len(places) == 1 and abs(places[0] - before) <= 1 for places in found)
+    changes = [levels.level_changes(noisy(seed, (before, 100.0), (after, 95.0))) for seed in range(50)]
+    exact = sum(len(places) == 1 and abs(places[0] - before) <= 1 for places in changes)
     assert exact >= 45
 
 
 def test_a_dip_that_has_passed_is_two_changes() -> None:
-    found = [levels.level_changes(noisy(seed, (120, 100.0), (8, 95.0), (120, 100.0))) for seed in range(20)]
-    assert sum(len(p) == 2 and abs(p[0] - 120) <= 1 and abs(p[1] - 128) <= 1 for p in found) >= 18
+    changes = [levels.level_changes(noisy(seed, (120, 100.0), (8, 95.0), (120, 100.0))) for seed in range(20)]
+    assert sum(len(p) == 2 and abs(p[0] - 120) <= 1 and abs(p[1] - 128) <= 1 for p in changes) >= 18
 
 
 def test_several_levels_are_all_found() -> None:

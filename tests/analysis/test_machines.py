@@ -1,4 +1,4 @@
-"""Machines: who measured a run, which run stands for each machine, and that nothing of two machines is ever pooled."""
+"""Machines: the one that measured a run, which run stands for each machine, and that nothing of two machines is ever pooled."""
 
 import math
 from pathlib import Path
@@ -26,17 +26,17 @@ def run_on(
     return write_run(root, launches or [{}], folder=folder, host=host, **identity, **more)
 
 
-def test_two_boxes_of_one_name_are_two_machines_with_labels_that_tell_them_apart(tmp_path: Path) -> None:
+def test_two_machines_of_one_name_have_labels_that_tell_them_apart(tmp_path: Path) -> None:
     runs = [run_on(tmp_path / name, identity) for name, identity in (("a", "1234aa"), ("b", "1234bb"), ("c", None))]
-    found = machines.of_runs(runs)
-    assert [one.label for one in found] == ["gpu01#1234a", "gpu01#1234b", "gpu01#unverified"]
-    assert [(one.id, one.verified) for one in found] == [("1234aa", True), ("1234bb", True), ("gpu01", False)]
+    identified = machines.of_runs(runs)
+    assert [machine.label for machine in identified] == ["gpu01#1234a", "gpu01#1234b", "gpu01#unverified"]
+    assert [(machine.id, machine.verified) for machine in identified] == [("1234aa", True), ("1234bb", True), ("gpu01", False)]
 
 
 def test_a_machine_is_known_again_in_another_folder_and_keeps_its_name(tmp_path: Path) -> None:
     runs = [run_on(tmp_path, "1234", folder="one"), run_on(tmp_path, "1234", folder="two")]
-    ((machine, own),) = machines.grouped(runs)
-    assert machine.label == "gpu01" and own == runs
+    ((machine, its_runs),) = machines.grouped(runs)
+    assert machine.label == "gpu01" and its_runs == runs
     assert (machine.gpu, machine.gpu_count, machine.cpu, machine.cores, machine.driver) == (
         "H100 SXM5 80GB", 1, "Test CPU", 2, "575.1",
     )  # fmt: skip
@@ -66,17 +66,17 @@ NO_GPU = ("", "AMD GPU", "NVIDIA Graphics Device", "Graphics Device", "ip discov
      ({"cpu": "Arm Neoverse-N1 (QEMU KVM Virtual Machine)"}, True), ({"cpu": "Intel(R) Xeon(R) CPU @ 2.20GHz"}, True),
      *(({"gpus": [{"uuid": "GPU-1", "name": name}]}, False) for name in NO_GPU), ({"gpus": [H100]}, True)],
 )  # fmt: skip
-def test_what_two_machines_dont_know_is_never_the_same(tmp_path: Path, facts: dict[str, Any], pooled: bool) -> None:
-    kind = {"devices": (0,), "device": (facts["gpus"][0]["name"] or "")} if "gpus" in facts else {"vendor": "cpu"}
+def test_facts_that_two_machines_lack_are_never_the_same(tmp_path: Path, facts: dict[str, Any], pooled: bool) -> None:
+    fields = {"devices": (0,), "device": (facts["gpus"][0]["name"] or "")} if "gpus" in facts else {"vendor": "cpu"}
     host = {"name": "gpu01", "cpu": "Test CPU", "gpus": [], **facts}
     runs = [
-        write_run(tmp_path / identity, [{"rate": 100.0, **kind}], folder="gpu01", host=host, machine=identity)
+        write_run(tmp_path / identity, [{"rate": 100.0, **fields}], folder="gpu01", host=host, machine=identity)
         for identity in ("1111", "2222")
     ]
-    found = machines.of_runs(runs)
-    assert (found[0].gpu == found[1].gpu) is pooled
-    table = machines.fleet_rows((one, run_summary.launch_rows(run.launches())) for one, run in zip(found, runs, strict=True))
-    assert [row["gpu"] for row in table] == [one.gpu for one in found]
+    both = machines.of_runs(runs)
+    assert (both[0].gpu == both[1].gpu) is pooled
+    table = machines.fleet_rows((m, run_summary.launch_rows(run.launches())) for m, run in zip(both, runs, strict=True))
+    assert [row["gpu"] for row in table] == [machine.gpu for machine in both]
     together = across.relative_table(CellIndex(table)).table
     assert max(row["machines"] for row in together) == (2 if pooled else 1), (
         "one figure of both machines only if they are alike"
@@ -85,10 +85,10 @@ def test_what_two_machines_dont_know_is_never_the_same(tmp_path: Path, facts: di
 
 def test_a_run_without_an_identity_is_of_the_machine_of_its_folder_if_that_has_one(tmp_path: Path) -> None:
     old, new = run_on(tmp_path, None, run="20250101T000000Z"), run_on(tmp_path, "1234")
-    ((machine, own),) = machines.grouped([old, new])
-    assert (machine.id, machine.verified, own) == ("1234", True, [old, new])
+    ((machine, its_runs),) = machines.grouped([old, new])
+    assert (machine.id, machine.verified, its_runs) == ("1234", True, [old, new])
     other = run_on(tmp_path, "5678", run="20260201T000000Z")
-    assert [one.id for one in machines.of_runs([old, new, other])] == ["gpu01", "1234", "5678"]
+    assert [each.id for each in machines.of_runs([old, new, other])] == ["gpu01", "1234", "5678"]
 
 
 def test_the_newest_complete_run_stands_for_a_machine(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_the_newest_complete_run_stands_for_a_machine(tmp_path: Path) -> None:
 def test_a_machine_is_named_by_its_label_its_id_or_its_name_if_that_is_unique(tmp_path: Path) -> None:
     runs = [run_on(tmp_path / "a", "1111"), run_on(tmp_path / "b", "2222"), run_on(tmp_path, None, folder="cpubox", gpus=())]
     for word, number in (("gpu01#2222", 1), ("1111", 0), ("cpubox", 2)):
-        found = machines.find(runs, word)
-        assert found is not None and found.run is runs[number]
+        machine = machines.find(runs, word)
+        assert machine is not None and machine.run is runs[number]
     assert machines.find(runs, "nosuch") is None
     with pytest.raises(BadInput, match="gpu01 names 2 machines") as error:
         machines.find(runs, "gpu01")
@@ -112,14 +112,14 @@ def test_a_machine_is_named_by_its_label_its_id_or_its_name_if_that_is_unique(tm
 
 
 def fleet(tmp_path: Path) -> list[Row]:
-    """Two machines that measured the same cells: the second is twice as fast, and scales worse."""
+    """Return two machines that measured the same cells: the second is twice as fast, and scales worse."""
     cells = [{"rate": 100.0}, {"rate": 102.0}, {"rate": 190.0, "devices": (0, 1)}, {"rate": 50.0, "stack": "stack-b"}]
     other = [{**cell, "rate": 2 * float(cell["rate"])} for cell in cells[:2]]
     other += [{"rate": 300.0, "devices": (0, 1)}, {"outcome": "oom", "stack": "stack-b"}]
     ours, theirs = ([cell | {"device": gpu["name"]} for cell in side] for side, gpu in ((cells, H100), (other, RTX4090)))
     runs = [run_on(tmp_path / "a", "1111", ours), run_on(tmp_path / "b", "2222", theirs, (RTX4090,))]
-    found = zip(machines.of_runs(runs), runs, strict=True)
-    return machines.fleet_rows((machine, run_summary.launch_rows(run.launches())) for machine, run in found)
+    pairs = zip(machines.of_runs(runs), runs, strict=True)
+    return machines.fleet_rows((machine, run_summary.launch_rows(run.launches())) for machine, run in pairs)
 
 
 def test_a_table_of_two_machines_has_every_cell_of_each(tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ def test_scale_factors_and_speed_ups_stay_within_a_machine(tmp_path: Path) -> No
         ("gpu01#1111", pytest.approx(190 / math.sqrt(102 * 100))), ("gpu01#2222", pytest.approx(300 / math.sqrt(204 * 200))),
     ]  # fmt: skip
     speeds = speedups.speedup_table(table)
-    found = {(row["machine"], row["stack"], row["devices"]): (row["ratio"], row["why"]) for row in speeds}
-    assert found["gpu01#1111", "stack-b", "gpu0"] == (pytest.approx(50 / math.sqrt(102 * 100)), "")
-    assert found["gpu01#2222", "stack-b", "gpu0"][1] == "oom"
-    assert found["gpu01#2222", "stack-a", "gpu0"][0] == 1.0
+    by_cell = {(row["machine"], row["stack"], row["devices"]): (row["ratio"], row["why"]) for row in speeds}
+    assert by_cell["gpu01#1111", "stack-b", "gpu0"] == (pytest.approx(50 / math.sqrt(102 * 100)), "")
+    assert by_cell["gpu01#2222", "stack-b", "gpu0"][1] == "oom"
+    assert by_cell["gpu01#2222", "stack-a", "gpu0"][0] == 1.0
 
 
 def test_a_fleet_takes_one_run_of_each_machine(tmp_path: Path) -> None:

@@ -24,15 +24,15 @@ PACES = (0.99, 1.0, 1.01)
 
 
 def served(seconds: float, pace: float = 1.0) -> dict[str, Any]:
-    """Of a launch: 100 requests on a ramp whose median is `seconds`; end to end twice as long."""
+    """Return the requests of a launch: 100 on a ramp whose median is `seconds`; end to end twice as long."""
     latencies = [seconds * pace * (0.51 + 0.01 * number) for number in range(100)]
-    return {"served": {LATENCY: latencies, END_TO_END: [2 * one for one in latencies]}}
+    return {"served": {LATENCY: latencies, END_TO_END: [2 * latency for latency in latencies]}}
 
 
 def launch(**fields: Any) -> Launch:
-    found = launch_of(Path("a/round1-try1.jsonl"), launch_lines(**fields))
-    assert isinstance(found, Launch)
-    return found
+    parsed = launch_of(Path("a/round1-try1.jsonl"), launch_lines(**fields))
+    assert isinstance(parsed, Launch)
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def launch(**fields: Any) -> Launch:
     [(100, 50, 50), (100, 90, 90), (100, 99, 99), (101, 99, 100), (7, 50, 4), (3, 100, 3), (10, 90, 9)],
 )
 def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(count: int, share: int, expected: int) -> None:
-    assert metrics.percentile([float(one + 1) for one in range(count)], share) == expected
+    assert metrics.percentile([float(i + 1) for i in range(count)], share) == expected
 
 
 @pytest.mark.parametrize(("count", "share"), [(99, 99), (9, 90), (1, 50), (0, 100)])
@@ -81,29 +81,29 @@ def test_less_latency_is_faster_and_the_throughput_is_another_question(tmp_path:
     (row,) = compare(quick, slow).rows
     assert row.verdict != "FASTER" and row.ratio == pytest.approx(1.0)
     trained = list(write_run(tmp_path / "c", [{"rate": 100.0 * pace} for pace in PACES]).launches())
-    found = compare(trained, trained, metric=metrics.named("latency_p50"))
-    assert found.rows[0].refused == "A has no latency (p50): it trains, or timed too few requests"
+    comparison = compare(trained, trained, metric=metrics.named("latency_p50"))
+    assert comparison.rows[0].refused == "A has no latency (p50): it trains, or timed too few requests"
 
 
 def test_the_gate_judges_latencies_beside_throughputs(tmp_path: Path) -> None:
     """The throughput stays; single requests take 10 % longer on the last two nights."""
     for run, seconds in zip(nights(10), [0.05] * 8 + [0.055] * 2, strict=True):
         write_run(tmp_path, [{"rate": 100.0 * pace, **served(seconds, pace)} for pace in PACES], run=run)
-    found = judge(gate.read_runs(Results(tmp_path), nights=7))
-    told = {one.metric: one for one in found.cells}
-    assert {name: one.verdict for name, one in told.items()} == {
+    tonight = judge(gate.read_runs(Results(tmp_path), nights=7))
+    by_metric = {cell.metric: cell for cell in tonight.cells}
+    assert {name: cell.verdict for name, cell in by_metric.items()} == {
         "throughput": "ok", "latency_p50": "regression", "end_to_end_p50": "regression",
     }  # fmt: skip
-    slower = told["latency_p50"]
+    slower = by_metric["latency_p50"]
     assert slower.ratio == pytest.approx(1 / 1.1) and slower.value == pytest.approx(0.055)
     assert slower.center == pytest.approx(0.05)
-    text = verdicts.text(found)
+    text = verdicts.text(tonight)
     assert "REGRESSION 1 of 1 cells" in text and "(latency_p50)" in text and "--metric latency_p50" in text
     assert judge(gate.read_runs(Results(tmp_path), nights=7), GateOptions(tolerance=0.2)).verdict == "PASS"
 
 
 def test_a_metric_is_one_entry(tmp_path: Path) -> None:
-    """All that a reader sees of those that stand behind the others in METRICS follows from their entries."""
+    """Whatever a reader sees of the metrics at the end of METRICS follows from their entries."""
     joules = [(t, {"device": "GPU-0", "power_watts": 500.0, "energy_joules": 500.0 * t}) for t in range(99, 131)]
     phase = {"event": "phase", "phase": "first-step", "seconds": 2.0}
     runs = [write_run(tmp_path, [{"readings": joules, "told": [phase]}] * 3, run=night) for night in nights(2)]

@@ -1,4 +1,4 @@
-"""What the cells of a run tell of each other's scatter, and whether their launches come in levels."""
+"""Scatter that the cells of a run learn from each other, and whether their launches come in levels."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Draw = Callable[[Random], list[float]]
 
 
 def run_of(random: Random, cells: int, draw: Draw) -> list[Cell]:
-    """The cells of a run, as a report has them; their rates are 100 but for what `draw` gives (logarithms)."""
+    """Return the cells of a run, as a report has them; their rates are 100 but for what `draw` gives (logarithms)."""
     rows = [
         {"stack": "s", "workload": f"w{number}", "cell": f"s/w{number}/gpu0", "devices": "gpu0", "device_list": ("gpu0",),
          "parallel": "ddp", "ddp_workload": f"w{number}", "statistic": "median", "outcome": "ok", "run": "r", "round": place,
@@ -34,14 +34,14 @@ def smooth(n: int, scatter: float = 0.01) -> Draw:
 
 
 def jumping(n: int, share: float, scatter: float = 0.003) -> Draw:
-    """Launches of which a share is 5 % slower."""
+    """Return a draw of launches of which a share is 5 % slower."""
     return lambda random: [scatter * random.normal() + (math.log(0.95) if random.random() < share else 0.0) for _ in range(n)]
 
 
 def false_among(random: Random, cells: list[Cell]) -> bool:
-    """Is one of ten jobs' four stacks told apart from the first?"""
+    """Return whether one of ten jobs' four stacks is told apart from the first."""
     pairs = [cells[place].over(cells[place - place % 4]) for place in range(len(cells)) if place % 4]
-    return any(one.verdict in ("FASTER", "SLOWER") for one in verdicts.judged(pairs))
+    return any(verdict.verdict in ("FASTER", "SLOWER") for verdict in verdicts.judged(pairs))
 
 
 def test_two_cells_learn_nothing_of_each_other() -> None:
@@ -61,16 +61,16 @@ def test_cells_that_scatter_alike_know_it_together_and_cells_that_do_not_know_li
 
 def test_a_moderated_variance_lies_between_the_cell_s_own_and_that_of_the_others() -> None:
     prior = learned_prior([1e-4, 2e-4, 0.5e-4, 1e-4, 1.5e-4], [2] * 5)
-    for own in (1e-6, 1e-4, 1e-2):
-        low, high = sorted((own, prior.variance))
-        assert low <= prior.moderated(own, 2) <= high
+    for variance in (1e-6, 1e-4, 1e-2):
+        low, high = sorted((variance, prior.variance))
+        assert low <= prior.moderated(variance, 2) <= high
 
 
 def test_a_unit_changes_nothing() -> None:
     random = np.random.default_rng(2)
     rates = [np.exp(0.01 * random.normal(size=3)) for _ in range(10)]
-    one, other = learned_of(rates), learned_of([1e6 * values for values in rates])
-    assert one.freedom == pytest.approx(other.freedom) and one.variance == pytest.approx(other.variance)
+    plain, scaled = learned_of(rates), learned_of([1e6 * values for values in rates])
+    assert plain.freedom == pytest.approx(scaled.freedom) and plain.variance == pytest.approx(scaled.variance)
 
 
 @pytest.mark.parametrize("draw", [smooth(2), smooth(3), smooth(5), jumping(3, 0.3), jumping(3, 0.5), jumping(5, 0.3)])
@@ -80,38 +80,38 @@ def test_of_forty_equal_cells_hardly_ever_one_is_told_apart(draw: Draw) -> None:
     assert sum(false_among(random, run_of(random, 40, draw)) for _ in range(80)) <= 9
 
 
-def test_three_launches_tell_four_percent_among_forty_cells() -> None:
-    random, told = np.random.default_rng(4), 0
+def test_three_launches_detect_four_percent_among_forty_cells() -> None:
+    random, detected = np.random.default_rng(4), 0
     for _ in range(60):
         cells = run_of(random, 40, smooth(3))
         faster = [{**row, "throughput": 1.04 * row["throughput"]} for row in cells[0].launches]
         family = Family([Cell(faster), *cells[1:]])
-        one = Cell(faster, family)
-        told += pair_of_moments(one.moments(), cells[1].moments()).chances.differs < 0.05 / 30  # type: ignore[arg-type]
-    assert told >= 45
+        cell = Cell(faster, family)
+        detected += pair_of_moments(cell.moments(), cells[1].moments()).chances.differs < 0.05 / 30  # type: ignore[arg-type]
+    assert detected >= 45
 
 
-def test_a_run_whose_launches_jump_says_so_and_tells_no_difference_of_that_size() -> None:
+def test_a_run_whose_launches_jump_says_so_and_reports_no_difference_of_that_size() -> None:
     random = np.random.default_rng(5)
     cells = run_of(random, 40, jumping(3, 0.4))
     jump = cells[0].family.jump("throughput")
     assert 0.05 < jump < 0.1
     pairs = [cell.over(cells[0]) for cell in cells[1:]]
-    assert {one.jump for one in pairs} == {jump}
-    assert "different" not in {one.reason for one in verdicts.judged(pairs)}
+    assert {item.jump for item in pairs} == {jump}
+    assert "different" not in {item.reason for item in verdicts.judged(pairs)}
     clear = pair([104.0, 104.1, 104.2], [100.0, 100.1, 100.2])
-    (told,), held = verdicts.judged([clear]), verdicts.judged([replace(clear, jump=jump)])
-    assert (told.reason, held[0].verdict, held[0].reason) == ("different", "AMBIGUOUS", "levels")
+    (plain,), held = verdicts.judged([clear]), verdicts.judged([replace(clear, jump=jump)])
+    assert (plain.reason, held[0].verdict, held[0].reason) == ("different", "AMBIGUOUS", "levels")
     assert pairs[0].settled_by() is None or pairs[0].settled_by() >= SEEN_FROM  # type: ignore[operator]
     assert run_of(random, 40, smooth(3))[0].family.jump("throughput") == 0.0
 
 
-def test_a_difference_larger_than_a_jump_is_still_told() -> None:
+def test_a_difference_larger_than_a_jump_is_still_detected() -> None:
     random = np.random.default_rng(6)
     cells = run_of(random, 40, jumping(3, 0.4))
     slow = [{**row, "throughput": 0.5 * row["throughput"]} for row in cells[0].launches]
-    (found,) = verdicts.judged([Cell(slow, cells[0].family).over(cells[1])])
-    assert (found.verdict, found.reason) == ("SLOWER", "different")
+    (verdict,) = verdicts.judged([Cell(slow, cells[0].family).over(cells[1])])
+    assert (verdict.verdict, verdict.reason) == ("SLOWER", "different")
 
 
 def test_a_cell_s_two_levels_are_found_and_scatter_alone_shows_none() -> None:
@@ -128,7 +128,7 @@ def test_one_slow_launch_of_five_is_no_level() -> None:
     assert levels.significant_levels(levels.best_cuts([[0.0, 0.0001, -0.0001, 0.0002, -0.1]]), 0.05) == [None]
 
 
-def test_a_cell_tells_its_levels_and_what_differs_between_them() -> None:
+def test_the_levels_of_a_cell_are_described_with_what_differs_between_them() -> None:
     rates = (410.0, 389.2, 410.4, 388.8, 409.7)
     rows = [
         {"throughput": rate, "round": place, "clock_mhz": 1980.0 if rate > 400 else 1755.0, "compile_cache": "warm"}
@@ -136,8 +136,8 @@ def test_a_cell_tells_its_levels_and_what_differs_between_them() -> None:
     ]  # fmt: skip
     cut = levels.best_cuts([[math.log(rate) for rate in rates]])[0]
     assert cut is not None
-    said = levels.levels_in_words(rows, cut, "images")
-    assert said.startswith(
+    text = levels.levels_in_words(rows, cut, "images")
+    assert text.startswith(
         "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2, 4); they differ in clock in MHz (1980 and 1760)"
     )
     bare = [{name: row[name] for name in ("throughput", "round")} for row in rows]
@@ -153,12 +153,12 @@ def test_a_report_takes_the_ratio_that_compare_takes(tmp_path: Path, rounds: int
     random = np.random.default_rng(8)
     pace = np.linspace(1.0, 0.9, rounds)
     launches = [
-        {"stack": stack, "rate": speed * own * (1 + 0.002 * random.normal()), "round": place + 1}
-        for stack, speed in (("a", 100.0), ("b", 103.0)) for place, own in enumerate(pace)
+        {"stack": stack, "rate": speed * share * (1 + 0.002 * random.normal()), "round": place + 1}
+        for stack, speed in (("a", 100.0), ("b", 103.0)) for place, share in enumerate(pace)
     ]  # fmt: skip
     every = list(write_run(tmp_path, launches).launches())
-    (row,) = compare.compare(*([one for one in every if one.stack.name == name] for name in "ba")).rows
-    shown = next(one for one in ratios_of(CellIndex(run_summary.launch_rows(every))).speedups if one["stack"] == "b")
+    (row,) = compare.compare(*([entry for entry in every if entry.stack.name == name] for name in "ba")).rows
+    shown = next(entry for entry in ratios_of(CellIndex(run_summary.launch_rows(every))).speedups if entry["stack"] == "b")
     assert row.paired == (rounds > 9)
     assert (shown["ratio"], shown["low"], shown["high"]) == pytest.approx((row.ratio, row.low, row.high))
     assert shown["verdict"] == row.verdict == ("FASTER" if rounds > 9 else "AMBIGUOUS")

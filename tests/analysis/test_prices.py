@@ -1,4 +1,4 @@
-"""A price list: what it may say, what it may not, and what follows from it."""
+"""Price lists: allowed and refused contents, and the figures that follow from them."""
 
 import math
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_a_card_with_two_devices_is_shared_by_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("H200 SXN,1,,EUR,us,2026-01-31", 'did you mean "H200 SXM"'),
         ("H200 SXM,free,,EUR,us,2026-01-31", '"free" is not a number above 0'),
@@ -57,13 +57,13 @@ def test_a_card_with_two_devices_is_shared_by_them(tmp_path: Path) -> None:
         ("H200 SXM,1,,EUR,us,2026-01-31\nNVIDIA A10,2,,USD,us,2026-01-31", "several currencies: EUR, USD"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, row: str, said: str) -> None:
+def test_a_mistake_is_reported_with_its_place(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(BadInput) as raised:
         listed(tmp_path, HEAD + row + "\n")
-    assert said in str(raised.value) and ("row " in str(raised.value) or "currencies" in str(raised.value))
+    assert message in str(raised.value) and ("row " in str(raised.value) or "currencies" in str(raised.value))
 
 
-def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as raised:
         listed(tmp_path, HEAD + "H200 SXM,free,,EUR,us,yesterday\nnonsense,1,,EUR,us,2026-01-31\n")
     assert all(word in str(raised.value) for word in ("row 2", "free", "yesterday", "row 3", "nonsense"))

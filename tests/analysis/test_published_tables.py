@@ -1,4 +1,4 @@
-"""Tables as they are published: Lambda's wide ones, timm's, a column per number of GPUs; names of GPUs; what can't be read."""
+"""Tables as they are published: Lambda's wide ones, timm's, a column per number of GPUs; names of GPUs; unreadable lines."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ A100 80GB SXM4,1.0,400.0,16250.0,400.0,440.0,50000000.0,1500.0
 LambdaCloud 8x A100 80GB SXM4,8.0,3200.0,130000.0,0.0,4400.0,395000000.0,11700.0
 LambdaCloud 4xV100 16GB,4,1200,39750.0,,637,,3107
 """
-"""In Lambda's form; the figures are invented."""
+"""Rows in Lambda's form; the figures are invented."""
 TIMM = """model,train_samples_per_sec,train_step_time,train_batch_size,train_img_size,param_count,train_gmacs
 resnet50,1200.5,419.528,512,224,25.56,4.1
 vit_huge,9000.1,56.9,512.0,224,630.0,160.0
@@ -107,9 +107,9 @@ def write(folder: Path, name: str, text: str) -> Path:
 def test_a_gpu_is_found_in_what_people_write_and_never_guessed(
     text: str, count: int | None, gpu: str, rest: str, name: str
 ) -> None:
-    found = gpu_specs.split_name(text)
-    assert (found.gpu, found.count, found.rest) == (gpu, count, rest)
-    facts = gpu_specs.find_published(found.gpu)
+    name_parts = gpu_specs.split_name(text)
+    assert (name_parts.gpu, name_parts.count, name_parts.rest) == (gpu, count, rest)
+    facts = gpu_specs.find_published(name_parts.gpu)
     assert (facts.name if facts else "") == name
 
 
@@ -190,7 +190,7 @@ def test_timms_own_gmacs_are_held_against_the_peak(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "parts"),
     [
         ("benchmark-infer-amp-nchw-pt291-cu130-5090-dynamo.csv", ("GeForce RTX 5090", 1, "amp", "nchw", "2.9.1+cu130", True)),
         ("benchmark-infer-amp_bf16-nchw-pt291-cu130-pro6000maxq.csv", ("", 1, "amp-bf16", "nchw", "2.9.1+cu130", False)),
@@ -200,11 +200,11 @@ def test_timms_own_gmacs_are_held_against_the_peak(tmp_path: Path) -> None:
         ("renamed.csv", ("", 1, "", "", "", None)),
     ],
 )
-def test_each_part_of_timms_file_name_is_read(tmp_path: Path, name: str, said: tuple[object, ...]) -> None:
+def test_each_part_of_timms_file_name_is_read(tmp_path: Path, name: str, parts: tuple[object, ...]) -> None:
     (figure,) = figure_files.take(
         write(tmp_path, name, "model,infer_samples_per_sec,infer_batch_size\nresnet50,2695.53,1024.0\n")
     ).figures
-    assert (figure.gpu, figure.gpus, figure.precision, figure.memory_format, figure.torch, figure.compile) == said
+    assert (figure.gpu, figure.gpus, figure.precision, figure.memory_format, figure.torch, figure.compile) == parts
     assert (figure.mode, figure.batch_per_gpu) == ("infer", 1024)
 
 
@@ -237,7 +237,7 @@ def test_what_cant_be_read_is_listed_and_the_rest_is_kept(tmp_path: Path) -> Non
     text += "8x A100 80GB SXM4,4,b,5.5,1\na,1,b,,1\na,1,b,5.5,1\n"
     taken = figure_files.take(write(tmp_path, "t.csv", text))
     assert [figure.row for figure in taken.figures] == [8]
-    assert [str(one) for one in taken.unparsed] == [
+    assert [str(problem) for problem in taken.unparsed] == [
         'row 2, throughput: "fast" is not a number above 0',
         'row 3, batch_per_gpu: "2.5" is not a whole number of at least 1',
         'row 4, gpus: "2+" is not a whole number of at least 0',

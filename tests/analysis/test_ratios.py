@@ -16,7 +16,7 @@ RATES = (0.99, 1.0, 1.01)
 
 
 def index(tmp_path: Path, *cells: dict[str, Any]) -> CellIndex:
-    """Three launches of each cell, whose median is the cell's `rate`; one of a cell that fails."""
+    """Index three launches of each cell, whose median is the cell's `rate`; one of a cell that fails."""
     launches = [
         {**cell, "rate": cell.get("rate", 1.0) * factor} for cell in cells for factor in (RATES if "rate" in cell else (1.0,))
     ]
@@ -33,9 +33,9 @@ def cell(stack: str = "a", precision: str = "fp32", compile: bool = False, **mor
 
 def test_a_named_baseline_is_used_everywhere(tmp_path: Path) -> None:
     cells = [{"stack": "a", "rate": 50.0}, {"stack": "b", "rate": 100.0}]
-    found = pd.DataFrame(speedups.speedup_table(index(tmp_path, *cells), "b"))
-    assert dict(zip(found["stack"], found["ratio"], strict=True)) == pytest.approx({"a": 0.5, "b": 1.0})
-    assert set(found["baseline"]) == {"b"}
+    table = pd.DataFrame(speedups.speedup_table(index(tmp_path, *cells), "b"))
+    assert dict(zip(table["stack"], table["ratio"], strict=True)) == pytest.approx({"a": 0.5, "b": 1.0})
+    assert set(table["baseline"]) == {"b"}
 
 
 def test_an_unknown_baseline_is_refused_with_the_known_stacks(tmp_path: Path) -> None:
@@ -46,11 +46,11 @@ def test_an_unknown_baseline_is_refused_with_the_known_stacks(tmp_path: Path) ->
 
 def test_a_ratio_that_is_missing_says_why(tmp_path: Path) -> None:
     cells = [{"stack": "a", "rate": 50.0}, {"stack": "b", "outcome": "oom"}, {"stack": "c", "rate": 60.0, "batch_used": 8}]
-    found = pd.DataFrame(speedups.speedup_table(index(tmp_path, *cells))).set_index("stack")
-    assert found["why"].to_dict() == {"a": "", "b": "oom", "c": "batch 8, baseline 4"}
-    assert found["ratio"].isna().tolist() == [False, True, True]
-    found = pd.DataFrame(speedups.speedup_table(index(tmp_path / "2", *cells), "b")).set_index("stack")
-    assert found["why"].to_dict() == {"a": "baseline: oom", "b": "oom", "c": "baseline: oom"}
+    table = pd.DataFrame(speedups.speedup_table(index(tmp_path, *cells))).set_index("stack")
+    assert table["why"].to_dict() == {"a": "", "b": "oom", "c": "batch 8, baseline 4"}
+    assert table["ratio"].isna().tolist() == [False, True, True]
+    table = pd.DataFrame(speedups.speedup_table(index(tmp_path / "2", *cells), "b")).set_index("stack")
+    assert table["why"].to_dict() == {"a": "baseline: oom", "b": "oom", "c": "baseline: oom"}
 
 
 def test_each_setting_is_compared_with_all_else_equal(tmp_path: Path) -> None:
@@ -58,13 +58,13 @@ def test_each_setting_is_compared_with_all_else_equal(tmp_path: Path) -> None:
         cell(rate=100.0), cell(compile=True, rate=130.0), cell(precision="amp", rate=200.0),
         cell(precision="amp", compile=True, rate=300.0), cell(channels_last=True, rate=110.0),
     ]  # fmt: skip
-    found = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
-    pairs = {(row["setting"], row["over"]): row["ratio"] for row in found.to_dict("records")}
+    table = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
+    pairs = {(row["setting"], row["over"]): row["ratio"] for row in table.to_dict("records")}
     assert pairs == pytest.approx({
         ("compile", cells[0]["workload"]): 1.3, ("compile", cells[2]["workload"]): 1.5, ("amp", cells[0]["workload"]): 2.0,
         ("amp", cells[1]["workload"]): 300 / 130, ("channels_last", cells[0]["workload"]): 1.1,
     })  # fmt: skip
-    assert (found["low"] < found["ratio"]).all() and (found["high"] > found["ratio"]).all()
+    assert (table["low"] < table["ratio"]).all() and (table["high"] > table["ratio"]).all()
 
 
 @pytest.mark.parametrize("other", [{"stack": "b"}, {"batch": 8}, {"image_size": 64}, {"devices": (1,)}])
@@ -77,8 +77,8 @@ def test_a_pair_with_a_failed_side_stays_and_is_counted(tmp_path: Path) -> None:
         cell(rate=100.0), cell(compile=True, outcome="crashed"), cell(precision="amp", outcome="oom"),
         cell(precision="amp", compile=True, rate=5.0), cell("b", rate=10.0), cell("b", compile=True, rate=20.0),
     ]  # fmt: skip
-    found = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
-    compiled = found[found["setting"] == "compile"]
+    table = pd.DataFrame(speedups.settings_table(index(tmp_path, *cells)))
+    compiled = table[table["setting"] == "compile"]
     assert sorted(word for word in compiled["why"] if word) == ["baseline: oom", "crashed"]
     (mean,) = speedups.geometric_means(compiled.to_dict("records"), ["setting"])
     assert (mean["n"], mean["failed"], mean["ratio"]) == (1, 2, pytest.approx(2.0)) and math.isnan(mean["low"])
@@ -105,18 +105,18 @@ def test_all_verdicts_of_a_report_are_corrected_together(tmp_path: Path) -> None
 
     def judged(others: int, ahead: float) -> tuple[dict[str, Any], int]:
         cells = [*same[: 2 * others], cell(rate=100.0), cell("b", rate=ahead)]
-        found = speedups.ratios_of(index(tmp_path / str(others), *cells))
-        return next(row for row in found.speedups if row["ratio"] > 1.01), found.significance.comparisons
+        ratios = speedups.ratios_of(index(tmp_path / str(others), *cells))
+        return next(row for row in ratios.speedups if row["ratio"] > 1.01), ratios.significance.comparisons
 
-    told, few = judged(3, 102.8)
-    untold, many = judged(19, 102.3)
+    among_few, few = judged(3, 102.8)
+    among_many, many = judged(19, 102.3)
     assert (few, many) == (8, 40)  # ratios, and who is the fastest
-    assert (told["verdict"], told["reason"]) == ("FASTER", "different")
-    assert (untold["verdict"], untold["reason"]) == ("AMBIGUOUS", "many")
-    assert untold["p_value"] < told["adjusted_p_value"] < 0.05 < untold["adjusted_p_value"]
+    assert (among_few["verdict"], among_few["reason"]) == ("FASTER", "different")
+    assert (among_many["verdict"], among_many["reason"]) == ("AMBIGUOUS", "many")
+    assert among_many["p_value"] < among_few["adjusted_p_value"] < 0.05 < among_many["adjusted_p_value"]
 
 
 def test_a_baseline_and_a_missing_ratio_have_no_verdict(tmp_path: Path) -> None:
-    found = speedups.ratios_of(index(tmp_path, cell(rate=100.0), cell("b", rate=130.0), cell("c", outcome="oom"))).speedups
-    assert {row["stack"]: row["verdict"] for row in found} == {"a": "", "b": "FASTER", "c": ""}
-    assert [math.isnan(row["adjusted_p_value"]) for row in found] == [True, False, True]
+    rows = speedups.ratios_of(index(tmp_path, cell(rate=100.0), cell("b", rate=130.0), cell("c", outcome="oom"))).speedups
+    assert {row["stack"]: row["verdict"] for row in rows} == {"a": "", "b": "FASTER", "c": ""}
+    assert [math.isnan(row["adjusted_p_value"]) for row in rows] == [True, False, True]

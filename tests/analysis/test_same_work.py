@@ -25,10 +25,10 @@ def launches(tmp_path: Path, name: str, counts: tuple[float | None, ...], **more
 
 def test_twice_the_operations_per_item_are_not_the_same_work(tmp_path: Path) -> None:
     a, b = launches(tmp_path, "a", (4.1e9, None, None)), launches(tmp_path, "b", (8.2e9, None, None))
-    found = compare.compare(a, b)
-    (row,) = found.rows
+    comparison = compare.compare(a, b)
+    (row,) = comparison.rows
     assert row.refused == "not the same work: 4.1 and 8.2 GFLOP per item" and math.isnan(row.ratio) and row.verdict == "n/a"
-    assert "not the same work: 4.1 and 8.2 GFLOP per item" in terminal.comparison_in_words(found)
+    assert "not the same work: 4.1 and 8.2 GFLOP per item" in terminal.comparison_in_words(comparison)
 
 
 @pytest.mark.parametrize(("theirs", "is_refused"), [(4.1e9, False), (1.01 * 4.1e9, False), (1.05 * 4.1e9, True), (None, False)])
@@ -44,14 +44,14 @@ def test_another_model_of_the_same_name_is_refused_also_where_nothing_counts_ope
     assert compare.compare(a, b).rows[0].refused == "not the same model: 14,000,000 and 25,557,032 parameters"
 
 
-def test_what_could_not_be_checked_is_said_beside_the_ratio(tmp_path: Path) -> None:
+def test_what_could_not_be_checked_is_noted_beside_the_ratio(tmp_path: Path) -> None:
     both = [launches(tmp_path, name, (4.1e9, None), parameters=RESNET50) for name in "ab"]
     checked, unknown = (
         compare.compare(*both),
         compare.compare(both[0], launches(tmp_path, "c", (None, None), parameters=RESNET50)),
     )
-    said = "not checked in 1 row: that A and B do as many operations per item"
-    assert said in terminal.comparison_in_words(unknown) and said not in terminal.comparison_in_words(checked)
+    note = "not checked in 1 row: that A and B do as many operations per item"
+    assert note in terminal.comparison_in_words(unknown) and note not in terminal.comparison_in_words(checked)
 
 
 def test_launches_of_one_cell_that_counted_differently_are_no_figure_to_compare(tmp_path: Path) -> None:
@@ -63,8 +63,8 @@ def test_a_report_has_no_ratio_of_two_stacks_that_do_other_work(tmp_path: Path) 
     rows = [
         {"stack": stack, "rate": 100.0 + n, "flops": flops} for stack, flops in (("x", 4.1e9), ("y", 8.2e9)) for n in (0, 1)
     ]
-    found = speedups.ratios_of(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())))
-    (row,) = [one for one in found.speedups if one["stack"] == "y"]
+    ratios = speedups.ratios_of(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())))
+    (row,) = [entry for entry in ratios.speedups if entry["stack"] == "y"]
     assert row["why"] == "not the same work: 4.1 and 8.2 GFLOP per item" and math.isnan(row["ratio"]) and row["verdict"] == ""
 
 
@@ -85,14 +85,14 @@ def test_what_was_counted_belongs_to_the_size_that_was_run(tmp_path: Path, field
     """Each size's own count makes its MFU; a stack that can't count borrows that of the same size only."""
     rows = [
         {"stack": stack, "workload": f"w-{value}", "rate": 100.0, "flops": flops, "job": {field: value}}
-        for value, own in zip(values, (1e12, 2e12), strict=True)
-        for stack, flops in (("counts", own), ("old", None))
+        for value, counted in zip(values, (1e12, 2e12), strict=True)
+        for stack, flops in (("counts", counted), ("old", None))
     ]
     cells = run_summary.cells_table(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())))
-    found = {(row["stack"], row["workload"]): (row["flops_per_item"], row["flops_from"]) for row in cells}
+    operations = {(row["stack"], row["workload"]): (row["flops_per_item"], row["flops_from"]) for row in cells}
     small, large = (f"w-{value}" for value in values)
-    assert found["counts", small] == (1e12, None) and found["counts", large] == (2e12, None)
-    assert found["old", small] == (1e12, "counts") and found["old", large] == (2e12, "counts")
+    assert operations["counts", small] == (1e12, None) and operations["counts", large] == (2e12, None)
+    assert operations["old", small] == (1e12, "counts") and operations["old", large] == (2e12, "counts")
 
 
 def test_a_count_of_its_own_is_never_overwritten(tmp_path: Path) -> None:
@@ -102,5 +102,5 @@ def test_a_count_of_its_own_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_another_model_lends_no_operations(tmp_path: Path) -> None:
     rows = [{"stack": "x", "flops": 1e12, "parameters": RESNET50}, {"stack": "y", "flops": None, "parameters": HALF}]
-    found = run_summary.launch_rows(write_run(tmp_path, rows).launches())
-    assert [math.isnan(row["flops_per_item"]) for row in found] == [False, True]
+    table = run_summary.launch_rows(write_run(tmp_path, rows).launches())
+    assert [math.isnan(row["flops_per_item"]) for row in table] == [False, True]

@@ -16,14 +16,14 @@ RATES = (0.99, 1.0, 1.01)
 
 
 def index(tmp_path: Path, *cells: dict[str, Any]) -> CellIndex:
-    """Three launches of each cell, whose median is the cell's `rate`."""
+    """Index three launches of each cell, whose median is the cell's `rate`."""
     launches = [{**cell, "rate": cell["rate"] * factor} for cell in cells for factor in RATES]
     return CellIndex(run_summary.launch_rows(write_run(tmp_path, launches).launches()))
 
 
 def test_e_star_is_over_the_sum_of_the_very_devices_each_alone(tmp_path: Path) -> None:
-    found = index(tmp_path, {"rate": 100.0}, {"rate": 80.0, "devices": (1,)}, {"rate": 150.0, "devices": (0, 1)})
-    (row,) = scaling.scaling_table(found)
+    cells = index(tmp_path, {"rate": 100.0}, {"rate": 80.0, "devices": (1,)}, {"rate": 150.0, "devices": (0, 1)})
+    (row,) = scaling.scaling_table(cells)
     assert (row["E"], row["E_star"]) == pytest.approx((0.75, 150 / 180))
     assert row["E_star_low"] < 150 / 180 < row["E_star_high"]
 
@@ -35,9 +35,9 @@ def test_e_star_is_unknown_unless_every_device_was_measured_alone(tmp_path: Path
 
 def test_a_weak_device_stands_out_and_a_slightly_slower_one_does_not(tmp_path: Path) -> None:
     cells = [{"rate": rate, "devices": (i,)} for i, rate in enumerate((100.0, 90.0, 101.0, 98.5))]
-    found = scaling.devices_table(index(tmp_path, *cells))
-    assert {row["device"]: row["weak"] for row in found} == {"gpu0": False, "gpu1": True, "gpu2": False, "gpu3": False}
-    assert [row["ratio"] for row in found] == pytest.approx([1.0, 0.9, 1.01, 0.985])
+    rows = scaling.devices_table(index(tmp_path, *cells))
+    assert {row["device"]: row["weak"] for row in rows} == {"gpu0": False, "gpu1": True, "gpu2": False, "gpu3": False}
+    assert [row["ratio"] for row in rows] == pytest.approx([1.0, 0.9, 1.01, 0.985])
 
 
 def test_one_device_alone_is_compared_with_nothing(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_a_loss_over_nodes_is_what_is_lost_inside_a_node_times_what_is_lost_betw
 
 
 def test_scale_factors_go_on_over_nodes_against_one_device(tmp_path: Path) -> None:
-    found = {row["devices"]: row for row in scaling.scaling_table(index(tmp_path, *NODES))}
-    row = found["gpu0+1@2nodes"]
+    by_devices = {row["devices"]: row for row in scaling.scaling_table(index(tmp_path, *NODES))}
+    row = by_devices["gpu0+1@2nodes"]
     assert (row["count"], row["S"], row["E"], row["s"]) == pytest.approx((4, 3.06, 0.765, 2.06 / 3))
     assert row["baseline"].endswith("/gpu0") and math.isnan(row["E_star"]), "the devices of other nodes were not measured alone"
 
@@ -142,8 +142,8 @@ def test_collectives_are_the_medians_of_the_launches_that_probed_them(tmp_path: 
         for seconds in (1.0, 2.0, 4.0)
     ]
     launches += [{"devices": (0, 1), "outcome": "oom"}]
-    found = collectives_table(run_summary.launch_rows(write_run(tmp_path, launches).launches()))
-    assert [(row["operation"], row["bytes"], row["n"], row["seconds"], row["bus_bytes_per_second"]) for row in found] == [
+    rows = collectives_table(run_summary.launch_rows(write_run(tmp_path, launches).launches()))
+    assert [(row["operation"], row["bytes"], row["n"], row["seconds"], row["bus_bytes_per_second"]) for row in rows] == [
         ("all-reduce", 2**20, 3, 2.0, 2**19), ("all-gather", 2**20, 3, 4.0, 2**18),
     ]  # fmt: skip
 
@@ -161,15 +161,15 @@ def test_collectives_are_the_medians_of_the_launches_that_probed_them(tmp_path: 
 )
 def test_a_bus_bandwidth_stands_beside_what_the_links_carry(tmp_path: Path, links: object, nodes: int, share: float) -> None:
     """An H200 has 450 GB/s in each direction by its data sheet."""
-    told = [{"event": "all-reduce", "sizes": [{"bytes": 2**20, "seconds": 1.0, "bus_bytes_per_second": 360e9}]}]
+    events = [{"event": "all-reduce", "sizes": [{"bytes": 2**20, "seconds": 1.0, "bus_bytes_per_second": 360e9}]}]
     host = {"name": "testhost", "links": links}
-    run = write_run(tmp_path, [{"devices": (0, 1), "nodes": nodes, "told": told, "host": host}])
+    run = write_run(tmp_path, [{"devices": (0, 1), "nodes": nodes, "told": events, "host": host}])
     (row,) = collectives_table(run_summary.launch_rows(run.launches()))
     assert row["of_link"] == pytest.approx(share, nan_ok=True) and row["bus_bytes_per_second"] == 360e9
 
 
 def test_what_a_library_can_not_do_has_no_row(tmp_path: Path) -> None:
-    told = [{"event": "collective", "operation": "reduce-scatter", "sizes": [], "error": "gloo can't"}]
-    run = write_run(tmp_path, [{"devices": (0, 1), "told": told}])
+    events = [{"event": "collective", "operation": "reduce-scatter", "sizes": [], "error": "gloo can't"}]
+    run = write_run(tmp_path, [{"devices": (0, 1), "told": events}])
     assert run.launches()[0].collectives[0].error == "gloo can't" and run.launches()[0].outcome == "ok"
     assert not collectives_table(run_summary.launch_rows(run.launches()))

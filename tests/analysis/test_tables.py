@@ -1,4 +1,4 @@
-"""The figures: throughput, intervals, scale factors, speed-ups, against values worked out by hand."""
+"""Figures of the tables: throughput, intervals, scale factors, speed-ups, against values worked out by hand."""
 
 import math
 from pathlib import Path
@@ -16,11 +16,11 @@ from torchmatrix.analysis.speedups import speedup_table
 
 
 def tables(tmp_path: Path, launches: list[dict]) -> tuple:
-    """Of launches, cells, scaling and speed-ups, for pandas."""
+    """Return the tables of launches, cells, scaling and speed-ups, for pandas."""
     rows = run_tables.launch_rows(write_run(tmp_path, launches).launches())
     cells = CellIndex(rows)
-    found = (rows, run_tables.cells_table(cells), scaling.scaling_table(cells), speedup_table(cells))
-    return tuple(pd.DataFrame(rows, dtype=object) for rows in found)
+    computed = (rows, run_tables.cells_table(cells), scaling.scaling_table(cells), speedup_table(cells))
+    return tuple(pd.DataFrame(rows, dtype=object) for rows in computed)
 
 
 def test_throughput_is_all_items_over_the_slowest_rank_without_warm_up(tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_a_ratio_has_welchs_interval_on_the_logarithms() -> None:
     from scipy.stats import ttest_ind  # takes a second to import, in each process that tests
 
     above, below = [110.0, 112.0, 111.0], [100.0, 101.0, 99.0]
-    found = pair(above, below).interval
+    ratio = pair(above, below).interval
     limits = ttest_ind(np.log(above), np.log(below), equal_var=False).confidence_interval(0.95)
-    assert (found.value, found.high / found.low) == pytest.approx(
+    assert (ratio.value, ratio.high / ratio.low) == pytest.approx(
         (math.exp(np.log(above).mean() - np.log(below).mean()), math.exp(limits.high - limits.low))
     )
-    assert found.high / found.value == pytest.approx(found.value / found.low)
+    assert ratio.high / ratio.value == pytest.approx(ratio.value / ratio.low)
 
 
 def test_the_baseline_is_the_first_of_the_very_gpus_used(tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ def test_the_baseline_is_the_first_of_the_very_gpus_used(tmp_path: Path) -> None
 
 
 def test_efficiency_above_the_possible_is_flagged_not_celebrated(tmp_path: Path) -> None:
-    one, two = {"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}
-    *_, scales, _ = tables(tmp_path / "a", [one, one, two, two])
+    single, pair = {"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}
+    *_, scales, _ = tables(tmp_path / "a", [single, single, pair, pair])
     assert scales["impossible"].tolist() == [True]
-    *_, scales, _ = tables(tmp_path / "b", [one, two])
+    *_, scales, _ = tables(tmp_path / "b", [single, pair])
     assert scales["impossible"].tolist() == [False], "of single launches nobody knows the noise"
-    *_, scales, _ = tables(tmp_path / "c", [one, two | {"rate": 230.0}])
+    *_, scales, _ = tables(tmp_path / "c", [single, pair | {"rate": 230.0}])
     assert scales["impossible"].tolist() == [True], "above 1.10 it isn't noise"
 
 
@@ -105,8 +105,8 @@ def test_a_missing_baseline_gives_no_factor(tmp_path: Path) -> None:
 def test_speed_ups_are_over_the_first_stack_that_has_a_number(tmp_path: Path) -> None:
     launches = [{"stack": "old", "outcome": "crashed"}, {"stack": "mid", "rate": 50.0}, {"stack": "new", "rate": 100.0}]
     *_, speedups = tables(tmp_path, launches)
-    known = speedups.dropna(subset=["ratio"])
-    assert dict(zip(known["stack"], known["ratio"], strict=True)) == pytest.approx({"mid": 1.0, "new": 2.0})
+    with_ratio = speedups.dropna(subset=["ratio"])
+    assert dict(zip(with_ratio["stack"], with_ratio["ratio"], strict=True)) == pytest.approx({"mid": 1.0, "new": 2.0})
     assert set(speedups["baseline"]) == {"mid"}
 
 
@@ -114,20 +114,20 @@ def test_nothing_at_all_gives_empty_tables(tmp_path: Path) -> None:
     assert all(len(table) == 0 for table in tables(tmp_path, []))
 
 
-def test_what_a_failed_cell_does_not_tell_is_none_beside_one_that_does(tmp_path: Path) -> None:
+def test_a_value_that_a_failed_cell_lacks_is_none_in_the_table(tmp_path: Path) -> None:
     table, cells, *_ = tables(tmp_path, [{}, {"stack": "b", "outcome": "build-failed"}])
-    for found in (table, cells):
-        told = found.set_index("stack")
-        assert told["effective"].to_dict() == {"stack-a": "fp32", "b": None} and told["torch_build"]["b"] is None
+    for rows in (table, cells):
+        by_stack = rows.set_index("stack")
+        assert by_stack["effective"].to_dict() == {"stack-a": "fp32", "b": None} and by_stack["torch_build"]["b"] is None
 
 
-def test_half_of_a_character_in_the_facts_breaks_no_table(tmp_path: Path) -> None:
+def test_a_lone_surrogate_in_the_facts_breaks_no_table(tmp_path: Path) -> None:
     table, *_ = tables(tmp_path, [{"outcome": "crashed", "error": "\ud83d and \ud800"}])
     assert table["error"].tolist() == ["? and ?"]
 
 
 def test_a_cell_says_which_difference_it_could_have_seen(tmp_path: Path) -> None:
-    """Of two cells of three launches each with a scatter of 1 %, by Student's t with four degrees of freedom."""
+    """Two cells of three launches each, with a scatter of 1 %, by Student's t with four degrees of freedom."""
     _, cells, *_ = tables(tmp_path / "a", [{"rate": 100.0 * math.exp(0.01 * z)} for z in (-1, 0, 1)])
     error = 0.01 * math.sqrt(2 / 3)
     assert cells["detectable"].tolist() == pytest.approx([math.exp((2.776445 + 0.841621) * error) - 1], rel=1e-4)
@@ -138,7 +138,7 @@ def test_a_cell_says_which_difference_it_could_have_seen(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("rates", "found"),
+    ("rates", "outliers"),
     [
         ((100.0, 100.4, 99.7, 100.1, 90.0), 1),
         ((100.0, 100.4, 99.7, 100.1, 99.0), 0),
@@ -147,25 +147,25 @@ def test_a_cell_says_which_difference_it_could_have_seen(tmp_path: Path) -> None
     ],
     ids=["one far away", "none", "too few to tell", "most are equal"],
 )
-def test_launches_far_from_the_others_are_counted_and_kept(tmp_path: Path, rates: tuple[float, ...], found: int) -> None:
+def test_launches_far_from_the_others_are_counted_and_kept(tmp_path: Path, rates: tuple[float, ...], outliers: int) -> None:
     _, cells, *_ = tables(tmp_path, [{"rate": rate} for rate in rates])
-    assert cells["outliers"].tolist() == [found] and cells["n"].tolist() == [len(rates)]
+    assert cells["outliers"].tolist() == [outliers] and cells["n"].tolist() == [len(rates)]
 
 
-def test_a_model_of_several_types_is_called_mixed_and_has_no_mfu_and_a_changed_setting_is_told(tmp_path: Path) -> None:
+def test_a_model_of_several_types_is_mixed_and_has_no_mfu_and_a_changed_setting_is_reported(tmp_path: Path) -> None:
     mixed = "mixed: bfloat16 75 %, float32 25 %"
     ranks = [{"matmul": "fp32", "convolution": "fp32"}, {"matmul": "fp32", "convolution": "fp32", "mixed": mixed}]
-    told = (
+    events = (
         {"event": "precision", "effective": ranks, "changed": ["deterministic_algorithms: False, then True"]},
         {"event": "remarks", "texts": ["the inputs are zeros", "compiled in part: forward runs in eager mode"]},
     )
     launches = [
-        {"rate": 100.0, "flops": 67e9, "devices": (0, 1), "told": told},
+        {"rate": 100.0, "flops": 67e9, "devices": (0, 1), "told": events},
         {"rate": 100.0, "flops": 67e9, "stack": "plain"},
     ]
     _, cells, *_ = tables(tmp_path, launches)
-    own, plain = (cells[cells["stack"] == name].iloc[0] for name in ("stack-a", "plain"))
-    assert own["effective"] == mixed and math.isnan(own["mfu"])
-    assert own["changed_settings"] == "deterministic_algorithms: False, then True"
-    assert own["remarks"] == "the inputs are zeros; compiled in part: forward runs in eager mode" and plain["remarks"] is None
+    first, plain = (cells[cells["stack"] == name].iloc[0] for name in ("stack-a", "plain"))
+    assert first["effective"] == mixed and math.isnan(first["mfu"])
+    assert first["changed_settings"] == "deterministic_algorithms: False, then True"
+    assert first["remarks"] == "the inputs are zeros; compiled in part: forward runs in eager mode" and plain["remarks"] is None
     assert plain["effective"] == "fp32" and plain["mfu"] > 0 and plain["changed_settings"] is None

@@ -1,4 +1,4 @@
-"""Where a launch's time goes, how its steps are distributed, what was read meanwhile: exact values for made-up launches."""
+"""Phases of a launch's time, the distribution of its steps, readings meanwhile: exact values for made-up launches."""
 
 import math
 from pathlib import Path
@@ -16,7 +16,7 @@ from torchmatrix.facts.reading import launch_of
 def launch(
     extra: tuple[dict[str, Any], ...] = (), steps: list[list[float]] | None = None, cache: str = "cold", **fields: Any
 ) -> Launch:
-    """A launch of 40 s, whose measured window has these step times of each rank."""
+    """Return a launch of 40 s, whose measured window has these step times of each rank."""
     header, *events = launch_lines(**fields)
     for event in events:
         if steps and event.get("phase") == "measure":
@@ -25,41 +25,41 @@ def launch(
             event["stop_monotonic_seconds"] = event["start_monotonic_seconds"] + max(seconds)
         if event["event"] == "hello":
             event["compile_cache"] = cache
-    found = launch_of(Path("h/r/c/round1-try1.jsonl"), [header, *extra, *events])
-    assert isinstance(found, Launch), found
-    return found
+    parsed = launch_of(Path("h/r/c/round1-try1.jsonl"), [header, *extra, *events])
+    assert isinstance(parsed, Launch), parsed
+    return parsed
 
 
-def told(**seconds: float) -> tuple[dict[str, Any], ...]:
+def phases(**seconds: float) -> tuple[dict[str, Any], ...]:
     return tuple({"event": "phase", "phase": name.replace("_", "-"), "seconds": value} for name, value in seconds.items())
 
 
 def test_the_phases_are_medians_over_launches_and_the_rest_is_what_is_left() -> None:
-    some = [launch(told(**{"import": 2.0, "init": 1.0, "model": 3.0, "first_step": first})) for first in (4.0, 5.0, 9.0)]
+    some = [launch(phases(**{"import": 2.0, "init": 1.0, "model": 3.0, "first_step": first})) for first in (4.0, 5.0, 9.0)]
     (row,) = time_split.phases_table(spent(some))
     assert (row["import"], row["init"], row["model to device"], row["first step"]) == (2.0, 1.0, 3.0, 5.0)
     assert (row["warm-up"], row["measure"], row["total"], row["n"]) == (0.4, 0.4, 40.0, 3)
     assert row["the rest"] == pytest.approx(40 - 2 - 1 - 3 - 5 - 0.8) and row["cache"] == ""
 
 
-def test_a_phase_that_was_not_told_is_unknown_and_in_the_rest() -> None:
-    (row,) = time_split.phases_table(spent([launch(told(init=1.0))]))
+def test_a_phase_that_was_not_recorded_is_unknown_and_in_the_rest() -> None:
+    (row,) = time_split.phases_table(spent([launch(phases(init=1.0))]))
     assert math.isnan(row["import"]) and row["the rest"] == pytest.approx(40 - 1 - 0.8)
 
 
 def test_cold_and_warm_compilations_are_kept_apart_and_failed_launches_out() -> None:
     job = {"compile": True}
     cold, warm, failed = launch(job=job), launch(job=job, cache="warm"), launch(job=job, outcome="oom")
-    found = time_split.phases_table(spent([cold, warm, failed]))
-    assert [{name: row[name] for name in ("cache", "n")} for row in found] == [
+    rows = time_split.phases_table(spent([cold, warm, failed]))
+    assert [{name: row[name] for name in ("cache", "n")} for row in rows] == [
         {"cache": "cold", "n": 1},
         {"cache": "warm", "n": 1},
     ]
 
 
 def test_step_times_of_all_ranks_and_launches_are_pooled() -> None:
-    one, two = [[0.01 * (i + 1) for i in range(50)]] * 2, [[0.01 * (i + 1) for i in range(50, 101)]] * 2
-    some = [launch(steps=one, devices=(0, 1)), launch(steps=two, devices=(0, 1)), launch(outcome="crashed", devices=(0, 1))]
+    low, high = [[0.01 * (i + 1) for i in range(50)]] * 2, [[0.01 * (i + 1) for i in range(50, 101)]] * 2
+    some = [launch(steps=low, devices=(0, 1)), launch(steps=high, devices=(0, 1)), launch(outcome="crashed", devices=(0, 1))]
     (row,) = time_split.steps_table(spent(some))
     assert (row["launches"], row["steps"], row["devices"]) == (2, 202, "gpu0+1")
     assert (row["p50"], row["max"]) == pytest.approx((0.51, 1.01)) and row["p95"] == pytest.approx(0.96, abs=0.006)
@@ -74,13 +74,13 @@ def readings(seconds: range, **values: Any) -> list[tuple[float, dict[str, Any]]
 
 
 def test_a_trace_counts_time_from_the_launchs_begin() -> None:
-    seen = readings(range(90, 131), temperature_celsius=lambda t: t - 50, sm_clock_mhz=1980, power_watts=512.0)
-    (trace,) = traces_of([launch(readings=seen)])
+    samples = readings(range(90, 131), temperature_celsius=lambda t: t - 50, sm_clock_mhz=1980, power_watts=512.0)
+    (trace,) = traces_of([launch(readings=samples)])
     assert (trace.windows, trace.every, trace.more_devices) == (((10.0, 30.0),), 1, 0)
-    (one,) = trace.readings
-    assert (one.device, one.seconds[0], one.seconds[-1]) == ("gpu0", 0.0, 40.0)
-    assert [one.values[name][0] for name in ("temperature_celsius", "clock_mhz", "power_watts")] == [40, 1980, 512.0]
-    assert "busy_cpus" not in one.values
+    (curve,) = trace.readings
+    assert (curve.device, curve.seconds[0], curve.seconds[-1]) == ("gpu0", 0.0, 40.0)
+    assert [curve.values[name][0] for name in ("temperature_celsius", "clock_mhz", "power_watts")] == [40, 1980, 512.0]
+    assert "busy_cpus" not in curve.values
 
 
 def test_a_long_trace_is_thinned_and_says_so_but_no_slow_down_is_lost() -> None:
@@ -94,8 +94,8 @@ def test_a_long_trace_is_thinned_and_says_so_but_no_slow_down_is_lost() -> None:
 
 
 def test_power_from_a_counter_is_the_mean_since_the_reading_before() -> None:
-    seen = [(t, {**r, "device": "cpu"}) for t, r in readings(range(100, 104), energy_joules=lambda t: 50.0 * t, busy_cpus=1.5)]
-    (trace,) = traces_of([launch(vendor="cpu", readings=seen)])
+    rows = [(t, {**r, "device": "cpu"}) for t, r in readings(range(100, 104), energy_joules=lambda t: 50.0 * t, busy_cpus=1.5)]
+    (trace,) = traces_of([launch(vendor="cpu", readings=rows)])
     assert trace.readings[0].values["power_watts"] == (None, 50.0, 50.0, 50.0)
 
 
@@ -110,10 +110,10 @@ def test_of_thousands_of_traces_each_is_short_and_keeps_its_hottest_device() -> 
     def both(t: float) -> list[tuple[float, dict[str, Any]]]:
         return [(t, {"device": f"GPU-{i}", "temperature_celsius": 50 + 10 * (i == 5)}) for i in range(8)]
 
-    seen = [one for t in range(100, 140) for one in both(float(t))]
-    some = [launch(workload=f"w{i}", devices=tuple(range(8)), readings=seen) for i in range(1500)]
+    samples = [sample for t in range(100, 140) for sample in both(float(t))]
+    some = [launch(workload=f"w{i}", devices=tuple(range(8)), readings=samples) for i in range(1500)]
     first = traces_of(some)[0]
-    assert [(one.device, one.values["temperature_celsius"][0]) for one in first.readings] == [("gpu5", 60)]
+    assert [(curve.device, curve.values["temperature_celsius"][0]) for curve in first.readings] == [("gpu5", 60)]
     assert first.more_devices == 7 and len(first.readings[0].seconds) == 10
     assert first.picked == "hottest"
 
@@ -127,6 +127,6 @@ def test_of_many_devices_a_trace_says_why_it_keeps_this_one() -> None:
     slowed = launch(
         workload="slowed", devices=tuple(range(8)), readings=[*all_at(99.0, temperature_celsius=50), *all_at(101.0)]
     )
-    unknown, *_, told = traces_of([*many, slowed])
-    assert (unknown.picked, told.picked, told.readings[0].device, told.seen.throttled) == ("first", "slowed", "gpu2", False)
+    unknown, *_, kept = traces_of([*many, slowed])
+    assert (unknown.picked, kept.picked, kept.readings[0].device, kept.seen.throttled) == ("first", "slowed", "gpu2", False)
     assert traces_of([slowed])[0].picked == ""

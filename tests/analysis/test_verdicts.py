@@ -11,12 +11,12 @@ from torchmatrix.analysis.verdicts import judged, needed_confidence, significanc
 
 
 def with_p(differs: float, value: float = 1.05) -> Pair:
-    """A pair of very many launches whose test for a difference has this p-value."""
+    """Return a pair of very many launches whose test for a difference has this p-value."""
     return Pair(value=value, log=math.log(value), error=math.log(value) / -ndtri(differs / 2), freedom=math.inf)
 
 
 def with_sameness(p: float) -> Pair:
-    """One of a ratio of 1 whose test for sameness has this p-value."""
+    """Return a pair of ratio 1 whose test for sameness has this p-value."""
     return Pair(value=1.0, log=0.0, error=math.log(1.02) / -ndtri(p), freedom=math.inf)
 
 
@@ -39,15 +39,15 @@ def test_p_values_are_adjusted_as_benjamini_and_hochberg_do_it() -> None:
         0.7590,
         1.0,
     ]
-    found = adjusted(paper)
-    assert sum(p <= 0.05 for p in paper) == 9 and sum(p <= 0.05 for p in found) == 4
-    assert found[:4] == pytest.approx([0.0015, 0.003, 0.0095, 0.035625]) and found[-1] == 1.0
-    assert adjusted(list(reversed(paper))) == pytest.approx(list(reversed(found)))
+    corrected = adjusted(paper)
+    assert sum(p <= 0.05 for p in paper) == 9 and sum(p <= 0.05 for p in corrected) == 4
+    assert corrected[:4] == pytest.approx([0.0015, 0.003, 0.0095, 0.035625]) and corrected[-1] == 1.0
+    assert adjusted(list(reversed(paper))) == pytest.approx(list(reversed(corrected)))
 
 
 def test_what_was_not_tested_stays_unknown_and_does_not_count() -> None:
-    found = adjusted([0.02, math.nan, 0.04])
-    assert found[0] == pytest.approx(0.04) and math.isnan(found[1]) and found[2] == pytest.approx(0.04)
+    corrected = adjusted([0.02, math.nan, 0.04])
+    assert corrected[0] == pytest.approx(0.04) and math.isnan(corrected[1]) and corrected[2] == pytest.approx(0.04)
     assert adjusted([]) == []
 
 
@@ -66,10 +66,10 @@ def test_one_comparison_has_the_verdict_of_its_interval(above: list[float], belo
     if paired:
         above, below = above * 2, below * 2
     tested = (pair_by_rounds if paired else pair)(above, below)
-    found, test = tested.interval, tested.chances
-    assert (test.differs < 0.05) == (found.low > 1 or found.high < 1)
-    assert (test.same < 0.025) == (found.low > 0.98 and found.high < 1.02)
-    assert judged([tested])[0].verdict == difference_verdict(found)
+    interval, test = tested.interval, tested.chances
+    assert (test.differs < 0.05) == (interval.low > 1 or interval.high < 1)
+    assert (test.same < 0.025) == (interval.low > 0.98 and interval.high < 1.02)
+    assert judged([tested])[0].verdict == difference_verdict(interval)
 
 
 def test_too_few_launches_are_no_test() -> None:
@@ -82,12 +82,12 @@ def test_too_few_launches_are_no_test() -> None:
 def test_a_verdict_that_one_comparison_supports_may_not_survive_twenty() -> None:
     tests = [with_p(0.03)] + [with_p(0.5)] * 19
     assert judged(tests[:1])[0].verdict == "FASTER"
-    found = judged(tests)
-    assert {one.verdict for one in found} == {"AMBIGUOUS"} and found[0].adjusted_p_value == pytest.approx(0.5)
+    results = judged(tests)
+    assert {result.verdict for result in results} == {"AMBIGUOUS"} and results[0].adjusted_p_value == pytest.approx(0.5)
     besides = judged(tests[:1], [Chances(differs=0.5, same=1.0)] * 19)
-    assert [one.verdict for one in besides] == ["AMBIGUOUS"], "what is tested besides counts, too"
+    assert [result.verdict for result in besides] == ["AMBIGUOUS"], "what is tested besides counts, too"
     same = [with_sameness(0.02)] + [with_sameness(0.4)] * 3
-    assert [one.verdict for one in judged(same)] == ["AMBIGUOUS"] * 4
+    assert [result.verdict for result in judged(same)] == ["AMBIGUOUS"] * 4
     assert judged(same[:1])[0].verdict == "SAME"
 
 
@@ -107,10 +107,10 @@ def test_the_significance_of_a_family_is_where_the_correction_draws_the_line() -
 
 
 def test_a_verdict_at_the_significance_of_a_family_is_the_one_of_the_family() -> None:
-    found = [with_p(0.001), with_p(0.04), with_sameness(0.001), UNKNOWN_PAIR]
-    level = significance_of([one.chances for one in found])
-    assert [verdict_at(one, level) for one in found] == [one.verdict for one in judged(found)]
-    assert [one.verdict for one in judged(found)] == ["FASTER", "AMBIGUOUS", "SAME", "n/a"]
+    family = [with_p(0.001), with_p(0.04), with_sameness(0.001), UNKNOWN_PAIR]
+    level = significance_of([member.chances for member in family])
+    assert [verdict_at(member, level) for member in family] == [member.verdict for member in judged(family)]
+    assert [member.verdict for member in judged(family)] == ["FASTER", "AMBIGUOUS", "SAME", "n/a"]
 
 
 def test_a_mark_stays_only_if_its_one_sided_test_survives_the_number_of_tests() -> None:
