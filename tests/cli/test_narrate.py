@@ -74,7 +74,7 @@ def test_stack_model_and_what_happens_now_are_seen_at_80_columns(cell: Cell, pha
     assert "0/1" in bar and "about 2 min left" in bar
 
 
-def test_the_time_left_counts_down_while_nothing_is_said(cell: Cell) -> None:
+def test_the_time_left_counts_down_between_events(cell: Cell) -> None:
     started: list[ProgressEvent] = [LaunchStarted(cell=cell, number=1)]
     assert "about 60 s left" in last_lines(cell, started, passed_seconds=40)[-1]
     assert "left" not in last_lines(cell, started, passed_seconds=400)[-1]

@@ -27,7 +27,7 @@ def panel_of(logs: Series) -> tuple[Panel, Series]:
     return panel, panel.regressed | drift(panel).drifted
 
 
-def alike(random: np.random.Generator, count: int, r: float, cells: int = CELLS) -> Series:
+def correlated_nights(random: np.random.Generator, count: int, r: float, cells: int = CELLS) -> Series:
     """Return nights of which each resembles the next with the correlation r, and that scatter by SCATTER."""
     series = random.normal(size=(cells, count))
     for night in range(1, count):
@@ -35,18 +35,18 @@ def alike(random: np.random.Generator, count: int, r: float, cells: int = CELLS)
     return SCATTER * series
 
 
-def bad(random: np.random.Generator, count: int, which: tuple[int, int]) -> Series:
+def bad_nights(random: np.random.Generator, count: int, which: tuple[int, int]) -> Series:
     """Return independent nights; one in twenty is slower by 3 to 8 %. `which`: the drawn shape, of all cells or of each."""
     lost = np.where(random.random(which) < 0.05, random.uniform(0.03, 0.08, (CELLS, count)), 0.0)
-    return alike(random, count, 0.0) + np.log1p(-lost)
+    return correlated_nights(random, count, 0.0) + np.log1p(-lost)
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], Series]] = {
-    "independent": lambda random, count: alike(random, count, 0.0),
-    "correlation of 0.3": lambda random, count: alike(random, count, 0.3),
-    "correlation of 0.6": lambda random, count: alike(random, count, 0.6),
-    "bad nights of all cells": lambda random, count: bad(random, count, (1, count)),
-    "bad nights of single cells": lambda random, count: bad(random, count, (CELLS, count)),
+    "independent": lambda random, count: correlated_nights(random, count, 0.0),
+    "correlation of 0.3": lambda random, count: correlated_nights(random, count, 0.3),
+    "correlation of 0.6": lambda random, count: correlated_nights(random, count, 0.6),
+    "bad nights of all cells": lambda random, count: bad_nights(random, count, (1, count)),
+    "bad nights of single cells": lambda random, count: bad_nights(random, count, (CELLS, count)),
 }
 FIRST = ("correlation of 0.3", "bad nights of all cells")
 """The kinds that `make test` takes."""
@@ -69,7 +69,7 @@ def nights_until(earlier: int, loss: Callable[[int], float], slower: int = 4, ru
     random, waits = np.random.default_rng(32), []
     lost = np.log1p([-loss(night) for night in range(1, 26)])
     for _ in range(runs):
-        logs = alike(random, earlier + 25, 0.0)
+        logs = correlated_nights(random, earlier + 25, 0.0)
         logs[:slower, earlier:] += lost
         regressions = panel_of(logs)[1][:slower, earlier:]
         waits += np.where(regressions.any(axis=1), regressions.argmax(axis=1) + 1, 26).tolist()
@@ -100,19 +100,19 @@ def test_a_loss_of_the_whole_machine_is_detected_on_the_third_night() -> None:
 
 def test_fewer_cells_have_closer_limits() -> None:
     random = np.random.default_rng(33)
-    half = [np.nanmedian(panel_of(alike(random, 40, 0.0, cells))[0].half[:, -1]) for cells in (4, 40, 400)]
+    half = [np.nanmedian(panel_of(correlated_nights(random, 40, 0.0, cells))[0].half[:, -1]) for cells in (4, 40, 400)]
     assert half[0] < half[1] - 0.002 and half[1] < half[2] - 0.002
 
 
 def test_limits_are_wider_where_nights_resemble_the_next() -> None:
     random = np.random.default_rng(34)
-    usual, slow = (panel_of(alike(random, 60, r))[0] for r in (0.0, 0.6))
+    usual, slow = (panel_of(correlated_nights(random, 60, r))[0] for r in (0.0, 0.6))
     assert usual.alike[:, -1].mean() == pytest.approx(0.0, abs=0.1) and slow.alike[:, -1].mean() == pytest.approx(0.6, abs=0.15)
     assert np.median(slow.half[:, -1]) > 1.05 * np.median(usual.half[:, -1])
 
 
 def test_a_bad_night_of_all_cells_moves_neither_level_nor_limit() -> None:
-    logs = alike(np.random.default_rng(35), 40, 0.0)
+    logs = correlated_nights(np.random.default_rng(35), 40, 0.0)
     spoiled = logs.copy()
     spoiled[:, 30] -= 0.06
     (usual, _), (panel, regressions) = panel_of(logs), panel_of(spoiled)
@@ -225,7 +225,7 @@ def test_an_unrecorded_identity_is_no_other_machine(tmp_path: Path, before: dict
 
 def test_the_verdict_of_a_night_depends_on_no_later_one() -> None:
     random = np.random.default_rng(36)
-    logs = alike(random, 40, 0.4, cells=8)
+    logs = correlated_nights(random, 40, 0.4, cells=8)
     logs[:3, 25:] -= 0.03
     logs[:, 20] -= 0.06
     rows = [

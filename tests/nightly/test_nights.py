@@ -144,7 +144,7 @@ sys.exit(int(told))
 """
 
 
-def order(tmp_path: Path, **more: object) -> NightOptions:
+def options_for(tmp_path: Path, **more: object) -> NightOptions:
     (tmp_path / "results").mkdir(exist_ok=True)
     places = {"matrix": tmp_path / "matrix.toml", "results": tmp_path / "results", "reports": tmp_path / "reports"}
     return NightOptions(**{**places, "engine": "local", "free_gb": 0.0, **more})
@@ -154,7 +154,7 @@ def night(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exit_codes: dict[str, float], **more: object
 ) -> tuple[ExitCode, list[str], str]:
     """Return the exit code, the steps that were called, and the summary."""
-    options = order(tmp_path, **more)
+    options = options_for(tmp_path, **more)
     monkeypatch.setenv("TOLD", json.dumps(exit_codes))
     (tmp_path / "stand-in.py").write_text(STAND_IN)
     (options.results / "asked").write_text("")
@@ -258,7 +258,7 @@ def test_a_night_of_another_matrix_is_not_continued(tmp_path: Path, monkeypatch:
 
 
 def test_two_nights_at_once_and_a_night_beside_a_run_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = order(tmp_path)
+    options = options_for(tmp_path)
     with (
         Journal(options.results).lock(),
         pytest.raises(EngineUnusable, match=rf"another night holds .*: process {os.getpid()} on "),
@@ -272,7 +272,7 @@ def test_two_nights_at_once_and_a_night_beside_a_run_are_refused(tmp_path: Path,
 
 
 def test_catching_up_while_a_night_is_under_way_is_no_error(tmp_path: Path) -> None:
-    options = order(tmp_path)
+    options = options_for(tmp_path)
     with Journal(options.results).lock():
         end = run_night(options, print, lambda data: None, at="02:30")
     assert end.exit_code == 0 and f"a night is under way: process {os.getpid()}" in end.summary
@@ -289,7 +289,7 @@ def test_without_the_demanded_disk_space_nothing_is_measured_and_old_runs_go_fir
 
 
 def test_the_arguments_of_a_night_are_its_options(tmp_path: Path) -> None:
-    words = order(
+    words = options_for(
         tmp_path, run_words=("--launches", "5"), gate_words=("--hook", "a b"), keep=3, disk_gb=0.5, pins=("x",)
     ).words()
     assert words[:2] == ["nightly", "run"]

@@ -169,7 +169,7 @@ def test_an_integrated_gpu_beside_a_card_skips_no_set_of_the_card(
          "compute capability 8.9 or newer"),
     ],
 )  # fmt: skip
-def test_what_a_workload_needs_of_a_gpu_is_asked_of_the_sets_gpus(nvidia_host: Host, workload: str, reason: str) -> None:
+def test_a_workload_s_demands_are_checked_against_the_gpus_of_the_set(nvidia_host: Host, workload: str, reason: str) -> None:
     reasons = by_set(several(nvidia_host, H100, ("NVIDIA T400", "7.5")), CU128, "counts = []\nlists = [[0], [1]]", workload)
     assert reasons["gpu0"] == "" and reason in reasons["gpu1"]
 
