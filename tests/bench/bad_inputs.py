@@ -28,13 +28,13 @@ class Case:
 
 
 def spaces(path: Path) -> None:
-    """3 GB that take no place on the disk."""
+    """Write 3 GB of spaces that take no place on the disk."""
     with path.open("wb") as file:
         file.truncate(3 << 30)
 
 
 def many(count: int) -> str:
-    """So many workloads, each of 40,000 variants."""
+    """Return a matrix of `count` workloads, each of 40,000 variants."""
     values = ", ".join(str(number + 1) for number in range(200))
     return STACK + f'[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = [{values}]\nsteps = [{values}]\n' * count
 
@@ -72,17 +72,17 @@ def main() -> None:
 
 
 def measured(case: Case, folder: Path) -> str:
-    """One line of the table."""
+    """Run one case and return its line of the table."""
     command = [str(Path(sys.executable).parent / "torchmatrix"), *case.words]
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     variables["TORCHMATRIX_SETTINGS"] = str(folder / "settings.toml")
     begin = time.perf_counter()
-    with (folder / "said").open("w+") as said:
-        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=said)
+    with (folder / "said").open("w+") as stderr:
+        process = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=stderr)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        first = said.readline().strip()
+        stderr.seek(0)
+        first = stderr.readline().strip()
     wall, cpu = time.perf_counter() - begin, used.ru_utime + used.ru_stime
     return f"{case.name:<36} {process.returncode:>4} {wall:>7.2f} {cpu:>7.2f} {used.ru_maxrss / 1024:>6.0f}  {first[:90]}"
 

@@ -1,10 +1,10 @@
-"""Does torchmatrix measure what a bare loop measures? Prints the ratio of the two throughputs, which should be 1.
+"""Compares torchmatrix with a bare loop: prints the ratio of the two throughputs, which should be 1.
 
     .venv/bin/python tests/bench/bare_loop.py --model bert-tiny --batch 8 --launches 10
 
-A: `bare_loop` below, plain PyTorch that shares no code with images/workload. B: torchmatrix's own box, launched with the
-flags that the runner gives it. Both are processes of the same interpreter on the same single CPU with one thread, the same
-model, batch, precision, seed and number of steps; they are launched in turns, A B B A A B B A …, so that a drift of the
+A: `bare_loop` below, plain PyTorch that shares no code with images/workload. B: torchmatrix's own workload process, launched
+with the flags that the runner gives it. Both are processes of the same interpreter on the same single CPU with one thread, the
+same model, batch, precision, seed and number of steps; they are launched in turns, A B B A A B B A …, so that a drift of the
 machine falls on both. Printed: each launch's throughput; then B over A with its 95 % interval, and the verdict.
 
 An idle machine needs some 10 launches of 10 s on each side for an interval of ±1 %; a noisy one more. `--python` names
@@ -45,7 +45,10 @@ TIMEOUT_SECONDS = 900.0
 
 
 def bare_loop(model: str, batch: int, size: int, precision: str, warmup: int, steps: int, cpu: int, seed: int) -> float:
-    """Items per second of plain training on one CPU; `size` in pixels or tokens. Its source runs in the other interpreter."""
+    """Return items per second of plain training on one CPU; `size` in pixels or tokens.
+
+    Its source runs in the other interpreter.
+    """
     import os
     import time
 
@@ -92,7 +95,7 @@ def bare_loop(model: str, batch: int, size: int, precision: str, warmup: int, st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What both sides do; `size` in pixels or tokens."""
+    """The work of both sides; `size` in pixels or tokens."""
 
     python: str
     model: str = "bert-tiny"
@@ -114,35 +117,35 @@ class Comparison:
 
     @property
     def ratio(self) -> Interval:
-        """torchmatrix over the bare loop, turn by turn."""
+        """Return the ratio of torchmatrix to the bare loop, turn by turn."""
         return pair_by_rounds(self.boxed, self.bare).interval
 
     @property
     def text(self) -> str:
-        """Both sides and their ratio, in words."""
-        found = self.ratio
+        """Describe both sides and their ratio."""
+        ratio = self.ratio
         return "\n".join((
             f"bare loop    {_side(self.bare)}",
             f"torchmatrix  {_side(self.boxed)}",
-            f"torchmatrix / bare loop = {found.value:.4f} [{found.low:.4f}, {found.high:.4f}], "
-            f"n = {len(self.boxed)} + {len(self.bare)}: {difference_verdict(found)}",
+            f"torchmatrix / bare loop = {ratio.value:.4f} [{ratio.low:.4f}, {ratio.high:.4f}], "
+            f"n = {len(self.boxed)} + {len(self.bare)}: {difference_verdict(ratio)}",
         ))  # fmt: skip
 
 
 def compare(settings: Settings, launches: int, tell: Callable[[str], None] = print) -> Comparison:
     """Launch both sides `launches` times in turns; `tell` hears of each."""
-    found: dict[str, list[float]] = {"bare": [], "boxed": []}
+    rates: dict[str, list[float]] = {"bare": [], "boxed": []}
     with boxed(settings) as measure_boxed:
         measures: dict[str, Callable[[], float]] = {"bare": lambda: measure_bare(settings), "boxed": measure_boxed}
         for number in range(launches):
             for side in ("bare", "boxed") if number % 2 == 0 else ("boxed", "bare"):
-                found[side].append(measures[side]())
-                tell(f"{number + 1:3d} {side:<6} {found[side][-1]:.3f}/s")
-    return Comparison(**found)
+                rates[side].append(measures[side]())
+                tell(f"{number + 1:3d} {side:<6} {rates[side][-1]:.3f}/s")
+    return Comparison(**rates)
 
 
 def measure_bare(settings: Settings) -> float:
-    """One launch of `bare_loop` in the other interpreter."""
+    """Launch `bare_loop` once in the other interpreter."""
     s = settings
     call = f"bare_loop({s.model!r}, {s.batch}, {s.size}, {s.precision!r}, {s.warmup}, {s.steps}, {s.cpu}, {s.seed})"
     done = subprocess.run(
@@ -156,7 +159,7 @@ def measure_bare(settings: Settings) -> float:
 
 @contextmanager
 def boxed(settings: Settings) -> Iterator[Callable[[], float]]:
-    """A function that makes one launch of torchmatrix's box, by its own code from the matrix to the throughput."""
+    """Yield a function that launches torchmatrix's workload once, by its own code from the matrix to the throughput."""
     parsed = matrix_file.parse(matrix_text(settings))
     workload, stack = parsed.workloads[0], parsed.stacks[0]
     slot = GpuSet(indices=(0,), vendor="cpu", cpus=(str(settings.cpu),), threads=1)
@@ -180,7 +183,7 @@ def boxed(settings: Settings) -> Iterator[Callable[[], float]]:
 
 
 def matrix_text(settings: Settings) -> str:
-    """The matrix of this one cell; as many warm-up steps as the bare loop has, after the first."""
+    """Return the matrix of this one cell; it has as many warm-up steps as the bare loop, after the first."""
     s, warmup = settings, settings.warmup - 1
     return f"""
 [[stack]]
@@ -201,7 +204,7 @@ warmup_cap = {warmup}
 
 
 def built_python() -> str:
-    """The interpreter of the stack that the tests build."""
+    """Return the interpreter of the stack that the tests build."""
     from torchmatrix.core.settings import cache_folder
 
     (stack,) = matrix_file.parse(REAL_MATRIX + '[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 1\n').stacks
@@ -216,8 +219,8 @@ def _recipe(stack: object) -> Recipe:
 
 def _side(rates: list[float]) -> str:
     spread = 100 * float(np.std(rates, ddof=1) / np.mean(rates)) if len(rates) > 1 else float("nan")
-    found = center_interval(rates)
-    return f"{found.value:.3f}/s [{found.low:.3f}, {found.high:.3f}], CV {spread:.2f} %"
+    center = center_interval(rates)
+    return f"{center.value:.3f}/s [{center.low:.3f}, {center.high:.3f}], CV {spread:.2f} %"
 
 
 def main() -> None:

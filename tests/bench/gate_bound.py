@@ -1,4 +1,4 @@
-"""How soon could any gate tell a slow-down? What the gate of `make proof` is to be held against.
+"""Computes how soon any gate could tell a slow-down: a bound for the gate of `make proof`.
 
     .venv/bin/python tests/bench/gate_bound.py --drop 0.02 --within 8
 
@@ -22,65 +22,65 @@ OLDEST = 20
 """Nights that a change may be old, of those that are summed."""
 
 
-def neyman_pearson(known: int, drop: float, within: int) -> float:
-    """Power of the t test of `within` nights against the `known`; `drop` in standard deviations."""
-    freedom = known + within - 2
+def neyman_pearson(earlier: int, drop: float, within: int) -> float:
+    """Power of the t test of `within` nights against the `earlier` ones; `drop` in standard deviations."""
+    freedom = earlier + within - 2
     limit = t.isf(HAZARD * within, freedom)
-    return float(nct.sf(limit, freedom, drop / np.sqrt(1 / known + 1 / within)))
+    return float(nct.sf(limit, freedom, drop / np.sqrt(1 / earlier + 1 / within)))
 
 
 def known_level(drop: float, within: int, cells: int, random: np.random.Generator) -> float:
-    """The share that a CUSUM tells, the limit of which has the allowed false alarms."""
+    """Return the share that a CUSUM tells whose limit has the allowed false alarms."""
     quiet = _sums(random.normal(0, 1, (cells, 128)), drop)
     changed = random.normal(0, 1, (cells, 28 + within))
     changed[:, 28:] += drop
-    return _told(quiet[:, 28:], _sums(changed, drop)[:, 28:])
+    return _share_above(quiet[:, 28:], _sums(changed, drop)[:, 28:])
 
 
 def _sums(scores: np.ndarray, drop: float) -> np.ndarray:
-    found = np.zeros(scores.shape)
+    sums = np.zeros(scores.shape)
     for night in range(scores.shape[1]):
-        found[:, night] = np.maximum(0.0, (found[:, night - 1] if night else 0.0) + scores[:, night] - drop / 2)
-    return found
+        sums[:, night] = np.maximum(0.0, (sums[:, night - 1] if night else 0.0) + scores[:, night] - drop / 2)
+    return sums
 
 
-def shiryaev_roberts(known: int, drop: float, within: int, cells: int, random: np.random.Generator) -> float:
-    quiet = random.normal(0, 1, (cells, known + 32))
-    changed = random.normal(0, 1, (cells, known + within))
-    changed[:, known:] += drop
-    return _told(_likelihoods(quiet, known, drop), _likelihoods(changed, known, drop))
+def shiryaev_roberts(earlier: int, drop: float, within: int, cells: int, random: np.random.Generator) -> float:
+    quiet = random.normal(0, 1, (cells, earlier + 32))
+    changed = random.normal(0, 1, (cells, earlier + within))
+    changed[:, earlier:] += drop
+    return _share_above(_likelihoods(quiet, earlier, drop), _likelihoods(changed, earlier, drop))
 
 
-def _likelihoods(nights: np.ndarray, known: int, drop: float) -> np.ndarray:
-    """The logarithm of the sum for each night from `known` on."""
+def _likelihoods(nights: np.ndarray, earlier: int, drop: float) -> np.ndarray:
+    """Return the logarithm of the sum for each night from `earlier` on."""
     columns = []
-    for n in range(known + 1, nights.shape[1] + 1):
+    for n in range(earlier + 1, nights.shape[1] + 1):
         each = [_ratio(nights[:, : n - m], nights[:, n - m : n], drop) for m in range(1, min(OLDEST, n - 2) + 1)]
         columns.append(np.logaddexp.reduce(each, axis=0))
     return np.stack(columns, axis=1)
 
 
 def _ratio(before: np.ndarray, since: np.ndarray, drop: float) -> np.ndarray:
-    """Density of the two-sample t if it lies `drop` higher since then, over that without a change; logarithm."""
+    """Return the density of the two-sample t if it lies `drop` higher since then, over that without a change; logarithm."""
     k, m = before.shape[1], since.shape[1]
     squares = before.var(axis=1) * k + since.var(axis=1) * m
-    found = (since.mean(axis=1) - before.mean(axis=1)) / np.sqrt(squares / (k + m - 2) * (1 / k + 1 / m))
-    scaled, known = _table(k + m - 2, drop / np.sqrt(1 / k + 1 / m))
-    interpolated: np.ndarray = np.interp(found / np.sqrt(found**2 + k + m - 2), scaled, known)
+    statistic = (since.mean(axis=1) - before.mean(axis=1)) / np.sqrt(squares / (k + m - 2) * (1 / k + 1 / m))
+    scaled, logarithms = _table(k + m - 2, drop / np.sqrt(1 / k + 1 / m))
+    interpolated: np.ndarray = np.interp(statistic / np.sqrt(statistic**2 + k + m - 2), scaled, logarithms)
     return interpolated
 
 
 @cache
 def _table(freedom: int, shift: float) -> tuple[np.ndarray, np.ndarray]:
-    """By w = t / √(t² + freedom): log E exp(shift · w · χ) - shift² / 2, χ of freedom + 1 degrees."""
+    """Return, by w = t / √(t² + freedom), log E exp(shift · w · χ) - shift² / 2, χ of freedom + 1 degrees."""
     scaled, chi = np.linspace(-1, 1, 161), np.linspace(0.01, np.sqrt(freedom + 1) + 12, 1200)
     weights = freedom * np.log(chi) - chi**2 / 2
     sums = np.logaddexp.reduce(weights + shift * scaled[:, None] * chi, axis=1)
     return scaled, sums - np.logaddexp.reduce(weights) - shift**2 / 2
 
 
-def _told(quiet: np.ndarray, changed: np.ndarray) -> float:
-    """The share of `changed` that is ever above the lowest limit which false alarms begin to exceed as rarely as allowed."""
+def _share_above(quiet: np.ndarray, changed: np.ndarray) -> float:
+    """Return the share of `changed` that is ever above the lowest limit that false alarms exceed as rarely as allowed."""
     limits = np.quantile(quiet, np.linspace(0.99, 1.0, 400))
     rates = [np.mean((quiet[:, 1:] > limit) & (quiet[:, :-1] <= limit)) for limit in limits]
     limit = next(limit for limit, rate in zip(limits, rates, strict=True) if rate <= HAZARD)
@@ -96,10 +96,10 @@ def main() -> None:
     drop, random = args.drop / 0.01, np.random.default_rng(1)
     print(f"told within {args.within} nights:")
     print(f"level and scatter known: {known_level(drop, args.within, args.cells, random):.1%}")
-    for known in (28, 56, 100):
-        best = neyman_pearson(known, drop, args.within)
-        summed = shiryaev_roberts(known, drop, args.within, args.cells, random)
-        print(f"after {known} nights: {summed:.1%}; if the night of the change were known: {best:.1%}")
+    for earlier in (28, 56, 100):
+        best = neyman_pearson(earlier, drop, args.within)
+        summed = shiryaev_roberts(earlier, drop, args.within, args.cells, random)
+        print(f"after {earlier} nights: {summed:.1%}; if the night of the change were known: {best:.1%}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Does the proof of work, or the host, ever accuse a launch that did its work? Counts honest launches and false alarms.
+"""Counts how often the proof of work, or the host, accuses a launch that did its work: honest launches and false alarms.
 
     .venv/bin/python tests/bench/honest.py --python STACK/bin/python --python OTHER/bin/python --launches 200
 
-Launches the box in pairs, first with a full proof, then with a fingerprint, whose losses are held against the first one's as
-the tool holds them: with small models on the CPU, in an order shuffled by --seed, over interpreters × models × training and
-inference × precisions × ranks × seeds (and compiled ones with --compile, which take minutes each on a slow machine).
-Prints each pair as it ends, an alarm with its words, and at the end the counts by interpreter. --seconds ends it earlier.
+Starts the workload in pairs of launches, first with a full proof, then with a fingerprint, whose losses are held against the
+first one's as the tool holds them: with small models on the CPU, in an order shuffled by --seed, over interpreters × models ×
+training and inference × precisions × ranks × seeds (and compiled ones with --compile, which take minutes each on a slow
+machine). Prints each pair as it ends, an alarm with its words, and at the end the counts by interpreter. --seconds ends it
+earlier.
 """
 
 import argparse
@@ -38,22 +39,22 @@ LONGER = ("--warmup-steps", "8", "--steps", "12")
 
 
 def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
-    """All launches as (interpreter, ranks, flags), shuffled."""
+    """Return all launches as (interpreter, ranks, flags), shuffled."""
     kinds = ((), ("--compile",)) if args.compile else ((),)
     modes = (("--mode", "train"), ("--mode", "infer", "--requests", "20"))
-    found = [
+    launches = [
         (python, ranks, (*model, *mode, *LONGER, "--precision", precision, "--seed", str(seed), *kind))
         for python, ranks, model, mode, precision, seed, kind in itertools.product(
             args.python, (1, 2), MODELS, modes, KINDS, range(SEEDS), kinds
         )
         if model[1] not in args.without.get(python, ()) and (precision != "half" or mode[1] == "infer")
     ]
-    random.Random(args.seed).shuffle(found)
-    return found[: args.launches]
+    random.Random(args.seed).shuffle(launches)
+    return launches[: args.launches]
 
 
 def verdict(code: int, events: list[dict[str, Any]]) -> tuple[str, str]:
-    """(ok, unsupported, alarm or failed; why)."""
+    """Return (ok, unsupported, alarm or failed; why)."""
     failures = [event for event in events if event["event"] == "failure"]
     why = "; ".join(event["message"] for event in failures)
     if any(event["kind"] == "numerics" for event in failures):
@@ -68,30 +69,33 @@ def verdict(code: int, events: list[dict[str, Any]]) -> tuple[str, str]:
 
 
 def of_the_host(events: list[dict[str, Any]]) -> str | None:
-    """What contradicts the windows."""
-    told = reading.launch_fields(events)
-    ranks, requests = told["told_ranks"], max((len(one.seconds) for one in told["requests"]), default=0)
-    asked = plausible.Requested(ranks=ranks, here=ranks, batch=None, steps=None, exactly=False, windows=1, requests=requests)
-    seen = plausible.Observed(begin=None, seconds=float("nan"), offset=None)
-    return plausible.contradiction_of_unseen(told["unseen"], told["windows"], asked) or plausible.contradiction_of_requests(
-        told["requests"], told["windows"], asked, seen
-    )
+    """Return what contradicts the windows, as the host judges them; None if nothing does."""
+    fields = reading.launch_fields(events)
+    ranks, requests = fields["told_ranks"], max((len(request.seconds) for request in fields["requests"]), default=0)
+    wanted = plausible.Requested(ranks=ranks, here=ranks, batch=None, steps=None, exactly=False, windows=1, requests=requests)
+    observed = plausible.Observed(begin=None, seconds=float("nan"), offset=None)
+    return plausible.contradiction_of_unseen(
+        fields["unseen"], fields["windows"], wanted
+    ) or plausible.contradiction_of_requests(fields["requests"], fields["windows"], wanted, observed)
 
 
 def pair(python: str, ranks: int, words: tuple[str, ...], folder: Path) -> tuple[str, str, list[dict[str, Any]]]:
-    """(ok, alarm or failed; why; the events of both) of a launch with a full proof and of one that is held against it."""
+    """Make a launch with a full proof and one that is held against it.
+
+    Return (ok, alarm or failed; why; the events of both).
+    """
     code, first, _ = bench(python, *words, processes=ranks)
-    found, why = verdict(code, first)
-    proven = proof_of(recorded(folder / "round1-try1.jsonl", words, ranks, first)) if found == "ok" else None
+    outcome, why = verdict(code, first)
+    proven = proof_of(recorded(folder / "round1-try1.jsonl", words, ranks, first)) if outcome == "ok" else None
     if proven is None:
-        return found, why, first
+        return outcome, why, first
     again = (*words, "--proof", "fingerprint", "--steps", "15")
     code, second, _ = bench(python, *again, processes=ranks)
-    found, why = verdict(code, second)
-    if found == "ok":
+    outcome, why = verdict(code, second)
+    if outcome == "ok":
         held = compare(recorded(folder / "round2-try1.jsonl", again, ranks, second), proven)
-        found, why = ("alarm", held.contradiction) if held.contradiction else ("ok" if held.losses else "failed", "")
-    return found, why, first + second
+        outcome, why = ("alarm", held.contradiction) if held.contradiction else ("ok" if held.losses else "failed", "")
+    return outcome, why, first + second
 
 
 def proof_seconds(events: list[dict[str, Any]]) -> float:
@@ -99,7 +103,7 @@ def proof_seconds(events: list[dict[str, Any]]) -> float:
 
 
 def libraries(python: str) -> set[str]:
-    """The models whose library this interpreter lacks."""
+    """Return the models whose library this interpreter lacks."""
     needs = {"resnet18": "torchvision", "bert-tiny": "transformers"}
     run = {name: subprocess.run([python, "-c", f"import {library}"], capture_output=True) for name, library in needs.items()}
     return {name for name, done in run.items() if done.returncode}
@@ -120,14 +124,14 @@ def main() -> int:
     for python, ranks, words in chosen(args):
         if time.monotonic() - begin > args.seconds:
             break
-        found, why, events = pair(python, ranks, words, folder)
-        counts[python, found] += 1
+        outcome, why, events = pair(python, ranks, words, folder)
+        counts[python, outcome] += 1
         costs.append(proof_seconds(events))
-        print(f"{found}: {python} {' '.join(words)}, {ranks} ranks{why and ': '}{why}", flush=True)
-    for (python, found), count in sorted(counts.items()):
-        print(f"{count:5d} {found:11s} {python}")
+        print(f"{outcome}: {python} {' '.join(words)}, {ranks} ranks{why and ': '}{why}", flush=True)
+    for (python, outcome), count in sorted(counts.items()):
+        print(f"{count:5d} {outcome:11s} {python}")
     print(f"seconds of a proof: median {statistics.median(costs):.2f}, largest {max(costs):.2f}")
-    return 1 if any(found in ("alarm", "failed") for _, found in counts) else 0
+    return 1 if any(outcome in ("alarm", "failed") for _, outcome in counts) else 0
 
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ ORDER = ("start", "import", "model", "method", "proofs", "end", "fixed", "betwee
 
 
 def parts(events: Iterable[Event]) -> Mapping[str, float]:
-    """Seconds by part, from the times at which lines were written."""
-    found: dict[str, float] = defaultdict(float)
+    """Return the seconds by part, from the times at which lines were written."""
+    seconds: dict[str, float] = defaultdict(float)
     for before, after in pairwise(event for event in events if event["event"] != "telemetry"):
-        found[_part(after)] += after["monotonic_seconds"] - before["monotonic_seconds"]
-    return found
+        seconds[_part(after)] += after["monotonic_seconds"] - before["monotonic_seconds"]
+    return seconds
 
 
 def _part(event: Event) -> str:
@@ -40,15 +40,15 @@ def _part(event: Event) -> str:
 
 
 def costs(run: RunFolder) -> dict[tuple[str, int], list[Mapping[str, float]]]:
-    """Of each ok launch, by stack and number of devices; `between`: from the end of the launch before it."""
-    found: dict[tuple[str, int], list[Mapping[str, float]]] = defaultdict(list)
+    """Return the parts of each ok launch, by stack and number of devices; `between`: since the end of the launch before it."""
+    launches: dict[tuple[str, int], list[Mapping[str, float]]] = defaultdict(list)
     ended = None
-    for launch in sorted(run.launches(), key=lambda one: one.monotonic_seconds or 0.0):
-        own = {**parts(read(launch.path).events), "between": 0.0 if ended is None else _begin(launch) - ended}
+    for launch in sorted(run.launches(), key=lambda earlier: earlier.monotonic_seconds or 0.0):
+        seconds = {**parts(read(launch.path).events), "between": 0.0 if ended is None else _begin(launch) - ended}
         ended = _begin(launch) + launch.seconds
         if launch.outcome == "ok":
-            found[launch.stack.name, len(launch.devices.indices)].append(own)
-    return found
+            launches[launch.stack.name, len(launch.devices.indices)].append(seconds)
+    return launches
 
 
 def _begin(launch: Launch) -> float:
@@ -59,7 +59,7 @@ def main(folder: Path) -> None:
     print(f"{'stack':24}{'devices':>8}{'n':>4}" + "".join(f"{name:>9}" for name in ORDER))
     for run in Results(folder).runs():
         for (stack, count), every in costs(run).items():
-            middle = {name: median(one.get(name, 0.0) for one in every) for name in ORDER}
+            middle = {name: median(launch.get(name, 0.0) for launch in every) for name in ORDER}
             mark = "" if middle["fixed"] + middle["between"] <= LONGEST else f"  more than {LONGEST:g} s"
             print(f"{stack:24}{count:>8}{len(every):>4}" + "".join(f"{middle[name]:9.3f}" for name in ORDER) + mark)
 

@@ -24,7 +24,7 @@ REPEATS = 20
 
 
 def lines_of(steps: int) -> list[bytes]:
-    """Of one window."""
+    """Return the lines of one window."""
     times = [1 / 300 + step / 7e9 for step in range(steps)]
     edges = {"start_monotonic_seconds": 1.0, "stop_monotonic_seconds": 9.0, "seconds": sum(times), "enqueue_seconds": 0.1}
     written = Written()
@@ -33,14 +33,14 @@ def lines_of(steps: int) -> list[bytes]:
 
 
 def cpu_milliseconds(action: Callable[[bytes], object], lines: list[bytes]) -> float:
-    """For all lines; the least of a few times."""
-    found = []
+    """Return the CPU milliseconds for all lines: the least of a few times."""
+    seconds = []
     for _ in range(REPEATS):
         begin = time.process_time()
         for line in lines:
             action(line)
-        found.append(time.process_time() - begin)
-    return 1000 * min(found)
+        seconds.append(time.process_time() - begin)
+    return 1000 * min(seconds)
 
 
 def main() -> None:
@@ -49,8 +49,8 @@ def main() -> None:
         parsed = cpu_milliseconds(lambda line: orjson.loads(line[len(channel.PREFIX) :]), lines)
         checked = cpu_milliseconds(lambda line: launch_file.event_in("out", line, 1), lines)
         size = sum(map(len, lines)) / 1e6
-        told = f"parsed in {parsed:.2f} ms, parsed and checked in {checked:.2f} ms of CPU time"
-        print(f"{steps:6} steps, {RANKS} ranks: {len(lines)} lines, {size:.2f} MB; {told}")
+        costs = f"parsed in {parsed:.2f} ms, parsed and checked in {checked:.2f} ms of CPU time"
+        print(f"{steps:6} steps, {RANKS} ranks: {len(lines)} lines, {size:.2f} MB; {costs}")
 
 
 if __name__ == "__main__":

@@ -41,15 +41,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="default: all")
     parser.add_argument("--nights", type=int, default=365)
-    asked = parser.parse_args()
-    for name in asked.parts or parts:
+    args = parser.parse_args()
+    for name in args.parts or parts:
         with tempfile.TemporaryDirectory() as folder:
-            parts[name](Path(folder), asked.nights)
+            parts[name](Path(folder), args.nights)
     print("load of the machine at the end:", *os.getloadavg())
 
 
 def spent(action: Callable[[], object]) -> str:
-    """Seconds of the wall and of the CPU that an action took, its commands included."""
+    """Return the seconds of the wall and of the CPU that an action took, its commands included."""
     begin, before = time.perf_counter(), os.times()
     action()
     wall, after = time.perf_counter() - begin, os.times()
@@ -57,16 +57,16 @@ def spent(action: Callable[[], object]) -> str:
 
 
 def report(folder: Path, _: int) -> None:
-    """Twice: the first call may compile the sources."""
+    """Render the report twice: the first call may compile the sources."""
     write_run(folder / "results", ten_thousand_launches())
     for what in ("first", "again"):
-        found = spent(lambda: torchmatrix(str(folder), "report"))
+        cost = spent(lambda: torchmatrix(str(folder), "report"))
         size = (folder / "reports/index.html").stat().st_size / 1e6
-        tell(f"report of 10 000 launches, {what}", "6 s, 4 MB", f"{found}, {size:.2f} MB")
+        tell(f"report of 10 000 launches, {what}", "6 s, 4 MB", f"{cost}, {size:.2f} MB")
 
 
 def machines(folder: Path, _: int) -> None:
-    """Ten machines, 300 cells of 3 launches each."""
+    """Render ten machines, 300 cells of 3 launches each."""
     for machine in range(10):
         cells = [launch for launch in ten_thousand_launches() if launch["stack"] in ("stack-0", "stack-1", "stack-2")]
         few = [{**launch, "rate": launch["rate"] * (1 + machine / 10)} for launch in cells if len(launch["devices"]) < 8][:900]
@@ -75,15 +75,15 @@ def machines(folder: Path, _: int) -> None:
 
 
 def site(folder: Path, count: int) -> None:
-    """Nights of 40 cells of 3 launches, published; then the same with one more."""
+    """Publish nights of 40 cells of 3 launches; then the same with one more."""
     *first, newest = nights(count + 1)
     for run in first:
         write_run(folder / "results", _night(), run=run)
-    found = spent(lambda: torchmatrix(str(folder), "report", "--publish", "site"))
-    tell(f"site of {count} nights x 40 cells x 3 launches", "300 s of 365", found)
+    cost = spent(lambda: torchmatrix(str(folder), "report", "--publish", "site"))
+    tell(f"site of {count} nights x 40 cells x 3 launches", "300 s of 365", cost)
     write_run(folder / "results", _night(), run=newest)
-    found = spent(lambda: torchmatrix(str(folder), "report", "--publish", "site"))
-    tell("the same with one more night", "10 s", found)
+    cost = spent(lambda: torchmatrix(str(folder), "report", "--publish", "site"))
+    tell("the same with one more night", "10 s", cost)
 
 
 def _night() -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def _night() -> list[dict[str, Any]]:
 
 
 def browser(folder: Path, _: int) -> None:
-    """Milliseconds until the page is parsed and its script has run, and from opening the explorers to a selector."""
+    """Print the milliseconds until the page is parsed and its script run, and from opening the explorers to a selector."""
     from playwright.sync_api import sync_playwright
 
     write_run(folder / "results", ten_thousand_launches())
@@ -103,8 +103,8 @@ def browser(folder: Path, _: int) -> None:
             page = started.new_page(viewport={"width": 1280, "height": 900})
             page.goto((folder / "reports/index.html").as_uri(), wait_until="commit")
             parsed, run, usable = page.evaluate(USABLE)
-            found = f"parsed {parsed:.0f} ms, script done {run:.0f} ms, explorers {usable:.0f} ms after they were opened"
-            tell(f"report of 10 000 launches in Chromium, {what}", "500 ms", found)
+            times = f"parsed {parsed:.0f} ms, script done {run:.0f} ms, explorers {usable:.0f} ms after they were opened"
+            tell(f"report of 10 000 launches in Chromium, {what}", "500 ms", times)
             page.close()
         started.close()
 

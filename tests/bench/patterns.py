@@ -1,7 +1,7 @@
-"""Which regular expressions, and what is made of them, take more than linear time: `python tests/bench/patterns.py [LETTERS]`.
+"""Names regular expressions and functions that take more than linear time: `python tests/bench/patterns.py [CHARACTERS]`.
 
 Every compiled pattern of the tool, and the functions that read text from a workload or from other machines, get texts made of
-the pattern's own letters, repeated. One that takes more than three times as long for twice the text is named, with the text.
+the pattern's own characters, repeated. One that takes more than three times as long for twice the text is named, with the text.
 """
 
 import pkgutil
@@ -44,12 +44,12 @@ PIECES = (
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
-    """All compiled patterns of the tool's modules, by name."""
-    for found in pkgutil.walk_packages(torchmatrix.__path__, "torchmatrix."):
-        if found.name.endswith("__main__"):
+    """Yield all compiled patterns of the tool's modules, by name."""
+    for module in pkgutil.walk_packages(torchmatrix.__path__, "torchmatrix."):
+        if module.name.endswith("__main__"):
             continue
-        for name, value in vars(import_module(found.name)).items():
-            yield from ((f"{found.name}.{name}", pattern) for pattern in _within(value))
+        for name, value in vars(import_module(module.name)).items():
+            yield from ((f"{module.name}.{name}", pattern) for pattern in _within(value))
 
 
 def _within(value: Any) -> Iterator[re.Pattern[Any]]:
@@ -63,7 +63,7 @@ def _within(value: Any) -> Iterator[re.Pattern[Any]]:
 
 
 def pieces(pattern: re.Pattern[Any]) -> list[str]:
-    """Texts of which many may keep a pattern busy: its letters, its words, and two of them."""
+    """Return texts of which many may keep a pattern busy: its characters, its words, and two of them."""
     text = pattern.pattern.decode("latin-1") if isinstance(pattern.pattern, bytes) else pattern.pattern
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -73,18 +73,18 @@ def pieces(pattern: re.Pattern[Any]) -> list[str]:
 
 
 def _words(parsed: Any) -> Iterator[str]:
-    """Runs of literal letters, and a letter of each class, of a parsed pattern."""
+    """Yield runs of literal characters, and a character of each class, of a parsed pattern."""
     run = ""
-    for kind, value in parsed:
-        if kind is sre_constants.LITERAL:
+    for operator, value in parsed:
+        if operator is sre_constants.LITERAL:
             run += chr(value)
             continue
         yield run
         run = ""
-        if kind is sre_constants.IN:
-            yield from (chr(one[1] if one[0] is sre_constants.LITERAL else one[1][0]) for one in value if one[0] in _LETTERS)
+        if operator is sre_constants.IN:
+            yield from (chr(at[1] if at[0] is sre_constants.LITERAL else at[1][0]) for at in value if at[0] in _LETTERS)
             yield from "a0 "
-        for member in value[1] if kind is sre_constants.BRANCH else value if isinstance(value, tuple) else ():
+        for member in value[1] if operator is sre_constants.BRANCH else value if isinstance(value, tuple) else ():
             if isinstance(member, sre_parse.SubPattern):
                 yield from _words(member)
     yield run
@@ -94,9 +94,9 @@ _LETTERS = (sre_constants.LITERAL, sre_constants.RANGE)
 
 
 def used(name: str, pattern: re.Pattern[Any]) -> Callable[[str], object]:
-    """Does with a text what the tool's sources do with the pattern."""
-    own = rf"\b{re.escape(name.rpartition('.')[2])}\.(search|match|fullmatch|finditer|findall|sub|split)\("
-    methods = sorted(set(re.findall(own, SOURCES))) or ["search"]
+    """Return a function that does with a text what the tool's sources do with the pattern."""
+    call = rf"\b{re.escape(name.rpartition('.')[2])}\.(search|match|fullmatch|finditer|findall|sub|split)\("
+    methods = sorted(set(re.findall(call, SOURCES))) or ["search"]
 
     def use(text: str) -> None:
         given = text.encode() if isinstance(pattern.pattern, bytes) else text
@@ -112,7 +112,7 @@ def used(name: str, pattern: re.Pattern[Any]) -> Callable[[str], object]:
 
 
 def functions() -> Iterator[tuple[str, Callable[[str], object]]]:
-    """What reads text from a workload or from other machines."""
+    """Yield the functions that read text from a workload or from other machines."""
     yield "without_secrets", without_secrets
     yield "line_of_first", credentials.line_of_first
     yield "printable", formatting.printable
@@ -137,26 +137,26 @@ def seconds(do: Callable[[str], object], text: str) -> float:
     return best
 
 
-def slow(do: Callable[[str], object], piece: str, letters: int) -> str | None:
-    """How long it takes for a text of so many letters and one of twice as many, if that is too long; also if it fails."""
-    text = piece * (letters // len(piece))
+def slow(do: Callable[[str], object], piece: str, characters: int) -> str | None:
+    """Return how long a text of so many characters takes and one of twice as many, if that is too long; also if it fails."""
+    text = piece * (characters // len(piece))
     for end in ("", "\x01"):
         if (twice := seconds(do, text * 2 + end)) > SLOW_SECONDS and (once := seconds(do, text + end)) * SUSPICIOUS < twice:
             return f"{once:.3f} s, twice the text {twice:.3f} s"
     return None
 
 
-def main(letters: int) -> int:
-    known = dict(patterns())
-    print(f"{len(known)} patterns")
-    tried = [(name, used(name, pattern), pieces(pattern)) for name, pattern in known.items()]
+def main(characters: int) -> int:
+    compiled = dict(patterns())
+    print(f"{len(compiled)} patterns")
+    tried = [(name, used(name, pattern), pieces(pattern)) for name, pattern in compiled.items()]
     tried += [(name, do, list(PIECES)) for name, do in functions()]
     count = 0
-    for name, do, own in tried:
-        for piece in own:
-            if told := slow(do, piece, letters):
+    for name, do, texts in tried:
+        for piece in texts:
+            if problem := slow(do, piece, characters):
                 count += 1
-                print(f"{name}: {piece!r}: {told}", flush=True)
+                print(f"{name}: {piece!r}: {problem}", flush=True)
                 break
     print(f"{count} of {len(tried)} take more than linear time")
     return 1 if count else 0

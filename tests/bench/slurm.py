@@ -1,4 +1,4 @@
-"""How long it takes to submit many launches to a real Slurm on this machine, and what waiting for them costs the tool.
+"""Measures how long it takes to submit many launches to a real Slurm on this machine, and what waiting for them costs.
 
     cd tests && python bench/slurm.py [LAUNCHES [NODES]]
 
@@ -40,8 +40,8 @@ def main(launches: int = 1000, nodes: int = 2) -> None:
         _wrap(folder)
         more = "MaxJobCount=20000\nMaxArraySize=20001\n"
         with slurm_cluster.started(folder / "slurm", nodes=nodes, more=more) as cluster:
-            own = {"TORCHMATRIX_SETTINGS": str(folder / "settings.toml"), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
-            environment = os.environ | cluster.variables | own
+            changes = {"TORCHMATRIX_SETTINGS": str(folder / "settings.toml"), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+            environment = os.environ | cluster.variables | changes
             command = [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm"]
             quiet = {"cwd": folder, "env": environment, "check": True, "capture_output": True}
             # Another run before it, so that nodes and disk are warm.
@@ -50,9 +50,9 @@ def main(launches: int = 1000, nodes: int = 2) -> None:
             (folder / "asked").write_text("")
             begin = time.monotonic()
             subprocess.run([*command, "--detach"], **quiet)
-            seconds, asked = time.monotonic() - begin, (folder / "asked").read_text().split()
+            seconds, calls = time.monotonic() - begin, (folder / "asked").read_text().split()
             print(
-                f"{launches} launches on {nodes} nodes: submitted in {seconds:.1f} s, {asked.count('sbatch')} calls of sbatch"
+                f"{launches} launches on {nodes} nodes: submitted in {seconds:.1f} s, {calls.count('sbatch')} calls of sbatch"
             )
             (folder / "asked").write_text("")
             watching = subprocess.Popen(
@@ -67,7 +67,7 @@ def main(launches: int = 1000, nodes: int = 2) -> None:
 
 
 def _wrap(folder: Path) -> None:
-    """Commands of Slurm that count themselves."""
+    """Write commands of Slurm that count themselves."""
     (folder / "bin").mkdir()
     for command in ("sbatch", "squeue"):
         path = folder / "bin" / command

@@ -1,4 +1,4 @@
-"""How busy a run keeps the nodes of a large cluster: a real slurmctld, a slurmd per node on this machine, launches that sleep.
+"""Measures how busy a run keeps a large cluster's nodes: real slurmctld, a slurmd per node on this machine, sleeping launches.
 
     cd tests && python bench/slurm_busy.py [LAUNCHES [NODES [SECONDS]]]
 
@@ -57,8 +57,8 @@ def main(launches: int = 10_000, nodes: int = 64, seconds: float = 30.0) -> None
         rounds = launches // (len(models) * len(MODES) * len(BATCHES))
         (folder / "settings.toml").write_text('[slurm]\nlauncher = "bare"\n')
         with slurm_cluster.started(folder / "slurm", nodes, more="MaxJobCount=50000\nMaxArraySize=20001\n") as cluster:
-            own = {"TORCHMATRIX_SETTINGS": str(folder / "settings.toml"), "TORCHMATRIX_CACHE": str(folder / "cache")}
-            environment = os.environ | cluster.variables | own
+            changes = {"TORCHMATRIX_SETTINGS": str(folder / "settings.toml"), "TORCHMATRIX_CACHE": str(folder / "cache")}
+            environment = os.environ | cluster.variables | changes
             _write(folder, 1, ["resnet18"])
             _run(folder, environment, "*/resnet18-*", "--where", "batch=2", "--where", "mode=train")
             _keep_pattern(folder)
@@ -74,7 +74,7 @@ def main(launches: int = 10_000, nodes: int = 64, seconds: float = 30.0) -> None
 
 
 def _tell_failures(folder: Path) -> None:
-    """What did not end ok, and what its job printed: a stand-in writes a whole file, or none."""
+    """Print what did not end ok, and what its job printed: a stand-in writes a whole file, or none."""
     (run,) = Results(folder / "results").runs()
     for launch in run.launches():
         if launch.outcome != "ok":
@@ -100,7 +100,7 @@ def _run(folder: Path, environment: dict[str, str], *words: str) -> None:
 
 
 def _keep_pattern(folder: Path) -> None:
-    """The launch's file without checksums, which a stand-in can't write."""
+    """Keep the launch's file without checksums, which a stand-in can't write."""
     (run,) = Results(folder / "results").runs()
     (launch,) = run.launches()
     lines = [line.rpartition(', "crc"')[0] + "}" for line in launch.path.read_text().splitlines()]
@@ -111,7 +111,7 @@ def _keep_pattern(folder: Path) -> None:
 
 
 def _wrap(folder: Path, seconds: float) -> None:
-    """Commands of Slurm that count themselves; what sbatch submits becomes a stand-in."""
+    """Write commands of Slurm that count themselves; what sbatch submits becomes a stand-in."""
     for command in ("sbatch", "squeue"):
         path = folder / "bin" / command
         into = f"{sys.executable} {__file__} --replace {folder} {seconds} | " if command == "sbatch" else "exec "
@@ -128,13 +128,13 @@ def _replace(folder: Path, seconds: str) -> None:
         print("#!/bin/sh\n" + " ".join(words[1:]))
         return
     place, number = Path(words[-2]), words[-1]
-    said = json.loads((place / "jobs" / f"{number}.json").read_text())
+    job = json.loads((place / "jobs" / f"{number}.json").read_text())
     lines = []
-    for cell, its in said["launches"]:
+    for cell, its in job["launches"]:
         workload = cell.split("/")[1]
-        said_of = {"CELL": cell, "ROUND": its, "RUN": place.name, "WORKLOAD": workload, "MODEL": workload.split("-")[0]}
-        file = f"{folder}/results/{said['home']}/{place.name}/{cell}/round{its}-try1.jsonl"
-        lines.append(f"{file} {';'.join(f's#@{name}@#{value}#g' for name, value in said_of.items())}")
+        fields = {"CELL": cell, "ROUND": its, "RUN": place.name, "WORKLOAD": workload, "MODEL": workload.split("-")[0]}
+        file = f"{folder}/results/{job['home']}/{place.name}/{cell}/round{its}-try1.jsonl"
+        lines.append(f"{file} {';'.join(f's#@{name}@#{value}#g' for name, value in fields.items())}")
     (folder / f"launches{number}").write_text("\n".join(lines) + "\n")
     print(
         STAND_IN.format(
@@ -149,7 +149,7 @@ def _tell(folder: Path, nodes: int, seconds: float, took: float) -> None:
         spans[path.name] = sorted((float(row.split()[1]), float(row.split()[2])) for row in path.read_text().splitlines())
     every = [span for its in spans.values() for span in its]
     begin, end = min(span[0] for span in every), max(span[1] for span in every)
-    own = sum(its[-1][1] - begin for its in spans.values())
+    used = sum(its[-1][1] - begin for its in spans.values())
     gaps = sorted(later[0] - before[1] for its in spans.values() for before, later in pairwise(its))
     requests = (folder / "asked").read_text().split()
     (run,) = Results(folder / "results").runs()
@@ -157,7 +157,7 @@ def _tell(folder: Path, nodes: int, seconds: float, took: float) -> None:
     print(
         f"{len(every)} launches of {seconds:g} s on {len(spans)} of {nodes} nodes in {took:.0f} s; {len(run.launches())} kept"
     )
-    print(f"busy: {slept / (nodes * (end - begin)):.1%} of all nodes, {slept / own:.1%} of each until its last launch")
+    print(f"busy: {slept / (nodes * (end - begin)):.1%} of all nodes, {slept / used:.1%} of each until its last launch")
     print(f"between launches: median {gaps[len(gaps) // 2]:.2f} s, 99 % below {gaps[int(len(gaps) * 0.99)]:.2f} s")
     print(f"{requests.count('sbatch')} calls of sbatch, {60 * requests.count('squeue') / took:.0f} of squeue per minute")
     print(f"largest memory of a process: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024:.0f} MiB")

@@ -1,4 +1,4 @@
-"""What a launch on a node of a cluster costs beside the box: the seconds of a job's own command without those of its launch.
+"""Measures what a launch on a cluster's node costs beside the workload process: seconds of a job's command without its launch.
 
     cd tests && python bench/slurm_launch.py [TIMES]
 
@@ -36,8 +36,8 @@ def main(times: int = 7) -> None:
             subprocess.run([*command, "run", "--engine", "slurm"], cwd=folder, env=environment, check=True, capture_output=True)
             (place,) = (folder / "results" / ".slurm").iterdir()
             job = environment | {"SLURM_ARRAY_TASK_ID": "0", "SLURMD_NODENAME": "node1", "SLURM_JOB_ID": "99"}
-            found = [_seconds(folder, [*command, "on-node", "launch", str(place), "1"], job) for _ in range(times)]
-    print(f"beside the box: median {statistics.median(found):.3f} s, {min(found):.3f} to {max(found):.3f} s, n = {times}")
+            seconds = [_seconds(folder, [*command, "on-node", "launch", str(place), "1"], job) for _ in range(times)]
+    print(f"beside the box: median {statistics.median(seconds):.3f} s, {min(seconds):.3f} to {max(seconds):.3f} s, n = {times}")
 
 
 def _seconds(folder: Path, command: list[str], environment: dict[str, str]) -> float:

@@ -69,15 +69,15 @@ def main() -> None:
         tell("new image after editing the workload, per stack", "2 s", f"{rebuild_seconds():.2f} s")
 
 
-def tell(what: str, target: str, found: str) -> None:
-    print(f"{what:<56} target {target:<12} measured {found}", flush=True)
+def tell(what: str, target: str, measured: str) -> None:
+    print(f"{what:<56} target {target:<12} measured {measured}", flush=True)
 
 
 def torchmatrix(folder: str, *words: str, codes: tuple[int, ...] = (ExitCode.OK,), **variables: str) -> str:
-    """The whole command in `folder`, which ends with one of these exit codes; its stderr."""
+    """Run the whole command in `folder`; it ends with one of these exit codes. Return its stderr."""
     command = [str(Path(sys.executable).parent / "torchmatrix"), *words]
-    own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, cwd=folder, env=own | variables, capture_output=True, text=True)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, cwd=folder, env=environment | variables, capture_output=True, text=True)
     assert done.returncode in codes, f"{done.returncode}: {done.stdout}{done.stderr}"
     return done.stderr
 
@@ -98,7 +98,10 @@ def help_seconds() -> float:
 
 
 def large_matrix() -> str:
-    """100 stacks x 500 workloads x 2 device sets; the stacks share one interpreter, so that all of them are planned."""
+    """Return a matrix of 100 stacks x 500 workloads x 2 device sets.
+
+    The stacks share one interpreter, so that all of them are planned.
+    """
     stacks = "".join(f'[[stack]]\nname = "s{i}"\npython = "{sys.executable}"\naccelerator = "cpu"\n' for i in range(100))
     batches = ", ".join(str(i + 1) for i in range(125))
     axes = f'batch = [{batches}]\nprecision = ["fp32", "amp-bf16"]\nmode = ["train", "infer"]\n'
@@ -122,7 +125,7 @@ def plan_command_seconds() -> float:
 
 
 def locked_plan(engine: str) -> str:
-    """This checkout's matrix, its CPU stacks locked (more than that few machines can resolve); no index answers."""
+    """Return the plan of this checkout's matrix, its CPU stacks locked (few machines can resolve more); no index answers."""
     offline = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(assets.DEFAULT_MATRIX, folder)
@@ -172,7 +175,7 @@ class NoOp:
 
 
 def host_cost() -> str:
-    """Milliseconds per cell, and resident memory after 1 000 and after 10 000 cells."""
+    """Return the milliseconds per cell, and resident memory after 1 000 and after 10 000 cells."""
     text = large_matrix().replace(sys.executable, "/x/python")
     host = detect()
     cells = make_plan(matrix_file.parse(text), host, Prerequisites(containers=True)).cells[:10_000]
@@ -197,7 +200,7 @@ def resident_megabytes() -> float:
 
 
 def ten_thousand_launches() -> list[dict[str, Any]]:
-    """3 334 cells of 3 launches, in files of 10 KB as real ones are."""
+    """Return 3 334 cells of 3 launches, in files of 10 KB as real ones are."""
     return [
         {"stack": f"stack-{s}", "workload": f"resnet50-train-fp32-b{w}", "devices": tuple(range(n)),
          "rate": 100.0 * n + s + r, "host": {"padding": "x" * 7000}}
@@ -206,7 +209,7 @@ def ten_thousand_launches() -> list[dict[str, Any]]:
 
 
 def gather_seconds() -> Iterator[tuple[str, str, str]]:
-    """What, target and seconds of the whole command: from an archive and a folder, first and where nothing is new."""
+    """Yield name, target and seconds of whole commands: gather an archive and a folder, first and where nothing is new."""
     with tempfile.TemporaryDirectory() as folder:
         write_run(Path(folder) / "there", ten_thousand_launches())
         for path in (Path(folder) / "there").rglob("round*.jsonl"):
@@ -226,7 +229,7 @@ def cpu_seconds_of_commands() -> float:
 
 
 def write_year(root: Path) -> None:
-    """365 nights of 40 cells, 3 launches each, with 1 % of scatter; some cells lose 5 % in spring, some nights fail."""
+    """Write 365 nights of 40 cells, 3 launches each, with 1 % of scatter; some cells lose 5 % in spring, some nights fail."""
     random = Random(0)
     for night, run in enumerate(nights(365)):
         launches = []
@@ -241,7 +244,7 @@ def write_year(root: Path) -> None:
 
 
 def index_seconds(results: Results) -> tuple[float, float, float]:
-    """To read all runs without an index, with it, and the newest 10 with it."""
+    """Return the seconds to read all runs without an index, with it, and the newest 10 with it."""
     runs = results.runs()
     seconds = []
     for wanted in (runs, runs, runs[-10:]):
@@ -253,14 +256,14 @@ def index_seconds(results: Results) -> tuple[float, float, float]:
 
 
 def history_cost(folder: str) -> str:
-    """Seconds with the index warm, and size of the page."""
+    """Return the seconds with the index warm, and the size of the page."""
     seconds = median_seconds(lambda: torchmatrix(folder, "history"), 3)
     size = (Path(folder) / "reports/history.html").stat().st_size
     return f"{seconds:.1f} s, {size / 1e6:.2f} MB"
 
 
 def gate_cost(folder: str) -> str:
-    """Seconds with the index warm, whatever it says: which of the year's nights is the newest depends on today's date."""
+    """Return the seconds with the index warm, whatever it says: the newest of the year's nights depends on today's date."""
     verdicts = (ExitCode.OK, ExitCode.REGRESSION)
     return f"{median_seconds(lambda: torchmatrix(folder, 'gate', codes=verdicts), 5):.2f} s"
 
@@ -269,13 +272,13 @@ def cached_build() -> str:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "matrix.toml").write_text(REAL_MATRIX + WORKLOAD)
         torchmatrix(folder, "build", "--engine", "docker")
-        said = torchmatrix(folder, "build", "--engine", "docker").splitlines()[-1]
+        last = torchmatrix(folder, "build", "--engine", "docker").splitlines()[-1]
         seconds = median_seconds(lambda: torchmatrix(folder, "build", "--engine", "docker"), 3)
-    return f'{seconds:.2f} s, and it says "{said}"'
+    return f'{seconds:.2f} s, and it says "{last}"'
 
 
 def rebuild_seconds() -> float:
-    """A workload file gets another comment each time; the layers below are cached."""
+    """Return the seconds of a build where a workload file gets another comment each time; the layers below are cached."""
     from torchmatrix.engines.docker import DockerEngine, connect
 
     (stack,) = matrix_file.parse(REAL_MATRIX + WORKLOAD).stacks

@@ -1,9 +1,9 @@
-"""What does a change of images/workload cost a launch? Two such folders, launched in turns, phase by phase.
+"""Measures what a change of images/workload costs a launch: two such folders, launched in turns, phase by phase.
 
     git worktree add /tmp/before COMMIT
     .venv/bin/python tests/bench/two_workloads.py STACK/bin/python /tmp/before/images/workload images/workload --launches 5
 
-Prints the medians of both and their difference in seconds: the phases that the box tells of, all of them together, the
+Prints the medians of both and their difference in seconds: the phases that the workload tells of, all of them together, the
 whole process and its CPU time, which other work on the machine hardly changes. No assertion, since machines differ.
 """
 
@@ -54,7 +54,7 @@ CASES = {
 
 
 def seconds(python: str, workload: Path, words: tuple[str, ...]) -> dict[str, float]:
-    """Of one launch, by phase; raises if it fails."""
+    """Return the seconds of one launch, by phase; raise SystemExit if it fails."""
     begin, cpu = time.monotonic(), _cpu_seconds()
     command = [python, "bench.py", *STEPS, *words]
     done = subprocess.run(
@@ -64,12 +64,12 @@ def seconds(python: str, workload: Path, words: tuple[str, ...]) -> dict[str, fl
     events = [json.loads(line.removeprefix(PREFIX)) for line in done.stdout.splitlines() if line.startswith(PREFIX)]
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
-    found: dict[str, float] = defaultdict(float)
+    phases: dict[str, float] = defaultdict(float)
     for event in events:
         if event["event"] == "phase":
-            found[event["phase"]] += event["seconds"]
-    found["measured"] = sum(max(event["seconds"]) for event in events if event["event"] == "sample")
-    return {**found, "all told": sum(found.values()), "process": whole, "its CPU time": _cpu_seconds() - cpu}
+            phases[event["phase"]] += event["seconds"]
+    phases["measured"] = sum(max(event["seconds"]) for event in events if event["event"] == "sample")
+    return {**phases, "all told": sum(phases.values()), "process": whole, "its CPU time": _cpu_seconds() - cpu}
 
 
 def _cpu_seconds() -> float:
@@ -90,8 +90,8 @@ def main() -> None:
             for index in random.sample((0, 1), 2):
                 both[index].append(seconds(args.python, (args.before, args.after)[index], words))
         print(f"\n{name}, {args.launches} launches of each\n{'phase':24}{'before':>9}{'after':>9}{'more':>9}")
-        for phase in dict.fromkeys(phase for one in both[1] for phase in one):
-            old, new = (median(one.get(phase, 0.0) for one in side) for side in both)
+        for phase in dict.fromkeys(phase for launch in both[1] for phase in launch):
+            old, new = (median(launch.get(phase, 0.0) for launch in side) for side in both)
             print(f"{phase:24}{old:9.3f}{new:9.3f}{new - old:9.3f}", flush=True)
 
 
