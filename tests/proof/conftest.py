@@ -1,4 +1,4 @@
-"""What the proofs need: the real stack, one CPU for all that is measured, and the bare loop beside it."""
+"""Fixtures of the proofs: the real stack, one CPU for all that is measured, and the bare loop beside it."""
 
 import os
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def real_python() -> str:
-    """The interpreter of the real stack, built once per machine."""
+    """Return the interpreter of the real stack, built once per machine."""
     import bare_loop
 
     return bare_loop.built_python()
@@ -16,7 +16,7 @@ def real_python() -> str:
 
 @pytest.fixture(scope="session")
 def one_cpu() -> Iterator[int]:
-    """This process and all that it starts keep to the machine's last CPU, so that a launch has one thread."""
+    """Keep this process and all that it starts to the machine's last CPU, so that a launch has one thread."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
     yield max(before)

@@ -1,6 +1,6 @@
 """Rows on the gate: how often it tells what isn't so, and how many nights it takes to tell what is; through its functions.
 
-Forty cells whose nights scatter by 1 %. What the gate's constants were chosen on were other random numbers.
+Forty cells whose nights scatter by 1 %. The gate's constants were chosen on other random numbers.
 """
 
 from collections.abc import Callable
@@ -22,28 +22,28 @@ Series = np.ndarray[Any, Any]
 
 
 def told(logs: Series) -> Series:
-    """On which nights does the gate tell a regression of which cell?"""
-    cells = [[Night(run=str(at), rates=(rate,), value=rate) for at, rate in enumerate(own)] for own in np.exp(logs).tolist()]
+    """Return, by cell and night, whether the gate tells a regression."""
+    cells = [[Night(run=str(at), rates=(rate,), value=rate) for at, rate in enumerate(cell)] for cell in np.exp(logs).tolist()]
     panel = noise.panel(cells, logs.shape[1])
-    found: Series = panel.regressed | drift(panel).drifted
-    return found
+    regressed: Series = panel.regressed | drift(panel).drifted
+    return regressed
 
 
 def usual(random: Random, nights: int, r: float = 0.0) -> Series:
-    """Cells that don't change; each night resembles the next with the correlation r."""
-    found = random.normal(size=(CELLS, nights))
+    """Draw cells that don't change; each night resembles the next with the correlation r."""
+    logs = random.normal(size=(CELLS, nights))
     for night in range(1, nights):
-        found[:, night] = r * found[:, night - 1] + np.sqrt(1 - r**2) * found[:, night]
-    return SCATTER * found
+        logs[:, night] = r * logs[:, night - 1] + np.sqrt(1 - r**2) * logs[:, night]
+    return SCATTER * logs
 
 
 def bad_together(random: Random, nights: int) -> Series:
-    """One night in twenty is 3 to 8 % slower, for all cells."""
+    """Draw cells of which one night in twenty is 3 to 8 % slower, the same night for all."""
     return usual(random, nights) + _bad(random, (1, nights), nights)
 
 
 def bad_alone(random: Random, nights: int) -> Series:
-    """One night in twenty of each cell is 3 to 8 % slower."""
+    """Draw cells of which one night in twenty, another of each, is 3 to 8 % slower."""
     return usual(random, nights) + _bad(random, (CELLS, nights), nights)
 
 
@@ -52,34 +52,37 @@ def _bad(random: Random, drawn: tuple[int, int], nights: int) -> Series:
 
 
 def false_nights(make: Callable[[Random, int], Series], first: int, last: int, random: Random) -> list[float]:
-    """Of each of the nights `first` to `last`, the first of all being 1: does a false regression begin in one of 40 cells?"""
-    found = told(make(random, last))[:, first - 2 :]
-    begins: list[float] = (found[:, 1:] & ~found[:, :-1]).any(axis=0).astype(float).tolist()
+    """Return of each of the nights `first` to `last`, counted from 1, whether a false regression begins in one of 40 cells."""
+    regressed = told(make(random, last))[:, first - 2 :]
+    begins: list[float] = (regressed[:, 1:] & ~regressed[:, :-1]).any(axis=0).astype(float).tolist()
     return begins
 
 
-def nights_until(known: int, slower: int, loss: Callable[[int], float], random: Random) -> Series:
-    """Nights that `slower` of 40 cells lose `loss` of their rate until each is told, after `known` nights; MOST + 1: never."""
-    logs = usual(random, known + MOST)
-    logs[:slower, known:] += np.log1p([-loss(night) for night in range(1, MOST + 1)])
-    there = told(logs)[:slower, known:]
+def nights_until(earlier: int, slower: int, loss: Callable[[int], float], random: Random) -> Series:
+    """Return the nights until each of `slower` cells of 40 that lose `loss` is told, after `earlier` nights.
+
+    Never is MOST + 1.
+    """
+    logs = usual(random, earlier + MOST)
+    logs[:slower, earlier:] += np.log1p([-loss(night) for night in range(1, MOST + 1)])
+    there = told(logs)[:slower, earlier:]
     return np.where(there.any(axis=1), there.argmax(axis=1) + 1, MOST + 1)
 
 
-def told_within(within: int, known: int, loss: Callable[[int], float], random: Random) -> list[float]:
-    """Of four cells."""
-    found: list[float] = (nights_until(known, 4, loss, random) <= within).astype(float).tolist()
-    return found
+def told_within(within: int, earlier: int, loss: Callable[[int], float], random: Random) -> list[float]:
+    """Return of four cells whether each is told within so many nights."""
+    shares: list[float] = (nights_until(earlier, 4, loss, random) <= within).astype(float).tolist()
+    return shares
 
 
-def of_the_machine(within: int, known: int, loss: Callable[[int], float], random: Random) -> bool:
-    """All cells lose the same: is that a regression of the run?"""
-    return bool(nights_until(known, CELLS, loss, random).min() <= within)
+def of_the_machine(within: int, earlier: int, loss: Callable[[int], float], random: Random) -> bool:
+    """Return whether it is a regression of the run if all cells lose the same."""
+    return bool(nights_until(earlier, CELLS, loss, random).min() <= within)
 
 
-def delays(known: int, loss: Callable[[int], float], random: Random) -> list[float]:
-    found: list[float] = nights_until(known, 4, loss, random).tolist()
-    return found
+def delays(earlier: int, loss: Callable[[int], float], random: Random) -> list[float]:
+    nights: list[float] = nights_until(earlier, 4, loss, random).tolist()
+    return nights
 
 
 def _lasting(loss: float, night: int) -> float:
@@ -122,13 +125,13 @@ CLAIMS = (
     Claim(what="gate: median nights until -2 % is told, after 28", goal=median_at_most(8),
           trial=partial(delays, 28, partial(_lasting, 0.02)), trials=30),
     *(
-        Claim(what=f"gate: {name} is told within {within} nights, after {known}", goal=at_least(goal),
-              trial=partial(told_within, within, known, loss), trials=40)
-        for name, loss, within, known, goal in _TOLD
+        Claim(what=f"gate: {name} is told within {within} nights, after {earlier}", goal=at_least(goal),
+              trial=partial(told_within, within, earlier, loss), trials=40)
+        for name, loss, within, earlier, goal in _TOLD
     ),
     *(
-        Claim(what=f"gate: -5 % of all cells is told within 3 nights, after {known}", goal=at_least(0.97),
-              trial=partial(of_the_machine, 3, known, partial(_lasting, 0.05)), trials=30)
-        for known in (28, 10)
+        Claim(what=f"gate: -5 % of all cells is told within 3 nights, after {earlier}", goal=at_least(0.97),
+              trial=partial(of_the_machine, 3, earlier, partial(_lasting, 0.05)), trials=30)
+        for earlier in (28, 10)
     ),
 )  # fmt: skip

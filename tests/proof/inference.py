@@ -35,12 +35,12 @@ TWENTY, TEN = (1.0,) * 20, (1.0, *(0.95,) * 9)
 OTHER_RUNS = 10
 
 
-def covers(found: intervals.Interval, truth: float) -> bool:
-    return found.low <= truth <= found.high
+def covers(interval: intervals.Interval, truth: float) -> bool:
+    return interval.low <= truth <= interval.high
 
 
-def differ(found: Pair) -> bool:
-    return intervals.difference_verdict(found.interval) in DIFFERENT
+def differ(ratio: Pair) -> bool:
+    return intervals.difference_verdict(ratio.interval) in DIFFERENT
 
 
 def headline_covers(noise: Noise, n: int, random: Random) -> bool:
@@ -48,12 +48,12 @@ def headline_covers(noise: Noise, n: int, random: Random) -> bool:
 
 
 def headline_is_inside(random: Random) -> bool:
-    found = intervals.center_interval(launches(random, lognormal, int(random.choice((3, 5, 30)))))
-    return found.low <= found.value <= found.high
+    center = intervals.center_interval(launches(random, lognormal, int(random.choice((3, 5, 30)))))
+    return center.low <= center.value <= center.high
 
 
 def is_reproduced(random: Random) -> bool:
-    """10 % too slow, two launches."""
+    """Return whether two launches that are 10 % too slow are called a reproduction."""
     return (
         intervals.reproduction_verdict(intervals.center_interval(launches(random, gaussian, 2, 0.9)), *intervals.around(TRUTH))
         == "reproduced"
@@ -61,7 +61,7 @@ def is_reproduced(random: Random) -> bool:
 
 
 def equal(noise: Noise, random: Random, *counts: int) -> Pair:
-    """A ratio of two equal cells with so many launches, or so many each."""
+    """Return the ratio of two equal cells with so many launches, or so many each."""
     return pair(*(launches(random, noise, n) for n in (counts if len(counts) > 1 else 2 * counts)))
 
 
@@ -74,13 +74,13 @@ def pair_differs(noise: Noise, n: int, random: Random) -> bool:
 
 
 def is_told(random: Random) -> bool:
-    """5 %, five launches each."""
-    found = pair(launches(random, gaussian, 5, 1.05), launches(random, gaussian, 5)).interval
-    return intervals.difference_verdict(found) == "FASTER"
+    """Return whether five launches each tell a difference of 5 %."""
+    interval = pair(launches(random, gaussian, 5, 1.05), launches(random, gaussian, 5)).interval
+    return intervals.difference_verdict(interval) == "FASTER"
 
 
 def is_same(random: Random) -> bool:
-    """Two cells at the edge of SAME."""
+    """Return whether two cells at the edge of SAME are called that."""
     return (
         intervals.difference_verdict(pair(launches(random, gaussian, 5, 1.02), launches(random, gaussian, 5)).interval)
         == "SAME"
@@ -88,7 +88,7 @@ def is_same(random: Random) -> bool:
 
 
 def by_rounds(random: Random, rounds: int, scatter: float = PERCENT) -> Pair:
-    """Of two equal cells that were interleaved, on a machine that loses 10 %."""
+    """Return the ratio of two equal cells that were interleaved, on a machine that loses 10 %."""
     return pair_by_rounds(*(launches(random, slowing(scatter), rounds) for _ in range(2)))
 
 
@@ -105,30 +105,31 @@ def rounds_are_same(random: Random) -> bool:
 
 
 def any_of_40(random: Random) -> bool:
-    """A comparison of two runs: does any of its 40 ratios tell a difference?"""
+    """Return whether any of the 40 ratios of a comparison of two runs tells a difference."""
     judged = verdicts.judged([equal(gaussian, random, 3) for _ in range(40)])
-    return any(one.verdict in DIFFERENT for one in judged)
+    return any(verdict.verdict in DIFFERENT for verdict in judged)
 
 
 def two_runs(random: Random, runs: Noise, lag: int) -> tuple[list[Pair], BetweenRuns]:
-    """Five cells of two runs so far apart, five launches each, by these launches; and what OTHER_RUNS tell. `runs`: by how much
-    a run is off what is true, all of its cells alike (with unequal scatter, each cell by itself)."""
+    """Return five cells of two runs `lag` apart, five launches each, by these launches; and what OTHER_RUNS tell. `runs`: by
+    how much a run is off what is true, all of its cells alike (with unequal scatter, each cell by itself).
+    """
     number, jobs = OTHER_RUNS + 2, range(5)
     shared = runs(random, number)
     shifts = [runs(random, number) if runs is unequal else shared for _ in jobs]
-    rates = [[launches(random, gaussian, 5, shift) for shift in own] for own in shifts]
+    rates = [[launches(random, gaussian, 5, shift) for shift in launched] for launched in shifts]
     sides = (number - 1 - lag, number - 1)
-    known = between_runs.estimated({
-        (str(job), "work"): [between_runs.figure(of, place) for place, of in enumerate(own) if place not in sides]
-        for job, own in enumerate(rates)
+    estimate = between_runs.estimated({
+        (str(job), "work"): [between_runs.figure(of, place) for place, of in enumerate(launched) if place not in sides]
+        for job, launched in enumerate(rates)
     }, lag)  # fmt: skip
-    assert known is not None
-    return [pair(*(own[place] for place in sides)) for own in rates], known
+    assert estimate is not None
+    return [pair(*(launched[place] for place in sides)) for launched in rates], estimate
 
 
 def of_runs(runs: Noise, lag: int, random: Random) -> Pair:
-    (found, *_), known = two_runs(random, runs, lag)
-    return between_runs.widened(found, known.cells[("0", "work")])
+    (ratio, *_), estimate = two_runs(random, runs, lag)
+    return between_runs.widened(ratio, estimate.cells[("0", "work")])
 
 
 def runs_differ(runs: Noise, lag: int, random: Random) -> bool:
@@ -140,36 +141,36 @@ def runs_cover(runs: Noise, lag: int, random: Random) -> bool:
 
 
 def runs_mean_covers(random: Random) -> bool:
-    found, known = two_runs(random, gaussian, 1)
-    return covers(verdicts.mean_of_pairs(found, known.variance_of_both, known.freedom).interval, 1.0)
+    ratios, estimate = two_runs(random, gaussian, 1)
+    return covers(verdicts.mean_of_pairs(ratios, estimate.variance_of_both, estimate.freedom).interval, 1.0)
 
 
 def is_impossible(random: Random) -> bool:
-    """A true E = 1, launches that scatter by 3 %."""
-    found = equal(scattering(0.03), random, 3).interval
-    return scaling.is_impossible(found.value, found.low)
+    """Return whether a true E = 1 is called impossible, with launches that scatter by 3 %."""
+    interval = equal(scattering(0.03), random, 3).interval
+    return scaling.is_impossible(interval.value, interval.low)
 
 
 def figures(random: Random, n: int, speeds: Sequence[float], noise: Noise = gaussian) -> list[intervals.Moments]:
-    """Of stacks that are so fast."""
+    """Draw the figures of stacks that are so fast."""
     return [intervals.moments(launches(random, noise, n, speed)) for speed in speeds]
 
 
 def picked_covers(speeds: Sequence[float], n: int, random: Random) -> bool:
-    """The highest of several figures is too high on average; does its interval cover what it is truly?"""
-    found = [intervals.center_interval(launches(random, gaussian, n, speed)) for speed in speeds]
-    place = max(range(len(speeds)), key=lambda place: found[place].value)
-    return covers(verdicts.of_picked(found[place], n - 1, len(speeds)), speeds[place] * TRUTH)
+    """Return whether the interval of the highest of several figures, too high on average, covers what it is truly."""
+    centers = [intervals.center_interval(launches(random, gaussian, n, speed)) for speed in speeds]
+    place = max(range(len(speeds)), key=lambda place: centers[place].value)
+    return covers(verdicts.of_picked(centers[place], n - 1, len(speeds)), speeds[place] * TRUTH)
 
 
 def best_is_named(random: Random) -> bool:
-    """And not alone: the second is as good."""
+    """Return whether the best is named, and not alone: the second is as good."""
     named = verdicts.may_be_best(figures(random, 5, SIX))
     return 0 in named and named != [0]
 
 
 def best_is_out(random: Random) -> bool:
-    """One of twenty that are as good."""
+    """Return whether one of twenty that are as good is left out."""
     return 0 not in verdicts.may_be_best(figures(random, 5, TWENTY, scattering(0.03)))
 
 
@@ -178,27 +179,27 @@ def is_named_alone(random: Random) -> bool:
 
 
 def ahead_covers(speeds: Sequence[float], random: Random) -> bool:
-    own, *others = figures(random, 5, speeds)
-    return covers(verdicts.over_the_others(own, others), speeds[0] / speeds[1])
+    first, *others = figures(random, 5, speeds)
+    return covers(verdicts.over_the_others(first, others), speeds[0] / speeds[1])
 
 
 def mean_covers(n: int, random: Random) -> bool:
-    """The geometric mean of the ratios of five equal stacks to a sixth one, which all of them share."""
+    """Return whether the geometric mean of the ratios of five equal stacks to a sixth, which all share, covers 1."""
     base, *others = figures(random, n, [1.0] * 6)
-    known: dict[Hashable, intervals.Moments | None] = dict(enumerate((base, *others)))
-    pairs = [(place, 0, pair_of_moments(one, base).value) for place, one in enumerate(others, 1)]
-    return covers(verdicts.mean_ratio(pairs, known, Significance()).interval, 1.0)
+    moments: dict[Hashable, intervals.Moments | None] = dict(enumerate((base, *others)))
+    pairs = [(place, 0, pair_of_moments(other, base).value) for place, other in enumerate(others, 1)]
+    return covers(verdicts.mean_ratio(pairs, moments, Significance()).interval, 1.0)
 
 
 def sum_covers(random: Random) -> bool:
-    """One figure over the sum of eight others, three launches each."""
+    """Return whether one figure over the sum of eight others, three launches each, covers the truth."""
     speeds = np.linspace(0.9, 1.0, 8)
-    own, *parts = (intervals.moments(launches(random, gaussian, 3, speed)) for speed in (7.0, *speeds))
-    return covers(pair_over_sum(own, parts).interval, 7.0 / speeds.sum())
+    total, *parts = (intervals.moments(launches(random, gaussian, 3, speed)) for speed in (7.0, *speeds))
+    return covers(pair_over_sum(total, parts).interval, 7.0 / speeds.sum())
 
 
 def weakest(random: Random) -> float:
-    """How far launches of the weakest of eight equal devices, three launches each, are off what they are truly."""
+    """Return how far launches of the weakest of eight equal devices, three launches each, are off what they are truly."""
     return float(np.mean(scaling.weakest_of([launches(random, gaussian, 3) for _ in range(8)])) / TRUTH - 1)
 
 

@@ -16,7 +16,7 @@ from torchmatrix.facts.reading import launch_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """Of one cell what a proof tells apart, and the figures of its launches."""
+    """A cell: what a proof tells apart of it, and the figures of its launches."""
 
     rates: Sequence[float]
     job: int = 0
@@ -27,7 +27,10 @@ class Made:
 
 
 def index(cells: Iterable[Made]) -> CellIndex:
-    """Of one run (of each machine); cells were launched round by round. A machine's GPU is its name's first word."""
+    """Return the index of one run (of each machine); cells were launched round by round.
+
+    A machine's GPU is its name's first word.
+    """
     return CellIndex(
         _row(cell.job, cell.stack, cell.devices, cell.parallel) | _of_fleet(cell) | {"round": number, "throughput": rate}
         for cell in cells
@@ -36,7 +39,7 @@ def index(cells: Iterable[Made]) -> CellIndex:
 
 
 def run(name: str, cells: Iterable[Made]) -> list[Launch]:
-    """The launches of a run."""
+    """Return the launches of a run."""
     return [
         _launch(cell.job, cell.stack, cell.devices, cell.parallel, run=name, rate=rate, round=number)
         for cell in cells
@@ -54,7 +57,7 @@ def _row(job: int, stack: int, devices: tuple[int, ...], parallel: str) -> Row:
 
 
 def _launch(job: int, stack: int, devices: tuple[int, ...], parallel: str, **more: Any) -> Launch:
-    """As it is read from its file."""
+    """Return a launch as it is read from its file."""
     workload = f"model{job}-train-fp32-b4" + (f"-{parallel}" if parallel != "ddp" else "")
     more |= {"stack": f"stack{stack}", "model": f"model{job}", "devices": devices, "parallel": parallel}
     path = Path(f"stack{stack}/{workload}/round{more.get('round', 1)}-try1.jsonl")

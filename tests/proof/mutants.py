@@ -1,4 +1,4 @@
-"""Would the proof notice? Breaks, one after the other, each function that a row stands for, and sees the row fail.
+"""Tests the proof: breaks, one after the other, each function that a row stands for, and sees the row fail.
 
     python -m proof.mutants [--seed N] [--only WORDS] [--jobs K], in tests/ with PYTHONPATH=bench:../images/workload
 
@@ -43,28 +43,28 @@ class Mutant:
 
 
 def after(change: Callable[[Any], Any]) -> Break:
-    """The function, its result changed."""
+    """Return a break that changes the function's result."""
     return lambda function: lambda *args, **more: change(function(*args, **more))
 
 
 def answers(value: Any) -> Break:
-    """A function that always says the same."""
+    """Return a break whose function always says the same."""
     return lambda _: lambda *args, **more: value
 
 
 def unchanged(_: Any) -> Any:
-    """A function that gives back what it got first."""
+    """Return a function that gives back what it got first."""
     return lambda value, *args, **more: value
 
 
-def narrow(found: Interval) -> Interval:
-    """Half as wide."""
-    return replace(found, low=(found.value + found.low) / 2, high=(found.value + found.high) / 2)
+def narrow(interval: Interval) -> Interval:
+    """Return the interval half as wide."""
+    return replace(interval, low=(interval.value + interval.low) / 2, high=(interval.value + interval.high) / 2)
 
 
-def surer(found: Pair) -> Pair:
-    """Half the error."""
-    return replace(found, error=found.error / 2)
+def surer(ratio: Pair) -> Pair:
+    """Return the ratio with half the error."""
+    return replace(ratio, error=ratio.error / 2)
 
 
 def of_mean(function: Any) -> Any:
@@ -80,11 +80,11 @@ def of_medians(function: Any) -> Any:
 
 
 def overlaps(_: Any) -> Any:
-    return lambda found, low, high: "reproduced" if found.low <= high and found.high >= low else "ambiguous"
+    return lambda interval, low, high: "reproduced" if interval.low <= high and interval.high >= low else "ambiguous"
 
 
 def by_value(_: Any) -> Any:
-    return lambda found: "SAME" if abs(found.value - 1) < intervals.SAME_WITHIN else "AMBIGUOUS"
+    return lambda interval: "SAME" if abs(interval.value - 1) < intervals.SAME_WITHIN else "AMBIGUOUS"
 
 
 def at_full_level(function: Any) -> Any:
@@ -92,13 +92,13 @@ def at_full_level(function: Any) -> Any:
 
 
 def over_others_at_full_level(function: Any) -> Any:
-    return lambda own, others, level=0.05: function(own, others, level * len(others))
+    return lambda figure, others, level=0.05: function(figure, others, level * len(others))
 
 
 def unshared(function: Any) -> Any:
     def broken(of: Sequence[Any], moments: Any, level: Any) -> Any:
-        known = {(place, side): moments[one[side]] for place, one in enumerate(of) for side in (0, 1)}
-        return function([((place, 0), (place, 1), one[2]) for place, one in enumerate(of)], known, level)
+        figures = {(place, side): moments[pair[side]] for place, pair in enumerate(of) for side in (0, 1)}
+        return function([((place, 0), (place, 1), pair[2]) for place, pair in enumerate(of)], figures, level)
 
     return broken
 
@@ -108,11 +108,11 @@ def without_runs(function: Any) -> Any:
 
 
 def over_launches(function: Any) -> Any:
-    return lambda of, level: function([replace(one, machines=({}, {})) for one in of], level)
+    return lambda of, level: function([replace(pair, machines=({}, {})) for pair in of], level)
 
 
 def first_machines(_: Any) -> Any:
-    return lambda own, base: (own[0].over(base[0]), across.LAUNCHES)
+    return lambda machines, base: (machines[0].over(base[0]), across.LAUNCHES)
 
 
 def smallest(_: Any) -> Any:
@@ -121,9 +121,9 @@ def smallest(_: Any) -> Any:
 
 def one_more(function: Any) -> Any:
     def broken(speedup: Interval, count: int) -> Any:
-        found = function(speedup, count)
-        less = {name: value * count / (count + 1) for name, value in found.items() if name[0] in "SEs"}
-        return found | less
+        losses = function(speedup, count)
+        less = {name: value * count / (count + 1) for name, value in losses.items() if name[0] in "SEs"}
+        return losses | less
 
     return broken
 
@@ -132,17 +132,17 @@ def the_highest(_: Any) -> Any:
     return lambda figures, *_: [max(range(len(figures)), key=figures.__getitem__)]
 
 
-def never_slow(found: Any) -> Any:
-    found.regressed[:] = False
-    return found
+def never_slow(panel: Any) -> Any:
+    panel.regressed[:] = False
+    return panel
 
 
-def never_told(found: Any) -> Any:
-    return replace(found, drifted=np.zeros_like(found.drifted))
+def never_told(drift: Any) -> Any:
+    return replace(drift, drifted=np.zeros_like(drift.drifted))
 
 
-def drifting_on(found: Any) -> Any:
-    return found._replace(score=10.0, left=0.1, most=0.1, end=1.1 * found.end)
+def drifting_on(fit: Any) -> Any:
+    return fit._replace(score=10.0, left=0.1, most=0.1, end=1.1 * fit.end)
 
 
 MUTANTS = (
@@ -150,14 +150,14 @@ MUTANTS = (
     Mutant(intervals, "center_interval", "the mean's interval", of_mean, ("figure: it lies",)),
     Mutant(intervals, "reproduction_verdict", "intervals overlap", overlaps, ("figure: a true",)),
     Mutant(intervals, "difference_verdict", "by the value alone", by_value, ("ratio: +2 %",)),
-    Mutant(intervals, "moments", "half the variance", after(lambda one: one._replace(squared_error=one.squared_error / 2)),
+    Mutant(intervals, "moments", "half the variance", after(lambda m: m._replace(squared_error=m.squared_error / 2)),
            ("ratio: cover", "report: cover of a ratio", "of what two machines are", "report: 2 equal", "report: 6 equal")),
     Mutant(intervals, "moments", "of medians", of_medians,
            tuple(f"-5 %, scatter {scatter} %, n = {n}" for scatter in ("0.3", "1") for n in (5, 10))),
     Mutant(centers, "widening", "1", answers(1.0), ("figure: cover, Gaussian, n = 10",)),
     Mutant(intervals, "of_normal", "1", answers(1.0), ("of a figure among 40, Gaussian",)),
-    Mutant(pairs, "pair", "four times the error", after(lambda one: replace(one, error=4 * one.error)), ("ratio: 5 % is",)),
-    Mutant(pairs, "pair", "no freedom lost", after(lambda found: replace(found, freedom=math.inf)),
+    Mutant(pairs, "pair", "four times the error", after(lambda r: replace(r, error=4 * r.error)), ("ratio: 5 % is",)),
+    Mutant(pairs, "pair", "no freedom lost", after(lambda r: replace(r, freedom=math.inf)),
            ("ratio: cover", "-5 %, scatter 0.3 %, n = 3", "-5 %, scatter 1 %, n = 3")),
     Mutant(pairs, "pair_by_rounds", "unpaired", lambda _: pairs.pair, ("by rounds: equal cells are called",)),
     Mutant(pairs, "pair_by_rounds", "half the error", after(surer), ("by rounds: cover", "by rounds: equal cells are told")),
@@ -181,7 +181,7 @@ MUTANTS = (
     Mutant(between_runs, "widened", "not at all", unchanged, ("two runs: ",)),
     Mutant(between_runs, "_growth_over_lag", "as neighbours", answers(1.0),
            ("cover, each resembles the one before by 0.6, 11",)),
-    Mutant(intervals, "learned_prior", "all scatter alike", after(lambda found: replace(found, freedom=1000.0)),
+    Mutant(intervals, "learned_prior", "all scatter alike", after(lambda prior: replace(prior, freedom=1000.0)),
            ("fastest: unequal scatter, n = 3", "40 cells, unequal", "among 40, unequal", "-20 %, n = 3")),
     Mutant(intervals, "learned_prior", "nothing", answers(intervals.NO_PRIOR), ("4 % slower",)),
     Mutant(levels, "jump_of_run", "none", answers(0.0), ("two levels, n = 3",)),
@@ -192,20 +192,20 @@ MUTANTS = (
     Mutant(scaling, "_scale_factors", "S, E and s by one device more", one_more, ("cover of S", "cover of E on", "cover of s")),
     Mutant(scaling, "is_impossible", "whatever its interval", lambda _: lambda efficiency, low: efficiency > 1.02,
            ("impossible: a true E",)),
-    Mutant(learned, "factors", "half", after(lambda found: found / 2), ("new false regression",)),
-    Mutant(learned, "likeness", "none", after(lambda found: 0.0 * found), ("correlation .6",)),
+    Mutant(learned, "factors", "half", after(lambda factors: factors / 2), ("new false regression",)),
+    Mutant(learned, "likeness", "none", after(lambda likeness: 0.0 * likeness), ("correlation .6",)),
     Mutant(learned, "needed", "two in a row", answers((2, 10)), ("a bad night of each", "every other night")),
     Mutant(noise, "panel", "no night is slow", after(never_slow), ("gate: -5 %",)),
     Mutant(import_module("torchmatrix.nightly.gate.drift"), "drift", "never", after(never_told),
            ("gate: median", "gate: -2 %", "gate: -0.2 %")),
-    Mutant(steady, "decay", "always flat", after(lambda found: found._replace(score=0.0, left=0.0, most=0.0)),
+    Mutant(steady, "decay", "always flat", after(lambda fit: fit._replace(score=0.0, left=0.0, most=0.0)),
            ("steady: bias", "what launches don't tell", "called flat")),
     Mutant(steady, "decay", "never flat", after(drifting_on), ("steady: how much", "called not flat")),
 )  # fmt: skip
 
 
 def apply(mutant: Mutant) -> None:
-    """Break it for this process, wherever a module has imported it."""
+    """Break the function for this process, wherever a module has imported it."""
     original = getattr(mutant.place, mutant.name)
     broken = mutant.broken(original)
     setattr(mutant.place, mutant.name, broken)
@@ -215,7 +215,7 @@ def apply(mutant: Mutant) -> None:
 
 
 def tried(task: tuple[int, int, int]) -> Row:
-    """The row of a claim under a mutant (both by their places), with a seed."""
+    """Return the row of a claim under a mutant (both by their places), with a seed."""
     mutant, claim, seed = task
     apply(MUTANTS[mutant])
     return CLAIMS[claim].found(seed)

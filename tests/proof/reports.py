@@ -26,7 +26,7 @@ TOGETHER = 3.5
 
 
 def matrix(random: Random, noises: Sequence[Noise], counts: Counts, jobs: int = 10, stacks: int = 4) -> list[Made]:
-    """Equal cells; each job has one of the `noises` by chance."""
+    """Draw equal cells; each job has one of the `noises` by chance."""
     kinds = [noises[random.integers(len(noises))] for _ in range(jobs)]
     return [
         Made(job=job, stack=stack, rates=launches(random, kinds[job], counts[random.integers(len(counts))]))
@@ -36,41 +36,41 @@ def matrix(random: Random, noises: Sequence[Noise], counts: Counts, jobs: int = 
 
 
 def any_false(noises: Sequence[Noise], counts: Counts, jobs: int, stacks: int, random: Random) -> bool:
-    """Does a report of equal cells tell a difference: a ratio, or which stack is the fastest at a job?"""
+    """Return whether a report of equal cells tells a difference: a ratio, or which stack is the fastest at a job."""
     cells = index(matrix(random, noises, counts, jobs, stacks))
-    found = ratios_of(cells)
-    return any(row["verdict"] in DIFFERENT for row in found.speedups) or any(_leaves_out(cells, found, jobs))
+    ratios = ratios_of(cells)
+    return any(row["verdict"] in DIFFERENT for row in ratios.speedups) or any(_leaves_out(cells, ratios, jobs))
 
 
-def _leaves_out(cells: CellIndex, found: Ratios, jobs: int) -> Iterator[bool]:
-    """Is a stack said not to be the fastest at a job?"""
+def _leaves_out(cells: CellIndex, ratios: Ratios, jobs: int) -> Iterator[bool]:
+    """Yield for each job whether a stack is said not to be the fastest."""
     for job in range(jobs):
         alike = [cell.moments() for cell in cells.every if cell["model"] == f"model{job}"]
-        yield len(verdicts.may_be_best(alike, found.significance.differs)) < len(alike)
+        yield len(verdicts.may_be_best(alike, ratios.significance.differs)) < len(alike)
 
 
 def is_told(random: Random) -> bool:
-    """The baseline of one job is 4 % slower: is the job's second stack called faster?"""
+    """Return whether a job's second stack is called faster where the job's baseline is 4 % slower."""
     base, *others = matrix(random, [gaussian], [3])
     slower = replace(base, rates=[0.96 * rate for rate in base.rates])
     return bool(ratios_of(index([slower, *others])).speedups[1]["verdict"] == "FASTER")
 
 
 def ratio_covers(noise: Noise, counts: Counts, random: Random) -> bool:
-    """The first ratio of 30."""
+    """Return whether the first ratio of 30 covers 1."""
     base, cell, *_ = index(matrix(random, [noise], counts)).every
-    found = cell.over(base).interval
-    return found.low <= 1.0 <= found.high
+    interval = cell.over(base).interval
+    return interval.low <= 1.0 <= interval.high
 
 
 def figure_covers(noise: Noise, random: Random) -> bool:
-    """The first of 40."""
-    found = index(matrix(random, [noise], [3])).every[0].estimate()
-    return found.low <= TRUTH <= found.high
+    """Return whether the first figure of 40 covers the truth."""
+    interval = index(matrix(random, [noise], [3])).every[0].estimate()
+    return interval.low <= TRUTH <= interval.high
 
 
 def fleet(random: Random, machines: int, jobs: int) -> tuple[Relative, float]:
-    """Two GPUs in so many machines each, which differ by 3 %: B over A at so many jobs, and how far apart these are truly."""
+    """Draw two GPUs in so many machines each, which differ by 3 %; return B over A at so many jobs, and their true ratio."""
     places = [f"{gpu} {number}" for gpu in "AB" for number in range(machines)]
     speeds = dict(zip(places, random.normal(1.0, 0.03, len(places)), strict=True))
     cells = [
@@ -83,20 +83,20 @@ def fleet(random: Random, machines: int, jobs: int) -> tuple[Relative, float]:
 
 
 def machines_cover(machines: int, random: Random) -> bool:
-    """The mean over the jobs; of one machine each, of these very machines."""
-    found, truth = fleet(random, machines, 10)
-    interval = across.mean_over(found.pairs, Significance()).interval
+    """Return whether the mean over the jobs covers the truth; of one machine each, of these very machines."""
+    relative, truth = fleet(random, machines, 10)
+    interval = across.mean_over(relative.pairs, Significance()).interval
     return interval.low <= (truth if machines == 1 else 1.0) <= interval.high
 
 
 def gpu_covers(random: Random) -> bool:
-    """A job's ratio of two GPUs that are as fast, by three machines each."""
+    """Return whether a job's ratio of two GPUs that are as fast covers 1, by three machines each."""
     row = next(row for row in fleet(random, 3, 1)[0].table if row["gpu"] == "B" and row["of_gpu"])
     return _covers(row, "ratio", 1.0)
 
 
 def runs_mean_differs(random: Random) -> bool:
-    """Does a comparison of two runs that differ by 1 % tell more of their mean over five jobs than its value?"""
+    """Return whether a comparison of two runs that differ by 1 % tells more of their mean over five jobs than its value."""
     sides = [
         run(name, [Made(job=job, rates=launches(random, gaussian, 3, speed)) for job in range(5)])
         for name, speed in zip("ab", random.normal(1.0, PERCENT, 2), strict=True)
@@ -106,7 +106,7 @@ def runs_mean_differs(random: Random) -> bool:
 
 
 def scaled(random: Random, n: int, alone: Sequence[float], together: float) -> CellIndex:
-    """Devices alone, all together, and what explains the loss."""
+    """Draw devices alone, all together, and what explains the loss."""
     every = tuple(range(len(alone)))
     cells = [Made(devices=(device,), rates=launches(random, gaussian, n, speed)) for device, speed in enumerate(alone)]
     for parallel, speed in (("ddp", together), ("independent", 1.05 * together), ("no-sync", 1.02 * together)):
@@ -125,7 +125,7 @@ def hetero_covers(alone: Sequence[float], random: Random) -> bool:
 
 
 def hetero(alone: Sequence[float], random: Random) -> float:
-    """The relative error of E_hetero."""
+    """Return the relative error of E_hetero."""
     (row,) = scaling.decomposition_table(scaled(random, 3, alone, TOGETHER))
     return float(row["E_hetero"]) * alone[0] / min(alone) - 1
 
@@ -135,7 +135,7 @@ def _covers(row: Row, name: str, truth: float) -> bool:
 
 
 def any_impossible(random: Random) -> bool:
-    """Of 24 jobs on a machine that scales perfectly; launches scatter by 3 %."""
+    """Return whether any of 24 jobs is called impossible on a machine that scales perfectly; launches scatter by 3 %."""
     jobs = [
         Made(job=job, devices=devices, rates=launches(random, scattering(0.03), 3, len(devices)))
         for job in range(24) for devices in ((0,), (0, 1))
@@ -144,7 +144,7 @@ def any_impossible(random: Random) -> bool:
 
 
 def any_weak(random: Random) -> bool:
-    """Of 24 equal devices that scatter by 3 %."""
+    """Return whether any of 24 equal devices that scatter by 3 % is called weak."""
     alone = [Made(devices=(device,), rates=launches(random, scattering(0.03), 3)) for device in range(24)]
     return any(row["weak"] for row in scaling.devices_table(index(alone)))
 

@@ -24,7 +24,7 @@ Numbers: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What was `found`, the `goal` and its margin, both in words; whether the goal `holds`."""
+    """A row of the table: what was `found`, the `goal` and its margin, both in words; whether the goal `holds`."""
 
     what: str
     found: str
@@ -38,7 +38,7 @@ Goal: TypeAlias = Callable[[str, Numbers], Row]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """`what` is claimed, in words that no other claim has; its `goal`.
+    """A claim: `what` is claimed, in words that no other claim has; its `goal`.
 
     `trial`: one draw, of which it returns the outcome, or several independent ones: whether it hit, or a number. `trials`: how
     many draws the table makes.
@@ -50,57 +50,60 @@ class Claim:
     trials: int
 
     def outcomes(self, seed: int, share: int) -> list[float]:
-        """Those of one of its SHARES; the random numbers depend on `seed`, on `what` and on the share, on nothing else."""
+        """Return the outcomes of one of its SHARES.
+
+        The random numbers depend on `seed`, on `what` and on the share, on nothing else.
+        """
         random = np.random.default_rng([seed, zlib.crc32(self.what.encode()), share])
-        found = [self.trial(random) for _ in range(share, self.trials, SHARES)]
-        return [float(value) for one in found for value in (one if isinstance(one, Iterable) else (one,))]
+        results = [self.trial(random) for _ in range(share, self.trials, SHARES)]
+        return [float(value) for result in results for value in (result if isinstance(result, Iterable) else (result,))]
 
     def row(self, shares: Iterable[list[float]]) -> Row:
-        """Its row, of the outcomes of all shares."""
+        """Return the claim's row, of the outcomes of all shares."""
         return self.goal(self.what, np.array([value for share in shares for value in share]))
 
     def found(self, seed: int) -> Row:
-        """Its row, all made in this process."""
+        """Return the claim's row, all made in this process."""
         return self.row(self.outcomes(seed, share) for share in range(SHARES))
 
 
 def at_least(share: float) -> Goal:
-    """So many of the outcomes must be true, or more."""
-    return lambda what, found: _share(what, found, share, 1)
+    """Return the goal that so many of the outcomes must be true, or more."""
+    return lambda what, outcomes: _share(what, outcomes, share, 1)
 
 
 def at_most(share: float) -> Goal:
-    """So many of the outcomes may be true, or fewer."""
-    return lambda what, found: _share(what, found, share, -1)
+    """Return the goal that so many of the outcomes may be true, or fewer."""
+    return lambda what, outcomes: _share(what, outcomes, share, -1)
 
 
 def bias_within(most: float) -> Goal:
-    """The mean of the outcomes, relative errors, may be off 0 by so much."""
-    return lambda what, found: _mean(what, found, most, abs(float(found.mean())), "±", "+.2f")
+    """Return the goal that the mean of the outcomes, relative errors, may be off 0 by so much."""
+    return lambda what, outcomes: _mean(what, outcomes, most, abs(float(outcomes.mean())), "±", "+.2f")
 
 
 def mean_at_most(most: float) -> Goal:
-    """The mean of the outcomes, which are shares, must not be higher."""
-    return lambda what, found: _mean(what, found, most, float(found.mean()), "<=", ".2f")
+    """Return the goal that the mean of the outcomes, which are shares, must not be higher."""
+    return lambda what, outcomes: _mean(what, outcomes, most, float(outcomes.mean()), "<=", ".2f")
 
 
 def median_at_most(most: float) -> Goal:
-    """Half of the outcomes must not be higher: the share of those that are must not be told to be above a half."""
+    """Return the goal that half of the outcomes must not be higher: the share of those that are must not be above a half."""
 
-    def judged(what: str, found: Numbers) -> Row:
-        margin = MARGIN * 0.5 / math.sqrt(len(found))
+    def judged(what: str, outcomes: Numbers) -> Row:
+        margin = MARGIN * 0.5 / math.sqrt(len(outcomes))
         return Row(
             what=what,
-            found=f"{np.median(found):g}",
-            goal=f"<= {most:g}, of {len(found)}",
-            holds=float(np.mean(found <= most)) >= 0.5 - margin,
+            found=f"{np.median(outcomes):g}",
+            goal=f"<= {most:g}, of {len(outcomes)}",
+            holds=float(np.mean(outcomes <= most)) >= 0.5 - margin,
         )
 
     return judged
 
 
-def _share(what: str, found: Numbers, goal: float, sign: int) -> Row:
-    share, n = float(found.mean()), len(found)
+def _share(what: str, outcomes: Numbers, goal: float, sign: int) -> Row:
+    share, n = float(outcomes.mean()), len(outcomes)
     margin = MARGIN * math.sqrt(goal * (1 - goal) / n)
     return Row(
         what=what,
@@ -110,11 +113,11 @@ def _share(what: str, found: Numbers, goal: float, sign: int) -> Row:
     )
 
 
-def _mean(what: str, found: Numbers, most: float, size: float, sign: str, form: str) -> Row:
-    margin = MARGIN * float(found.std(ddof=1)) / math.sqrt(len(found))
+def _mean(what: str, outcomes: Numbers, most: float, size: float, sign: str, form: str) -> Row:
+    margin = MARGIN * float(outcomes.std(ddof=1)) / math.sqrt(len(outcomes))
     return Row(
         what=what,
-        found=f"{100 * float(found.mean()):{form}} %",
-        goal=f"{sign} {100 * most:g} ± {100 * margin:.2f} % of {len(found)}",
+        found=f"{100 * float(outcomes.mean()):{form}} %",
+        goal=f"{sign} {100 * most:g} ± {100 * margin:.2f} % of {len(outcomes)}",
         holds=size <= most + margin,
     )

@@ -1,4 +1,4 @@
-"""How much a slow-down of 5 % falsifies a figure, simulated through the code that decides when a machine is steady.
+"""Rows on how much a slow-down of 5 % falsifies a figure, simulated through the code that decides when a machine is steady.
 
 Steps of 90 ms, 5 s of warm-up, a window of 11 s. A drift that is not over at the cap is told with the launch; of such ones the
 bias counts that is left when it is taken off.
@@ -16,8 +16,8 @@ TOLD = ((150.0, LAUNCHES), (300.0, 5 * LAUNCHES))
 """So slow that their drift isn't over at the cap; and launches, as they tell it the less exactly."""
 
 
-def launched(random: Random, course: Course, **kind: float) -> Launched:
-    return launch(Machine(course=course, noise=NOISE, seed=int(random.integers(2**32)), **kind))
+def launched(random: Random, course: Course, **options: float) -> Launched:
+    return launch(Machine(course=course, noise=NOISE, seed=int(random.integers(2**32)), **options))
 
 
 def bias(tau: float, random: Random) -> float:
@@ -29,14 +29,14 @@ def left(tau: float, random: Random) -> float:
 
 
 def hidden(fast: tuple[float, float], slow: tuple[float, float], random: Random) -> bool:
-    """Of a fast drift that hides a slow one: is it called flat, and its figure more than 1 % too high?"""
-    found = launched(random, exponentials(fast, slow))
-    return found.flat is True and found.bias > 0.01
+    """Return whether a fast drift that hides a slow one is called flat, and its figure is more than 1 % too high."""
+    result = launched(random, exponentials(fast, slow))
+    return result.flat is True and result.bias > 0.01
 
 
-def is_not_flat(kind: dict[str, float], random: Random) -> bool:
-    """Is a flat machine said to drift?"""
-    return launched(random, FLAT, **kind).flat is False
+def is_not_flat(options: dict[str, float], random: Random) -> bool:
+    """Return whether a flat machine is said to drift."""
+    return launched(random, FLAT, **options).flat is False
 
 
 def longer(random: Random) -> float:

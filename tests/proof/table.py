@@ -1,4 +1,4 @@
-"""What the instrument's numbers are worth: one table, each figure beside its goal (row.py says when one is missed).
+"""Prints what the instrument's numbers are worth: one table, each figure beside its goal (row.py says when one is missed).
 
     python -m proof.table [--seed N] [--only WORDS] [--jobs K], in tests/ with PYTHONPATH=bench:../images/workload
 
@@ -20,19 +20,19 @@ CLAIMS: tuple[Claim, ...] = (*inference.CLAIMS, *reports.CLAIMS, *gate.CLAIMS, *
 
 
 def named(words: str) -> list[int]:
-    """The places of the claims that say these words."""
+    """Return the places of the claims that say these words."""
     return [place for place, claim in enumerate(CLAIMS) if words in claim.what]
 
 
 def rows(places: list[int], seed: int, jobs: int) -> Iterator[Row]:
-    """In this order, each as soon as it and all before it are known."""
+    """Yield the rows in this order, each as soon as it and all before it are known."""
     with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
         parts: list[list[Future[list[float]]]] = [
             [pool.submit(_outcomes, place, seed, share) for share in range(SHARES)] for place in places
         ]
         try:
-            for place, own in zip(places, parts, strict=True):
-                yield CLAIMS[place].row(part.result() for part in own)
+            for place, shares in zip(places, parts, strict=True):
+                yield CLAIMS[place].row(part.result() for part in shares)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -46,7 +46,7 @@ def line(row: Row) -> str:
 
 
 def options(about: str | None, only: str) -> argparse.ArgumentParser:
-    """The command line of this module and of mutants.py; `only`: what its words choose."""
+    """Return the parser of the command line of this module and of mutants.py; `only`: what its words choose."""
     parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", metavar="WORDS", help=only)
@@ -63,8 +63,8 @@ def main() -> int:
     for row in rows(places, args.seed, args.jobs):
         print(line(row), flush=True)
         missed += not row.holds
-    said = f"{missed} of {len(places)} goals missed" if missed else f"all {len(places)} goals met"
-    print(f"{said}; seed {args.seed}, {time.monotonic() - begin:.0f} s in {args.jobs} processes")
+    verdict = f"{missed} of {len(places)} goals missed" if missed else f"all {len(places)} goals met"
+    print(f"{verdict}; seed {args.seed}, {time.monotonic() - begin:.0f} s in {args.jobs} processes")
     return int(missed > 0)
 
 

@@ -50,7 +50,7 @@ steps = 80
 
 
 def torchmatrix(folder: Path, *words: str) -> str:
-    """The real command in `folder`; its standard output."""
+    """Run the real command in `folder`; return its standard output."""
     command = [sys.executable, "-m", "torchmatrix", *words]
     done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stdout
@@ -59,7 +59,7 @@ def torchmatrix(folder: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory, real_python: str, one_cpu: int) -> Path:
-    """A folder with one run: the three cells interleaved, each launched LAUNCHES times."""
+    """Return a folder with one run: the three cells interleaved, each launched LAUNCHES times."""
     folder = tmp_path_factory.mktemp("proof")
     (folder / "matrix.toml").write_text(MATRIX.format(python=real_python))
     torchmatrix(folder, "run", "--engine", "local", "--launches", str(LAUNCHES))
@@ -67,35 +67,35 @@ def measured(tmp_path_factory: pytest.TempPathFactory, real_python: str, one_cpu
 
 
 def samples(folder: Path, stack: str, control: bool) -> list[float]:
-    """The throughputs of one cell's launches, all of which must be ok, by round."""
+    """Return the throughputs of one cell's launches, all of which must be ok, by round."""
     (run,) = Results(folder / "results").runs()
-    own = [row for row in launch_rows(run.launches()) if (row["stack"], row["channels_last"]) == (stack, control)]
-    assert [row["outcome"] for row in own] == ["ok"] * LAUNCHES
-    return [row["throughput"] for row in sorted(own, key=lambda row: row["round"])]
+    rows = [row for row in launch_rows(run.launches()) if (row["stack"], row["channels_last"]) == (stack, control)]
+    assert [row["outcome"] for row in rows] == ["ok"] * LAUNCHES
+    return [row["throughput"] for row in sorted(rows, key=lambda row: row["round"])]
 
 
-def told(what: str, found: Interval, launches: int) -> str:
-    verdict = difference_verdict(found)
-    print(f"\n{what}: {found.value:.4f} [{found.low:.4f}, {found.high:.4f}], n = {launches} + {launches}: {verdict}")
+def told(what: str, ratio: Interval, launches: int) -> str:
+    verdict = difference_verdict(ratio)
+    print(f"\n{what}: {ratio.value:.4f} [{ratio.low:.4f}, {ratio.high:.4f}], n = {launches} + {launches}: {verdict}")
     return verdict
 
 
 def test_two_identical_stacks_are_the_same(measured: Path) -> None:
     (row,) = json.loads(torchmatrix(measured, "compare", "b", "a", "--json"))["rows"]
     assert row["launches"] == [LAUNCHES, LAUNCHES]
-    found = Interval(value=row["ratio"], low=row["low"], high=row["high"])
-    assert told("A/A, two identical stacks", found, LAUNCHES) == row["verdict"] == "SAME"
+    ratio = Interval(value=row["ratio"], low=row["low"], high=row["high"])
+    assert told("A/A, two identical stacks", ratio, LAUNCHES) == row["verdict"] == "SAME"
 
 
 def test_channels_last_changes_nothing_for_bert(measured: Path) -> None:
-    found = pair_by_rounds(samples(measured, "a", control=True), samples(measured, "a", control=False)).interval
-    assert told("negative control, channels_last over contiguous for BERT", found, LAUNCHES) == "SAME"
+    ratio = pair_by_rounds(samples(measured, "a", control=True), samples(measured, "a", control=False)).interval
+    assert told("negative control, channels_last over contiguous for BERT", ratio, LAUNCHES) == "SAME"
 
 
-def test_the_box_measures_what_a_bare_loop_measures(real_python: str, one_cpu: int) -> None:
+def test_torchmatrix_measures_what_a_bare_loop_measures(real_python: str, one_cpu: int) -> None:
     settings = bare_loop.Settings(python=real_python, cpu=one_cpu, steps=200)
     compared = bare_loop.compare(settings, LAUNCHES)
     print(f"\n{compared.text}")
-    found = compared.ratio
-    assert not math.isnan(found.low) and found.low <= 1.0 <= found.high, "the interval excludes 1"
-    assert 0.99 <= found.value <= 1.01, "the ratio is not within 1 %"
+    ratio = compared.ratio
+    assert not math.isnan(ratio.low) and ratio.low <= 1.0 <= ratio.high, "the interval excludes 1"
+    assert 0.99 <= ratio.value <= 1.01, "the ratio is not within 1 %"

@@ -58,7 +58,10 @@ print(json.dumps(sorted([d.metadata["Name"], d.version] for d in distributions()
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """What one engine made of the lock. `files`: SHA-256, or what else it is, by path; `distributions`: names and versions."""
+    """Build that one engine made of the lock.
+
+    `files`: SHA-256, or what else it is, by path; `distributions`: names and versions.
+    """
 
     image: dict[str, Any]
     files: dict[str, str]
@@ -69,7 +72,7 @@ class Built:
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Built]]:
-    """The folder with the matrix, its lock and two folders of results; and what was built."""
+    """Return the folder with the matrix, its lock and two folders of results; and what was built."""
     why = clean_engine.why_not()
     if why:
         pytest.skip(why)
@@ -83,7 +86,7 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Built]]:
 
 @contextmanager
 def neighbour_untouched(folder: Path) -> Iterator[None]:
-    """The containers of this machine's own daemon, if it has one with our base image, reach this machine before and after."""
+    """Assert that containers of this machine's own daemon, if it has one with our base image, reach it before and after."""
     base = base_image()
     here = os.environ.get("DOCKER_HOST", "unix://").startswith("unix://")
     if not here or subprocess.run(["docker", "image", "inspect", base], capture_output=True).returncode:
@@ -130,19 +133,19 @@ def build(folder: Path, name: str) -> Built:
             files = dict(read_files(client, image["Id"]))
         finally:
             client.close()
-        found = Built(image=image, files=files, distributions=json.loads(listed), launches=launches, seconds=seconds)
+        built = Built(image=image, files=files, distributions=json.loads(listed), launches=launches, seconds=seconds)
     print(f"{name} engine: built and tested in {seconds:.0f} s; {len(files)} files; image {image['Id'][:19]}")
-    return found
+    return built
 
 
 def bring_base(host: str) -> None:
-    """From this machine's own daemon, if that has it, under the same id; else it is pulled when it is needed."""
+    """Copy the base from this machine's own daemon, if that has it, under the same id; else it is pulled when it is needed."""
     with subprocess.Popen(["docker", "save", base_image()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as saved:
         subprocess.run(["docker", "--host", host, "load"], stdin=saved.stdout, capture_output=True)
 
 
 def command(folder: Path, host: str, cache: Path, results: str, *words: str) -> str:
-    """The real command against one engine; its standard output."""
+    """Run the real command against one engine; return its standard output."""
     where = ["--engine", "docker", "--results", results]
     variables = {**os.environ, "DOCKER_HOST": host, "TORCHMATRIX_CACHE": str(cache)}
     done = subprocess.run(
@@ -153,7 +156,7 @@ def command(folder: Path, host: str, cache: Path, results: str, *words: str) -> 
 
 
 def read_files(client: docker.DockerClient, image: str) -> Iterator[tuple[str, str]]:
-    """(path, what it is) for all that the image holds, read from outside: nothing is mounted over it."""
+    """Yield (path, what it is) for all that the image holds, read from outside: nothing is mounted over it."""
     container = client.containers.create(image, ["true"])
     try:
         with tarfile.open(fileobj=Stream(container.export()), mode="r|") as tar:
@@ -181,7 +184,7 @@ class Stream:
 
 
 def describe(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
-    """Kind, rights and owner of a member, and its content's SHA-256 or where it leads; no times."""
+    """Return the kind, rights and owner of a member, and its content's SHA-256 or where it leads; no times."""
     facts = f"{member.type!r} {member.mode:o} {member.uid}:{member.gid}"
     file = tar.extractfile(member) if member.isreg() else None
     if file is None:
@@ -226,8 +229,8 @@ def test_the_launches_on_both_are_the_same_work(twice: tuple[Path, list[Built]])
     words = [sys.executable, "-m", "torchmatrix", "compare", "results-first", "results-second", "--json"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    (row,) = found["rows"]
+    comparison = json.loads(done.stdout)
+    (row,) = comparison["rows"]
     assert row["refused"] is None and row["launches"] == [2, 2]
-    assert set(found["environment"]) <= {"image"}, "the images' ids hold the times of their builds"
-    print(f"compare: {row['verdict']}, ratio {row['ratio']:.3f}; the environments differ in {found['environment']}")
+    assert set(comparison["environment"]) <= {"image"}, "the images' ids hold the times of their builds"
+    print(f"compare: {row['verdict']}, ratio {row['ratio']:.3f}; the environments differ in {comparison['environment']}")

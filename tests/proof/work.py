@@ -15,14 +15,14 @@ PARTS = 4
 
 
 def caught(part: int, random: Random) -> Iterator[bool]:
-    """Each sabotaged launch must end as numerics, for its reason."""
+    """Yield whether each sabotaged launch ends as numerics, for its reason."""
     python = bare_loop.built_python()
-    for one in sabotaged.EVERY[part::PARTS]:
-        yield one.is_caught(*one.launch(python)[:2])
+    for sabotage in sabotaged.EVERY[part::PARTS]:
+        yield sabotage.is_caught(*sabotage.launch(python)[:2])
 
 
 def proven(mode: str, ranks: int, random: Random) -> Iterator[bool]:
-    """tests/bench/honest.py counts hundreds of them, on any interpreter."""
+    """Yield whether honest launches are proven; tests/bench/honest.py counts hundreds of them, on any interpreter."""
     python = bare_loop.built_python()
     for model, precision in itertools.product(honest.MODELS, ("fp32", "amp-bf16")):
         code, events, _ = bench(python, *model, "--mode", mode, "--precision", precision, processes=ranks)
