@@ -1,4 +1,4 @@
-"""What tests of several packages share by import."""
+"""Helpers that tests of several packages share by import."""
 
 import io
 import os
@@ -38,14 +38,17 @@ NEWEST_MATRIX = REAL_MATRIX.replace("2.5.1", "2.15.0")
 
 
 def cache_in(folder: Path) -> str:
-    """A new cache in `folder`, as a path."""
-    own = folder / "cache"
-    own.mkdir(parents=True, exist_ok=True)
-    return str(own)
+    """Create a new cache in `folder` and return its path."""
+    cache = folder / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    return str(cache)
 
 
 def full_device(folder: Path) -> Path:
-    """A device that is always full. Root has one of its own: a tool that replaced /dev/full would harm the whole machine."""
+    """Return a device that is always full.
+
+    Root has one of its own: a tool that replaced /dev/full would harm the whole machine.
+    """
     if os.geteuid() != 0:
         return Path("/dev/full")
     os.mknod(folder / "full", stat.S_IFCHR | 0o666, os.makedev(1, 7))
@@ -53,12 +56,12 @@ def full_device(folder: Path) -> Path:
 
 
 def processes_of(owner: bytes) -> list[int]:
-    """Ids of the processes that carry an owner's mark."""
+    """Return the ids of the processes that carry an owner's mark."""
     return [int(p.name) for p in Path("/proc").glob("[0-9]*") if owner in environment_of(int(p.name))]
 
 
 def archive_of(files: dict[str, str]) -> io.BytesIO:
-    """A tar archive of text files, such as the context of an image's build."""
+    """Return a tar archive of text files, such as the context of an image's build."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, text in files.items():
@@ -86,9 +89,9 @@ def invoke(folder: Path, *words: str, **variables: str) -> "subprocess.Completed
 
     Starting Python and importing what a verb needs takes a second; few tests are about that.
     """
-    said, told = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
     command = ["torchmatrix", *words]
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(told):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
         patch.chdir(folder)
         patch.setattr(sys, "argv", command)
         for name, value in variables.items():
@@ -96,5 +99,5 @@ def invoke(folder: Path, *words: str, **variables: str) -> "subprocess.Completed
         settings.load.cache_clear()
         code = cli.invoke(command[1:])
     settings.load.cache_clear()
-    stdout, stderr = (stream.buffer.getvalue().decode() for stream in (said, told))
+    stdout, stderr = (stream.buffer.getvalue().decode() for stream in (output, errors))
     return subprocess.CompletedProcess(command, int(code), stdout, stderr)

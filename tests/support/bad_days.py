@@ -1,4 +1,4 @@
-"""What happens to clusters: a network that is cut, a shared folder that shows late what was written."""
+"""Bad days of clusters: a network that is cut, a shared folder that shows late what was written."""
 
 import os
 import shutil
@@ -31,7 +31,7 @@ class Cable:
 
     @property
     def around(self) -> Sequence[str]:
-        """What runs a command there."""
+        """Return what runs a command there."""
         return ("nsenter", f"--net=/run/netns/{self.place}")  # ip netns exec would hide the cgroups, too
 
     def cut(self) -> None:
@@ -47,7 +47,7 @@ class Cable:
 
 @contextmanager
 def laid() -> Iterator[Cable]:
-    """A cable, for as long as it is needed."""
+    """Yield a cable, for as long as it is needed."""
     network = f"10.203.{os.getpid() % 256}"
     cable = Cable(place=f"tm{os.getpid()}", here=f"{network}.1", there=f"{network}.2")
     cable.lay()
@@ -59,7 +59,7 @@ def laid() -> Iterator[Cable]:
 
 @contextmanager
 def late(shared: Path, seconds: float) -> Iterator[Sequence[str]]:
-    """A shared folder that shows what a node writes only after some seconds, as NFS may do. Gives what runs its daemon."""
+    """Share a folder that shows what a node writes only after some seconds, as NFS may do. Yield what runs its daemon."""
     theirs = shared.with_name(f"{shared.name} of the node")
     for folder in (shared, theirs):
         folder.mkdir()
@@ -79,10 +79,10 @@ def late(shared: Path, seconds: float) -> Iterator[Sequence[str]]:
         thread.join()
 
 
-def _copy(one: Path, other: Path, seconds: float) -> None:
-    """The files that have not changed for so long and that the other folder lacks."""
-    for path in sorted(one.rglob("*")):
-        there = other / path.relative_to(one)
+def _copy(folder: Path, other: Path, seconds: float) -> None:
+    """Copy the files that have not changed for so many seconds and that the other folder lacks."""
+    for path in sorted(folder.rglob("*")):
+        there = other / path.relative_to(folder)
         with suppress(FileNotFoundError):  # it was a temporary file
             if path.is_dir():
                 there.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Starts the programs of the box under an interpreter with PyTorch, as a person would paste them."""
+"""Starts the workload's programs under an interpreter with PyTorch, as a person would paste them."""
 
 import atexit
 import json
@@ -49,7 +49,7 @@ _servers: dict[str, "subprocess.Popen[str]"] = {}
 def bench(
     python: str, *words: str, processes: int = 1, before: str = "", fresh: bool = False, **variables: str
 ) -> tuple[int, list[dict[str, Any]], str]:
-    """(exit code, events, stderr) of one launch. `before`: Python to run before the box's main, in each rank.
+    """Launch once and return (exit code, events, stderr). `before`: Python to run before the workload's main, in each rank.
 
     The ranks are forked from an interpreter that has PyTorch loaded (box/rank_server.py), unless they have variables of their
     own, or `fresh` asks for the interpreters, and torchrun, that a user's launch has.
@@ -65,10 +65,10 @@ def bench(
 
 def _fresh(python: str, flags: list[str], processes: int, variables: dict[str, str]) -> tuple[int, str, str]:
     rendezvous = Rendezvous(node=0, nodes=1, address="127.0.0.1", port=free_port())
-    own = str(assets.WORKLOAD / "bench.py")
-    ranks = torchrun(own, processes, rendezvous) if processes > 1 else []
+    program = str(assets.WORKLOAD / "bench.py")
+    ranks = torchrun(program, processes, rendezvous) if processes > 1 else []
     environment = {**os.environ, **workload_environment("cpu"), **variables}
-    command = [python, *ranks, own, *flags]
+    command = [python, *ranks, program, *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environment)
     return done.returncode, done.stdout, done.stderr
 
@@ -79,8 +79,8 @@ def _forked(python: str, flags: list[str], ranks: int, before: str) -> tuple[int
     server.stdin.write(json.dumps({"flags": flags, "ranks": ranks, "before": before}) + "\n")
     server.stdin.flush()
     assert select([server.stdout], [], [], PATIENCE_SECONDS)[0], "the launch takes too long"
-    said = json.loads(server.stdout.readline())
-    return said["code"], said["out"], said["err"]
+    result = json.loads(server.stdout.readline())
+    return result["code"], result["out"], result["err"]
 
 
 def _server(python: str) -> "subprocess.Popen[str]":
@@ -101,13 +101,13 @@ def _end(server: "subprocess.Popen[str]") -> None:
 
 
 def own_model(folder: Path, text: str = NET) -> tuple[str, ...]:
-    """The flags of a user's own model, the class Net of a file with this text in `folder`."""
+    """Return the flags of a user's own model, the class Net of a file with this text in `folder`."""
     (folder / "net.py").write_text(text)
     return ("--model", "net.Net.x", "--model-file", str(folder / "net.py"), "--model-builder", "Net", "--batch", "4")
 
 
 def recorded(path: Path, words: tuple[str, ...], processes: int, events: list[dict[str, Any]], **end: Any) -> Launch:
-    """The launch that the tool would have read back, of a box with these flags and lines."""
+    """Return the launch that the tool would have read back, of a workload process with these flags and lines."""
     args = vars(parse([*SMALL, *words]))
     names = ("model", "mode", "precision", "batch", "steps", "parallel", "compile", "compile_mode", "eval", "runtime")
     job = {name: args[name] for name in names}
@@ -125,7 +125,7 @@ def only(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 
 
 class Written:
-    """A channel that keeps the lines which the host would get."""
+    """A channel that keeps the lines that the host would get."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []

@@ -12,8 +12,8 @@ STACKS = ("torch1.13.1-cu117", "torch2.5.1-cu124", "torch2.7.1-cu128")
 
 
 def launches() -> list[dict[str, Any]]:
-    """Three stacks, two models, two precisions, eager and compiled, 1 to 4 devices, three launches of each; some fail."""
-    found: list[dict[str, Any]] = []
+    """Return three launches of each of 3 stacks, 2 models, 2 precisions, eager and compiled, 1 to 4 devices; some fail."""
+    cells: list[dict[str, Any]] = []
     for s, stack in enumerate(STACKS):
         for model, base in (("resnet50", 400.0), ("bert-base-cased", 90.0)):
             for precision in ("fp32", "amp"):
@@ -21,7 +21,7 @@ def launches() -> list[dict[str, Any]]:
                     name = f"{model}-train-{precision}{'-compile' if compile_ else ''}-b64"
                     job = {"precision": precision, "compile": compile_, "batch": 64}
                     if compile_ and s == 0:
-                        found.append({"stack": stack, "workload": name, "outcome": "unsupported", "error": HOSTILE, "job": job})
+                        cells.append({"stack": stack, "workload": name, "outcome": "unsupported", "error": HOSTILE, "job": job})
                         continue
                     for n in (1, 2, 4):
                         rate = (
@@ -32,32 +32,32 @@ def launches() -> list[dict[str, Any]]:
                             * (1.8 if precision == "amp" else 1)
                             * (1.2 if compile_ else 1)
                         )
-                        found += [
+                        cells += [
                             {"stack": stack, "workload": name, "model": model, "devices": tuple(range(n)), "job": job,
                              "rate": rate * (1 + 0.004 * r)}
                             for r in range(3)
                         ]  # fmt: skip
-    return [*found, {"stack": HOSTILE.replace("/", "∕"), "workload": "resnet50-train-fp32-b64", "rate": 500.0}]
+    return [*cells, {"stack": HOSTILE.replace("/", "∕"), "workload": "resnet50-train-fp32-b64", "rate": 500.0}]
 
 
 def within() -> list[dict[str, Any]]:
-    """Launches that explain a loss, devices one by one, and the same with readings, of which one was slowed down."""
+    """Return launches that explain a loss, devices one by one, and the same with readings, of which one was slowed down."""
     job = {"precision": "fp32", "compile": False, "batch": 32}
     name = "resnet50-train-fp32-b32"
-    found: list[dict[str, Any]] = []
+    cells: list[dict[str, Any]] = []
     for s, stack in enumerate(STACKS[1:]):
         for devices, rate in (((0,), 400.0), ((1,), 360.0), ((2,), 401.0), ((0, 1), 700.0)):
             slow = {"reasons": ["hw_thermal_slowdown"]} if devices == (2,) else {}
-            seen = [
+            readings = [
                 (float(t), {"device": f"GPU-{i}", "temperature_celsius": 50 + t / 10, "power_watts": 400.0 + 100 * s, **slow})
                 for t in range(90, 131) for i in devices
             ]  # fmt: skip
-            own = {"stack": stack, "workload": name, "devices": devices, "job": job, "readings": seen}
-            found += [own | {"rate": rate * (1 + 0.001 * r)} for r in range(3)]
+            launch = {"stack": stack, "workload": name, "devices": devices, "job": job, "readings": readings}
+            cells += [launch | {"rate": rate * (1 + 0.001 * r)} for r in range(3)]
         for parallel, rate in (("independent", 719.0), ("no-sync", 710.0)):
-            own = {"stack": stack, "workload": f"{name}-{parallel}", "devices": (0, 1), "job": job, "parallel": parallel}
-            found += [own | {"rate": rate * (1 + 0.001 * r)} for r in range(3)]
-    return found
+            launch = {"stack": stack, "workload": f"{name}-{parallel}", "devices": (0, 1), "job": job, "parallel": parallel}
+            cells += [launch | {"rate": rate * (1 + 0.001 * r)} for r in range(3)]
+    return cells
 
 
 class Reader:
@@ -81,14 +81,14 @@ class Reader:
             link.click()
 
     def draw_all(self) -> int:
-        """Open the explorers until all are drawn; how many panels they have."""
+        """Open the explorers until all are drawn; return how many panels they have."""
         shown = self._explorers()
         for number in range(shown.count()):
             self._see(shown.nth(number))
         return int(shown.locator(".panel").count())
 
     def _explorers(self) -> Any:
-        """What they show, once their section is open."""
+        """Return what the explorers show, once their section is open."""
         self.page.evaluate("document.querySelectorAll('#explore details.fold').forEach(one => { one.open = true; })")
         if self.page.locator("#explore").count():
             self.page.locator(".explorer .shown").first.wait_for(state="attached")
@@ -100,12 +100,12 @@ class Reader:
         until(lambda: shown.evaluate(look))
 
     def open(self, fold: str) -> None:
-        """As a link from the top of the page does."""
+        """Open a fold as a link from the top of the page does."""
         self.page.locator(f"nav a[href='#{fold}']").click()
         self.page.locator(f"#{fold} details.fold[open]").wait_for()
 
     def panels(self, explorer: str) -> list[str]:
-        """The titles of an explorer's panels."""
+        """Return the titles of an explorer's panels."""
         self._explorers()
         shown = self.page.locator(f"#explore-{explorer} .shown")
         self._see(shown)

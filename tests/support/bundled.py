@@ -9,7 +9,7 @@ from typing import Any
 
 
 def write(path: Path, content: dict[str, bytes], **changes: Any) -> Path:
-    """An archive of `content` as `bundle export` writes it; `changes` of its index."""
+    """Write an archive of `content` as `bundle export` does; `changes` of its index."""
     entries = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in content.items()}
     index = {"version": 1, "tool": "0", "platform": "linux/amd64", "workload_hash": "w", "images": {}, "files": entries}
     with tarfile.open(path, "w") as tar:

@@ -23,7 +23,7 @@ STOP_SECONDS = 60
 
 
 def why_not() -> str | None:
-    """What this machine lacks for a separate daemon, or None."""
+    """Return what this machine lacks for a separate daemon, or None."""
     if os.geteuid() != 0:
         return "a separate daemon needs root"
     missing = [name for name in ("dockerd", "docker", "ip", "iptables") if shutil.which(name) is None]
@@ -32,7 +32,7 @@ def why_not() -> str | None:
 
 @contextmanager
 def clean_engine(log: Path, within: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yields the DOCKER_HOST of a fresh daemon, whose output goes to `log`; ends it by process id and removes its data.
+    """Yield the DOCKER_HOST of a fresh daemon, whose output goes to `log`; end it by process id and remove its data.
 
     `within`: a command that executes the command behind it, in which the daemon is started. `variables`: for the daemon.
     """
@@ -61,7 +61,7 @@ def _ends_in_order() -> Iterator[None]:
 
 @contextmanager
 def _bridge(name: str) -> Iterator[str]:
-    """A bridge with a free subnet whose containers reach what this machine reaches, but can't be reached."""
+    """Yield a bridge with a free subnet whose containers reach what this machine reaches, but can't be reached."""
     network = _free_network()
     path = Path("/proc/sys/net/ipv4/ip_forward")
     forwarded = path.read_text(encoding="utf-8")
@@ -84,7 +84,7 @@ def _bridge(name: str) -> Iterator[str]:
 
 
 def _free_network() -> ipaddress.IPv4Network:
-    """A private subnet that no route of this machine touches."""
+    """Return a private subnet that no route of this machine touches."""
     routes = json.loads(_call("ip", "-json", "-4", "route"))
     used = [ipaddress.ip_network(route["dst"]) for route in routes if route["dst"] != "default"]
     candidates = ipaddress.ip_network("10.213.0.0/16").subnets(new_prefix=24)
@@ -124,13 +124,13 @@ def _daemon(
 
 def _remove_containers(host: str) -> None:
     """Remove what a failed test left running: it would outlive the daemon, as it outlives a killed one."""
-    found = subprocess.run(["docker", "--host", host, "ps", "-aq"], capture_output=True, text=True).stdout.split()
-    if found:
-        subprocess.run(["docker", "--host", host, "rm", "--force", "--volumes", *found], capture_output=True)
+    ids = subprocess.run(["docker", "--host", host, "ps", "-aq"], capture_output=True, text=True).stdout.split()
+    if ids:
+        subprocess.run(["docker", "--host", host, "rm", "--force", "--volumes", *ids], capture_output=True)
 
 
 def _end_orphans(name: str) -> None:
-    """The containers of our containerd namespace whose daemon was killed: each is the child of a shim that names it."""
+    """End the containers of our containerd namespace whose daemon was killed: each is the child of a shim that names it."""
     for shim in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
         with suppress(OSError):  # it may have ended by itself
             words = (shim / "cmdline").read_text().split("\0")

@@ -61,21 +61,21 @@ class Registry:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
+    """Return a loopback port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def remove_images(client: docker.DockerClient, stack: str) -> None:
-    """All images of a stack, as `torchmatrix clean` would."""
+    """Remove all images of a stack, as `torchmatrix clean` would."""
     for image in client.images.list(filters={"label": f"torchmatrix.stack={stack}"}):
         for tag in image.tags:
             client.images.remove(tag, force=True)
 
 
 def context(dockerfile: str, wheels: Path) -> io.BytesIO:
-    """A build context of a Dockerfile and the folder wheels/."""
+    """Return a build context of a Dockerfile and the folder wheels/."""
     buffer = io.BytesIO()
     parts = {"Dockerfile": dockerfile.encode()} | {f"wheels/{p.name}": p.read_bytes() for p in sorted(wheels.iterdir())}
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -105,7 +105,10 @@ If there is a file /slow, an image is built slowly."""
 
 
 def vendor_image(client: docker.DockerClient, base: str, folder: Path, tag: str, number: int) -> None:
-    """An image of an invented vendor on `base`, in which the tests' stand-in answers; its file /which contains `number`."""
+    """Build an image of an invented vendor on `base`, in which the tests' stand-in answers.
+
+    Its file /which contains `number`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     torch_wheel(folder)
     plain_wheel(folder, "numpy", "1.26.4")
@@ -123,6 +126,6 @@ def vendor_image(client: docker.DockerClient, base: str, folder: Path, tag: str,
 
 
 def listing(client: docker.DockerClient, reference: str) -> list[str]:
-    """The packages of an image's Python, such as ["torch==2.5.1"]."""
+    """Return the packages of an image's Python, such as ["torch==2.5.1"]."""
     code = "import importlib.metadata as m; print(*sorted(d.name + '==' + d.version for d in m.distributions()))"
     return str(client.containers.run(reference, ["python3", "-c", code], remove=True, network_mode="none").decode()).split()

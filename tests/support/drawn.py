@@ -27,7 +27,7 @@ HOSTILE = "<script>alert(1)</script>\"'&\n]]>\x1b[31m\x00\x0b\x1f\uffff"
 
 @dataclass(frozen=True, kw_only=True)
 class Tables:
-    """All that the charts are made from."""
+    """Data of which the charts are made."""
 
     index: CellIndex
     cells: list[Row]
@@ -49,7 +49,7 @@ class Tables:
 
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:
-    """Of launches in which each cell runs once for each of `factors`, at so many times its `rate`."""
+    """Return the tables of launches in which each cell runs once for each of `factors`, at so many times its `rate`."""
     launches = [launch(_faster(cell, factor), i) for cell in cells for i, factor in enumerate(factors)]
     index = CellIndex(run_tables.launch_rows(launches))
     return Tables(
@@ -64,17 +64,17 @@ def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: 
 
 
 def _faster(cell: dict[str, Any], factor: float) -> dict[str, Any]:
-    """A rate of None stays: the window is then as long as its readings."""
+    """Multiply a cell's rate. None stays: the window is then as long as its readings."""
     rate = cell.get("rate", 100.0)
     return {**cell, "rate": None if rate is None else rate * factor}
 
 
 def launch(cell: dict[str, Any], number: int) -> Launch:
-    told = tuple({"event": "phase", "phase": name, "seconds": 2.0} for name in ("import", "init", "model", "first-step"))
+    phases = tuple({"event": "phase", "phase": name, "seconds": 2.0} for name in ("import", "init", "model", "first-step"))
     header, *events = launch_lines(**cell)
-    found = launch_of(Path(f"{header['cell']}/round{number}-try1.jsonl"), [header | {"round": number}, *told, *events])
-    assert isinstance(found, Launch), found
-    return found
+    result = launch_of(Path(f"{header['cell']}/round{number}-try1.jsonl"), [header | {"round": number}, *phases, *events])
+    assert isinstance(result, Launch), result
+    return result
 
 
 def cell(
@@ -85,12 +85,12 @@ def cell(
 
 
 def readings(count: int = 1, **values: Any) -> list[tuple[float, dict[str, Any]]]:
-    known = {"temperature_celsius": 60, "sm_clock_mhz": 1980, "power_watts": 500.0, **values}
-    return [(float(t), {"device": f"GPU-{i}", **known}) for t in range(90, 131) for i in range(count)]
+    reading = {"temperature_celsius": 60, "sm_clock_mhz": 1980, "power_watts": 500.0, **values}
+    return [(float(t), {"device": f"GPU-{i}", **reading}) for t in range(90, 131) for i in range(count)]
 
 
 def everything() -> Tables:
-    """A bit of all: three stacks, settings, several devices, an explained loss, a weak device, a failure, readings, prices."""
+    """Return a bit of all: three stacks, settings, several devices, explained loss, weak device, failure, readings, prices."""
     some = [
         cell(
             stack,

@@ -19,12 +19,12 @@ Course = Callable[[float], float]
 
 
 def exponentials(*parts: tuple[float, float]) -> Course:
-    """Each (by what ratio in the end, time constant)."""
+    """Return a course of exponentials, each (by what ratio in the end, time constant)."""
     return lambda now: sum(slower * (1 - math.exp(-now / tau)) for slower, tau in parts)
 
 
 def throttled(slower: float, at: float) -> Course:
-    """By this ratio, from one moment on."""
+    """Return a course that slows down by this ratio, from one moment on."""
     return lambda now: slower if now >= at else 0.0
 
 
@@ -50,7 +50,7 @@ class Machine:
         self.random = Random(self.seed)
 
     def block(self, steps: int) -> Ranks:
-        """As measure.window gives it, of one rank."""
+        """Return a block of steps as measure.window gives it, of one rank."""
         begin, taken = self.now, []
         for _ in range(steps):
             taken.append(STEP_SECONDS * (1 + self.course(self.now)) * (1 + self._scatter()))
@@ -65,18 +65,19 @@ class Machine:
 
     @property
     def end(self) -> float:
-        """Of a step in the end."""
+        """Return the seconds of a step in the end."""
         return STEP_SECONDS * (1 + self.course(1e6))
 
 
 def warming(tau: float, noise: float, seed: int, slower: float = 0.05) -> Machine:
-    """A machine with one time constant; 0: it is flat."""
+    """Return a machine with one time constant; 0: it is flat."""
     return Machine(course=exponentials((slower, tau)) if tau else exponentials(), noise=noise, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """`bias`: of the throughput against that in the end; `told`: the same with the drift that the launch tells taken off.
+    """A launch's result. `bias`: of the throughput against that in the end; `told`: the same with the drift that the launch
+    tells taken off.
 
     `longer`: its time over that of a launch that never repeats anything.
     """
@@ -89,8 +90,8 @@ class Launched:
 
 
 def launch(machine: Machine, cap_seconds: float = 300.0, more: Callable[[float], Ranks | None] | None = None) -> Launched:
-    """A launch as phases.py does it: warm-up, then windows when the machine is steady."""
-    series, told = steady.Series(), []
+    """Launch as phases.py does it: warm-up, then windows when the machine is steady."""
+    series, warm_up = steady.Series(), []
     machine.block(5)
     while machine.now < WARM_UP_SECONDS:
         series.add(machine.block(5))
@@ -99,9 +100,13 @@ def launch(machine: Machine, cap_seconds: float = 300.0, more: Callable[[float],
         return machine.block(max(1, math.ceil(seconds / STEP_SECONDS)))
 
     usual = machine.now + WINDOW_STEPS * STEP_SECONDS
-    found = steady.measure(series, cap_seconds, lambda: [machine.block(WINDOW_STEPS)], more or go_on, told.append)
-    ((window,),) = found.windows
+    measured = steady.measure(series, cap_seconds, lambda: [machine.block(WINDOW_STEPS)], more or go_on, warm_up.append)
+    ((window,),) = measured.windows
     over = machine.end * WINDOW_STEPS / window["seconds"]
     return Launched(
-        bias=over - 1, told=over / (1 + (found.drift or 0.0)) - 1, longer=machine.now / usual, flat=found.flat, warm_up=told
+        bias=over - 1,
+        told=over / (1 + (measured.drift or 0.0)) - 1,
+        longer=machine.now / usual,
+        flat=measured.flat,
+        warm_up=warm_up,
     )

@@ -20,28 +20,28 @@ NO_IMAGE = (404, "No such image: torchmatrix-0:latest")
 
 
 def everything(path: str) -> tuple[int, str]:
-    """A daemon that looks for the image first."""
+    """Answer as a daemon that looks for the image first."""
     return NO_IMAGE
 
 
 def nothing(path: str) -> tuple[int, str]:
-    """A daemon on another machine."""
+    """Answer as a daemon on another machine."""
     return 400, f'invalid mount config for type "bind": bind source path does not exist: {path}'
 
 
 def what_is_here(path: str) -> tuple[int, str]:
-    """A daemon on this machine."""
+    """Answer as a daemon on this machine."""
     return NO_IMAGE if Path(path).exists() else nothing(path)
 
 
 def forbidden(path: str) -> tuple[int, str]:
-    """A proxy that lets only harmless requests pass."""
+    """Answer as a proxy that lets only harmless requests pass."""
     return 403, "Forbidden"
 
 
 @contextmanager
 def daemon(where: Path | str, sees: Sees, certificate: Path | None = None, podman: bool = False) -> Iterator[str]:
-    """Its address. It says that it has this machine's name and kernel. `where`: of its socket, or an IP address."""
+    """Yield a daemon's address. It says that it has this machine's name and kernel. `where`: its socket, or an IP address."""
     info = {
         "Name": socket.gethostname(), "ID": "AAAA:BBBB", "KernelVersion": platform.release(), "OperatingSystem": "Other OS",
         "Architecture": "x86_64", "NCPU": 3, "MemTotal": 1 << 34,
@@ -58,19 +58,19 @@ def daemon(where: Path | str, sees: Sees, certificate: Path | None = None, podma
         do_HEAD = do_GET
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            options = asked.get("DriverOpts")
-            status, message = sees(options["device"] if options else asked["HostConfig"]["Mounts"][0]["Source"])
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            options = request.get("DriverOpts")
+            status, message = sees(options["device"] if options else request["HostConfig"]["Mounts"][0]["Source"])
             made = bool(options) and (status, message) == NO_IMAGE
-            self._answer(201, {"Name": asked["Name"]}) if made else self._answer(status, {"message": message})
+            self._answer(201, {"Name": request["Name"]}) if made else self._answer(status, {"message": message})
 
         def do_DELETE(self) -> None:
             self._answer(204, "")
 
-        def _answer(self, status: int, said: Any) -> None:
-            body = (said if isinstance(said, str) else json.dumps(said)).encode()
+        def _answer(self, status: int, answer: Any) -> None:
+            body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "text/plain" if isinstance(said, str) else "application/json")
+            self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(b"" if self.command == "HEAD" else body)

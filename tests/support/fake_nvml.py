@@ -10,12 +10,12 @@ Answer = Callable[..., Any]
 
 
 def gives(value: Any) -> Answer:
-    """An answer that is the same for every argument."""
+    """Return an answer that is the same for every argument."""
     return lambda *_: value
 
 
 def raises(code: int) -> Answer:
-    """An answer that is an error of NVML."""
+    """Return an answer that is an error of NVML."""
 
     def function(*_: Any) -> Any:
         raise pynvml.NVMLError(code)
@@ -24,7 +24,7 @@ def raises(code: int) -> Answer:
 
 
 def field(code: int, value: int) -> list[Any]:
-    """What nvmlDeviceGetFieldValues gives for one field."""
+    """Return what nvmlDeviceGetFieldValues gives for one field."""
     return [SimpleNamespace(nvmlReturn=code, value=SimpleNamespace(uiVal=value))]
 
 
@@ -49,7 +49,7 @@ class FakeNvml:
 
 
 def linked(ends: dict[int, list[Any]], **answers: Answer | None) -> FakeNvml:
-    """A machine whose GPUs 0, 1, ... have the NVLinks of `ends`: each leads to a GPU, to "switch", or is down (None)."""
+    """Return a machine whose GPUs 0, 1, ... have the NVLinks of `ends`: each leads to a GPU, to "switch", or is down (None)."""
     switch = pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
 
     def place(gpu: Any) -> Any:

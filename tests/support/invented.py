@@ -43,13 +43,13 @@ class Machine:
 
 
 def machines() -> list[Machine]:
-    """In the order of the file: 8 H100, 8 H100 of a second box of the same name, 4 RTX 4090, 8 MI300X, 8 B200."""
-    told = tomllib.loads((DATA / "machines.toml").read_text())
-    return [Machine(**{**one, "gpu": told["gpu"][one["gpu"]]}) for one in told["machine"]]
+    """Return the machines in the file's order: 8 H100, 8 H100 of a namesake server, 4 RTX 4090, 8 MI300X, 8 B200."""
+    content = tomllib.loads((DATA / "machines.toml").read_text())
+    return [Machine(**{**machine, "gpu": content["gpu"][machine["gpu"]]}) for machine in content["machine"]]
 
 
 def host_of(machine: Machine) -> Host:
-    """As torchmatrix would detect it."""
+    """Return the host as torchmatrix would detect it."""
     gpu, is_amd = machine.gpu, machine.gpu["vendor"] == "amd"
     gpus = tuple(
         Gpu(
@@ -67,20 +67,20 @@ def host_of(machine: Machine) -> Host:
 
 
 def plan_of(machine: Machine, matrix: str = MATRIX) -> Plan:
-    """What of `matrix` this machine can run."""
+    """Return the plan of what this machine can run of `matrix`."""
     return make_plan(matrix_file.parse(matrix), host_of(machine), Prerequisites(containers=True))
 
 
 def write(
     root: Path, machine: Machine, matrix: str = MATRIX, launches: int = 3, run: str | None = None, level: float = 1.0
 ) -> RunFolder:
-    """A complete run of `matrix` on `machine` in the results folder `root`; `level` multiplies all rates of this run."""
+    """Write a complete run of `matrix` on `machine` in the results folder `root`; `level` multiplies all rates of this run."""
     plan, host = plan_of(machine, matrix), host_of(machine)
     started = replace(machine, run=run or machine.run)
-    told = [launch for cell in plan.cells for launch in _launches(started, host, cell, launches, level)]
+    lines = [launch for cell in plan.cells for launch in _launches(started, host, cell, launches, level)]
     skips = [(skip.cell.id, skip.why.reason) for skip in plan.skips]
     return write_run(
-        root, told, skips, run=started.run, folder=Results(root).home(machine.name, machine.identity), matrix=matrix,
+        root, lines, skips, run=started.run, folder=Results(root).home(machine.name, machine.identity), matrix=matrix,
         host=host.as_record(), method=_METHOD, machine=machine.identity,
     )  # fmt: skip
 
@@ -92,18 +92,20 @@ _METHOD = {
 
 
 def rate_of(machine: Machine, cell: Cell) -> float:
-    """Items per second of a cell without scatter."""
+    """Return the items per second of a cell without scatter."""
     gpu, workload, count = machine.gpu, cell.workload, len(cell.gpus.indices)
     model = str(workload.factors["model"])
-    one = gpu["rate"].get(model, gpu["rate"]["bert-base-cased"] * 0.33) * gpu["factors"].get(workload.factors["precision"], 1.0)
-    one *= _COMPILED if workload.factors["compile"] else 1.0
-    one *= _NEWER_TORCH if str(cell.stack.torch).startswith("2.7") else 1.0
+    rate = gpu["rate"].get(model, gpu["rate"]["bert-base-cased"] * 0.33) * gpu["factors"].get(
+        workload.factors["precision"], 1.0
+    )
+    rate *= _COMPILED if workload.factors["compile"] else 1.0
+    rate *= _NEWER_TORCH if str(cell.stack.torch).startswith("2.7") else 1.0
     efficiency = {1: 1.0, **dict(zip((2, 4, 8), machine.efficiency, strict=True))}[count]
-    return float(one * machine.slower * count * efficiency)
+    return float(rate * machine.slower * count * efficiency)
 
 
 def _launches(machine: Machine, host: Host, cell: Cell, launches: int, level: float) -> Iterator[dict[str, Any]]:
-    """Each launch as `records.launch_lines` takes it."""
+    """Yield each launch as `records.launch_lines` takes it."""
     record, gpu, count = cell.workload.as_record(), machine.gpu, len(cell.gpus.indices)
     batch = int(cell.workload.batch)
     outcome = (machine.fails or {}).get(f"{record['model']}/{record['precision']}", "ok")
@@ -125,7 +127,7 @@ def _launches(machine: Machine, host: Host, cell: Cell, launches: int, level: fl
 
 
 def _readings(host: Host, cell: Cell, watts: float, edges: tuple[float, float]) -> list[tuple[float, dict[str, Any]]]:
-    """Of each GPU at four moments, with a counter of energy."""
+    """Return readings of each GPU at four moments, with a counter of energy."""
     moments = [edges[0] - 1, edges[0] + 3, edges[0] + 7, edges[1] + 1]
     return [
         (moment, {"device": gpu.uuid, "temperature_celsius": 58 + gpu.index, "sm_clock_mhz": 1700, "power_watts": watts,

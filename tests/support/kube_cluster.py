@@ -56,8 +56,9 @@ def node(name: str, *, ready: bool = True, gpus: int = 0, **spec: Any) -> dict[s
 
 
 class Cluster:
-    """`faults`: of the next Jobs that make launches, in their order. `created`: all Jobs that were sent. `most`: pods of a node
-    at once. `on_launch`: is called after the start of each launch. `answer`: an error that every request gets.
+    """A cluster's state. `faults`: of the next Jobs that make launches, in their order. `created`: all Jobs that were sent.
+    `most`: pods of a node at once. `on_launch`: is called after the start of each launch. `answer`: an error that every request
+    gets.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -112,13 +113,14 @@ class Cluster:
             here = [other for other in self.running() if self.pods[other]["spec"]["nodeName"] == place]
             self.most = max(self.most, len(here))
             if is_launch:
-                self.on_launch(sum("launch" in str(one) for one in self.created))
+                self.on_launch(sum("launch" in str(created) for created in self.created))
 
     def _started(self, container: dict[str, Any], place: str) -> "subprocess.Popen[bytes]":
         scratch = self.folder.parent / "scratch"
         scratch.mkdir(exist_ok=True)
         variables = {
-            one["name"]: one["value"].replace("/cache", str(scratch)) if "value" in one else place for one in container["env"]
+            variable["name"]: variable["value"].replace("/cache", str(scratch)) if "value" in variable else place
+            for variable in container["env"]
         }
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("TORCHMATRIX", "KUBE"))}
@@ -131,7 +133,7 @@ class Cluster:
     def _end(self, name: str, condition: str) -> None:
         self.jobs[name]["status"] = {"conditions": [{"type": condition, "status": "True"}]}
 
-    def listed(self, kind: str, label: str) -> list[dict[str, Any]]:
+    def listed(self, resource: str, label: str) -> list[dict[str, Any]]:
         with self._lock:
             for name, process in list(self.processes.items()):
                 if name not in self.jobs or process.poll() is None:
@@ -143,7 +145,7 @@ class Cluster:
                 phase, condition = ("Failed", "Failed") if code else ("Succeeded", "Complete")
                 self.pods[name]["status"] = {"phase": phase, "containerStatuses": [_container(_ended(code, "Error"))]}
                 self._end(name, condition)
-            items = self.jobs.values() if kind == "jobs" else self.pods.values()
+            items = self.jobs.values() if resource == "jobs" else self.pods.values()
             key, _, value = label.partition("=")
             return [item for item in items if item["metadata"]["labels"].get(key) == value]
 
@@ -207,7 +209,7 @@ def _handler(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
 
 @contextmanager
 def started(folder: Path, kubeconfig: Path) -> Iterator[Cluster]:
-    """Two nodes that share `folder`; how to reach them is written to `kubeconfig`."""
+    """Start two nodes that share `folder`; how to reach them is written to `kubeconfig`."""
     cluster = Cluster(folder)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(cluster))
     server.daemon_threads = True

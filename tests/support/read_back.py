@@ -1,4 +1,4 @@
-"""What a report reads of launches that a test made in memory, and its exported tables as pandas has them."""
+"""Readings that a report makes of launches that a test made in memory, and its exported tables as pandas has them."""
 
 from collections.abc import Iterable
 
@@ -13,15 +13,15 @@ from torchmatrix.reporting.exports.formats import frame
 
 
 def spent(launches: Iterable[Launch]) -> list[Spent]:
-    """Of those that a report shows."""
-    return [found for launch in launches if (found := spent_by(launch))]
+    """Return the time spent by those launches that a report shows."""
+    return [times for launch in launches if (times := spent_by(launch))]
 
 
 def traces_of(launches: Iterable[Launch]) -> list[Trace]:
-    """As they stand together on a page."""
+    """Return the traces as they stand together on a page."""
     return traces.shortened(traces.whole_of(launches).values())
 
 
 def frames(tables: Tables) -> dict[str, pd.DataFrame]:
-    """By name: NaN or NA for what is unknown."""
+    """Return the tables by name: NaN or NA for what is unknown."""
     return {name: frame(name, table) for name, table in tables.values.items()}

@@ -1,4 +1,4 @@
-"""What tests of real things need: a stack of real PyTorch, a container engine, a registry, a certificate authority."""
+"""Fixtures of real things: a stack of real PyTorch, a container engine, a registry, a certificate authority."""
 
 import fcntl
 import getpass
@@ -32,20 +32,20 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 @pytest.fixture(scope="session")
 def real_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The interpreter of the stack's virtualenv, as its launches record it."""
+    """Return the interpreter of the stack's virtualenv, as its launches record it."""
     return _python_of(["resnet18"], tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def runtimes_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The same with ONNX Runtime, OpenVINO and torchao."""
+    """Return the same with ONNX Runtime, OpenVINO and torchao."""
     more = 'mode = "infer"\nruntime = ["onnxruntime", "openvino", "torchao-int8"]\n'
     return _python_of(["resnet18"], tmp_path_factory, more)
 
 
 @pytest.fixture(scope="session")
 def newest_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The interpreter of the newest torch."""
+    """Return the interpreter of the newest torch."""
     return _python_of(["resnet18", "bert-tiny"], tmp_path_factory, text=NEWEST_MATRIX)
 
 
@@ -63,13 +63,13 @@ def _python_of(models: list[str], tmp_path_factory: pytest.TempPathFactory, more
 
 @pytest.fixture(scope="session")
 def python_with_models(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """That of the same stack where workloads need timm and diffusers."""
+    """Return the interpreter of the same stack where workloads need timm and diffusers."""
     return _python_of(["timm.resnet50d", "unet-tiny"], tmp_path_factory)
 
 
 @pytest.fixture
 def real_matrix(tmp_path: Path, real_python: str) -> Path:
-    """A matrix of that stack; a test appends its workloads."""
+    """Write a matrix of that stack; a test appends its workloads."""
     path = tmp_path / "matrix.toml"
     path.write_text(REAL_MATRIX)
     return path
@@ -77,7 +77,7 @@ def real_matrix(tmp_path: Path, real_python: str) -> Path:
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[docker.DockerClient]:
-    """A daemon that answers, or a skip that says why."""
+    """Yield a daemon that answers, or skip and say why."""
     if "DOCKER_HOST" not in os.environ and not Path("/var/run/docker.sock").exists():
         pytest.skip("no container engine: no Docker socket and no DOCKER_HOST (tests/start-engine starts one)")
     try:
@@ -92,7 +92,7 @@ def client() -> Iterator[docker.DockerClient]:
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """A certificate authority that nobody else trusts."""
+    """Return a certificate authority that nobody else trusts."""
     try:
         return make_authority(tmp_path_factory.mktemp("tls"), ["127.0.0.1", BRIDGE])
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="session")
 def small(client: docker.DockerClient) -> Iterator[str]:
-    """That base, under a name that no registry and no other process has."""
+    """Yield the small base, under a name that no registry and no other process has."""
     tag = f"torchmatrix-test/small:{uuid.uuid4().hex[:8]}"
     client.images.build(fileobj=io.BytesIO(SMALL.encode()), tag=tag, rm=True, forcerm=True)
     yield tag
@@ -110,7 +110,7 @@ def small(client: docker.DockerClient) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    """A registry of our own on loopback, which Docker uses without TLS."""
+    """Yield a registry of our own on loopback, which Docker uses without TLS."""
     folder = tmp_path_factory.mktemp("registry")
     address = f"127.0.0.1:{free_port()}"
     settings = f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: '{address}'}}\n"
@@ -142,7 +142,7 @@ def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def own(client: docker.DockerClient) -> Iterator[str]:
-    """The name of a stack that nobody else has; its images are removed after the test."""
+    """Yield the name of a stack that nobody else has; its images are removed after the test."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     yield name
     remove_images(client, name)
@@ -150,19 +150,19 @@ def own(client: docker.DockerClient) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def uv_wheel(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of uv, which installs packages in a container, from PyPI."""
+    """Return the wheel of uv, which installs packages in a container, from PyPI."""
     folder, platform = tmp_path_factory.mktemp("uv"), DockerEngine(client).platform()
     if recipes.unreachable_indexes([PYPI]):
         pytest.skip("PyPI does not answer: no wheel of uv for the container")
     lines = packages.resolve([packages.UV], PYPI, "3.11", lambda line: None, platform)
     packages.download(lines, PYPI, "3.11", platform, folder, lambda line: None)
-    (found,) = folder.iterdir()
-    return found
+    (wheel,) = folder.iterdir()
+    return wheel
 
 
 @pytest.fixture
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], str]]:
-    """A real sshd with keys of its own on a free port; makes the address of a folder. Ends by its process id."""
+    """Start a real sshd with keys of its own on a free port; yield what makes the address of a folder. End it by process id."""
     if SSHD is None or shutil.which("ssh") is None:
         pytest.skip("no sshd: tests/install-packages openssh-client openssh-server")
     folder = tmp_path / "ssh"
@@ -179,8 +179,8 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     }  # fmt: skip
     (folder / "sshd_config").write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
     (folder / "known").write_text(f"[127.0.0.1]:{port} {(folder / 'host.pub').read_text()}")
-    own = {"UserKnownHostsFile": folder / "known", "IdentityFile": folder / "own", "IdentitiesOnly": "yes"}
-    (folder / "config").write_text("Host *\n" + "".join(f" {key} {value}\n" for key, value in own.items()))
+    options = {"UserKnownHostsFile": folder / "known", "IdentityFile": folder / "own", "IdentitiesOnly": "yes"}
+    (folder / "config").write_text("Host *\n" + "".join(f" {key} {value}\n" for key, value in options.items()))
     monkeypatch.setenv("TORCHMATRIX_SSH", f"ssh -F {folder / 'config'}")
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # it insists, without ever using it here

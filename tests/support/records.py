@@ -20,7 +20,7 @@ CLEAN: dict[str, Any] = {
 
 
 def table(tmp_path: Path, *rows: dict[str, Any]) -> Path:
-    """A file of published figures with these rows."""
+    """Write a file of published figures with these rows."""
     path = tmp_path / "figures.csv"
     names = list(dict.fromkeys(name for row in rows for name in row))
     with path.open("w", newline="") as file:
@@ -34,7 +34,7 @@ def write_run(
     root: Path, launches: list[dict[str, Any]], skips: Sequence[tuple[str, str]] = (), complete: bool = True,
     run: str = "20260101T000000Z", folder: str = "testhost", **header: Any,
 ) -> RunFolder:  # fmt: skip
-    """A run folder `root`/`folder`/`run` holding `launches` (keyword arguments of `launch_lines`), begun when its id says.
+    """Write a run folder `root`/`folder`/`run` holding `launches` (arguments of `launch_lines`), begun when its id says.
 
     `header`: fields of the run's line; `machine`, its identity, is one of the launches too.
     """
@@ -72,7 +72,7 @@ def write_run(
 
 
 def nights(count: int, first: str = "2026-01-01") -> list[str]:
-    """The ids of runs at midnight, on `count` days in a row."""
+    """Return the ids of runs at midnight, on `count` days in a row."""
     begin = datetime.fromisoformat(first)
     return [f"{begin + timedelta(days=day):%Y%m%dT%H%M%SZ}" for day in range(count)]
 
@@ -86,7 +86,7 @@ def launch_lines(
     job: dict[str, Any] | None = None, steps: int | None = None, served: dict[str, list[float]] | None = None, nodes: int = 1,
     told: Sequence[dict[str, Any]] = (), parameters: int | None = None, **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """The lines of one launch whose throughput is exactly `rate` items per second (all ranks together), by default 100.
+    """Return the lines of one launch whose throughput is exactly `rate` items per second (all ranks together), by default 100.
 
     `edges`: of the timed window on the monotonic clock; by default from 100 on. `readings`: (monotonic seconds, reading) of the
     telemetry; the default window is then about 20 s long. `job`: other values of the workload's fields. `served`: by kind the
@@ -99,9 +99,9 @@ def launch_lines(
     if served:
         job = {"mode": "infer", "requests": max(map(len, served.values())), **(job or {})}
     used = more.get("batch_used") or (4 if batch == "auto" else batch)
-    asked = 1 if more.get("trial") else (job or {}).get("steps", 10)
+    requested = 1 if more.get("trial") else (job or {}).get("steps", 10)
     if steps is None:
-        steps = max(asked, round(rate * 20.0 / (used * n))) if rate and readings and not edges else asked
+        steps = max(requested, round(rate * 20.0 / (used * n))) if rate and readings and not edges else requested
     named = stack if isinstance(stack, dict) else {"name": stack, "torch": "2.5.1"}
     items = used * steps * n
     if rate is None and (readings or edges):
@@ -147,10 +147,10 @@ def launch_lines(
         sample["step_seconds"] = [[rank / steps] * steps for rank in sample["seconds"]]
         body.append({"event": "memory", "phase": "cold", "peak_bytes": [2**29] * n})
         body += [sample, {"event": "memory", "phase": "warm", "peak_bytes": [2**30] * n}, {"event": "done"}]
-        for kind, some in (served or {}).items():
+        for metric, some in (served or {}).items():
             begun, end = end + 0.5, end + 0.5 + sum(some)
             times = {"start_monotonic_seconds": begun, "stop_monotonic_seconds": end}
-            body += [{"event": "requests", "kind": kind, "rank": rank, "seconds": some, **times} for rank in range(n)]
+            body += [{"event": "requests", "kind": metric, "rank": rank, "seconds": some, **times} for rank in range(n)]
         body += told
         body.append({"event": "precision", "effective": [{"matmul": "fp32", "convolution": "fp32"}] * n})
         body.append({"event": "reference", "flops_per_item": flops, "differences": [0.0], "error": None})

@@ -1,4 +1,4 @@
-"""Every way in which box/sabotage.py breaks the work of a box, with a launch that it must not get through."""
+"""Each way in which box/sabotage.py breaks the work of a launch, with a launch that it must not get through."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,11 @@ class Sabotage:
     said: str
 
     def launch(self, python: str, before: str = "") -> tuple[int, list[dict[str, Any]], str]:
-        """(exit code, events, stderr). `before`: Python to run first."""
+        """Launch and return (exit code, events, stderr). `before`: Python to run first."""
         return bench(python, *self.words, processes=self.processes, before=f"{before}\n{BEFORE.format(self.name)}")
 
     def is_caught(self, code: int, events: list[dict[str, Any]]) -> bool:
-        """Did it end as numerics and nothing else, for that reason?"""
+        """Return whether it ended as numerics and nothing else, for that reason."""
         failures = {event["kind"] for event in events if event["event"] == "failure"}
         problems = [problem for event in events if event["event"] == "reference" for problem in event["problems"]]
         problems += [

@@ -19,30 +19,30 @@ _BEGIN = """({source, told}) => {
 
 
 class Choices:
-    """What the page's script makes of these explorers, in an empty page."""
+    """Result of the page's script for these explorers, in an empty page."""
 
     def __init__(self, browser: Any, explorers: Explorers) -> None:
         self.page = browser.new_page()
         self.explorers = explorers
-        told = {"source": source("choose", "draw"), "told": json.loads(explorers.as_json())}
-        self.page.evaluate(_BEGIN, told)
+        arguments = {"source": source("choose", "draw"), "told": json.loads(explorers.as_json())}
+        self.page.evaluate(_BEGIN, arguments)
 
-    def choice(self, name: str, asked: Mapping[str, str] | None = None, metric: str = "") -> dict[str, Any]:
-        """`picked` and `offered` by dimension, the `rows` that are shown, and the `panels` as they are drawn."""
+    def choice(self, name: str, selected: Mapping[str, str] | None = None, metric: str = "") -> dict[str, Any]:
+        """Return `picked` and `offered` by dimension, the `rows` that are shown, and the `panels` as they are drawn."""
         wanted = metric or self.explorers.views[name][0].name
-        found: dict[str, Any] = self.page.evaluate("told => chosen(...told)", [name, wanted, dict(asked or {})])
-        return found
+        result: dict[str, Any] = self.page.evaluate("told => chosen(...told)", [name, wanted, dict(selected or {})])
+        return result
 
-    def panels(self, name: str, asked: Mapping[str, str] | None = None, metric: str = "") -> list[dict[str, Any]]:
-        return list(self.choice(name, asked, metric)["panels"])
+    def panels(self, name: str, selected: Mapping[str, str] | None = None, metric: str = "") -> list[dict[str, Any]]:
+        return list(self.choice(name, selected, metric)["panels"])
 
-    def lines(self, name: str, asked: Mapping[str, str] | None = None, metric: str = "") -> list[tuple[str, str]]:
+    def lines(self, name: str, selected: Mapping[str, str] | None = None, metric: str = "") -> list[tuple[str, str]]:
         """Label and text of each row, panel by panel."""
-        rows = [row for panel in self.panels(name, asked, metric) for row in panel["rows"]]
+        rows = [row for panel in self.panels(name, selected, metric) for row in panel["rows"]]
         return [(row["label"], row.get("problem") or written(row)) for row in rows]
 
 
 def written(row: Mapping[str, Any]) -> str:
-    """The figures of a row, one after the other."""
+    """Return the figures of a row, one after the other."""
     texts = [row.get(name) for name in ("text", "interval", "more")]
     return " ".join(filter(None, texts)).replace("\u202f", " ")

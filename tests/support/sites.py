@@ -44,17 +44,17 @@ class Index:
         self._released.set()
 
     def answer(self, path: str) -> bytes | None:
-        """The body for a path, or for a whole URL (as proxies get it); None: not found."""
+        """Return the body for a path, or for a whole URL (as proxies get it); None: not found."""
         self.asked.append(path)
         path = unquote(urlsplit(path).path)
         if self._held and path.startswith(self._held):
             self._released.wait()
         if path.startswith("/files/"):
-            found = self.wheels / path.removeprefix("/files/")
-            return found.read_bytes() if found.is_file() else None
+            file = self.wheels / path.removeprefix("/files/")
+            return file.read_bytes() if file.is_file() else None
         name = path.removeprefix("/simple/").strip("/")
-        files = sorted(one for one in self.wheels.iterdir() if one.name.endswith((".whl", ".tar.gz")))
-        links = [self._link(one) for one in files if not name or _name_of(one.name) == name]
+        files = sorted(wheel for wheel in self.wheels.iterdir() if wheel.name.endswith((".whl", ".tar.gz")))
+        links = [self._link(wheel) for wheel in files if not name or _name_of(wheel.name) == name]
         return f"<!doctype html>{''.join(links)}".encode() if links else None
 
     def _link(self, path: Path) -> str:
@@ -63,7 +63,7 @@ class Index:
 
 
 def _name_of(file: str) -> str:
-    """The package whose wheel or source a file is."""
+    """Return the package whose wheel or source a file is."""
     return name_of(file) if file.endswith(".whl") else file.rpartition("-")[0]
 
 
@@ -109,7 +109,10 @@ class _Server(ThreadingHTTPServer):
 
 
 def tiny_wheels(folder: Path, bytes_of_torch: int = 0, salt: str = "") -> Path:
-    """Wheels of the names and versions that the invented stack needs, a few lines each; `salt` makes their torch another."""
+    """Write wheels of the names and versions that the invented stack needs, a few lines each.
+
+    `salt` makes their torch another.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     ballast = salt + "".join(hashlib.sha256(str(i).encode()).hexdigest() for i in range(bytes_of_torch // 64))
     wheel(folder, "torch", "2.5.1", {"torch/__init__.py": '__version__ = "2.5.1"\n', "torch/ballast.txt": ballast})
@@ -121,19 +124,19 @@ def tiny_wheels(folder: Path, bytes_of_torch: int = 0, salt: str = "") -> Path:
 
 
 def tiny_matrix(name: str = "tiny", more: str = "", rest: str = "") -> str:
-    """A matrix of the invented stack and a CPU workload; `more`: lines of the [[stack]], `rest`: further tables."""
+    """Return a matrix of the invented stack and a CPU workload; `more`: lines of the [[stack]], `rest`: further tables."""
     stack = f'[[stack]]\nname = "{name}"\ntorch = "2.5.1"\ncpu = true\nindex = "{OFFICIAL}"\n{more}'
     return f"[run]\nlaunches = 1\n[cpus]\ncounts = [1]\n{stack}{rest}{_WORKLOAD}"
 
 
 def tiny_stack(text: str) -> tuple[Stack, Recipe]:
-    """The first stack of a matrix and its own recipe."""
+    """Return the first stack of a matrix and its own recipe."""
     stack = matrix_file.parse(text).stacks[0]
     return stack, recipes.recipes(stack)[0]
 
 
 def mirrors(url: str) -> str:
-    """TORCHMATRIX_MIRRORS with which `url` serves the invented index and PyPI."""
+    """Return TORCHMATRIX_MIRRORS with which `url` serves the invented index and PyPI."""
     return f"{OFFICIAL}={url},{PYPI}={url}"
 
 
@@ -146,7 +149,7 @@ class Authority:
 
 
 def make_authority(folder: Path, addresses: list[str]) -> Authority:
-    """One whose server's certificate is for `addresses`. Raises FileNotFoundError if there is no openssl."""
+    """Create an authority whose server's certificate is for `addresses`. Raise FileNotFoundError if there is no openssl."""
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     _openssl(folder, "req", "-x509", *key, "-days", "2", "-subj", "/CN=site-ca", "-keyout", "ca.key", "-out", "ca.crt")
     _openssl(folder, "req", "-new", *key, "-subj", "/CN=site", "-keyout", "site.key", "-out", "site.csr")

@@ -74,7 +74,8 @@ PrivateData=cloud
 
 
 class Cluster:
-    """`variables`: what a command needs to reach it. `cable`: to the last node, if it is on a network of its own.
+    """A running cluster. `variables`: what a command needs to reach it. `cable`: to the last node, if it is on a network of its
+    own.
 
     `around`: the command that runs the last node's daemon, if it isn't started as it is.
     """
@@ -136,14 +137,14 @@ class Cluster:
         assert not self._dead(), "\n".join(path.read_text() for path in self._folder.glob("*.log"))
 
     def _dead(self) -> list[str]:
-        """The nodes whose daemon doesn't run."""
+        """Return the nodes whose daemon doesn't run."""
         return [node for node in self.nodes if not self._daemons(f"slurmd -N {node}")]
 
     def start_node(self, node: str) -> None:
         self._run(*(self._around if node == self.nodes[-1] else ()), "slurmd", "-N", node)
 
     def kill_node(self, node: str) -> None:
-        """As if its power were cut: what belongs to it is gone at once."""
+        """Kill a node as if its power were cut: what belongs to it is gone at once."""
         jobs = self._marked(f"SLURMD_NODENAME={node}")
         steps = {pid for pid in map(_parent_of, jobs) if _command_of(pid).startswith("slurmstepd")}
         for pid in [*self._daemons(f"slurmd -N {node}"), *steps, *jobs]:
@@ -165,11 +166,11 @@ class Cluster:
         shutil.rmtree(self._spool, ignore_errors=True)
 
     def states(self) -> list[str]:
-        """Of the nodes."""
+        """Return the states of the nodes."""
         return self.asked("sinfo", "-h", "-N", "-p", "tests", "-o", "%T").split()
 
     def jobs(self, states: str = "PENDING,RUNNING,COMPLETING") -> list[str]:
-        """The jobs in these states, each as its id, state and node."""
+        """Return the jobs in these states, each as its id, state and node."""
         return self.asked("squeue", "-h", "-r", "-t", states, "-o", "%i %T %N").splitlines()
 
     def asked(self, *words: str) -> str:
@@ -184,18 +185,18 @@ class Cluster:
         ]
 
     def _marked(self, mark: str) -> list[int]:
-        """The processes of this cluster with this in their environment."""
+        """Return the processes of this cluster with `mark` in their environment."""
         ours = f"SLURM_CONF={self.variables['SLURM_CONF']}".encode()
-        found = []
+        ids = []
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 variables = (path / "environ").read_bytes().split(b"\0")
-                found += [int(path.name)] if ours in variables and mark.encode() in variables else []
-        return [pid for pid in found if pid != os.getpid()]
+                ids += [int(path.name)] if ours in variables and mark.encode() in variables else []
+        return [pid for pid in ids if pid != os.getpid()]
 
 
 def why_not() -> str:
-    """Why no cluster can be had here; empty if one can."""
+    """Return why no cluster can be had here; empty if one can."""
     missing = [name for name in COMMANDS if not shutil.which(name)]
     if missing:
         return f"there is no {missing[0]} here: tests/install-packages slurm-wlm"
@@ -213,7 +214,9 @@ def started(
     around: Sequence[str] = (),
     asleep: bool = False,
 ) -> Iterator[Cluster]:
-    """`memory`: of the nodes, in megabytes, in turns: nodes that differ in it are of different kinds. `gpus`: of each node.
+    """Start a cluster, and end it with the block.
+
+    `memory`: of the nodes, in megabytes, in turns: nodes that differ in it are of different kinds. `gpus`: of each node.
 
     `more`: further lines of slurm.conf. `cable`: laid already, to the last node. `around`: a command that runs its daemon.
     `asleep`: its nodes are powered down until a job needs them.
@@ -227,8 +230,8 @@ def started(
 
 
 def _version() -> int:
-    said = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout
-    return int(said.split()[-1].split(".")[0])
+    version = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout
+    return int(version.split()[-1].split(".")[0])
 
 
 def _command_of(pid: int) -> str:
@@ -247,6 +250,6 @@ def _parent_of(pid: int) -> int:
 def _free_ports(number: int) -> list[int]:
     with ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
+        for sock in held:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in held]

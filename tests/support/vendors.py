@@ -10,7 +10,7 @@ TORCH = "2.7.0a0+6c54963f75.nv25.2"
 def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: tuple[str, ...] = ()) -> Path:
     """Write a wheel of the files {path: text} into `folder`."""
     info = f"{name}-{version}.dist-info"
-    head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {one}" for one in requires)]
+    head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {need}" for need in requires)]
     parts = {
         **files,
         f"{info}/METADATA": "\n".join(head) + "\n",
@@ -25,11 +25,11 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], requires
 
 
 def torch_wheel(folder: Path, version: str = TORCH) -> Path:
-    """A torch of two files, which needs numpy."""
+    """Write a torch of two files, which needs numpy."""
     files = {"torch/__init__.py": f'__version__ = "{version}"\n', "torch/nn.py": "LAYERS = 1\n"}
     return wheel(folder, "torch", version, files, requires=("numpy",))
 
 
 def plain_wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> Path:
-    """A package of one module."""
+    """Write a package of one module."""
     return wheel(folder, name, version, {f"{name}/__init__.py": f'__version__ = "{version}"\n'}, requires)
