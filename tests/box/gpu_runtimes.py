@@ -1,4 +1,4 @@
-"""The runtimes of GPUs with libraries that stand in for the real ones: what they are asked for, and where results go.
+"""Runs the runtimes of GPUs with libraries that stand in for the real ones: what they are asked for, and where results go.
 
     python tests/box/gpu_runtimes.py images/workload
 
@@ -35,7 +35,7 @@ def at(address, count=6):
 
 
 def compute():
-    """What the graph does, from and into the addresses that were told; it has no third input."""
+    """Do what the graph does, from and into the addresses that were told; it has no third input."""
     first, second = at(ADDRESSES["input0"]), at(ADDRESSES["input1"])
     for name, result in (("output0", first + 2 * second), ("output1", first * second)):
         ctypes.memmove(ADDRESSES[name], result.contiguous().data_ptr(), 24)
@@ -47,8 +47,8 @@ def named(names):
 
 
 class Binding:
-    def bind_input(self, name, kind, index, number, shape, address):
-        TOLD[name] = [kind, index, number.__name__, list(shape)]
+    def bind_input(self, name, place, index, number, shape, address):
+        TOLD[name] = [place, index, number.__name__, list(shape)]
         ADDRESSES[name] = address
 
     bind_output = bind_input
@@ -132,12 +132,12 @@ class TensorRT:
 
 
 def outcome(action):
-    """What it returns as lists, or how it refuses."""
+    """Return what an action returns, as lists, or how it refuses."""
     try:
-        found = action()
+        outputs = action()
     except channel.Unsupported as error:
         return str(error)
-    return {name: one.tolist() for name, one in found.items()}
+    return {name: tensor.tolist() for name, tensor in outputs.items()}
 
 
 def args(**given):
@@ -153,38 +153,38 @@ def main():
     device, export = torch.device("cuda", 1), Export(Model(), lambda: EXAMPLE)
     library = types.SimpleNamespace(RunOptions=Options, SessionOptions=Options, InferenceSession=Session)
     bound = export.run_by(onnxruntime._bound(library, Session(), device, export))
-    found = {"bound": outcome(lambda: call(bound)), "told": dict(TOLD)}
-    found["providers"] = {
+    results = {"bound": outcome(lambda: call(bound)), "told": dict(TOLD)}
+    results["providers"] = {
         f"{runtime} {precision}": onnxruntime._providers(args(runtime=runtime, precision=precision), device)
         for runtime in ("onnxruntime", "onnxruntime-tensorrt")
         for precision in ("fp32", "tf32", "half")
     }
-    found["options"] = onnxruntime._options(library, device).entries
-    found["fallback"] = outcome(lambda: onnxruntime._session(library, b"fallback", device, []))
+    results["options"] = onnxruntime._options(library, device).entries
+    results["fallback"] = outcome(lambda: onnxruntime._session(library, b"fallback", device, []))
     Export.onnx = lambda self: b"graph"
     sys.modules["tensorrt"] = TensorRT()
     for precision in ("fp32", "tf32"):
         ready = tensorrt.prepare(args(precision=precision), Model(), lambda: EXAMPLE)
-        found[f"tensorrt {precision}"] = outcome(functools.partial(call, ready))
-        found[f"tensorrt {precision} flags"] = [TOLD["network"], TOLD["tf32"]]
+        results[f"tensorrt {precision}"] = outcome(functools.partial(call, ready))
+        results[f"tensorrt {precision} flags"] = [TOLD["network"], TOLD["tf32"]]
     Export.onnx = lambda self: b"odd"
-    found["tensorrt odd"] = outcome(lambda: tensorrt.prepare(args(), Model(), lambda: EXAMPLE))
-    asked = {}
+    results["tensorrt odd"] = outcome(lambda: tensorrt.prepare(args(), Model(), lambda: EXAMPLE))
+    given = {}
 
     def convert(model, **settings):
-        asked.update(settings)
+        given.update(settings)
         return model
 
     sys.modules["torch_tensorrt"] = types.SimpleNamespace(compile=convert, __version__="0")
-    found["torch_tensorrt"] = outcome(lambda: call(torch_tensorrt.prepare(args(), Model(), lambda: EXAMPLE)))
-    found["asked"] = {name: str(asked[name]) for name in ("enabled_precisions", "disable_tf32", "require_full_compilation")}
+    results["torch_tensorrt"] = outcome(lambda: call(torch_tensorrt.prepare(args(), Model(), lambda: EXAMPLE)))
+    results["asked"] = {name: str(given[name]) for name in ("enabled_precisions", "disable_tf32", "require_full_compilation")}
 
     def refuse(model, **settings):
         raise AssertionError("an operation stays in PyTorch")
 
     sys.modules["torch_tensorrt"].compile = refuse
-    found["torch_tensorrt in part"] = outcome(lambda: torch_tensorrt.prepare(args(), Model(), lambda: EXAMPLE))
-    print(json.dumps(found))
+    results["torch_tensorrt in part"] = outcome(lambda: torch_tensorrt.prepare(args(), Model(), lambda: EXAMPLE))
+    print(json.dumps(results))
 
 
 main()

@@ -1,10 +1,10 @@
-"""Runs launches for tests of the box: imports PyTorch and the box once, then forks the ranks of each launch.
+"""Runs launches for tests of the workload: imports PyTorch and the workload once, then forks the ranks of each launch.
 
     python rank_server.py BOX          BOX: the folder of bench.py
 
 Requests and answers are lines of JSON: {"flags", "ranks", "before"} -> {"code", "out", "err"}. `before`: Python to run ahead of
-the box's main. A rank that fails ends the others, as torchrun does it; the code is then 1. What is forked has imported what a
-fresh process would, and has set up nothing yet.
+the workload's main. A rank that fails ends the others, as torchrun does it; the code is then 1. What is forked has imported
+what a fresh process would, and has set up nothing yet.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def main(box):
 
 
 def _load(flags):
-    """What it can't import is the launch's own failure."""
+    """Import what the flags need; what can't be imported is the launch's own failure."""
     import bench
 
     with contextlib.suppress(Exception, SystemExit):
@@ -51,14 +51,14 @@ def _launch(flags, ranks, before):
     port = _free_port()
     pids = [_fork(flags, before, _variables(rank, ranks, port), (silent, out, err)) for rank in range(ranks)]
     code = _ended(pids)
-    said = [os.pread(file, os.fstat(file).st_size, 0).decode() for file in (out, err)]
+    texts = [os.pread(file, os.fstat(file).st_size, 0).decode() for file in (out, err)]
     for descriptor in (out, err, silent, held):
         os.close(descriptor)
-    return {"code": code, "out": said[0], "err": said[1]}
+    return {"code": code, "out": texts[0], "err": texts[1]}
 
 
 def _variables(rank, ranks, port):
-    """Of torchrun."""
+    """Return the variables of torchrun."""
     if ranks == 1:
         return {}
     names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
@@ -101,7 +101,7 @@ def _measure(flags, before):
 
 
 def _ended(pids):
-    """The exit code of one rank, negative for a signal; of several 0, or 1 if one fails."""
+    """Return the exit code of one rank, negative for a signal; of several 0, or 1 if one fails."""
     running, codes, end = set(pids), [], None
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)

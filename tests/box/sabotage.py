@@ -1,4 +1,4 @@
-"""Ways to break the box's work without breaking the box: functions that each patch one of its modules before it runs.
+"""Ways to break the workload's work without breaking the workload: functions that each patch one of its modules before it runs.
 
 tests/support/sabotaged.py lists the launches that run them. Only the path that is timed is broken, as a wrong runtime, wrapper
 or setting would break it.
@@ -24,8 +24,8 @@ def constant_loss():
 def no_optimizer():
     import torch
 
-    for kind in (torch.optim.SGD, torch.optim.AdamW):
-        kind.step = lambda self, closure=None: None
+    for optimizer in (torch.optim.SGD, torch.optim.AdamW):
+        optimizer.step = lambda self, closure=None: None
 
 
 def half_a_batch():
@@ -33,14 +33,14 @@ def half_a_batch():
 
 
 def no_all_reduce():
-    """The ranks train side by side, each alone."""
+    """Let the ranks train side by side, each alone."""
     from world import World
 
     World.distribute = lambda self, args, model: model
 
 
 def unsynchronized_shards():
-    """FSDP keeps each rank's own gradients apart, and the optimizer has none to use."""
+    """Let FSDP keep each rank's own gradients apart, and give the optimizer none to use."""
     import sharded
 
     real = sharded.shard
@@ -54,7 +54,7 @@ def unsynchronized_shards():
 
 
 def dropped_gradient_sync():
-    """DDP's hook returns the rank's own gradients."""
+    """Let DDP's hook return the rank's own gradients."""
     import torch
 
     from world import World
@@ -77,7 +77,7 @@ def dropped_gradient_sync():
 
 
 def frozen_weights():
-    """All but the last two parameters are frozen, also in the reference."""
+    """Freeze all but the last two parameters, also in the reference."""
     import families
 
     real = families.of
@@ -106,7 +106,7 @@ def wrong_batch_size():
 
 
 def loss_of_one_rank():
-    """Only rank 0 learns from its batch; the gradients of the others are zero."""
+    """Let only rank 0 learn from its batch; the gradients of the others are zero."""
     import os
 
     if os.environ.get("RANK", "0") != "0":
@@ -114,7 +114,7 @@ def loss_of_one_rank():
 
 
 def no_autocast():
-    """Of the timed step alone: the probe of the precision finds nothing."""
+    """Take autocast from the timed step alone: the probe of the precision finds nothing."""
     import precision
 
     class Without:
@@ -128,7 +128,7 @@ def no_autocast():
 
 
 def autocast_of_half_the_layers():
-    """In the timed step alone."""
+    """Autocast every other layer, in the timed step alone."""
     import torch
 
     import precision
@@ -139,8 +139,8 @@ def autocast_of_half_the_layers():
 
         @contextlib.contextmanager
         def autocast(self, name, device):
-            kinds = torch.nn.Conv2d, torch.nn.Linear
-            real, done = {kind: kind.forward for kind in kinds}, [0]
+            layer_types = torch.nn.Conv2d, torch.nn.Linear
+            real, done = {layer_type: layer_type.forward for layer_type in layer_types}, [0]
 
             def forward(layer, given):
                 done[0] += 1
@@ -148,26 +148,26 @@ def autocast_of_half_the_layers():
                     return real[type(layer)](layer, given if done[0] % 2 else given.float())
 
             try:
-                for kind in kinds:
-                    kind.forward = forward
+                for layer_type in layer_types:
+                    layer_type.forward = forward
                 with precision.autocast(name, device):
                     yield
             finally:
-                for kind in kinds:
-                    kind.forward = real[kind]
+                for layer_type in layer_types:
+                    layer_type.forward = real[layer_type]
 
     _replace_in_timed_step("precision", Half())
 
 
 def backward_in_bfloat16():
-    """Of convolutions; forward they compute in float32."""
+    """Let convolutions compute backward in bfloat16; forward they compute in float32."""
     import torch
 
     torch.nn.functional.conv2d = _rounded_backward(torch.nn.functional.conv2d)
 
 
 def layers_backward_in_bfloat16():
-    """Of the model's convolutions, not of the probe's."""
+    """Let the model's convolutions compute backward in bfloat16, not the probe's."""
     import torch
 
     conv2d = _rounded_backward(torch.nn.functional.conv2d)
@@ -203,7 +203,7 @@ def _rounded_backward(real):
 
 
 def products_in_float8():
-    """What products take is rounded to float8 before it is made bfloat16."""
+    """Round what products take to float8 before it is made bfloat16."""
     import torch
 
     def rounded(tensor):
@@ -211,28 +211,28 @@ def products_in_float8():
 
     for owner, name in ((torch, "matmul"), (torch.nn.functional, "conv2d"), (torch.nn.functional, "linear")):
         real = getattr(owner, name)
-        setattr(owner, name, lambda one, other, *words, real=real: real(rounded(one), rounded(other), *words))
+        setattr(owner, name, lambda left, right, *words, real=real: real(rounded(left), rounded(right), *words))
 
 
 def products_summed_in_bfloat16():
-    """As torch 1.12 does on a CPU. No sabotage, but legal."""
+    """Add up products in bfloat16, as torch 1.12 does on a CPU. No sabotage, but legal."""
     import torch
 
     real = torch.matmul
 
-    def summed(one, other):
-        if one.dtype is torch.float64:
-            return real(one, other)
-        found, (one, other) = 0, (side.bfloat16() for side in (one, other))
-        for place in range(one.shape[1]):
-            found = (found + one[:, place, None] * other[None, place]).bfloat16()
-        return found
+    def summed(left, right):
+        if left.dtype is torch.float64:
+            return real(left, right)
+        total, (left, right) = 0, (side.bfloat16() for side in (left, right))
+        for place in range(left.shape[1]):
+            total = (total + left[:, place, None] * right[None, place]).bfloat16()
+        return total
 
     torch.matmul = summed
 
 
 def gloo_without_bfloat16():
-    """As that of torch 1.12. No sabotage."""
+    """Refuse bfloat16 as gloo of torch 1.12 does. No sabotage."""
     _fail_all_reduce("Invalid scalar type")
 
 
@@ -241,7 +241,7 @@ def gloo_that_loses_a_rank():
 
 
 def _fail_all_reduce(message):
-    """Of numbers in bfloat16."""
+    """Let an all-reduce of numbers in bfloat16 fail."""
     import torch
 
     real = torch.distributed.all_reduce
@@ -255,7 +255,7 @@ def _fail_all_reduce(message):
 
 
 def stale_outputs():
-    """The compiled model returns what it first computed."""
+    """Let the compiled model return what it first computed."""
     import torch
 
     class Stale(torch.nn.Module):
@@ -277,11 +277,11 @@ def _detached(outputs):
 
     if torch.is_tensor(outputs):
         return outputs.detach()
-    return {name: one.detach() for name, one in outputs.items() if torch.is_tensor(one)}
+    return {name: output.detach() for name, output in outputs.items() if torch.is_tensor(output)}
 
 
 def _with_values(outputs, values):
-    """The gradients of `outputs`, the values of `values`."""
+    """Return outputs with the gradients of `outputs` and the values of `values`."""
     import torch
 
     if torch.is_tensor(outputs):
@@ -292,7 +292,7 @@ def _with_values(outputs, values):
 
 
 def stale_graph():
-    """An exported graph gives what it first gave."""
+    """Let an exported graph give what it first gave."""
     from runtimes.exporting import Exported
 
     real = Exported.__call__
@@ -306,12 +306,12 @@ def stale_graph():
 
 
 def graph_of_other_weights():
-    """The exported model isn't the one of the seed; the probe's modules, of one weight, are."""
+    """Export another model than that of the seed; the probe's modules, of one weight, stay."""
     _change_exported(lambda weight: weight * 1.001)
 
 
 def rounded_graph():
-    """The exported model, but not the probe's modules, has weights of bfloat16."""
+    """Round the weights of the exported model, but not of the probe's modules, to bfloat16."""
     _change_exported(lambda weight: weight.bfloat16().float())
 
 
@@ -330,7 +330,7 @@ def _change_exported(change):
 
 
 def weights_in_float32():
-    """The timed model keeps its weights in float32; the probe's modules don't."""
+    """Keep the weights of the timed model in float32, but not those of the probe's modules."""
     import precision
 
     real = precision.converted
@@ -342,12 +342,12 @@ def _is_model(thing):
 
 
 def _is_batch(thing):
-    """A batch of images; what the probe is given has other sizes."""
+    """Return whether it is a batch of images; what the probe is given has other sizes."""
     return hasattr(thing, "dim") and thing.dim() == 4 and thing.shape[1] == 3
 
 
 def nothing_quantized():
-    """torchao leaves the model as it is, but not the probe's one layer."""
+    """Let torchao leave the model as it is, but not the probe's one layer."""
     import torchao.quantization
 
     real = torchao.quantization.quantize_
@@ -359,26 +359,26 @@ def no_backward_in_windows():
 
 
 def head_alone_in_windows():
-    """The optimizer gets no gradient but the head's."""
-    _in_windows_alone(lambda: _before_each_step(lambda gradients: [_set_gradient(one, None) for one in gradients[:-2]]))
+    """Give the optimizer no gradient but the head's."""
+    _in_windows_alone(lambda: _before_each_step(lambda gradients: [_set_gradient(weight, None) for weight in gradients[:-2]]))
 
 
 def zeros_below_the_head_in_windows():
-    _in_windows_alone(lambda: _before_each_step(lambda gradients: [one.grad.zero_() for one in gradients[:-2]]))
+    _in_windows_alone(lambda: _before_each_step(lambda gradients: [parameter.grad.zero_() for parameter in gradients[:-2]]))
 
 
 def no_rate_in_windows():
-    """The optimizer writes the weights that there are."""
+    """Let the optimizer write the weights that there are."""
     _in_windows_alone(lambda: _before_each_step(lambda gradients: None, rate=0.0))
 
 
 def stale_gradients_in_windows():
-    """Of the last step before."""
+    """Keep the gradients of the last step before."""
 
     def begin():
         undo = [_set("torch.Tensor", "backward", lambda real: lambda self, *args, **words: None)]
-        undo += [_set(kind, "zero_grad", lambda real: lambda self, *args, **words: None) for kind in _OPTIMIZERS]
-        return lambda: [one() for one in undo]
+        undo += [_set(optimizer, "zero_grad", lambda real: lambda self, *args, **words: None) for optimizer in _OPTIMIZERS]
+        return lambda: [restore() for restore in undo]
 
     _in_windows_alone(begin)
 
@@ -389,7 +389,7 @@ def half_a_batch_in_windows():
 
 
 def dropped_block_in_windows():
-    """One of BERT's layers hands on what it gets."""
+    """Let one of BERT's layers hand on what it gets."""
 
     def begin():
         return _set("transformers.models.bert.modeling_bert.BertLayer", "forward", _handing_on)
@@ -416,7 +416,7 @@ def no_all_reduce_in_windows():
 
 
 def made_equal_after_windows():
-    """The ranks train alone in the windows; then all get the weights of the first."""
+    """Let the ranks train alone in the windows; then give all the weights of the first."""
     import measure
 
     no_all_reduce_in_windows()
@@ -425,12 +425,12 @@ def made_equal_after_windows():
     def timed_windows(args, world, step, *more):
         import torch
 
-        found = real(args, world, step, *more)
+        measured = real(args, world, step, *more)
         with torch.no_grad():
             for group in step.optimizer.param_groups:
                 for parameter in group["params"]:
                     torch.distributed.broadcast(parameter, 0)
-        return found
+        return measured
 
     measure.timed_windows = timed_windows
 
@@ -444,7 +444,7 @@ def _without_sync(real):
 
 
 def other_outputs_in_windows():
-    """Inference gives half of what it gave."""
+    """Let inference give half of what it gave."""
     import families
 
     inside, real = _windows(), families.of
@@ -459,47 +459,47 @@ def other_outputs_in_windows():
 
 
 def half_a_batch_later():
-    """From the second step on."""
-    seen = []
+    """Train on half a batch from the second step on."""
+    steps = []
 
     def loss(real, model, batch):
-        seen.append(1)
-        return real(model, batch if len(seen) == 1 else _half(batch))
+        steps.append(1)
+        return real(model, batch if len(steps) == 1 else _half(batch))
 
     _replace_training_loss(loss)
 
 
 def twice_the_same_half_later():
-    """From the second step on; no shape tells it."""
+    """Train on the same half twice from the second step on; no shape tells it."""
     import torch
 
-    seen = []
+    steps = []
 
     def loss(real, model, batch):
-        seen.append(1)
-        half = {name: torch.cat([one[: len(one) // 2]] * 2) for name, one in batch.items()}
-        return real(model, batch if len(seen) == 1 else half)
+        steps.append(1)
+        half = {name: torch.cat([tensor[: len(tensor) // 2]] * 2) for name, tensor in batch.items()}
+        return real(model, batch if len(steps) == 1 else half)
 
     _replace_training_loss(loss)
 
 
 def slow_rate_later():
-    """From the second step on, the weights move by half as much."""
-    _before_each_step(lambda gradients: [one.grad.mul_(0.5) for one in gradients], first=False)
+    """Move the weights by half as much from the second step on."""
+    _before_each_step(lambda gradients: [parameter.grad.mul_(0.5) for parameter in gradients], first=False)
 
 
 def head_alone_later():
-    """No gradient below the head from the second step on, but one that is nearly zero."""
-    _before_each_step(lambda gradients: [one.grad.mul_(1e-20) for one in gradients[:-2]], first=False)
+    """Leave no gradient below the head from the second step on, but one that is nearly zero."""
+    _before_each_step(lambda gradients: [parameter.grad.mul_(1e-20) for parameter in gradients[:-2]], first=False)
 
 
 def head_alone():
-    """No gradient below the head, but one that is nearly zero, from the first step on."""
-    _before_each_step(lambda gradients: [one.grad.mul_(1e-20) for one in gradients[:-2]])
+    """Leave no gradient below the head, but one that is nearly zero, from the first step on."""
+    _before_each_step(lambda gradients: [parameter.grad.mul_(1e-20) for parameter in gradients[:-2]])
 
 
 def six_tensors():
-    """All that the optimizer holds."""
+    """Let the optimizer hold six tensors."""
     from measurements import train
 
     real = train._optimizer
@@ -517,7 +517,7 @@ _OPTIMIZERS = ("torch.optim.SGD", "torch.optim.AdamW")
 
 
 def _half(batch):
-    return {name: one[: len(one) // 2] for name, one in batch.items()}
+    return {name: tensor[: len(tensor) // 2] for name, tensor in batch.items()}
 
 
 def _set_gradient(parameter, value):
@@ -528,25 +528,25 @@ def _before_each_step(act, rate=None, first=True):
     """Let the optimizers call `act` with the parameters that have a gradient; `first`: in the first step, too.
     Returns the undoing.
     """
-    seen = []
+    steps = []
 
     def stepping(real):
         def step(self, *args, **words):
-            seen.append(1)
+            steps.append(1)
             for group in self.param_groups:
                 group["lr"] = group["lr"] if rate is None else rate
-                if first or len(seen) > 1:
-                    act([one for one in group["params"] if one.grad is not None])
+                if first or len(steps) > 1:
+                    act([parameter for parameter in group["params"] if parameter.grad is not None])
             return real(self, *args, **words)
 
         return step
 
-    undo = [_set(kind, "step", stepping) for kind in _OPTIMIZERS]
-    return lambda: [one() for one in undo]
+    undo = [_set(optimizer, "step", stepping) for optimizer in _OPTIMIZERS]
+    return lambda: [parameter() for parameter in undo]
 
 
 def _windows():
-    """A list that is empty but in the windows."""
+    """Return a list that is empty but in the windows."""
     inside = []
 
     def begin():
@@ -558,7 +558,7 @@ def _windows():
 
 
 def _set(place, name, make):
-    """Replace a function of what an import path names by what `make` makes of it; returns the undoing."""
+    """Replace a function of what an import path names by what `make` makes of it; return the undoing."""
     import importlib
 
     module, _, owner = place.rpartition(".")
@@ -572,7 +572,7 @@ def _set_of(owner, name, make):
 
 
 def _in_windows_alone(begin):
-    """`begin` breaks something and returns what mends it."""
+    """Break in the windows alone: `begin` breaks something and returns what mends it."""
     import measure
 
     real = measure.timed_windows
@@ -599,7 +599,7 @@ def _replace_training_loss(loss):
 
 
 def _replace(function, other):
-    """Of each family; `other` is called with the honest one first."""
+    """Replace a function of each family; `other` is called with the honest one first."""
     import families
 
     real = families.of
@@ -615,12 +615,12 @@ def _replace(function, other):
 
 
 def memo_of_contents():
-    """Inference answers from a memo by the whole content of a batch."""
+    """Answer inference from a memo by the whole content of a batch."""
     _remember(lambda batch: tuple(tensor.double().sum().item() for tensor in batch.values()))
 
 
 def memo_of_places():
-    """By where a batch lies, as a graph with fixed inputs would that isn't replayed."""
+    """Answer by where a batch lies, as a graph with fixed inputs would that isn't replayed."""
     _remember(lambda batch: tuple(tensor.data_ptr() for tensor in batch.values()))
 
 
@@ -629,61 +629,61 @@ def memo_of_objects():
 
 
 def memo_of_a_part():
-    """By a hash of the first numbers."""
+    """Answer by a hash of the first numbers."""
     _remember(lambda batch: tuple(next(iter(batch.values())).flatten()[:4].tolist()))
 
 
 def memo_on_second_sight():
-    """By the content, from the second sight on."""
+    """Answer by the content, from the second sight on."""
     _remember(lambda batch: tuple(tensor.double().sum().item() for tensor in batch.values()), sights=2)
 
 
 def memo_of_items():
-    """As a prefix cache has it: only items that it has not seen are computed."""
+    """Compute only items that it has not seen, as a prefix cache does."""
     import torch
 
-    known = {}
+    memo = {}
 
     def forward(honest, net, batch):
         keys = [(id(net), *row.flatten()[:4].tolist()) for row in next(iter(batch.values()))]
-        new = [row for row, key in enumerate(keys) if key not in known]
+        new = [row for row, key in enumerate(keys) if key not in memo]
         if new:
-            found = honest(net, {name: tensor[new] for name, tensor in batch.items()})
-            known.update(zip([keys[row] for row in new], found, strict=True))
-        return torch.stack([known[key] for key in keys])
+            computed = honest(net, {name: tensor[new] for name, tensor in batch.items()})
+            memo.update(zip([keys[row] for row in new], computed, strict=True))
+        return torch.stack([memo[key] for key in keys])
 
     _replace("forward", forward)
 
 
 def memo_of_half_the_batches():
-    """It has room for two of the four, and saves no more than half of the time."""
+    """Remember two of the four batches, which saves no more than half of the time."""
     _remember(lambda batch: tuple(tensor.double().sum().item() for tensor in batch.values()), room=2, seconds=0.5)
 
 
 def _remember(key, sights=1, room=1000, seconds=0.05):
-    """What is computed takes so many `seconds` longer, asleep: on a busy machine, too, a memory saves more than scatter."""
+    """Answer from a memory; computing sleeps `seconds` longer: on a busy machine, too, a memory saves more than scatter."""
     import time
 
-    known, seen = {}, {}
+    memo, counts = {}, {}
 
     def forward(honest, net, batch):
-        own = id(net), key(batch)
-        if own in known:
-            return known[own]
+        place = id(net), key(batch)
+        if place in memo:
+            return memo[place]
         time.sleep(seconds)
-        outputs, seen[own] = honest(net, batch), seen.get(own, 0) + 1
-        if seen[own] >= sights and len(known) < room:
-            known[own] = outputs
+        outputs, counts[place] = honest(net, batch), counts.get(place, 0) + 1
+        if counts[place] >= sights and len(memo) < room:
+            memo[place] = outputs
         return outputs
 
     _replace("forward", forward)
 
 
 def memo_of_gradients():
-    """A step on a batch that was seen has the loss and the gradients of then."""
+    """Give a step on a batch that was seen the loss and the gradients of then."""
     import torch
 
-    known = {}
+    memo = {}
 
     class Recalled:
         def __init__(self, net, loss, gradients):
@@ -698,18 +698,18 @@ def memo_of_gradients():
 
     def loss(honest, net, batch):
         key = id(net), *(tensor.double().sum().item() for tensor in batch.values())
-        if key in known:
-            return Recalled(net, *known[key])
-        found = honest(net, batch)
-        gradients = torch.autograd.grad(found, list(net.parameters()), retain_graph=True)
-        known[key] = found.detach(), [one.clone() for one in gradients]
-        return found
+        if key in memo:
+            return Recalled(net, *memo[key])
+        result = honest(net, batch)
+        gradients = torch.autograd.grad(result, list(net.parameters()), retain_graph=True)
+        memo[key] = result.detach(), [slope.clone() for slope in gradients]
+        return result
 
     _replace_training_loss(loss)
 
 
 def memo_of_requests():
-    """What comes from the host's memory is answered without the model."""
+    """Answer what comes from the host's memory without the model."""
     from measurements import infer
 
     real = infer.make_step
@@ -727,7 +727,7 @@ def memo_of_requests():
 
 
 def slow_clock():
-    """All clocks of the process go a tenth slower, as in a virtual machine that loses ticks."""
+    """Let all clocks of the process go a tenth slower, as in a virtual machine that loses ticks."""
     _pace_clocks(lambda seconds: 0.9 * seconds, "monotonic", "perf_counter", "time")
 
 
@@ -736,7 +736,7 @@ def fast_clock():
 
 
 def slow_timer():
-    """Only that of the windows."""
+    """Slow only the clock of the windows."""
     _pace_clocks(lambda seconds: 0.9 * seconds, "perf_counter")
 
 
@@ -753,4 +753,4 @@ def _pace_clocks(pace, *names):
 
 
 def no_sabotage():
-    """What runs as the others do, and is honest."""
+    """Run as the others do, and be honest."""

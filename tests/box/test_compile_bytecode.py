@@ -1,4 +1,4 @@
-"""What a container imports is compiled when its image is built, and two builds give the same bytes."""
+"""Files that a container imports are compiled when its image is built, and two builds give the same bytes."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ SOURCES = {
 
 
 def compiled(folder: Path, seed: str) -> dict[str, bytes]:
-    """What compiling these sources in `folder` makes, by path; `seed`: of the process that begins it."""
+    """Return what compiling these sources in `folder` makes, by path; `seed`: of the process that begins it."""
     for name, text in SOURCES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def test_a_source_that_is_replaced_later_is_what_counts(tmp_path: Path) -> None:
     assert done.stdout == "other\n"
 
 
-def test_what_is_compiled_is_left_as_it_is(tmp_path: Path) -> None:
+def test_compiled_files_are_left_as_they_are(tmp_path: Path) -> None:
     first = compiled(tmp_path, "1")
     (kept,) = tmp_path.glob("__pycache__/one.*.pyc")
     kept.write_bytes(b"made by the vendor")

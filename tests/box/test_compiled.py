@@ -46,10 +46,10 @@ def launched(python: str, folder: Path, init: str = "pass", forward: str = "pass
 @pytest.mark.parametrize("what", NOTHING)
 @pytest.mark.representative
 def test_a_launch_of_which_nothing_is_compiled_is_unsupported_and_says_why(real_python: str, tmp_path: Path, what: str) -> None:
-    init, forward, said = NOTHING[what]
+    init, forward, message = NOTHING[what]
     code, events, stderr = launched(real_python, tmp_path, init, forward, BROKEN if "errors" in what else QUICK)
     assert code and only(events, "failure")["kind"] == "unsupported", stderr
-    assert said in only(events, "failure")["message"] and only(events, "compile")["run"] == 0
+    assert message in only(events, "failure")["message"] and only(events, "compile")["run"] == 0
     assert not any(event["event"] == "done" for event in events)
 
 
@@ -65,16 +65,16 @@ def test_a_variable_that_switches_the_compiler_off_is_named(real_python: str, tm
 def test_the_graphs_that_a_step_runs_are_counted_whatever_the_proofs_compile(real_python: str, tmp_path: Path) -> None:
     code, events, stderr = launched(real_python, tmp_path, forward="inputs = inputs + 1; torch._dynamo.graph_break()")
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
-    found = only(events, "compile")
-    assert (found["graphs"], found["run"], found["fallbacks"]) == (2, 2, []) and found["graph_breaks"] >= 1
-    assert found["operations"] == 2 and only(events, "remarks")["texts"] == []
+    compiled = only(events, "compile")
+    assert (compiled["graphs"], compiled["run"], compiled["fallbacks"]) == (2, 2, []) and compiled["graph_breaks"] >= 1
+    assert compiled["operations"] == 2 and only(events, "remarks")["texts"] == []
 
 
 def test_what_is_compiled_in_part_is_told(real_python: str, tmp_path: Path) -> None:
     code, events, stderr = launched(real_python, tmp_path, "self.n = 0.0", PART)
     assert code == 0 and only(events, "compile")["run"] == 1, stderr
-    (told,) = only(events, "remarks")["texts"]
-    assert told.startswith("compiled in part: torch_dynamo_resume_in_forward_at_") and told.endswith("_limit")
+    (remark,) = only(events, "remarks")["texts"]
+    assert remark.startswith("compiled in part: torch_dynamo_resume_in_forward_at_") and remark.endswith("_limit")
 
 
 def test_an_eager_launch_has_no_graphs(real_python: str, tmp_path: Path) -> None:

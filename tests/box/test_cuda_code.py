@@ -1,4 +1,4 @@
-"""The box's code for CUDA, executed: real torch on invented devices (device_stand_in/), whole launches, scripted failures."""
+"""The workload's code for CUDA, executed: real torch on invented devices (device_stand_in/), whole launches, failures."""
 
 import json
 import os
@@ -59,19 +59,22 @@ class Done:
     folder: Path
 
     def calls(self, name: str, rank: int = 0) -> list[dict[str, Any]]:
-        """The calls of a function by one rank, in order."""
+        """Return the calls of a function by one rank, in order."""
         lines = (line for path in self.folder.glob("calls-*.jsonl") for line in path.read_text().splitlines())
         return [call for line in lines if (call := json.loads(line))["call"] == name and call["rank"] == rank]
 
     @property
     def lines(self) -> set[str]:
-        """Lines of the box that were executed, as FILE:NUMBER."""
+        """Return the lines of the workload that were executed, as FILE:NUMBER."""
         return {line for path in self.folder.glob("lines-*.txt") for line in path.read_text().splitlines()}
 
 
 @pytest.fixture(scope="module")
 def on_cuda(real_python: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Done]:
-    """Runs bench.py on invented devices: takes its flags, `processes`, and the stand-in's script; equal launches only once."""
+    """Return what runs bench.py on invented devices by its flags, `processes` and the stand-in's script.
+
+    Equal launches are made only once.
+    """
 
     @cache
     def launch(words: tuple[str, ...], processes: int, script: str) -> Done:
@@ -106,9 +109,9 @@ def test_training_on_two_devices_reads_their_clock_their_memory_and_computes_in_
     assert len(done.calls("reset_peak_memory_stats")) == 1, "the warm peak is that of the timed windows"
     assert min(only(done.events, "enqueue")["step_seconds"]) > 0
     assert window["skipped_steps"] == [0, 0] and min(window["scale"]) >= 1
-    assert [one["matmul"] for one in only(done.events, "precision")["effective"]] == ["fp16", "fp16"]
-    assert [one["uuid"][:8] for one in only(done.events, "setup")["devices"]] == ["00000000", "00000001"]
-    assert [one["cpus"] for one in only(done.events, "setup")["devices"]] == [[cpu] for cpu in OWN_CPUS]
+    assert [values["matmul"] for values in only(done.events, "precision")["effective"]] == ["fp16", "fp16"]
+    assert [values["uuid"][:8] for values in only(done.events, "setup")["devices"]] == ["00000000", "00000001"]
+    assert [values["cpus"] for values in only(done.events, "setup")["devices"]] == [[cpu] for cpu in OWN_CPUS]
     assert only(done.events, "all-reduce")["gradient_bytes"] == 4 * PARAMETERS
     assert only(done.events, "reference")["agrees"]
 
@@ -141,7 +144,7 @@ def test_two_devices_of_intel_are_measured_by_their_own_clock_memory_and_collect
     assert done.code == 0, done.stderr
     setup = only(done.events, "setup")
     assert setup["backend"] == "xccl"
-    assert [(one["name"], one["uuid"][:8]) for one in setup["devices"]] == [
+    assert [(device["name"], device["uuid"][:8]) for device in setup["devices"]] == [
         (INTEL["name"], f"0000000{rank}") for rank in (0, 1)
     ]
     assert {call["device_type"] for call in done.calls("autocast")} == {"xpu"}
@@ -149,7 +152,7 @@ def test_two_devices_of_intel_are_measured_by_their_own_clock_memory_and_collect
     assert sum(window["step_seconds"][0]) == pytest.approx(1000 * window["seconds"][0], rel=0.05)
     memory = [e for e in done.events if e["event"] == "memory"][-1]
     assert min(memory["peak_reserved_bytes"]) >= min(memory["peak_bytes"]) > 12 * PARAMETERS
-    assert [one["matmul"] for one in only(done.events, "precision")["effective"]] == ["fp16", "fp16"]
+    assert [device["matmul"] for device in only(done.events, "precision")["effective"]] == ["fp16", "fp16"]
     assert only(done.events, "reference")["agrees"]
 
 
@@ -175,7 +178,7 @@ def test_a_model_that_does_not_fit_is_out_of_memory(on_cuda: Callable[..., Done]
 def launched(
     real_python: str, host: Host, folder: Path, ranks: int, seconds: float, words: str, script: dict[str, Any]
 ) -> Launch:
-    """One launch by the tool itself, with the local engine, recorded and read back."""
+    """Make one launch by the tool itself, with the local engine, recorded and read back."""
     python = folder / "python"
     given = json.dumps({"folder": str(folder), **script})
     python.write_text(
@@ -204,7 +207,7 @@ def launched(
 
 
 @pytest.mark.parametrize(
-    ("kind", "ranks", "seconds", "outcome", "said"),
+    ("kind", "ranks", "seconds", "outcome", "message"),
     [
         ("oom", 1, PATIENCE_SECONDS, "oom", "OutOfMemoryError: CUDA out of memory. Tried to allocate"),
         ("oom", 2, PATIENCE_SECONDS, "oom", "OutOfMemoryError: CUDA out of memory. Tried to allocate"),
@@ -214,13 +217,13 @@ def launched(
     ],
 )
 def test_a_failure_in_the_middle_has_its_outcome_and_no_number(
-    real_python: str, nvidia_host: Host, tmp_path: Path, kind: str, ranks: int, seconds: float, outcome: str, said: str
+    real_python: str, nvidia_host: Host, tmp_path: Path, kind: str, ranks: int, seconds: float, outcome: str, message: str
 ) -> None:
     """It begins in the fourth forward pass, in the last rank; the others wait for it in an all-reduce."""
     script = {"fail": {"kind": kind, "step": 4, "rank": ranks - 1}}
     words = "--collective-timeout 20 --threads 1 --proof none"
     launch = launched(real_python, nvidia_host, tmp_path, ranks, seconds, words, script)
-    assert launch.outcome == outcome and said in str(launch.error)
+    assert launch.outcome == outcome and message in str(launch.error)
     assert not launch.windows or outcome != "ok"
     assert not [pid for pid in Path("/proc").glob("[0-9]*") if _is_of(pid, str(tmp_path))], "nothing is left over"
 
@@ -263,18 +266,18 @@ print(said(lambda: torch.cuda.set_device(7)))
 
 
 def executable_lines(path: Path) -> dict[int, str]:
-    """The numbers and texts of a file's lines that hold code of a function."""
-    texts, found, waiting = (
+    """Return the numbers and texts of a file's lines that hold code of a function."""
+    texts, numbers, waiting = (
         path.read_text(encoding="utf-8").splitlines(),
         set[int](),
         [compile(path.read_text(encoding="utf-8"), str(path), "exec")],
     )
     while waiting:
         code = waiting.pop()
-        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
+        waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         if code.co_name != "<module>":
-            found |= {line for _, _, line in code.co_lines() if line and line != code.co_firstlineno}
-    return {number: texts[number - 1].strip() for number in sorted(found)}
+            numbers |= {line for _, _, line in code.co_lines() if line and line != code.co_firstlineno}
+    return {number: texts[number - 1].strip() for number in sorted(numbers)}
 
 
 NEVER_ON_A_GPU: dict[str, list[str]] = {

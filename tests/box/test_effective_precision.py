@@ -1,4 +1,4 @@
-"""The box's own judgement, on recorded values: effective precision, out of memory in every library's words."""
+"""The workload's own judgement, on recorded values: effective precision, out of memory in every library's words."""
 
 import pytest
 
@@ -20,7 +20,7 @@ RECORDED = {
 
 
 @pytest.mark.parametrize(
-    ("requested", "recorded", "said"),
+    ("requested", "recorded", "message"),
     [
         ("fp32", "fp32", None),
         ("fp32", "winograd", None),
@@ -41,10 +41,10 @@ RECORDED = {
         ("bf16-weights", "bf16 inside float32", "convolution computes in fp32"),
     ],
 )
-def test_a_setting_that_computes_in_less_than_it_says_is_caught(requested: str, recorded: str, said: str | None) -> None:
-    found = {name: effective_precision.effective(*value) for name, value in RECORDED[recorded].items()}
-    problem = effective_precision.problem(requested, found)
-    assert (problem is None) if said is None else (said in problem and f"precision {requested} was requested" in problem)
+def test_a_setting_that_computes_in_less_than_it_says_is_caught(requested: str, recorded: str, message: str | None) -> None:
+    effective = {name: effective_precision.effective(*value) for name, value in RECORDED[recorded].items()}
+    problem = effective_precision.problem(requested, effective)
+    assert (problem is None) if message is None else (message in problem and f"precision {requested} was requested" in problem)
 
 
 def test_cudnn_may_choose_a_convolution_more_precise_than_tf32() -> None:

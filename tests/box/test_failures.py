@@ -1,4 +1,4 @@
-"""What a box says of a failure: its kind, and on the first line the place in the user's file and the innermost cause."""
+"""Messages of a workload on a failure: its kind, and on the first line the place in the user's file and the innermost cause."""
 
 import concurrent.futures
 import subprocess
@@ -27,7 +27,7 @@ SAID = {
 
 
 class BackendCompilerFailed(Exception):
-    """As torch 2.5 raises it: the cause is an attribute, and no traceback leads to it."""
+    """An error as torch 2.5 raises it: the cause is an attribute, and no traceback leads to it."""
 
     def __init__(self, inner_exception: Exception) -> None:
         self.inner_exception = inner_exception
@@ -59,11 +59,11 @@ def test_the_first_line_names_the_place_and_the_innermost_cause(tmp_path: Path, 
 
 def test_what_torch_compile_wraps_is_said_with_what_the_compiler_found_and_the_users_line(tmp_path: Path) -> None:
     path, cause = raised(tmp_path, 'raise RuntimeError("C++ compile error\\nCommand: g++\\n/x.cpp:2: fatal error: no omp.h")')
-    said = first_line(BackendCompilerFailed(cause), path)
-    assert said.startswith(
+    line = first_line(BackendCompilerFailed(cause), path)
+    assert line.startswith(
         "net.py, line 2, in forward: BackendCompilerFailed: backend='inductor' raised: RuntimeError: C++ comp"
     )
-    assert said.endswith("/x.cpp:2: fatal error: no omp.h")
+    assert line.endswith("/x.cpp:2: fatal error: no omp.h")
     graph = RuntimeError(f'Failed running call_function:\nshapes differ\n\nfrom user code:\n   File "{path}", line 7, in body')
     assert first_line(graph, path) == "net.py, line 7, in body: RuntimeError: Failed running call_function: shapes differ"
 
@@ -76,8 +76,8 @@ def test_a_cause_decides_the_kind(error: Exception) -> None:
 def test_a_failure_in_a_thread_and_one_told_by_another_process_keep_their_line(tmp_path: Path) -> None:
     path, error = raised(tmp_path, 'raise ValueError("bad sample")')
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        told = pool.submit(raised, tmp_path, "open(5.5)").result()[1]
-    assert "net.py, line 2, in forward: TypeError" in first_line(told, path)
+        in_thread = pool.submit(raised, tmp_path, "open(5.5)").result()[1]
+    assert "net.py, line 2, in forward: TypeError" in first_line(in_thread, path)
     whole = "".join(traceback.format_exception(error))
     worker = ValueError(f"Caught ValueError in DataLoader worker process 0.\nOriginal {whole}")
     assert first_line(worker, path) == (
@@ -92,12 +92,12 @@ def test_the_first_of_a_group_is_its_cause() -> None:
 
 
 def test_a_chain_that_leads_back_to_itself_ends() -> None:
-    one, other = ValueError("one"), ValueError("other")
-    one.__cause__, other.__cause__ = other, one
-    assert first_line(one) == "ValueError: one; caused by ValueError: other"
+    first, second = ValueError("one"), ValueError("other")
+    first.__cause__, second.__cause__ = second, first
+    assert first_line(first) == "ValueError: one; caused by ValueError: other"
 
 
-def test_what_the_box_words_itself_stands_alone() -> None:
+def test_a_message_of_the_workload_itself_stands_alone() -> None:
     try:
         raise failures.Unsupported("this stack has no timm") from KeyError("timm")
     except failures.Unsupported as error:

@@ -42,13 +42,13 @@ LARGE = {"wav2vec2-base": "train", "wav2vec2-base-classifier": "infer", "distilb
 def test_a_model_of_every_kind_is_trained_and_run_and_proven(python_with_models: str, model: str, mode: str) -> None:
     code, events, stderr = bench(python_with_models, "--model", model, "--mode", mode, *SIZES, *STEPS)
     assert code == 0, stderr
-    found = only(events, "reference")
-    assert found["agrees"] is True and found["proof"] == "full" and found["error"] is None
+    reference = only(events, "reference")
+    assert reference["agrees"] is True and reference["proof"] == "full" and reference["error"] is None
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--model", "timm.resnet50x"), "has no model resnet50x (resnet50"),
         (("--model", "timm.nest_tiny", "--image-size", "33"), "for images of 33 pixels"),
@@ -58,9 +58,9 @@ def test_a_model_of_every_kind_is_trained_and_run_and_proven(python_with_models:
         (("--model", "r3d_18", "--channels-last"), "channels_last is for images"),
     ],
 )
-def test_what_a_model_cannot_do_is_unsupported(python_with_models: str, words: tuple[str, ...], said: str) -> None:
+def test_what_a_model_cannot_do_is_unsupported(python_with_models: str, words: tuple[str, ...], message: str) -> None:
     code, events, _ = bench(python_with_models, *words, "--batch", "2")
-    assert code and only(events, "failure")["kind"] == "unsupported" and said in only(events, "failure")["message"]
+    assert code and only(events, "failure")["kind"] == "unsupported" and message in only(events, "failure")["message"]
 
 
 def test_a_stack_without_timm_says_so(real_python: str) -> None:

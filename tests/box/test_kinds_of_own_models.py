@@ -124,22 +124,22 @@ def test_a_model_is_trained_and_proven_whatever_its_gradients_are(real_python: s
 
 @pytest.mark.parametrize("kind", NOT_PROVEN)
 def test_what_cannot_be_proven_is_told_with_the_way_out(real_python: str, tmp_path: Path, kind: str) -> None:
-    init, forward, said = NOT_PROVEN[kind]
+    init, forward, message = NOT_PROVEN[kind]
     code, events, _ = launched(real_python, tmp_path, "--mode", "infer", init=init, forward=forward)
-    assert code and said in only(events, "failure")["message"]
+    assert code and message in only(events, "failure")["message"]
 
 
 @pytest.mark.parametrize(
-    ("words", "processes", "said"),
+    ("words", "processes", "message"),
     [
         (("--precision", "bf16-weights", "--mode", "infer"), 1, "has no complex numbers"),
         ((), 2, "gloo, by which ranks on CPUs"),
     ],
 )
 def test_what_has_no_complex_numbers_refuses_them(
-    real_python: str, tmp_path: Path, words: tuple[str, ...], processes: int, said: str
+    real_python: str, tmp_path: Path, words: tuple[str, ...], processes: int, message: str
 ) -> None:
     init, forward = PROVEN["complex weights"]
     code, events, _ = launched(real_python, tmp_path, *words, init=init, forward=forward, processes=processes)
     failure = next(event for event in events if event["event"] == "failure")
-    assert code and failure["kind"] == "unsupported" and said in failure["message"]
+    assert code and failure["kind"] == "unsupported" and message in failure["message"]

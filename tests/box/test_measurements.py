@@ -1,4 +1,4 @@
-"""A new measurement: one file beside those of the box is a new mode, which the host plans, runs and reads back."""
+"""A new measurement: one file beside those of the workload is a new mode, which the host plans, runs and reads back."""
 
 import csv
 import shutil
@@ -90,7 +90,7 @@ warmup_cap_seconds = 0
 
 @pytest.fixture
 def place(real_python: str, real_matrix: Path) -> Path:
-    """A folder with a matrix of that mode, and a copy of the box with its file."""
+    """Return a folder with a matrix of that mode, and a copy of the workload with its file."""
     real_matrix.write_text(real_matrix.read_text(encoding="utf-8") + WORKLOAD, encoding="utf-8")
     shutil.copytree(assets.WORKLOAD, real_matrix.parent / "workload", ignore=shutil.ignore_patterns("__pycache__"))
     (real_matrix.parent / "workload" / "measurements" / "generate.py").write_text(GENERATE, encoding="utf-8")
@@ -98,13 +98,13 @@ def place(real_python: str, real_matrix: Path) -> Path:
 
 
 def call(place: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """The command, in a process of its own, since it reads the modes when it starts."""
+    """Run the command in a process of its own, since it reads the modes when it starts."""
     command = [sys.executable, "-c", WITH_THAT_WORKLOAD, str(place / "workload"), *words]
     return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
 def launches(place: Path) -> dict[tuple[str, int], Launch]:
-    """By mode and number of ranks."""
+    """Return the launches by mode and number of ranks."""
     (run,) = Results(place / "results").runs()
     return {(launch.workload.mode, launch.devices.count): launch for launch in run.launches()}
 

@@ -46,8 +46,8 @@ OTHERS = {
 @pytest.mark.parametrize("what", OTHERS)
 @pytest.mark.representative
 def test_another_model_under_a_listed_name_is_unsupported(real_python: str, what: str) -> None:
-    model, before, library, said = OTHERS[what]
+    model, before, library, message = OTHERS[what]
     code, events, stderr = bench(real_python, "--model", model, *SIZES, before=before)
-    found = only(events, "failure")
-    assert code and found["kind"] == "unsupported" and not [one for one in events if one["event"] == "sample"], stderr
-    assert library in found["message"] and said in found["message"], found["message"]
+    failure = only(events, "failure")
+    assert code and failure["kind"] == "unsupported" and not [event for event in events if event["event"] == "sample"], stderr
+    assert library in failure["message"] and message in failure["message"], failure["message"]

@@ -1,4 +1,4 @@
-"""A user's own model in the box: what works, and that every mistake is told with file and line, never as a riddle."""
+"""A user's own model in the workload: what works, and that every mistake is told with file and line, never as a riddle."""
 
 import json
 import subprocess
@@ -96,8 +96,8 @@ print(json.dumps({path: tried(path) for path in sys.argv[1:]}))
 
 
 @pytest.fixture(scope="module")
-def found(real_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
-    """(outcome, message) of one step of each file, by name; all in one process, since importing torch takes seconds."""
+def outcomes(real_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    """Return (outcome, message) of one step of each file, by name; all in one process, since importing torch takes seconds."""
     folder, places = tmp_path_factory.mktemp("own"), {}
     for name, text in {**WORKS, **{name: text for name, (text, _) in MISTAKES.items()}}.items():
         place = folder / name.replace(" ", "-") / "net.py"
@@ -109,18 +109,18 @@ def found(real_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         cwd=assets.WORKLOAD, capture_output=True, text=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    return {name: tuple(told[place]) for name, place in places.items()}
+    results = json.loads(done.stdout)
+    return {name: tuple(results[place]) for name, place in places.items()}
 
 
 @pytest.mark.parametrize("name", WORKS)
-def test_inputs_may_be_a_tensor_a_tuple_or_a_dictionary(found: dict[str, tuple[str, str]], name: str) -> None:
-    assert found[name][0] == "ok" and float(found[name][1]) > 0, found[name]
+def test_inputs_may_be_a_tensor_a_tuple_or_a_dictionary(outcomes: dict[str, tuple[str, str]], name: str) -> None:
+    assert outcomes[name][0] == "ok" and float(outcomes[name][1]) > 0, outcomes[name]
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told_with_its_place_and_what_is_expected(found: dict[str, tuple[str, str]], name: str) -> None:
-    outcome, message = found[name]
+def test_a_mistake_is_told_with_its_place_and_what_is_expected(outcomes: dict[str, tuple[str, str]], name: str) -> None:
+    outcome, message = outcomes[name]
     assert outcome == ("unsupported" if name == "a package that is missing" else "crashed")
     assert MISTAKES[name][1] in message
 
@@ -171,8 +171,8 @@ WITHOUT_LOSS = GOOD.partition("def loss")[0].replace("return self.frozen", "retu
 def test_a_loss_or_outputs_below_0_are_as_good_as_others(real_python: str, tmp_path: Path, mode: str, text: str) -> None:
     code, events, stderr = launched(real_python, tmp_path, text, "--mode", mode)
     assert code == 0, stderr
-    found = only(events, "reference")
-    assert found["agrees"] is True and (text is WITHOUT_LOSS) == (found["fingerprint"]["loss"] > 0)
+    reference = only(events, "reference")
+    assert reference["agrees"] is True and (text is WITHOUT_LOSS) == (reference["fingerprint"]["loss"] > 0)
     for event in events:
         wire.check(event)
 

@@ -1,4 +1,4 @@
-"""The box under --profile, with real torch on the CPU: traces of its steps, and nothing that could be taken for a figure."""
+"""The workload under --profile, with real torch on the CPU: traces of its steps, nothing that could be taken for a figure."""
 
 import base64
 import functools
@@ -36,11 +36,11 @@ def test_traced_steps_add_up_and_are_no_figure(real_python: str, processes: int)
     assert not {"sample", "steps", "reference", "warm-up"} & {event["event"] for event in events}
     timed = only(events, "profile")
     assert timed["steps"] == 3 and len(timed["plain_seconds"]) == len(timed["profiled_seconds"]) == processes
-    found = shares(parse(file_of(events, "trace")))
-    assert found.steps == 3 and not found.on_device
-    assert sum(part.seconds for part in found.parts) + found.gap == pytest.approx(found.seconds)
-    assert 3 * found.seconds == pytest.approx(timed["profiled_seconds"][0], rel=0.05)
-    calls = {part.name: part.calls for part in found.parts}
+    step = shares(parse(file_of(events, "trace")))
+    assert step.steps == 3 and not step.on_device
+    assert sum(part.seconds for part in step.parts) + step.gap == pytest.approx(step.seconds)
+    assert 3 * step.seconds == pytest.approx(timed["profiled_seconds"][0], rel=0.05)
+    calls = {part.name: part.calls for part in step.parts}
     assert calls["aten::mkldnn_convolution"] == 20 and calls["aten::convolution_backward"] == 20
     assert events[-1]["event"] == "done"
 
@@ -49,8 +49,8 @@ def test_traced_steps_add_up_and_are_no_figure(real_python: str, processes: int)
 def test_what_steps_allocate_is_traced_apart(real_python: str) -> None:
     _, events, _ = bench_once(real_python, *RESNET18, processes=1)
     traced = parse(file_of(events, "memory"))
-    found = memory_of(traced)
-    assert found and traced.steps == 2 and found.peak > 2 * 3 * 32 * 32 * 4
+    memory = memory_of(traced)
+    assert memory and traced.steps == 2 and memory.peak > 2 * 3 * 32 * 32 * 4
     names = {event.get("name") for event in json.loads(file_of(events, "trace"))["traceEvents"]}
     assert "[memory]" not in names  # it would slow down the steps whose time is looked at
 

@@ -1,4 +1,4 @@
-"""A box that doesn't do its work gives no number, whatever is wrong with it; an honest one does."""
+"""A launch that doesn't do its work gives no number, whatever is wrong with it; an honest one does."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from torchmatrix.facts.reading import compare, proof_of
 pytestmark = pytest.mark.thorough
 
 
-@pytest.mark.parametrize("launch", sabotaged.EVERY, ids=lambda one: f"{one.name} {one.words[1]}")
-def test_a_box_that_does_not_do_its_work_gives_no_number(real_python: str, launch: sabotaged.Sabotage) -> None:
+@pytest.mark.parametrize("launch", sabotaged.EVERY, ids=lambda launch: f"{launch.name} {launch.words[1]}")
+def test_a_launch_that_does_not_do_its_work_gives_no_number(real_python: str, launch: sabotaged.Sabotage) -> None:
     code, events, stderr = launch.launch(real_python)
     assert launch.is_caught(code, events), (code, events, stderr)
 
@@ -23,8 +23,8 @@ def test_a_compiled_step_that_does_its_work_is_proven(real_python: str, tmp_path
     code, events, stderr = bench(real_python, *own_model(tmp_path), "--compile")
     assert code == 0, stderr
     assert only(events, "reference")["agrees"] is True and only(events, "compile")["graph_breaks"] == 0
-    (found,) = only(events, "precision")["effective"]
-    assert set(found["types"]["products"]) == {"float32"} and only(events, "precision")["changed"] == []
+    (effective,) = only(events, "precision")["effective"]
+    assert set(effective["types"]["products"]) == {"float32"} and only(events, "precision")["changed"] == []
 
 
 def test_half_a_batch_in_the_windows_alone_makes_the_losses_jump(real_python: str, tmp_path: Path) -> None:
@@ -48,9 +48,11 @@ LATER = (
 """What only launches do whose cell was proven by another one; and what is wrong with their losses or first steps."""
 
 
-@pytest.mark.parametrize(("name", "words", "said"), LATER, ids=lambda one: one if isinstance(one, str) else one[1])
+@pytest.mark.parametrize(
+    ("name", "words", "contradiction"), LATER, ids=lambda value: value if isinstance(value, str) else value[1]
+)
 def test_a_launch_must_train_as_the_launch_of_its_cell_that_was_proven(
-    real_python: str, tmp_path: Path, name: str, words: tuple[str, ...], said: str
+    real_python: str, tmp_path: Path, name: str, words: tuple[str, ...], contradiction: str
 ) -> None:
     words = (*words, "--warmup-steps", "8", "--steps", "12")
     code, events, stderr = bench(real_python, *words)
@@ -59,12 +61,12 @@ def test_a_launch_must_train_as_the_launch_of_its_cell_that_was_proven(
     assert proven
     again = (*words, "--proof", "fingerprint", "--steps", "9")
     _, events, stderr = bench(real_python, *again)
-    found = compare(recorded(tmp_path / "round2-try1.jsonl", again, 1, events), proven)
-    assert found.contradiction is None and found.losses == 17, found
+    comparison = compare(recorded(tmp_path / "round2-try1.jsonl", again, 1, events), proven)
+    assert comparison.contradiction is None and comparison.losses == 17, comparison
     _, events, stderr = bench(real_python, *again, before=sabotaged.BEFORE.format(name))
-    found = compare(recorded(tmp_path / "round3-try1.jsonl", again, 1, events), proven)
-    assert found.contradiction and found.contradiction.startswith(said), found
-    assert found.contradiction.endswith("in round1-try1"), found
+    comparison = compare(recorded(tmp_path / "round3-try1.jsonl", again, 1, events), proven)
+    assert comparison.contradiction and comparison.contradiction.startswith(contradiction), comparison
+    assert comparison.contradiction.endswith("in round1-try1"), comparison
 
 
 def test_inference_of_a_proven_cell_must_give_the_losses_that_were_found_then(real_python: str, tmp_path: Path) -> None:
@@ -72,14 +74,14 @@ def test_inference_of_a_proven_cell_must_give_the_losses_that_were_found_then(re
     proven = proof_of(recorded(tmp_path / "round1-try1.jsonl", words, 1, bench(real_python, *words)[1]))
     assert proven
     again = (*words, "--proof", "fingerprint", "--warmup-steps", "12", "--steps", "9")
-    found = compare(recorded(tmp_path / "round2-try1.jsonl", again, 1, bench(real_python, *again)[1]), proven)
-    assert found.contradiction is None and found.losses >= 2, found
+    comparison = compare(recorded(tmp_path / "round2-try1.jsonl", again, 1, bench(real_python, *again)[1]), proven)
+    assert comparison.contradiction is None and comparison.losses >= 2, comparison
     events = bench(real_python, *again, before=sabotaged.BEFORE.format("other_outputs_in_windows"))[1]
-    found = compare(recorded(tmp_path / "round3-try1.jsonl", again, 1, events), proven)
-    assert found.contradiction and "the loss of step" in found.contradiction, found
+    comparison = compare(recorded(tmp_path / "round3-try1.jsonl", again, 1, events), proven)
+    assert comparison.contradiction and "the loss of step" in comparison.contradiction, comparison
 
 
-def test_a_launch_of_a_proven_cell_pays_for_no_more_than_a_glance(real_python: str) -> None:
+def test_a_launch_of_a_proven_cell_pays_for_no_more_than_a_quick_check(real_python: str) -> None:
     words = (*RESNET, "--proof", "fingerprint", "--peak-flops", "1e12")
     code, events, stderr = bench(real_python, *words)
     assert code == 0 and only(events, "reference")["agrees"], stderr

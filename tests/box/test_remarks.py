@@ -1,4 +1,4 @@
-"""Honest mistakes in a model's file: the figure stands, and the box says in words what it is a figure of."""
+"""Honest mistakes in a model's file: the figure stands, and the workload says in words what it is a figure of."""
 
 from pathlib import Path
 
@@ -107,9 +107,9 @@ def remarks(python: str, folder: Path, words: tuple[str, ...], parts: dict[str, 
 
 @pytest.mark.parametrize("what", MISTAKES)
 def test_what_a_models_file_does_otherwise_is_told_in_words(real_python: str, tmp_path: Path, what: str) -> None:
-    parts, words, said = MISTAKES[what]
-    told = remarks(real_python, tmp_path, words, parts)
-    assert any(said in text for text in told), told
+    parts, words, expected = MISTAKES[what]
+    texts = remarks(real_python, tmp_path, words, parts)
+    assert any(expected in text for text in texts), texts
 
 
 @pytest.mark.parametrize("words", [(), INFER, LAST, ("--precision", "amp-bf16"), ("--no-eval", *INFER)], ids=" ".join)

@@ -21,7 +21,7 @@ INFER = ("--mode", "infer")
 
 
 def proven(python: str, *words: str, **variables: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The setup, the effective precision and the reference of a launch that must succeed."""
+    """Return the setup, the effective precision and the reference of a launch that must succeed."""
     code, events, stderr = bench(python, *INFER, *words, **variables)
     assert code == 0 and only(events, "done"), stderr
     assert only(events, "reference")["agrees"] is True
@@ -30,7 +30,7 @@ def proven(python: str, *words: str, **variables: str) -> tuple[dict[str, Any], 
 
 @pytest.mark.parametrize("model", [RESNET, BERT], ids=lambda words: words[1])
 @pytest.mark.parametrize(
-    ("runtime", "told"),
+    ("runtime", "facts"),
     [
         ("torchscript", {}),
         ("onnxruntime", {"providers": ["CPUExecutionProvider"]}),
@@ -38,10 +38,10 @@ def proven(python: str, *words: str, **variables: str) -> tuple[dict[str, Any], 
     ],
 )
 def test_an_exported_graph_gives_the_outputs_of_eager_fp32(
-    runtimes_python: str, runtime: str, told: dict[str, Any], model: tuple[str, ...]
+    runtimes_python: str, runtime: str, facts: dict[str, Any], model: tuple[str, ...]
 ) -> None:
     setup, effective, reference = proven(runtimes_python, *model, "--runtime", runtime)
-    assert setup["runtime"]["name"] == runtime and setup["runtime"]["version"] and told.items() <= setup["runtime"].items()
+    assert setup["runtime"]["name"] == runtime and setup["runtime"]["version"] and facts.items() <= setup["runtime"].items()
     assert setup["parameters"] > 4_000_000
     assert (effective["matmul"], effective["convolution"]) == ("fp32", "fp32")
     parity = reference["parity"]
@@ -70,7 +70,7 @@ def test_a_model_that_was_not_quantized_is_not_called_int8(runtimes_python: str)
 
 
 def refused(python: str, *words: str, hook: str = "pass") -> str:
-    """The message of a launch that must end as unsupported; `hook`: Python that runs before it."""
+    """Return the message of a launch that must end as unsupported; `hook`: Python that runs before it."""
     code, events, stderr = bench(python, *INFER, *words, before=hook)
     failure = only(events, "failure")
     assert code != 0 and failure["kind"] == "unsupported", stderr
@@ -79,23 +79,23 @@ def refused(python: str, *words: str, hook: str = "pass") -> str:
 
 def test_a_provider_that_falls_back_gives_no_number(runtimes_python: str) -> None:
     hook = "import onnxruntime; onnxruntime.InferenceSession.get_providers = lambda self: ['AzureExecutionProvider']"
-    said = refused(runtimes_python, *RESNET, "--runtime", "onnxruntime", hook=hook)
-    assert "onnxruntime fell back to AzureExecutionProvider; CPUExecutionProvider was asked for" in said
+    message = refused(runtimes_python, *RESNET, "--runtime", "onnxruntime", hook=hook)
+    assert "onnxruntime fell back to AzureExecutionProvider; CPUExecutionProvider was asked for" in message
     hook = "import onnxruntime; onnxruntime.get_available_providers = lambda: ['CUDAExecutionProvider']"
-    said = refused(runtimes_python, *RESNET, "--runtime", "onnxruntime", hook=hook)
-    assert "this onnxruntime has no CPUExecutionProvider; it has: ['CUDAExecutionProvider']" in said
+    message = refused(runtimes_python, *RESNET, "--runtime", "onnxruntime", hook=hook)
+    assert "this onnxruntime has no CPUExecutionProvider; it has: ['CUDAExecutionProvider']" in message
 
 
 def test_openvino_in_another_precision_gives_no_number(runtimes_python: str) -> None:
-    """Where the CPU has no float16, OpenVINO says what it takes instead; where it has, only what is computed tells."""
+    """Ask for float16: where the CPU has none, OpenVINO says what it takes instead; else only what is computed tells."""
     hook = "from runtimes import openvino; openvino._HINT['fp32'] = 'f16'"
     code, events, stderr = bench(runtimes_python, *INFER, *RESNET, "--runtime", "openvino", before=hook)
     failure = only(events, "failure")
-    said = {
+    messages = {
         "unsupported": r"openvino computes in (f32|bf16), not in f16$",  # bf16 on a CPU that has AMX without float16
         "numerics": "precision fp32 was requested, but convolution",
     }
-    assert code != 0 and re.search(said[failure["kind"]], failure["message"]), stderr
+    assert code != 0 and re.search(messages[failure["kind"]], failure["message"]), stderr
     assert "done" not in [event["event"] for event in events]
 
 
@@ -103,8 +103,8 @@ def test_what_is_not_installed_is_unsupported(real_python: str) -> None:
     assert "onnxruntime can't be imported" in refused(real_python, *RESNET, "--runtime", "onnxruntime")
     assert "torch_tensorrt can't be imported" in refused(real_python, *RESNET, "--runtime", "torch-tensorrt")
     assert "tensorrt can't be imported" in refused(real_python, *RESNET, "--runtime", "tensorrt")
-    said = refused(real_python, *RESNET, "--runtime", "torchscript", "--compile")
-    assert "runtime torchscript compiles by itself, without torch.compile" in said
+    message = refused(real_python, *RESNET, "--runtime", "torchscript", "--compile")
+    assert "runtime torchscript compiles by itself, without torch.compile" in message
 
 
 @pytest.mark.parametrize(
@@ -160,17 +160,17 @@ def test_the_figures_of_parity(real_python: str) -> None:
     done = subprocess.run(
         [real_python, "-c", PARITY, str(assets.WORKLOAD)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
     )
-    told = json.loads(done.stdout)
-    same, far, other, nan = (told["found"][name] for name in ("same", "far", "other", "nan"))
+    result = json.loads(done.stdout)
+    same, far, other, nan = (result["found"][name] for name in ("same", "far", "other", "nan"))
     assert same == {"largest_absolute": 0, "largest_relative": 0, "cosine": pytest.approx(1), "top1": 1, "rows": 2}
     assert far["largest_absolute"] == pytest.approx(0.4) and far["largest_relative"] == pytest.approx(0.1)
     assert far["top1"] == 1 and other["top1"] == 0.5 and other["largest_absolute"] == pytest.approx(5)
     assert other["cosine"] == pytest.approx((-4 + 4 - 4 + 3 + 0 + 3) / 31)
     assert nan["largest_absolute"] == 1e300 and nan["cosine"] == 0
-    assert told["said"]["same"] == [] and "by up to 0.4 (0.1 of the largest output)" in told["said"]["far"][0]
-    assert len(told["said"]["other"]) == 3 and len(told["said"]["nan"]) >= 2
-    assert told["allowed"] == {"relative_allowed": 1e-4, "cosine_least": 0.99999}
-    assert told["rough"] == {"relative_allowed": pytest.approx(0.2), "cosine_least": pytest.approx(0.996)}
+    assert result["said"]["same"] == [] and "by up to 0.4 (0.1 of the largest output)" in result["said"]["far"][0]
+    assert len(result["said"]["other"]) == 3 and len(result["said"]["nan"]) >= 2
+    assert result["allowed"] == {"relative_allowed": 1e-4, "cosine_least": 0.99999}
+    assert result["rough"] == {"relative_allowed": pytest.approx(0.2), "cosine_least": pytest.approx(0.996)}
 
 
 def test_the_runtimes_of_gpus_ask_for_what_they_should_and_find_their_tensors(real_python: str) -> None:
@@ -178,23 +178,23 @@ def test_the_runtimes_of_gpus_ask_for_what_they_should_and_find_their_tensors(re
     done = subprocess.run(
         [real_python, program, str(assets.WORKLOAD)], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
     )
-    told = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     right = {"sum": [[13.0] * 3] * 2, "product": [[15.0] * 3] * 2}
-    assert [told[name] for name in ("bound", "tensorrt fp32", "tensorrt tf32", "torch_tensorrt")] == [right] * 4
-    assert told["told"] == {name: ["cuda", 1, "float32", [2, 3]] for name in ("input0", "input1", "output0", "output1")}, (
+    assert [result[name] for name in ("bound", "tensorrt fp32", "tensorrt tf32", "torch_tensorrt")] == [right] * 4
+    assert result["told"] == {name: ["cuda", 1, "float32", [2, 3]] for name in ("input0", "input1", "output0", "output1")}, (
         "the input that the model doesn't use is not bound"
     )
-    cuda = {precision: told["providers"][f"onnxruntime {precision}"] for precision in ("fp32", "tf32", "half")}
-    assert [[name for name, _ in one] for one in cuda.values()] == [["CUDAExecutionProvider"]] * 3
-    assert [one[0][1]["use_tf32"] for one in cuda.values()] == [0, 1, 0]
+    cuda = {precision: result["providers"][f"onnxruntime {precision}"] for precision in ("fp32", "tf32", "half")}
+    assert [[name for name, _ in providers] for providers in cuda.values()] == [["CUDAExecutionProvider"]] * 3
+    assert [providers[0][1]["use_tf32"] for providers in cuda.values()] == [0, 1, 0]
     assert cuda["fp32"][0][1]["user_compute_stream"] == "7" and cuda["fp32"][0][1]["device_id"] == 1
-    ((name, half),) = told["providers"]["onnxruntime-tensorrt half"]
+    ((name, half),) = result["providers"]["onnxruntime-tensorrt half"]
     assert name == "TensorrtExecutionProvider" and half["trt_fp16_enable"] is True
-    assert told["options"] == {"session.disable_cpu_ep_fallback": "1"}
-    assert "would run a part of the model on the CPU" in told["fallback"]
-    assert told["tensorrt fp32 flags"] == [2, False] and told["tensorrt tf32 flags"] == [2, True]
-    assert told["tensorrt odd"] == "TensorRT can't read the model: no such operation"
-    assert told["asked"] == {
+    assert result["options"] == {"session.disable_cpu_ep_fallback": "1"}
+    assert "would run a part of the model on the CPU" in result["fallback"]
+    assert result["tensorrt fp32 flags"] == [2, False] and result["tensorrt tf32 flags"] == [2, True]
+    assert result["tensorrt odd"] == "TensorRT can't read the model: no such operation"
+    assert result["asked"] == {
         "enabled_precisions": "{torch.float32}", "disable_tf32": "True", "require_full_compilation": "True"
     }  # fmt: skip
-    assert told["torch_tensorrt in part"] == "torch_tensorrt can't convert the whole model: an operation stays in PyTorch"
+    assert result["torch_tensorrt in part"] == "torch_tensorrt can't convert the whole model: an operation stays in PyTorch"

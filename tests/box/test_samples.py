@@ -1,4 +1,4 @@
-"""What the box writes of many steps reaches the host whole, on lines within its limit."""
+"""Lines that the workload writes of many steps reach the host whole, within its limit."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from torchmatrix.facts import launch_file, reading
 
 
 def rank(number: int, steps: int) -> dict[str, Any]:
-    """What a rank measured: values with as many digits as a float can have."""
+    """Return what a rank measured: values with as many digits as a float can have."""
     times = [(number + 1) / 3 * 1e-3 + step / 7e9 for step in range(steps)]
     timed = {"start_monotonic_seconds": 1.0, "stop_monotonic_seconds": 9.0, "seconds": sum(times), "enqueue_seconds": 0.1}
     return {**timed, "step_seconds": times, "losses": [1 / 3 + time for time in times]}
@@ -25,7 +25,7 @@ def test_every_step_of_every_rank_arrives_in_order_on_lines_below_a_megabyte(ran
     events = [event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None]
     (window,) = reading.launch_fields(events)["windows"]
     assert (window.steps, window.items) == (steps, 4 * steps * ranks)
-    assert window.step_seconds == tuple(tuple(one["step_seconds"]) for one in measured)
+    assert window.step_seconds == tuple(tuple(values["step_seconds"]) for values in measured)
 
 
 def test_each_window_gets_its_own_steps() -> None:

@@ -18,29 +18,33 @@ FIRST_VERSION = "import sharded; sharded.find_fully_shard = lambda: None"
 
 @pytest.mark.parametrize("words", [(*BERT, "--precision", "amp-bf16"), RESNET, BERT], ids=["bert in bf16", "resnet18", "bert"])
 def test_sharded_ranks_train_the_model_that_ddp_trains_and_prove_it(newest_python: str, words: tuple[str, ...]) -> None:
-    found = []
+    fingerprints = []
     for parallel, before in (("ddp", ""), ("fsdp", ""), ("fsdp", FIRST_VERSION)):
         code, events, stderr = bench(newest_python, *words, "--parallel", parallel, processes=2, before=before)
         assert code == 0 and only(events, "reference")["agrees"] is True, stderr
         assert only(events, "setup")["parallel"] == parallel and events[-1]["event"] == "done"
-        found.append(only(events, "reference")["fingerprint"])
+        fingerprints.append(only(events, "reference")["fingerprint"])
     rounding = 1e-4 if "amp-bf16" not in words else 5e-2
-    assert found[1] == pytest.approx(found[0], rel=rounding) and found[2] == pytest.approx(found[0], rel=rounding)
+    assert fingerprints[1] == pytest.approx(fingerprints[0], rel=rounding) and fingerprints[2] == pytest.approx(
+        fingerprints[0], rel=rounding
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("unsynchronized_shards", "gradient"), ("no_all_reduce", NOT_REDUCED), ("no_optimizer", "change")]
+    ("name", "message"), [("unsynchronized_shards", "gradient"), ("no_all_reduce", NOT_REDUCED), ("no_optimizer", "change")]
 )
-def test_a_box_that_shards_but_does_not_do_its_work_gives_no_number(newest_python: str, name: str, said: str) -> None:
-    launch = Sabotage(name, (*RESNET, *SHARDED), 2, said)
+def test_a_launch_that_shards_but_does_not_do_its_work_gives_no_number(newest_python: str, name: str, message: str) -> None:
+    launch = Sabotage(name, (*RESNET, *SHARDED), 2, message)
     code, events, stderr = launch.launch(newest_python)
     assert launch.is_caught(code, events), (code, events, stderr)
 
 
-@pytest.mark.parametrize(("name", "said"), [("half_a_batch", "away from eager fp32"), ("no_optimizer", "change")])
+@pytest.mark.parametrize(("name", "message"), [("half_a_batch", "away from eager fp32"), ("no_optimizer", "change")])
 @pytest.mark.sweep
-def test_the_first_version_of_fsdp_that_does_not_do_its_work_gives_no_number(newest_python: str, name: str, said: str) -> None:
-    launch = Sabotage(name, (*RESNET, *SHARDED), 2, said)
+def test_the_first_version_of_fsdp_that_does_not_do_its_work_gives_no_number(
+    newest_python: str, name: str, message: str
+) -> None:
+    launch = Sabotage(name, (*RESNET, *SHARDED), 2, message)
     code, events, stderr = launch.launch(newest_python, FIRST_VERSION)
     assert launch.is_caught(code, events), (code, events, stderr)
 

@@ -16,22 +16,22 @@ def launches(tau: float, noise: float = NOISE, count: int = 12, **how: float) ->
     return [launch(warming(tau=tau, noise=noise, seed=seed), **how) for seed in range(count)]
 
 
-def on(course: Course, count: int = 12, **kind: float) -> list[Launched]:
-    return [launch(Machine(course=course, noise=NOISE, seed=seed, **kind)) for seed in range(count)]
+def on(course: Course, count: int = 12, **options: float) -> list[Launched]:
+    return [launch(Machine(course=course, noise=NOISE, seed=seed, **options)) for seed in range(count)]
 
 
 @pytest.mark.parametrize("tau", [5.0, 15.0, 30.0, 60.0, 90.0])
 def test_a_slow_down_is_waited_for(tau: float) -> None:
-    found = launches(tau)
-    assert abs(mean(one.bias for one in found)) <= TOLERANCE and max(abs(one.bias) for one in found) <= TOLERANCE
-    assert all(one.flat for one in found)
+    launched = launches(tau)
+    assert abs(mean(each.bias for each in launched)) <= TOLERANCE and max(abs(each.bias) for each in launched) <= TOLERANCE
+    assert all(each.flat for each in launched)
 
 
 @pytest.mark.parametrize("tau", [150.0, 300.0])
 def test_a_slow_down_that_outlasts_the_cap_is_told(tau: float) -> None:
-    found = launches(tau)
-    assert mean(one.bias for one in found) > TOLERANCE and abs(mean(one.told for one in found)) <= TOLERANCE
-    assert sum(one.flat is False for one in found) >= 11
+    launched = launches(tau)
+    assert mean(each.bias for each in launched) > TOLERANCE and abs(mean(each.told for each in launched)) <= TOLERANCE
+    assert sum(each.flat is False for each in launched) >= 11
 
 
 @pytest.mark.parametrize(
@@ -45,79 +45,82 @@ def test_a_slow_down_that_outlasts_the_cap_is_told(tau: float) -> None:
 )
 def test_a_slow_drift_behind_a_fast_one_is_told(parts: list[tuple[float, float]]) -> None:
     """Called flat before, with a figure 2.6 to 4.6 % too high."""
-    found = on(exponentials(*parts))
-    assert sum(one.flat is not True for one in found) >= 10
-    assert all(one.bias < 0.0125 for one in found if one.flat is False)
-    assert abs(mean(one.told for one in found if one.flat is False)) <= TOLERANCE
+    launched = on(exponentials(*parts))
+    assert sum(each.flat is not True for each in launched) >= 10
+    assert all(each.bias < 0.0125 for each in launched if each.flat is False)
+    assert abs(mean(each.told for each in launched if each.flat is False)) <= TOLERANCE
 
 
 @pytest.mark.parametrize("parts", [[(0.04, 4.0), (0.02, 50.0)], [(-0.03, 6.0)], [(-0.02, 5.0), (0.03, 45.0)]])
 def test_two_drifts_that_end_are_waited_for(parts: list[tuple[float, float]]) -> None:
-    found = on(exponentials(*parts))
-    assert max(abs(one.bias) for one in found) <= TOLERANCE and all(one.flat is not False for one in found)
+    launched = on(exponentials(*parts))
+    assert max(abs(each.bias) for each in launched) <= TOLERANCE and all(each.flat is not False for each in launched)
 
 
 @pytest.mark.parametrize("at", [6.5, 11.0, 14.5])
 def test_throttling_that_begins_in_the_windows_is_no_part_of_the_figure(at: float) -> None:
-    found = on(throttled(0.04, at))
-    assert max(abs(one.bias) for one in found) <= 0.001 and all(one.flat for one in found)
+    launched = on(throttled(0.04, at))
+    assert max(abs(each.bias) for each in launched) <= 0.001 and all(each.flat for each in launched)
 
 
 def test_throttling_while_a_drift_is_waited_for_is_no_part_of_the_figure_either() -> None:
-    found = on(lambda now: exponentials((0.03, 5.0))(now) + throttled(0.05, 31.0)(now))
-    assert max(abs(one.bias) for one in found) <= 0.001 and all(one.flat for one in found)
+    launched = on(lambda now: exponentials((0.03, 5.0))(now) + throttled(0.05, 31.0)(now))
+    assert max(abs(each.bias) for each in launched) <= 0.001 and all(each.flat for each in launched)
 
 
 @pytest.mark.parametrize("kind", [{"again": 0.7}, {"outliers": 0.004}, {"period": 4.0}, {"period": 20.0}])
 def test_noise_of_other_kinds_is_no_drift(kind: dict[str, float]) -> None:
-    found = on(exponentials(), count=30, **kind)
-    assert all(one.flat is not False for one in found) and sum(one.flat is True for one in found) >= 29
-    assert mean(one.longer for one in found) <= 2.5
+    launched = on(exponentials(), count=30, **kind)
+    assert all(each.flat is not False for each in launched) and sum(each.flat is True for each in launched) >= 29
+    assert mean(each.longer for each in launched) <= 2.5
 
 
 def test_what_is_only_possible_is_not_told_where_nothing_more_may_be_run() -> None:
-    """As the methods cold and aime do it: before, 5 % of such launches were marked on a machine that is flat."""
-    found = launches(0.0, count=100, cap_seconds=0.0)
-    assert not any(one.flat is False for one in found) and sum(one.flat is True for one in found) >= 80
+    """Run no more, as the methods cold and aime do: before, 5 % of such launches were marked on a machine that is flat."""
+    launched = launches(0.0, count=100, cap_seconds=0.0)
+    assert not any(each.flat is False for each in launched) and sum(each.flat is True for each in launched) >= 80
 
 
 @pytest.mark.parametrize("seconds", [1e-4, 1e-2, 10.0])
 def test_series_of_milliseconds_and_of_hours_are_judged_too(seconds: float) -> None:
-    """Their exponentials are alike, or their time constants far too short."""
+    """Exponentials of theirs are alike, or their time constants far too short."""
     for seed in range(4):
         machine, series = warming(tau=3000.0, noise=NOISE * seed, seed=seed), steady.Series()
         ranks = [machine.block(30) for _ in range(2)]
         pace = seconds / drifting.STEP_SECONDS
         for (rank,) in ranks:
             rank.update(start_monotonic_seconds=pace * rank["start_monotonic_seconds"])
-            rank.update(step_seconds=[pace * one for one in rank["step_seconds"]])
+            rank.update(step_seconds=[pace * step for step in rank["step_seconds"]])
         series.add(ranks[0])
-        found = steady.measure(series, 0.0, lambda ranks=ranks: ranks[1:], machine.block, lambda ranks: None)
-        assert found.drift is None or -0.5 <= found.drift <= 1.0
+        measured = steady.measure(series, 0.0, lambda ranks=ranks: ranks[1:], machine.block, lambda ranks: None)
+        assert measured.drift is None or -0.5 <= measured.drift <= 1.0
 
 
 def test_a_flat_machine_loses_no_time() -> None:
-    found = launches(0.0, count=40)
-    assert mean(one.longer for one in found) <= 1.10
-    assert abs(mean(one.bias for one in found)) <= 0.0005 and sum(one.flat is True for one in found) >= 38
+    launched = launches(0.0, count=40)
+    assert mean(each.longer for each in launched) <= 1.10
+    assert abs(mean(each.bias for each in launched)) <= 0.0005 and sum(each.flat is True for each in launched) >= 38
 
 
 def test_without_a_longer_warm_up_the_drift_is_only_told() -> None:
-    """As the methods cold and aime do it, and at a cap in steps."""
-    for found in (launches(15.0, cap_seconds=0.0), [launch(warming(tau=15.0, noise=NOISE, seed=0), more=lambda seconds: None)]):
-        assert all(one.flat is False and not one.warm_up and one.longer < 1.05 for one in found)
-        assert mean(one.bias for one in found) > 0.01 and abs(mean(one.told for one in found)) <= TOLERANCE
+    """Run no longer warm-up, as the methods cold and aime do, and at a cap in steps."""
+    for launched in (
+        launches(15.0, cap_seconds=0.0),
+        [launch(warming(tau=15.0, noise=NOISE, seed=0), more=lambda seconds: None)],
+    ):
+        assert all(each.flat is False and not each.warm_up and each.longer < 1.05 for each in launched)
+        assert mean(each.bias for each in launched) > 0.01 and abs(mean(each.told for each in launched)) <= TOLERANCE
 
 
 def test_windows_timed_before_a_drift_was_seen_are_warm_up() -> None:
-    found = launch(warming(tau=15.0, noise=NOISE, seed=0))
-    assert any(len(rank["step_seconds"]) == 122 for ranks in found.warm_up for rank in ranks) and found.longer > 1.5
+    launched = launch(warming(tau=15.0, noise=NOISE, seed=0))
+    assert any(len(rank["step_seconds"]) == 122 for ranks in launched.warm_up for rank in ranks) and launched.longer > 1.5
 
 
 def test_too_few_steps_tell_nothing() -> None:
     machine, series = warming(tau=5.0, noise=NOISE, seed=0), steady.Series()
-    found = steady.measure(series, 300.0, lambda: [machine.block(4)], machine.block, lambda ranks: None)
-    assert (found.flat, found.drift) == (None, None) and len(series.points) == 4
+    measured = steady.measure(series, 300.0, lambda: [machine.block(4)], machine.block, lambda ranks: None)
+    assert (measured.flat, measured.drift) == (None, None) and len(series.points) == 4
 
 
 def test_steps_without_any_scatter_are_flat() -> None:
@@ -127,18 +130,18 @@ def test_steps_without_any_scatter_are_flat() -> None:
 
 def test_a_second_of_scattered_steps_tells_no_end_that_no_machine_has() -> None:
     """Short launches on a busy machine: an exponential through them may end anywhere, and the host takes no such figure."""
-    told = []
+    drifts = []
     for seed in range(300):
         machine, series = warming(tau=0.0, noise=0.3, seed=seed), steady.Series()
         series.add(machine.block(6))
-        found = steady.measure(series, 0.0, lambda machine=machine: [machine.block(10)], machine.block, lambda ranks: None)
-        if found.flat is False:
-            told.append(found.drift)
-    assert None in told and all(drift is None or -0.5 <= drift <= 1.0 for drift in told)
+        measured = steady.measure(series, 0.0, lambda machine=machine: [machine.block(10)], machine.block, lambda ranks: None)
+        if measured.flat is False:
+            drifts.append(measured.drift)
+    assert None in drifts and all(drift is None or -0.5 <= drift <= 1.0 for drift in drifts)
 
 
 def test_deciding_costs_no_time() -> None:
-    """Of the longest series, whose every look counts: 15 to 20 looks make a launch of five minutes."""
+    """Decide on the longest series, whose every look counts: 15 to 20 looks make a launch of five minutes."""
     series = steady.Series()
     series.add(Machine(course=exponentials((0.03, 5.0), (0.04, 200.0)), noise=NOISE, seed=0).block(3300))
     begin = time.process_time()

@@ -1,4 +1,4 @@
-"""What only looks fast is no figure: steps on new batches, requests that come anew and the host's own clock tell."""
+"""Work that only looks fast is no figure: steps on new batches, requests that come anew and the host's own clock tell."""
 
 import json
 from collections.abc import Callable
@@ -40,19 +40,19 @@ FROM_MEMORY = "on those of the timed windows: these were answered from memory"
 
 
 def said_of(events: list[dict[str, Any]], ranks: int = 1) -> str:
-    """What the host finds in these lines."""
-    told = reading.launch_fields(events)
-    assert told["malformed"] is None and told["is_done"], told["failures"]
-    asked = plausible.Requested(
-        ranks=ranks, here=ranks, batch=4, steps=8, exactly=True, windows=1, requests=30 if told["requests"] else 0
+    """Return what the host finds in these lines."""
+    fields = reading.launch_fields(events)
+    assert fields["malformed"] is None and fields["is_done"], fields["failures"]
+    requested = plausible.Requested(
+        ranks=ranks, here=ranks, batch=4, steps=8, exactly=True, windows=1, requests=30 if fields["requests"] else 0
     )
-    found = plausible.contradiction_of_unseen(told["unseen"], told["windows"], asked)
-    seen = plausible.Observed(begin=None, seconds=float("nan"), offset=None)
-    return str(found or plausible.contradiction_of_requests(told["requests"], told["windows"], asked, seen))
+    contradiction = plausible.contradiction_of_unseen(fields["unseen"], fields["windows"], requested)
+    observed = plausible.Observed(begin=None, seconds=float("nan"), offset=None)
+    return str(contradiction or plausible.contradiction_of_requests(fields["requests"], fields["windows"], requested, observed))
 
 
 def why_none(code: int, events: list[dict[str, Any]], ranks: int = 1) -> str:
-    """Why there is no figure: by the box, or else by the host."""
+    """Return why there is no figure: by the workload, or else by the host."""
     failures = [event["message"] for event in events if event["event"] == "failure"]
     return str(failures[0]) if code else said_of(events, ranks)
 
@@ -64,8 +64,8 @@ def before(name: str) -> str:
 @pytest.mark.parametrize("memo", MEMOS)
 def test_inference_that_answers_from_a_memo_is_no_figure(real_python: str, memo: str) -> None:
     code, events, stderr = bench(real_python, *INFER, *PROVEN, before=before(memo))
-    found = why_none(code, events)
-    assert FROM_MEMORY in found or "the products of the timed step are none" in found, stderr
+    why = why_none(code, events)
+    assert FROM_MEMORY in why or "the products of the timed step are none" in why, stderr
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -73,8 +73,8 @@ def test_training_that_recalls_its_gradients_is_no_figure(real_python: str, proc
     code, events, stderr = bench(
         real_python, *RESNET, *PROVEN, "--parallel", "independent", processes=processes, before=before("memo_of_gradients")
     )
-    found = why_none(code, events, processes)
-    assert FROM_MEMORY in found or "are those from before them" in found, stderr
+    why = why_none(code, events, processes)
+    assert FROM_MEMORY in why or "are those from before them" in why, stderr
 
 
 def test_end_to_end_far_shorter_than_on_the_device_alone_is_impossible(real_python: str) -> None:
@@ -113,12 +113,12 @@ def test_no_two_requests_have_the_same_content_and_their_targets_stay_with_them(
     code, events, stderr = bench(real_python, *words, "--requests", "40", "--request-seconds", "60", before=WATCH)
     assert code == 0, stderr
     (line,) = (line for line in stderr.splitlines() if line.startswith('{"watched"'))
-    seen = [tuple(one) for one in json.loads(line)["watched"]]
+    contents = [tuple(content) for content in json.loads(line)["watched"]]
     count = sum(len(event["seconds"]) + 3 for event in events if event["event"] == "requests")
-    assert len(seen) == count and (len(set(seen)) == count or batch == 1)
+    assert len(contents) == count and (len(set(contents)) == count or batch == 1)
 
 
-def test_an_honest_launch_is_none_of_that_and_tells_three_new_batches(real_python: str) -> None:
+def test_an_honest_launch_is_accused_of_nothing_and_tells_three_new_batches(real_python: str) -> None:
     for words in ((*RESNET, *PROVEN), (*INFER, *PROVEN)):
         for processes in (1, 2):
             code, events, stderr = bench(real_python, *words, processes=processes)
@@ -130,7 +130,7 @@ def test_an_honest_launch_is_none_of_that_and_tells_three_new_batches(real_pytho
 
 @pytest.fixture
 def broken(tmp_path: Path, real_python: str, torchmatrix: Command) -> Callable[..., dict[str, Launch]]:
-    """Runs this workload once through the whole tool, in a box with each of these sabotages: by its name, the launch."""
+    """Return what runs this workload once through the whole tool with each of these sabotages: by its name, the launch."""
 
     def run(workload: str, *names: str) -> dict[str, Launch]:
         text = "[run]\nlaunches = 1\n[cpus]\ncounts = [1]\n"
@@ -150,20 +150,20 @@ def broken(tmp_path: Path, real_python: str, torchmatrix: Command) -> Callable[.
 
 @pytest.mark.sweep
 def test_a_clock_that_is_slow_or_fast_is_found_by_the_arrivals_of_the_lines(broken: Callable[..., dict[str, Launch]]) -> None:
-    found = broken("seconds = 2\n", "slow_clock", "fast_clock", "slow_timer", "no_sabotage")  # clocks may differ by 0.1 s
-    assert found.pop("no_sabotage").outcome == "ok"
-    assert {launch.outcome for launch in found.values()} == {"crashed"}
+    launches = broken("seconds = 2\n", "slow_clock", "fast_clock", "slow_timer", "no_sabotage")  # clocks may differ by 0.1 s
+    assert launches.pop("no_sabotage").outcome == "ok"
+    assert {launch.outcome for launch in launches.values()} == {"crashed"}
     for name in ("slow_clock", "fast_clock"):
-        assert "s went by on the workload's clock and" in str(found[name].error)
-    assert "but the window's edges are" in str(found["slow_timer"].error)
+        assert "s went by on the workload's clock and" in str(launches[name].error)
+    assert "but the window's edges are" in str(launches["slow_timer"].error)
 
 
 @pytest.mark.sweep
 def test_a_memo_costs_the_launch_its_figure(broken: Callable[..., dict[str, Launch]]) -> None:
-    found = broken(
+    launches = broken(
         'mode = "infer"\nrequests = 20\nrequest_seconds = 0.5\n', "memo_of_contents", "memo_of_requests", "no_sabotage"
     )
-    assert found.pop("no_sabotage").outcome == "ok"
-    assert {launch.outcome for launch in found.values()} == {"crashed"}
-    assert FROM_MEMORY in str(found["memo_of_contents"].error)
-    assert "one on the device alone" in str(found["memo_of_requests"].error)
+    assert launches.pop("no_sabotage").outcome == "ok"
+    assert {launch.outcome for launch in launches.values()} == {"crashed"}
+    assert FROM_MEMORY in str(launches["memo_of_contents"].error)
+    assert "one on the device alone" in str(launches["memo_of_requests"].error)

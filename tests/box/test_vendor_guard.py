@@ -20,7 +20,7 @@ Guard = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """Where the invented vendor's packages are: torch, numpy and one of nvidia-*, whose folder others share."""
+    """Return the folder of the invented vendor's packages: torch, numpy and one of nvidia-*, whose folder others share."""
     folder = tmp_path / "site"
     wheels = tmp_path / "wheels"
     wheels.mkdir()
@@ -41,7 +41,7 @@ def unpack(path: Path, folder: Path) -> None:
 
 @pytest.fixture
 def guard(tmp_path: Path, site: Path) -> Guard:
-    """Runs the guard as the image does, with a Python that sees only `site` (-S) and its own library."""
+    """Return what runs the guard as the image does, with a Python that sees only `site` (-S) and its own library."""
 
     def call(*words: str) -> "subprocess.CompletedProcess[str]":
         program, state = str(assets.IMAGES / "vendor_guard.py"), str(tmp_path / "vendor.json")
@@ -82,7 +82,7 @@ def other_version(site: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "message"),
     [
         (edit("torch/nn.py"), "torch/nn.py was changed"),
         (edit("torch/beside.py"), "torch/beside.py was added"),
@@ -94,11 +94,13 @@ def other_version(site: Path) -> None:
         (edit("torch/__init__.py", "__version__ = '2.8'"), f"torch reports version 2.8 instead of {TORCH}"),
     ],
 )
-def test_what_is_not_the_vendors_any_more_is_named(guard: Guard, site: Path, harm: Callable[[Path], None], said: str) -> None:
+def test_what_is_not_the_vendors_any_more_is_named(
+    guard: Guard, site: Path, harm: Callable[[Path], None], message: str
+) -> None:
     assert guard("record").returncode == 0
     harm(site)
     done = guard("check")
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and said in done.stderr
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -128,7 +130,7 @@ def test_only_what_is_missing_is_wanted(guard: Guard) -> None:
 
 
 def test_constraints_hold_what_pip_understands() -> None:
-    found = {
+    versions = {
         "torch": TORCH,
         "a": "1!2.0rc1.post3.dev4",
         "b": "v1.0-1",
@@ -136,7 +138,7 @@ def test_constraints_hold_what_pip_understands() -> None:
         "debian": "1.1build1",
         "d": "4d-stable",
     }
-    assert vendor_guard.constraints_of(found) == ["a==1!2.0rc1.post3.dev4", "b==v1.0-1", "c==1.0+git.1", f"torch=={TORCH}"]
+    assert vendor_guard.constraints_of(versions) == ["a==1!2.0rc1.post3.dev4", "b==v1.0-1", "c==1.0+git.1", f"torch=={TORCH}"]
 
 
 @pytest.mark.parametrize("requirement", ["transformers==4.57.6", "Transformers", "transformers[torch]>=4", "transformers<5"])

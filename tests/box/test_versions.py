@@ -64,12 +64,12 @@ def measured(torchmatrix: Command, engine: str, results: Path, *words: str) -> l
     return list(run.launches())
 
 
-def test_python_3_13_reads_the_box_without_a_warning(client: docker.DockerClient) -> None:
+def test_python_3_13_reads_the_workload_without_a_warning(client: docker.DockerClient) -> None:
     skip_without(client, NEWEST_BASE)
     words = ["python3", "-W", "error", "-c", PARSED, *SMALL, "--model", "resnet18", "--batch", "1"]
     box = {str(assets.WORKLOAD): {"bind": "/box", "mode": "ro"}}
-    said = client.containers.run(NEWEST_BASE, words, volumes=box, remove=True, network_mode="none")
-    assert said.decode().split() == ["resnet18", "3", "13"]
+    output = client.containers.run(NEWEST_BASE, words, volumes=box, remove=True, network_mode="none")
+    assert output.decode().split() == ["resnet18", "3", "13"]
 
 
 def skip_without(client: docker.DockerClient, base: str) -> None:

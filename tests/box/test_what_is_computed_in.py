@@ -1,4 +1,4 @@
-"""What a model computes in, and under which settings, is read from the model that was timed: no figure has another name."""
+"""Precision and settings of a model are read from the model that was timed: no figure has another name."""
 
 from pathlib import Path
 
@@ -50,9 +50,9 @@ def written(folder: Path, init: str, forward: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_model_that_computes_in_another_type_is_not_called_fp32(real_python: str, tmp_path: Path, what: str) -> None:
-    init, forward, said = REFUSED[what]
+    init, forward, message = REFUSED[what]
     code, events, _ = bench(real_python, *written(tmp_path, init, forward), *INFER)
-    assert code and only(events, "failure")["kind"] == "numerics" and said in only(events, "failure")["message"]
+    assert code and only(events, "failure")["kind"] == "numerics" and message in only(events, "failure")["message"]
     assert not any(event["event"] in ("reference", "done") for event in events), "and is never proven"
 
 
@@ -61,9 +61,9 @@ def test_a_model_of_several_types_is_measured_and_called_mixed(real_python: str,
     words = written(tmp_path, init, f"{half}\n        inputs = inputs.float()")
     code, events, stderr = bench(real_python, *words, *INFER, "--peak-flops", "1")
     assert code == 0, f"{stderr}: no one peak is that of several types"
-    (found,) = only(events, "precision")["effective"]
-    assert found["mixed"] == "mixed: bfloat16 62 %, float32 38 %" and found["matmul"] == "fp32"
-    assert found["types"]["parameters"] == {"float32": 63} and found["types"]["outputs"] == ["float32"]
+    (effective,) = only(events, "precision")["effective"]
+    assert effective["mixed"] == "mixed: bfloat16 62 %, float32 38 %" and effective["matmul"] == "fp32"
+    assert effective["types"]["parameters"] == {"float32": 63} and effective["types"]["outputs"] == ["float32"]
     wire.check(only(events, "precision"))
 
 
@@ -75,9 +75,9 @@ def test_a_loss_that_switches_autocast_off_is_mixed_and_no_fault_of_the_step(rea
     )
     code, events, stderr = bench(real_python, *own_model(tmp_path, text), "--precision", "amp-bf16")
     assert code == 0, stderr
-    (found,) = only(events, "precision")["effective"]
-    assert found["mixed"].startswith("mixed: bfloat16 ") and found["types"]["outputs"] == ["bfloat16"]
-    assert set(found["types"]["products"]) == set(found["types"]["alone"]) == {"bfloat16", "float32"}
+    (effective,) = only(events, "precision")["effective"]
+    assert effective["mixed"].startswith("mixed: bfloat16 ") and effective["types"]["outputs"] == ["bfloat16"]
+    assert set(effective["types"]["products"]) == set(effective["types"]["alone"]) == {"bfloat16", "float32"}
 
 
 def test_a_backward_pass_in_another_type_than_the_forward_pass_is_told(real_python: str, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ class Net("""
     words = own_model(tmp_path, text.replace("class Net(", rounded))
     code, events, stderr = bench(real_python, *words)
     assert code == 0, stderr
-    (found,) = only(events, "precision")["effective"]
-    assert found["mixed"].startswith("mixed: backward products bfloat16 ") and set(found["types"]["products"]) == {"float32"}
+    (rank,) = only(events, "precision")["effective"]
+    assert rank["mixed"].startswith("mixed: backward products bfloat16 ") and set(rank["types"]["products"]) == {"float32"}
 
 
 def test_a_model_that_its_builder_casts_is_what_it_is_where_that_is_asked_for(real_python: str, tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_model_that_its_builder_casts_is_what_it_is_where_that_is_asked_for(re
         real_python, *written(tmp_path, "self.to(torch.bfloat16)", "pass"), "--precision", "bf16-weights", *INFER
     )
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
-    (found,) = only(events, "precision")["effective"]
-    assert found["types"]["products"] == {"bfloat16": 30} and found["mixed"] is None
+    (effective,) = only(events, "precision")["effective"]
+    assert effective["types"]["products"] == {"bfloat16": 30} and effective["mixed"] is None
 
 
 @pytest.mark.parametrize(
@@ -119,43 +119,43 @@ def test_a_plain_model_computes_in_what_was_asked_for(
 ) -> None:
     code, events, stderr = bench(real_python, *written(tmp_path, "", "pass"), *INFER, "--precision", precision)
     assert code == 0, stderr
-    (found,) = only(events, "precision")["effective"]
-    assert set(found["types"]["products"]) == {products} and found["types"]["autocast"] == autocast and found["mixed"] is None
+    (rank,) = only(events, "precision")["effective"]
+    assert set(rank["types"]["products"]) == {products} and rank["types"]["autocast"] == autocast and rank["mixed"] is None
     assert only(events, "precision")["changed"] == []
 
 
 def test_products_that_are_added_up_in_bfloat16_are_bfloat16_and_told(real_python: str, tmp_path: Path) -> None:
-    """As torch 1.12 does on a CPU, six times as far from float64 as others."""
+    """Add up as torch 1.12 does on a CPU, six times as far from float64 as others."""
     words = (*written(tmp_path, "", "pass"), *INFER, "--precision", "amp-bf16")
     code, events, stderr = bench(real_python, *words, before=sabotaged.BEFORE.format("products_summed_in_bfloat16"))
     assert code == 0, stderr
-    (found,) = only(events, "precision")["effective"]
-    assert found["matmul"] == "bf16" and found["bf16_sums"] == ["matmul"] and found["relative_errors"]["matmul"] > 0.015
+    (rank,) = only(events, "precision")["effective"]
+    assert rank["matmul"] == "bf16" and rank["bf16_sums"] == ["matmul"] and rank["relative_errors"]["matmul"] > 0.015
     assert only(events, "remarks")["texts"] == [
         "this torch adds up products in bfloat16, too (matmul): less precise than others"
     ]
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "said"),
+    ("name", "kind", "message"),
     [
         ("gloo_without_bfloat16", "unsupported", "can't add up numbers of type bfloat16 over ranks: Invalid scalar type"),
         ("gloo_that_loses_a_rank", "crashed", "RuntimeError: Connection closed by peer"),
     ],
 )
-def test_only_a_type_that_ranks_cannot_add_up_is_unsupported(real_python: str, name: str, kind: str, said: str) -> None:
+def test_only_a_type_that_ranks_cannot_add_up_is_unsupported(real_python: str, name: str, kind: str, message: str) -> None:
     words, before = (*sabotaged.RESNET, *sabotaged.IN_HALF), sabotaged.BEFORE.format(name)
     code, events, _ = bench(real_python, *words, processes=2, before=before)
     failures = [event for event in events if event["event"] == "failure"]
     assert code and {event["kind"] for event in failures} == {kind}
-    assert said in failures[0]["message"]
+    assert message in failures[0]["message"]
 
 
 @pytest.mark.parametrize("what", CHANGED)
 def test_a_setting_that_the_matrix_decides_is_not_changed_by_a_models_file(real_python: str, tmp_path: Path, what: str) -> None:
-    init, forward, said = CHANGED[what]
+    init, forward, message = CHANGED[what]
     code, events, _ = bench(real_python, *written(tmp_path, init, forward), *INFER)
-    assert code and only(events, "failure")["kind"] == "unsupported" and said in only(events, "failure")["message"]
+    assert code and only(events, "failure")["kind"] == "unsupported" and message in only(events, "failure")["message"]
     assert not any(event["event"] == "done" for event in events)
 
 

@@ -1,4 +1,4 @@
-"""The program in the box with real torch on the CPU, as a person would paste it: one process and two."""
+"""The workload's program with real torch on the CPU, as a person would paste it: one process and two."""
 
 import functools
 import json
@@ -28,12 +28,12 @@ OVERRIDES = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1", "NVIDIA_TF32_OVERRIDE": "1
 
 
 def warmed(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the whole warm-up was; before it, the box tells that its minimum is over."""
+    """Return what the whole warm-up was; before it, the workload tells that its minimum is over."""
     return [event for event in events if event["event"] == "warm-up"][-1]
 
 
 def of_samples(events: list[dict[str, Any]], key: str) -> list[Any]:
-    """A field of every sample, in order: of the blocks of the warm-up, then of the timed window."""
+    """Return a field of every sample, in order: of the blocks of the warm-up, then of the timed window."""
     return [event[key] for event in events if event["event"] == "sample"]
 
 
@@ -63,12 +63,12 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, w
 
 @pytest.fixture(scope="module")
 def families(real_python: str) -> dict[str, Any]:
-    """What the families say in one interpreter: the parameters of the first models, and where the libraries themselves lie."""
+    """Return what the families say in one interpreter: parameters of the first models, and where the libraries lie."""
     return told_by_families(real_python, [name for name in catalog.models() if name in FIRST])
 
 
 def told_by_families(python: str, names: list[str]) -> dict[str, Any]:
-    """On the meta device nothing is computed or allocated; a few libraries compute while they build."""
+    """Ask the families on the meta device: nothing is computed or allocated; a few libraries compute while they build."""
     code = """
 import json, sys, torch, bench, families
 from families import torchvision as t, transformers as f
@@ -97,8 +97,8 @@ def test_the_catalog_counts_the_parameters_of_the_models_right(families: dict[st
 @pytest.mark.thorough
 @pytest.mark.sweep
 def test_the_catalog_counts_the_parameters_of_every_model_right(python_with_models: str) -> None:
-    known = {name: model.parameters for name, model in catalog.models().items()}
-    assert told_by_families(python_with_models, list(known))["parameters"] == known and None not in known.values()
+    counts = {name: model.parameters for name, model in catalog.models().items()}
+    assert told_by_families(python_with_models, list(counts))["parameters"] == counts and None not in counts.values()
 
 
 def test_the_files_of_a_library_do_not_hide_the_library(families: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(
-    ("what", "words", "said"),
+    ("what", "words", "message"),
     [
         ("products in bfloat16", [], "precision fp32 was requested, but matmul computes in bf16"),
         ("a compiler that is wrong", ["--compile"], "precision fp32 was requested, but convolution computes in wrong"),
@@ -125,13 +125,13 @@ HOSTILE = {
 )
 @pytest.mark.representative
 def test_an_image_that_computes_something_else_gives_no_number(
-    real_python: str, tmp_path: Path, what: str, words: list[str], said: str
+    real_python: str, tmp_path: Path, what: str, words: list[str], message: str
 ) -> None:
     when = "any('bench.py' in word for word in sys.orig_argv)"
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nif {when}:\n    import torch\n    {HOSTILE[what]}\n")
     code, events, _ = bench(real_python, *own_model(tmp_path), *words, PYTHONPATH=str(tmp_path))
     failure = only(events, "failure")
-    assert code != 0 and failure["kind"] == "numerics" and said in failure["message"]
+    assert code != 0 and failure["kind"] == "numerics" and message in failure["message"]
     assert not any(e["event"] == "done" for e in events)
 
 
@@ -190,7 +190,7 @@ def test_the_collectives_are_probed_up_to_the_size_of_the_gradients(real_python:
 
 
 def test_two_ranks_train_one_model_gradients_are_really_averaged(real_python: str) -> None:
-    """With the ranks' own data but averaged gradients, rank 0's losses differ from those of rank 0 alone."""
+    """Compare with rank 0 alone: with the ranks' own data but averaged gradients, rank 0's losses differ from those."""
     alone, together = (
         of_samples(bench_once(real_python, *RESNET, processes=count, fresh=count == 2)[1], "loss")[1] for count in (1, 2)
     )
@@ -199,7 +199,7 @@ def test_two_ranks_train_one_model_gradients_are_really_averaged(real_python: st
 
 
 def with_a_loaded_environment(python: str) -> tuple[int, list[dict[str, Any]], str]:
-    """A launch among variables that would change its precision, secrets, and one that belongs into the record."""
+    """Launch among variables that would change its precision, secrets, and one that belongs into the record."""
     secrets = {"HF_TOKEN": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter2", "NVIDIA_API_KEY": "hunter2"}
     secrets["TORCHINDUCTOR_REMOTE_CACHE"] = "redis://me:hunter2@cache:6379"
     return bench_once(python, *TWO_STEPS, NCCL_DEBUG="WARN", **secrets, **OVERRIDES)
@@ -270,7 +270,7 @@ def test_compile_is_cold_once_then_warm_and_an_interrupted_cache_is_emptied(real
 
 
 @pytest.mark.thorough
-def test_a_deadline_ends_a_box_whose_host_is_dead(real_python: str) -> None:
+def test_a_deadline_ends_a_workload_whose_host_is_dead(real_python: str) -> None:
     words = ["--model", "resnet50", "--batch", "8", "--steps", "100000", "--deadline", "8"]
     code, events, stderr = bench(real_python, *words)
     assert code != 0 and "Timeout" in stderr and not any(e["event"] == "done" for e in events)
@@ -306,7 +306,7 @@ def test_single_requests_are_timed_after_the_windows_as_many_as_asked_for(real_p
     code, events, stderr = bench(real_python, *words, processes=processes)
     assert code == 0, stderr
     served = [e for e in events if e["event"] == "requests"]
-    kinds = [(kind, rank) for kind in ("latency", "end-to-end") for rank in range(processes)]
+    kinds = [(metric, rank) for metric in ("latency", "end-to-end") for rank in range(processes)]
     assert [(e["kind"], e["rank"]) for e in served] == kinds and {len(e["seconds"]) for e in served} == {30}
     (window,) = (e for e in events if e["event"] == "sample" and e["phase"] == "measure")
     for event in served:

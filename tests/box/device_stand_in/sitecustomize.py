@@ -1,7 +1,7 @@
-"""Puts the stand-in for CUDA into every process of the box, since this folder is on its PYTHONPATH.
+"""Puts the stand-in for CUDA into every process of the workload, since this folder is on its PYTHONPATH.
 
-STAND_IN holds the script (stand_in_script.py). torch is changed when the box imports it, not earlier: the box sets variables
-before it does. torchrun itself, which measures nothing, is left alone.
+STAND_IN holds the script (stand_in_script.py). torch is changed when the workload imports it, not earlier: the workload sets
+variables before it does. torchrun itself, which measures nothing, is left alone.
 """
 
 import importlib.abc

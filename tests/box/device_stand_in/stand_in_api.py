@@ -1,4 +1,4 @@
-"""torch.cuda or torch.xpu as the workload calls it, on invented devices; and what torch itself asks of it meanwhile."""
+"""Stand-in for torch.cuda or torch.xpu as the workload calls it, on invented devices, and for what torch itself asks of it."""
 
 import collections
 import datetime
@@ -32,10 +32,10 @@ class Event(_EventBase):
         synchronize()
 
     def wait(self, stream=None):
-        """Later work waits for it; here all work is done at once."""
+        """Do nothing: later work waits for the event, but here all work is done at once."""
 
     def elapsed_time(self, other):
-        """Milliseconds on the device's clock."""
+        """Return the milliseconds on the device's clock."""
         if not (self._timing and other._timing):
             raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
         if self._at is None or other._at is None:
@@ -54,7 +54,7 @@ class Autocast(torch.autocast):
 
 
 def install():
-    """Change torch. Meant for one process of the box, for good."""
+    """Change torch. Meant for one process of the workload, for good."""
     import stand_in_tensors
 
     for name, function in _API.items():
@@ -86,7 +86,7 @@ def _map_collectives():
     for name in ("barrier", "all_reduce", "all_gather_object", "_broadcast_coalesced"):
         setattr(dist, name, FAILURES.waits(getattr(dist, name)))
     # Of GPUs PyTorch lets NCCL gather these, and gloo, which stands in for it, would leave them to nobody to wait for.
-    dist.batch_isend_irecv = lambda operations: [one.op(one.tensor, one.peer, one.group) for one in operations]
+    dist.batch_isend_irecv = lambda operations: [each.op(each.tensor, each.peer, each.group) for each in operations]
 
 
 def _index(device=None):
@@ -108,11 +108,11 @@ def synchronize(device=None):
 
 
 def get_device_properties(device=None):
-    known = {"name": SCRIPT["name"], "total_memory": SCRIPT["memory_bytes"], "uuid": uuid(_index(device))}
+    properties = {"name": SCRIPT["name"], "total_memory": SCRIPT["memory_bytes"], "uuid": uuid(_index(device))}
     if SCRIPT["kind"] == "xpu":
-        return SimpleNamespace(**known, version="12.55.8", max_compute_units=448)
+        return SimpleNamespace(**properties, version="12.55.8", max_compute_units=448)
     major, minor = SCRIPT["capability"]
-    return SimpleNamespace(**known, major=major, minor=minor, multi_processor_count=132)
+    return SimpleNamespace(**properties, major=major, minor=minor, multi_processor_count=132)
 
 
 def reset_peak_memory_stats(device=None):
@@ -136,7 +136,7 @@ _API = {
     "get_device_properties": get_device_properties,
     "get_device_capability": lambda device=None: tuple(SCRIPT["capability"]),
     "get_device_name": lambda device=None: SCRIPT["name"],
-    "can_device_access_peer": lambda one, other: SCRIPT["peers"],
+    "can_device_access_peer": lambda device, peer: SCRIPT["peers"],
     "memory_stats": memory_stats,
     "mem_get_info": lambda device=None: (
         MEMORY.capacity[_index(device)] - MEMORY.allocated[_index(device)],

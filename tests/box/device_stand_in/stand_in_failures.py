@@ -22,7 +22,7 @@ class Failures:
         """When this rank began to wait for the others, on the monotonic clock."""
 
     def enter(self, module, inputs):
-        """Before every forward of a module; the outermost one is a step."""
+        """Count before every forward of a module; the outermost one is a step."""
         self._depth += 1
         if self._depth > 1:
             return
@@ -33,22 +33,22 @@ class Failures:
     def leave(self, module, inputs, outputs):
         self._depth -= 1
 
-    def _arm(self, kind):
-        tell("failure", kind=kind, step=self._steps)
-        if kind == "oom":
+    def _arm(self, failure):
+        tell("failure", kind=failure, step=self._steps)
+        if failure == "oom":
             for device in range(SCRIPT["devices"]):
                 MEMORY.fill_up(device)
-        elif kind in ("hang", "stubborn hang"):
+        elif failure in ("hang", "stubborn hang"):
             self._broken = "hang"
-            if kind == "stubborn hang":  # as a process in the driver, which no signal but SIGKILL reaches
+            if failure == "stubborn hang":  # as a process in the driver, which no signal but SIGKILL reaches
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        elif kind == "late rank":
+        elif failure == "late rank":
             wait_forever()
         else:
-            self._broken = kind
+            self._broken = failure
 
     def reach(self, point):
-        """A call that waits for the device: an error shows here, not where it happened, and in every later call too."""
+        """Wait for the device as a call does: an error shows here, not where it happened, and in every later call too."""
         if self._broken == "ecc":
             raise RuntimeError(UNCORRECTABLE)
         if self._broken == "hang":
@@ -56,7 +56,7 @@ class Failures:
             wait_forever()
 
     def waits(self, function):
-        """`function`, in which this rank waits for the others, with the time of its begin known to the watchdog."""
+        """Return `function`, in which this rank waits for the others, with the time of its begin known to the watchdog."""
 
         def call(*args, **kwargs):
             self.waiting_since = time.monotonic()
@@ -68,7 +68,7 @@ class Failures:
         return call
 
     def go_on(self):
-        """An operation was done meanwhile: what comes next is another collective."""
+        """Note that an operation was done meanwhile: what comes next is another collective."""
         if self.waiting_since is not None:
             self.waiting_since = time.monotonic()
 
@@ -77,7 +77,7 @@ FAILURES = Failures()
 
 
 def watch_collectives(timeout_seconds):
-    """NCCL's watchdog: ends the process if a collective takes longer than the time-out, without asking Python."""
+    """Watch as NCCL's watchdog does: end the process if a collective takes longer than the time-out, without asking Python."""
 
     def watch():
         while time.monotonic() - (FAILURES.waiting_since or math.inf) < timeout_seconds:

@@ -1,4 +1,4 @@
-"""The memory of the invented devices: which storages lie on which device, how many bytes that is, and when there is no room.
+"""The memory of the invented devices: which storages lie on which device, how many bytes that is, and when it is full.
 
 Tensors are CPU tensors. A storage is on a device (its index), on the host, or unknown: what C++ code made without being asked
 from Python, such as the buckets of DDP, which takes the device of what it first meets.
@@ -24,11 +24,11 @@ class Memory:
         self._places, self._ends = {}, {}
 
     def place(self, tensor):
-        """A device's index, HOST, or None if it isn't known."""
+        """Return a device's index, HOST, or None if it isn't known."""
         return self._places.get(tensor.untyped_storage()._cdata)
 
     def put(self, tensor, place):
-        """Say where a tensor's storage is; raises OutOfMemoryError if the device has no room for it."""
+        """Say where a tensor's storage is; raise OutOfMemoryError if the device has no space for it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._places:
@@ -40,7 +40,7 @@ class Memory:
         self._ends[key] = weakref.finalize(storage, self._forget, key, place, size)
 
     def move(self, tensor, place):
-        """A tensor that was just made for a copy to another device: it was never where it was made."""
+        """Move a tensor that was just made for a copy to another device: it was never where it was made."""
         key = tensor.untyped_storage()._cdata
         if key in self._ends:
             self._ends[key]()
@@ -64,7 +64,7 @@ class Memory:
             self.allocated[place] -= size
 
     def fill_up(self, device):
-        """As if another program took all that is free."""
+        """Fill a device as if another program took all that is free."""
         self.capacity[device] = self.allocated[device]
 
     def reset_peak(self, device):

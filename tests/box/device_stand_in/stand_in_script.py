@@ -1,4 +1,4 @@
-"""What the stand-in is to be and to do: the JSON object in STAND_IN.
+"""Script of the stand-in, what it is to be and to do: the JSON object in STAND_IN.
 
 `kind`: cuda or xpu. `folder`: where it records calls. `below`: the folder whose executed lines are recorded (slow), or none.
 `devices`, `memory_bytes`, `capability`, `uuids`, `name`: of the invented GPUs. `clock`: how many seconds of the device's events

@@ -25,7 +25,7 @@ def _tensors(values):
 
 
 class Kernels(TorchDispatchMode):
-    """Every operation, also those of the backward pass: where its results are, whether it mixes devices, how precise it is."""
+    """Mode of every operation, also of the backward pass: where its results are, if it mixes devices, how precise it is."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         FAILURES.go_on()
@@ -48,7 +48,7 @@ class Kernels(TorchDispatchMode):
 
 
 def _common_place(function, given):
-    """The device of an operation's tensors; scalars of the host may take part in anything."""
+    """Return the device of an operation's tensors; scalars of the host may take part in anything."""
     places = [(MEMORY.place(tensor), tensor.dim()) for tensor in given]
     devices = {place for place, _ in places if place not in (None, HOST)}
     hosts = any(place == HOST and dim > 0 for place, dim in places)
@@ -64,7 +64,10 @@ def _common_place(function, given):
 
 
 def _computed(function, args, kwargs):
-    """The result. A convolution's gradients in float16 are added up in float32, as devices do; else CPUs take long."""
+    """Return an operation's result.
+
+    A convolution's gradients in float16 are added up in float32, as devices do; else CPUs take long.
+    """
     if function is not _aten.convolution_backward.default or args[0].dtype is not torch.float16:
         return function(*args, **kwargs)
     wide = tree_map_only(torch.Tensor, torch.Tensor.float, args)
@@ -80,7 +83,7 @@ def _in_tf32(function):
 
 
 def _ten_bits(value):
-    """A float32 tensor rounded to the ten explicit bits of TF32's mantissa."""
+    """Return a float32 tensor rounded to the ten explicit bits of TF32's mantissa."""
     if not isinstance(value, torch.Tensor) or value.dtype is not torch.float32:
         return value
     bits = value.detach().contiguous().view(torch.int32)
@@ -89,7 +92,7 @@ def _ten_bits(value):
 
 
 def index_of(device):
-    """The index of a CUDA device given as torch.device, text or number; None if it is another device."""
+    """Return the index of a CUDA device given as torch.device, text or number; None if it is another device."""
     if isinstance(device, int) and not isinstance(device, bool):
         return device
     device = torch.device(device) if isinstance(device, str) else device
@@ -99,7 +102,7 @@ def index_of(device):
 
 
 class Devices(TorchFunctionMode):
-    """Every call of torch from Python: the device in its arguments becomes the CPU, and the result is known to be on it."""
+    """Mode of every call of torch from Python: the device in its arguments becomes the CPU; the result is known to be on it."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -109,8 +112,8 @@ class Devices(TorchFunctionMode):
         from_below = isinstance(function, torch._ops.OpOverload)  # what Kernels calls: nobody has said a device
         if from_below or (_tensors((args, kwargs)) and kwargs.get("device") is None):
             return function(*args, **kwargs)
-        asked = kwargs.get("device")
-        index = index_of(asked) if asked is not None else None
+        device = kwargs.get("device")
+        index = index_of(device) if device is not None else None
         if index is not None:
             kwargs = dict(kwargs, device="cpu")
         made = function(*args, **kwargs)
@@ -143,7 +146,7 @@ def _to(function, args, kwargs):
 
 
 def _moved(tensor, place, dtype=None, layout=None):
-    """A copy on another device; the tensor itself if it is already there and needs no conversion."""
+    """Return a copy on another device; the tensor itself if it is already there and needs no conversion."""
     words = {} if layout is None else {"memory_format": layout}
     converted = torch.Tensor.to(tensor, dtype=dtype or tensor.dtype, **words)
     if MEMORY.place(tensor) in (place, None if place == HOST else place):
@@ -168,7 +171,7 @@ def _tolist(function, args, kwargs):
 
 
 def _backward(function, args, kwargs):
-    """DDP reduces the gradients in it."""
+    """Run the backward pass, in which DDP reduces the gradients."""
     return FAILURES.waits(function)(*args, **kwargs)
 
 
@@ -179,7 +182,7 @@ def _numpy(function, args, kwargs):
 
 
 def _pin_memory(function, args, kwargs):
-    """Only what lies in the host's memory can be pinned; it stays there."""
+    """Pin a tensor: only what lies in the host's memory can be pinned; it stays there."""
     if MEMORY.place(args[0]) not in (None, HOST):
         raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
     tell("pin_memory")
