@@ -44,7 +44,7 @@ steps = 5
 
 @pytest.fixture(scope="module")
 def stack(client: docker.DockerClient, small: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A stack's name, in whose invented vendor's image, called torchmatrix-test/NAME:1, the tests' stand-in answers."""
+    """Yield a stack's name, in whose invented vendor's image, called torchmatrix-test/NAME:1, the tests' stand-in answers."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     vendor_image(client, small, tmp_path_factory.mktemp("wheels"), f"torchmatrix-test/{name}:1", 1)
     yield name
@@ -59,9 +59,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> FileEngine:
 
 @pytest.fixture(scope="module")
 def image(engine: FileEngine, stack: str) -> Image:
-    """That stack's file."""
-    (asked,) = matrix_file.parse(MATRIX.format(name=stack, image=f"torchmatrix-test/{stack}:1")).stacks
-    return engine.build(recipes.choose_recipe(asked, engine, ()), print)
+    """Return that stack's file."""
+    (wanted,) = matrix_file.parse(MATRIX.format(name=stack, image=f"torchmatrix-test/{stack}:1")).stacks
+    return engine.build(recipes.choose_recipe(wanted, engine, ()), print)
 
 
 @needs_it
@@ -79,22 +79,22 @@ def test_a_stack_becomes_a_file_that_later_runs_need_no_docker_for(
     done = torchmatrix("run", engine="apptainer", **without)
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
-    found = list(run.launches())
-    assert [(launch.outcome, launch.devices.label) for launch in found] == [("ok", "cpu0"), ("ok", "cpu0+1")]
+    launches = list(run.launches())
+    assert [(launch.outcome, launch.devices.label) for launch in launches] == [("ok", "cpu0"), ("ok", "cpu0+1")]
     (file,) = (tmp_path / "cache" / "apptainer").glob("[!.]*.sif")
-    for launch in found:
+    for launch in launches:
         assert launch.engine["engine"] == "apptainer" and launch.engine["version"][0].isdigit()
         assert launch.image and launch.image.reference == str(file) and str(launch.image.id).startswith("sha256:")
         assert len(launch.image.facts["file_sha256"]) == 64 and launch.image.facts["base"] == base
         assert launch.started["isolation"] == {"network": "none", "note": None}
-    told = subprocess.run(found[0].command, shell=True, capture_output=True, text=True, timeout=120)
-    assert told.returncode == 0 and '"event": "done"' in told.stdout, "the recorded command can be pasted"
+    pasted = subprocess.run(launches[0].command, shell=True, capture_output=True, text=True, timeout=120)
+    assert pasted.returncode == 0 and '"event": "done"' in pasted.stdout, "the recorded command can be pasted"
     cleaned = torchmatrix("clean", "--all", "--yes", engine="apptainer")
     assert cleaned.returncode == 0 and not file.exists() and not file.with_suffix(".json").exists()
 
 
 def inside(engine: FileEngine, image: Image, home: Path, code: str) -> str:
-    """What Python code prints where a launch would run."""
+    """Return what Python code prints where a launch would run."""
     spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="", owner="test-apptainer", program="../python")
     with engine.start(image, spec) as execution:
         words = shlex.split(execution.command.replace('"$(mktemp -d)"', str(home)))
@@ -115,16 +115,16 @@ def test_a_launch_has_no_rights_no_network_and_no_folders_or_variables_of_the_ma
     code += "\nprint(json.dumps([{k: status[k].strip() for k in ('CapEff', 'CapPrm', 'CapBnd', 'NoNewPrivs')},"
     code += " [name for _, name in socket.if_nameindex()], dict(os.environ), os.listdir(os.environ['HOME']), os.getppid(),"
     code += " sorted(os.listdir('/opt/workload'))]))"
-    *errors, told = inside(engine, image, tmp_path, code).splitlines()
+    *errors, facts = inside(engine, image, tmp_path, code).splitlines()
     assert errors == ["30", "30"], "read-only file systems"
-    rights, interfaces, variables, home, parent, workload = json.loads(told)
+    rights, interfaces, variables, home, parent, workload = json.loads(facts)
     assert {rights[name] for name in ("CapEff", "CapPrm", "CapBnd")} == {"0" * 16} and rights["NoNewPrivs"] == "1"
     assert interfaces == ["lo"] and home == ["x"] and parent < 20 and "bench.py" in workload
     assert "HF_TOKEN" not in variables and variables["HOME"] == "/tmp" and variables["USER"] == "bench"
 
 
 @needs_it
-def test_what_a_user_says_to_apptainer_does_not_open_the_box(
+def test_what_a_user_says_to_apptainer_does_not_open_the_container(
     engine: FileEngine, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").mkdir()
@@ -164,12 +164,12 @@ def test_leaving_the_block_ends_all_processes_of_the_container(engine: FileEngin
 
 
 def _running(word: bytes) -> list[int]:
-    """The processes with this in their command line."""
-    found = []
+    """Return the processes with this word in their command line."""
+    ids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            found += [int(path.parent.name)] if word in path.read_bytes() else []
-    return found
+            ids += [int(path.parent.name)] if word in path.read_bytes() else []
+    return ids
 
 
 def test_gpus_and_the_network_of_several_nodes_are_asked_for(nvidia_host: Host, tmp_path: Path) -> None:

@@ -80,11 +80,11 @@ def test_buildx_reads_the_whole_context_and_its_lines_are_logged(tmp_path: Path,
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("CODE", "0")
     files = {"Dockerfile": b"FROM scratch\n", "large": b"x" * 1_000_000}
-    said: list[str] = []
-    builders.buildx(WHERE, replace(BUILD, files=files), said.append)
+    log: list[str] = []
+    builders.buildx(WHERE, replace(BUILD, files=files), log.append)
     with tarfile.open(tmp_path / "context.tar") as tar:
         assert tar.getnames() == ["Dockerfile", "large"] and tar.getmember("large").size == 1_000_000
-    assert said[0] == "#1 [1/1] RUN make" and said[1].endswith("no rule")
+    assert log[0] == "#1 [1/1] RUN make" and log[1].endswith("no rule")
     monkeypatch.setenv("CODE", "1")
     with pytest.raises(BuildFailed, match="no rule"):
-        builders.buildx(WHERE, replace(BUILD, files=files), said.append)
+        builders.buildx(WHERE, replace(BUILD, files=files), log.append)

@@ -37,30 +37,30 @@ SMALL = Limits(memory_bytes=100_000_000, processes=64)
 
 @pytest.fixture
 def place() -> containment.GroupPlace:
-    """Where this machine lets us make groups."""
-    found = containment.find_group_place()
-    if found.why_not:
-        pytest.skip(f"no control groups here: {found.why_not}")
-    return found
+    """Return the place where this machine lets us make groups."""
+    group_place = containment.find_group_place()
+    if group_place.why_not:
+        pytest.skip(f"no control groups here: {group_place.why_not}")
+    return group_place
 
 
 @pytest.fixture
 def owner(place: containment.GroupPlace) -> Iterator[str]:
-    """Whose groups these are; after the test there are none."""
+    """Yield the owner of the groups; after the test there are none."""
     name = f"test-groups-{uuid.uuid4().hex}"
     yield name
     assert containment.remove_left_groups(place, name) == []
 
 
 def running(mark: str) -> list[str]:
-    """The ids of the processes whose command line contains `mark`."""
-    found = []
+    """Return the ids of the processes whose command line contains `mark`."""
+    ids = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            found += [path.parent.name] if mark.encode() in path.read_bytes() else []
+            ids += [path.parent.name] if mark.encode() in path.read_bytes() else []
         except OSError:
             continue
-    return found
+    return ids
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_a_cell_out_of_memory_does_not_end_the_run(
     done = torchmatrix("run", "--engine", "local")
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     (run,) = Results(tmp_path / "results").runs()
-    found = sorted((launch.stack.name, launch.outcome) for launch in run.launches())
-    assert found == [("greedy", "oom")] * 2 + [("modest", "ok")] * 2
+    outcomes = sorted((launch.stack.name, launch.outcome) for launch in run.launches())
+    assert outcomes == [("greedy", "oom")] * 2 + [("modest", "ok")] * 2
     memory = {launch.started["memory_bytes"] for launch in run.launches()}
     assert len(memory) == 1 and memory.pop() < 10 << 30
     assert containment.remove_left_groups(place, Results(tmp_path / "results").owner) == []
@@ -144,7 +144,7 @@ def test_a_cell_out_of_memory_does_not_end_the_run(
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What /proc and /sys say to a process in the group /user/shell of version 2, which may use the group /user."""
+    """Write what /proc and /sys say to a process in the group /user/shell of version 2, which may use the group /user."""
     process, user = tmp_path / "self", tmp_path / "sys" / "user"
     for folder in (process, user / "shell"):
         folder.mkdir(parents=True)
@@ -169,7 +169,7 @@ def test_a_group_of_version_2_stands_beside_the_tools_own(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "reason"),
     [
         ("sys/user/cgroup.subtree_control", "cpu\n", "sys/user: memory and pids can't be limited there"),
         ("sys/user/cgroup.subtree_control", "memory\n", "sys/user: pids can't be limited there"),
@@ -181,16 +181,16 @@ def test_a_group_of_version_2_stands_beside_the_tools_own(tree: Path) -> None:
         ("self/cgroup", "", "the kernel has no control groups for memory and processes"),
     ],
 )
-def test_where_no_group_can_be_made_the_reason_is_known(tree: Path, file: str, text: str, said: str) -> None:
+def test_where_no_group_can_be_made_the_reason_is_known(tree: Path, file: str, text: str, reason: str) -> None:
     (tree / file).write_text(text)
     place = containment.find_group_place(tree / "self")
-    assert place.folders == () and place.why_not.endswith(said)
+    assert place.folders == () and place.why_not.endswith(reason)
 
 
 def test_doctor_says_why_launches_have_no_limit_of_memory(
     torchmatrix: Command, fake_matrix: Path, place: containment.GroupPlace
 ) -> None:
-    """Once with this machine's control groups, once where an empty folder hides them."""
+    """Ask once with this machine's control groups, once where an empty folder hides them."""
     assert "no limit of memory" not in torchmatrix("doctor", "--engine", "local").stdout
     hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$@"', "sh"]
     if os.geteuid() or subprocess.run([*hidden, "true"], capture_output=True).returncode:

@@ -61,7 +61,7 @@ Start = Callable[[str], tuple[Engine, Image, LaunchSpec]]
 
 
 def spec_of(what: str, program: str = "bench.py") -> LaunchSpec:
-    """A client that does `what` after the server has answered it, beside that server on CPU 0."""
+    """Return a client that does `what` after the server has answered it, beside that server on CPU 0."""
     server = Companion(role="server", command=("-c", SERVER), cpus=(0,))
     return LaunchSpec(
         arguments=(what,), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner=f"test-{uuid.uuid4().hex}",
@@ -71,7 +71,7 @@ def spec_of(what: str, program: str = "bench.py") -> LaunchSpec:
 
 @pytest.fixture(scope="module")
 def served(client: docker.DockerClient, small: str) -> Iterator[Image]:
-    """An image whose workload is CLIENT."""
+    """Build an image whose workload is CLIENT."""
     tag = f"torchmatrix-test/served:{uuid.uuid4().hex[:8]}"
     files = {name: (assets.WORKLOAD / name).read_text() for name in ("beside.py", "channel.py")} | {"bench.py": CLIENT}
     context = archive_of({"Dockerfile": f"FROM {small}\nCOPY *.py /opt/workload/\n"} | files)
@@ -82,7 +82,7 @@ def served(client: docker.DockerClient, small: str) -> Iterator[Image]:
 
 @pytest.fixture(params=[pytest.param("docker", marks=pytest.mark.xdist_group("containers")), "local"])
 def launch(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
-    """Makes the engine, the image and the launch of a client that does something."""
+    """Return what makes the engine, the image and the launch of a client that does something."""
     if request.param == "docker":
         engine, image = DockerEngine(request.getfixturevalue("client")), request.getfixturevalue("served")
         return lambda what: (engine, image, spec_of(what))
@@ -95,7 +95,7 @@ def launch(request: pytest.FixtureRequest, tmp_path: Path) -> Start:
 
 
 def ended(engine: Engine, image: Image, spec: LaunchSpec) -> tuple[list[str], list[str], Exit]:
-    """What a launch wrote to stdout and to stderr, and how it ended; checks that nothing is left of it."""
+    """Return what a launch wrote to stdout and to stderr, and how it ended; check that nothing is left of it."""
     with engine.start(image, spec) as execution:
         lines = [(stream, line.decode().rstrip("\n")) for stream, line in execution.lines()]
         end = execution.wait()

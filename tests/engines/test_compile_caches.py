@@ -50,24 +50,24 @@ Launch = Callable[..., tuple[str, list[str], Exit]]
 
 
 def launched(engine: Engine, image: Image, box: str, how: str, name: str) -> tuple[str, list[str], Exit]:
-    """The state of the cache as the header has it (and why), what the workload printed, and how it ended."""
+    """Return the state of the cache as the header has it (and why), what the workload printed, and how it ended."""
     gpus = GpuSet(indices=(0,), vendor="cpu")
     spec = LaunchSpec(arguments=("--how", how, "--box", box), processes=1, gpus=gpus, cache=name, owner="test-caches")
     with engine.start(image, spec) as execution:
-        said = [line.decode().strip() for stream, line in execution.lines() if stream == "out"]
+        printed = [line.decode().strip() for stream, line in execution.lines() if stream == "out"]
         facts = execution.started["compile_cache"]
-        return f"{facts['state']} {facts['note'] or ''}".strip(), said, execution.wait()
+        return f"{facts['state']} {facts['note'] or ''}".strip(), printed, execution.wait()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the local engine keeps the caches of its one environment."""
+    """Return the folder where the local engine keeps the caches of its one environment."""
     return tmp_path / "compile" / "env"
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Launch:
-    """Launches of that workload on the local engine."""
+    """Return what launches that workload on the local engine."""
     python, box = tmp_path / "python", tmp_path / "box.py"
     box.write_text(BOX)
     python.write_text(f'#!/bin/sh\nshift\nexec python3 -S {box} "$@"\n')
@@ -79,7 +79,7 @@ def local(tmp_path: Path) -> Launch:
 
 @pytest.fixture
 def image(client: docker.DockerClient, small: str) -> Iterator[Image]:
-    """An image with that workload, in an environment of its own."""
+    """Build an image with that workload, in an environment of its own."""
     tag, environment = f"torchmatrix-test/caches:{uuid.uuid4().hex[:8]}", uuid.uuid4().hex[:12]
     run = "RUN mkdir /cache && chown 65532:65532 /cache"  # as in the images of stacks
     parts = {"Dockerfile": f"FROM {small}\n{run}\nCOPY bench.py cache.py /opt/workload/\n", "bench.py": BOX}
@@ -93,7 +93,7 @@ def image(client: docker.DockerClient, small: str) -> Iterator[Image]:
 
 @pytest.fixture
 def contained(client: docker.DockerClient, image: Image) -> Launch:
-    """Launches of that workload in containers."""
+    """Return what launches that workload in containers."""
     engine = DockerEngine(client)
     return lambda how="", name="w": launched(engine, image, "/opt/workload", how, name)
 
@@ -106,7 +106,7 @@ def poison(client: docker.DockerClient, image: Image) -> None:
 
 
 def volumes_of(client: docker.DockerClient, environment: str) -> list[str]:
-    """The caches of an environment."""
+    """Return the caches of an environment."""
     names = [str(volume.name) for volume in client.volumes.list(filters={"label": "torchmatrix"})]
     return [name for name in names if volumes.volume_environment(name) == environment]
 
@@ -134,8 +134,8 @@ def test_a_launch_that_fails_or_leaves_something_odd_seals_nothing(local: Launch
 
 def test_a_launch_that_changes_its_sealed_cache_does_not_count_and_the_next_compiles_again(local: Launch) -> None:
     local()
-    state, said, end = local("poison")
-    assert state == "sealed" and said == [*WARM, "poisoned"]
+    state, printed, end = local("poison")
+    assert state == "sealed" and printed == [*WARM, "poisoned"]
     assert end.problem and "compile cache was changed while the launch ran" in end.problem
     assert local()[:2] == ("new", COLD)
     assert local()[:2] == ("sealed", WARM)
@@ -152,7 +152,7 @@ def test_a_cache_that_was_changed_in_between_is_thrown_away(local: Launch, folde
 
 @pytest.mark.parametrize("done", ["renamed", "half protected", "seal half written", "not even renamed"])
 def test_a_seal_that_was_interrupted_is_none(local: Launch, folder: Path, done: str) -> None:
-    """What kill -9 leaves at each step of sealing."""
+    """Leave what kill -9 leaves at each step of sealing."""
     local()
     (folder / "w" / "seal").rename(folder / "w" / ".seal.part")
     if done == "half protected":
@@ -182,8 +182,8 @@ def test_a_containers_cache_is_sealed_read_only_and_made_anew_when_it_differs(
     client: docker.DockerClient, image: Image, contained: Launch
 ) -> None:
     assert contained() == ("new", COLD, Exit(returncode=0, oom_killed=False))
-    state, said, end = contained("poison")
-    assert (state, said, end.problem) == ("sealed", [*WARM, "OSError 30"], None), "a read-only file system"
+    state, printed, end = contained("poison")
+    assert (state, printed, end.problem) == ("sealed", [*WARM, "OSError 30"], None), "a read-only file system"
     assert contained(name="other")[:2] == ("new", COLD), "each workload has its own"
     poison(client, image)
     assert contained()[:2] == ("new it differed from its seal and was thrown away", COLD)
@@ -195,7 +195,7 @@ def test_clean_lists_the_caches_of_an_environment_and_removes_them_with_their_se
 ) -> None:
     contained()
     engine = DockerEngine(client)
-    (mine,) = [one for one in engine.leftovers(()) if image.environment in one.name]
-    assert mine.kind == "volume" and not [one for one in engine.leftovers([image.environment]) if one.name == mine.name]
+    (mine,) = [left for left in engine.leftovers(()) if image.environment in left.name]
+    assert mine.kind == "volume" and not [left for left in engine.leftovers([image.environment]) if left.name == mine.name]
     assert engine.remove(mine) is None
     assert not [volume for volume in client.volumes.list() if image.environment in str(volume.name)]

@@ -1,4 +1,4 @@
-"""(vendor, GpuSet) -> container options, with literal values; and what every container is denied."""
+"""Container options of (vendor, GpuSet), with literal values; and what every container is denied."""
 
 import itertools
 import json
@@ -58,11 +58,11 @@ def test_amd_gpus_get_kfd_and_only_their_render_nodes_with_numeric_groups(amd_ho
 
 
 def environment_of(process: "subprocess.Popen[bytes]") -> list[str]:
-    """The lines of `env`, read before its supervisor's input ends, and with it whatever still runs."""
+    """Return the lines of `env`, read before its supervisor's input ends, and with it whatever still runs."""
     assert process.stdout is not None
-    told = process.stdout.read().decode().splitlines()
+    lines = process.stdout.read().decode().splitlines()
     process.communicate()
-    return told
+    return lines
 
 
 def test_no_other_choice_of_gpus_reaches_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +83,8 @@ def test_what_acts_on_a_launch_does_not_reach_it_from_the_users_shell(monkeypatc
     lines = environment_of(
         containment.start_supervised(["/usr/bin/env"], containment.inherited_variables(["KMP_*", "CXX"]), None)
     )
-    told = {line.partition("=")[0] for line in lines}
-    assert told.issuperset(ELSE) and told.intersection(ACTING) == {"KMP_AFFINITY", "CXX"}
+    names = {line.partition("=")[0] for line in lines}
+    assert names.issuperset(ELSE) and names.intersection(ACTING) == {"KMP_AFFINITY", "CXX"}
     assert set(containment.withheld_variables(["KMP_*", "CXX"])) >= {*ACTING} - {"KMP_AFFINITY", "CXX"}
 
 
@@ -111,8 +111,8 @@ def test_a_container_has_no_privileges_no_network_and_a_read_only_root(nvidia_ho
     assert options["cap_drop"] == ["ALL"] and options["security_opt"] == ["no-new-privileges"]
     assert options["network_mode"] == "none" and options["read_only"] is True and options["init"] is True
     assert "privileged" not in options and "cap_add" not in options and "ipc_mode" not in options
-    ((kind, source, target, read_only),) = [(m["Type"], m["Source"], m["Target"], m["ReadOnly"]) for m in options["mounts"]]
-    assert (kind, source, target, read_only) == ("volume", "torchmatrix-cache-abc-1", "/sealed-cache", True)
+    ((how, source, target, read_only),) = [(m["Type"], m["Source"], m["Target"], m["ReadOnly"]) for m in options["mounts"]]
+    assert (how, source, target, read_only) == ("volume", "torchmatrix-cache-abc-1", "/sealed-cache", True)
     assert options["labels"]["torchmatrix.owner"] == "me"
     pasted = run_command(options)
     assert pasted.startswith("docker run --rm --init --user 65532:65532 --network none --read-only --cap-drop ALL")
@@ -146,8 +146,8 @@ def test_ranks_on_several_nodes_meet_at_the_first_and_say_how_they_talk(nvidia_h
     rendezvous = Rendezvous(node=1, nodes=2, address="10.0.0.1", port=4000, interface="ib0", devices=("/dev/infiniband",))
     spec = replace(spec_for(nvidia(nvidia_host, 0)), rendezvous=rendezvous)
     words = bench_command("python3", "/box/b.py", spec, 29500)
-    asked = dict(itertools.pairwise(words))
-    assert (asked["--nnodes"], asked["--node_rank"], asked["--master_addr"], asked["--master_port"]) == (
+    flags = dict(itertools.pairwise(words))
+    assert (flags["--nnodes"], flags["--node_rank"], flags["--master_addr"], flags["--master_port"]) == (
         "2",
         "1",
         "10.0.0.1",

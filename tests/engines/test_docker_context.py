@@ -1,4 +1,4 @@
-"""Which daemon is used: the one that Docker's own client uses, by SDK and by buildx."""
+"""The daemon that is used: the one that Docker's own client uses, by SDK and by buildx."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ WORDS = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty configuration of Docker's client; the command is started in another folder, and nobody said where Docker is."""
+    """Make an empty configuration of Docker's client; the command starts in another folder, and nobody said where Docker is."""
     for name in WORDS:
         monkeypatch.delenv(name, raising=False)
     folder, elsewhere = tmp_path / "docker", tmp_path / "elsewhere"
@@ -35,13 +35,13 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield folder
 
 
-def give(config: Path, name: str, said: object) -> str:
-    """Write a context's file as `docker context create` does; returns the folder's name."""
+def give(config: Path, name: str, content: object) -> str:
+    """Write a context's file as `docker context create` does; return the folder's name."""
     folder = hashlib.sha256(name.encode()).hexdigest()
     path = config / "contexts/meta" / folder
     path.mkdir(parents=True)
-    endpoints = {"Name": name, "Metadata": {}, "Endpoints": {"docker": said}}
-    (path / "meta.json").write_text(said if isinstance(said, str) else json.dumps(endpoints))
+    endpoints = {"Name": name, "Metadata": {}, "Endpoints": {"docker": content}}
+    (path / "meta.json").write_text(content if isinstance(content, str) else json.dumps(endpoints))
     return folder
 
 
@@ -53,7 +53,7 @@ DESKTOP, FAR = "unix:///home/me/.docker/desktop/docker.sock", "ssh://me@far"
 
 
 @pytest.mark.parametrize(
-    ("variables", "current", "found"),
+    ("variables", "current", "expected"),
     [
         ({}, "desktop-linux", ("desktop-linux", DESKTOP)),
         ({"DOCKER_CONTEXT": "far"}, "desktop-linux", ("far", FAR)),
@@ -67,7 +67,7 @@ DESKTOP, FAR = "unix:///home/me/.docker/desktop/docker.sock", "ssh://me@far"
     ],
 )
 def test_a_context_is_followed_as_dockers_own_client_follows_it(
-    config: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], current: str | None, found: tuple[str, str]
+    config: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], current: str | None, expected: tuple[str, str]
 ) -> None:
     give(config, "desktop-linux", {"Host": DESKTOP, "SkipTLSVerify": False})
     give(config, "far", {"Host": FAR})
@@ -75,7 +75,7 @@ def test_a_context_is_followed_as_dockers_own_client_follows_it(
         use(config, current)
     for name, word in variables.items():
         monkeypatch.setenv(name, word)
-    assert (endpoint().context, endpoint().host) == found
+    assert (endpoint().context, endpoint().host) == expected
 
 
 def test_a_config_that_can_t_be_read_is_an_empty_one(config: Path) -> None:
@@ -98,12 +98,12 @@ def test_a_config_that_is_a_pipe_is_refused_and_never_waited_for(
 
 
 @pytest.mark.parametrize(
-    "said", ["{", "[]", '{"Name": "odd"}', '{"Endpoints": {"kubernetes": {}}}', '{"Endpoints": {"docker": 7}}']
+    "content", ["{", "[]", '{"Name": "odd"}', '{"Endpoints": {"kubernetes": {}}}', '{"Endpoints": {"docker": 7}}']
 )
 def test_a_context_that_is_not_there_or_says_nothing_is_never_taken_for_the_default_one(
-    config: Path, monkeypatch: pytest.MonkeyPatch, said: str
+    config: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
-    give(config, "odd", said)
+    give(config, "odd", content)
     undecodable = {"\udcff": 'Docker has no context "'}
     for name, reason in {
         "gone": 'Docker has no context "gone"',
@@ -186,14 +186,14 @@ cat > /dev/null
 
 
 @pytest.mark.parametrize(
-    ("where", "said", "builder"),
+    ("where", "printed", "builder"),
     [
         (Endpoint(host="unix:///run/user/7/docker.sock"), "unix:///run/user/7/docker.sock|", "default"),
         (Endpoint(host="ssh://far", context="far"), "|far", "far"),
     ],
 )
 def test_buildx_builds_on_the_daemon_that_is_used(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Endpoint, said: str, builder: str
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Endpoint, printed: str, builder: str
 ) -> None:
     program = tmp_path / "bin/docker"
     program.parent.mkdir()
@@ -203,6 +203,6 @@ def test_buildx_builds_on_the_daemon_that_is_used(
     assert builders.has_buildx(where)
     build = builders.Build(files={"Dockerfile": b"FROM x\n"}, dockerfile="Dockerfile", arguments={}, tag="t", labels={})
     builders.buildx(where, build, lambda line: None)
-    asked, built = (tmp_path / "said").read_text().splitlines()
-    assert asked == f"{said}|buildx inspect {builder}"
-    assert built.startswith(f"{said}|buildx build --builder {builder} --load ")
+    inspected, built = (tmp_path / "said").read_text().splitlines()
+    assert inspected == f"{printed}|buildx inspect {builder}"
+    assert built.startswith(f"{printed}|buildx build --builder {builder} --load ")

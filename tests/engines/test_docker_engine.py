@@ -38,7 +38,7 @@ ONE_CPU = GpuSet(indices=(0,), vendor="cpu", cpus=("0",))
 
 @pytest.fixture(scope="module")
 def built(client: docker.DockerClient) -> Image:
-    """The real image of torch 1.12.1 with torchvision and transformers."""
+    """Return the real image of torch 1.12.1 with torchvision and transformers."""
     (stack,) = matrix_file.parse(MATRIX).stacks
     engine = DockerEngine(client)
     lost = recipes.unreachable_indexes(recipes.indexes_to_probe([stack]))
@@ -63,15 +63,15 @@ def test_a_resnet_is_trained_in_real_containers_on_one_and_two_processes(
     done = torchmatrix("run", engine="docker")
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
-    found = list(run.launches())
-    assert [launch.outcome for launch in found] == ["ok", "ok"]
-    assert all(launch.image.id.startswith("sha256:") for launch in found)
-    assert all(launch.engine["engine"] == "docker" for launch in found)
-    assert found[0].command.startswith("docker run --rm")
-    assert len(found[0].image.facts["dockerfile_sha256"]) == 64
-    for launch in found:
+    launches = list(run.launches())
+    assert [launch.outcome for launch in launches] == ["ok", "ok"]
+    assert all(launch.image.id.startswith("sha256:") for launch in launches)
+    assert all(launch.engine["engine"] == "docker" for launch in launches)
+    assert launches[0].command.startswith("docker run --rm")
+    assert len(launches[0].image.facts["dockerfile_sha256"]) == 64
+    for launch in launches:
         ((start, stop),) = (window.edges for window in launch.windows)
-        times = [told.monotonic_seconds for told in launch.telemetry]
+        times = [reading.monotonic_seconds for reading in launch.telemetry]
         assert times[0] < start < stop < times[-1], "clocks are shared"
     assert not ours(client, tmp_path)
 
@@ -87,7 +87,7 @@ def test_the_recorded_command_repeats_the_launch_when_pasted(torchmatrix: Comman
 
 
 def inside(client: docker.DockerClient, built: Image, code: str) -> str:
-    """The output of Python code in a container with exactly a cell's options."""
+    """Return the output of Python code in a container with exactly a cell's options."""
     spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="w", owner="test-inside")
     options = container_options(built, spec) | {"command": ["python3", "-c", code]}
     container = client.containers.create(**options)
@@ -220,7 +220,7 @@ def test_a_gpu_without_the_vendors_runtime_is_explained(client: docker.DockerCli
 
 
 def start(tmp_path: Path) -> "subprocess.Popen[str]":
-    """A launch that would run for hours, once its container works."""
+    """Start a launch that would run for hours, and wait until its container works."""
     text = (tmp_path / "matrix.toml").read_text().replace("steps = 3", "steps = 1000000")
     (tmp_path / "matrix.toml").write_text(text)
     process = subprocess.Popen(

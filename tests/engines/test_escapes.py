@@ -50,7 +50,7 @@ ENDS = {
 
 @pytest.fixture
 def bystander() -> Iterator["subprocess.Popen[bytes]"]:
-    """A process of the same user and the same parent as the tool's own."""
+    """Start a process of the same user and the same parent as the tool's own."""
     process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True)
     yield process
     process.kill()
@@ -58,7 +58,7 @@ def bystander() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def escaping(folder: Path, end: str) -> tuple[list[str], Path]:
-    """The command of a workload that lets a process escape and then ends so, and where that one's id will be."""
+    """Return the command of a workload that lets a process escape and then ends so, and where that one's id will be."""
     (folder / "box.py").write_text(ESCAPING + ENDS[end])
     return [sys.executable, "-S", str(folder / "box.py"), str(folder / "pid")], folder / "pid"
 
@@ -67,26 +67,26 @@ def escaping(folder: Path, end: str) -> tuple[list[str], Path]:
 def test_an_escaped_process_ends_with_its_launch(
     tmp_path: Path, bystander: "subprocess.Popen[bytes]", end: str, code: int
 ) -> None:
-    command, told = escaping(tmp_path, end)
+    command, pid_file = escaping(tmp_path, end)
     with LocalExecution(command, {}, owner=OWNER) as execution:
         list(execution.lines())
         assert execution.wait().returncode == code
-        assert not Path(f"/proc/{int(told.read_text())}").exists(), "ended as soon as the launch is over"
+        assert not Path(f"/proc/{int(pid_file.read_text())}").exists(), "ended as soon as the launch is over"
         assert not processes_of(f"TORCHMATRIX_OWNER={OWNER}".encode())
     assert bystander.poll() is None
 
 
 def test_an_escaped_process_ends_when_the_launch_is_stopped(tmp_path: Path, bystander: "subprocess.Popen[bytes]") -> None:
-    command, told = escaping(tmp_path, "it goes on")
+    command, pid_file = escaping(tmp_path, "it goes on")
     with LocalExecution(command, {}, owner=OWNER) as execution:
         assert next(iter(execution.lines())) == ("out", b"up\n")
-        escaped = int(told.read_text())
+        escaped = int(pid_file.read_text())
         assert Path(f"/proc/{escaped}").exists() and execution.owns(escaped) and not execution.owns(bystander.pid)
     assert not Path(f"/proc/{escaped}").exists() and bystander.poll() is None
 
 
 def test_an_escaped_process_ends_when_the_tool_is_killed(tmp_path: Path) -> None:
-    command, told = escaping(tmp_path, "it goes on")
+    command, pid_file = escaping(tmp_path, "it goes on")
     tool = textwrap.dedent(f"""
         from torchmatrix.engines.processes import LocalExecution
         with LocalExecution({command!r}, {{}}, owner={OWNER + "-killed"!r}) as execution:
@@ -97,7 +97,7 @@ def test_an_escaped_process_ends_when_the_tool_is_killed(tmp_path: Path) -> None
     assert process.stdout is not None and "up" in process.stdout.readline()
     process.kill()
     process.communicate()
-    until(lambda: not Path(f"/proc/{int(told.read_text())}").exists())
+    until(lambda: not Path(f"/proc/{int(pid_file.read_text())}").exists())
     until(lambda: not processes_of(f"TORCHMATRIX_OWNER={OWNER}-killed".encode()))
 
 

@@ -30,15 +30,15 @@ LISTING = "import importlib.metadata as m; print(*sorted(d.name + '==' + d.versi
 
 @pytest.fixture
 def index(tmp_path: Path, site: Site) -> Iterator[Index]:
-    """The invented index, by way of this site's mirror of it; nothing else can be reached."""
-    with serving(tiny_wheels(tmp_path / "wheels")) as found:
-        site(TORCHMATRIX_MIRRORS=mirrors(found.url))
+    """Serve the invented index, by way of this site's mirror of it; nothing else can be reached."""
+    with serving(tiny_wheels(tmp_path / "wheels")) as served:
+        site(TORCHMATRIX_MIRRORS=mirrors(served.url))
         (tmp_path / "matrix.toml").write_text(tiny_matrix())
-        yield found
+        yield served
 
 
 def installed(tmp_path: Path) -> list[str]:
-    """What the one virtualenv of the cache holds."""
+    """Return what the one virtualenv of the cache holds."""
     (venv,) = (tmp_path / "cache" / "stacks").glob("[!.]*")
     return subprocess.check_output([str(venv / "bin" / "python"), "-c", LISTING], text=True).split()
 
@@ -100,12 +100,12 @@ def test_drift_from_the_lock_is_refused_by_name_before_anything_is_built(
 ) -> None:
     assert torchmatrix("lock").returncode == 0
     text = (tmp_path / "matrix.toml").read_text()
-    for verb, (old, new, said) in zip(("build", "run", "build", "run"), DRIFTS, strict=True):
+    for verb, (old, new, message) in zip(("build", "run", "build", "run"), DRIFTS, strict=True):
         (tmp_path / "matrix.toml").write_text(text.replace(old, new))
         done = torchmatrix(verb, "--locked")
-        assert done.returncode == 2 and said in done.stderr and "\nhint: torchmatrix lock" in done.stderr
+        assert done.returncode == 2 and message in done.stderr and "\nhint: torchmatrix lock" in done.stderr
     assert not (tmp_path / "cache" / "stacks").exists() and not (tmp_path / "results").exists()
-    assert said in torchmatrix("plan").stderr, "without --locked it is a note"
+    assert message in torchmatrix("plan").stderr, "without --locked it is a note"
 
 
 def test_the_lock_of_another_architecture_is_refused(torchmatrix: Command, index: Index, tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def test_a_stack_that_fails_its_self_test_costs_only_its_own_cells(torchmatrix: 
     done = torchmatrix("run")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     (run,) = Results(tmp_path / "results").runs()
-    found = {launch.stack.name: launch for launch in run.launches()}
-    assert {name: launch.outcome for name, launch in found.items()} == {"tiny": "build-failed", "fake": "ok"}
-    assert "self-test: " in str(found["tiny"].error)
+    launches = {launch.stack.name: launch for launch in run.launches()}
+    assert {name: launch.outcome for name, launch in launches.items()} == {"tiny": "build-failed", "fake": "ok"}
+    assert "self-test: " in str(launches["tiny"].error)
     assert "torch==2.5.1" in run.lock_of("tiny").read_text(), "what was built is on record all the same"
 
 

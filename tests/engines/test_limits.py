@@ -1,4 +1,4 @@
-"""What a launch may use of its machine: real containers that ask for more."""
+"""Limits of what a launch may use of its machine: real containers that ask for more."""
 
 import json
 import uuid
@@ -42,7 +42,7 @@ def tell():
 
 @pytest.fixture(scope="module")
 def greedy(client: docker.DockerClient, small: str) -> Iterator[Image]:
-    """An image whose workload is GREEDY."""
+    """Build an image whose workload is GREEDY."""
     tag = f"torchmatrix-test/greedy:{uuid.uuid4().hex[:8]}"
     context = archive_of({"Dockerfile": f"FROM {small}\nCOPY bench.py /opt/workload/bench.py\n", "bench.py": GREEDY})
     client.images.build(fileobj=context, custom_context=True, tag=tag, rm=True, forcerm=True)
@@ -51,20 +51,20 @@ def greedy(client: docker.DockerClient, small: str) -> Iterator[Image]:
 
 
 def ended(client: docker.DockerClient, image: Image, what: str) -> tuple[dict[str, object], list[str], Exit]:
-    """How a launch of the greedy workload was started, what it said, and how it ended."""
+    """Return how a launch of the greedy workload was started, what it said, and how it ended."""
     spec = LaunchSpec(arguments=(what,), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="test-greedy")
     with DockerEngine(client).start(image, spec) as execution:
-        said = [line for stream, line in execution.lines() if stream == "out"]
-        return dict(execution.started), said, execution.wait()
+        printed = [line for stream, line in execution.lines() if stream == "out"]
+        return dict(execution.started), printed, execution.wait()
 
 
 def test_a_container_dies_before_the_machines_services_and_writes_no_core_dumps(
     client: docker.DockerClient, greedy: Image, site: Callable[..., Settings]
 ) -> None:
     site(TORCHMATRIX_MEMORY_SHARE=0.5, TORCHMATRIX_PROCESSES=700)
-    started, said, end = ended(client, greedy, "tell")
+    started, printed, end = ended(client, greedy, "tell")
     assert end == Exit(returncode=0, oom_killed=False)
-    assert json.loads(said[0]) == {"core": [0, 0], "oom": 1000}
+    assert json.loads(printed[0]) == {"core": [0, 0], "oom": 1000}
     total = client.info()["MemTotal"]
     assert started == {
         "memory_bytes": total // 2,
@@ -89,5 +89,5 @@ def test_a_container_can_t_have_more_processes_than_its_limit(
     client: docker.DockerClient, greedy: Image, site: Callable[..., Settings]
 ) -> None:
     site(TORCHMATRIX_PROCESSES=64)
-    _, said, end = ended(client, greedy, "pids")
-    assert 32 < json.loads(said[0])["threads"] < 64 and end == Exit(returncode=3, oom_killed=False)
+    _, printed, end = ended(client, greedy, "pids")
+    assert 32 < json.loads(printed[0])["threads"] < 64 and end == Exit(returncode=3, oom_killed=False)

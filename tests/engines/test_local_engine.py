@@ -25,17 +25,17 @@ def test_the_whole_command_measures_real_training_on_one_and_two_processes(
     done = torchmatrix("run", "*bert-tiny*", "*resnet18*/cpu0")
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
-    found = list(run.launches())
-    assert len(found) == 3 and {launch.outcome for launch in found} == {"ok"}
-    assert {launch.devices.label for launch in found} == {"cpu0", "cpu0+1"}
-    two = next(launch for launch in found if launch.devices.label == "cpu0+1").path
+    launches = list(run.launches())
+    assert len(launches) == 3 and {launch.outcome for launch in launches} == {"ok"}
+    assert {launch.devices.label for launch in launches} == {"cpu0", "cpu0+1"}
+    two = next(launch for launch in launches if launch.devices.label == "cpu0+1").path
     setup = next(event for event in read_lines(two) if event["event"] == "setup")
     assert [device["cpus"] for device in setup["devices"]] == [[0], [1]] or os.cpu_count() != 2
     page = (tmp_path / "reports/index.html").read_text()
     assert "images/s" in page and "sequences/s" in page and "2 core groups" in page and "probed: bf16" in page
-    for launch in found:
+    for launch in launches:
         assert len(launch.telemetry) >= 2 and launch.telemetry[0].readings[0]["device"] == "cpu"
-        times = [told.monotonic_seconds for told in launch.telemetry]
+        times = [reading.monotonic_seconds for reading in launch.telemetry]
         ((start, stop),) = (window.edges for window in launch.windows)
         assert times[0] < start < stop <= times[-1]
 
@@ -87,8 +87,8 @@ def test_a_rank_that_is_killed_is_a_crash_and_leaves_no_process_and_no_file(
     _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1, stderr
     (run,) = Results(tmp_path / "results").runs()
-    found = list(run.launches())
-    assert [launch.outcome for launch in found] == ["crashed", "crashed"] and all(launch.error for launch in found)
+    launches = list(run.launches())
+    assert [launch.outcome for launch in launches] == ["crashed", "crashed"] and all(launch.error for launch in launches)
     assert not processes_of(owner) and not list((tmp_path / "tmp").iterdir())
 
 
@@ -152,11 +152,11 @@ def test_an_interpreter_that_is_not_there_is_a_failed_build(torchmatrix: Command
 
 
 @pytest.mark.parametrize(
-    "said", ["", "hello", "[" * 50_000, '[{"torch": "2.5.1"}]', '{"torch": "2.5.1"}', "\\377\\376"], ids=len
+    "output", ["", "hello", "[" * 50_000, '[{"torch": "2.5.1"}]', '{"torch": "2.5.1"}', "\\377\\376"], ids=len
 )
-def test_a_program_that_is_no_python_is_a_failed_build(torchmatrix: Command, tmp_path: Path, said: str) -> None:
+def test_a_program_that_is_no_python_is_a_failed_build(torchmatrix: Command, tmp_path: Path, output: str) -> None:
     program = tmp_path / "python3"
-    program.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    program.write_text(f"#!/bin/sh\nprintf '{output}'\n")
     program.chmod(0o755)
     (tmp_path / "matrix.toml").write_text(
         f'[[stack]]\npython = "{program}"\naccelerator = "cpu"\n[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n'

@@ -20,9 +20,9 @@ TWO = StackLock(name="vendor", platform="linux/amd64", base="vendor:1", image_id
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    found = tmp_path / "matrix.lock"
-    lockfile.write(found, [TWO, ONE])
-    return found
+    lock = tmp_path / "matrix.lock"
+    lockfile.write(lock, [TWO, ONE])
+    return lock
 
 
 def test_what_was_written_is_read_back_and_its_identity_is_its_text(path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_lock_cut_anywhere_is_refused_and_never_read_as_less(path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("version = 1", "version = 2", "has the version 2, not 1"),
         ('    "vendor",\n', "", "badly merged: vendor"),
@@ -57,11 +57,11 @@ def test_a_lock_cut_anywhere_is_refused_and_never_read_as_less(path: Path) -> No
         ("version = 1", "<<<<<<< HEAD", "is not a complete lock file"),
     ],
 )
-def test_a_lock_that_somebody_edited_or_merged_badly_is_refused(path: Path, old: str, new: str, said: str) -> None:
+def test_a_lock_that_somebody_edited_or_merged_badly_is_refused(path: Path, old: str, new: str, message: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         lockfile.read(path)
 
 
@@ -86,7 +86,7 @@ def test_one_changed_package_is_one_changed_line(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "changes"),
     [
         ({"platform": "linux/arm64"}, ["platform: linux/amd64 in the lock, linux/arm64 now"]),
         ({"python": "3.12"}, ["Python: 3.11 in the lock, 3.12 now"]),
@@ -96,8 +96,8 @@ def test_one_changed_package_is_one_changed_line(path: Path) -> None:
         ({"packages": (), "digest": "", "installer": ""}, []),
     ],
 )
-def test_drift_is_named_by_what_was_asked_for_then_and_now(changed: dict[str, object], said: list[str]) -> None:
-    assert lockfile.drift(ONE, replace(ONE, **changed)) == said  # type: ignore[arg-type]
+def test_drift_is_named_by_what_was_asked_for_then_and_now(changed: dict[str, object], changes: list[str]) -> None:
+    assert lockfile.drift(ONE, replace(ONE, **changed)) == changes  # type: ignore[arg-type]
 
 
 def test_the_very_python_that_was_used_is_no_drift_from_the_version_that_is_asked_for() -> None:
@@ -106,7 +106,7 @@ def test_the_very_python_that_was_used_is_no_drift_from_the_version_that_is_aske
 
 
 @pytest.mark.parametrize(
-    ("new", "said"),
+    ("new", "changes"),
     [
         (ONE, []),
         (replace(ONE, digest="sha256:" + "c" * 64), ["base sha256:aaaaaaaaaaaa -> sha256:cccccccccccc"]),
@@ -115,8 +115,8 @@ def test_the_very_python_that_was_used_is_no_drift_from_the_version_that_is_aske
         (replace(ONE, packages=("numpy==2.0 --hash=sha256:99", ONE.packages[1])), ["hashes"]),
     ],
 )
-def test_what_a_new_lock_changes_is_told(new: StackLock, said: list[str]) -> None:
-    assert recipes.lock_changes(ONE, new) == said and recipes.lock_changes(None, new) == ["new"]
+def test_what_a_new_lock_changes_is_told(new: StackLock, changes: list[str]) -> None:
+    assert recipes.lock_changes(ONE, new) == changes and recipes.lock_changes(None, new) == ["new"]
 
 
 def test_a_lock_of_300_stacks_is_read(tmp_path: Path) -> None:

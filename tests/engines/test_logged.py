@@ -1,4 +1,4 @@
-"""What runs for a build is logged, and ends with whoever started it."""
+"""Commands that run for a build are logged, and end with whoever started them."""
 
 import signal
 import subprocess
@@ -26,11 +26,11 @@ thread.join()
 """
 
 
-def test_its_lines_are_logged_and_its_exit_code_is_returned(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_the_lines_of_a_command_are_logged_and_its_exit_code_is_returned(tmp_path: Path) -> None:
+    log: list[str] = []
     command = ["sh", "-c", "cat; pwd; printf 'a\\rb\\303\\n' >&2; echo $A; exit 3"]
-    code, lines = packages.run_logged(command, said.append, {"A": "x y", "PATH": "/bin:/usr/bin"}, tmp_path)
-    assert (code, lines) == (3, [str(tmp_path), "a", "b\ufffd", "x y"]) and said[1:] == lines and said[0].startswith("$ sh -c")
+    code, lines = packages.run_logged(command, log.append, {"A": "x y", "PATH": "/bin:/usr/bin"}, tmp_path)
+    assert (code, lines) == (3, [str(tmp_path), "a", "b\ufffd", "x y"]) and log[1:] == lines and log[0].startswith("$ sh -c")
 
 
 @pytest.mark.parametrize("command", [["sh", "-c", "kill -9 $$"], ["no such program"]])
@@ -39,7 +39,7 @@ def test_a_command_that_is_killed_or_not_there_did_not_succeed(tmp_path: Path, c
     assert code in (-signal.SIGKILL, 127)
 
 
-def test_it_ends_with_all_that_it_started_once_the_tool_is_killed(tmp_path: Path) -> None:
+def test_a_command_ends_with_all_that_it_started_once_the_tool_is_killed(tmp_path: Path) -> None:
     mark = f"TORCHMATRIX_OWNER={tmp_path.name}"
     done = subprocess.run(["env", mark, sys.executable, "-c", KILLED], timeout=PATIENCE_SECONDS)
     assert done.returncode == -signal.SIGKILL

@@ -16,9 +16,9 @@ CPU = "https://download.pytorch.org/whl/cpu"
 
 def test_each_package_is_in_one_layer_in_the_order_of_how_much_is_shared() -> None:
     lines = ["nvidia-cublas-cu12==1 --hash=sha256:1", "nvidia-nccl-cu12==2", "numpy==3", "torch==4", "mine @ git+https://x@y"]
-    found = packages.layers(lines)
-    assert list(found) == ["toolkit", "libraries", "rest", "torch"]
-    assert found == {"toolkit": lines[:1], "libraries": lines[1:2], "rest": [lines[2], lines[4]], "torch": [lines[3]]}
+    layers = packages.layers(lines)
+    assert list(layers) == ["toolkit", "libraries", "rest", "torch"]
+    assert layers == {"toolkit": lines[:1], "libraries": lines[1:2], "rest": [lines[2], lines[4]], "torch": [lines[3]]}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_context_is_the_same_bytes_each_time_so_that_layers_are_found_again(si
     site(TORCHMATRIX_WHEELHOUSE=tiny_wheels(tmp_path / "wheels"))
     _, recipe = tiny_stack(tiny_matrix())
     files = builders.environment_files(recipe, StackLock(name="tiny", platform="linux/amd64", packages=("torch==2.5.1",)))
-    with builders.context_archive(files) as one, builders.context_archive(files) as two:
-        assert one.read() == two.read()
+    with builders.context_archive(files) as first, builders.context_archive(files) as second:
+        assert first.read() == second.read()
     builders.write_context(files, tmp_path / "folder")
     assert (tmp_path / "folder/wheelhouse/torch-2.5.1-py3-none-any.whl").read_bytes()[:2] == b"PK"

@@ -1,4 +1,4 @@
-"""Whether a daemon runs on this machine: what it sees decides, not what it is called or how it was reached."""
+"""Detection whether a daemon runs on this machine: what it sees decides, not what it is called or how it was reached."""
 
 import subprocess
 import sys
@@ -22,15 +22,15 @@ TESTS = Path(__file__).parent.parent
 def test_a_daemon_is_here_if_it_sees_what_only_this_machine_has(
     tmp_path: Path, sees: Sees, here: bool | None, where: str, podman: bool
 ) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
-    def told(path: str) -> tuple[int, str]:
-        asked.append(path)
+    def answer(path: str) -> tuple[int, str]:
+        paths.append(path)
         return sees(path)
 
-    with daemon(tmp_path / "d.sock" if where == "socket" else "127.0.0.1", told, podman=podman) as host:
+    with daemon(tmp_path / "d.sock" if where == "socket" else "127.0.0.1", answer, podman=podman) as host:
         assert is_daemon_here(connect(Endpoint(host=host)), podman) is here
-    assert len(asked) == 2 and not any(Path(path).exists() for path in asked)
+    assert len(paths) == 2 and not any(Path(path).exists() for path in paths)
 
 
 def test_a_daemon_that_sees_little_of_this_machine_is_here_if_its_own_process_listens_at_the_socket(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_daemon_that_sees_little_of_this_machine_is_here_if_its_own_process_li
         process.stdin.close()
 
 
-def test_one_that_doesn_t_tell_is_taken_for_another_machine_and_that_is_said(tmp_path: Path) -> None:
+def test_a_daemon_that_doesn_t_tell_is_taken_for_another_machine_and_that_is_said(tmp_path: Path) -> None:
     here = detect()
     with daemon(tmp_path / "d.sock", forbidden) as host:
         where = Endpoint(host=host)

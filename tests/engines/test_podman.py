@@ -1,4 +1,4 @@
-"""What Podman does otherwise where it answers in Docker's place; test_devices_in_containers.py asks a real one."""
+"""Differences of Podman where it answers in Docker's place; test_devices_in_containers.py asks a real one."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ from torchmatrix.engines.volumes import Volume
 from torchmatrix.planning.plan import GpuSet
 
 
-def test_its_tmpfs_over_a_sealed_cache_has_no_owner_which_it_would_refuse() -> None:
+def test_podmans_tmpfs_over_a_sealed_cache_has_no_owner_which_it_would_refuse() -> None:
     spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu", cpus=("0",)), cache="c", owner="o")
     cache = Volume(name="torchmatrix-cache-abc-1", facts=CacheFacts(state="sealed", sha256="0"))
     before = container_options(Image(reference="x", environment="abc"), spec, cache=cache)
@@ -35,11 +35,11 @@ def test_its_tmpfs_over_a_sealed_cache_has_no_owner_which_it_would_refuse() -> N
         ({"Version": "19.03"}, ""),
     ],
 )
-def test_it_is_known_by_its_answer(answer: dict[str, object], version: str) -> None:
+def test_podman_is_known_by_its_answer(answer: dict[str, object], version: str) -> None:
     assert endpoints.podman_version(answer) == version
 
 
-def test_it_is_looked_for_where_it_is_said_to_be_and_then_at_its_sockets(
+def test_podman_is_looked_for_where_it_is_said_to_be_and_then_at_its_sockets(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("DOCKER_HOST", "CONTAINER_HOST"):
@@ -60,13 +60,13 @@ def test_it_is_looked_for_where_it_is_said_to_be_and_then_at_its_sockets(
         endpoints.podman_address()
 
 
-def test_docker_is_not_taken_for_it(client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_is_not_taken_for_podman(client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTAINER_HOST", os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
     with pytest.raises(EngineUnusable, match="Docker answers, not Podman"):
         choose("podman", "test-podman")
 
 
-def test_one_that_would_leave_out_the_gpus_is_refused() -> None:
+def test_a_podman_that_would_leave_out_the_gpus_is_refused() -> None:
     endpoints.refuse_without_cdi("5.4.0")
     with pytest.raises(EngineUnusable, match=r"Podman 4\.3\.1 gives containers no NVIDIA GPU"):
         endpoints.refuse_without_cdi("4.3.1")

@@ -1,4 +1,4 @@
-"""What there is to run with, looked at on this very machine with a stand-in engine: disk, built stacks, Pythons."""
+"""Prerequisites, looked at on this very machine with a stand-in engine: disk, built stacks, Pythons."""
 
 import platform
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ def stack_of(text: str) -> Stack:
 
 @dataclass(frozen=True, kw_only=True)
 class StandIn:
-    """As much of an engine as `find` asks."""
+    """A stand-in for as much of an engine as `find` asks."""
 
     containers: bool = True
     folder: Path | None = None
@@ -59,20 +59,20 @@ def find(engine: StandIn, stack: Stack, is_here: bool = True) -> Any:
 
 def test_the_disk_is_the_engines_own_and_unknown_where_it_cannot_be_seen(tmp_path: Path) -> None:
     stack = stack_of(WHEELS)
-    seen = StandIn(folder=tmp_path)
-    assert find(seen, stack).disk.place == str(tmp_path)
-    assert find(seen, stack).disk.free_bytes > 0
-    assert find(seen, stack, is_here=False).disk is None
+    engine = StandIn(folder=tmp_path)
+    assert find(engine, stack).disk.place == str(tmp_path)
+    assert find(engine, stack).disk.free_bytes > 0
+    assert find(engine, stack, is_here=False).disk is None
     assert find(StandIn(folder=tmp_path / "elsewhere"), stack).disk is None
     assert find(StandIn(), stack).disk is None
 
 
-@pytest.mark.parametrize(("root", "seen"), [("here", True), ("elsewhere", False), (None, False)])
-def test_dockers_disk_is_its_data_roots_where_that_can_be_seen(tmp_path: Path, root: str | None, seen: bool) -> None:
+@pytest.mark.parametrize(("root", "is_seen"), [("here", True), ("elsewhere", False), (None, False)])
+def test_dockers_disk_is_its_data_roots_where_that_can_be_seen(tmp_path: Path, root: str | None, is_seen: bool) -> None:
     (tmp_path / "here").mkdir()
     client: Any = SimpleNamespace(version=dict, info=lambda: {"DockerRootDir": root and str(tmp_path / root)})
     disk = DockerEngine(client).disk()
-    assert (disk is not None) is seen
+    assert (disk is not None) is is_seen
     assert disk is None or (disk.place == str(tmp_path / "here") and disk.larger == "move Docker's data root to a larger disk")
 
 
@@ -82,8 +82,8 @@ def test_the_local_engines_disk_is_that_of_a_folder_still_to_be_made(tmp_path: P
 
 
 def test_without_containers_the_plan_says_how_to_have_them() -> None:
-    found = find(StandIn(containers=False), stack_of('image = "pytorch/pytorch:2.5.1"'))
-    assert not found.containers and "Docker" in found.how_to_have_containers
+    prerequisites = find(StandIn(containers=False), stack_of('image = "pytorch/pytorch:2.5.1"'))
+    assert not prerequisites.containers and "Docker" in prerequisites.how_to_have_containers
 
 
 def test_what_is_built_is_stored_and_no_index_is_asked_for_it() -> None:

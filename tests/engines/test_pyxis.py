@@ -1,4 +1,4 @@
-"""What Pyxis is asked for, and what is removed of a job's earlier life; test_slurm_containers.py runs the real one."""
+"""Requests to Pyxis, and what is removed of a job's earlier life; test_slurm_containers.py runs the real one."""
 
 import json
 import tempfile
@@ -26,7 +26,7 @@ esac
 
 @pytest.fixture
 def enroot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a program that stands for Enroot and writes down what it is told."""
+    """Return the folder of a program that stands for Enroot and writes down what it is told."""
     (tmp_path / "enroot").write_text(ENROOT.format(folder=tmp_path))
     (tmp_path / "enroot").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -56,15 +56,15 @@ def test_a_step_has_what_its_job_has_of_this_node_and_no_more_folders_and_variab
     )
 
 
-@pytest.mark.parametrize(("restarts", "told"), [("0", ""), ("1", "remove --force pyxis_7.0\n")])
+@pytest.mark.parametrize(("restarts", "commands"), [("0", ""), ("1", "remove --force pyxis_7.0\n")])
 def test_a_job_that_runs_again_removes_the_containers_of_its_earlier_life_and_no_others(
-    enroot: Path, tmp_path: Path, restarts: str, told: str
+    enroot: Path, tmp_path: Path, restarts: str, commands: str
 ) -> None:
     engine = FileEngine(tmp_path / "cache", "o", Pyxis({**JOB, "SLURM_RESTART_COUNT": restarts}))
     spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
     execution = engine.start(Image(reference="x.sqsh", environment="e"), spec)
-    assert (tmp_path / "told").read_text() if told else not (tmp_path / "told").exists()
-    assert not told or (tmp_path / "told").read_text() == told
+    assert (tmp_path / "told").read_text() if commands else not (tmp_path / "told").exists()
+    assert not commands or (tmp_path / "told").read_text() == commands
     assert execution.started["isolation"]["network"] == "machine" and "Pyxis" in execution.started["isolation"]["note"]
     assert execution.command.startswith("srun --overlap") and '"$(mktemp -d)":/tmp' in execution.command
     assert json.dumps(engine.facts()) == '{"engine": "pyxis", "version": "4.1.2", "program": "enroot"}'
@@ -75,7 +75,7 @@ def test_without_enroot_it_says_what_is_missing(torchmatrix: Command, fake_matri
     assert refused.returncode == 4 and "there is no enroot here" in refused.stderr and "hint: " in refused.stderr
 
 
-def test_a_machine_without_room_for_temporary_files_fails_the_launch(
+def test_a_machine_without_space_for_temporary_files_fails_the_launch(
     enroot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = FileEngine(tmp_path / "cache", "o", Pyxis(JOB))

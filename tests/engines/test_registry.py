@@ -28,12 +28,12 @@ VENDOR = "vendors.example/torch:1"
 
 
 def quiet(line: str) -> None:
-    """Takes a log's lines."""
+    """Take a log's lines."""
 
 
 @pytest.fixture
 def vendors(client: docker.DockerClient, small: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """Two vendor's images with an invented torch and all that the workload needs; they differ in one file, /which."""
+    """Yield two vendor's images with an invented torch and all that the workload needs; they differ in one file, /which."""
     wheels, made = tmp_path_factory.mktemp("vendor-wheels"), []
     for number in (1, 2):
         made.append(f"torchmatrix-test/vendor-small:{number}")
@@ -115,7 +115,7 @@ def test_an_image_that_came_from_no_registry_is_locked_by_its_id(
         client.images.remove("vendors.example/torch:1")
 
 
-def test_a_reference_that_is_none_is_a_failed_build_and_not_a_lost_engine(client: docker.DockerClient, own: str) -> None:
+def test_an_invalid_reference_is_a_failed_build_and_not_a_lost_engine(client: docker.DockerClient, own: str) -> None:
     engine = DockerEngine(client)
     recipe = replace(vendor_recipe(own), base="UPPER/case:1")
     assert not engine.is_stored(recipe)
@@ -165,8 +165,8 @@ def test_a_mirror_without_tls_a_proxy_with_a_password_and_no_trace_of_either_pas
         files = [path for path in index.asked if path.startswith("http://wheels.internal/files/torch-")]
         assert len(files) >= 1, "the container had no other way than the proxy"
     assert listing(client, image.reference) == PACKAGES
-    found = client.images.get(image.reference)
-    everything = json.dumps([found.attrs, found.history(), found.labels, lines, str(image)])
+    built = client.images.get(image.reference)
+    everything = json.dumps([built.attrs, built.history(), built.labels, lines, str(image)])
     assert "secret-of-the-proxy" not in everything and port not in everything
     environment = client.containers.run(image.reference, ["env"], remove=True).decode()
     assert "proxy" not in environment.lower()

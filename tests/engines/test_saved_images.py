@@ -1,4 +1,4 @@
-"""What a bundle may bring into a real daemon: the listed images under the listed tags, and nothing else."""
+"""Images that a bundle may bring into a real daemon: the listed images under the listed tags, and nothing else."""
 
 import io
 import json
@@ -23,7 +23,7 @@ Make = Callable[[str, int], tuple[str, bytes]]
 
 @pytest.fixture
 def make(client: docker.DockerClient, own: str, tmp_path: Path) -> Iterator[Make]:
-    """Makes the image of a tag of ours with this content; its id, and what `docker save` writes of it."""
+    """Yield what makes the image of a tag of ours with this content; returns its id, and what `docker save` writes of it."""
     made = []
 
     def call(version: str, number: int) -> tuple[str, bytes]:
@@ -39,13 +39,13 @@ def make(client: docker.DockerClient, own: str, tmp_path: Path) -> Iterator[Make
     yield call
     remove_images(client, own)
     here = {str(image.id) for image in client.images.list()}
-    for found in here.intersection(made):
-        client.images.remove(found, force=True)
+    for left in here.intersection(made):
+        client.images.remove(left, force=True)
 
 
 @pytest.fixture
 def load(client: docker.DockerClient, site: Callable[..., Settings], tmp_path: Path) -> Callable[..., bundle.Imported]:
-    """Imports a bundle of these images into the folder `over`."""
+    """Return what imports a bundle of these images into the folder `over`."""
     site()
     engine = DockerEngine(client)
 
@@ -58,7 +58,7 @@ def load(client: docker.DockerClient, site: Callable[..., Settings], tmp_path: P
 
 
 def changed(archive: bytes, change: Callable[[str, bytes], bytes | None]) -> bytes:
-    """The archive with other contents; None leaves a file out."""
+    """Return the archive with other contents; None leaves a file out."""
     result = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(archive)) as old, tarfile.open(fileobj=result, mode="w") as new:
         for member in old:
@@ -118,11 +118,11 @@ def test_an_image_that_the_index_does_not_list_stays_out_of_the_daemon(
             return json.dumps([e if tags[0] in e["RepoTags"] else {**e, "RepoTags": None} for e in entries]).encode()
         return json.dumps({f"torchmatrix/{own}": {}}).encode() if name == "repositories" else data
 
-    for hostile, said in (
+    for hostile, message in (
         (both, f"contains {tags[1]}, which the bundle does not list"),
         (changed(both, untagged), "without a tag"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             load(hostile, {tags[0]: listed})
     with pytest.raises(BadInput, match="does not contain"):
         load(archive, {tags[0]: other})
@@ -151,9 +151,9 @@ def test_an_incomplete_or_changed_archive_of_images_is_refused_before_anything_i
         (changed(archive, without_layers), "is incomplete: it lacks the layer"),
         (changed(archive, flipped), "Docker refuses the images of the bundle|has another digest"),
     ]
-    for data, said in spoiled:
-        with pytest.raises(BadInput, match=said) as caught:
+    for data, message in spoiled:
+        with pytest.raises(BadInput, match=message) as caught:
             load(data, {tag: image})
         assert caught.value.hint
         assert_nothing_written(tmp_path)
-    assert image not in {found.id for found in client.images.list()}
+    assert image not in {loaded.id for loaded in client.images.list()}

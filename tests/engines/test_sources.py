@@ -50,20 +50,22 @@ def trap(tmp_path: Path) -> Trap:
 
 @pytest.fixture
 def index(tmp_path: Path, site: Site, trap: Trap) -> Iterator[Index]:
-    """An index that has the trap's source, and wheels of all else."""
+    """Serve an index that has the trap's source, and wheels of all else."""
     wheels = tiny_wheels(tmp_path / "wheels")
     (wheels / trap.archive.name).write_bytes(trap.archive.read_bytes())
-    with serving(wheels) as found:
-        site(TORCHMATRIX_MIRRORS=mirrors(found.url))
+    with serving(wheels) as served:
+        site(TORCHMATRIX_MIRRORS=mirrors(served.url))
         (tmp_path / "matrix.toml").write_text(tiny_matrix(more='packages = ["evil"]\n'))
-        yield found
+        yield served
 
 
 @pytest.mark.parametrize("engine", ["docker", "local"])
-@pytest.mark.parametrize("asked", ["evil", "evil @ file://{archive}", "evil @ file://{project}", "evil @ git+file://{project}"])
-def test_resolving_runs_no_source(index: Index, trap: Trap, engine: str, asked: str) -> None:
-    """As both engines resolve: for a container's platform, and for an interpreter of this machine."""
-    wanted = asked.format(archive=trap.archive, project=trap.project)
+@pytest.mark.parametrize(
+    "requirement", ["evil", "evil @ file://{archive}", "evil @ file://{project}", "evil @ git+file://{project}"]
+)
+def test_resolving_runs_no_source(index: Index, trap: Trap, engine: str, requirement: str) -> None:
+    """Resolve as both engines do: for a container's platform, and for an interpreter of this machine."""
+    wanted = requirement.format(archive=trap.archive, project=trap.project)
     platform = "linux/amd64" if engine == "docker" else LocalEngine(trap.project, "").platform()
     with pytest.raises(BuildFailed) as caught:
         packages.resolve([wanted], OFFICIAL, "3.11", lambda line: None, platform)
@@ -104,7 +106,7 @@ def test_settings_of_uv_in_the_folder_of_a_matrix_do_not_apply(torchmatrix: Comm
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "said"),
+    ("requirement", "code", "message"),
     [
         ("evil @ file://{archive}", 2, "has an address other than https://"),
         ("evil @ file://{project}", 2, "has an address other than https://"),
@@ -116,13 +118,13 @@ def test_settings_of_uv_in_the_folder_of_a_matrix_do_not_apply(torchmatrix: Comm
 )
 def test_resolving_for_containers_runs_no_source(
     torchmatrix: Command, client: docker.DockerClient, small: str, own: str, index: Index, trap: Trap, tmp_path: Path,
-    asked: str, code: int | None, said: str,
+    requirement: str, code: int | None, message: str,
 ) -> None:  # fmt: skip
-    wanted = asked.format(archive=trap.archive, project=trap.project)
+    wanted = requirement.format(archive=trap.archive, project=trap.project)
     (tmp_path / "matrix.toml").write_text(tiny_matrix(own, f'base = "{small}"\npackages = ["{wanted}"]\n'))
     for verb in ("lock", "build"):
         done = torchmatrix(verb, engine="docker")
-        assert said in done.stderr and "Traceback" not in done.stderr, done.stderr
+        assert message in done.stderr and "Traceback" not in done.stderr, done.stderr
         assert done.returncode == code if code else done.returncode in (1, 2, 4)
         assert code is None or ("line 11, [[stack]] 1, packages: " in done.stderr and "\nhint: " in done.stderr)
     assert not trap.proof.exists() and client.images.list(filters={"label": f"torchmatrix.stack={own}"}) == []

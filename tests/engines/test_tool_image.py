@@ -27,7 +27,7 @@ steps = 5
 
 @pytest.mark.thorough
 @pytest.mark.sweep
-def test_it_plans_and_measures_as_an_ordinary_user(client: docker.DockerClient, tmp_path: Path) -> None:
+def test_the_tools_image_plans_and_measures_as_an_ordinary_user(client: docker.DockerClient, tmp_path: Path) -> None:
     options = packages.index_options("https://download.pytorch.org/whl/cpu", for_container=True)
     index = dict(zip(options[::2], options[1::2], strict=True))["--default-index"]
     image, _ = client.images.build(
@@ -40,12 +40,12 @@ def test_it_plans_and_measures_as_an_ordinary_user(client: docker.DockerClient, 
         path.chmod(0o755)
     words = ["run", "--matrix", "/work/matrix.toml", "--results", "/results", "--output", "/results/index.html", "--fast"]
     try:
-        told = client.containers.run(
+        output = client.containers.run(
             image.id, words, volumes={str(tmp_path): {"bind": "/work", "mode": "ro"}}, network_mode="none", remove=True,
             stderr=True, cap_drop=["ALL"],
         ).decode()  # fmt: skip
         user = client.containers.run(image.id, ["-u"], entrypoint="id", remove=True).decode().strip()
     finally:
         client.images.remove(str(image.id), force=True)
-    said = told.splitlines()  # of both streams: which comes first is open
-    assert {"launches: 1 ok", "/results/index.html"} <= set(said) and user == "1000"
+    lines = output.splitlines()  # of both streams: which comes first is open
+    assert {"launches: 1 ok", "/results/index.html"} <= set(lines) and user == "1000"

@@ -47,7 +47,10 @@ RUN python3 -m venv /opt/conda/envs/py_3.11 && cd /opt/conda/envs/py_3.11 \
 
 @pytest.fixture(scope="module")
 def make(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str], str]]:
-    """(name, Dockerfile) -> a vendor's image of that content, with all the wheels in /wheels; removed after the tests."""
+    """Yield what makes of (name, Dockerfile) a vendor's image of that content, all the wheels in /wheels.
+
+    Removed after the tests.
+    """
     wheels = tmp_path_factory.mktemp("wheels")
     name, version = USUAL.split("==")
     torch_wheel(wheels)
@@ -88,7 +91,7 @@ def conda(make: Callable[[str, str], str]) -> str:
 
 @pytest.fixture
 def build(client: docker.DockerClient) -> Iterator[Callable[..., Image]]:
-    """The tool's own build of a stack from a vendor's image, with its log in `lines`; removed after the test."""
+    """Yield the tool's own build of a stack from a vendor's image, with its log in `lines`; removed after the test."""
     made = []
 
     def call(base: str, *packages: str, lines: list[str] | None = None, locked: tuple[str, ...] = ()) -> Image:
@@ -109,18 +112,18 @@ def build(client: docker.DockerClient) -> Iterator[Callable[..., Image]]:
 
 
 def said_in(client: docker.DockerClient, image: Image, command: str) -> str:
-    """What a shell command prints in the image, as the image's own user."""
+    """Return what a shell command prints in the image, as the image's own user."""
     output = client.containers.run(image.reference, ["sh", "-c", command], remove=True, network_mode="none", read_only=True)
     return str(output.decode())
 
 
 def said_in_base(client: docker.DockerClient, tag: str, command: str) -> str:
-    """What a shell command prints in a vendor's image."""
+    """Return what a shell command prints in a vendor's image."""
     return str(client.containers.run(tag, ["sh", "-c", command], remove=True, network_mode="none").decode())
 
 
 def checked(client: docker.DockerClient, image: Image) -> dict[str, object]:
-    """What the guard says of the finished image, as the self-test asks it."""
+    """Return what the guard says of the finished image, as the self-test asks it."""
     return dict(json.loads(said_in(client, image, "python3 /opt/torchmatrix/vendor_guard.py check")))
 
 
@@ -128,9 +131,9 @@ def test_what_is_missing_is_added_and_the_vendors_stays(
     client: docker.DockerClient, system: str, build: Callable[..., Image]
 ) -> None:
     image = build(system)
-    found = checked(client, image)
-    assert found["torch"] == TORCH and found["added"] == [USUAL]
-    assert isinstance(found["digests"], dict) and set(found["digests"]) == {"torch", "numpy"}
+    facts = checked(client, image)
+    assert facts["torch"] == TORCH and facts["added"] == [USUAL]
+    assert isinstance(facts["digests"], dict) and set(facts["digests"]) == {"torch", "numpy"}
     ask = "import importlib.metadata as m; print(m.version('torch'), m.version('numpy'), m.version('held'))"
     assert said_in(client, image, f"python3 -c {shlex.quote(ask)}").split() == [TORCH, "1.26.4", "1.0"]
 
@@ -161,8 +164,8 @@ def test_what_is_locked_is_added_by_its_hash_and_nothing_else(
 ) -> None:
     sha256 = said_in_base(client, system, "sha256sum /wheels/fresh-1.0-*.whl").split()[0]
     image = build(system, locked=(f"fresh==1.0 --hash=sha256:{sha256}",))
-    found = checked(client, image)
-    assert found["added"] == ["fresh==1.0"] and found["torch"] == TORCH, "not even the usual packages come besides"
+    facts = checked(client, image)
+    assert facts["added"] == ["fresh==1.0"] and facts["torch"] == TORCH, "not even the usual packages come besides"
     assert image.lock and image.lock.packages and image.lock.image_id.startswith("sha256:")
     with pytest.raises(BuildFailed, match="THESE PACKAGES DO NOT MATCH THE HASHES"):
         build(system, locked=(f"fresh==1.0 --hash=sha256:{'0' * 64}",))
@@ -178,16 +181,16 @@ def test_torch_in_an_environment_that_is_not_on_the_path(
     client: docker.DockerClient, conda: str, build: Callable[..., Image]
 ) -> None:
     image = build(conda)
-    found = checked(client, image)
-    assert found["torch"] == TORCH and found["added"] == ["held==2.0", USUAL]
-    assert found["python"] == "/opt/conda/envs/py_3.11/bin/python"
+    facts = checked(client, image)
+    assert facts["torch"] == TORCH and facts["added"] == ["held==2.0", USUAL]
+    assert facts["python"] == "/opt/conda/envs/py_3.11/bin/python"
     ask = "import sys, torch, transformers; print(sys.prefix, torch.__file__)"
-    said = said_in(client, image, f"python3 -c '{ask}'").split()
-    assert said == ["/opt/conda/envs/py_3.11", "/opt/pytorch/torch/__init__.py"]
+    places = said_in(client, image, f"python3 -c '{ask}'").split()
+    assert places == ["/opt/conda/envs/py_3.11", "/opt/pytorch/torch/__init__.py"]
 
 
 @pytest.mark.parametrize(
-    ("package", "said"),
+    ("package", "message"),
     [
         ("greedy", rf"pip can't add greedy .* greedy 1.0 depends on torch>=2.8 .*\(constraint\) torch=={re.escape(TORCH)}$"),
         ("torch==2.8.0", rf"requested torch==2.8.0 .*\(constraint\) torch=={re.escape(TORCH)}$"),
@@ -197,9 +200,9 @@ def test_torch_in_an_environment_that_is_not_on_the_path(
     ],
 )
 def test_what_does_not_go_with_the_vendors_packages_is_refused(
-    conda: str, build: Callable[..., Image], package: str, said: str
+    conda: str, build: Callable[..., Image], package: str, message: str
 ) -> None:
-    with pytest.raises(BuildFailed, match=said):
+    with pytest.raises(BuildFailed, match=message):
         build(conda, package)
 
 
