@@ -1,4 +1,4 @@
-"""How a machine is set: what is read of it before each launch, and what is unknown."""
+"""Settings of a machine: what is read of it before each launch, and what is unknown."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -105,11 +105,11 @@ def test_what_is_set_on_nvidias_gpus_meanwhile_is_seen_before_the_next_launch(tm
     usual = {
         "nvmlDeviceGetPowerManagementLimit": gives(700_000), "nvmlDeviceGetEccMode": gives([1, 1]),
         "nvmlDeviceGetPersistenceMode": gives(1), "nvmlDeviceGetComputeMode": gives(0), "nvmlDeviceGetMigMode": gives([0, 0]),
-        "nvmlDeviceGetApplicationsClock": lambda _, kind: {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}[kind],
+        "nvmlDeviceGetApplicationsClock": lambda _, domain: {pynvml.NVML_CLOCK_SM: 1980, pynvml.NVML_CLOCK_MEM: 2619}[domain],
         "nvmlDeviceGetGspFirmwareMode": gives([1, 1]), "nvmlDeviceGetGspFirmwareVersion": gives(b"570.133.20"),
     }  # fmt: skip
-    found = nvidia_gpus([], FakeNvml(**usual), tmp_path, tmp_path)
-    host = replace(cpu_host, vendor="nvidia", gpus=found.gpus)
+    listed = nvidia_gpus([], FakeNvml(**usual), tmp_path, tmp_path)
+    host = replace(cpu_host, vendor="nvidia", gpus=listed.gpus)
     gpu = host.gpus[1]
     assert (gpu.ecc, gpu.persistence, gpu.compute_mode, gpu.mig, gpu.auto_boost) == (True, True, "default", False, None)
     assert (gpu.application_clocks, gpu.gsp_firmware, gpu.clocks_max_memory_mhz) == (

@@ -15,7 +15,7 @@ from torchmatrix.machine.host import Host
 def devices(
     root: Path, cpus: Iterable[tuple[str, int]], nodes: Mapping[int, str] | None = None, files: Mapping[str, str] | None = None
 ) -> Path:
-    """Of each logical CPU its siblings and its socket, of each node its CPUs; `files`: more, by path."""
+    """Write of each logical CPU its siblings and its socket, of each node its CPUs; `files`: more, by path."""
     more = {f"system/node/node{number}/cpulist": listed for number, listed in (nodes or {}).items()} | dict(files or {})
     for cpu, (siblings, socket) in enumerate(cpus):
         place = f"system/cpu/cpu{cpu}/topology"

@@ -1,4 +1,4 @@
-"""What a CPU is called: by /proc/cpuinfo, or by its cores and its board, or not at all."""
+"""Names of CPUs: by /proc/cpuinfo, or by its cores and its board, or not at all."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from torchmatrix.machine.cpu import cpu_name
 from torchmatrix.machine.host import numa_nodes
 
 
-def arm(*kinds: tuple[str, str]) -> str:
-    """/proc/cpuinfo of a machine with one CPU of each of these kinds."""
+def arm(*models: tuple[str, str]) -> str:
+    """Return /proc/cpuinfo of a machine with one CPU of each of these models."""
     fields = "Features\t: fp asimd\nCPU implementer\t: {}\nCPU architecture: 8\nCPU part\t: {}\nCPU revision\t: 0\n"
-    return "\n".join(f"processor\t: {number}\n" + fields.format(*kind) for number, kind in enumerate(kinds))
+    return "\n".join(f"processor\t: {number}\n" + fields.format(*model) for number, model in enumerate(models))
 
 
 V2, N1, A72, A53 = ("0x41", "0xd4f"), ("0x41", "0xd0c"), ("0x41", "0xd08"), ("0x41", "0xd03")

@@ -1,4 +1,4 @@
-"""What the machine is taken to be: masks of schedulers, engines elsewhere, NVML's GPUs, AMD's topology."""
+"""Detection of the machine: masks of schedulers, engines elsewhere, NVML's GPUs, AMD's topology."""
 
 import json
 import os
@@ -43,11 +43,11 @@ def test_two_nvidia_gpus_with_nvlink(tmp_path: Path) -> None:
     (slot / "local_cpulist").write_text("16-31,48-63\n")
     notes: list[str] = []
     nvml = FakeNvml(nvmlDeviceGetMemoryInfo=raises(pynvml.NVML_ERROR_NOT_SUPPORTED))
-    found = nvidia_gpus(notes, nvml, tmp_path, tmp_path)
+    listed = nvidia_gpus(notes, nvml, tmp_path, tmp_path)
     assert notes == [] and nvml.calls[-1] == "nvmlShutdown"
-    assert (found.driver, found.cuda_driver) == ("570.133.7", "12.8")
-    assert found.links == (("X", "NV4"), ("NV4", "X")) and found.p2p == (("X", "ok"), ("ok", "X"))
-    first, second = found.gpus
+    assert (listed.driver, listed.cuda_driver) == ("570.133.7", "12.8")
+    assert listed.links == (("X", "NV4"), ("NV4", "X")) and listed.p2p == (("X", "ok"), ("ok", "X"))
+    first, second = listed.gpus
     assert (first.numa_node, second.numa_node) == (None, 1)
     assert (first.local_cpus, second.local_cpus) == (None, "16-31,48-63")
     assert (second.index, second.uuid, second.pci_bus, second.vbios) == (1, "GPU-1", "00000000:0B:00.0", "92.00")
@@ -74,8 +74,8 @@ def test_without_nvmls_library_only_a_machine_with_the_driver_is_told(tmp_path: 
 
 def test_no_permission_is_said_with_a_hint(tmp_path: Path) -> None:
     notes: list[str] = []
-    found = nvidia_gpus(notes, FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_NO_PERMISSION)), dev_root=tmp_path)
-    assert found == VendorGpus() and notes == [
+    listed = nvidia_gpus(notes, FakeNvml(nvmlInit=raises(pynvml.NVML_ERROR_NO_PERMISSION)), dev_root=tmp_path)
+    assert listed == VendorGpus() and notes == [
         "NVIDIA's GPUs can't be used: NVML says Insufficient Permissions; "
         "you need read and write access to /dev/nvidia*; ls -l /dev/nvidia* shows the owners"
     ]
@@ -125,25 +125,25 @@ def test_amd_gpus_are_read_from_the_kernels_topology(tmp_path: Path) -> None:
     slot.mkdir(parents=True)
     for name, text in {"numa_node": "0", "current_link_speed": "32.0 GT/s PCIe", "current_link_width": "16"}.items():
         (slot / name).write_text(text + "\n")
-    found = amd_gpus(tmp_path / "sys", tmp_path / "dev")
-    gpus = found.gpus
+    listed = amd_gpus(tmp_path / "sys", tmp_path / "dev")
+    gpus = listed.gpus
     assert [(g.index, g.capability, g.uuid) for g in gpus] == [
         (0, "gfx942", "GPU-0000000000001001"),
         (1, "gfx942", "GPU-0000000000001002"),
     ]
     assert gpus[0].render_node == str(tmp_path / "dev/dri/renderD128") and gpus[0].memory_bytes == 206141652992
-    assert gpus[0].groups == (os.getgid(),) and found.driver
+    assert gpus[0].groups == (os.getgid(),) and listed.driver
     assert (gpus[0].numa_node, gpus[0].pcie, gpus[0].clocks_max_mhz) == (0, "gen5 x16", 2100)
-    assert found.links == (("X", "XGMI"), ("n/a", "X")) and found.p2p == (("X", "ok"), ("n/a", "X"))
+    assert listed.links == (("X", "XGMI"), ("n/a", "X")) and listed.p2p == (("X", "ok"), ("n/a", "X"))
 
 
 def kfd_gpus(root: Path, *gpus: dict[str, object]) -> list[Gpu]:
-    """What is found on a machine whose KFD tells this of its GPUs."""
+    """Return the GPUs of a machine whose KFD tells this of them."""
     for number, facts in enumerate(gpus, start=1):
         node = root / f"sys/class/kfd/kfd/topology/nodes/{number}"
         node.mkdir(parents=True)
-        told = {"simd_count": 304, "gfx_target_version": 90402, "drm_render_minor": 127 + number} | facts
-        (node / "properties").write_text("".join(f"{name} {value}\n" for name, value in told.items()))
+        properties = {"simd_count": 304, "gfx_target_version": 90402, "drm_render_minor": 127 + number} | facts
+        (node / "properties").write_text("".join(f"{name} {value}\n" for name, value in properties.items()))
         (node / "name").write_text("ip discovery\n")
     return list(amd_gpus(root / "sys", root / "dev").gpus)
 
@@ -179,9 +179,9 @@ FIRST, SECOND = 0x05 << 8, 0x26 << 8 | 1 << 3
     ],
 )  # fmt: skip
 def test_no_two_gpus_of_a_machine_bear_one_identity(tmp_path: Path, gpus: list[dict[str, object]], uuids: list[str]) -> None:
-    found = kfd_gpus(tmp_path, *gpus)
-    assert [gpu.uuid for gpu in found] == uuids
-    assert len({gpu.render_node for gpu in found}) == len({gpu.get("drm_render_minor", i) for i, gpu in enumerate(gpus)})
+    listed = kfd_gpus(tmp_path, *gpus)
+    assert [gpu.uuid for gpu in listed] == uuids
+    assert len({gpu.render_node for gpu in listed}) == len({gpu.get("drm_render_minor", i) for i, gpu in enumerate(gpus)})
 
 
 def test_a_partition_has_its_cards_name_and_place_but_is_no_pci_device_of_its_own(tmp_path: Path) -> None:
@@ -197,12 +197,12 @@ def test_a_partition_has_its_cards_name_and_place_but_is_no_pci_device_of_its_ow
 
 
 def test_amd_gpus_without_a_name_are_told_apart_by_their_chip_or_not_at_all(tmp_path: Path) -> None:
-    found = kfd_gpus(tmp_path, {"device_id": 0x74A1}, {"device_id": 0x74A1}, {"device_id": 0x744C}, {}, {})
-    assert [gpu.name for gpu in found] == [
+    listed = kfd_gpus(tmp_path, {"device_id": 0x74A1}, {"device_id": 0x74A1}, {"device_id": 0x744C}, {}, {})
+    assert [gpu.name for gpu in listed] == [
         "AMD gfx942 (device 0x74a1)", "AMD gfx942 (device 0x74a1)", "AMD gfx942 (device 0x744c)",
         "unknown AMD GPU renderD131", "unknown AMD GPU renderD132",
     ]  # fmt: skip
-    alike, other, unknown = tuple(found[:2]), tuple(found[1:3]), tuple(found[3:])
+    alike, other, unknown = tuple(listed[:2]), tuple(listed[1:3]), tuple(listed[3:])
     assert why_not_mixed(alike) is None
     assert why_not_mixed(other) and why_not_mixed(unknown), "unknown is never like unknown"
 
@@ -228,10 +228,10 @@ def test_gpus_whose_driver_doesnt_know_their_product_are_told_apart_by_their_chi
         return SimpleNamespace(busId=f"00000000:{gpu + 10:02X}:00.0", domain=0, bus=gpu + 10, device=0, pciDeviceId=chips[gpu])
 
     answers = {"nvmlDeviceGetCount": lambda: 5, "nvmlDeviceGetName": lambda _: name, "nvmlDeviceGetPciInfo": pci}
-    found = nvidia_gpus([], FakeNvml(**answers), tmp_path, tmp_path).gpus
-    assert found[0].name == f"{name or 'NVIDIA GPU'} (device 0x20b2)" and found[3].name == "unknown NVIDIA GPU GPU-3"
-    assert why_not_mixed(found[:2]) is None
-    assert why_not_mixed(found[1:3]) and why_not_mixed(found[3:]), "unknown is never like unknown"
+    listed = nvidia_gpus([], FakeNvml(**answers), tmp_path, tmp_path).gpus
+    assert listed[0].name == f"{name or 'NVIDIA GPU'} (device 0x20b2)" and listed[3].name == "unknown NVIDIA GPU GPU-3"
+    assert why_not_mixed(listed[:2]) is None
+    assert why_not_mixed(listed[1:3]) and why_not_mixed(listed[3:]), "unknown is never like unknown"
 
 
 @pytest.mark.parametrize(
@@ -239,15 +239,15 @@ def test_gpus_whose_driver_doesnt_know_their_product_are_told_apart_by_their_chi
     [*(f"nvmlDeviceGet{what}" for what in ("Name", "UUID", "VbiosVersion", "PciInfo")), "nvmlSystemGetDriverVersion"],
 )
 def test_words_of_a_driver_that_are_no_text_cost_no_other_gpu_and_no_command(tmp_path: Path, question: str) -> None:
-    """As under WSL: pynvml decodes what it gets."""
+    """Garble answers as under WSL: pynvml decodes what it gets."""
 
     def garbled(*of: int) -> str:
         return b"\xf8\x91".decode() if of in ((), (1,)) else FakeNvml().answers[question](*of)
 
     notes: list[str] = []
-    found = nvidia_gpus(notes, FakeNvml(**{question: garbled}), tmp_path, tmp_path)
+    listed = nvidia_gpus(notes, FakeNvml(**{question: garbled}), tmp_path, tmp_path)
     is_dead = question in ("nvmlDeviceGetName", "nvmlDeviceGetUUID")
-    assert [gpu.uuid for gpu in found.gpus] == (["GPU-0"] if is_dead else ["GPU-0", "GPU-1"])
+    assert [gpu.uuid for gpu in listed.gpus] == (["GPU-0"] if is_dead else ["GPU-0", "GPU-1"])
     assert is_dead is ("GPU 1 can't be used: 'utf-8' codec can't decode" in " ".join(notes)), notes
 
 
@@ -280,11 +280,11 @@ def test_a_gpu_that_cant_tell_who_it_is_is_the_only_one_missing(tmp_path: Path, 
     sliced = {"nvmlDeviceGetMigMode": lambda gpu: (int(gpu == 1), 0)} if question == "nvmlDeviceGetMaxMigDeviceCount" else {}
     notes: list[str] = []
     count = {"nvmlDeviceGetCount": lambda: 3}
-    found = nvidia_gpus(notes, FakeNvml(**count, **sliced, **{question: answer}), tmp_path, tmp_path)
-    assert [(gpu.index, gpu.uuid) for gpu in found.gpus] == [(0, "GPU-0"), (1, "GPU-2")]
-    assert len(found.links) == len(found.p2p) == 2
+    listed = nvidia_gpus(notes, FakeNvml(**count, **sliced, **{question: answer}), tmp_path, tmp_path)
+    assert [(gpu.index, gpu.uuid) for gpu in listed.gpus] == [(0, "GPU-0"), (1, "GPU-2")]
+    assert len(listed.links) == len(listed.p2p) == 2
     assert len(notes) == 1 and notes[0].startswith("GPU 1 can't be used: Unknown Error; ") and "2 of 3 GPUs" in notes[0]
-    assert [gpu.uuid for gpu in masked(found, {"CUDA_VISIBLE_DEVICES": "2"}, notes).gpus] == ["GPU-2"], "its number"
+    assert [gpu.uuid for gpu in masked(listed, {"CUDA_VISIBLE_DEVICES": "2"}, notes).gpus] == ["GPU-2"], "its number"
 
 
 def test_a_slice_without_a_name_is_the_only_one_missing(tmp_path: Path) -> None:
@@ -295,11 +295,11 @@ def test_a_slice_without_a_name_is_the_only_one_missing(tmp_path: Path) -> None:
         nvmlDeviceGetName=lambda gpu: raises(pynvml.NVML_ERROR_UNKNOWN)() if gpu == "slice-0" else "NVIDIA A100",
     )
     notes: list[str] = []
-    found = nvidia_gpus(notes, nvml, tmp_path, tmp_path)
-    assert [gpu.uuid for gpu in found.gpus] == ["GPU-slice-1", "GPU-1"] and notes[0].startswith(
+    listed = nvidia_gpus(notes, nvml, tmp_path, tmp_path)
+    assert [gpu.uuid for gpu in listed.gpus] == ["GPU-slice-1", "GPU-1"] and notes[0].startswith(
         "slice 0 of GPU 0 can't be used"
     )
-    assert found.links == (("X", "n/a"), ("n/a", "X"))
+    assert listed.links == (("X", "n/a"), ("n/a", "X"))
 
 
 def test_gpus_of_one_uuid_cant_be_told_apart_and_are_left_out(tmp_path: Path) -> None:
@@ -313,5 +313,5 @@ def test_gpus_of_one_uuid_cant_be_told_apart_and_are_left_out(tmp_path: Path) ->
 
 @pytest.mark.parametrize("question", ["nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetDriverVersion"])
 def test_a_driver_without_a_version_takes_no_gpu_with_it(tmp_path: Path, question: str) -> None:
-    found = nvidia_gpus([], FakeNvml(**{question: raises(pynvml.NVML_ERROR_UNKNOWN)}), tmp_path, tmp_path)
-    assert len(found.gpus) == 2 and None in (found.driver, found.cuda_driver)
+    listed = nvidia_gpus([], FakeNvml(**{question: raises(pynvml.NVML_ERROR_UNKNOWN)}), tmp_path, tmp_path)
+    assert len(listed.gpus) == 2 and None in (listed.driver, listed.cuda_driver)

@@ -71,7 +71,7 @@ def found_in(root: Path, notes: list[str], xpu_smi: bool = True) -> VendorGpus:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Path:
-    """A machine with a processor's own GPU, one card under xe and one under i915; their numbers are not in PCI order."""
+    """Write a machine with a processor's own GPU, one card under xe and one under i915; their numbers are not in PCI order."""
     write_gpu(tmp_path, 128, OWN, "i915", {})
     xe = {"tile0/gt0/freq0/max_freq": "1600", "tile0/gt0/freq0/act_freq": "1550", "hwmon/hwmon5/energy1_input": "2500000"}
     write_gpu(tmp_path, 129, MAX, "xe", {**xe, "hwmon/hwmon5/temp2_input": "61000", "hwmon/hwmon5/temp3_input": "70000"})
@@ -82,17 +82,17 @@ def server(tmp_path: Path) -> Path:
 
 def test_cards_are_found_in_the_order_of_the_bus_and_a_processors_own_gpu_is_left_out(server: Path) -> None:
     notes: list[str] = []
-    found = found_in(server, notes)
-    assert [(gpu.index, gpu.uuid, gpu.pci_bus, gpu.vendor) for gpu in found.gpus] == [
+    listed = found_in(server, notes)
+    assert [(gpu.index, gpu.uuid, gpu.pci_bus, gpu.vendor) for gpu in listed.gpus] == [
         (0, f"PCI-{FLEX}", FLEX, "intel"),
         (1, "max-uuid", MAX, "intel"),
     ]
-    flex, big = found.gpus
+    flex, big = listed.gpus
     assert (flex.name, flex.memory_bytes, flex.clocks_max_mhz) == ("Intel GPU (device 0x0bd5)", 16 << 30, 2050)
     assert (big.name, big.memory_bytes, big.clocks_max_mhz) == ("Intel(R) Data Center GPU Max 1550", 64 << 30, 1600)
     assert (flex.power_limit_watts, big.power_limit_watts) == (150.0, None) and flex.numa_node == 1
     assert flex.render_node == str(server / "dev/dri/renderD130") and flex.groups == (os.getgid(),)
-    assert found.driver and found.driver.startswith("i915 and xe (kernel ")
+    assert listed.driver and listed.driver.startswith("i915 and xe (kernel ")
     (note,) = notes
     assert "processor is not used" in note
 
@@ -115,16 +115,16 @@ def test_a_laptop_is_no_gpu_machine_and_other_makers_cards_are_none_of_intels(tm
 )
 def test_the_affinity_mask_is_obeyed(server: Path, mask: str, left: list[int], why: str) -> None:
     notes: list[str] = []
-    found = masked(found_in(server, []), {"ZE_AFFINITY_MASK": mask, "CUDA_VISIBLE_DEVICES": ""}, notes)
-    assert [gpu.index for gpu in found.gpus] == left
+    left_over = masked(found_in(server, []), {"ZE_AFFINITY_MASK": mask, "CUDA_VISIBLE_DEVICES": ""}, notes)
+    assert [gpu.index for gpu in left_over.gpus] == left
     assert f"ZE_AFFINITY_MASK is set: {len(left)} of 2 GPUs are used" in notes[0] and why in notes[0]
 
 
 @pytest.fixture
 def intel_host(cpu_host: Host, server: Path) -> Host:
-    found = found_in(server, [])
-    same = tuple(replace(gpu, name=found.gpus[1].name, memory_bytes=64 << 30) for gpu in found.gpus)
-    return replace(cpu_host, vendor="intel", gpus=same, driver=found.driver)
+    listed = found_in(server, [])
+    same = tuple(replace(gpu, name=listed.gpus[1].name, memory_bytes=64 << 30) for gpu in listed.gpus)
+    return replace(cpu_host, vendor="intel", gpus=same, driver=listed.driver)
 
 
 def test_an_xpu_stack_runs_on_one_and_two_cards_and_a_cuda_stack_says_what_it_needs(intel_host: Host) -> None:
@@ -153,14 +153,14 @@ def test_an_intel_gpu_is_missing_where_there_is_none(cpu_host: Host) -> None:
 
 
 def test_a_launch_gets_the_render_nodes_of_its_cards_and_no_others(intel_host: Host) -> None:
-    one = make_plan(matrix_file.parse(MATRIX), intel_host, Prerequisites(containers=True)).cells[0]
-    (gpu,) = one.gpus.gpus
-    assert device_options(one.gpus) == {
+    cell = make_plan(matrix_file.parse(MATRIX), intel_host, Prerequisites(containers=True)).cells[0]
+    (gpu,) = cell.gpus.gpus
+    assert device_options(cell.gpus) == {
         "devices": [f"{gpu.render_node}:{gpu.render_node}:rw"],
         "group_add": [str(group) for group in gpu.groups],
     }
-    assert visible_devices(one.gpus) == {"ZE_AFFINITY_MASK": "0"}
-    assert device_flags(one, intel_host, seed=0, timeout_seconds=60)["--device"] == "xpu"
+    assert visible_devices(cell.gpus) == {"ZE_AFFINITY_MASK": "0"}
+    assert device_flags(cell, intel_host, seed=0, timeout_seconds=60)["--device"] == "xpu"
 
 
 def test_a_card_is_read_as_far_as_its_driver_shows_it(server: Path) -> None:

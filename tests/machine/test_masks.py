@@ -1,4 +1,4 @@
-"""Which GPUs a mask leaves: each vendor's rules, of which a row is an environment and the GPUs that are left.
+"""GPUs that a mask leaves: each vendor's rules, of which a row is an environment and the GPUs that are left.
 
 The rules' sources stand in torchmatrix/machine/masks.py.
 """
@@ -13,7 +13,7 @@ from torchmatrix.machine.masks import masked
 
 
 def found(vendor: str, names: list[str], called: list[tuple[str, ...]]) -> VendorGpus:
-    """The GPUs of a machine with these names, each linked to each other."""
+    """Return the GPUs of a machine with these names, each linked to each other."""
     gpus = tuple(
         Gpu(index=i, uuid=called[i][0] if called[i] else f"PCI-{i}", name=name, vendor=vendor) for i, name in enumerate(names)
     )

@@ -1,4 +1,4 @@
-"""By which interface another machine is reached."""
+"""The interface by which another machine is reached."""
 
 import socket
 

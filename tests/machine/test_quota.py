@@ -1,4 +1,4 @@
-"""What control groups let this process use: invented trees of both versions, with namespaces; and a real group."""
+"""Shares that control groups let this process use: invented trees of both versions, with namespaces; and a real group."""
 
 import json
 import os
@@ -25,10 +25,10 @@ GIB = 1 << 30
 V2 = ("29 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",)
 
 
-def tree(root: Path, own: str, mounts: tuple[str, ...], files: Mapping[str, str]) -> Path:
-    """What /proc and /sys say; `files`: below /sys/fs/cgroup."""
+def tree(root: Path, group: str, mounts: tuple[str, ...], files: Mapping[str, str]) -> Path:
+    """Write what /proc and /sys say; `files`: below /sys/fs/cgroup."""
     (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(own)
+    (root / "proc/self/cgroup").write_text(group)
     (root / "proc/self/mountinfo").write_text("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n" + "".join(mounts))
     for name, text in files.items():
         path = root / "sys/fs/cgroup" / name
@@ -50,7 +50,7 @@ UNLIMITED_V1 = {
 
 
 @pytest.mark.parametrize(
-    ("own", "mounts", "files", "cpus", "memory"),
+    ("group", "mounts", "files", "cpus", "memory"),
     [
         ("0::/\n", V2, {"cpu.max": "150000 100000", "memory.max": str(2 * GIB)}, 1.5, 2 * GIB),  # a pod: a namespace of its own
         ("0::/\n", V2, {"cpu.max": "max 100000", "memory.max": "max", "memory.high": "max"}, None, None),
@@ -109,10 +109,10 @@ UNLIMITED_V1 = {
     ],
 )  # fmt: skip
 def test_the_tightest_limit_of_all_groups_above_holds(
-    tmp_path: Path, own: str, mounts: tuple[str, ...], files: dict[str, str], cpus: float | None, memory: int | None
+    tmp_path: Path, group: str, mounts: tuple[str, ...], files: dict[str, str], cpus: float | None, memory: int | None
 ) -> None:
-    found = quota(tree(tmp_path, own, mounts, files))
-    assert (found.cpus, found.memory_bytes) == (cpus, memory)
+    limits = quota(tree(tmp_path, group, mounts, files))
+    assert (limits.cpus, limits.memory_bytes) == (cpus, memory)
 
 
 @pytest.mark.parametrize("name", ["a\u2028b", "a\x0cb", "a\rb", "a\x85 - cgroup2"])
@@ -123,7 +123,7 @@ def test_a_mounted_folder_of_any_name_hides_no_limit(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize(
-    ("own", "mounts", "unseen"),
+    ("group", "mounts", "unseen"),
     [
         ("0::/\n", V2, False),
         ("0::/\n", (), True),
@@ -139,11 +139,11 @@ def test_a_mounted_folder_of_any_name_hides_no_limit(tmp_path: Path, name: str) 
     ],
 )
 def test_groups_that_cant_be_seen_are_unknown_limits_and_not_none(
-    tmp_path: Path, cpu_host: Host, own: str, mounts: tuple[str, ...], unseen: bool
+    tmp_path: Path, cpu_host: Host, group: str, mounts: tuple[str, ...], unseen: bool
 ) -> None:
-    found = quota(tree(tmp_path, own, mounts, {"cpu.max": "max 100000"}))
-    assert (found.unseen, found.cpus, found.memory_bytes) == (unseen, None, None)
-    host = replace(cpu_host, limits_unseen=found.unseen)
+    limits = quota(tree(tmp_path, group, mounts, {"cpu.max": "max 100000"}))
+    assert (limits.unseen, limits.cpus, limits.memory_bytes) == (unseen, None, None)
+    host = replace(cpu_host, limits_unseen=limits.unseen)
     assert host.limits_in_words.startswith("no limit of CPU time and memory is known: ") is unseen
     (launch,) = (launch_of(Path("x"), launch_lines(host=host.as_record())),)
     assert isinstance(launch, Launch)
@@ -155,10 +155,10 @@ def test_each_of_several_groups_may_hold_a_launch_up(tmp_path: Path) -> None:
     files = {"a/cpu.max": "90000 100000", "a/b/cpu.max": "50000 100000"}
     files |= {"a/cpu.stat": "nr_throttled 900\nthrottled_usec 500000000", "a/b/cpu.stat": "nr_throttled 1\nthrottled_usec 1"}
     root = tree(tmp_path, "0::/a/b\n", V2, files)
-    found = quota(root)
-    before = throttled(found)
+    limits = quota(root)
+    before = throttled(limits)
     (root / "sys/fs/cgroup/a/b/cpu.stat").write_text("nr_throttled 31\nthrottled_usec 20000001\n")
-    after = throttled(found)
+    after = throttled(limits)
     assert before and after
     assert (after.periods - before.periods, after.seconds - before.seconds) == (30, pytest.approx(20.0))
 
@@ -178,11 +178,11 @@ def test_without_proc_nothing_is_limited(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "count"), [("throttled_usec", 2_500_000), ("throttled_time", 2_500_000_000)])
 def test_what_the_quota_held_up_is_read_with_the_cpu(tmp_path: Path, name: str, count: int) -> None:
-    said = f"nr_periods 90\nnr_throttled 7\n{name} {count}"
-    root = tree(tmp_path, "0::/a/b\n", V2, {"a/cpu.max": "100000 100000", "a/cpu.stat": said, "a/b/cpu.stat": "usage_usec 9"})
-    found = quota(root)
-    assert throttled(found) == Throttled(periods=7, seconds=2.5)
-    sensor, _ = open_cpu(root, limits=found)
+    stat = f"nr_periods 90\nnr_throttled 7\n{name} {count}"
+    root = tree(tmp_path, "0::/a/b\n", V2, {"a/cpu.max": "100000 100000", "a/cpu.stat": stat, "a/b/cpu.stat": "usage_usec 9"})
+    limits = quota(root)
+    assert throttled(limits) == Throttled(periods=7, seconds=2.5)
+    sensor, _ = open_cpu(root, limits=limits)
     (reading,) = sensor.read()
     assert (reading["quota_periods"], reading["quota_seconds"]) == (7, 2.5)
     unlimited, _ = open_cpu(root)
@@ -191,7 +191,7 @@ def test_what_the_quota_held_up_is_read_with_the_cpu(tmp_path: Path, name: str, 
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A real group of version 1 or 2 that may use 0.3 CPUs."""
+    """Yield a real group of version 1 or 2 that may use 0.3 CPUs."""
     places = {"cpu.cfs_quota_us": Path("/sys/fs/cgroup/cpu"), "cpu.max": Path("/sys/fs/cgroup")}
     name, place = next(((name, place) for name, place in places.items() if (place / "cgroup.procs").exists()), ("", Path()))
     folder = place / f"torchmatrix-test-{uuid.uuid4().hex[:8]}"
@@ -236,16 +236,16 @@ def test_a_run_in_a_real_group_says_its_share_plans_by_it_and_records_it(
     (group / ("cpu.max" if (group / "cpu.max").exists() else "cpu.cfs_quota_us")).write_text("150000")
     within = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", sys.executable, "-m", "torchmatrix"]
 
-    def told(*words: str) -> "subprocess.CompletedProcess[str]":
+    def run_in_group(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run([*within, *words, "--engine", "local"], cwd=tmp_path, capture_output=True, text=True)
 
-    assert "note  share: control groups let this process use 1.5 CPUs' worth of time" in told("doctor").stdout
-    done = told("run", "--fast")
+    assert "note  share: control groups let this process use 1.5 CPUs' worth of time" in run_in_group("doctor").stdout
+    done = run_in_group("run", "--fast")
     assert done.returncode == 0, done.stderr
     assert "note: control groups let this process use 1.5 CPUs' worth of time" in done.stderr
     (run,) = Results(tmp_path / "results").runs()
     (launch,) = run.launches()
     assert (launch.host["cpu_quota"], len(launch.host["cores"]), launch.devices.threads) == (1.5, 1, 1)
     assert [skip.reason for skip in run.read_record().skips] == ["needs 2 CPU cores, one per process; this machine has 1"]
-    readings = [reading for told in launch.telemetry for reading in told.readings]
+    readings = [reading for event in launch.telemetry for reading in event.readings]
     assert all({"quota_periods", "quota_seconds"} <= reading.keys() for reading in readings) and readings

@@ -1,4 +1,4 @@
-"""What the sensors read, what they leave out, and what they say when they can't read."""
+"""Sensors: what they read, what they leave out, and what they say when they can't read."""
 
 import json
 import threading
@@ -147,7 +147,7 @@ def test_an_old_driver_is_asked_by_the_old_names() -> None:
 
 
 class AmdSmiLibraryException(Exception):
-    """Like amdsmi's: the code is in `err_code`."""
+    """An error like amdsmi's: the code is in `err_code`."""
 
     def __init__(self, err_code: int) -> None:
         super().__init__(f"Error code: {err_code}")
@@ -249,12 +249,12 @@ def test_an_old_library_tells_amd_gpus_apart_by_serial_number(amd_host: Host) ->
 
 
 def _alike(host: Host, *more: dict[str, Any]) -> list[Gpu]:
-    """GPUs that only their places tell apart: no unique id, or one that they share."""
+    """Return GPUs that only their places tell apart: no unique id, or one that they share."""
     return [replace(host.gpus[0], render_node=f"/dev/dri/renderD{128 + i}", **facts) for i, facts in enumerate(more)]
 
 
 def _telling(**functions: Any) -> FakeAmdSmi:
-    """A library whose GPUs 128 and 129 draw 300 W and 430 W at 61 and 71 °C, and which tells the names of `functions`."""
+    """Return a library whose GPUs 128 and 129 draw 300 W and 430 W at 61 and 71 °C, and that has also `functions`."""
     power = {
         "amdsmi_get_power_info": lambda handle: {"socket_power": 300 if handle == 128 else 430},
         "amdsmi_get_gpu_metrics_info": lambda handle: {"temperature_hotspot": 61 if handle == 128 else 71},
@@ -277,7 +277,7 @@ PARTS = tuple({"uuid": f"PCI-0000:05:00.0{part}", "partition_of": "0000:05:00"} 
 
 
 @pytest.mark.parametrize(
-    ("gpus", "told", "is_read"),
+    ("gpus", "functions", "is_read"),
     [
         (IN_VM, {"enumeration_info": lambda h: {"drm_render": h, "hip_uuid": NO_UUID}}, True),
         (PARTS, {"enumeration_info": lambda h: {"drm_render": h, "hip_uuid": SHARED}}, True),
@@ -295,10 +295,10 @@ PARTS = tuple({"uuid": f"PCI-0000:05:00.0{part}", "partition_of": "0000:05:00"} 
     ],
 )
 def test_amd_gpus_that_are_alike_each_have_their_own_readings_or_none(
-    amd_host: Host, gpus: tuple[dict[str, Any], ...], told: dict[str, Any], is_read: bool
+    amd_host: Host, gpus: tuple[dict[str, Any], ...], functions: dict[str, Any], is_read: bool
 ) -> None:
     alike = _alike(amd_host, *gpus)
-    sensor, note = open_amd(alike, load=lambda: _telling(**told))
+    sensor, note = open_amd(alike, load=lambda: _telling(**functions))
     if is_read:
         assert sensor is not None and note is None
         assert {r["device"]: r["temperature_celsius"] for r in sensor.read()} == {alike[0].uuid: 61, alike[1].uuid: 71}
@@ -310,7 +310,7 @@ def test_amd_gpus_that_are_alike_each_have_their_own_readings_or_none(
 
 
 def test_one_amd_gpu_and_one_handle_are_not_taken_for_each_other_unasked(amd_host: Host) -> None:
-    """As where a lane watches the second GPU while AMD's library sees the first one only."""
+    """Take the case that a lane watches the second GPU while AMD's library sees the first one only."""
 
     class OnlyTheFirst(FakeAmdSmi):
         def amdsmi_get_processor_handles(self) -> list[int]:
@@ -378,7 +378,7 @@ def _no_library() -> Any:
 
 
 def _printed(**changes: Any) -> dict[str, Any]:
-    """What `amd-smi metric --json` says of one GPU (a Radeon without energy counter)."""
+    """Return what `amd-smi metric --json` says of one GPU (a Radeon without energy counter)."""
     return {
         "gpu": 0,
         "usage": {"gfx_activity": {"value": 88, "unit": "%"}, "umc_activity": {"value": 3, "unit": "%"}, "vcn_busy": "N/A"},
@@ -480,10 +480,10 @@ def test_what_is_no_finite_number_is_absent_and_spoils_no_launch(amd_host: Host,
 
 
 @pytest.mark.parametrize(
-    "told", [[{"name": "python"}], [{"pid": 9}, {"pid": "N/A"}], [{"process_info": "none"}], [{"pid": [9]}]]
+    "answer", [[{"name": "python"}], [{"pid": 9}, {"pid": "N/A"}], [{"process_info": "none"}], [{"pid": [9]}]]
 )
-def test_processes_that_cant_be_told_are_unknown_and_hide_no_other_device(amd_host: Host, told: Any) -> None:
-    answers = _mi300() | {"amdsmi_get_gpu_process_list": lambda handle: told if handle == 128 else [{"pid": 7}]}
+def test_processes_that_cant_be_told_are_unknown_and_hide_no_other_device(amd_host: Host, answer: Any) -> None:
+    answers = _mi300() | {"amdsmi_get_gpu_process_list": lambda handle: answer if handle == 128 else [{"pid": 7}]}
     first, second = _amd(amd_host, FakeAmdSmi(answers)).read()
     assert "processes" not in first and first["power_watts"] == 650 and second["processes"] == [7]
 
@@ -615,7 +615,7 @@ def test_this_machines_cpu_is_read() -> None:
 
 @dataclass
 class FakeSensor:
-    """Answers at once, or hangs in its first reading until `release` is set."""
+    """A sensor that answers at once, or hangs in its first reading until `release` is set."""
 
     release: threading.Event = field(default_factory=threading.Event)
     hangs: bool = False
@@ -629,19 +629,19 @@ class FakeSensor:
 
 
 def test_the_watcher_reads_at_begin_and_end_and_in_between() -> None:
-    told: list[list[Reading]] = []
+    rounds: list[list[Reading]] = []
     first = threading.Event()
 
     def tell(readings: list[Reading]) -> None:
-        told.append(readings)
+        rounds.append(readings)
         first.set()
 
     with Watcher([FakeSensor()], tell, seconds=60):
         assert first.wait(PATIENCE_SECONDS)
-        assert told == [[{"device": "gpu"}]]
-    assert len(told) == 2, "once more on leaving"
+        assert rounds == [[{"device": "gpu"}]]
+    assert len(rounds) == 2, "once more on leaving"
     with Watcher([FakeSensor()], tell, seconds=0.01):
-        until(lambda: len(told) > 4)
+        until(lambda: len(rounds) > 4)
 
 
 def test_a_sensor_that_hangs_delays_the_end_by_the_watchers_patience_only() -> None:

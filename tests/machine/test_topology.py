@@ -1,4 +1,4 @@
-"""How GPUs are linked: NVLink direct and through switches, PCIe's levels, peer access, AMD's XGMI."""
+"""Links of GPUs: NVLink direct and through switches, PCIe's levels, peer access, AMD's XGMI."""
 
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def test_peer_access_is_ok_or_says_what_is_against_it() -> None:
 
 
 def test_peer_access_over_nvlink_counts_where_reading_isnt_told() -> None:
-    def status(one: int, other: int, capability: int) -> int:
+    def status(gpu: int, other: int, capability: int) -> int:
         return {0: pynvml.NVML_P2P_STATUS_UNKNOWN, 2: pynvml.NVML_P2P_STATUS_OK}[capability]
 
     assert nvidia_p2p(linked({}, nvmlDeviceGetP2PStatus=status), [0, 1])[0] == ["X", "ok"]
@@ -92,15 +92,15 @@ def test_pcie_of_an_nvidia_gpu_now_and_at_most() -> None:
 
 
 def kfd(sys_root: Path, simds: list[int], links: dict[tuple[int, int], tuple[str, int, int]]) -> None:
-    """KFD's nodes with these numbers of SIMDs; `links`: from and to, then folder, type and flags."""
+    """Write KFD's nodes with these numbers of SIMDs; `links`: from and to, then folder, type and flags."""
     nodes = sys_root / "class/kfd/kfd/topology/nodes"
     for number, simd in enumerate(simds):
         (nodes / str(number)).mkdir(parents=True)
         (nodes / str(number) / "properties").write_text(f"cpu_cores_count 0\nsimd_count {simd}\n")
-    for (one, other), (folder, kind, flags) in links.items():
-        link = nodes / str(one) / folder / str(other)
+    for (begin, end), (folder, link_type, flags) in links.items():
+        link = nodes / str(begin) / folder / str(end)
         link.mkdir(parents=True)
-        (link / "properties").write_text(f"type {kind}\nnode_from {one}\nnode_to {other}\nweight 15\nflags {flags}\n")
+        (link / "properties").write_text(f"type {link_type}\nnode_from {begin}\nnode_to {end}\nweight 15\nflags {flags}\n")
 
 
 def test_amds_links_are_xgmi_or_pcie_between_gpus_only(tmp_path: Path) -> None:
