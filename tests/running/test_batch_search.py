@@ -6,15 +6,16 @@ from torchmatrix.running import rounds
 
 
 @pytest.mark.parametrize(
-    ("limit", "found"), [(0, None), (1, 1), (2, 2), (3, 3), (5, 4), (6, 6), (8, 8), (13, 12), (100, 96), (255, 192), (256, 256)]
+    ("limit", "largest"),
+    [(0, None), (1, 1), (2, 2), (3, 3), (5, 4), (6, 6), (8, 8), (13, 12), (100, 96), (255, 192), (256, 256)],
 )
-def test_the_search_finds_the_largest_power_of_two_or_one_and_a_half_times_one(limit: int, found: int | None) -> None:
+def test_the_search_finds_the_largest_power_of_two_or_one_and_a_half_times_one(limit: int, largest: int | None) -> None:
     looking = rounds.search_batch()
     tried = [next(looking)]
     with pytest.raises(StopIteration) as over:
         while True:
             tried.append(looking.send(tried[-1] <= limit))
-    assert over.value.value == found
+    assert over.value.value == largest
     assert len(tried) == len(set(tried)) <= 12
 
 

@@ -33,7 +33,7 @@ FILES = {
 
 @dataclass
 class StandIn:
-    """As much of an engine as an import asks."""
+    """A stand-in for as much of an engine as an import asks."""
 
     name: str = "local"
     machine: str = "linux/amd64"
@@ -45,7 +45,7 @@ class StandIn:
 
 @pytest.fixture
 def load(site: Site, tmp_path: Path) -> Callable[..., bundle.Imported]:
-    """Imports an archive into the folder `over-there` of a machine without containers."""
+    """Return what imports an archive into the folder `over-there` of a machine without containers."""
     site()
 
     def call(archive: Path, force: bool = False, machine: str = "linux/amd64") -> bundle.Imported:
@@ -60,11 +60,11 @@ def assert_untouched(tmp_path: Path) -> None:
 
 
 def test_a_whole_bundle_is_imported_file_by_file(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
-    found = load(write(tmp_path / "b.tar", FILES))
-    there = {str(p.relative_to(found.folder)): p.read_bytes() for p in found.folder.rglob("*") if p.is_file()}
+    imported = load(write(tmp_path / "b.tar", FILES))
+    there = {str(p.relative_to(imported.folder)): p.read_bytes() for p in imported.folder.rglob("*") if p.is_file()}
     assert there == {name.removeprefix("own/"): data for name, data in FILES.items() if not name.startswith("wheelhouse")}
-    assert found.wheelhouse == tmp_path / "cache" / "wheelhouse"
-    assert (found.wheelhouse / "helper-1.0-py3-none-any.whl").read_bytes() == b"w" * 3000
+    assert imported.wheelhouse == tmp_path / "cache" / "wheelhouse"
+    assert (imported.wheelhouse / "helper-1.0-py3-none-any.whl").read_bytes() == b"w" * 3000
 
 
 def test_an_archive_cut_short_anywhere_changes_nothing(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_file_that_is_not_in_the_index_or_stands_there_twice_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"platform": "linux/arm64"}, r"is for linux/arm64, this machine is linux/amd64"),
         ({"version": 2}, r"has the version 2, not 1"),
@@ -153,11 +153,11 @@ def test_a_file_that_is_not_in_the_index_or_stands_there_twice_is_refused(
     ],
 )
 def test_a_bundle_for_another_machine_or_of_another_form_is_refused(
-    load: Callable[..., bundle.Imported], tmp_path: Path, changes: dict[str, Any], said: str
+    load: Callable[..., bundle.Imported], tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     from torchmatrix.core.errors import ToolError
 
-    with pytest.raises(ToolError, match=said) as caught:
+    with pytest.raises(ToolError, match=message) as caught:
         load(write(tmp_path / "b.tar", FILES, **changes))
     assert caught.value.hint
     assert_untouched(tmp_path)
@@ -175,7 +175,7 @@ def test_a_matrix_that_is_there_stays_unless_forced(load: Callable[..., bundle.I
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["import", "nothing.tar"], "can't read nothing.tar: No such file"),
         (["import", "matrix.toml"], "matrix.toml is cut short or damaged"),
@@ -183,10 +183,10 @@ def test_a_matrix_that_is_there_stays_unless_forced(load: Callable[..., bundle.I
     ],
 )
 def test_what_is_no_archive_is_refused_by_the_command(
-    torchmatrix: Command, fake_matrix: Path, words: list[str], said: str
+    torchmatrix: Command, fake_matrix: Path, words: list[str], message: str
 ) -> None:
     done = torchmatrix("bundle", *words, "--engine", "local")
-    assert done.returncode == 2 and said in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and message in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
 
 
 def test_only_what_is_locked_and_built_is_exported_and_it_says_what_to_do(
@@ -229,16 +229,16 @@ def test_only_what_is_locked_and_built_is_exported_and_it_says_what_to_do(
 
 
 def spoil(path: Path, member: tarfile.TarInfo, data: bytes = b"") -> Path:
-    """The archive with one more member."""
+    """Return the archive with one more member."""
     with tarfile.open(path, "a", format=tarfile.GNU_FORMAT) as tar:
         tar.addfile(member, io.BytesIO(data))
     return path
 
 
 def test_hostile_members_are_refused_by_name(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
-    for kind in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE):
+    for member_type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE):
         member = tarfile.TarInfo("presets/odd.toml")
-        member.type, member.linkname = kind, "matrix.toml"
+        member.type, member.linkname = member_type, "matrix.toml"
         with pytest.raises(BadInput, match=r"presets/odd\.toml is not a plain file"):
             load(spoil(write(tmp_path / "b.tar", FILES), member))
     assert_untouched(tmp_path)
@@ -247,10 +247,10 @@ def test_hostile_members_are_refused_by_name(load: Callable[..., bundle.Imported
 def test_a_header_of_gigabytes_a_packed_archive_and_a_large_index_are_refused(
     load: Callable[..., bundle.Imported], tmp_path: Path
 ) -> None:
-    for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
+    for header_type in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
         path = write(tmp_path / "b.tar", FILES)
         header = tarfile.TarInfo("x")
-        header.type, header.size = kind, 3 << 30
+        header.type, header.size = header_type, 3 << 30
         with path.open("r+b") as file:
             file.seek(-10240, io.SEEK_END)
             file.write(header.tobuf(tarfile.GNU_FORMAT))
@@ -294,7 +294,7 @@ ID = hashlib.sha256(CONFIGURATION).hexdigest()
 
 
 def saved(tag: str = "torchmatrix/x:1", content: bytes = CONFIGURATION, **more: bytes) -> io.BytesIO:
-    """What `docker save` writes of an image without layers."""
+    """Return what `docker save` writes of an image without layers."""
     listed = [{"Config": f"blobs/sha256/{ID}", "RepoTags": [tag], "Layers": []}]
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:

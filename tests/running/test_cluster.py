@@ -1,4 +1,4 @@
-"""What is decided about a cluster before anything is submitted: which nodes count, and who measures what."""
+"""Decisions about a cluster before anything is submitted: which nodes count, and which measures what."""
 
 import json
 import os
@@ -85,8 +85,8 @@ def test_the_gpus_of_a_node_are_counted(gres: str, gpus: int) -> None:
 )  # fmt: skip
 def test_every_state_of_slurm_s_says_whether_a_job_can_run(states: tuple[str, ...], usable: bool, why: str) -> None:
     for state in states:
-        found = node(state=state).standing
-        assert (found.is_usable, found.why[: len(why)], bool(found.why)) == (usable, why, bool(why)), state
+        standing = node(state=state).standing
+        assert (standing.is_usable, standing.why[: len(why)], bool(standing.why)) == (usable, why, bool(why)), state
 
 
 def test_a_state_without_a_reason_is_only_named_and_one_with_a_reason_is_explained() -> None:
@@ -97,32 +97,32 @@ def test_a_state_without_a_reason_is_only_named_and_one_with_a_reason_is_explain
 
 @pytest.fixture
 def cells(nvidia_host: Host) -> tuple[Cell, ...]:
-    found = make_plan(matrix_file.parse(MATRIX), nvidia_host, Prerequisites(containers=True)).cells
-    assert len(found) > 12
-    return found
+    planned = make_plan(matrix_file.parse(MATRIX), nvidia_host, Prerequisites(containers=True)).cells
+    assert len(planned) > 12
+    return planned
 
 
 @pytest.mark.parametrize("nodes", [["a"], ["a", "b"], ["a", "b", "c", "d", "e", "f", "g", "h"]])
 def test_what_is_compared_stays_on_one_node_and_the_work_is_spread(cells: tuple[Cell, ...], nodes: list[str]) -> None:
-    found = placed(cells, nodes)
-    assert found == placed(cells, nodes) and set(found) == {cell.id for cell in cells}
+    placement = placed(cells, nodes)
+    assert placement == placed(cells, nodes) and set(placement) == {cell.id for cell in cells}
     groups: dict[tuple[str, str], set[tuple[str, ...]]] = {}
     for cell in cells:
-        groups.setdefault((cell.workload.model, cell.workload.mode), set()).add(found[cell.id])
+        groups.setdefault((cell.workload.model, cell.workload.mode), set()).add(placement[cell.id])
     assert {len(used) for used in groups.values()} == {1}
-    loads = Counter(found.values())
+    loads = Counter(placement.values())
     assert len(loads) == min(len(nodes), len(groups))
 
 
 def test_cells_over_several_nodes_begin_on_the_node_of_their_baselines(nvidia_host: Host) -> None:
     text = MATRIX.replace("counts = [1, 2]", "counts = [1, 2]\nnodes = [1, 3]")
     cells = make_plan(matrix_file.parse(text), nvidia_host, Prerequisites(containers=True, nodes=3)).cells
-    found = placed(cells, ["n1", "n2", "n3"])
-    assert {len(found[cell.id]) for cell in cells if cell.gpus.nodes == 3} == {3}
-    assert all(len(set(found[cell.id])) == cell.gpus.nodes for cell in cells)
+    placement = placed(cells, ["n1", "n2", "n3"])
+    assert {len(placement[cell.id]) for cell in cells if cell.gpus.nodes == 3} == {3}
+    assert all(len(set(placement[cell.id])) == cell.gpus.nodes for cell in cells)
     firsts: dict[tuple[str, str], set[str]] = {}
     for cell in cells:
-        firsts.setdefault((cell.workload.model, cell.workload.mode), set()).add(found[cell.id][0])
+        firsts.setdefault((cell.workload.model, cell.workload.mode), set()).add(placement[cell.id][0])
     assert {len(used) for used in firsts.values()} == {1} and len({node for used in firsts.values() for node in used}) == 3
 
 
@@ -146,11 +146,11 @@ def test_what_an_order_and_its_nodes_wrote_is_read_again(tmp_path: Path, nvidia_
     order = order_in(tmp_path)
     assert orders.read(order.place) == order
     assert orders.node_facts(order, "n1") is None and orders.groups_of(order) is None
-    for one in (nvidia_host, cpu_host):
-        orders.keep_node(order, "n1", facts_of(one))
-        said = orders.node_facts(order, "n1")
-        assert isinstance(said, NodeFacts) and said.host == one
-        assert said.prerequisites.built == ("a", "b") and said.prerequisites.disk == facts_of(one).prerequisites.disk
+    for host in (nvidia_host, cpu_host):
+        orders.keep_node(order, "n1", facts_of(host))
+        facts = orders.node_facts(order, "n1")
+        assert isinstance(facts, NodeFacts) and facts.host == host
+        assert facts.prerequisites.built == ("a", "b") and facts.prerequisites.disk == facts_of(host).prerequisites.disk
     error = NodeError(error="no stack", hint="write one", exit_code=ExitCode.BAD_INPUT)
     orders.keep_node(order, "n1", error)
     assert orders.node_facts(order, "n1") == error
@@ -162,29 +162,29 @@ def test_what_an_order_and_its_nodes_wrote_is_read_again(tmp_path: Path, nvidia_
 
 
 def test_an_older_version_s_facts_of_a_node_are_read(tmp_path: Path, nvidia_host: Host) -> None:
-    """It wrote the identity beside the host, and nothing of what came later."""
-    order, told = order_in(tmp_path), json.loads(json.dumps(asdict(facts_of(nvidia_host)), default=sorted))
-    del told["host"]["machine"], told["host"]["libc"], told["prerequisites"]["nodes"]
-    (order.place / "nodes" / "n1.json").write_text(json.dumps(told))
-    said = orders.node_facts(order, "n1")
-    assert isinstance(said, NodeFacts) and said.machine == "m-1" and said.host.gpus == nvidia_host.gpus
+    """Read facts with the identity beside the host, and nothing of what came later."""
+    order, record = order_in(tmp_path), json.loads(json.dumps(asdict(facts_of(nvidia_host)), default=sorted))
+    del record["host"]["machine"], record["host"]["libc"], record["prerequisites"]["nodes"]
+    (order.place / "nodes" / "n1.json").write_text(json.dumps(record))
+    facts = orders.node_facts(order, "n1")
+    assert isinstance(facts, NodeFacts) and facts.machine == "m-1" and facts.host.gpus == nvidia_host.gpus
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "no facts": lambda told: told.clear(),
-    "no host": lambda told: told.pop("host"),
-    "a host that is a list": lambda told: told.update(host=[1]),
-    "an older host": lambda told: told["host"].pop("kernel"),
-    "a newer host": lambda told: told["host"].update(quarks=3),
-    "a memory in words": lambda told: told["host"].update(memory_bytes="much"),
-    "a GPU that is none": lambda told: told["host"].update(gpus=[{"name": 3}]),
-    "GPUs that are no list": lambda told: told["host"].update(gpus="four"),
-    "a core that is none": lambda told: told["host"].update(cores=[0, True]),
-    "links of numbers": lambda told: told["host"].update(links=[[1]]),
-    "prerequisites of a number": lambda told: told.update(prerequisites=1),
-    "a disk without a place": lambda told: told["prerequisites"].update(disk={"free_bytes": 1}),
-    "an error without a hint": lambda told: told.update(error="x"),
-    "an error of no code": lambda told: (told.clear(), told.update(error="x", hint="y", exit_code=77)),
+    "no facts": lambda record: record.clear(),
+    "no host": lambda record: record.pop("host"),
+    "a host that is a list": lambda record: record.update(host=[1]),
+    "an older host": lambda record: record["host"].pop("kernel"),
+    "a newer host": lambda record: record["host"].update(quarks=3),
+    "a memory in words": lambda record: record["host"].update(memory_bytes="much"),
+    "a GPU that is none": lambda record: record["host"].update(gpus=[{"name": 3}]),
+    "GPUs that are no list": lambda record: record["host"].update(gpus="four"),
+    "a core that is none": lambda record: record["host"].update(cores=[0, True]),
+    "links of numbers": lambda record: record["host"].update(links=[[1]]),
+    "prerequisites of a number": lambda record: record.update(prerequisites=1),
+    "a disk without a place": lambda record: record["prerequisites"].update(disk={"free_bytes": 1}),
+    "an error without a hint": lambda record: record.update(error="x"),
+    "an error of no code": lambda record: (record.clear(), record.update(error="x", hint="y", exit_code=77)),
 }
 
 
@@ -192,10 +192,10 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], object]] = {
 def test_facts_of_a_node_that_are_not_ours_are_refused_with_the_file(
     tmp_path: Path, nvidia_host: Host, damage: Callable[[dict[str, Any]], object]
 ) -> None:
-    order, told = order_in(tmp_path), json.loads(json.dumps(asdict(facts_of(nvidia_host)), default=sorted))
-    damage(told)
+    order, record = order_in(tmp_path), json.loads(json.dumps(asdict(facts_of(nvidia_host)), default=sorted))
+    damage(record)
     path = order.place / "nodes" / "n1.json"
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(record))
     with pytest.raises(BadInput, match="is damaged, or of another version") as raised:
         orders.node_facts(order, "n1")
     assert str(path) in str(raised.value) and raised.value.hint == "remove this file: the node is then asked again"
@@ -242,8 +242,8 @@ def test_every_file_of_an_order_is_refused_in_words_when_it_is_damaged(
         with pytest.raises(BadInput) as raised:
             read()
         assert path.name in str(raised.value) and raised.value.hint, name
-    told: list[str] = []
-    assert orders.unfinished(tmp_path, told.append) == [] and told[0].startswith("note: this run can't be continued: ")
+    notes: list[str] = []
+    assert orders.unfinished(tmp_path, notes.append) == [] and notes[0].startswith("note: this run can't be continued: ")
 
 
 def test_the_commands_say_what_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:

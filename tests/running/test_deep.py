@@ -1,4 +1,4 @@
-"""`doctor --deep`: its findings from what a box said and a host read; the whole command with real PyTorch; Ctrl-C."""
+"""`doctor --deep`: findings from what a workload said and a host read; the whole command with real PyTorch; Ctrl-C."""
 
 import json
 import signal
@@ -28,23 +28,26 @@ UUIDS = ("6a1e0000-0000-0000-0000-000000000000", "6a1e0001-0000-0000-0000-000000
 
 @pytest.fixture
 def two_gpus(nvidia_host: Host) -> Host:
-    """Two linked GPUs whose UUIDs NVML writes as it does."""
+    """Return a host of two linked GPUs whose UUIDs NVML writes as it does."""
     gpus = tuple(replace(gpu, uuid=f"GPU-{uuid}") for gpu, uuid in zip(nvidia_host.gpus, UUIDS, strict=False))
     return replace(nvidia_host, gpus=gpus, p2p=(("X", "ok"), ("ok", "X")))
 
 
 @pytest.fixture
-def seen(two_gpus: Host) -> Callable[..., SelfCheck]:
-    """A self-check that found nothing wrong in 12 s of load at 600 W; a test replaces events by name, and fields."""
+def self_check(two_gpus: Host) -> Callable[..., SelfCheck]:
+    """Return a maker of self-checks that found nothing wrong in 12 s of load at 600 W.
+
+    A test replaces events by name, and fields.
+    """
 
     def make(
         readings: dict[str, Any] | None = None, fields: dict[str, Any] | None = None, **events: dict[str, Any]
     ) -> SelfCheck:
-        one = {"matmul": "fp16", "convolution": "fp16"}
+        effective = {"matmul": "fp16", "convolution": "fp16"}
         usual: dict[str, dict[str, Any]] = {
             "devices": {"backend": "nccl", "devices": [{"name": "NVIDIA H100", "uuid": uuid} for uuid in UUIDS]},
             "peers": {"access": [[True, True], [True, True]], "bytes_per_second": [[None, 300e9], [280e9, None]], "wrong": []},
-            "precision": {"requested": "amp", "effective": [one, one], "unsupported": None, "problems": []},
+            "precision": {"requested": "amp", "effective": [effective, effective], "unsupported": None, "problems": []},
             "all-reduce": {
                 "sizes": [{"bytes": 256 << 20, "seconds": 1.0, "bus_bytes_per_second": 400e9}], "wrong_elements": [0, 0],
             },
@@ -54,7 +57,7 @@ def seen(two_gpus: Host) -> Callable[..., SelfCheck]:
             },
             "phase": {"phase": "load", "seconds": 12.0},
         }  # fmt: skip
-        told = usual | {name.replace("_", "-"): usual[name.replace("_", "-")] | event for name, event in events.items()}
+        merged = usual | {name.replace("_", "-"): usual[name.replace("_", "-")] | event for name, event in events.items()}
         steady = {"temperature_celsius": 60, "sm_clock_mhz": 1980, "power_watts": 600.0, "reasons": [], **(readings or {})}
         read = [
             (float(at), {"device": gpu.uuid, "energy_joules": 600.0 * at, **steady})
@@ -64,7 +67,7 @@ def seen(two_gpus: Host) -> Callable[..., SelfCheck]:
         result = SelfCheck(
             stack="torch2.7.1-cu128", engine="docker", command="docker run", host=two_gpus,
             gpus=all_devices(two_gpus, range(2)),
-            events=tuple({"event": name, **event} for name, event in told.items()), readings=tuple(read), watch_notes=(),
+            events=tuple({"event": name, **event} for name, event in merged.items()), readings=tuple(read), watch_notes=(),
             seconds=60.0, ended=None, tail=(),
         )  # fmt: skip
         return replace(result, **(fields or {}))
@@ -77,8 +80,8 @@ def finding(checks: list[Check], subject: str) -> Check:
     return check
 
 
-def test_a_server_without_faults_is_ok_in_every_line(seen: Callable[..., SelfCheck]) -> None:
-    checks = findings(seen())
+def test_a_server_without_faults_is_ok_in_every_line(self_check: Callable[..., SelfCheck]) -> None:
+    checks = findings(self_check())
     assert [(check.mark, check.subject) for check in checks] == [
         ("ok", subject)
         for subject in (
@@ -92,33 +95,38 @@ def test_a_server_without_faults_is_ok_in_every_line(seen: Callable[..., SelfChe
     assert finding(checks, "GPU 0 under load").finding == "temperature 60 °C, clock 1980 MHz, power 600 W"
 
 
-def test_gpus_that_a_mask_left_are_counted_from_0_as_their_links_are(seen: Callable[..., SelfCheck], two_gpus: Host) -> None:
+def test_gpus_that_a_mask_left_are_counted_from_0_as_their_links_are(
+    self_check: Callable[..., SelfCheck], two_gpus: Host
+) -> None:
     masked = replace(two_gpus, gpus=tuple(replace(gpu, index=2 + gpu.index) for gpu in two_gpus.gpus))
-    checks = findings(seen(fields={"host": masked, "gpus": all_devices(masked, range(2))}))
+    checks = findings(self_check(fields={"host": masked, "gpus": all_devices(masked, range(2))}))
     assert {"GPU 0 under load", "GPU 1 under load"} <= {check.subject for check in checks}
     assert finding(checks, "peer access").mark == "ok"
 
 
-def test_a_gpu_that_the_stack_has_no_code_for_is_left_out_and_told(seen: Callable[..., SelfCheck], two_gpus: Host) -> None:
+def test_a_gpu_that_the_stack_has_no_code_for_is_left_out_and_told(
+    self_check: Callable[..., SelfCheck], two_gpus: Host
+) -> None:
     display = replace(two_gpus.gpus[0], name="NVIDIA T400", capability="7.5")
     host = replace(two_gpus, gpus=(two_gpus.gpus[0], display, two_gpus.gpus[1]), p2p=3 * (3 * ("ok",),))
-    checks = findings(seen(fields={"host": host, "gpus": all_devices(host, (0, 2))}))
+    checks = findings(self_check(fields={"host": host, "gpus": all_devices(host, (0, 2))}))
     assert {"GPU 0 under load", "GPU 2 under load"} <= {check.subject for check in checks}
     assert finding(checks, "GPUs").finding == "not checked, since torch2.7.1-cu128 has no code for it: GPU 1 (NVIDIA T400)"
 
 
-def test_hips_uuids_are_not_held_against_the_kernels(seen: Callable[..., SelfCheck], amd_host: Host) -> None:
-    """HIP gives the letters of the unique id as the bytes of a UUID."""
-    told = {"devices": [{"name": "AMD Instinct MI100", "uuid": "35656564-3030-3030-3030-303030303030"}] * 2}
+def test_hips_uuids_are_not_held_against_the_kernels(self_check: Callable[..., SelfCheck], amd_host: Host) -> None:
+    """HIP gives the characters of the unique id as the bytes of a UUID."""
+    devices = {"devices": [{"name": "AMD Instinct MI100", "uuid": "35656564-3030-3030-3030-303030303030"}] * 2}
     check = finding(
-        findings(seen(fields={"host": amd_host, "gpus": all_devices(amd_host, range(2))}, devices=told)), "device mapping"
+        findings(self_check(fields={"host": amd_host, "gpus": all_devices(amd_host, range(2))}, devices=devices)),
+        "device mapping",
     )
     assert (check.mark, check.finding) == ("note", "AMD Instinct MI100; HIP doesn't tell the UUID of GPU 0, 1")
 
 
 @pytest.mark.parametrize("sizes", [[{"bytes": 1 << 20}], [{}], []])
-def test_a_speed_that_was_not_told_is_unknown(seen: Callable[..., SelfCheck], sizes: list[dict[str, Any]]) -> None:
-    assert "n/a GB/s bus bandwidth at" in finding(findings(seen(all_reduce={"sizes": sizes})), "all-reduce").finding
+def test_a_speed_that_was_not_told_is_unknown(self_check: Callable[..., SelfCheck], sizes: list[dict[str, Any]]) -> None:
+    assert "n/a GB/s bus bandwidth at" in finding(findings(self_check(all_reduce={"sizes": sizes})), "all-reduce").finding
 
 
 SWAPPED = {"devices": [{"name": "NVIDIA H100", "uuid": uuid} for uuid in reversed(UUIDS)]}
@@ -126,7 +134,7 @@ WRONG_PRODUCT = {"problems": ["precision amp was requested, but matmul computes 
 
 
 @pytest.mark.parametrize(
-    ("events", "subject", "said"),
+    ("events", "subject", "message"),
     [
         (
             {"devices": SWAPPED},
@@ -144,14 +152,14 @@ WRONG_PRODUCT = {"problems": ["precision amp was requested, but matmul computes 
     ],
 )
 def test_a_fault_is_bad_with_a_way_out_and_exit_code_1(
-    seen: Callable[..., SelfCheck], events: dict[str, Any], subject: str, said: str
+    self_check: Callable[..., SelfCheck], events: dict[str, Any], subject: str, message: str
 ) -> None:
-    check = finding(findings(seen(**events)), subject)
-    assert check.mark == "bad" and said in check.finding and check.fix and check.exit_code == ExitCode.CELL_NOT_OK
+    check = finding(findings(self_check(**events)), subject)
+    assert check.mark == "bad" and message in check.finding and check.fix and check.exit_code == ExitCode.CELL_NOT_OK
 
 
 @pytest.mark.parametrize(
-    ("events", "subject", "said"),
+    ("events", "subject", "message"),
     [
         ({"load": {"flops_per_second": [[700e12] * 10, [700e12] * 5 + [600e12] * 5]}}, "load", "device 1 became 14% slower"),
         (
@@ -166,17 +174,17 @@ def test_a_fault_is_bad_with_a_way_out_and_exit_code_1(
     ],
 )
 def test_what_is_only_worse_than_it_could_be_is_a_note(
-    seen: Callable[..., SelfCheck], events: dict[str, Any], subject: str, said: str
+    self_check: Callable[..., SelfCheck], events: dict[str, Any], subject: str, message: str
 ) -> None:
-    checks = findings(seen(**events))
+    checks = findings(self_check(**events))
     check = finding(checks, subject)
-    assert check.mark == "note" and said in check.finding
+    assert check.mark == "note" and message in check.finding
     assert max(check.exit_code for check in checks) == ExitCode.OK
 
 
-def test_a_link_that_driver_and_box_disagree_about_is_named(seen: Callable[..., SelfCheck]) -> None:
+def test_a_link_that_driver_and_workload_disagree_about_is_named(self_check: Callable[..., SelfCheck]) -> None:
     closed = {"access": [[True, False], [False, True]]}
-    through, disagree = (check for check in findings(seen(peers=closed)) if check.subject == "peer access")
+    through, disagree = (check for check in findings(self_check(peers=closed)) if check.subject == "peer access")
     assert "through the host's memory between GPU 0 and 1" in through.finding
     assert disagree.finding == "driver and container disagree about GPU 0 to 1, 1 to 0"
 
@@ -194,7 +202,7 @@ def test_a_stack_that_is_unknown_or_not_built_is_said_before_anything_runs(torch
     assert not (tmp_path / "reports").exists()
 
 
-def test_ctrl_c_ends_the_box_and_writes_nothing(fake_matrix: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_workload_and_writes_nothing(fake_matrix: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torchmatrix", "doctor", "--deep", "--engine", "local"]
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -203,8 +211,8 @@ def test_ctrl_c_ends_the_box_and_writes_nothing(fake_matrix: Path, tmp_path: Pat
     owner = f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode()
     until(lambda: processes_of(owner), process)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate()
-    assert process.returncode == ExitCode.INTERRUPTED and "interrupted" in told and "Traceback" not in told
+    _, stderr = process.communicate()
+    assert process.returncode == ExitCode.INTERRUPTED and "interrupted" in stderr and "Traceback" not in stderr
     assert not processes_of(owner) and not (tmp_path / "reports").exists()
 
 
@@ -247,13 +255,13 @@ def test_the_whole_check_on_invented_gpus_finds_them_by_uuid(real_python: str, t
         while True:
             next(steps)
     except StopIteration as over:
-        seen = over.value
-    checks = findings(seen)
-    assert finding(checks, "box").mark == "ok", seen.tail
+        result = over.value
+    checks = findings(result)
+    assert finding(checks, "box").mark == "ok", result.tail
     assert "2 devices, in the host's order, by UUID" in finding(checks, "device mapping").finding
     assert {check.subject: check.finding for check in checks}[
         "precision tf32"
     ] == "really computes in: matmul tf32, convolution tf32"
     assert "every element right on every rank; nccl" in finding(checks, "all-reduce").finding
     assert [check.finding for check in checks if check.subject == "peer access"][1].startswith("driver and container disagree")
-    assert deep.as_record(seen)["ended"] is None
+    assert deep.as_record(result)["ended"] is None

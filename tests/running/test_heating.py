@@ -1,4 +1,4 @@
-"""What the method sustained heats before its first launch."""
+"""Devices that the method sustained heats before its first launch."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a command has started elsewhere ends with it, even if it is killed: a gate's hook, gather's ssh, srun."""
+"""Processes that a command has started elsewhere end with it, even if it is killed: a gate's hook, gather's ssh, srun."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def is_zombie(pid: int) -> bool:
 def waited(look: Callable[[], str]) -> str:
     until = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < until:
-        if found := look():
-            return str(found).strip()
+        if text := look():
+            return str(text).strip()
         time.sleep(0.05)
     return ""

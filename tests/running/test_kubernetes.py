@@ -32,17 +32,17 @@ def matrix(tmp_path: Path) -> Path:
 def made(torchmatrix: Command, *words: str) -> list[dict[str, Any]]:
     done = torchmatrix("bundle", "kubernetes", *NEEDED, *words)
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)["items"]
-    return found
+    items: list[dict[str, Any]] = json.loads(done.stdout)["items"]
+    return items
 
 
 @pytest.mark.parametrize(
     "words", [(), ("--gpus", "8", "--nodes", "2"), ("--gpus", "4", "--vendor", "amd", "--name", "night-1")]
 )
-def test_kubernetes_schemas_accept_them(torchmatrix: Command, matrix: Path, words: tuple[str, ...]) -> None:
-    for one in made(torchmatrix, *words):
+def test_kubernetes_schemas_accept_the_manifests(torchmatrix: Command, matrix: Path, words: tuple[str, ...]) -> None:
+    for manifest in made(torchmatrix, *words):
         for version in ("1.27", "1.31", "1.34"):
-            kubernetes_validate.validate(one, version, strict=True)
+            kubernetes_validate.validate(manifest, version, strict=True)
 
 
 def test_all_files_of_the_matrix_travel_and_nothing_runs_with_privileges(torchmatrix: Command, matrix: Path) -> None:
@@ -59,7 +59,7 @@ def test_all_files_of_the_matrix_travel_and_nothing_runs_with_privileges(torchma
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--image", "x"), "--image and --claim are needed"),
         ((*NEEDED, "--vendor", "intel"), "--vendor is intel, not nvidia or amd"),
@@ -67,9 +67,9 @@ def test_all_files_of_the_matrix_travel_and_nothing_runs_with_privileges(torchma
         ((*NEEDED, "--matrix", "gone.toml"), "no matrix file at gone.toml"),
     ],
 )
-def test_mistakes_are_told(torchmatrix: Command, matrix: Path, words: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_told(torchmatrix: Command, matrix: Path, words: tuple[str, ...], message: str) -> None:
     done = torchmatrix("bundle", "kubernetes", *words)
-    assert done.returncode == 2 and said in done.stderr and not done.stdout
+    assert done.returncode == 2 and message in done.stderr and not done.stdout
 
 
 def test_what_no_config_map_takes_is_refused(torchmatrix: Command, matrix: Path) -> None:

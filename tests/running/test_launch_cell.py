@@ -1,4 +1,4 @@
-"""What is told of the devices while a launch runs."""
+"""Readings that are told of the devices while a launch runs."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +13,10 @@ from torchmatrix.running.launch_cell import DeviceReadings
 
 @pytest.mark.parametrize(("engine", "kept"), [(LocalEngine, True), (DockerEngine, False)])
 def test_what_a_quota_made_this_process_wait_is_told_only_of_launches_below_it(engine: Any, kept: bool) -> None:
-    told: list[Any] = []
+    readings: list[Any] = []
     job: Any = SimpleNamespace(engine_for=lambda stack: engine)
     cell: Any = SimpleNamespace(stack=None, gpus=GpuSet(indices=(0,), vendor="cpu", cpus=("0",)))
     execution: Any = SimpleNamespace(owns=lambda pid: False)
     reading = {"device": "cpu", "busy_cpus": 1.0, "quota_periods": 3, "quota_seconds": 0.5}
-    DeviceReadings(execution, told.extend, job, cell)([reading, {"device": "GPU-of-another-launch"}])
-    assert told == [reading if kept else {"device": "cpu", "busy_cpus": 1.0}]
+    DeviceReadings(execution, readings.extend, job, cell)([reading, {"device": "GPU-of-another-launch"}])
+    assert readings == [reading if kept else {"device": "cpu", "busy_cpus": 1.0}]

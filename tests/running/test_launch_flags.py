@@ -1,4 +1,4 @@
-"""The flags that a launch of the box gets from what the host knows: CPUs near the GPUs, their peak, what was proven."""
+"""Flags that a launch gets from what the host knows: CPUs near the GPUs, their peak, what was proven."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ batch = 2
 
 
 def flags(host: Host, folder: Path, **attempt: object) -> dict[str, str]:
-    """The flags of a launch on two GPUs, by name."""
+    """Return the flags of a launch on two GPUs, by name."""
     results = Results(folder / "results")
     path = folder / "matrix.toml"
     path.write_text(MATRIX)
@@ -58,10 +58,10 @@ def test_the_ranks_are_pinned_near_their_gpus_where_that_makes_a_difference(nvid
     assert "--cpus" not in flags(replace(nvidia_host, numa_nodes=2), tmp_path), "unknown is not guessed"
 
 
-def test_the_box_gets_the_peak_of_devices_that_are_known(nvidia_host: Host, tmp_path: Path) -> None:
+def test_the_workload_gets_the_peak_of_devices_that_are_known(nvidia_host: Host, tmp_path: Path) -> None:
     assert "--peak-flops" not in flags(nvidia_host, tmp_path), "no GPU has this name alone"
-    known = replace(nvidia_host, gpus=tuple(replace(gpu, name="NVIDIA H100 80GB HBM3") for gpu in nvidia_host.gpus))
-    assert float(flags(known, tmp_path)["--peak-flops"]) == pytest.approx(989e12, rel=0.01)
+    host = replace(nvidia_host, gpus=tuple(replace(gpu, name="NVIDIA H100 80GB HBM3") for gpu in nvidia_host.gpus))
+    assert float(flags(host, tmp_path)["--peak-flops"]) == pytest.approx(989e12, rel=0.01)
 
 
 def test_a_launch_is_proven_in_full_until_one_was_and_a_trial_never(nvidia_host: Host, tmp_path: Path) -> None:

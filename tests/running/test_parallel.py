@@ -75,10 +75,12 @@ class Machine:
         with self.lock:
             self.waiting.append(box)
             if len(self.waiting) == self.partners:
-                for one in self.waiting:
-                    one.met.set()
+                for launch in self.waiting:
+                    launch.met.set()
                 self.waiting.clear()
-        while not box.met.wait(timeout=0.001) and sum(one.name == "lane" for one in threading.enumerate()) >= self.partners:
+        while (
+            not box.met.wait(timeout=0.001) and sum(thread.name == "lane" for thread in threading.enumerate()) >= self.partners
+        ):
             pass
         with self.lock:
             if box in self.waiting:  # the others have ended
@@ -86,7 +88,7 @@ class Machine:
 
 
 class Box:
-    """One launch: writes the box's lines, with times that are told, not spent."""
+    """One launch: writes the workload's lines, with times that are told, not spent."""
 
     command = "stand-in"
 
@@ -119,11 +121,11 @@ class Box:
             return
         self.machine.meet(self)
         is_slower = threading.current_thread().name == "lane" and self.machine.partners > 1
-        told = SECONDS * (self.machine.slower(self.machine.counts[self.gpu]) if is_slower else 1.0)
+        took = SECONDS * (self.machine.slower(self.machine.counts[self.gpu]) if is_slower else 1.0)
         begin = time.monotonic()
         yield self.line(
             "sample", phase="measure", window=0, steps=1, items=4, start_monotonic_seconds=begin,
-            stop_monotonic_seconds=begin + told, seconds=[told], enqueue_seconds=[told], step_seconds=[[told]], loss=[1.0],
+            stop_monotonic_seconds=begin + took, seconds=[took], enqueue_seconds=[took], step_seconds=[[took]], loss=[1.0],
             losses=[[1.0]],
         )  # fmt: skip
         yield self.line("done")
@@ -169,19 +171,19 @@ class Run:
             left=frozenset(cell.id for cell, _ in left),
             watch=lambda lane: nullcontext(()),
         )
-        found = built or {"own": Image(reference="r", environment="e")}
-        return parallel.measure(job, found, launch_order.allocate(self.cells), schedules)
+        images = built or {"own": Image(reference="r", environment="e")}
+        return parallel.measure(job, images, launch_order.allocate(self.cells), schedules)
 
     def launches(self) -> list[Launch]:
-        """The launches of the matrix, by their begin."""
+        """Return the launches of the matrix, by their begin."""
         return sorted(self.folder.launches(), key=begin)
 
     @property
     def outcomes(self) -> dict[str, list[str]]:
-        """Of each GPU, in the order of the paths."""
+        """Return the outcomes of each GPU, in the order of the paths."""
         every = self.folder.launches()
         labels = sorted({launch.devices.label for launch in every})
-        return {label: [one.outcome for one in every if one.devices.label == label] for label in labels}
+        return {label: [launch.outcome for launch in every if launch.devices.label == label] for label in labels}
 
 
 @pytest.fixture
@@ -199,8 +201,8 @@ def begin(launch: Launch) -> float:
 
 
 def decision(news: Sequence[ProgressEvent]) -> LanesDecided:
-    (found,) = (item for item in news if isinstance(item, LanesDecided))
-    return found
+    (decided,) = (item for item in news if isinstance(item, LanesDecided))
+    return decided
 
 
 def test_launches_on_two_gpus_run_at_once_after_a_test_whose_launches_never_count(make_run: Callable[..., Run]) -> None:
@@ -219,9 +221,9 @@ def test_launches_on_two_gpus_run_at_once_after_a_test_whose_launches_never_coun
     assert {launch.method.facts["parallel"] for launch in launches} == {True}
     test = run.folder.read_record().parallel
     assert test is not None and test.shown
-    found = [(lane.devices, lane.ratio, lane.low, lane.high, lane.alone, lane.beside) for lane in test.lanes]
+    lanes = [(lane.devices, lane.ratio, lane.low, lane.high, lane.alone, lane.beside) for lane in test.lanes]
     rates = pytest.approx((4000.0,) * 4)
-    assert found == [
+    assert lanes == [
         (gpu, pytest.approx(1.0), pytest.approx(1.0), pytest.approx(1.0), rates, rates) for gpu in ("gpu0", "gpu1")
     ]
 
@@ -250,8 +252,8 @@ def test_what_twelve_rounds_can_not_show_runs_one_after_the_other(make_run: Call
 
 def test_a_launch_of_the_test_that_fails_ends_it(make_run: Callable[..., Run]) -> None:
     run, machine = make_run(), Machine(partners=1, fails=lambda gpu, count: "crash" if (gpu, count) == ("gpu1", 2) else "")
-    said = decision(list(run.news(machine))).why
-    assert "run one after the other: a launch of the test failed: own/" in said and "RuntimeError: on purpose" in said
+    why = decision(list(run.news(machine))).why
+    assert "run one after the other: a launch of the test failed: own/" in why and "RuntimeError: on purpose" in why
     assert run.outcomes == {"gpu0": ["ok", "ok"], "gpu1": ["ok", "ok"]}
 
 
@@ -259,8 +261,8 @@ def test_launches_that_the_engine_can_not_start_have_crashed_say_why_and_the_oth
     make_run: Callable[..., Run],
 ) -> None:
     run = make_run()
-    said = decision(list(run.news(Machine(partners=1, fails=lambda gpu, count: "unstarted" if gpu == "gpu1" else "")))).why
-    assert "a launch of the test failed: own/" in said and "there is no room" in said
+    why = decision(list(run.news(Machine(partners=1, fails=lambda gpu, count: "unstarted" if gpu == "gpu1" else "")))).why
+    assert "a launch of the test failed: own/" in why and "there is no room" in why
     assert run.outcomes == {"gpu0": ["ok", "ok"], "gpu1": ["crashed", "crashed"]}
     failed = [launch for launch in run.launches() if launch.outcome == "crashed"]
     assert {launch.error for launch in failed} == {"there is no room"} and not any(launch.windows for launch in failed)
@@ -282,11 +284,11 @@ def test_an_interruption_ends_all_lanes_and_keeps_what_is_finished(make_run: Cal
     """The test is 10 launches of each GPU; then gpu0 finishes one and hangs in its second, gpu1 hangs in its first."""
     hanging = Machine(partners=1, fails=lambda gpu, count: "hang" if (gpu, count) in (("gpu0", 12), ("gpu1", 11)) else "")
     run = make_run(rounds=3)
-    told: list[ProgressEvent] = []
+    events: list[ProgressEvent] = []
     news = run.news(hanging)
     for item in news:
-        told.append(item)
-        if {("gpu0", 12), ("gpu1", 11)} <= set(hanging.seen) and any(isinstance(one, LaunchFinished) for one in told):
+        events.append(item)
+        if {("gpu0", 12), ("gpu1", 11)} <= set(hanging.seen) and any(isinstance(event, LaunchFinished) for event in events):
             break
     news.close()  # type: ignore[attr-defined]
     assert run.outcomes == {"gpu0": ["ok", "interrupted"], "gpu1": ["interrupted"]}
@@ -307,7 +309,10 @@ def test_what_ends_one_lane_ends_the_others_and_is_raised(make_run: Callable[...
 def test_a_launch_that_compiles_from_an_empty_cache_runs_alone(make_run: Callable[..., Run]) -> None:
     run = make_run(f"{MATRIX}compile = true\n", rounds=3)
     list(run.news(Machine(partners=1)))
-    beside = {number: [one.exit.beside for one in run.launches() if one.round == number and one.exit] for number in (1, 2, 3)}
+    beside = {
+        number: [launch.exit.beside for launch in run.launches() if launch.round == number and launch.exit]
+        for number in (1, 2, 3)
+    }
     assert beside[1] == [(), ()] and len(beside[2]) == len(beside[3]) == 2
 
 
@@ -328,6 +333,6 @@ def test_one_lane_is_told_and_measured(make_run: Callable[..., Run]) -> None:
 def test_cells_of_one_lane_stay_interleaved(make_run: Callable[..., Run]) -> None:
     run = make_run(MATRIX + MORE, rounds=3)
     list(run.news(Machine()))
-    own = [launch for launch in run.launches() if launch.devices.label == "gpu1"]
+    launches = [launch for launch in run.launches() if launch.devices.label == "gpu1"]
     expected = [(cell.id, number) for cell, number in launch_order.interleave(run.cells, 3, 0) if cell.gpus.label == "gpu1"]
-    assert [(launch.cell, launch.round) for launch in own] == expected
+    assert [(launch.cell, launch.round) for launch in launches] == expected

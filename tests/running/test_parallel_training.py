@@ -19,7 +19,7 @@ WORDS = ("run", "--parallel", "--launches", "2", "--where", "count=1", "--engine
 
 @pytest.fixture
 def two_slots(real_matrix: Path) -> Path:
-    """The stack on two slots; what is certain on any machine is a wide margin."""
+    """Write a matrix of the stack on two slots; a wide margin is what is certain on any machine."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two slots need two CPUs")
     text = real_matrix.read_text(encoding="utf-8").replace("counts = [1, 2]", "counts = [2]\neach = true")

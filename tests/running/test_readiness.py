@@ -26,31 +26,31 @@ class Script:
 
 
 def outcome(waiting: Generator[str, None, Ready]) -> tuple[list[str], Ready]:
-    said = []
+    lines = []
     while True:
         try:
-            said.append(next(waiting))
+            lines.append(next(waiting))
         except StopIteration as over:
-            return said, over.value
+            return lines, over.value
 
 
 def test_a_free_and_cool_gpu_is_ready_at_once() -> None:
-    said, ready = outcome(readiness.wait([Script({"device": "GPU-0", "temperature_celsius": 41})], ["GPU-0"], Method()))
-    assert said == [] and ready.temperature_celsius == 41 and not ready.too_warm
+    lines, ready = outcome(readiness.wait([Script({"device": "GPU-0", "temperature_celsius": 41})], ["GPU-0"], Method()))
+    assert lines == [] and ready.temperature_celsius == 41 and not ready.too_warm
 
 
 def test_the_cold_method_waits_until_the_hottest_gpu_is_below_its_limit() -> None:
     hot, cool = {"device": "GPU-0", "temperature_celsius": 61}, {"device": "GPU-0", "temperature_celsius": 49}
-    said, ready = outcome(readiness.wait([Script(hot, hot, cool)], ["GPU-0"], METHODS["aime"], poll_seconds=0.01))
-    assert said == ["cooling down: 61 °C, wanted below 50 °C"] * 2 and ready.temperature_celsius == 49 and not ready.too_warm
+    lines, ready = outcome(readiness.wait([Script(hot, hot, cool)], ["GPU-0"], METHODS["aime"], poll_seconds=0.01))
+    assert lines == ["cooling down: 61 °C, wanted below 50 °C"] * 2 and ready.temperature_celsius == 49 and not ready.too_warm
 
 
 def test_a_gpu_that_stays_hot_is_measured_after_the_time_out_and_marked() -> None:
     method = Method(name="cold", start_below_celsius=50, cool_down_seconds=0.05)
-    said, ready = outcome(
+    lines, ready = outcome(
         readiness.wait([Script({"device": "GPU-0", "temperature_celsius": 61})], ["GPU-0"], method, poll_seconds=0.01)
     )
-    assert said and ready.too_warm and ready.waited_seconds >= 0.05
+    assert lines and ready.too_warm and ready.waited_seconds >= 0.05
 
 
 def test_a_busy_gpu_is_refused_with_the_process_named_and_nobody_is_ended() -> None:
@@ -63,8 +63,8 @@ def test_a_busy_gpu_is_refused_with_the_process_named_and_nobody_is_ended() -> N
 
 def test_a_process_that_is_just_ending_is_waited_for() -> None:
     sensor = Script({"device": "GPU-0", "processes": [os.getpid()]}, {"device": "GPU-0"})
-    said, _ = outcome(readiness.wait([sensor], ["GPU-0"], Method(), poll_seconds=0.01))
-    assert len(said) == 1 and said[0].startswith("waiting for process")
+    lines, _ = outcome(readiness.wait([sensor], ["GPU-0"], Method(), poll_seconds=0.01))
+    assert len(lines) == 1 and lines[0].startswith("waiting for process")
 
 
 def test_what_others_do_on_gpus_of_other_cells_does_not_matter() -> None:
@@ -74,8 +74,8 @@ def test_what_others_do_on_gpus_of_other_cells_does_not_matter() -> None:
 
 def test_a_hot_cpu_does_not_keep_a_cool_gpu_waiting() -> None:
     sensors = [Script({"device": "cpu", "temperature_celsius": 70}), Script({"device": "GPU-0", "temperature_celsius": 30})]
-    said, ready = outcome(readiness.wait(sensors, ["cpu", "GPU-0"], METHODS["cold"]))
-    assert said == [] and ready.temperature_celsius == 30
+    lines, ready = outcome(readiness.wait(sensors, ["cpu", "GPU-0"], METHODS["cold"]))
+    assert lines == [] and ready.temperature_celsius == 30
 
 
 class Late(Script):
@@ -90,8 +90,8 @@ class Late(Script):
 
 def test_a_gpu_that_has_not_been_read_yet_is_waited_for() -> None:
     sensor = Late({"device": "GPU-0"}, {"device": "GPU-0"}, {"device": "GPU-0", "temperature_celsius": 44})
-    said, ready = outcome(readiness.wait([sensor], ["GPU-0"], METHODS["cold"], poll_seconds=0.01))
-    assert said == ["waiting for the first reading"] * 2 and ready.temperature_celsius == 44
+    lines, ready = outcome(readiness.wait([sensor], ["GPU-0"], METHODS["cold"], poll_seconds=0.01))
+    assert lines == ["waiting for the first reading"] * 2 and ready.temperature_celsius == 44
 
 
 def test_a_process_that_is_not_visible_from_here_is_still_named_by_its_id() -> None:
