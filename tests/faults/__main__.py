@@ -24,16 +24,16 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 def main(words: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts this in the background leaves it deaf to Ctrl-C
-    asked = arguments(words)
-    if asked.attempt:
-        attempt = Attempt(**json.loads(asked.attempt))
+    options = arguments(words)
+    if options.attempt:
+        attempt = Attempt(**json.loads(options.attempt))
         print(in_this_process(attempt, _named(attempt.kind)))
         return 0
-    name, _, number = (asked.only or "").partition("#")
+    name, _, number = (options.only or "").partition("#")
     chosen = [_named(name)] if name else kinds()
-    print(f"seed {asked.seed}; --seed {asked.seed} repeats it", flush=True)
+    print(f"seed {options.seed}; --seed {options.seed} repeats it", flush=True)
     lacking = {kind.name: why for kind in chosen if (why := missing(kind))}
-    bench = Bench(seed=asked.seed, seconds=asked.seconds, kinds=[kind for kind in chosen if kind.name not in lacking])
+    bench = Bench(seed=options.seed, seconds=options.seconds, kinds=[kind for kind in chosen if kind.name not in lacking])
     bench.run(int(number) if number else None)
     print(in_words(bench, lacking))
     print(last_line(bench, lacking))
@@ -41,13 +41,13 @@ def main(words: list[str]) -> int:
 
 
 def _named(name: str) -> Kind:
-    """The kind of that name; exits with 2 if there is none."""
-    known = {kind.name: kind for kind in kinds()}
-    if name not in known:
-        near = get_close_matches(name, known, 3, 0.3)
-        print(f'error: no kind "{name}"; hint: {", ".join(near or known)}', file=sys.stderr)
+    """Return the kind of that name; exit with 2 if there is none."""
+    by_name = {kind.name: kind for kind in kinds()}
+    if name not in by_name:
+        near = get_close_matches(name, by_name, 3, 0.3)
+        print(f'error: no kind "{name}"; hint: {", ".join(near or by_name)}', file=sys.stderr)
         raise SystemExit(2)
-    return known[name]
+    return by_name[name]
 
 
 if __name__ == "__main__":

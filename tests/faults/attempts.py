@@ -27,13 +27,13 @@ class Attempt:
 
     @property
     def again(self) -> str:
-        """The command that repeats it."""
+        """Return the command that repeats the attempt."""
         return f"make faults ARGS=\"--seed {self.seed} --only '{self.kind}#{self.number}'\""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What an attempt showed: how many faults it tried, how long it took, and why the tool didn't hold, or None."""
+    """Result of an attempt: how many faults it tried, how long it took, and why the tool didn't hold, or None."""
 
     tried: int
     seconds: float
@@ -41,25 +41,25 @@ class Result:
 
 
 def in_this_process(attempt: Attempt, kind: Kind) -> int:
-    """Do it here; returns how many faults were tried. Raises what the kind raises."""
+    """Make the attempt here; return how many faults were tried. Raise what the kind raises."""
     random = Random(f"{attempt.seed} {attempt.kind} {attempt.number}")
     with workplace(random, attempt.usual_seconds) as place:
         return kind.attempt(place)
 
 
 def in_own_process(attempt: Attempt) -> Result:
-    """Do it in a process of its own."""
+    """Make the attempt in a process of its own."""
     begin = time.monotonic()
     command = [sys.executable, "-m", "faults", "--attempt", json.dumps(asdict(attempt))]
     tests = Path(__file__).parents[1]
     process = subprocess.Popen(command, cwd=tests, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        told, _ = process.communicate(timeout=LIMIT_SECONDS)
+        output, _ = process.communicate(timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)  # it cleans up, as after Ctrl-C
-        told, _ = process.communicate()
+        output, _ = process.communicate()
     seconds = time.monotonic() - begin
-    last = told.strip().rpartition("\n")[2]
+    last = output.strip().rpartition("\n")[2]
     if process.returncode == 0 and last.isdigit():
         return Result(tried=int(last), seconds=seconds, failure=None)
-    return Result(tried=1, seconds=seconds, failure=told.strip() or f"the attempt ended with {process.returncode}")
+    return Result(tried=1, seconds=seconds, failure=output.strip() or f"the attempt ended with {process.returncode}")

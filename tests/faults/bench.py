@@ -1,4 +1,4 @@
-"""Which attempts are made, in which order and side by side, until the time is over."""
+"""Choice of the attempts that are made, in which order and side by side, until the time is over."""
 
 import os
 from collections import deque
@@ -34,16 +34,16 @@ class Bench:
 
     @property
     def failures(self) -> list[tuple[Attempt, Result]]:
-        """Attempts in which the tool did not hold."""
+        """Return the attempts in which the tool did not hold."""
         return [(attempt, result) for attempt, result in self.made if result.failure]
 
     def of(self, kind: Kind) -> list[Result]:
-        """The results of one kind."""
+        """Return the results of one kind."""
         return [result for attempt, result in self.made if attempt.kind == kind.name]
 
     @property
     def inputs(self) -> int:
-        """Bad inputs that were tried."""
+        """Return the number of bad inputs that were tried."""
         return sum(result.tried for kind in self.kinds if kind.is_input for result in self.of(kind))
 
     def run(self, number: int | None = None) -> None:
@@ -63,10 +63,10 @@ class Bench:
             self._work_off(iter([make(kind, number) for kind in self.kinds]))
 
     def _run_lanes(self, make: Makes, begin: float) -> None:
-        own = [kind for kind in self.kinds if "engine" in kind.needs]
+        on_engine = [kind for kind in self.kinds if "engine" in kind.needs]
         rest = [kind for kind in self.kinds if "engine" not in kind.needs]
         lanes = [self._attempts(rest, make, begin)] * (os.cpu_count() or 1)
-        lanes += [_before(begin + self.seconds, self._order(own), make)] if own else []
+        lanes += [_before(begin + self.seconds, self._order(on_engine), make)] if on_engine else []
         with ThreadPoolExecutor(len(lanes)) as pool:
             try:
                 for done in [pool.submit(self._work_off, lane) for lane in lanes]:
@@ -86,7 +86,7 @@ class Bench:
             print(_in_words(attempt, result), flush=True)
 
     def _attempts(self, kinds: Sequence[Kind], make: Makes, begin: float) -> Iterator[Attempt]:
-        """Faults, then bad input at each border in turn until it is enough, then the faults that are left."""
+        """Yield faults, then bad input at each border in turn until it is enough, then the faults that are left."""
         faults, inputs = ([kind for kind in kinds if kind.is_input is wanted] for wanted in (False, True))
         end = begin + self.seconds
         left = self._order(faults)
@@ -101,7 +101,7 @@ class Bench:
                 yield make(kind, number)
 
     def _order(self, kinds: Sequence[Kind]) -> deque[tuple[Kind, int]]:
-        """Each kind once, in an order that the seed decides; then all further attempts, those of each kind evenly spread."""
+        """Return each kind once, in an order that the seed decides; then all further attempts, evenly spread by kind."""
         order = list(kinds)
         Random(self.seed).shuffle(order)
         attempts = [(kind, number) for number in range(max((k.attempts for k in order), default=0)) for kind in order]
@@ -110,19 +110,19 @@ class Bench:
 
 
 def _before(deadline: float, left: deque[tuple[Kind, int]], make: Makes) -> Iterator[Attempt]:
-    """What is `left`, taken from it, as long as there is time."""
+    """Yield what is `left`, taken from it, as long as there is time."""
     while left and monotonic() < deadline:
         yield make(*left.popleft())
 
 
 def _in_words(attempt: Attempt, result: Result) -> str:
-    """A line; if the tool did not hold, also why, and how to see it again."""
+    """Return a line; if the tool did not hold, also why, and how to see it again."""
     line = f"{attempt.kind} #{attempt.number}: {result.tried} in {result.seconds:.0f} s"
     return f"\n{line} did not hold:\n{result.failure}\nagain: {attempt.again}\n" if result.failure else f"{line} held"
 
 
 def _usual_seconds() -> float:
-    """How long an undisturbed run takes on this machine now."""
+    """Return how many seconds an undisturbed run takes on this machine now."""
     with workplace(Random(), 0.0) as place:
         begin = monotonic()
         place.call()

@@ -1,4 +1,4 @@
-"""What must hold after every fault: no finished launch is lost or counted twice, nothing is left over, no traceback."""
+"""Checks of what must hold after every fault: no finished launch lost or counted twice, nothing left over, no traceback."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ class Finished:
         self._known: dict[Path, bytes] = {}
 
     def check(self) -> None:
-        """Every finished launch is still there, unchanged; every file can be read; every reported launch is recorded.
+        """Assert that every finished launch is there, unchanged, every file can be read, and every reported launch is recorded.
 
         A file that was cut off in its first line tells nothing, and doesn't count.
         """
@@ -33,7 +33,7 @@ class Finished:
             assert path.read_bytes() == content, f"a finished launch was changed: {path}"
         for run in self._place.results.runs():
             launches, unreadable = sorted_out(run.everything())
-            broken = [one for one in unreadable if b"\n" in one.path.read_bytes()]
+            broken = [file for file in unreadable if b"\n" in file.path.read_bytes()]
             assert not broken, f"unreadable: {broken}"
             done = [launch for launch in launches if launch.outcome not in UNFINISHED]
             twice = [key for key, n in Counter((launch.cell, launch.round) for launch in done).items() if n > 1]
@@ -43,31 +43,31 @@ class Finished:
 
 
 def _reported_is_recorded(place: Workplace) -> None:
-    """Whatever the tool said of a finished launch stands in the facts."""
+    """Assert that whatever the tool said of a finished launch stands in the facts."""
     launches = [launch for run in place.results.runs() for launch in run.launches()]
     recorded = Counter((launch.outcome, launch.cell, launch.round) for launch in launches)
-    said = Counter(
+    reported = Counter(
         (outcome, cell, int(number)) for ended in place.ended for outcome, cell, number in _TOLD.findall(ended.stderr)
     )
-    lost = {key: n for key, n in said.items() if recorded[key] < n}
+    lost = {key: n for key, n in reported.items() if recorded[key] < n}
     assert not lost, f"reported, but not recorded: {lost}"
 
 
 def ended_as(ended: Ended, *codes: int) -> None:
-    """The command ended with one of these exit codes (negative: by a signal), without a traceback, and said what went wrong."""
+    """Assert that a command ended with one of these codes (negative: a signal), without traceback, and said what went wrong."""
     assert not has_traceback(ended.stderr), f"a traceback:\n{ended.stderr}"
     assert ended.code in codes, f"exit code {ended.code} instead of {' or '.join(map(str, codes))}:\n{ended.stderr}"
     if ended.code in (2, 3, 4, 130) and ended.has_stderr:
         assert "error: " in ended.stderr and "hint: " in ended.stderr, f"no error with a hint:\n{ended.stderr}"
 
 
-def has_traceback(said: str) -> bool:
-    """Whether it shows one of Python's tracebacks, except of Python's own start, before the tool's first line."""
-    return "Traceback" in said and "torchmatrix" in said.partition("Traceback")[2]
+def has_traceback(text: str) -> bool:
+    """Return whether it shows one of Python's tracebacks, except of Python's own start, before the tool's first line."""
+    return "Traceback" in text and "torchmatrix" in text.partition("Traceback")[2]
 
 
 def completes(place: Workplace, *outcomes: str) -> None:
-    """The next run completes the matrix, its report shows it, and nothing is left over.
+    """Assert that the next run completes the matrix, its report shows it, and nothing is left over.
 
     `outcomes`: how launches may have ended where the fault is the cause; default: all of them are ok.
     """
@@ -79,7 +79,7 @@ def completes(place: Workplace, *outcomes: str) -> None:
 
 
 def completed(place: Workplace, *outcomes: str) -> None:
-    """The newest run is complete, its report shows it, and nothing is left over."""
+    """Assert that the newest run is complete, its report shows it, and nothing is left over."""
     Finished(place).check()
     newest = place.results.runs()[-1]
     _complete(newest, outcomes or ("ok",))
@@ -89,7 +89,7 @@ def completed(place: Workplace, *outcomes: str) -> None:
 
 
 def _complete(run: RunFolder, outcomes: Collection[str]) -> None:
-    """Each planned launch was finished once."""
+    """Assert that each planned launch was finished once."""
     record = run.read_record()
     assert record.complete and not record.problems, f"{run.path} is not complete: {record.problems}"
     done = Counter((launch.cell, launch.round) for launch in run.launches() if _is_finished(launch, outcomes))
@@ -105,13 +105,13 @@ def _is_finished(launch: Launch, outcomes: Collection[str]) -> bool:
 
 
 def nothing_left(place: Workplace) -> None:
-    """No process, no lock that is held, no temporary file, no empty folder."""
+    """Assert that no process, held lock, temporary file or empty folder is left."""
     until(lambda: not place.processes)
     assert lock_holder(place.results.lock_file) is None, "the results are still locked"
     assert not list((place.folder / "tmp").iterdir()), f"temporary files: {list((place.folder / 'tmp').iterdir())}"
-    found = [path for folder in ("results", "reports", "cache") for path in (place.folder / folder).rglob("*")]
-    parts = [path for path in found if path.suffix == ".part"]
+    paths = [path for folder in ("results", "reports", "cache") for path in (place.folder / folder).rglob("*")]
+    parts = [path for path in paths if path.suffix == ".part"]
     assert not parts, f"half-written files were left: {parts}"
-    folders = [path for path in found if path.is_dir() and place.folder / "cache" not in path.parents]
+    folders = [path for path in paths if path.is_dir() and place.folder / "cache" not in path.parents]
     empty = [path for path in folders if not any(path.iterdir())]
     assert not empty, f"empty folders were left: {empty}"

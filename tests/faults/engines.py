@@ -84,17 +84,17 @@ def on_own_daemon(place: Workplace, fault: Fault) -> int:
 
 
 def nothing_runs(daemon: Daemon) -> None:
-    """No container was left, running or not."""
+    """Assert that no container was left, running or not."""
     assert not daemon.containers, f"containers were left: {daemon.containers}"
 
 
 def tool_killed(place: Workplace, daemon: Daemon) -> int:
-    """kill -9 of the tool at random moments: the next run removes what it left."""
+    """Kill the tool (-9) at random moments: the next run removes what it left."""
     return kill_and_complete(place, KILLS)
 
 
 def interrupted(place: Workplace, daemon: Daemon) -> int:
-    """Ctrl-C during a launch in a container."""
+    """Press Ctrl-C during a launch in a container."""
     process = _measuring(place, daemon)
     process.send_signal(signal.SIGINT)
     ended_as(place.end(process), 130)
@@ -104,7 +104,7 @@ def interrupted(place: Workplace, daemon: Daemon) -> int:
 
 
 def daemon_frozen(place: Workplace, daemon: Daemon) -> int:
-    """The daemon doesn't answer for a moment."""
+    """Freeze the daemon: it doesn't answer for a moment."""
     process = _measuring(place, daemon)
     os.kill(daemon.pid, signal.SIGSTOP)
     time.sleep(place.random.uniform(0.5, 3))
@@ -115,7 +115,7 @@ def daemon_frozen(place: Workplace, daemon: Daemon) -> int:
 
 
 def daemon_killed(place: Workplace, daemon: Daemon) -> int:
-    """kill -9 of the daemon during a launch: the run stops; once there is a daemon again, it continues."""
+    """Kill the daemon (-9) during a launch: the run stops; once there is a daemon again, it continues."""
     process = _measuring(place, daemon)
     words = Path(f"/proc/{daemon.pid}/cmdline").read_text(encoding="utf-8").rstrip("\0").split("\0")
     os.kill(daemon.pid, signal.SIGKILL)
@@ -129,7 +129,7 @@ def daemon_killed(place: Workplace, daemon: Daemon) -> int:
 
 
 def container_paused(place: Workplace, daemon: Daemon) -> int:
-    """A container is paused for a moment."""
+    """Pause a container for a moment."""
     process, container = _struck(place, daemon, Container.pause)
     time.sleep(place.random.random())
     container.unpause()
@@ -139,7 +139,7 @@ def container_paused(place: Workplace, daemon: Daemon) -> int:
 
 
 def container_frozen(place: Workplace, daemon: Daemon) -> int:
-    """A container is paused for good: the launch ends at its time-out."""
+    """Pause a container for good: the launch ends at its time-out."""
     place.matrix.write_text(_MATRIX.replace("launches = 3", "launches = 2\ntimeout_minutes = 0.1"))
     process, _ = _struck(place, daemon, Container.pause)
     ended_as(place.end(process), 1)
@@ -148,7 +148,7 @@ def container_frozen(place: Workplace, daemon: Daemon) -> int:
 
 
 def container_killed(place: Workplace, daemon: Daemon) -> int:
-    """A container is killed: its launch has crashed, and the others are measured."""
+    """Kill a container: its launch has crashed, and the others are measured."""
     process, _ = _struck(place, daemon, Container.kill)
     ended_as(place.end(process), 1)
     completed(place, "crashed", "ok")
@@ -156,7 +156,7 @@ def container_killed(place: Workplace, daemon: Daemon) -> int:
 
 
 def container_removed(place: Workplace, daemon: Daemon) -> int:
-    """A container is removed under a launch: it has crashed, and the others are measured."""
+    """Remove a container under a launch: it has crashed, and the others are measured."""
     process, _ = _struck(place, daemon, lambda container: container.remove(force=True))
     ended_as(place.end(process), 1)
     completed(place, "crashed", "ok")
@@ -164,7 +164,7 @@ def container_removed(place: Workplace, daemon: Daemon) -> int:
 
 
 def image_removed(place: Workplace, daemon: Daemon) -> int:
-    """The stack's image is removed between a kill -9 and the continuation: it is built again."""
+    """Remove the stack's image between a kill -9 and the continuation: it is built again."""
     process = _measuring(place, daemon)
     process.kill()
     place.end(process)
@@ -177,14 +177,14 @@ def image_removed(place: Workplace, daemon: Daemon) -> int:
 
 
 def _measuring(place: Workplace, daemon: Daemon) -> "subprocess.Popen[str]":
-    """A run whose launch is under way in a container."""
+    """Start a run and wait until its launch is under way in a container."""
     process = place.start()
     until(lambda: place.is_measuring and daemon.containers, process)
     return process
 
 
 def _struck(place: Workplace, daemon: Daemon, blow: Callable[[Container], object]) -> "tuple[subprocess.Popen[str], Container]":
-    """A run, and the container of a launch after the blow; on a busy machine a launch may end before it is struck."""
+    """Return a run, and the container of a launch after the blow; on a busy machine a launch may end before it is struck."""
     process = _measuring(place, daemon)
     struck: list[Container] = []
 
@@ -201,7 +201,7 @@ def _struck(place: Workplace, daemon: Daemon, blow: Callable[[Container], object
 
 
 def _make_image(place: Workplace, client: docker.DockerClient, host: str) -> None:
-    """The stand-in's image, from the system's own Python: no registry is needed."""
+    """Make the stand-in's image, from the system's own Python: no registry is needed."""
     root = place.folder / "root"
     root.mkdir()
     system = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -218,7 +218,7 @@ def _make_image(place: Workplace, client: docker.DockerClient, host: str) -> Non
 
 @contextmanager
 def _started_again(place: Workplace, daemon: Daemon, words: list[str]) -> Iterator[None]:
-    """The daemon, with the command that it had, until the end of the block."""
+    """Start the daemon again, with the command that it had, until the end of the block."""
     for name in ("docker.pid", "run/containerd/containerd.pid"):  # they name the killed, who are there until they are reaped
         (daemon.folder / name).unlink(missing_ok=True)
     with (place.folder / "dockerd-again.log").open("w") as log:

@@ -17,18 +17,18 @@ FROZEN_MINUTES = 0.05
 
 
 def nothing(place: Workplace) -> int:
-    """The control: without a fault everything holds."""
+    """Do nothing, the control: without a fault everything holds."""
     completes(place)
     return 1
 
 
 def killed(place: Workplace) -> int:
-    """kill -9 at random moments, from the first import to the report; each time the next run continues."""
+    """Kill (-9) at random moments, from the first import to the report; each time the next run continues."""
     return kill_and_complete(place, KILLS)
 
 
 def kill_and_complete(place: Workplace, kills: int) -> int:
-    """kill -9 of so many runs, each of which continues the one before; then a whole run. Returns `kills`."""
+    """Kill (-9) so many runs, each of which continues the one before; then make a whole run. Return `kills`."""
     finished = Finished(place)
     for _ in range(kills):
         process = place.start()
@@ -41,7 +41,7 @@ def kill_and_complete(place: Workplace, kills: int) -> int:
 
 
 def report_killed(place: Workplace) -> int:
-    """kill -9 of `report` at random moments."""
+    """Kill `report` (-9) at random moments."""
     completes(place)
     for _ in range(3):
         process = place.start("report")
@@ -54,7 +54,7 @@ def report_killed(place: Workplace) -> int:
 
 
 def publish_killed(place: Workplace) -> int:
-    """kill -9 of `report --publish` while several processes render its pages: they end with it, and the next one publishes."""
+    """Kill `report --publish` (-9) while several processes render its pages: they end with it, and the next one publishes."""
     for _ in range(4):
         ended_as(place.call("run", "--engine", "local", "--new", "--launches", "1"), 0)
     mark = str(place.folder / "publishing")
@@ -73,14 +73,14 @@ def publish_killed(place: Workplace) -> int:
 
 
 def signalled(place: Workplace, number: signal.Signals) -> int:
-    """A signal at a random moment."""
+    """Send a signal at a random moment."""
     process = place.start()
     at_random_moment(place, process)
     return _interrupted(place, process, number)
 
 
 def signalled_while_starting(place: Workplace, number: signal.Signals) -> int:
-    """A signal before anything is measured."""
+    """Send a signal before anything is measured."""
     process = place.start()
     with suppress(subprocess.TimeoutExpired):
         process.wait(place.random.random() * 0.3 * place.usual_seconds)
@@ -88,14 +88,14 @@ def signalled_while_starting(place: Workplace, number: signal.Signals) -> int:
 
 
 def signalled_while_measuring(place: Workplace, number: signal.Signals) -> int:
-    """A signal during a launch."""
+    """Send a signal during a launch."""
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
     return _interrupted(place, process, number)
 
 
 def signalled_twice(place: Workplace, number: signal.Signals) -> int:
-    """A signal during a launch, and again at a random moment of what then follows."""
+    """Send a signal during a launch, and again at a random moment of what then follows."""
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
     process.send_signal(number)
@@ -104,7 +104,7 @@ def signalled_twice(place: Workplace, number: signal.Signals) -> int:
 
 
 def group_signalled(place: Workplace, number: signal.Signals) -> int:
-    """A signal to the whole process group, as a terminal sends it."""
+    """Send a signal to the whole process group, as a terminal sends it."""
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
     os.killpg(process.pid, number)
@@ -114,7 +114,7 @@ def group_signalled(place: Workplace, number: signal.Signals) -> int:
 
 
 def suspended(place: Workplace) -> int:
-    """The tool is stopped for a moment while its launch works on."""
+    """Stop the tool for a moment while its launch works on."""
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
     process.send_signal(signal.SIGSTOP)
@@ -126,7 +126,7 @@ def suspended(place: Workplace) -> int:
 
 
 def launch_killed(place: Workplace) -> int:
-    """kill -9 of a launch: it has crashed, and the others are measured."""
+    """Kill a launch (-9): it has crashed, and the others are measured."""
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring and place.processes, process)
     place.signal_launches(signal.SIGKILL)
@@ -136,7 +136,7 @@ def launch_killed(place: Workplace) -> int:
 
 
 def launch_paused(place: Workplace) -> int:
-    """A launch is stopped for a moment."""
+    """Stop a launch for a moment."""
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring and place.processes, process)
     place.signal_launches(signal.SIGSTOP)
@@ -149,7 +149,7 @@ def launch_paused(place: Workplace) -> int:
 
 
 def launch_frozen(place: Workplace) -> int:
-    """A launch is stopped for good: it ends at its time-out."""
+    """Stop a launch for good: it ends at its time-out."""
     place.matrix.write_text(place.matrix.read_text().replace("[run]", f"[run]\ntimeout_minutes = {FROZEN_MINUTES}"))
     process = place.start("run", "--engine", "local", "--launches", "1", variables=LONGER)
     until(lambda: place.is_measuring and place.processes, process)
@@ -160,7 +160,7 @@ def launch_frozen(place: Workplace) -> int:
 
 
 def reader_gone(place: Workplace) -> int:
-    """Nobody reads what the tool writes any more: `torchmatrix run | true`, and its stderr too."""
+    """Close the reader: nobody reads what the tool writes any more: `torchmatrix run | true`, and its stderr too."""
     reading, writing = os.pipe()
     os.close(reading)
     both = place.random.random() < 0.5
@@ -172,7 +172,7 @@ def reader_gone(place: Workplace) -> int:
 
 
 def output_full(place: Workplace) -> int:
-    """Progress goes to a full disk, or the result does: what is measured doesn't depend on it."""
+    """Send progress, or the result, to a full disk: what is measured doesn't depend on it."""
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         ended_as(place.call(stderr=full), 0)
         completed(place)
@@ -182,7 +182,7 @@ def output_full(place: Workplace) -> int:
 
 
 def streams_closed(place: Workplace) -> int:
-    """The tool is started with closed standard streams."""
+    """Start the tool with closed standard streams."""
     ended = place.call(before=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
     ended_as(ended, 0)
     completes(place)

@@ -20,7 +20,7 @@ CASES = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of fault. `attempt`: does it in a workplace and returns how often; raises if the tool didn't hold.
+    """A kind of fault. `attempt`: makes it in a workplace and returns how often; raises if the tool didn't hold.
 
     `attempts`: in a whole bench. `needs`: names in MISSING. `is_input`: bad input at a border, tried as often as time allows.
     """
@@ -96,18 +96,18 @@ FAULTS = (
 
 
 def kinds() -> list[Kind]:
-    """All of them: faults while the tool works, then bad input at its borders."""
+    """Return all kinds: faults while the tool works, then bad input at its borders."""
     names = sorted(module.name for module in pkgutil.iter_modules(borders.__path__) if not module.name.startswith("_"))
     return [*FAULTS, *(Kind(name=f"input: {name}", attempt=partial(_bad_input, name), is_input=True) for name in names)]
 
 
 def missing(kind: Kind) -> str | None:
-    """What this machine lacks for a kind, or None."""
+    """Return what this machine lacks for a kind, or None."""
     return next(filter(None, (MISSING[need]() for need in kind.needs)), None)
 
 
 def _bad_input(border: str, place: Workplace) -> int:
-    """A number of cases of one border, from the beginning of a stream of their own."""
+    """Try a number of cases of one border, from the beginning of a stream of their own."""
     stream = import_module(f"faults.borders.{border}").cases(Random(place.random.random()))
     for number in range(CASES):
         case = next(stream)

@@ -15,7 +15,7 @@ _DISK_BYTES = 4 << 20
 
 
 def results_full(place: Workplace) -> int:
-    """The disk of the results is full at a random moment; once there is space, the run continues."""
+    """Fill the disk of the results at a random moment; once there is space, the run continues."""
     with _disk(place.folder / "results") as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(_DISK_BYTES - (1 << 17)))
@@ -30,7 +30,7 @@ def results_full(place: Workplace) -> int:
 
 
 def report_full(place: Workplace) -> int:
-    """The disk of the report is full: what was measured stays, and the old report too."""
+    """Fill the disk of the report: what was measured stays, and the old report too."""
     with _disk(place.folder / "reports") as disk:
         ballast = disk / "ballast"
         _fill(ballast, _DISK_BYTES)
@@ -41,7 +41,7 @@ def report_full(place: Workplace) -> int:
 
 
 def caches_full(place: Workplace) -> int:
-    """The disk of the caches and of temporary files is full: caches may be missing, figures not."""
+    """Fill the disk of the caches and of temporary files: caches may be missing, figures not."""
     place.variables["TMPDIR"] = str(place.folder / "cache")
     with _disk(place.folder / "cache") as disk:
         _fill(disk / "ballast", _DISK_BYTES)
@@ -52,7 +52,7 @@ def caches_full(place: Workplace) -> int:
 
 
 def results_read_only(place: Workplace) -> int:
-    """The results become read-only at a random moment."""
+    """Make the results read-only at a random moment."""
     with _disk(place.folder / "results") as disk:
         process = place.start(variables=LONGER)
         until(lambda: place.is_measuring, process)
@@ -66,7 +66,7 @@ def results_read_only(place: Workplace) -> int:
 
 
 def home_read_only(place: Workplace) -> int:
-    """Nothing can be written but the results and the report."""
+    """Let nothing be written but the results and the report."""
     place.variables |= {"HOME": "/proc/self", "TORCHMATRIX_CACHE": "/proc/self/cache"}
     ended_as(place.call(), 0)
     completed(place)
@@ -74,22 +74,22 @@ def home_read_only(place: Workplace) -> int:
 
 
 def few_files(place: Workplace) -> int:
-    """Few files may be open at a time."""
+    """Let few files be open at a time."""
     return _limited(place, resource.RLIMIT_NOFILE, place.random.randrange(6, 40))
 
 
 def little_memory(place: Workplace) -> int:
-    """The address space is limited, from too little for an import to almost enough."""
+    """Limit the address space, from too little for an import to almost enough."""
     return _limited(place, resource.RLIMIT_AS, place.random.randrange(100 << 20, 3 << 30))
 
 
 def small_files(place: Workplace) -> int:
-    """A file may only have a certain size: of a launch, or of the report."""
+    """Limit the size of a file: of a launch, or of the report."""
     return _limited(place, resource.RLIMIT_FSIZE, place.random.randrange(1 << 10, 1 << 20))
 
 
 def clock_jumps(place: Workplace, days: int) -> int:
-    """The time of day jumps during a run, which may be killed then; its continuation and the next run are in the other time."""
+    """Let the time of day jump during a run, which may be killed then; its continuation and the next are in the other time."""
     clock, library = place.folder / "clock", place.folder / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(Path(__file__).with_name("clock.c"))], check=True)
     clock.write_text("0")
@@ -111,7 +111,7 @@ def clock_jumps(place: Workplace, days: int) -> int:
 
 
 def _limited(place: Workplace, what: int, limit: int) -> int:
-    """A run under a limit of the process may fail, in words; without the limit it is completed."""
+    """Run under a limit of the process: it may fail, in words; without the limit it is completed."""
     ended = place.call(preexec_fn=partial(resource.setrlimit, what, (limit, limit)))
     named = f"with a limit of {limit}: {ended.stderr}"
     assert "Traceback" not in ended.stderr or "torchmatrix" not in ended.stderr.partition("Traceback")[2], named
@@ -122,7 +122,7 @@ def _limited(place: Workplace, what: int, limit: int) -> int:
 
 @contextmanager
 def _disk(folder: Path) -> Iterator[Path]:
-    """A small disk of its own at `folder`."""
+    """Mount a small disk of its own at `folder`."""
     folder.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(folder)], check=True)
     try:
@@ -146,5 +146,5 @@ def _remount(disk: Path, how: str) -> None:
 
 
 def _remounted(disk: Path, how: str) -> bool:
-    """A disk with an open file can't be made read-only in the ordinary way."""
+    """Remount a disk: one with an open file can't be made read-only in the ordinary way."""
     return subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], capture_output=True).returncode == 0

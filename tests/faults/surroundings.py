@@ -10,7 +10,7 @@ from support import FAKE_PYTHON, full_device, until
 
 
 def two_runs(place: Workplace) -> int:
-    """A second run of the same results is refused, and names the first; that one isn't harmed."""
+    """Start a second run of the same results: it is refused, and names the first; that one isn't harmed."""
     first = place.start(variables=LONGER)
     until(lambda: place.is_measuring, first)
     second = place.call()
@@ -22,7 +22,7 @@ def two_runs(place: Workplace) -> int:
 
 
 def two_starts(place: Workplace) -> int:
-    """Two runs that start in the same moment: one of them measures."""
+    """Start two runs in the same moment: one of them measures."""
     both = [place.start(), place.start()]
     codes = sorted(place.end(process).code for process in both)
     assert codes in ([0, 0], [0, 4]), codes
@@ -32,7 +32,7 @@ def two_starts(place: Workplace) -> int:
 
 
 def reports_meanwhile(place: Workplace) -> int:
-    """Others read the results while a run writes them."""
+    """Read the results while a run writes them."""
     process, tried = place.start(variables=LONGER), 0
     until(lambda: place.is_measuring, process)
     while process.poll() is None:
@@ -44,7 +44,7 @@ def reports_meanwhile(place: Workplace) -> int:
 
 
 def results_vanish(place: Workplace) -> int:
-    """Somebody removes the results during a run: the run says so, and the next one begins anew."""
+    """Remove the results during a run: the run says so, and the next one begins anew."""
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
     shutil.rmtree(place.results.root, ignore_errors=True)
@@ -56,7 +56,7 @@ def results_vanish(place: Workplace) -> int:
 
 
 def matrix_changes(place: Workplace) -> int:
-    """The matrix changes, or becomes invalid, during a run: it measures what it read."""
+    """Change the matrix, or make it invalid, during a run: it measures what it read."""
     before = place.matrix.read_text()
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
@@ -69,7 +69,7 @@ def matrix_changes(place: Workplace) -> int:
 
 
 def matrix_changes_between(place: Workplace) -> int:
-    """The matrix changes after a kill -9: another run begins; with the old matrix the first one is continued."""
+    """Change the matrix after a kill -9: another run begins; with the old matrix the first one is continued."""
     before = place.matrix.read_text()
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
@@ -84,22 +84,22 @@ def matrix_changes_between(place: Workplace) -> int:
 
 
 def interpreter_vanishes(place: Workplace) -> int:
-    """The stack's interpreter is removed during a run: launches fail, and none of them has a figure."""
-    own = place.folder / "python"
-    own.symlink_to(FAKE_PYTHON)
-    place.matrix.write_text(place.matrix.read_text().replace(str(FAKE_PYTHON), str(own)))
+    """Remove the stack's interpreter during a run: launches fail, and none of them has a figure."""
+    python = place.folder / "python"
+    python.symlink_to(FAKE_PYTHON)
+    place.matrix.write_text(place.matrix.read_text().replace(str(FAKE_PYTHON), str(python)))
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
-    own.unlink()
+    python.unlink()
     ended_as(place.end(process), 1)
     completed(place, "ok", "crashed")
-    own.symlink_to(FAKE_PYTHON)
+    python.symlink_to(FAKE_PYTHON)
     completes(place)
     return 1
 
 
 def links_planted(place: Workplace) -> int:
-    """Links, pipes and devices are where files are written: what links lead to stays, and all stay what they are."""
+    """Put links, pipes and devices where files are written: what links lead to stays, and all stay what they are."""
     precious = place.folder / "precious"
     precious.write_text("mine")
     place.report.parent.mkdir()
@@ -120,22 +120,22 @@ def links_planted(place: Workplace) -> int:
 
 
 def two_publications(place: Workplace) -> int:
-    """Two publications into one site at once, one of them redacted: it is redacted wholly, or it doesn't say so."""
+    """Publish twice into one site at once, once redacted: it is redacted wholly, or it doesn't say so."""
     for _ in range(2):
         ended_as(place.call("run", "--engine", "local", "--new", "--launches", "1"), 0)
     both = [place.start("report", "--publish", "site", *words) for words in ((), ("--redact",))]
     ended = [place.end(process) for process in both]
     ended_as(ended[0], 0, 2)
     ended_as(ended[1], 0)
-    said = [json.loads(path.read_text()) for path in (place.folder / "site").glob("runs/*/run.json")]
-    assert json.loads((place.folder / "site" / "site.json").read_text())["redacted"] and len(said) == 2
-    assert all(one["redacted"] for one in said)
+    published = [json.loads(path.read_text()) for path in (place.folder / "site").glob("runs/*/run.json")]
+    assert json.loads((place.folder / "site" / "site.json").read_text())["redacted"] and len(published) == 2
+    assert all(run["redacted"] for run in published)
     completed(place)
     return 1
 
 
 def rubbish(place: Workplace) -> int:
-    """Files that aren't the tool's appear among the results: they are left out, by name."""
+    """Put files that aren't the tool's among the results: they are left out, by name."""
     process, finished = place.start(variables=LONGER), Finished(place)
     until(lambda: place.is_measuring, process)
     cell = place.files()[0].parent

@@ -1,4 +1,4 @@
-"""The bench sees what it is made to see: a lost, changed or repeated launch, a traceback, something left over."""
+"""Tests that the bench sees what it is made to see: a lost, changed or repeated launch, a traceback, something left over."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ from support import Command, invoke
 
 @pytest.fixture
 def place(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> Workplace:
-    """A workplace in which a run was completed."""
+    """Return a workplace in which a run was completed."""
     (tmp_path / "tmp").mkdir()
     made = Workplace(folder=tmp_path, random=Random(0), usual_seconds=1.0)
     done = torchmatrix("run", "*cpu0")
@@ -63,9 +63,9 @@ def test_what_is_left_over_is_seen(place: Workplace, left: str) -> None:
 
 
 def test_a_traceback_and_a_wrong_exit_code_are_seen() -> None:
-    said = "Traceback (most recent call last):\n  File torchmatrix/cli/run.py\nKeyError\n"
+    stderr = "Traceback (most recent call last):\n  File torchmatrix/cli/run.py\nKeyError\n"
     with pytest.raises(AssertionError, match="traceback"):
-        ended_as(Ended(code=1, stdout="", stderr=said, has_stderr=True), 1)
+        ended_as(Ended(code=1, stdout="", stderr=stderr, has_stderr=True), 1)
     with pytest.raises(AssertionError, match="exit code 1 instead of 0"):
         ended_as(Ended(code=1, stdout="", stderr="", has_stderr=True), 0)
     with pytest.raises(AssertionError, match="no error with a hint"):

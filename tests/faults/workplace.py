@@ -1,4 +1,4 @@
-"""Where one attempt happens: an empty folder with a small matrix, in which the tool is started as a user starts it."""
+"""Workplace of one attempt: an empty folder with a small matrix, in which the tool is started as a user starts it."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ class Ended:
 
 @dataclass(kw_only=True)
 class Workplace:
-    """`folder`: of this attempt alone. `usual_seconds`: how long an undisturbed run of the matrix takes here.
+    """A workplace. `folder`: of this attempt alone. `usual_seconds`: how long an undisturbed run of the matrix takes here.
 
     `command`: the usual one. `variables`: added to the environment of all commands; `ended`: every command so far.
     """
@@ -75,26 +75,26 @@ class Workplace:
 
     @property
     def processes(self) -> list[int]:
-        """Those that carry the mark of this workplace's results, such as launches."""
+        """Return the processes that carry the mark of this workplace's results, such as launches."""
         return processes_of(f"TORCHMATRIX_OWNER={self.results.owner}".encode())
 
     @property
     def is_measuring(self) -> bool:
-        """Whether a launch is under way."""
+        """Return whether a launch is under way."""
         return any(b'"hello"' in text and b'"exit"' not in text for text in (path.read_bytes() for path in self.files()))
 
     def signal_launches(self, number: int) -> None:
-        """To every process of a launch."""
+        """Send a signal to every process of a launch."""
         for pid in self.processes:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def files(self, pattern: str = "round*.jsonl") -> list[Path]:
-        """Files of launches, in the order in which they were begun."""
+        """Return files of launches, in the order in which they were begun."""
         return sorted(self.results.root.rglob(pattern), key=lambda path: path.stat().st_mtime_ns)
 
     def start(self, *words: str, before: Sequence[str] = (), **options: Any) -> "subprocess.Popen[str]":
-        """A command in the background, in a session of its own. `before`: a program that starts it, with its words."""
+        """Start a command in the background, in a session of its own. `before`: a program that starts it, with its words."""
         command = [*before, sys.executable, "-m", "torchmatrix", *(words or self.command)]
         usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
         environment = {**_clean(), **self.variables, **options.pop("variables", {})}
@@ -109,13 +109,13 @@ class Workplace:
         return self.ended[-1]
 
     def call(self, *words: str, **options: Any) -> Ended:
-        """A command from beginning to end."""
+        """Run a command from beginning to end."""
         return self.end(self.start(*words, **options))
 
 
 @contextmanager
 def workplace(random: Random, usual_seconds: float) -> Iterator[Workplace]:
-    """A fresh one, removed at the end with the processes that the tool left, if it did."""
+    """Yield a fresh workplace, removed at the end with the processes that the tool left, if it did."""
     folder = Path(tempfile.mkdtemp(prefix="tm-faults-"))
     place = Workplace(folder=folder, random=random, usual_seconds=usual_seconds)
     place.matrix.write_text(MATRIX)
@@ -131,6 +131,6 @@ def workplace(random: Random, usual_seconds: float) -> Iterator[Workplace]:
 
 
 def _clean() -> dict[str, str]:
-    """This process's environment without what would change what the tool does."""
+    """Return this process's environment without what would change what the tool does."""
     dropped = ("TORCHMATRIX_", "FAKE_", "DOCKER_", "XDG_", "PYTHONDONTWRITEBYTECODE")
     return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}

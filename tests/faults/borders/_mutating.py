@@ -1,4 +1,4 @@
-"""How the generators of bad input make it: from a good text, or from invented values."""
+"""Ways in which the generators of bad input make it: from a good text, or from invented values."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -58,7 +58,7 @@ ODD = (
 
 
 def mutated(text: str, random: Random, words: Sequence[str] = ODD) -> str:
-    """The text after one to three changes: letters or lines lost, doubled, swapped, replaced."""
+    """Return the text after one to three changes: characters or lines lost, doubled, swapped, replaced."""
     for _ in range(random.randint(1, 3)):
         text = random.choice((_cut, _doubled, _inserted, _replaced, _flipped, _swapped))(text, random, words)
     return text
@@ -85,7 +85,7 @@ def _inserted(text: str, random: Random, words: Sequence[str]) -> str:
 
 
 def _replaced(text: str, random: Random, words: Sequence[str]) -> str:
-    """A value after a = or a comma becomes another."""
+    """Replace a value after a = or a comma by another."""
     places = [i for i, letter in enumerate(text) if letter in "=,:"] or [0]
     begin = random.choice(places) + 1
     end = next((i for i in range(begin, len(text)) if text[i] in ",\n"), len(text))
@@ -99,13 +99,13 @@ def _flipped(text: str, random: Random, words: Sequence[str]) -> str:
 
 def _swapped(text: str, random: Random, words: Sequence[str]) -> str:
     lines = text.split("\n")
-    one, other = random.randrange(len(lines)), random.randrange(len(lines))
-    lines[one], lines[other] = lines[other], lines[one]
+    first, second = random.randrange(len(lines)), random.randrange(len(lines))
+    lines[first], lines[second] = lines[second], lines[first]
     return "\n".join(lines)
 
 
 def as_bytes(text: str) -> bytes:
-    """In UTF-8; what can't be written so is left as bytes that are none."""
+    """Return the text in UTF-8; what can't be written so is left as bytes that are none."""
     return text.encode(errors="surrogatepass")
 
 
@@ -114,9 +114,9 @@ def held(try_it: Callable[[], object], what: object) -> None:
     try:
         try_it()
     except ToolError as error:
-        told = str(error)
-        assert told and error.hint and error.exit_code is ExitCode.BAD_INPUT, f"no way out: {told!r} for {what!r}"
-        assert len(told) < 30_000 and all(letter.isprintable() or letter == "\n" for letter in told), f"{told!r} for {what!r}"
+        message = str(error)
+        assert message and error.hint and error.exit_code is ExitCode.BAD_INPUT, f"no way out: {message!r} for {what!r}"
+        assert len(message) < 30_000 and all(c.isprintable() or c == "\n" for c in message), f"{message!r} for {what!r}"
     except Exception as error:
         raise AssertionError(f"{type(error).__name__}: {error}, for {what!r}") from error
 
@@ -124,7 +124,7 @@ def held(try_it: Callable[[], object], what: object) -> None:
 def in_files(
     random: Random, name: str, make: Callable[[Random], bytes], read: Callable[[Path], object]
 ) -> Iterator[Callable[[], None]]:
-    """Cases in which `read` is given a file of what `make` made."""
+    """Yield cases in which `read` is given a file of what `make` made."""
     path = Path(mkdtemp(prefix="torchmatrix-faults-")) / name
 
     def case(content: bytes) -> None:
@@ -140,6 +140,6 @@ def in_files(
 
 
 def mixed(random: Random, *streams: Iterator[Callable[[], None]]) -> Iterator[Callable[[], None]]:
-    """The cases of several streams, in any order."""
+    """Yield the cases of several streams, in any order."""
     while True:
         yield next(random.choice(streams))

@@ -1,4 +1,7 @@
-"""What a box prints, changed at random: each line is an event, a text, or refused with a reason; nothing else is raised."""
+"""Lines that a workload prints, changed at random: each is an event, a text, or refused with a reason.
+
+Nothing else is raised.
+"""
 
 import copy
 import json
@@ -63,7 +66,7 @@ def _bad_line(random: Random, event: dict[str, Any]) -> bytes:
 
 
 def changed(random: Random, value: Any) -> Any:
-    """A copy with one part, at any depth, replaced by something wrong, left out or, of a list, of another length."""
+    """Return a copy with one part, at any depth, replaced by something wrong, left out or, of a list, of another length."""
     whole = copy.deepcopy(value)
     inside, key = whole, None
     parts: list[tuple[Any, Any]] = []
@@ -87,14 +90,17 @@ def _line(event: dict[str, Any]) -> bytes:
 
 
 def _with_other_bytes(random: Random, line: bytes) -> bytes:
-    found = bytearray(line)
+    content = bytearray(line)
     for _ in range(random.randrange(1, 5)):
-        found[random.randrange(len(found))] = random.randrange(256)
-    return bytes(found)
+        content[random.randrange(len(content))] = random.randrange(256)
+    return bytes(content)
 
 
 def _try_line(line: bytes) -> None:
-    """Accepted means: it can be stored, is read back as it is, and becomes fields of a launch without a complaint."""
+    """Try a line.
+
+    Accepted means: it can be stored, is read back as it is, and becomes a launch's fields without a complaint.
+    """
     try:
         event = event_in("out", line, 1)
     except Refused as why:
@@ -105,8 +111,8 @@ def _try_line(line: bytes) -> None:
         return
     sink = _Sink()
     append(sink, event, End())  # type: ignore[arg-type]  # what it needs of a file is `write`
-    found = lines_of(sink.data)
-    own = {key: value for key, value in event.items() if key != "crc"}
-    assert found.verified and found.events == [own], line
-    told = reading.launch_fields(found.events)
-    assert told["malformed"] is None and told["refused"] is None, (line, told)
+    stored = lines_of(sink.data)
+    sent = {key: value for key, value in event.items() if key != "crc"}
+    assert stored.verified and stored.events == [sent], line
+    fields = reading.launch_fields(stored.events)
+    assert fields["malformed"] is None and fields["refused"] is None, (line, fields)

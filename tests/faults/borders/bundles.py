@@ -41,7 +41,7 @@ class _Elsewhere:
 
 
 def cases(random: Random) -> Iterator[Callable[[], None]]:
-    """Archives with a mutated index, a mutated or hostile member, flipped or lost bytes; the same for saved images."""
+    """Yield archives with a mutated index, a mutated or hostile member, flipped or lost bytes; the same for saved images."""
     nowhere = Path(mkdtemp(prefix="torchmatrix-faults-")) / "over-there"
     engine: Any = _Elsewhere()
 
@@ -61,21 +61,22 @@ def _bundle(random: Random) -> bytes:
     entries = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in _FILES.items()}
     index = {"version": 1, "tool": "0", "platform": "linux/amd64", "workload_hash": "w", "images": {}, "files": entries}
     text = json.dumps(index)
-    said = as_bytes(mutated(text, random)) if random.random() < 0.5 else text.encode()
-    return _spoilt(random, _tar(random, {"bundle.json": said, **_FILES}))
+    written = as_bytes(mutated(text, random)) if random.random() < 0.5 else text.encode()
+    return _spoilt(random, _tar(random, {"bundle.json": written, **_FILES}))
 
 
 def _saved(random: Random) -> bytes:
     text = json.dumps([{"Config": f"blobs/sha256/{_ID}", "RepoTags": [_TAG], "Layers": []}])
-    said = as_bytes(mutated(text, random)) if random.random() < 0.5 else text.encode()
+    written = as_bytes(mutated(text, random)) if random.random() < 0.5 else text.encode()
     names = json.dumps({"torchmatrix/x": {"1": _ID}})
     return _tar(
-        random, {f"blobs/sha256/{_ID}": _CONFIGURATION, "manifest.json": said, "repositories": as_bytes(mutated(names, random))}
+        random,
+        {f"blobs/sha256/{_ID}": _CONFIGURATION, "manifest.json": written, "repositories": as_bytes(mutated(names, random))},
     )
 
 
 def _tar(random: Random, files: dict[str, bytes]) -> bytes:
-    """An archive of the files; a third of them with one more member of any kind, name and size."""
+    """Return an archive of the files; a third of them with one more member of any kind, name and size."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for name, data in files.items():
@@ -91,11 +92,11 @@ def _tar(random: Random, files: dict[str, bytes]) -> bytes:
 
 
 def _spoilt(random: Random, content: bytes) -> bytes:
-    """A third each: as it is, cut, with some bytes flipped."""
-    kind = random.randrange(3)
-    if kind == 0:
+    """Return the content, a third each as it is, cut, with some bytes flipped."""
+    damage = random.randrange(3)
+    if damage == 0:
         return content[: random.randrange(len(content))]
     data = bytearray(content)
-    for _ in range(random.randint(1, 4) if kind == 1 else 0):
+    for _ in range(random.randint(1, 4) if damage == 1 else 0):
         data[random.randrange(len(data))] = random.randrange(256)
     return bytes(data)

@@ -49,7 +49,7 @@ def _good() -> list[dict[str, Any]]:
 
 
 def _try_launch(seed: float) -> None:
-    """A launch file without checksums in which up to three lines are changed."""
+    """Try a launch file without checksums in which up to three lines are changed."""
     random, whole = Random(seed), _good()
     for _ in range(random.randrange(1, 4)):
         number = random.randrange(len(whole))
@@ -58,31 +58,31 @@ def _try_launch(seed: float) -> None:
     _read(launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), events), tables_too=random.random() < TABLES)
 
 
-def _read(found: Launch | Unreadable, tables_too: bool) -> None:
-    if isinstance(found, Unreadable):
-        assert found.reason
+def _read(launch: Launch | Unreadable, tables_too: bool) -> None:
+    if isinstance(launch, Unreadable):
+        assert launch.reason
         return
-    figure = throughput(found)
-    assert math.isnan(figure) or (found.outcome == "ok" and 0 < figure < math.inf), found
-    rows = run_summary.launch_rows([found])
-    environment_of(found)
-    watched.summarize(found)
+    figure = throughput(launch)
+    assert math.isnan(figure) or (launch.outcome == "ok" and 0 < figure < math.inf), launch
+    rows = run_summary.launch_rows([launch])
+    environment_of(launch)
+    watched.summarize(launch)
     if not tables_too:
         return
     run_summary.cells_table(CellIndex(rows))
-    time_split.phases_table(spent([found]))
-    time_split.steps_table(spent([found]))
-    traces_of([found])
+    time_split.phases_table(spent([launch]))
+    time_split.steps_table(spent([launch]))
+    traces_of([launch])
 
 
 def _try_bytes(seed: float) -> None:
-    """A launch file with checksums whose bytes were changed, exchanged or cut off: found, or harmless."""
+    """Try a launch file with checksums whose bytes were changed, exchanged or cut off: found, or harmless."""
     random, data = Random(seed), lines.packed(_good())
     place = random.randrange(len(data))
     how = random.randrange(3)
     if how == 0:
-        found = lines.lines_of(data[:place])
-        assert found.damage is None, place
+        stored = lines.lines_of(data[:place])
+        assert stored.damage is None, place
         return
     other = bytearray(data)
     if how == 1:
@@ -96,7 +96,7 @@ def _try_bytes(seed: float) -> None:
 
 
 def _try_folder(seed: float) -> None:
-    """A results folder of a good and a bad run: the good one's figures stay, whatever lies in the other."""
+    """Try a results folder of a good and a bad run: the good one's figures stay, whatever lies in the other."""
     random = Random(seed)
     with tempfile.TemporaryDirectory() as root:
         results = Path(root) / "results"
@@ -106,7 +106,7 @@ def _try_folder(seed: float) -> None:
         store = Results(results)
         assert verified(store).verified + verified(store).unverified >= 2
         for _ in range(2):  # read anew, then from what was kept
-            read = {one.id: one for one in facts_cache.read(store, store.runs())}
+            read = {summary.id: summary for summary in facts_cache.read(store, store.runs())}
             assert [row["throughput"] for row in read[good.id].launches] == [100.0, 100.0]
         for run in store.runs():
             report.render(report.view_of(run))
@@ -121,7 +121,7 @@ def _spoil(random: Random, folder: Path) -> None:
 
 
 def _spoil_file(random: Random, path: Path) -> None:
-    """Changes a file, or puts something beside it that has the name of a launch file."""
+    """Change a file, or put something beside it that has the name of a launch file."""
     if not path.is_file():
         return
     if random.random() < 0.5:
@@ -140,11 +140,12 @@ def _link_to_itself(path: Path) -> None:
 
 
 def _change_file(random: Random, path: Path) -> None:
-    how, told = random.choice(("change", "change", "change", "cut", "null", "bytes")), lines.lines_of(path.read_bytes()).events
-    if how == "change" and told:
-        number = random.randrange(len(told))
-        told[number] = changed(random, told[number])
-        path.write_text("".join(json.dumps(line) + "\n" for line in told), encoding="utf-8")
+    how = random.choice(("change", "change", "change", "cut", "null", "bytes"))
+    events = lines.lines_of(path.read_bytes()).events
+    if how == "change" and events:
+        number = random.randrange(len(events))
+        events[number] = changed(random, events[number])
+        path.write_text("".join(json.dumps(line) + "\n" for line in events), encoding="utf-8")
     elif how == "cut":
         os.truncate(path, random.randrange(path.stat().st_size + 1))
     else:

@@ -35,7 +35,7 @@ _TABLE = "gpu,price_per_hour,purchase_price,currency,source,date\nH100 SXM5 80GB
 
 
 def cases(random: Random) -> Iterator[Callable[[], None]]:
-    """Mutated texts of all four; a part of them as files."""
+    """Yield mutated texts of all four; a part of them as files."""
 
     def of(text: str) -> Callable[[Random], bytes]:
         return lambda random: as_bytes(mutated(text, random))

@@ -51,16 +51,16 @@ _WHERE = ("model=resnet50", "stack=own*", "count=1", "torch=2.5.1", "gpus=gpu0")
 
 
 def cases(random: Random) -> Iterator[Callable[[], None]]:
-    """Mutated matrices, planned where they are good; a tenth of them of the default one. Mutated words of --where."""
+    """Yield mutated matrices, planned where they are good; a tenth of them of the default one. Mutated words of --where."""
     default = assets.DEFAULT_MATRIX.read_text()
     plan = make_plan(matrix_file.parse(_SMALL), _HOST, _SUPPLIES)
     while True:
-        kind = random.random()
-        if kind < 0.2:
+        chance = random.random()
+        if chance < 0.2:
             condition = mutated(random.choice(_WHERE), random)
-            yield partial(held, partial(select, plan, [random.choice(ODD)] if kind < 0.1 else [], [condition]), condition)
+            yield partial(held, partial(select, plan, [random.choice(ODD)] if chance < 0.1 else [], [condition]), condition)
         else:
-            text = mutated(default if kind < 0.25 else _SMALL, random)
+            text = mutated(default if chance < 0.25 else _SMALL, random)
             yield partial(held, partial(_plan, text), text)
 
 

@@ -29,10 +29,10 @@ def cases(random: Random) -> Iterator[Callable[[], None]]:
 
 
 def _try_text(seed: float) -> None:
-    """A file of facts as another tool rewrites it: the same facts, verified, or refused; never taken without its checksums."""
+    """Try a file of facts as another tool rewrites it: the same facts, verified, or refused; never without its checksums."""
     random, good = Random(seed), launch_lines()
-    found = lines.lines_of(_rewritten(random, lines.packed(good)))
-    assert found.damage or (found.verified and found.events == good[: len(found.events)]) or not found.events, seed
+    stored = lines.lines_of(_rewritten(random, lines.packed(good)))
+    assert stored.damage or (stored.verified and stored.events == good[: len(stored.events)]) or not stored.events, seed
 
 
 def _try(seed: float) -> None:
@@ -46,18 +46,18 @@ def _try(seed: float) -> None:
         for path in random.sample(sorted(there.rglob("*.jsonl")), random.randrange(3)):
             _change(random, path)
         try:
-            found = gather(Results(here), str(random.choice((_as_it_is, _tar, _zip))(random, there)), limits=LIMITS)
+            gathered = gather(Results(here), str(random.choice((_as_it_is, _tar, _zip))(random, there)), limits=LIMITS)
         except BadInput as error:
             assert str(error) and error.hint
             return
         came = {path.relative_to(here).as_posix(): path.read_bytes() for path in here.rglob("*.jsonl")}
         for name, content in came.items():
             assert right[name].startswith(content), (seed, name)
-        assert len(came) == len(right) or found.refused or found.others, seed  # another name is another file
+        assert len(came) == len(right) or gathered.refused or gathered.others, seed  # another name is another file
 
 
 def _change(random: Random, path: Path) -> None:
-    """As transports, editors and other tools do; or a pipe in its place."""
+    """Change a file as transports, editors and other tools do; or put a pipe in its place."""
     data = _rewritten(random, path.read_bytes())
     path.unlink()
     if random.random() < 0.2:
@@ -99,11 +99,11 @@ def _tar(random: Random, there: Path) -> Path:
 def _zip(random: Random, there: Path) -> Path:
     path, mark = there.with_suffix(".zip"), random.choice("/\\")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for one in sorted(there.rglob("*")):
-            name = one.relative_to(there).as_posix().replace("/", mark)
-            if one.is_file():
-                archive.writestr(name, one.read_bytes())
-                archive.writestr(f"__MACOSX{mark}{name.rpartition(mark)[0]}{mark}._{one.name}", b"\0\5\x16\7")
+        for file in sorted(there.rglob("*")):
+            name = file.relative_to(there).as_posix().replace("/", mark)
+            if file.is_file():
+                archive.writestr(name, file.read_bytes())
+                archive.writestr(f"__MACOSX{mark}{name.rpartition(mark)[0]}{mark}._{file.name}", b"\0\5\x16\7")
     return _flipped(random, path)
 
 

@@ -22,7 +22,7 @@ _JSON = '{"version": 1, "platform": "linux/amd64", "files": {"a": {"bytes": 3, "
 
 
 def cases(random: Random) -> Iterator[Callable[[], None]]:
-    """Mutated tables of three layouts, as files; mutated JSON."""
+    """Yield mutated tables of three layouts, as files, and mutated JSON."""
 
     def of(text: str) -> Callable[[Random], bytes]:
         return lambda random: as_bytes(mutated(text, random))
