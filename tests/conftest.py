@@ -19,14 +19,14 @@ _WITH_ENGINE = ("plan", "build", "run", "doctor", "explain", "batch", "clean", "
 
 
 def pytest_configure() -> None:
-    """A script that starts the tests in the background, or nohup, leaves them deaf to Ctrl-C, and so all that they start."""
+    """Restore Ctrl-C: a script that starts the tests in the background, or nohup, leaves them and all they start deaf to it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would wait for work, awake, beside each command
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """What names a test stays short: some inputs are as long as a book."""
+    """Return a short name for a test's input: some are as long as a book."""
     if isinstance(val, (str, bytes)) and len(val) > LONGEST_ID:
         return f"{val[: LONGEST_ID // 2]!r} and so on, {len(val)} letters"
     return None
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     In a parallel run these stay in one process: those of a container engine, and those of the stack of PyTorch.
 
-    Several of the former count what a daemon holds: no other process may use it meanwhile. Of the latter, tests of the box
+    Several of the former count what a daemon holds: no other process may use it meanwhile. Of the latter, tests of the workload
     start it themselves and share no compile cache, so they needn't.
     """
     functions = set()
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def cpu_host() -> Host:
-    """A machine with four cores and no GPU."""
+    """Return a machine with four cores and no GPU."""
     return Host(
         name="testhost", vendor=None, gpus=(), driver=None, cuda_driver=None, cpu="Test CPU", cores=(0, 1, 2, 3), numa_nodes=1,
         governor=None, memory_bytes=8 << 30, kernel="6.1", os="Test OS", architecture="x86_64", python="3.11.7",
@@ -68,7 +68,7 @@ def cpu_host() -> Host:
 
 @pytest.fixture
 def nvidia_host(cpu_host: Host) -> Host:
-    """A machine with four NVIDIA GPUs, a driver for CUDA 12 and sixteen cores."""
+    """Return a machine with four NVIDIA GPUs, a driver for CUDA 12 and sixteen cores."""
     gpus = tuple(
         Gpu(index=i, uuid=f"GPU-{i}{i}{i}", name="NVIDIA H100", vendor="nvidia", memory_bytes=80 << 30, capability="9.0")
         for i in range(4)
@@ -78,7 +78,7 @@ def nvidia_host(cpu_host: Host) -> Host:
 
 @pytest.fixture
 def amd_host(cpu_host: Host) -> Host:
-    """A machine with two AMD GPUs."""
+    """Return a machine with two AMD GPUs."""
     gpus = tuple(
         Gpu(
             index=i, uuid=f"GPU-a{i}", name="AMD Instinct MI100", vendor="amd", capability="gfx908",
@@ -91,7 +91,7 @@ def amd_host(cpu_host: Host) -> Host:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., settings.Settings]]:
-    """Makes this process, and the commands that it starts, live at another site: takes variables, returns its settings."""
+    """Make this process, and the commands that it starts, live at another site: take variables, return its settings."""
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "TORCHMATRIX_MIRRORS", "TORCHMATRIX_WHEELHOUSE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCHMATRIX_SETTINGS", str(tmp_path / "settings.toml"))
@@ -110,7 +110,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[.
 
 @pytest.fixture
 def fake_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A matrix of one stack (the fake interpreter), one workload and one and two devices, in a folder of its own.
+    """Write a matrix of one stack (the fake interpreter), one workload and one and two devices, in a folder of its own.
 
     Its caches are its own, too: a launch whose compile cache is in use by another process gets a new one.
     """
@@ -139,7 +139,7 @@ windows = 2
 
 @pytest.fixture
 def torchmatrix(tmp_path: Path) -> Command:
-    """Runs command lines in a folder of its own, with the local engine unless `engine` says otherwise."""
+    """Return what runs command lines in a folder of its own, with the local engine unless `engine` says otherwise."""
 
     def call(*words: str, engine: str | None = "local", **variables: str) -> "subprocess.CompletedProcess[str]":
         engine_words = ["--engine", engine] if engine and words[0] in _WITH_ENGINE else []

@@ -31,7 +31,7 @@ _FACTS = re.compile(r'facts\.tar\.gz" href="data:application/gzip;base64,([^"]*)
 
 
 def pages() -> dict[str, str]:
-    """Each page by its file's name, as this version renders it."""
+    """Return each page by its file's name, as this version renders it."""
     with real_run() as results:
         (run,) = results.runs()
         measured = report.page_of(run).text
@@ -44,11 +44,11 @@ def pages() -> dict[str, str]:
 
 @contextmanager
 def real_run() -> Iterator[Results]:
-    """The facts that reports/example/index.html carries."""
-    found = _FACTS.search((TARGET / "index.html").read_text(encoding="utf-8"))
-    assert found, "the example carries no facts"
+    """Yield the facts that reports/example/index.html carries."""
+    facts = _FACTS.search((TARGET / "index.html").read_text(encoding="utf-8"))
+    assert facts, "the example carries no facts"
     with tempfile.TemporaryDirectory() as folder:
-        with tarfile.open(fileobj=io.BytesIO(base64.b64decode(found[1]))) as archive:
+        with tarfile.open(fileobj=io.BytesIO(base64.b64decode(facts[1]))) as archive:
             archive.extractall(Path(folder) / "example", filter="data")
         yield Results(Path(folder))
 

@@ -37,7 +37,7 @@ _TAGS = re.compile(r"<(script|style|svg)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 
 def generated(seed: int) -> Iterator[dict[str, Any]]:
-    """The launches of one random matrix: stacks × models × precisions × devices, some failed, some served, some explained."""
+    """Yield launches of one random matrix: stacks × models × precisions × devices, some failed, some served, some explained."""
     rand = random.Random(seed)
     stacks = _STACKS[: rand.randint(1, 3)]
     sets = ((0,), (1,), (0, 1), (0, 1, 2, 3))[: rand.randint(1, 4)]
@@ -56,7 +56,7 @@ def generated(seed: int) -> Iterator[dict[str, Any]]:
                 launch["outcome"] = rand.choice(_OUTCOMES)
             elif served:
                 rounds = [0.004 * rand.gauss(1, 0.05) for _ in range(40)]
-                launch["served"] = {"latency": rounds, "end-to-end": [1.1 * one for one in rounds]}
+                launch["served"] = {"latency": rounds, "end-to-end": [1.1 * seconds for seconds in rounds]}
             elif rand.random() < 0.5:
                 launch["readings"] = [
                     (moment, {"device": f"GPU-{i}", "temperature_celsius": 50 + moment / 10 * (seed % 3), "sm_clock_mhz": 1700,
@@ -77,7 +77,7 @@ def generated(seed: int) -> Iterator[dict[str, Any]]:
 
 
 def cube(rand: random.Random) -> Iterator[dict[str, Any]]:
-    """Three settings, each with each other, on two stacks."""
+    """Yield launches of three settings, each with each other, on two stacks."""
     for stack, precision, compiled, last in product(_STACKS[:2], ("fp32", "amp"), (False, True), (False, True)):
         gain = (3 if precision == "amp" else 1) * (1.2 if compiled else 1) * (1.15 if last and precision == "amp" else 1)
         for _ in range(3):
@@ -102,7 +102,7 @@ def broken(run: Any) -> None:
 
 
 def cases() -> dict[str, Callable[[Path], object]]:
-    """By name: what writes a results folder."""
+    """Return by name what writes a results folder."""
     first, *others = invented.machines()
     failing = {f"{model}/{precision}": "oom" for model, precision in product(("resnet50", "bert-base-cased"), ("fp32", "amp"))}
     return {
@@ -113,7 +113,7 @@ def cases() -> dict[str, Callable[[Path], object]]:
         "cube": lambda root: write_run(root, list(cube(random.Random(3)))),
         "cluster": lambda root: write_run(root, list(cluster(random.Random(4)))),
         "nights": _nights,
-        "machines": lambda root: [invented.write(root, one) for one in (first, *others)],
+        "machines": lambda root: [invented.write(root, machine) for machine in (first, *others)],
         "one-launch": lambda root: invented.write(root, first, launches=1),
         "all-failed": lambda root: invented.write(root, replace(first, fails=failing)),
         "recorded": lambda root: shutil.copytree(RECORDED, root, dirs_exist_ok=True),
@@ -145,7 +145,7 @@ def _example(root: Path) -> None:
 
 
 def readings(root: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
-    """By name: the arguments of each reading."""
+    """Yield by name the arguments of each reading."""
     runs, at = [run.id for run in Results(root).runs()], ["--results", str(root)]
     for run in runs[-2:]:
         yield f"export-{run}", ["export", run, str(out / f"export-{run}"), *at, "--no-charts"]
@@ -158,15 +158,15 @@ def readings(root: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
     pairs = [("last", "last"), *([("last", "last~1")] if len(runs) > 1 else []), *pairwise(hosts)]
     pairs += [(_STACKS[0], _STACKS[1])]
     for place, (a, b) in enumerate(pairs):
-        for kind in ([], ["--json"]):
-            yield f"compare-{place}{'-json' * bool(kind)}", ["compare", a, b, *at, *kind]
+        for flags in ([], ["--json"]):
+            yield f"compare-{place}{'-json' * bool(flags)}", ["compare", a, b, *at, *flags]
     yield "history", ["history", *at, "--json", "--output", str(out / "history.html")]
     yield "export-machines", ["export", str(out / "export-machines"), "--machines", *at, "--no-charts"]
     yield "report-machines", ["report", "--machines", "--output", str(out / "machines.html"), *at]
 
 
 def read(arguments: Sequence[str]) -> str:
-    """What a verb prints, and its exit code."""
+    """Return what a verb prints, and its exit code."""
     printed = io.StringIO()
     with redirect_stdout(printed), redirect_stderr(printed):
         code = invoke(list(arguments))
@@ -174,7 +174,7 @@ def read(arguments: Sequence[str]) -> str:
 
 
 def text_of(page: str) -> str:
-    """What a reader sees of a page, one line for each part that isn't empty, and the data of its explorers."""
+    """Return what a reader sees of a page, one line for each part that isn't empty, and the data of its explorers."""
     data = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     lines = (" ".join(html.unescape(part).split()) for part in _TAGS.sub("\n", page).split("\n"))
     return "\n".join([*(line for line in lines if line), *data]) + "\n"
@@ -191,11 +191,11 @@ def main(target: Path, chosen: Sequence[str]) -> None:
         root.mkdir(parents=True)
         out.mkdir(parents=True)
         make(root)
-        said = {}
+        texts = {}
         with mock.patch("time.time", lambda: NOW):
             for reading, arguments in readings(root, out):
-                said[reading] = read(arguments).replace(str(out), "OUT").replace(str(root), "ROOT")
-        for reading, text in said.items():
+                texts[reading] = read(arguments).replace(str(out), "OUT").replace(str(root), "ROOT")
+        for reading, text in texts.items():
             (out / f"{reading}.txt").write_text(text)
         for page in out.glob("*.html"):
             page.with_suffix(".page.txt").write_text(text_of(page.read_text()))
@@ -209,7 +209,7 @@ def main(target: Path, chosen: Sequence[str]) -> None:
             )
             parquet.unlink()
         shutil.rmtree(root)
-        print(f"{name}: {len(said)} readings, {time.monotonic() - begun:.0f} s", flush=True)
+        print(f"{name}: {len(texts)} readings, {time.monotonic() - begun:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

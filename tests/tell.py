@@ -50,13 +50,13 @@ def _name(case: ElementTree.Element) -> str:
 
 
 def _folder(case: ElementTree.Element) -> str:
-    """Return the folder of a test, such as box."""
+    """Return the folder of a test, such as facts."""
     return (case.get("classname") or "").removeprefix("tests.").partition(".")[0]
 
 
 def _failures(cases: list[ElementTree.Element]) -> dict[str, str]:
     """Return the message of each test that failed or broke, on one line."""
-    problems = {_name(case): problem for case in cases for kind in ("failure", "error") for problem in case.iter(kind)}
+    problems = {_name(case): problem for case in cases for tag in ("failure", "error") for problem in case.iter(tag)}
     return {name: " ".join((problem.get("message") or "").split())[:WIDTH] for name, problem in problems.items()}
 
 

@@ -1,4 +1,4 @@
-"""What CI's last lines say, and when it fails."""
+"""Tests of CI's last lines, and of when it fails."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def _write(path: Path, *cases: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "again, code, said",
+    "again, code, line",
     [
         (None, 1, "FAILED: a::x: assert 1 == 2"),
         (FAILED, 1, "FAILED: a::x: assert 1 == 2"),
@@ -25,14 +25,14 @@ def _write(path: Path, *cases: str) -> str:
     ],
 )
 def test_a_failure_is_named_and_fails_unless_it_passed_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], again: str | None, code: int, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], again: str | None, code: int, line: str
 ) -> None:
     paths = [_write(tmp_path / "test.xml", FAILED, SKIPPED)]
     if again:
         paths.append(_write(tmp_path / "test-alone.xml", again))
     assert tell.main(paths) == code
     assert capsys.readouterr().out.splitlines() == [
-        "tests: 1 ran in 1 s of all workers, 1 were skipped", "  1 skipped: no zsh", f"  {said}"
+        "tests: 1 ran in 1 s of all workers, 1 were skipped", "  1 skipped: no zsh", f"  {line}"
     ]  # fmt: skip
 
 
