@@ -1,4 +1,4 @@
-"""Launches of a cell that are unlike in a condition of the list don't make one figure; every reader tells so."""
+"""Launches of a cell that are unlike in a condition of the list don't make one figure; every reader says so."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ GPU = {
 def launched(
     rate: float | None = 100.0, host: dict[str, Any] | None = None, gpu: dict[str, Any] | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A launch on one H100, for `write_run`; with other facts of the host or of the GPU."""
+    """Return a launch on one H100, for `write_run`; with other facts of the host or of the GPU."""
     gpus = {"indices": [0], "label": "gpu0", "vendor": "nvidia", "gpus": [GPU | (gpu or {})], "threads": 1, "nodes": 1}
     return {"rate": rate, "host": HOST | (host or {}), "gpus": gpus, **more}
 
@@ -46,8 +46,8 @@ CAPPED = launched(60.0, gpu={"power_limit_watts": 500.0})
 
 
 def written(root: Path, launches: list[dict[str, Any]], run: str = "20260101T000000Z", **header: Any) -> RunFolder:
-    every = [{"unix_seconds": 1000.0 + number, **one} for number, one in enumerate(launches)]
-    return write_run(root, every, run=run, **header)
+    stamped = [{"unix_seconds": 1000.0 + number, **launch} for number, launch in enumerate(launches)]
+    return write_run(root, stamped, run=run, **header)
 
 
 def cell_of(run: RunFolder) -> dict[str, Any]:
@@ -105,8 +105,8 @@ def test_of_two_groups_as_large_the_newest_makes_the_figure(tmp_path: Path, of_t
 
 
 def test_the_largest_group_counts_as_a_whole_not_condition_by_condition(tmp_path: Path) -> None:
-    kinds = [(700.0, True), (700.0, True), (700.0, False), (700.0, False), (500.0, True), (500.0, True), (500.0, True)]
-    run = written(tmp_path, [launched(watts, gpu={"power_limit_watts": watts, "ecc": ecc}) for watts, ecc in kinds])
+    settings = [(700.0, True), (700.0, True), (700.0, False), (700.0, False), (500.0, True), (500.0, True), (500.0, True)]
+    run = written(tmp_path, [launched(watts, gpu={"power_limit_watts": watts, "ecc": ecc}) for watts, ecc in settings])
     cell = cell_of(run)
     assert (cell["throughput"], cell["n"], cell["left_out"]) == (500.0, 3, 4)
     assert cell["left_out_why"] == (
@@ -114,7 +114,7 @@ def test_the_largest_group_counts_as_a_whole_not_condition_by_condition(tmp_path
     )
 
 
-def test_a_launch_that_did_not_record_a_condition_stays_and_is_told(tmp_path: Path) -> None:
+def test_a_launch_that_did_not_record_a_condition_stays_and_is_named(tmp_path: Path) -> None:
     run = written(tmp_path, [launched(100.0), launched(101.0, gpu={"power_limit_watts": None}), launched(102.0)])
     cell = cell_of(run)
     assert (cell["n"], cell["left_out"], cell["apart"]) == (3, 0, "power limit not recorded in 1 of 3 launches")
@@ -134,7 +134,7 @@ def loaded(memory: float, sm: float, generation: int, **more: Any) -> dict[str, 
     return launched(None, readings=[(95.0, idle), (105.0, readings), (115.0, readings | {"memory_clock_mhz": 405})], **more)
 
 
-def test_what_scatters_legitimately_splits_nothing_and_is_told_only_under_load(tmp_path: Path) -> None:
+def test_facts_that_scatter_legitimately_split_nothing_and_are_reported_only_under_load(tmp_path: Path) -> None:
     """Clocks by a few per cent, a link that sleeps when idle, memory states while nothing runs, megabytes of the kernel."""
     first = loaded(2619, 1965, 5)
     other = loaded(2619, 1905, 5, gpu={"pcie": "gen1 x16 (max gen5 x16)"}, host={"memory_bytes": (512 << 30) - (3 << 20)})
@@ -147,7 +147,7 @@ def test_what_scatters_legitimately_splits_nothing_and_is_told_only_under_load(t
     )
 
 
-def test_machines_of_a_cluster_that_share_a_cell_are_told_not_split(tmp_path: Path) -> None:
+def test_machines_of_a_cluster_that_share_a_cell_are_named_not_split(tmp_path: Path) -> None:
     nodes = [launched(host={"name": f"node{n}"}, gpu={"uuid": f"GPU-{n}"}, machine=f"{n:016x}") for n in (1, 2, 3)]
     cell = cell_of(written(tmp_path, nodes))
     assert (cell["n"], cell["left_out"]) == (3, 0)
@@ -156,9 +156,9 @@ def test_machines_of_a_cluster_that_share_a_cell_are_told_not_split(tmp_path: Pa
 
 def test_a_condition_of_one_gpu_of_several_names_it(tmp_path: Path) -> None:
     def pair(watts: float) -> dict[str, Any]:
-        own = {"indices": [0, 1], "label": "gpu0+1", "vendor": "nvidia", "threads": 1, "nodes": 1}
+        common = {"indices": [0, 1], "label": "gpu0+1", "vendor": "nvidia", "threads": 1, "nodes": 1}
         gpus = [GPU, GPU | {"uuid": "GPU-1", "power_limit_watts": watts}]
-        return {"rate": 100.0, "devices": (0, 1), "host": HOST, "gpus": {**own, "gpus": gpus}}
+        return {"rate": 100.0, "devices": (0, 1), "host": HOST, "gpus": {**common, "gpus": gpus}}
 
     assert cell_of(written(tmp_path, [pair(700.0), pair(450.0), pair(700.0)]))["left_out_why"] == (
         "GPU 1 power limit 450 W, the others 700 W"
@@ -166,16 +166,16 @@ def test_a_condition_of_one_gpu_of_several_names_it(tmp_path: Path) -> None:
 
 
 def test_software_that_changed_within_a_cell_splits_it_but_not_where_caches_lie(tmp_path: Path) -> None:
-    def told(number: int, **box: Any) -> list[dict[str, Any]]:
+    def environment_event(number: int, **change: Any) -> list[dict[str, Any]]:
         variables = {"OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": f"/cache/{number}"}
         usual = {"python": "3.11.7", "torch": "2.5.1", "packages": ["numpy==1.26"], "variables": variables}
-        return [{"event": "environment", **usual, **box}]
+        return [{"event": "environment", **usual, **change}]
 
-    def made(root: Path, *boxes: dict[str, Any]) -> RunFolder:
-        run = written(root, [launched(100.0) for _ in boxes])
-        for number, (path, box) in enumerate(zip(sorted(run.path.rglob("round*.jsonl")), boxes, strict=True)):
+    def made(root: Path, *changes: dict[str, Any]) -> RunFolder:
+        run = written(root, [launched(100.0) for _ in changes])
+        for number, (path, change) in enumerate(zip(sorted(run.path.rglob("round*.jsonl")), changes, strict=True)):
             lines = [json.loads(line) for line in path.read_text().splitlines()]
-            lines[2:3] = told(number, **box)
+            lines[2:3] = environment_event(number, **change)
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return run
 
@@ -188,11 +188,11 @@ def test_software_that_changed_within_a_cell_splits_it_but_not_where_caches_lie(
 
 @pytest.fixture
 def uneven(tmp_path: Path) -> RunFolder:
-    """Four launches, of which one had a lower power limit."""
+    """Write a run of four launches, of which one had a lower power limit."""
     return written(tmp_path, [launched(100.0), CAPPED, launched(101.0), launched(102.0)])
 
 
-def test_the_report_tells_it_at_the_cell_and_with_the_launch(uneven: RunFolder) -> None:
+def test_the_report_names_the_unlike_launch_at_its_cell_and_in_the_list(uneven: RunFolder) -> None:
     page = report.render(report.view_of(uneven))
     assert "1 of 4 launches, which are unlike the others: power limit 500 W, the others 700 W" in page
     state = page.split("What and why")[0].split("<summary>")[-1]
@@ -200,13 +200,13 @@ def test_the_report_tells_it_at_the_cell_and_with_the_launch(uneven: RunFolder) 
     assert "left out: power limit 500 W, the others 700 W" in page
 
 
-def test_exports_have_the_figure_without_it_and_the_reason(uneven: RunFolder) -> None:
-    found = exports.of(report.view_of(uneven), NONE).values
-    (cell,) = json.loads(FORMATS["json"]("cells", found["cells"]))
+def test_exports_have_the_figure_without_the_unlike_launch_and_the_reason(uneven: RunFolder) -> None:
+    tables = exports.of(report.view_of(uneven), NONE).values
+    (cell,) = json.loads(FORMATS["json"]("cells", tables["cells"]))
     assert (cell["items_per_second"], cell["launches_ok"], cell["launches_not_ok"], cell["launches_left_out"]) == (101, 3, 0, 1)
     assert cell["left_out_why"] == "power limit 500 W, the others 700 W"
-    launches = json.loads(FORMATS["json"]("launches", found["launches"]))
-    assert [(one["outcome"], one["items_per_second"]) for one in launches] == [
+    launches = json.loads(FORMATS["json"]("launches", tables["launches"]))
+    assert [(launch["outcome"], launch["items_per_second"]) for launch in launches] == [
         ("ok", 100.0), ("unlike", None), ("ok", 101.0), ("ok", 102.0),
     ]  # fmt: skip
     assert launches[1]["error"] == "left out: power limit 500 W, the others 700 W"
@@ -217,11 +217,11 @@ def test_a_run_ends_with_how_many_are_left_out(uneven: RunFolder) -> None:
     assert "stable; 1 left out" in terminal.summaries_in_words(cells, 120, 5) and cells[0].throughput == 101.0
 
 
-def test_compare_leaves_it_out_and_says_so(tmp_path: Path, uneven: RunFolder) -> None:
+def test_compare_leaves_the_unlike_launch_out_and_says_so(tmp_path: Path, uneven: RunFolder) -> None:
     other = written(tmp_path, [launched(50.0), launched(50.5)], "20260102T000000Z")
-    found = compare.compare(counting(uneven.launches()), counting(other.launches()))
-    assert found.rows[0].ratio == pytest.approx(101 / 50.25, rel=1e-3) and found.rows[0].launches == (3, 2)
-    assert "1 of 4 launches of A left out: power limit 500 W, the others 700 W" in terminal.comparison_in_words(found)
+    comparison = compare.compare(counting(uneven.launches()), counting(other.launches()))
+    assert comparison.rows[0].ratio == pytest.approx(101 / 50.25, rel=1e-3) and comparison.rows[0].launches == (3, 2)
+    assert "1 of 4 launches of A left out: power limit 500 W, the others 700 W" in terminal.comparison_in_words(comparison)
 
 
 def test_compare_pools_no_unlike_launches_of_several_runs(tmp_path: Path) -> None:
@@ -238,24 +238,24 @@ def test_compare_pools_no_unlike_launches_of_several_runs(tmp_path: Path) -> Non
 def test_compare_marks_verdicts_of_one_machine_under_other_conditions(tmp_path: Path) -> None:
     a = written(tmp_path, [launched(100.0), launched(100.5)], "20260101T000000Z", machine="a" * 16)
     b = written(tmp_path, [CAPPED, CAPPED | {"rate": 60.2}], "20260102T000000Z", machine="a" * 16)
-    found = compare.compare(a.launches(), b.launches())
-    words = terminal.comparison_in_words(found)
+    comparison = compare.compare(a.launches(), b.launches())
+    words = terminal.comparison_in_words(comparison)
     assert "faster; other conditions: GPU 0 power limit" in words and "GPU 0 power limit: 700 W  |  500 W" in words
 
 
 def test_unknown_on_both_sides_is_not_recorded_and_never_equal(tmp_path: Path) -> None:
     a = written(tmp_path, [launched(100.0, host={"turbo": None}), launched(100.5, host={"turbo": None})], "20260101T000000Z")
     b = written(tmp_path, [launched(100.0, host={"turbo": None, "smt": None})] * 2, "20260102T000000Z")
-    found = compare.compare(a.launches(), b.launches())
-    assert found.environment == {} and {"host turbo", "host SMT"} <= set(found.compared.missing)
-    assert found.compared.recorded + len(found.compared.missing) == found.compared.of > 40
-    assert f"{found.compared.recorded} of {found.compared.of} conditions were recorded on both sides; not" in (
-        terminal.comparison_in_words(found)
+    comparison = compare.compare(a.launches(), b.launches())
+    assert comparison.environment == {} and {"host turbo", "host SMT"} <= set(comparison.compared.missing)
+    assert comparison.compared.recorded + len(comparison.compared.missing) == comparison.compared.of > 40
+    assert f"{comparison.compared.recorded} of {comparison.compared.of} conditions were recorded on both sides; not" in (
+        terminal.comparison_in_words(comparison)
     )
 
 
-def test_a_machine_replaced_under_its_name_is_told(tmp_path: Path) -> None:
-    """By compare, history and gate; here nothing else changed but who it is."""
+def test_a_machine_replaced_under_its_name_is_reported(tmp_path: Path) -> None:
+    """Compare, history and gate report it; here nothing else changed but the machine's identity."""
     old, new = {"machine": "a" * 16}, {"machine": "b" * 16}
     runs = []
     for night, run in enumerate(nights(12)):
@@ -265,29 +265,29 @@ def test_a_machine_replaced_under_its_name_is_told(tmp_path: Path) -> None:
         launches = [launched(level + number / 10, gpu=gpu, host={"board_id": who["machine"]}, **who) for number in range(3)]
         runs.append(written(tmp_path, launches, run, **who))
     ids = ("a" * 16, "b" * 16)
-    told = {"host identity": ids, "host board identity": ids, "GPU 0 uuid": ("GPU-old", "GPU-new")}
-    found = compare.compare(counting(runs[0].launches()), counting(runs[-1].launches()))
-    assert found.environment == told and not found.one_machine
+    changes = {"host identity": ids, "host board identity": ids, "GPU 0 uuid": ("GPU-old", "GPU-new")}
+    comparison = compare.compare(counting(runs[0].launches()), counting(runs[-1].launches()))
+    assert comparison.environment == changes and not comparison.one_machine
     read = facts_cache.read(Results(tmp_path), runs)
     (trend,) = history.trends(history.series(read))
-    assert trend.changes[0].environment == told
-    (judged,) = (one for one in judge(read[:8]).cells if one.metric == "throughput")
-    assert judged.changes == told
+    assert trend.changes[0].environment == changes
+    (judged,) = (cell for cell in judge(read[:8]).cells if cell.metric == "throughput")
+    assert judged.changes == changes
     assert "host identity: aaaaaaaaaaaaaaaa -> bbbbbbbbbbbbbbbb" in verdicts.text(judge(read[:8]))
 
 
-def test_the_gate_tells_other_conditions_even_where_nothing_became_slower(tmp_path: Path) -> None:
+def test_the_gate_names_other_conditions_even_where_nothing_became_slower(tmp_path: Path) -> None:
     governors = ["performance"] * 7 + ["powersave"]
     runs = [
         written(tmp_path, [launched(100.0 + n / 10, host={"governor": governor}) for n in range(3)], run)
         for run, governor in zip(nights(8), governors, strict=True)
     ]
-    found = judge(facts_cache.read(Results(tmp_path), runs))
-    assert found.verdict == "PASS"
-    (judged,) = (one for one in found.cells if one.metric == "throughput")
+    judgement = judge(facts_cache.read(Results(tmp_path), runs))
+    assert judgement.verdict == "PASS"
+    (judged,) = (cell for cell in judgement.cells if cell.metric == "throughput")
     assert "other conditions on 7 of the 7 nights of the baseline: host governor" in judged.why
     assert f"other conditions than in {nights(8)[6]}, though not slower: host governor performance -> powersave" in (
-        verdicts.text(found)
+        verdicts.text(judgement)
     )
 
 
@@ -296,11 +296,11 @@ def test_history_and_gate_say_how_much_was_recorded_where_nothing_changed(tmp_pa
             for run, rate in zip(nights(10), [100.0] * 6 + [90.0] * 4, strict=True)]  # fmt: skip
     read = facts_cache.read(Results(tmp_path), runs)
     (trend,) = history.trends(history.series(read))
-    known = trend.changes[0].compared
-    assert f"no change of the environment was recorded ({known.recorded} of {known.of} conditions" in (
+    compared = trend.changes[0].compared
+    assert f"no change of the environment was recorded ({compared.recorded} of {compared.of} conditions" in (
         terminal.change_in_words(trend.changes[0])
     )
-    assert f"({known.recorded} of {known.of} conditions were recorded on both sides)" in verdicts.text(judge(read[:7]))
+    assert f"({compared.recorded} of {compared.of} conditions were recorded on both sides)" in verdicts.text(judge(read[:7]))
 
 
 def test_history_and_gate_leave_the_same_launches_out(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_history_and_gate_leave_the_same_launches_out(tmp_path: Path) -> None:
     newest = history.series(read)[-1]
     assert (newest["value"], newest["n"], newest["failed"], newest["left_out"]) == (100.5, 2, 0, 1)
     assert newest["left_out_why"] == "power limit 500 W, the others 700 W"
-    (judged,) = (one for one in judge(read).cells if one.metric == "throughput")
+    (judged,) = (cell for cell in judge(read).cells if cell.metric == "throughput")
     assert judged.verdict != "failed" and "1 of 3 launches left out: power limit 500 W, the others 700 W" in judged.why
 
 
@@ -318,9 +318,13 @@ def test_every_condition_of_the_list_has_a_name_of_its_own_and_is_read(tmp_path:
     names = [condition.name for condition in CONDITIONS]
     assert len(set(names)) == len(names)
     (launch,) = written(tmp_path, [launched()]).launches()
-    told: dict[str, str] = environment_of(launch)
-    assert told["GPU 0 power limit"] == "700 W" and told["host memory"] == "512 GiB" and told["host mitigation spectre_v2"]
-    assert told["GPU 0 auto boost"] == UNKNOWN and isinstance(launch, Launch)
+    environment: dict[str, str] = environment_of(launch)
+    assert (
+        environment["GPU 0 power limit"] == "700 W"
+        and environment["host memory"] == "512 GiB"
+        and environment["host mitigation spectre_v2"]
+    )
+    assert environment["GPU 0 auto boost"] == UNKNOWN and isinstance(launch, Launch)
 
 
 def test_machines_with_one_gpu_model_say_in_what_they_are_unlike(tmp_path: Path) -> None:
@@ -329,17 +333,19 @@ def test_machines_with_one_gpu_model_say_in_what_they_are_unlike(tmp_path: Path)
         host = HOST | {"name": name, "driver": driver, "gpus": [gpu]}
         written(tmp_path, [launched(watts, host=host, gpu=gpu)], folder=name, host=host, machine=name.ljust(16, "0"))
     fleet = machines_page.fleet_of(machines.newest_complete(Results(tmp_path).runs()))
-    (row,) = machines.fleet_gpu_table([one.machine for one in fleet.chosen], fleet.cells)
+    (row,) = machines.fleet_gpu_table([choice.machine for choice in fleet.chosen], fleet.cells)
     assert row["unlike"] == "GPU power limit 500 W or 700 W, host driver 570.133.20 or 575.51.03"
     page = machines_page.page_of(*machines_page.compared(fleet.chosen))
     assert "unlike machines: GPU power limit 500 W or 700 W" in page
 
 
-def test_what_a_machine_can_tell_of_the_list_is_known_before_a_run() -> None:
-    """Of a GPU server and of a machine without GPUs, for which half of the list means nothing."""
+def test_the_conditions_that_a_machine_can_report_are_known_before_a_run() -> None:
+    """A GPU server, and a machine without GPUs, for which half of the list means nothing."""
     gpus = [GPU | {"vendor": "nvidia"}, GPU | {"vendor": "nvidia", "power_limit_watts": 650.0, "uuid": "GPU-2"}]
-    told = of_machine(HOST | {"gpus": gpus})
-    assert told["GPU power limit"] == "650 W | 700 W" and told["GPU auto boost"] == UNKNOWN == told["host libc"]
+    conditions = of_machine(HOST | {"gpus": gpus})
+    assert (
+        conditions["GPU power limit"] == "650 W | 700 W" and conditions["GPU auto boost"] == UNKNOWN == conditions["host libc"]
+    )
     alone = of_machine(HOST | {"gpus": []})
     assert alone["host governor"] == "performance" and "host driver" not in alone and not any("GPU" in name for name in alone)
 
@@ -352,17 +358,17 @@ def test_facts_of_any_kind_are_no_reason_to_fail(tmp_path: Path, value: Any) -> 
 
 
 def test_names_of_boards_and_devices_are_pseudonyms_where_that_is_asked_for(tmp_path: Path) -> None:
-    """In the facts and in environments; identities of boards are those of machines."""
+    """Facts and environments have pseudonyms; identities of boards are those of machines."""
     board, whole = "0123456789abcdef", "GPU-11111111-5eed-4000-8000-000000000001"
     gpu = {"uuid": "MIG-22222222-5eed-4000-8000-000000000002", "slice_of": whole}
     run = written(tmp_path / "results", [launched(gpu=gpu, host={"board_id": board}, machine="f" * 16)])
     copy = redaction.redacted(Results(tmp_path / "results"), run, tmp_path / "copy", print)
-    told = environment_of(copy.launches()[0])
+    published = environment_of(copy.launches()[0])
     everything = "".join(path.read_text() for path in copy.path.rglob("*.jsonl"))
     assert not any(name in everything for name in (board, whole, "22222222", "f" * 16, "testhost"))
-    assert told["host board identity"] not in (UNKNOWN, board) and told["GPU 0 MIG parent"].startswith("GPU-")
+    assert published["host board identity"] not in (UNKNOWN, board) and published["GPU 0 MIG parent"].startswith("GPU-")
     names = redaction.Redaction(enabled=True, roots={}, names=redaction.Pseudonyms())
-    own = environment_of(run.launches()[0])
-    names.learn(own, fields_of(own))
-    shown = str(names.declared(own, fields_of(own)))
+    environment = environment_of(run.launches()[0])
+    names.learn(environment, fields_of(environment))
+    shown = str(names.declared(environment, fields_of(environment)))
     assert not any(name in shown for name in (board, whole, "22222222", "f" * 16, "testhost"))

@@ -30,20 +30,20 @@ FIRST, SECOND = "a" * 16, "b" * 16
 
 
 def measured(root: Path, launches: int = 3, machine: str | None = FIRST, host: str = "gpu01", **more: Any) -> RunFolder:
-    """A run as today's version writes it: with checksums."""
-    told = {"machine": machine} if machine else {}
-    run = write_run(root, [{"rate": 100.0 + n} for n in range(launches)], folder=host, **told, **more)
+    """Write a run as today's version writes it: with checksums."""
+    identity = {"machine": machine} if machine else {}
+    run = write_run(root, [{"rate": 100.0 + n} for n in range(launches)], folder=host, **identity, **more)
     for path in run.path.rglob("round*.jsonl"):
         path.write_bytes(lines.packed(lines.read(path).events))
     return run
 
 
-def brought(here: Path, source: Path, **options: Any) -> ImportResult:
+def gathered(here: Path, source: Path, **options: Any) -> ImportResult:
     return gather(Results(here), str(source), **options)
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """All files that are not ours to hide."""
+    """Return the bytes of all files but hidden ones, by path below `root`."""
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in root.rglob("*")
@@ -59,8 +59,8 @@ def tar_of(folder: Path, path: Path, mode: str) -> Path:
 
 def zip_of(folder: Path, path: Path) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for one in sorted(folder.rglob("*")):
-            archive.write(one, one.relative_to(folder))
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, file.relative_to(folder))
     return path
 
 
@@ -74,21 +74,21 @@ PACKED: dict[str, Callable[[Path, Path], Path]] = {
 }
 
 
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_source_comes_whole_and_a_second_time_nothing_is_new(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("form", PACKED)
+def test_a_source_comes_whole_and_a_second_time_nothing_is_new(tmp_path: Path, form: str) -> None:
     run = measured(tmp_path / "there")
     launch = run.launches()[0].path
     launch.with_suffix(".log").write_text("printed\n")
     (run.path / "locks").mkdir()
     (run.path / "locks/stack-a.lock").write_text("lock")
     (run.path / "pinned").touch()
-    source, here = PACKED[kind](tmp_path / "there", tmp_path), tmp_path / "here"
-    first = brought(here, source)
+    source, here = PACKED[form](tmp_path / "there", tmp_path), tmp_path / "here"
+    first = gathered(here, source)
     assert (first.runs, first.new, first.here, first.unverified, first.refused) == ([f"gpu01/{RUN}"], 3, 0, 0, {})
     assert first.others == 1, "the mark is no fact; the lock is what the stack was made of"
     assert files(here) == {name: data for name, data in files(tmp_path / "there").items() if "pinned" not in name}
     times = {path: path.stat().st_mtime_ns for path in here.rglob("*.jsonl")}
-    again = brought(here, source)
+    again = gathered(here, source)
     assert (again.runs, again.runs_here, again.new, again.here) == ([], [f"gpu01/{RUN}"], 0, 3)
     assert times == {path: path.stat().st_mtime_ns for path in here.rglob("*.jsonl")}
     assert not any(path.stat().st_mode & stat.S_IXUSR for path in here.rglob("*") if path.is_file())
@@ -97,40 +97,40 @@ def test_a_source_comes_whole_and_a_second_time_nothing_is_new(tmp_path: Path, k
 def test_a_dry_run_lists_and_writes_nothing(tmp_path: Path) -> None:
     measured(tmp_path / "there")
     for source in (tmp_path / "there", tar_of(tmp_path / "there", tmp_path / "x.tgz", "w:gz")):
-        found = brought(tmp_path / "here", source, dry_run=True)
-        assert (found.runs, found.new) == ([f"gpu01/{RUN}"], 3) and not (tmp_path / "here").exists()
+        result = gathered(tmp_path / "here", source, dry_run=True)
+        assert (result.runs, result.new) == ([f"gpu01/{RUN}"], 3) and not (tmp_path / "here").exists()
 
 
 def test_facts_of_earlier_versions_come_and_count_as_unverified(tmp_path: Path) -> None:
     write_run(tmp_path / "there", [{}, {}], folder="old")
-    found = brought(tmp_path / "here", tmp_path / "there")
-    assert (found.new, found.unverified, found.refused) == (2, 2, {})
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert (result.new, result.unverified, result.refused) == (2, 2, {})
 
 
 def test_a_flipped_digit_is_refused_by_name_and_the_rest_is_taken(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     damaged = run.launches()[1].path
     damaged.write_bytes(damaged.read_bytes().replace(b'"steps": 10', b'"steps": 11', 1))
-    found = brought(tmp_path / "here", tmp_path / "there")
+    result = gathered(tmp_path / "here", tmp_path / "there")
     name = damaged.relative_to(tmp_path / "there").as_posix()
-    assert list(found.refused) == [name] and "checksum" in found.refused[name] and found.new == 2
+    assert list(result.refused) == [name] and "checksum" in result.refused[name] and result.new == 2
     assert len(Results(tmp_path / "here").runs()[0].launches()) == 2
 
 
 def test_facts_with_other_line_ends_are_verified_and_are_the_same_facts(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     right = files(tmp_path / "there")
-    brought(tmp_path / "before", tmp_path / "there")
+    gathered(tmp_path / "before", tmp_path / "there")
     for path in run.path.rglob("*.jsonl"):
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    found = brought(tmp_path / "here", tmp_path / "there")
-    assert (found.new, found.unverified, found.refused) == (3, 0, {}) and files(tmp_path / "here") == right
-    again = brought(tmp_path / "before", tmp_path / "there")
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert (result.new, result.unverified, result.refused) == (3, 0, {}) and files(tmp_path / "here") == right
+    again = gathered(tmp_path / "before", tmp_path / "there")
     assert (again.new, again.here, again.refused) == (0, 3, {}) and files(tmp_path / "before") == right
     last = sorted(run.path.rglob("round*.jsonl"))[2]
     last.write_bytes(last.read_bytes().replace(b'"steps": 10', b'"steps": 11', 1))
     assert (
-        "checksum" in brought(tmp_path / "third", tmp_path / "there").refused[last.relative_to(tmp_path / "there").as_posix()]
+        "checksum" in gathered(tmp_path / "third", tmp_path / "there").refused[last.relative_to(tmp_path / "there").as_posix()]
     )
 
 
@@ -138,25 +138,25 @@ def test_a_damaged_record_brings_nothing_of_a_new_run_but_launches_of_a_known_on
     run = measured(tmp_path / "there", launches=3)
     shutil.copytree(run.path, tmp_path / "good" / "gpu01" / RUN)
     (extra := run.launches()[2].path).rename(tmp_path / "aside")
-    brought(tmp_path / "here", tmp_path / "there")
+    gathered(tmp_path / "here", tmp_path / "there")
     (tmp_path / "aside").rename(extra)
     run.record.write_bytes(run.record.read_bytes().replace(b'"complete": true', b'"complete": trus'))
     name = f"gpu01/{RUN}/run.jsonl"
-    known, new = brought(tmp_path / "here", tmp_path / "there"), brought(tmp_path / "other", tmp_path / "there")
-    assert list(known.refused) == list(new.refused) == [name] and "nor are the other 3 files" in new.refused[name]
-    assert (known.new, known.here, new.new) == (1, 2, 0) and not files(tmp_path / "other")
+    grown, new = gathered(tmp_path / "here", tmp_path / "there"), gathered(tmp_path / "other", tmp_path / "there")
+    assert list(grown.refused) == list(new.refused) == [name] and "nor are the other 3 files" in new.refused[name]
+    assert (grown.new, grown.here, new.new) == (1, 2, 0) and not files(tmp_path / "other")
 
 
-def test_what_contradicts_what_is_here_is_refused_by_name_and_what_is_here_stays(tmp_path: Path) -> None:
+def test_facts_that_contradict_local_ones_are_refused_by_name_and_local_ones_stay(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
-    brought(tmp_path / "here", tmp_path / "there")
+    gathered(tmp_path / "here", tmp_path / "there")
     before = files(tmp_path / "here")
     path = run.launches()[0].path
     events = lines.read(path).events
     events[-2]["note"] = "another story"
     path.write_bytes(lines.packed(events))
-    found = brought(tmp_path / "here", tmp_path / "there")
-    assert "contradicts" in found.refused[path.relative_to(tmp_path / "there").as_posix()] and found.here == 2
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert "contradicts" in result.refused[path.relative_to(tmp_path / "there").as_posix()] and result.here == 2
     assert files(tmp_path / "here") == before
 
 
@@ -167,12 +167,12 @@ def test_a_run_that_goes_on_there_is_an_update_and_an_older_copy_changes_nothing
     path.write_bytes(path.read_bytes()[:-200])
     run.record.write_bytes(run.record.read_bytes()[:-90])
     shutil.copytree(tmp_path / "there", tmp_path / "older")
-    assert brought(tmp_path / "here", tmp_path / "there").new == 3
+    assert gathered(tmp_path / "here", tmp_path / "there").new == 3
     for name, data in whole.items():
         (tmp_path / "there" / name).write_bytes(data)
-    grown = brought(tmp_path / "here", tmp_path / "there")
+    grown = gathered(tmp_path / "here", tmp_path / "there")
     assert (grown.new, grown.updated, grown.here, grown.refused) == (0, 1, 2, {}) and files(tmp_path / "here") == whole
-    older = brought(tmp_path / "here", tmp_path / "older")
+    older = gathered(tmp_path / "here", tmp_path / "older")
     assert (older.new, older.updated, older.here, older.refused) == (0, 0, 3, {}) and files(tmp_path / "here") == whole
 
 
@@ -180,8 +180,8 @@ def test_two_machines_of_one_name_with_runs_of_one_second_stay_two(tmp_path: Pat
     for number, machine in enumerate((FIRST, SECOND)):
         measured(tmp_path / machine, machine=machine, launches=2 + number)
     for machine in (FIRST, SECOND, SECOND, FIRST):
-        found = brought(tmp_path / "here", tmp_path / machine)
-        assert not found.refused
+        result = gathered(tmp_path / "here", tmp_path / machine)
+        assert not result.refused
     runs = Results(tmp_path / "here").runs()
     assert [(run.path.parent.name, len(run.launches())) for run in runs] == [("gpu01", 2), ("gpu01-bbbbbb", 3)]
     assert Results(tmp_path / "here").home("gpu01", SECOND) == "gpu01-bbbbbb", "a run here goes on where its machine is"
@@ -196,7 +196,7 @@ def test_without_identities_two_machines_are_told_apart_by_their_hardware(tmp_pa
         made = measured(tmp_path / name, machine=None, run=run)
         events = lines.read(made.record).events
         made.record.write_bytes(lines.packed([{**events[0], "host": host(memory)}, *events[1:]]))
-        brought(tmp_path / "here", tmp_path / name)
+        gathered(tmp_path / "here", tmp_path / name)
     places = {run.id: run.path.parent.name for run in Results(tmp_path / "here").runs()}
     assert places["20260102T000000Z"] == places["20260104T000000Z"] == "gpu01" != places["20260103T000000Z"]
 
@@ -208,9 +208,9 @@ def test_a_launch_of_another_run_cell_or_machine_is_refused(tmp_path: Path) -> N
     ):
         head, *rest = lines.read(launch.path).events
         launch.path.write_bytes(lines.packed([head | change, *rest]))
-    found = brought(tmp_path / "here", tmp_path / "there")
-    said = ("belongs to run other", "belongs to cell a/b/c", "another machine", "copied or renamed")
-    assert found.new == 0 and all(word in why for word, why in zip(said, found.refused.values(), strict=True))
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    reasons = ("belongs to run other", "belongs to cell a/b/c", "another machine", "copied or renamed")
+    assert result.new == 0 and all(word in why for word, why in zip(reasons, result.refused.values(), strict=True))
 
 
 def test_files_without_a_run_and_links_are_refused(tmp_path: Path) -> None:
@@ -220,14 +220,14 @@ def test_files_without_a_run_and_links_are_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("a secret")
     (run.path / "round9-try1.log").symlink_to(tmp_path / "secret")
     (tmp_path / "there/another").symlink_to(run.path.parent, target_is_directory=True)
-    found = brought(tmp_path / "here", tmp_path / "there")
-    assert found.refused["another"] == "it is a link or a device"
-    assert found.new == 3 and sorted(found.refused.values()) == [
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert result.refused["another"] == "it is a link or a device"
+    assert result.new == 3 and sorted(result.refused.values()) == [
         "it is a link or a device",
         "it is a link or a device",
-        found.refused["stray/a/b/c/round1-try1.jsonl"],
+        result.refused["stray/a/b/c/round1-try1.jsonl"],
     ]
-    assert "it lies in no run" in found.refused["stray/a/b/c/round1-try1.jsonl"]
+    assert "it lies in no run" in result.refused["stray/a/b/c/round1-try1.jsonl"]
 
 
 def member(name: str, data: bytes = b"", **fields: Any) -> tuple[tarfile.TarInfo, io.BytesIO]:
@@ -258,7 +258,7 @@ def test_nothing_is_written_elsewhere_whatever_an_archive_says(tmp_path: Path, f
     run = measured(tmp_path / "there")
     record, launch = run.record.read_bytes(), run.launches()[0].path
     within = launch.relative_to(tmp_path / "there").as_posix()
-    archive = tmp_path / "box" / f"x.{form}"
+    archive = tmp_path / "import" / f"x.{form}"
     archive.parent.mkdir()
     if form == "tar":
         with tarfile.open(archive, "w") as tar:
@@ -284,12 +284,12 @@ def test_nothing_is_written_elsewhere_whatever_an_archive_says(tmp_path: Path, f
             with pytest.warns(UserWarning, match="Duplicate name"):
                 zipped.writestr(within, launch.read_bytes())
     before = {path for path in tmp_path.rglob("*")}
-    found = brought(tmp_path / "box/here", archive)
-    assert found.new == 1 and found.runs == [f"gpu01/{RUN}"]
-    assert len(found.refused) == len(HOSTILE_NAMES) + 1 + (5 if form == "tar" else 1)
-    assert found.refused[within] == "it is there twice"
-    assert {path for path in tmp_path.rglob("*") if not path.is_relative_to(tmp_path / "box/here")} == before
-    assert len(files(tmp_path / "box/here")) == 2
+    result = gathered(tmp_path / "import/here", archive)
+    assert result.new == 1 and result.runs == [f"gpu01/{RUN}"]
+    assert len(result.refused) == len(HOSTILE_NAMES) + 1 + (5 if form == "tar" else 1)
+    assert result.refused[within] == "it is there twice"
+    assert {path for path in tmp_path.rglob("*") if not path.is_relative_to(tmp_path / "import/here")} == before
+    assert len(files(tmp_path / "import/here")) == 2
 
 
 @pytest.mark.thorough
@@ -300,20 +300,20 @@ def test_bombs_are_refused_without_unpacking_them(tmp_path: Path) -> None:
         for _ in range(900):
             packed.write(b"\0" * (1 << 20))
     with pytest.raises(BadInput, match="unpacks to more than"):
-        brought(tmp_path / "here", zeros)
+        gathered(tmp_path / "here", zeros)
     large = tmp_path / "large.zip"
     with zipfile.ZipFile(large, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(f"h/{RUN}/run.jsonl", b"0" * (65 << 20))
-    found = brought(tmp_path / "here", large)
-    assert not found.runs and len(found.refused) == 1 and not files(tmp_path / "here")
+    result = gathered(tmp_path / "here", large)
+    assert not result.runs and len(result.refused) == 1 and not files(tmp_path / "here")
 
 
-@pytest.mark.parametrize("kind", ["folder", "tar", "tar.gz", "zip"])
+@pytest.mark.parametrize("form", ["folder", "tar", "tar.gz", "zip"])
 @pytest.mark.parametrize("limits", [Limits(files=3), Limits(bytes=5000)])
-def test_every_source_has_limits_of_number_and_size(tmp_path: Path, kind: str, limits: Limits) -> None:
+def test_every_source_has_limits_of_number_and_size(tmp_path: Path, form: str, limits: Limits) -> None:
     measured(tmp_path / "there", launches=4)
     with pytest.raises(BadInput, match=r"has more than (3 files|0 MiB): nothing of it is taken"):
-        brought(tmp_path / "here", PACKED[kind](tmp_path / "there", tmp_path), limits=limits)
+        gathered(tmp_path / "here", PACKED[form](tmp_path / "there", tmp_path), limits=limits)
     assert not (tmp_path / "here").exists() or not files(tmp_path / "here")
 
 
@@ -322,12 +322,12 @@ def test_a_file_that_goes_after_it_was_listed_is_missing_and_the_next_call_bring
     run = measured(tmp_path / "there")
     path = next(run.path.rglob(gone))
     whole, name = path.read_bytes(), path.relative_to(tmp_path / "there").as_posix()
-    found = brought(tmp_path / "here", tmp_path / "there", tell=lambda line: path.unlink())
-    assert list(found.refused) == [name] and "it can't be read: No such file" in found.refused[name]
-    assert found.new == (0 if gone == "run.jsonl" else 2) and found.here == 0
-    assert not any(one.read_record().complete for one in Results(tmp_path / "here").runs())
+    result = gathered(tmp_path / "here", tmp_path / "there", tell=lambda line: path.unlink())
+    assert list(result.refused) == [name] and "it can't be read: No such file" in result.refused[name]
+    assert result.new == (0 if gone == "run.jsonl" else 2) and result.here == 0
+    assert not any(imported.read_record().complete for imported in Results(tmp_path / "here").runs())
     path.write_bytes(whole)
-    again = brought(tmp_path / "here", tmp_path / "there")
+    again = gathered(tmp_path / "here", tmp_path / "there")
     assert not again.refused and again.launches == 3 and Results(tmp_path / "here").runs()[0].read_record().complete
 
 
@@ -335,15 +335,15 @@ def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     os.mkfifo(tmp_path / "pipe.tar.gz")
     with pytest.raises(BadInput, match="it is not a plain file"):
-        brought(tmp_path / "here", tmp_path / "pipe.tar.gz")
+        gathered(tmp_path / "here", tmp_path / "pipe.tar.gz")
     os.mkfifo(run.path / "round9-try1.jsonl")
     os.mkfifo(tmp_path / "there/site.json")
-    found = brought(tmp_path / "here", tmp_path / "there")
-    assert found.new == 3 and set(found.refused) == {"site.json", f"gpu01/{RUN}/round9-try1.jsonl"}
-    assert set(found.refused.values()) == {"it is a link or a device"}
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert result.new == 3 and set(result.refused) == {"site.json", f"gpu01/{RUN}/round9-try1.jsonl"}
+    assert set(result.refused.values()) == {"it is a link or a device"}
 
 
-def test_what_a_mac_adds_to_an_archive_or_a_disk_is_no_fact(tmp_path: Path) -> None:
+def test_files_that_a_mac_adds_to_an_archive_or_a_disk_are_no_facts(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     right = files(tmp_path / "there")
     with zipfile.ZipFile(tmp_path / "mac.zip", "w") as archive:
@@ -357,8 +357,8 @@ def test_what_a_mac_adds_to_an_archive_or_a_disk_is_no_fact(tmp_path: Path) -> N
     for number, source in enumerate(
         (tmp_path / "mac.zip", tar_of(tmp_path / "there", tmp_path / "mac.tar", "w"), tmp_path / "there")
     ):
-        found = brought(tmp_path / f"here{number}", source)
-        assert (found.new, found.refused) == (3, {}) and found.others >= 4 and files(tmp_path / f"here{number}") == right
+        result = gathered(tmp_path / f"here{number}", source)
+        assert (result.new, result.refused) == (3, {}) and result.others >= 4 and files(tmp_path / f"here{number}") == right
 
 
 @pytest.mark.parametrize("before", ["", ".\\", "./"])
@@ -369,8 +369,8 @@ def test_a_zip_with_backslashes_has_folders(tmp_path: Path, before: str) -> None
         archive.writestr("gpu01\\", b"")
         for name, data in right.items():
             archive.writestr(before + name.replace("/", "\\"), data)
-    found = brought(tmp_path / "here", tmp_path / "windows.zip")
-    assert (found.new, found.refused) == (3, {}) and files(tmp_path / "here") == right
+    result = gathered(tmp_path / "here", tmp_path / "windows.zip")
+    assert (result.new, result.refused) == (3, {}) and files(tmp_path / "here") == right
 
 
 def test_an_archive_that_is_damaged_at_one_file_brings_the_others(tmp_path: Path) -> None:
@@ -381,8 +381,10 @@ def test_an_archive_that_is_damaged_at_one_file_brings_the_others(tmp_path: Path
         damaged = archive.getinfo(run.launches()[1].path.relative_to(tmp_path / "there").as_posix())
     data[damaged.header_offset + 200] ^= 255
     source.write_bytes(bytes(data))
-    found = brought(tmp_path / "here", source)
-    assert found.new == 2 and list(found.refused) == [damaged.filename] and "damaged there" in found.refused[damaged.filename]
+    result = gathered(tmp_path / "here", source)
+    assert (
+        result.new == 2 and list(result.refused) == [damaged.filename] and "damaged there" in result.refused[damaged.filename]
+    )
 
 
 @pytest.mark.parametrize("how", ["a header is damaged", "cut off in a header", "cut off between two files"])
@@ -394,8 +396,8 @@ def test_a_tar_that_ends_early_says_that_something_is_missing(tmp_path: Path, ho
     data = source.read_bytes()
     damaged = data[: place + 10] + b"\xff" + data[place + 11 :]
     source.write_bytes({"a header is damaged": damaged, "cut off in a header": data[: place + 99]}.get(how, data[:place]))
-    found = brought(tmp_path / "here", source)
-    assert "what came after its last readable file is missing" in found.refused[str(source)]
+    result = gathered(tmp_path / "here", source)
+    assert "what came after its last readable file is missing" in result.refused[str(source)]
 
 
 @pytest.mark.parametrize("headers", [1, 3000])
@@ -407,15 +409,15 @@ def test_a_tar_that_claims_long_names_is_refused_without_reading_them(tmp_path: 
         file.write(headers * (long + b"n" * 512))
         file.truncate(6 << 20)
     with pytest.raises(BadInput, match="no archive of facts"):
-        brought(tmp_path / "here", tmp_path / "x.tar")
+        gathered(tmp_path / "here", tmp_path / "x.tar")
 
 
 def test_a_launch_file_of_more_than_64_mib_is_refused(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     with run.launches()[0].path.open("ab") as file:
         file.truncate((64 << 20) + 1)
-    found = brought(tmp_path / "here", tmp_path / "there")
-    assert list(found.refused.values()) == ["it is larger than 64 MiB"] and found.new == 2
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert list(result.refused.values()) == ["it is larger than 64 MiB"] and result.new == 2
 
 
 @pytest.mark.parametrize(
@@ -424,23 +426,23 @@ def test_a_launch_file_of_more_than_64_mib_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_archive_is_bad_input(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.tar.gz").write_bytes(content)
     try:
-        assert not brought(tmp_path / "here", tmp_path / "x.tar.gz").runs
+        assert not gathered(tmp_path / "here", tmp_path / "x.tar.gz").runs
     except BadInput as error:
         assert "no archive of facts" in str(error) or "damaged" in str(error)
 
 
-@pytest.mark.parametrize("kind", ["tar.gz", "zip", "tar"])
-def test_an_archive_that_is_cut_off_or_flipped_never_brings_wrong_facts(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("form", ["tar.gz", "zip", "tar"])
+def test_an_archive_that_is_cut_off_or_flipped_never_brings_wrong_facts(tmp_path: Path, form: str) -> None:
     run = measured(tmp_path / "there")
     right = files(tmp_path / "there")
-    source = PACKED[kind](tmp_path / "there", tmp_path)
+    source = PACKED[form](tmp_path / "there", tmp_path)
     data = source.read_bytes()
     for number in range(30):
         place = len(data) * number // 30
         changed = data[:place] if number % 2 else data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
         source.write_bytes(changed)
         with suppress(BadInput):
-            brought(tmp_path / str(number), source)
+            gathered(tmp_path / str(number), source)
         got = files(tmp_path / str(number)) if (tmp_path / str(number)).exists() else {}
         for name, content in got.items():
             assert right[name] == content or (name.endswith("run.jsonl") and right[name].startswith(content)), (number, name)
@@ -453,11 +455,11 @@ def test_a_full_disk_is_said_leaves_no_half_file_and_the_next_call_goes_on(tmp_p
     resource.setrlimit(resource.RLIMIT_FSIZE, (run.launches()[0].path.stat().st_size // 2, most))
     try:
         with pytest.raises(EngineUnusable, match="can't write") as caught:
-            brought(tmp_path / "here", tmp_path / "there")
+            gathered(tmp_path / "here", tmp_path / "there")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
     assert "goes on" in caught.value.hint and not list((tmp_path / "here").rglob("round*"))
-    assert brought(tmp_path / "here", tmp_path / "there").new == 3 and files(tmp_path / "here") == files(tmp_path / "there")
+    assert gathered(tmp_path / "here", tmp_path / "there").new == 3 and files(tmp_path / "here") == files(tmp_path / "there")
 
 
 def test_an_unwritable_folder_is_said_and_the_next_call_goes_on(tmp_path: Path) -> None:
@@ -465,12 +467,12 @@ def test_an_unwritable_folder_is_said_and_the_next_call_goes_on(tmp_path: Path) 
     (tmp_path / "here").mkdir()
     (tmp_path / "here/gpu01").write_text("in the way")
     with pytest.raises(EngineUnusable, match="can't write"):
-        brought(tmp_path / "here", tmp_path / "there")
+        gathered(tmp_path / "here", tmp_path / "there")
     (tmp_path / "here/gpu01").unlink()
-    assert brought(tmp_path / "here", tmp_path / "there").new == 3
+    assert gathered(tmp_path / "here", tmp_path / "there").new == 3
 
 
-def killed(here: Path, source: Path, at: int) -> None:
+def gather_and_kill(here: Path, source: Path, at: int) -> None:
     """Gather in a child that is killed by SIGKILL, as by a crash, before it gives its file number `at` its name."""
     child, renamed, real = os.fork(), 0, Path.replace
     if child:
@@ -485,7 +487,7 @@ def killed(here: Path, source: Path, at: int) -> None:
         return real(path, target)
 
     Path.replace = replace  # type: ignore[method-assign]
-    brought(here, source)
+    gathered(here, source)
     os._exit(0)
 
 
@@ -494,31 +496,31 @@ def test_a_gather_that_was_killed_left_no_half_file_and_the_next_one_goes_on(tmp
     whole = files(tmp_path / "there")
     for number in range(1, 9):
         here = tmp_path / f"here{number}"
-        killed(here, tmp_path / "there", number)
+        gather_and_kill(here, tmp_path / "there", number)
         for name, data in files(here).items():
             assert whole[name] == data or (name.endswith("run.jsonl") and whole[name].startswith(data))
         assert not any(run.read_record().complete for run in Results(here).runs())
-        found = brought(here, tmp_path / "there")
-        assert (found.new, found.here) == (7 - max(number - 1, 1), max(number - 2, 0)), number
+        result = gathered(here, tmp_path / "there")
+        assert (result.new, result.here) == (7 - max(number - 1, 1), max(number - 2, 0)), number
         assert files(here) == whole and not list(here.rglob("*.part"))
 
 
 def test_two_gathers_into_one_folder_wait_for_each_other(tmp_path: Path) -> None:
     measured(tmp_path / "there")
     with hold_lock(tmp_path / "here/.gather.lock", "x", "y"), pytest.raises(EngineUnusable, match="another gather fills"):
-        brought(tmp_path / "here", tmp_path / "there")
+        gathered(tmp_path / "here", tmp_path / "there")
     with Results(tmp_path / "here").hold():
-        assert brought(tmp_path / "here", tmp_path / "there").new == 3, "a run in this folder is no obstacle"
+        assert gathered(tmp_path / "here", tmp_path / "there").new == 3, "a run in this folder is no obstacle"
 
 
 def test_the_records_of_gathered_runs_are_json_lines(tmp_path: Path) -> None:
     measured(tmp_path / "there")
-    brought(tmp_path / "here", tmp_path / "there")
+    gathered(tmp_path / "here", tmp_path / "there")
     for line in Results(tmp_path / "here").runs()[0].record.read_text().splitlines():
         assert json.loads(line)["event"]
 
 
-def test_a_list_of_what_was_taken_that_is_nested_without_end_knows_nothing(tmp_path: Path) -> None:
+def test_a_deeply_nested_ledger_of_imports_lists_nothing(tmp_path: Path) -> None:
     (tmp_path / ".gathered.json").write_text("[" * 100_000)
     assert Ledger(tmp_path).find("0" * 64) is None
 

@@ -28,7 +28,7 @@ RUNS_IT = 'sh -c "$last"'
 
 
 def measured(root: Path, launches: int = 3, run: str = RUN) -> RunFolder:
-    """A run with checksums."""
+    """Write a run with checksums."""
     made = write_run(root, [{"rate": 100.0 + n} for n in range(launches)], folder="gpu01", machine="a" * 16, run=run)
     for path in made.path.rglob("round*.jsonl"):
         path.write_bytes(lines.packed(lines.read(path).events))
@@ -45,8 +45,8 @@ def test_a_folder_of_another_machine_comes_and_later_only_what_is_new(there: Cal
     run.launches()[0].path.with_suffix(".log").write_text("printed")
     (folder / ".cache").mkdir()
     (folder / ".cache/run.jsonl").write_text("hidden")
-    found = gather(here, there(folder))
-    assert (found.runs, found.new, found.unverified, found.refused) == ([f"gpu01/{RUN}"], 3, 0, {})
+    result = gather(here, there(folder))
+    assert (result.runs, result.new, result.unverified, result.refused) == ([f"gpu01/{RUN}"], 3, 0, {})
     assert facts(here.root) == {name: data for name, data in facts(folder).items() if not name.startswith(".")}
     again = gather(here, there(folder))
     assert (again.runs, again.runs_here, again.new, again.here, again.bytes) == ([], [f"gpu01/{RUN}"], 0, 3, 0)
@@ -62,24 +62,26 @@ def test_a_run_that_is_still_going_on_there_grows_here(there: Callable[[Path], s
     path.write_bytes(whole[:-100])
     assert gather(here, there(run.path)).new == 3
     path.write_bytes(whole)
-    found = gather(here, there(run.path))
-    assert (found.new, found.updated, found.here) == (0, 1, 2) and facts(here.root) == facts(tmp_path / "there")
+    result = gather(here, there(run.path))
+    assert (result.new, result.updated, result.here) == (0, 1, 2) and facts(here.root) == facts(tmp_path / "there")
 
 
-def test_what_contradicts_or_is_a_link_there_is_refused_by_name(there: Callable[[Path], str], tmp_path: Path) -> None:
+def test_contradicting_facts_and_links_of_another_machine_are_refused_by_name(
+    there: Callable[[Path], str], tmp_path: Path
+) -> None:
     run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
     gather(here, there(tmp_path / "there"))
     before = facts(here.root)
     path = run.launches()[1].path
     path.write_bytes(lines.packed([*lines.read(path).events[:-1], {"event": "exit", "returncode": 1}]))
     (run.path / "round7-try1.log").symlink_to("/etc/passwd")
-    found = gather(here, there(tmp_path / "there"))
-    said = {path.relative_to(tmp_path / "there").as_posix(): "contradicts", f"gpu01/{RUN}/round7-try1.log": "a link"}
-    assert found.refused.keys() == said.keys() and all(said[name] in why for name, why in found.refused.items())
+    result = gather(here, there(tmp_path / "there"))
+    reasons = {path.relative_to(tmp_path / "there").as_posix(): "contradicts", f"gpu01/{RUN}/round7-try1.log": "a link"}
+    assert result.refused.keys() == reasons.keys() and all(reasons[name] in why for name, why in result.refused.items())
     assert facts(here.root) == before
 
 
-def test_what_ssh_says_is_passed_on_with_a_hint(there: Callable[[Path], str], tmp_path: Path) -> None:
+def test_an_error_of_ssh_is_passed_on_with_a_hint(there: Callable[[Path], str], tmp_path: Path) -> None:
     here = Results(tmp_path / "here")
     with pytest.raises(BadInput, match=r"can't read .*nowhere") as missing:
         gather(here, there(tmp_path / "nowhere"))
@@ -121,12 +123,12 @@ def test_what_came_before_the_connection_was_lost_stays_and_the_next_call_goes_o
         gather(here, f"box:{run.path.parent}")
     monkeypatch.setenv("TORCHMATRIX_SSH", f"sh {tmp_path / 'whole'}")
     (tmp_path / "whole").write_text(_BREAKING.replace("exit 255", "exit 0"))
-    found = gather(here, f"box:{run.path.parent}")
-    assert not found.refused and found.launches == 20 and facts(here.root) == facts(tmp_path / "there")
+    result = gather(here, f"box:{run.path.parent}")
+    assert not result.refused and result.launches == 20 and facts(here.root) == facts(tmp_path / "there")
 
 
 def standing_in(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: str = RUNS_IT, fetching: str = RUNS_IT) -> None:
-    """An ssh whose other side does this, in shell, when it is asked for the list, and when it is asked for the contents."""
+    """Set up an ssh whose other side runs `listing`, in shell, if asked for the list, and `fetching` if for the contents."""
     script = f"""for last; do :; done
 case "$*" in *"-O exit"*) exit 0;; esac
 case "$last" in *"tar -c"*) {fetching};; *) {listing};; esac
@@ -142,9 +144,9 @@ def test_what_cant_be_read_there_is_missing_by_name_and_the_run_is_not_complete(
     path = run.launches()[1].path
     name, whole = path.relative_to(run.path.parents[1]).as_posix(), path.read_bytes()
     standing_in(tmp_path, monkeypatch, fetching=f"rm -f '{path}'; {RUNS_IT}")
-    found = gather(here, f"box:{run.path.parents[1]}")
-    assert list(found.refused) == [name] and "it can't be read there: No such file" in found.refused[name]
-    assert (found.new, found.here) == (2, 0) and not here.runs()[0].read_record().complete
+    result = gather(here, f"box:{run.path.parents[1]}")
+    assert list(result.refused) == [name] and "it can't be read there: No such file" in result.refused[name]
+    assert (result.new, result.here) == (2, 0) and not here.runs()[0].read_record().complete
     path.write_bytes(whole)
     standing_in(tmp_path, monkeypatch)
     again = gather(here, f"box:{run.path.parents[1]}")
@@ -156,8 +158,8 @@ def test_a_folder_that_cant_be_listed_there_is_named_and_the_rest_comes(
 ) -> None:
     run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
     standing_in(tmp_path, monkeypatch, f"{RUNS_IT}; echo \"find: './gpu02': Permission denied\" >&2; exit 1")
-    found = gather(here, f"box:{run.path.parents[1]}")
-    assert found.new == 3 and found.refused == {"gpu02": "it can't be read there: Permission denied"}
+    result = gather(here, f"box:{run.path.parents[1]}")
+    assert result.new == 3 and result.refused == {"gpu02": "it can't be read there: Permission denied"}
 
 
 LISTS = f"echo /x; echo '81a4 500 1 ./gpu01/{RUN}/run.jsonl'"
@@ -182,9 +184,9 @@ FEW = Limits(files=1000, seconds=0.4)
 def test_no_other_side_is_waited_for_or_read_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listing: str, fetching: str, why: str
 ) -> None:
-    for name, kind in (("LONG", tarfile.GNUTYPE_LONGNAME), ("LARGE", tarfile.REGTYPE)):
+    for name, member_type in (("LONG", tarfile.GNUTYPE_LONGNAME), ("LARGE", tarfile.REGTYPE)):
         info = tarfile.TarInfo("./another")
-        info.size, info.type = 5 << 30, kind
+        info.size, info.type = 5 << 30, member_type
         (tmp_path / name).write_bytes(info.tobuf(tarfile.GNU_FORMAT))
         monkeypatch.setenv(name, str(tmp_path / name))
     standing_in(tmp_path, monkeypatch, listing, fetching)
@@ -195,11 +197,11 @@ def test_no_other_side_is_waited_for_or_read_without_end(
 
 def test_a_file_that_the_other_side_lists_and_never_sends_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     standing_in(tmp_path, monkeypatch, LISTS, "head -c 1024 /dev/zero")
-    found = gather(Results(tmp_path / "here"), "box:x")
-    assert found.refused == {f"gpu01/{RUN}/run.jsonl": "it was listed, but did not come"} and not found.runs_here
+    result = gather(Results(tmp_path / "here"), "box:x")
+    assert result.refused == {f"gpu01/{RUN}/run.jsonl": "it was listed, but did not come"} and not result.runs_here
 
 
-def test_a_word_of_ssh_is_no_option_of_it(tmp_path: Path) -> None:
+def test_a_source_is_never_read_as_an_option_of_ssh(tmp_path: Path) -> None:
     evil = f"touch${{IFS}}{tmp_path}/evil"
     for word in (
         f"-oProxyCommand={evil}:x",
@@ -214,7 +216,7 @@ def test_a_word_of_ssh_is_no_option_of_it(tmp_path: Path) -> None:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A folder and the address at which a real server offers it."""
+    """Yield a folder and the address at which a real server offers it."""
     root = tmp_path / "served"
     root.mkdir()
 
@@ -239,8 +241,8 @@ def test_the_runs_of_a_published_site_come_and_later_only_new_ones(served: tuple
     measured(tmp_path / "there")
     published(tmp_path / "there", root / "bench")
     here = Results(tmp_path / "here")
-    found = gather(here, f"{address}/bench{end}")
-    assert (found.runs, found.new, found.refused) == ([f"gpu01/{RUN}"], 3, {})
+    result = gather(here, f"{address}/bench{end}")
+    assert (result.runs, result.new, result.refused) == ([f"gpu01/{RUN}"], 3, {})
     assert len(here.runs()[0].launches()) == 3 and here.runs()[0].read_record().machine == "a" * 16
     measured(tmp_path / "there", launches=2, run="20260102T000000Z")
     published(tmp_path / "there", root / "bench")
@@ -258,11 +260,11 @@ def test_an_archive_that_is_not_what_the_site_says_is_refused_by_name(served: tu
     published(tmp_path / "there", root)
     archive = root / f"runs/{RUN}/facts.tar.gz"
     archive.write_bytes(archive.read_bytes()[:-1] + b"x")
-    found = gather(Results(tmp_path / "here"), address)
-    assert found.runs == ["gpu01/20260102T000000Z"] and list(found.refused) == [f"{address}/runs/{RUN}/facts.tar.gz"]
+    result = gather(Results(tmp_path / "here"), address)
+    assert result.runs == ["gpu01/20260102T000000Z"] and list(result.refused) == [f"{address}/runs/{RUN}/facts.tar.gz"]
     archive.unlink()
-    found = gather(Results(tmp_path / "here"), address)
-    assert found.runs_here == ["gpu01/20260102T000000Z"] and "404" in next(iter(found.refused.values()))
+    result = gather(Results(tmp_path / "here"), address)
+    assert result.runs_here == ["gpu01/20260102T000000Z"] and "404" in next(iter(result.refused.values()))
 
 
 @pytest.mark.parametrize(
@@ -283,23 +285,23 @@ def test_an_address_without_a_list_of_facts_is_bad_input(served: tuple[Path, str
 )
 def test_a_site_leads_nowhere_else(served: tuple[Path, str], tmp_path: Path, place: str) -> None:
     root, address = served
-    told = f'{{"format": 1, "runs": [{{"page": "x", "facts": {{"address": "{place}", "bytes": 5, "sha256": "0"}}}}]}}'
+    site = f'{{"format": 1, "runs": [{{"page": "x", "facts": {{"address": "{place}", "bytes": 5, "sha256": "0"}}}}]}}'
     (root / "bench").mkdir()
-    (root / "bench/site.json").write_text(told)
-    found = gather(Results(tmp_path / "here"), f"{address}/bench")
-    assert list(found.refused.values()) == ["it lies outside of the site"]
+    (root / "bench/site.json").write_text(site)
+    result = gather(Results(tmp_path / "here"), f"{address}/bench")
+    assert list(result.refused.values()) == ["it lies outside of the site"]
 
 
 def test_a_site_on_disk_whose_archive_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     facts_of = {"address": "facts.tar.gz", "bytes": 5, "sha256": "0"}
     (tmp_path / "site.json").write_text(json.dumps({"format": 1, "runs": [{"page": "x", "facts": facts_of}]}), encoding="utf-8")
     os.mkfifo(tmp_path / "facts.tar.gz")
-    found = gather(Results(tmp_path / "here"), str(tmp_path))
-    assert ["it is not a plain file" in why for why in found.refused.values()] == [True]
+    result = gather(Results(tmp_path / "here"), str(tmp_path))
+    assert ["it is not a plain file" in why for why in result.refused.values()] == [True]
 
 
 class _Dripping(SimpleHTTPRequestHandler):
-    """Sends a list of a byte at a time, without an end."""
+    """A server that sends a list one byte at a time, without an end."""
 
     def do_GET(self) -> None:
         self.send_response(200)

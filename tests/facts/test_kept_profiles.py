@@ -1,4 +1,4 @@
-"""Profiles on disk: kept beside older ones, read back, and refused where they are damaged."""
+"""Profiles on disk: kept next to older ones, read back, and refused where they are damaged."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Checksums of facts: any changed byte is found, a cut-off end is harmless, what has none is read and said to be unverified."""
+"""Checksums of facts: any changed byte is found, a cut-off end is harmless, a file without them is read as unverified."""
 
 import json
 import random
@@ -23,7 +23,7 @@ RECORDED = next((Path(__file__).parents[1] / "data/recorded").rglob("round1-try1
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A recorded launch as it would be written today."""
+    """Write a recorded launch as it would be written today."""
     path = tmp_path / "h/20260101T000000Z/a/b/c/round1-try1.jsonl"
     path.parent.mkdir(parents=True)
     launch = LaunchFile(path)
@@ -33,13 +33,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_written_is_verified_and_reads_as_it_did_before(file: Path) -> None:
+def test_a_written_launch_is_verified_and_reads_as_it_did_before(file: Path) -> None:
     then, now = launch_at(RECORDED), launch_at(file)
     assert now.verified and not then.verified
     assert tuple(replace(window, arrived=None) for window in now.windows) == then.windows
     assert replace(now.reported, facts={}, arrived=None) == replace(then.reported, facts={})
     assert now.reported.facts.items() >= then.reported.facts.items() and now.host == then.host
-    assert tuple(replace(told, arrived=None) for told in now.telemetry) == then.telemetry
+    assert tuple(replace(readings, arrived=None) for readings in now.telemetry) == then.telemetry
     assert all(line.endswith(b'"}\n') and json.loads(line)["crc"] for line in file.read_bytes().splitlines(True))
 
 
@@ -59,8 +59,8 @@ def test_any_changed_digit_makes_the_launch_unreadable_and_says_where(file: Path
     digits = [place for place, byte in enumerate(data) if chr(byte).isdigit()]
     for place in random.Random(1).sample(digits, 100):
         file.write_bytes(data[:place] + (b"7" if data[place : place + 1] != b"7" else b"3") + data[place + 1 :])
-        found = read_launch(file)
-        assert isinstance(found, Unreadable) and f"line {data[:place].count(10) + 1} " in found.reason
+        result = read_launch(file)
+        assert isinstance(result, Unreadable) and f"line {data[:place].count(10) + 1} " in result.reason
 
 
 def test_removed_repeated_and_exchanged_lines_are_found(file: Path) -> None:
@@ -69,12 +69,12 @@ def test_removed_repeated_and_exchanged_lines_are_found(file: Path) -> None:
         assert lines.lines_of(b"".join(changed)).damage
 
 
-def test_cut_off_at_any_byte_it_is_verified_as_far_as_it_goes(file: Path) -> None:
+def test_a_launch_cut_off_at_any_byte_is_verified_as_far_as_it_goes(file: Path) -> None:
     data = file.read_bytes()
     for size in [*range(0, len(data), 53), *range(len(data) - 60, len(data))]:
-        found = lines.lines_of(data[:size])
-        assert found.damage is None and found.verified == (size >= data.index(b"\n"))
-        assert len(found.events) == data[:size].count(10) + (data[size : size + 1] == b"\n")
+        result = lines.lines_of(data[:size])
+        assert result.damage is None and result.verified == (size >= data.index(b"\n"))
+        assert len(result.events) == data[:size].count(10) + (data[size : size + 1] == b"\n")
 
 
 def test_a_record_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
@@ -114,18 +114,18 @@ def test_a_record_of_an_earlier_version_is_continued(tmp_path: Path) -> None:
     assert run.read_record().problems
 
 
-def test_a_box_that_says_a_checksum_of_its_own_changes_nothing(tmp_path: Path) -> None:
+def test_a_workload_that_writes_its_own_checksum_changes_nothing(tmp_path: Path) -> None:
     file = LaunchFile(tmp_path / "round1-try1.jsonl")
     for event in launch_lines():
-        event.pop("monotonic_seconds", None)  # these lines come at once, and tell of seconds
-        own = {"crc": "00000000", **event, "note": ', "crc": "00000000"}', "deep": {"a": 1, "crc": "00000000"}}
-        file.copy(json.dumps(own).encode())
+        event.pop("monotonic_seconds", None)  # these lines come at once, and report seconds
+        forged = {"crc": "00000000", **event, "note": ', "crc": "00000000"}', "deep": {"a": 1, "crc": "00000000"}}
+        file.copy(json.dumps(forged).encode())
     file.abandon()
-    found = read_launch(file.path)
-    assert isinstance(found, Launch) and found.verified and found.outcome == "ok"
+    result = read_launch(file.path)
+    assert isinstance(result, Launch) and result.verified and result.outcome == "ok"
 
 
-def test_a_line_is_stored_as_the_box_wrote_it(tmp_path: Path) -> None:
+def test_a_line_is_stored_as_the_workload_wrote_it(tmp_path: Path) -> None:
     file = LaunchFile(tmp_path / "round1-try1.jsonl")
     written = b'{"event":"phase",  "phase": "import", "seconds": 0.50, "more": 12345678901234567890123, "name": "\\ud800"}'
     file.copy(launch_file.text_of(b"@matrix " + written + b" \r\n"))
@@ -149,7 +149,7 @@ def test_a_copy_that_is_published_is_as_trustworthy_as_the_facts_were(tmp_path: 
     carried.write_bytes(carried.read_bytes().replace(b"\n", b"\r\n"))
     damaged.write_bytes(damaged.read_bytes().replace(b'"steps": 10', b'"steps": 11'))
     cleaner = redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms())
-    copies = {found.path.name: found for found in redaction.staged(run, cleaner, tmp_path / "staged").everything()}
+    copies = {launch.path.name: launch for launch in redaction.staged(run, cleaner, tmp_path / "staged").everything()}
     first, second, third, fourth = (copies[path.name] for path in (good, damaged, old, carried))
     assert isinstance(first, Launch) and first.verified
     assert isinstance(second, Unreadable) and "checksum" in second.reason
@@ -164,9 +164,9 @@ TRANSPORTS: dict[str, Callable[[bytes], bytes]] = {
     "no last newline": lambda data: data[:-1],
     "CRLF without a last newline": lambda data: data.replace(b"\n", b"\r\n")[:-2],
 }
-"""What changes no fact."""
+"""Changes of the text that change no fact."""
 CRLF = tuple(how for how in TRANSPORTS if how.startswith(("CRLF", "both")))
-"""What is no longer the launch file that was written."""
+"""Names of those after which it is no longer the launch file that was written."""
 REWRITINGS: dict[str, Callable[[bytes], bytes]] = {
     "a last line without a checksum": lambda data: data + b'{"event": "exit", "returncode": 0}\n',
     "a checksum as the first field": lambda data: each_line(data, lambda event: json.dumps({"crc": event["crc"], **event})),
@@ -177,10 +177,10 @@ REWRITINGS: dict[str, Callable[[bytes], bytes]] = {
     "upper-case digits": lambda data: re.sub(rb'(?<="crc": ")[0-9a-f]{8}', lambda crc: crc[0].upper(), data),
     "no blanks, as of jq -c": lambda data: each_line(data, lambda event: json.dumps(event, separators=(",", ":"))),
     "sorted keys, as of jq -S": lambda data: each_line(data, lambda event: json.dumps(event, sort_keys=True)),
-    "escaped letters": lambda data: data.replace(b'"crc"', b'"\\u0063rc"'),
+    "escaped characters": lambda data: data.replace(b'"crc"', b'"\\u0063rc"'),
     "another form of a checksum": lambda data: re.sub(rb'"crc": "(\w+)"', rb'"crc": "0x\1"', data),
 }
-"""What may have changed a fact: the checksums that are there don't fit any more."""
+"""Changes that may have changed a fact: the checksums that are there don't fit any more."""
 
 
 def each_line(data: bytes, make: Callable[[dict[str, object]], str]) -> bytes:
@@ -191,10 +191,10 @@ def each_line(data: bytes, make: Callable[[dict[str, object]], str]) -> bytes:
 def test_a_launch_file_with_checksums_and_other_line_ends_is_refused_and_verify_says_so(file: Path, how: str) -> None:
     RunFolder(file.parents[3]).append("run", key="k")
     file.write_bytes(TRANSPORTS[how](file.read_bytes()))
-    found = read_launch(file)
-    assert isinstance(found, Unreadable) and found.reason == "its line ends were changed to CRLF: copy it as a binary file"
+    result = read_launch(file)
+    assert isinstance(result, Unreadable) and result.reason == "its line ends were changed to CRLF: copy it as a binary file"
     (again,) = verified(Results(file.parents[5])).unreadable
-    assert again == found
+    assert again == result
 
 
 def test_a_launch_file_of_an_earlier_version_is_read_with_any_line_ends(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_launch_file_of_an_earlier_version_is_read_with_any_line_ends(tmp_path
 
 
 @pytest.mark.parametrize("how", [how for how in TRANSPORTS if how not in CRLF])
-def test_what_a_transport_does_to_text_leaves_the_checksums_in_force(file: Path, how: str) -> None:
+def test_checksums_still_hold_after_harmless_changes_of_the_text(file: Path, how: str) -> None:
     data = file.read_bytes()
     then = launch_at(file)
     file.write_bytes(TRANSPORTS[how](data))
@@ -221,15 +221,15 @@ def test_a_checksum_that_is_there_and_does_not_fit_refuses_the_file(file: Path, 
         if changed == whole:  # one checksum in forty has no letter that upper case would change
             continue
         file.write_bytes(changed)
-        found = read_launch(file)
-        assert isinstance(found, Unreadable) and ("was changed" in found.reason or "not written as" in found.reason), found
+        result = read_launch(file)
+        assert isinstance(result, Unreadable) and ("was changed" in result.reason or "not written as" in result.reason), result
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_a_file_in_another_encoding_is_refused_and_not_read_in_part(file: Path, encoding: str) -> None:
     file.write_bytes(file.read_bytes().decode().encode(encoding))
-    found = read_launch(file)
-    assert isinstance(found, Unreadable) and found.reason == "it has no header"
+    result = read_launch(file)
+    assert isinstance(result, Unreadable) and result.reason == "it has no header"
 
 
 @pytest.mark.parametrize("how", TRANSPORTS)

@@ -1,4 +1,4 @@
-"""The border of a running box: a line is an event, a text for the log, or refused with a reason that shows where it begins."""
+"""Lines of a running workload: each is an event, a text for the log, or refused with a reason that shows where it begins."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ LOAD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def said(event: dict[str, Any] | str) -> bytes:
+def marked(event: dict[str, Any] | str) -> bytes:
     text = event if isinstance(event, str) else json.dumps(event)
     return f"@matrix {text}\n".encode(errors="surrogateescape")
 
@@ -34,13 +34,13 @@ def nested(levels: int) -> str:
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.parent.name + "-" + path.stem)
-def test_what_real_boxes_wrote_passes_unchanged(path: Path) -> None:
-    told = [event for event in lines.read(path).events if event["event"] not in ("launch", "telemetry", "exit")]
-    assert len(told) > 10 and [event_in("out", said(event), 1) for event in told] == told
+def test_lines_of_real_workloads_pass_unchanged(path: Path) -> None:
+    events = [event for event in lines.read(path).events if event["event"] not in ("launch", "telemetry", "exit")]
+    assert len(events) > 10 and [event_in("out", marked(event), 1) for event in events] == events
 
 
-def test_fields_of_newer_boxes_are_kept() -> None:
-    assert event_in("out", said({"event": "done", "new": {"x": [1, None]}}), 1) == {"event": "done", "new": {"x": [1, None]}}
+def test_fields_of_newer_images_are_kept() -> None:
+    assert event_in("out", marked({"event": "done", "new": {"x": [1, None]}}), 1) == {"event": "done", "new": {"x": [1, None]}}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_other_lines_and_one_that_was_cut_off_are_texts(line: bytes) -> None:
 
 
 def test_marked_lines_on_stderr_are_texts() -> None:
-    assert event_in("err", said({"event": "exit"}), 1) is None and event_in("err", b"x" * 3_000_000, 1) is None
+    assert event_in("err", marked({"event": "exit"}), 1) is None and event_in("err", b"x" * 3_000_000, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_marked_lines_on_stderr_are_texts() -> None:
 )  # fmt: skip
 def test_a_bad_line_is_refused_with_its_reason(line: dict[str, Any] | str, reason: str) -> None:
     with pytest.raises(Refused) as caught:
-        event_in("out", said(line), 1)
-    told = str(caught.value)
-    assert reason in told and told.isprintable() and len(told) < 300
-    assert "speaks protocol" in told or "the line begins: @matrix" in told
+        event_in("out", marked(line), 1)
+    message = str(caught.value)
+    assert reason in message and message.isprintable() and len(message) < 300
+    assert "speaks protocol" in message or "the line begins: @matrix" in message
 
 
 def test_a_line_has_a_limit() -> None:
-    fits, exceeds = (said({"event": "done", "x": "x" * size}) for size in (900_000, 1_000_000))
+    fits, exceeds = (marked({"event": "done", "x": "x" * size}) for size in (900_000, 1_000_000))
     assert event_in("out", fits, 1) and event_in("out", exceeds, 2)
     with pytest.raises(Refused, match=r"longer than 1 MB \(setting line_mb\); the line begins: @matrix"):
         event_in("out", exceeds, 1)
@@ -130,7 +130,7 @@ def test_a_line_has_a_limit() -> None:
 @pytest.mark.parametrize(
     "text", [b'\xef\xbb\xbf{"event": "done", "x": "\\ud800"}', b'{"event": "done", "x": "\\ud800\xed\xa0\x80"}']
 )
-def test_what_no_reader_of_the_file_could_read_is_refused(text: bytes) -> None:
+def test_a_line_that_no_reader_could_decode_is_refused(text: bytes) -> None:
     with pytest.raises(Refused, match="not JSON"):
         event_in("out", b"@matrix " + text + b"\n", 1)
 
@@ -147,7 +147,7 @@ class Odd(msgspec.Struct):
 
 
 def test_half_a_character_is_replaced() -> None:
-    event = event_in("out", said('{"event": "done", "x": "a\\udcff"}'), 1)
+    event = event_in("out", marked('{"event": "done", "x": "a\\udcff"}'), 1)
     assert event == {"event": "done", "x": "a?"}
 
 
@@ -164,8 +164,8 @@ def test_a_launch_file_has_a_limit_and_the_exit_still_fits(tmp_path: Path, monke
     file.telemetry([{"device": "cpu", "note": "x" * 100_000}])
     file.close(reason="crashed", message="m")
     assert file.path.stat().st_size < 1_200_000
-    found = read_launch(file.path)
-    assert isinstance(found, Launch) and found.outcome == "crashed" and found.verified
+    result = read_launch(file.path)
+    assert isinstance(result, Launch) and result.outcome == "crashed" and result.verified
 
 
 def test_a_log_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +183,9 @@ def test_a_log_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("kind", ["ok", "lost", "nonsense"])
 def test_a_failure_of_an_unknown_kind_is_never_a_launch_with_a_number(kind: str) -> None:
     whole = launch_lines()
-    found = launch_of(Path("round1-try1.jsonl"), [*whole[:-1], {"event": "failure", "kind": kind}, whole[-1]])
+    result = launch_of(Path("round1-try1.jsonl"), [*whole[:-1], {"event": "failure", "kind": kind}, whole[-1]])
     assert (
-        isinstance(found, Launch)
-        and found.outcome == "crashed"
-        and f'kind is "{kind}", not crashed or oom or numerics or unsupported' in str(found.error)
+        isinstance(result, Launch)
+        and result.outcome == "crashed"
+        and f'kind is "{kind}", not crashed or oom or numerics or unsupported' in str(result.error)
     )

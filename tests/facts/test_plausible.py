@@ -1,4 +1,4 @@
-"""What a box tells is held against what was asked for and what the host's clock saw: what can't be true is no figure."""
+"""Events of a workload are held against the job and the host's clock: one that can't be true is no figure."""
 
 import math
 from collections.abc import Callable
@@ -16,26 +16,26 @@ from torchmatrix.facts.reading import launch_of, launches_below
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 RECORDED = Path(__file__).parents[1] / "data/recorded"
 DELAY = 0.002
-"""Between the end of a window and its line."""
+"""Seconds between the end of a window and its line."""
 
 
 def launch(change: Change, delay: float | None = None, ahead: float = 0.0, **fields: Any) -> Launch:
-    """Two ranks, a window of 0.8 s that began 10 s after the launch; `change`: other fields of its line.
+    """Return a launch of two ranks, with a window of 0.8 s that began 10 s after it; `change`: other fields of its line.
 
-    `delay`: after which the host records the arrival of a line; `ahead`: by so much the workload's clock is.
+    `delay`: seconds after which the host records the arrival of a line; `ahead`: seconds by which the workload's clock is.
     """
     lines = launch_lines(devices=(0, 1), **{"job": {"batch": 4, "steps": 10, "windows": 1}, **fields})
     for line in lines[1:-1]:
-        told = line.get("stop_monotonic_seconds", 99.0)
-        line["monotonic_seconds"] = told
+        moment = line.get("stop_monotonic_seconds", 99.0)
+        line["monotonic_seconds"] = moment
         if delay is not None:
-            line[ARRIVED] = told + delay
+            line[ARRIVED] = moment + delay
         if line.get("phase") == "measure":
             line |= change(line)
         line |= {key: value + ahead for key, value in line.items() if key.endswith("monotonic_seconds") and key != ARRIVED}
-    found = launch_of(Path("a/round1-try1.jsonl"), lines)
-    assert isinstance(found, Launch)
-    return found
+    result = launch_of(Path("a/round1-try1.jsonl"), lines)
+    assert isinstance(result, Launch)
+    return result
 
 
 def longer(ratio: float) -> Change:
@@ -70,19 +70,19 @@ def moved(seconds: float) -> Change:
          "the workload reported timed windows of 80.000 s in a launch of 40.000 s"),
     ],
 )  # fmt: skip
-def test_what_contradicts_the_launch_is_no_figure_and_both_figures_are_named(change: Change, why: str) -> None:
-    found = launch(change)
-    assert (found.outcome, found.error) == ("crashed", why)
+def test_an_event_that_contradicts_the_launch_is_no_figure_and_both_figures_are_named(change: Change, why: str) -> None:
+    result = launch(change)
+    assert (result.outcome, result.error) == ("crashed", why)
 
 
 def test_windows_and_ranks_must_be_as_many_as_asked_for() -> None:
-    found = launch(lambda line: {}, job={"batch": 4, "steps": 10, "windows": 2})
-    assert (found.outcome, found.error) == ("crashed", "the workload reported 1 timed windows; 2 were asked for")
+    fewer = launch(lambda line: {}, job={"batch": 4, "steps": 10, "windows": 2})
+    assert (fewer.outcome, fewer.error) == ("crashed", "the workload reported 1 timed windows; 2 were asked for")
     header, *lines = launch_lines(devices=(0, 1))
     for line in lines:
         line |= {"world_size": 1} if line["event"] == "setup" else {}
-    told = launch_of(Path("a/round1-try1.jsonl"), [header, *lines])
-    assert isinstance(told, Launch) and told.error == "the workload reported 1 ranks; the launch has 2"
+    result = launch_of(Path("a/round1-try1.jsonl"), [header, *lines])
+    assert isinstance(result, Launch) and result.error == "the workload reported 1 ranks; the launch has 2"
 
 
 def test_steps_are_at_least_those_asked_for_if_a_window_also_has_a_length() -> None:
@@ -104,42 +104,45 @@ def test_steps_are_at_least_those_asked_for_if_a_window_also_has_a_length() -> N
 def test_a_window_lies_between_the_begin_of_the_launch_and_the_arrival_of_its_line(change: Change, why: str) -> None:
     assert launch(lambda line: {}, delay=DELAY).outcome == "ok"
     assert launch(change).outcome == "ok", "facts of earlier versions don't say when lines came"
-    found = launch(change, delay=DELAY)
-    assert (found.outcome, found.error) == ("crashed", why)
+    result = launch(change, delay=DELAY)
+    assert (result.outcome, result.error) == ("crashed", why)
 
 
-def test_a_box_may_have_a_monotonic_clock_of_its_own() -> None:
-    """As in a virtual machine, which began to count a minute before or an hour after the host."""
+def test_a_container_may_have_its_own_monotonic_clock() -> None:
+    """The clock of a virtual machine may have begun to count a minute before or an hour after the host's."""
     for ahead in (60.0, -99.0, 3600.0):
         assert launch(lambda line: {}, delay=DELAY, ahead=ahead).outcome == "ok"
         assert "but its line came at" in str(launch(moved(5.0), delay=DELAY, ahead=ahead).error)
 
 
 def test_a_wait_inside_a_window_is_a_stall_and_no_contradiction() -> None:
-    """A process that waits for a CPU between the clock and its first step."""
-    found = launch(lambda line: {"step_seconds": [[0.04] * 10, [0.07] * 10]})
-    assert found.outcome == "ok" and plausible.stall(found.windows) == pytest.approx(0.125)
+    """Such a process waits for a CPU between the clock and its first step."""
+    stalled = launch(lambda line: {"step_seconds": [[0.04] * 10, [0.07] * 10]})
+    assert stalled.outcome == "ok" and plausible.stall(stalled.windows) == pytest.approx(0.125)
     assert plausible.stall(launch(longer(1.005)).windows) == 0.0
 
 
 def test_recorded_launches_keep_their_figures() -> None:
-    found = list(launches_below(RECORDED))
-    assert len(found) == 11 and all(isinstance(one, Launch) and one.contradiction is None for one in found)
-    assert all(isinstance(one, Launch) and throughput(one) > 0 and plausible.stall(one.windows) == 0.0 for one in found)
+    recorded = list(launches_below(RECORDED))
+    assert len(recorded) == 11 and all(isinstance(launched, Launch) and launched.contradiction is None for launched in recorded)
+    assert all(
+        isinstance(launched, Launch) and throughput(launched) > 0 and plausible.stall(launched.windows) == 0.0
+        for launched in recorded
+    )
 
 
 REQUESTS = {"latency": [0.08] * 20, "end-to-end": [0.1] * 20}
 
 
-def served(change: Change, asked: int = 20, **fields: Any) -> Launch:
-    """One rank that served 20 requests of each kind; `change`: other fields of the lines of latency."""
-    lines = launch_lines(**{"served": REQUESTS, "job": {"batch": 4, "steps": 10, "requests": asked}, **fields})
+def served(change: Change, requests: int = 20, **fields: Any) -> Launch:
+    """Return a launch of one rank that served 20 requests of each kind; `change`: other fields of the lines of latency."""
+    lines = launch_lines(**{"served": REQUESTS, "job": {"batch": 4, "steps": 10, "requests": requests}, **fields})
     for line in lines:
         if line.get("kind") == "latency":
             line |= change(line)
-    found = launch_of(Path("a/round1-try1.jsonl"), lines)
-    assert isinstance(found, Launch)
-    return found
+    result = launch_of(Path("a/round1-try1.jsonl"), lines)
+    assert isinstance(result, Launch)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -157,38 +160,38 @@ def served(change: Change, asked: int = 20, **fields: Any) -> Launch:
 )  # fmt: skip
 def test_requests_that_contradict_the_launch_are_no_figure(change: Change, why: str) -> None:
     assert served(lambda line: {}).outcome == "ok"
-    found = served(change)
-    assert (found.outcome, found.error) == ("crashed", why)
+    result = served(change)
+    assert (result.outcome, result.error) == ("crashed", why)
 
 
 def test_fewer_requests_are_served_where_they_take_long_and_none_must_be_where_none_were_asked_for() -> None:
-    assert served(lambda line: {}, asked=1000).outcome == "ok"
+    assert served(lambda line: {}, requests=1000).outcome == "ok"
     assert "the workload reported the latency of ranks []" in str(served(lambda line: {"kind": "end-to-end"}).error)
     assert served(lambda line: {"seconds": [0.019] * 20, "stop_monotonic_seconds": line["start_monotonic_seconds"] + 0.38},
                   vendor="cpu").outcome == "ok", "on a CPU a step is over when it returns"  # fmt: skip
 
 
 def timed(phase: str, *ranks: float) -> dict[str, Any]:
-    """Three steps on other batches; `ranks`: seconds of a step of each."""
+    """Return the line of three steps on other batches; `ranks`: seconds of a step of each."""
     return {
-        "event": "sample", "phase": phase, "window": 0, "steps": 3, "items": 24, "seconds": [3 * one for one in ranks],
-        "enqueue_seconds": [0.01] * len(ranks), "step_seconds": [[one] * 3 for one in ranks], "loss": [1.0] * len(ranks),
+        "event": "sample", "phase": phase, "window": 0, "steps": 3, "items": 24, "seconds": [3 * step for step in ranks],
+        "enqueue_seconds": [0.01] * len(ranks), "step_seconds": [[step] * 3 for step in ranks], "loss": [1.0] * len(ranks),
     }  # fmt: skip
 
 
-def after_windows(*told: dict[str, Any], **fields: Any) -> Launch:
-    """Two ranks, whose steps took 0.04 and 0.08 s in the window, and then these lines."""
-    lines = launch_lines(devices=(0, 1), told=told, **{"job": {"batch": 4, "steps": 10, "windows": 1}, **fields})
-    found = launch_of(Path("a/round1-try1.jsonl"), lines)
-    assert isinstance(found, Launch)
-    return found
+def after_windows(*events: dict[str, Any], **fields: Any) -> Launch:
+    """Return a launch of two ranks, whose steps took 0.04 and 0.08 s in the window, and then `events`."""
+    lines = launch_lines(devices=(0, 1), told=events, **{"job": {"batch": 4, "steps": 10, "windows": 1}, **fields})
+    result = launch_of(Path("a/round1-try1.jsonl"), lines)
+    assert isinstance(result, Launch)
+    return result
 
 
 def test_steps_on_new_batches_that_take_longer_contradict_the_windows() -> None:
     assert after_windows(timed("unseen", 0.04, 0.09)).outcome == "ok"
-    found = after_windows(timed("unseen", 0.04, 0.4))
-    assert (found.outcome, throughput(found)) == ("crashed", pytest.approx(float("nan"), nan_ok=True))
-    assert str(found.error).startswith("steps of rank 1 took 0.400000 s on batches that none had seen, and 0.0")
+    slow = after_windows(timed("unseen", 0.04, 0.4))
+    assert (slow.outcome, throughput(slow)) == ("crashed", pytest.approx(float("nan"), nan_ok=True))
+    assert str(slow.error).startswith("steps of rank 1 took 0.400000 s on batches that none had seen, and 0.0")
     assert "the workload reported the times of 1 ranks" in str(after_windows(timed("unseen", 0.08)).error)
 
 
@@ -199,13 +202,13 @@ def test_a_machine_that_is_disturbed_meanwhile_slows_old_batches_as_well() -> No
     assert after_windows(slow, timed("seen", 0.04, 0.08), timed("unseen", 0.04, 0.09)).outcome == "ok"
 
 
-def test_that_no_new_batch_had_room_is_told_with_the_launch() -> None:
-    found = after_windows({"event": "unseen", "error": "new batches need 3 MB on the device, 1 MB are free"})
-    assert found.outcome == "ok" and found.unseen.error == "new batches need 3 MB on the device, 1 MB are free"
+def test_a_launch_says_that_no_new_batch_fitted_into_memory() -> None:
+    result = after_windows({"event": "unseen", "error": "new batches need 3 MB on the device, 1 MB are free"})
+    assert result.outcome == "ok" and result.unseen.error == "new batches need 3 MB on the device, 1 MB are free"
 
 
 @pytest.mark.parametrize("vendor", ["nvidia", "cpu"])
-def test_requests_end_to_end_that_took_turns_with_the_others_are_not_far_shorter(vendor: str) -> None:
+def test_end_to_end_requests_that_alternate_with_the_others_are_not_far_shorter(vendor: str) -> None:
     def launched(end_to_end: float) -> Launch:
         lines = launch_lines(
             vendor=vendor, served={"latency": [0.08] * 20, "end-to-end": [end_to_end] * 20}, job={"batch": 4, "requests": 20}
@@ -214,19 +217,19 @@ def test_requests_end_to_end_that_took_turns_with_the_others_are_not_far_shorter
             if line["event"] == "requests":
                 line |= {"start_monotonic_seconds": 110.0, "stop_monotonic_seconds": 110.0 + 20 * (0.08 + end_to_end) + 0.1}
                 line["inputs_seconds"] = 0.05
-        found = launch_of(Path("a/round1-try1.jsonl"), lines)
-        assert isinstance(found, Launch)
-        return found
+        result = launch_of(Path("a/round1-try1.jsonl"), lines)
+        assert isinstance(result, Launch)
+        return result
 
     assert launched(0.09).outcome == "ok" and launched(0.05).outcome == "ok"
-    found = launched(0.03)
-    assert (found.outcome, found.error) == (
+    short = launched(0.03)
+    assert (short.outcome, short.error) == (
         "crashed", "end-to-end of rank 0: a request took 0.030000 s, one on the device alone 0.080000 s",
     )  # fmt: skip
 
 
 def test_the_clock_of_another_node_is_held_against_that_of_the_first() -> None:
-    """It has its own beginning, and ranks that train one model take equally long for a window."""
+    """Each node's clock has its own beginning, and ranks that train one model take equally long for a window."""
 
     def on_two_nodes(seconds: float) -> Launch:
         lines = launch_lines(devices=(0,), nodes=2, job={"batch": 4, "steps": 10, "windows": 1})
@@ -237,9 +240,9 @@ def test_the_clock_of_another_node_is_held_against_that_of_the_first() -> None:
                 line["step_seconds"] = [[0.5] * 10, [seconds / 10] * 10]
             if line["event"] == "exit":
                 line["monotonic_seconds"] = 200.0
-        found = launch_of(Path("a/round1-try1.jsonl"), lines)
-        assert isinstance(found, Launch)
-        return found
+        result = launch_of(Path("a/round1-try1.jsonl"), lines)
+        assert isinstance(result, Launch)
+        return result
 
     assert on_two_nodes(5.01).outcome == on_two_nodes(5.6).outcome == "ok", "a process may have waited for a CPU"
     assert on_two_nodes(6.0).error == ("timed window 0: rank 1 took 6.000 s, those of the first node, in step with it, 5.000 s")
@@ -257,23 +260,23 @@ EDGES = {"start_monotonic_seconds": 101.0, "stop_monotonic_seconds": 102.0}
 
 
 def streamed(change: Change = lambda line: {}, windows: int | None = None, ranks: tuple[int, ...] = (0, 1)) -> Launch:
-    """Two ranks that timed two pieces each and no window; `change`: other fields of the last rank's line."""
+    """Return a launch of two ranks that timed two pieces each and no window; `change`: other fields of the last rank's line."""
     times = {**EDGES, ARRIVED: 102.0 + DELAY, "monotonic_seconds": 102.0}
-    told = [{**PREFILL, **times, "rank": rank} for rank in ranks]
-    told[-1:] = [line | change(line) for line in told[-1:]]
-    lines = launch_lines(devices=(0, 1), told=told, job={"mode": "generate", "windows": windows})
-    found = launch_of(Path("a/round1-try1.jsonl"), [line for line in lines if line.get("phase") != "measure"])
-    assert isinstance(found, Launch)
-    return found
+    pieces = [{**PREFILL, **times, "rank": rank} for rank in ranks]
+    pieces[-1:] = [line | change(line) for line in pieces[-1:]]
+    lines = launch_lines(devices=(0, 1), told=pieces, job={"mode": "generate", "windows": windows})
+    result = launch_of(Path("a/round1-try1.jsonl"), [line for line in lines if line.get("phase") != "measure"])
+    assert isinstance(result, Launch)
+    return result
 
 
 def test_a_launch_whose_mode_has_no_windows_is_ok_by_its_streams_and_has_no_throughput() -> None:
-    found = streamed()
-    assert (found.outcome, found.error, found.contradiction) == ("ok", None, None)
-    assert [(stream.rank, stream.items, stream.seconds, stream.requests) for stream in found.streams] == [
+    result = streamed()
+    assert (result.outcome, result.error, result.contradiction) == ("ok", None, None)
+    assert [(stream.rank, stream.items, stream.seconds, stream.requests) for stream in result.streams] == [
         (rank, (32, 32), (0.4, 0.4), (0, 1)) for rank in (0, 1)
     ]
-    assert math.isnan(throughput(found))
+    assert math.isnan(throughput(result))
     assert streamed(windows=1).outcome == "crashed", "windows were asked for"
     assert streamed(ranks=()).outcome == "crashed", "it told of no work"
 
@@ -299,5 +302,5 @@ def test_a_launch_whose_mode_has_no_windows_is_ok_by_its_streams_and_has_no_thro
     ],
 )
 def test_streams_that_contradict_themselves_or_the_launch_are_no_figure(change: Change, why: str) -> None:
-    found = streamed(change)
-    assert found.outcome == "crashed" and why in str(found.error), found.error
+    result = streamed(change)
+    assert result.outcome == "crashed" and why in str(result.error), result.error

@@ -1,4 +1,4 @@
-"""The border of the facts: whatever stands in a file, it is a launch or a value that says why not, and readers go on."""
+"""Reading of facts: whatever a file holds, it is a launch or a value that says why not, and readers go on."""
 
 import copy
 import json
@@ -53,10 +53,10 @@ def lines() -> list[dict[str, Any]]:
 
 
 def mutants(value: Any) -> Iterator[Any]:
-    """The value with one of its parts replaced by something wrong, or gone; every part, every wrong thing."""
+    """Yield the value with one of its parts replaced by something wrong, or gone; every part, every wrong thing."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield {name: one for name, one in value.items() if name != key}
+            yield {name: kept for name, kept in value.items() if name != key}
             for other in (*WRONG, *mutants(inner)):
                 yield {**value, key: other}
     elif isinstance(value, list):
@@ -66,7 +66,7 @@ def mutants(value: Any) -> Iterator[Any]:
 
 
 def read_all(launches: list[Launch]) -> None:
-    """What the readers do with launches."""
+    """Give launches to every reader."""
     rows = run_summary.launch_rows(launches)
     run_summary.cells_table(CellIndex(rows))
     assert all(row["error"] is None or row["outcome"] != "ok" for row in rows)
@@ -76,27 +76,27 @@ def read_all(launches: list[Launch]) -> None:
     traces_of(launches)
 
 
-def test_no_change_of_any_field_reaches_a_reader() -> None:
+def test_readers_survive_a_change_of_any_field() -> None:
     whole, read = lines(), []
     for number, line in enumerate(whole):
         for mutant in mutants(copy.deepcopy(line)):
             if not isinstance(mutant.get("event"), str):
                 continue  # no event: passed over by read_lines
-            found = launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), [*whole[:number], mutant, *whole[number + 1 :]])
-            if isinstance(found, Launch):
-                read.append(found)
+            result = launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), [*whole[:number], mutant, *whole[number + 1 :]])
+            if isinstance(result, Launch):
+                read.append(result)
             else:
-                assert found.reason
+                assert result.reason
     assert len(read) > 500
     read_all(read)
 
 
 def of_every_kind() -> list[dict[str, Any]]:
-    """An ok launch on two devices that has every event which a reader computes with."""
+    """Return the lines of an ok launch on two devices that has every event which a reader computes with."""
     sensed = {"temperature_celsius": 60, "power_watts": 500.0, "reasons": [], "foreign": [], "error": "a sensor is lost"}
     readings = [(float(t), {"device": f"GPU-{i}", "energy_joules": 500.0 * t, **sensed}) for t in (95, 125) for i in (0, 1)]
     probed = [{"bytes": size, "seconds": 0.1, "bus_bytes_per_second": 1e9} for size in (1024, 4096)]
-    told: list[dict[str, Any]] = [
+    events: list[dict[str, Any]] = [
         {"event": "phase", "phase": "import", "seconds": 1.0},
         {"event": "warm-up", "steps": 10, "seconds": 3.0, "flat": True, "drift": 0.0},
         {"event": "enqueue", "step_seconds": [0.001, 0.001]},
@@ -121,11 +121,11 @@ def of_every_kind() -> list[dict[str, Any]]:
     start = {"waited_seconds": 0.0, "temperature_celsius": 40, "too_warm": False}
     served = {"latency": [6.0, 6.0], "end-to-end": [7.0, 7.0]}
     job = {"steps": 2}
-    return launch_lines(devices=(0, 1), readings=readings, flops=1e9, told=told, served=served, start=start, job=job, steps=2)
+    return launch_lines(devices=(0, 1), readings=readings, flops=1e9, told=events, served=served, start=start, job=job, steps=2)
 
 
 def misfits(value: Any) -> Iterator[Any]:
-    """The value with a null, or with a list of another length or a number of another size, in any one of its places."""
+    """Yield the value with a null, or with a list of another length or a number of another size, in any one of its places."""
     if isinstance(value, dict):
         for key, inner in value.items():
             for other in (None, *misfits(inner)):
@@ -142,9 +142,9 @@ def test_an_event_that_contradicts_itself_or_another_reaches_no_reader_and_a_lau
     whole, read = of_every_kind(), []
     for number, line in enumerate(whole):
         for changed in (*([other] for other in misfits(line)), [], [line, line]):
-            found = launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), [*whole[:number], *changed, *whole[number + 1 :]])
-            assert isinstance(found, Launch) or found.reason
-            read += [found] if isinstance(found, Launch) else []
+            result = launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), [*whole[:number], *changed, *whole[number + 1 :]])
+            assert isinstance(result, Launch) or result.reason
+            read += [result] if isinstance(result, Launch) else []
     for launch in read:
         for block in (*launch.windows, *launch.warm_up_blocks):
             assert {len(block.seconds)} >= {len(block.step_seconds)} - {0}, launch.path
@@ -154,7 +154,7 @@ def test_an_event_that_contradicts_itself_or_another_reaches_no_reader_and_a_lau
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "said"),
+    ("event", "change", "reason"),
     [
         ("sample", {"step_seconds": [[0.1] * 2] * 3}, "step_seconds has 3 ranks, seconds has 2"),
         ("sample", {"step_seconds": [[0.1] * 2, [0.1]]}, "step_seconds has 1 steps of rank 1, steps is 2"),
@@ -164,23 +164,27 @@ def test_an_event_that_contradicts_itself_or_another_reaches_no_reader_and_a_lau
         ("requests", {"start_monotonic_seconds": 1e9}, "s before it starts"),
     ],
 )
-def test_an_event_that_contradicts_itself_makes_a_crash_with_its_reason(kind: str, change: dict[str, Any], said: str) -> None:
-    told = [{**line, **change} if line["event"] == kind else line for line in of_every_kind()]
-    found = launch_of(Path("round1-try1.jsonl"), told)
+def test_an_event_that_contradicts_itself_makes_a_crash_with_its_reason(
+    event: str, change: dict[str, Any], reason: str
+) -> None:
+    events = [{**line, **change} if line["event"] == event else line for line in of_every_kind()]
+    result = launch_of(Path("round1-try1.jsonl"), events)
     assert (
-        isinstance(found, Launch) and found.outcome == "crashed" and not (found.windows if kind == "sample" else found.requests)
+        isinstance(result, Launch)
+        and result.outcome == "crashed"
+        and not (result.windows if event == "sample" else result.requests)
     )
-    assert f'the workload wrote an invalid "{kind}" line: ' in str(found.error) and said in str(found.error)
+    assert f'the workload wrote an invalid "{event}" line: ' in str(result.error) and reason in str(result.error)
 
 
 @pytest.mark.parametrize("rows", [[[0.1] * 2] * 3, [[0.1] * 2], [[0.1] * 2, [0.1]]])
 def test_step_times_on_lines_of_their_own_fit_their_window(rows: list[list[float]]) -> None:
-    told = of_every_kind()
-    place = next(place for place, line in enumerate(told) if line.get("phase") == "measure")
-    told.insert(place, {"event": "steps", "phase": "measure", "window": told[place]["window"], "step_seconds": rows})
-    found = launch_of(Path("round1-try1.jsonl"), told)
-    assert isinstance(found, Launch) and found.outcome == "crashed" and "step_seconds has" in str(found.error)
-    assert len(found.windows) < 2 and all(len(block.step_seconds) == 2 for block in found.windows)
+    events = of_every_kind()
+    place = next(place for place, line in enumerate(events) if line.get("phase") == "measure")
+    events.insert(place, {"event": "steps", "phase": "measure", "window": events[place]["window"], "step_seconds": rows})
+    result = launch_of(Path("round1-try1.jsonl"), events)
+    assert isinstance(result, Launch) and result.outcome == "crashed" and "step_seconds has" in str(result.error)
+    assert len(result.windows) < 2 and all(len(block.step_seconds) == 2 for block in result.windows)
 
 
 def test_no_verb_ends_in_a_traceback_over_a_launch_that_contradicts_itself(tmp_path: Path) -> None:
@@ -189,12 +193,12 @@ def test_no_verb_ends_in_a_traceback_over_a_launch_that_contradicts_itself(tmp_p
     for night in nights(2):
         run = write_run(tmp_path / "results", [{"rate": 100.0}], run=night)
         for number, change in enumerate(changes, start=2):
-            told = [{**line, **(change if line.keys() & change.keys() else {})} for line in of_every_kind()]
-            told = [json.loads(json.dumps(line).replace(str(141 * 2**30), "null")) for line in told]
-            told[0] |= {"run": night, "round": number, "host": {"links": [["X", "NV4"], ["NV4", "X"]]}}
-            (run.path / told[0]["cell"]).mkdir(parents=True, exist_ok=True)
-            (run.path / told[0]["cell"] / f"round{number}-try1.jsonl").write_text(
-                "\n".join(map(json.dumps, told)), encoding="utf-8"
+            events = [{**line, **(change if line.keys() & change.keys() else {})} for line in of_every_kind()]
+            events = [json.loads(json.dumps(line).replace(str(141 * 2**30), "null")) for line in events]
+            events[0] |= {"run": night, "round": number, "host": {"links": [["X", "NV4"], ["NV4", "X"]]}}
+            (run.path / events[0]["cell"]).mkdir(parents=True, exist_ok=True)
+            (run.path / events[0]["cell"] / f"round{number}-try1.jsonl").write_text(
+                "\n".join(map(json.dumps, events)), encoding="utf-8"
             )
     for words in ("history --json", "gate", "audit last", "export out --no-charts", "compare last last~1"):
         done = invoke(tmp_path, *words.split())
@@ -203,7 +207,7 @@ def test_no_verb_ends_in_a_traceback_over_a_launch_that_contradicts_itself(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("line", "change", "said"),
+    ("line", "change", "reason"),
     [
         (0, {"round": "one"}, 'round is "one", not a whole number'),
         (0, {"unix_seconds": 1e300}, "unix_seconds is 1e+300, not a number < 253402300800.0"),
@@ -218,18 +222,18 @@ def test_no_verb_ends_in_a_traceback_over_a_launch_that_contradicts_itself(tmp_p
         (-1, {"returncode": "0"}, 'returncode is "0", not a whole number'),
     ],
 )
-def test_what_the_host_wrote_must_be_whole(line: int, change: dict[str, Any], said: str) -> None:
+def test_what_the_host_wrote_must_be_whole(line: int, change: dict[str, Any], reason: str) -> None:
     changed = lines()
     changed[line] |= change
-    found = launch_of(Path("round1-try1.jsonl"), changed)
-    assert isinstance(found, Unreadable) and found.reason == said
+    result = launch_of(Path("round1-try1.jsonl"), changed)
+    assert isinstance(result, Unreadable) and result.reason == reason
 
 
 @pytest.mark.parametrize("event", [{"event": "sample", "phase": "measure"}, {"event": "environment", "packages": 7}])
-def test_what_the_box_says_wrongly_is_a_crash_with_its_reason(event: dict[str, Any]) -> None:
-    found = launch_of(Path("round1-try1.jsonl"), [*lines()[:-1], event, lines()[-1]])
-    assert isinstance(found, Launch) and found.outcome == "crashed"
-    assert str(found.error).startswith(f'the workload wrote an invalid "{event["event"]}" line: ')
+def test_an_invalid_line_of_the_workload_is_a_crash_with_its_reason(event: dict[str, Any]) -> None:
+    result = launch_of(Path("round1-try1.jsonl"), [*lines()[:-1], event, lines()[-1]])
+    assert isinstance(result, Launch) and result.outcome == "crashed"
+    assert str(result.error).startswith(f'the workload wrote an invalid "{event["event"]}" line: ')
 
 
 def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_path: Path) -> None:
@@ -243,23 +247,23 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
     view = report.view_of(run)
     assert len(view.summary.launches) == 2 and len(view.summary.unreadable_launches) == 4
     page = report.render(view)
-    for said in (
+    for message in (
         "not that of a launch",
         "try 1 of round 1: it was copied",
         "run is missing",
         "Is a directory",
         "cell is 5, not a text",
     ):
-        assert said in page
+        assert message in page
     assert not run.is_done(view.summary.launches[0]["cell"], 8)
 
 
 def test_a_record_of_nonsense_is_an_empty_run_with_problems() -> None:
     header = {"event": "run", "host": [1], "matrix": 5}
     events = [header, {"event": "planned"}, {"event": "skip", "cell": "a/b/c"}, {"event": "batch", "batch": "x"}]
-    found = record_of(events)
-    assert (found.matrix, found.host, found.planned, found.skips, found.batches) == ("", {}, (), (), ())
-    assert len(found.problems) == 4
+    record = record_of(events)
+    assert (record.matrix, record.host, record.planned, record.skips, record.batches) == ("", {}, (), (), ())
+    assert len(record.problems) == 4
 
 
 def test_a_record_that_is_a_folder_is_a_run_without_words(tmp_path: Path) -> None:
@@ -275,7 +279,7 @@ def test_nesting_without_end_is_no_event(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cant_be_looked_into_is_unreadable_and_not_empty(tmp_path: Path) -> None:
-    """Its path is longer than the system allows: nobody, not even root, can list it."""
+    """Such a folder's path is longer than the system allows: nobody, not even root, can list it."""
     run = write_run(tmp_path, [{"rate": 100.0}])
     here = os.open(run.path, os.O_RDONLY)
     for _ in range(20):
@@ -286,6 +290,6 @@ def test_a_folder_that_cant_be_looked_into_is_unreadable_and_not_empty(tmp_path:
     os.close(here)
     launches, unreadable = sorted_out(run.everything())
     assert [launch.outcome for launch in launches] == ["ok"]
-    assert [one.reason for one in unreadable] == ["File name too long"] and unreadable[0].path.name == "x" * 250
+    assert [problem.reason for problem in unreadable] == ["File name too long"] and unreadable[0].path.name == "x" * 250
     (again,) = verified(Results(tmp_path)).unreadable
     assert again.path == unreadable[0].path

@@ -20,19 +20,21 @@ DATA = Path(__file__).parents[1] / "data"
 TABLES = sorted(path.stem for path in (DATA / "recorded_tables").glob("*.json"))
 RENAMED = {"protocol": "method"}
 LIMITS = ("_low", "_high")
-"""The interval was that of the mean, while the figure was the median; now it is the median's own and has it in its middle."""
+"""Columns of an interval that was the mean's, while the figure was the median; now it is the median's, which is its middle."""
 
 
 @pytest.fixture
 def run() -> RunFolder:
-    (found,) = Results(DATA / "recorded").runs()
-    return found
+    (recorded,) = Results(DATA / "recorded").runs()
+    return recorded
 
 
-def test_a_launch_of_then_has_all_its_fields(run: RunFolder) -> None:
-    found = run.launches()
-    assert len(found) == 11 and {launch.outcome for launch in found} == {"ok"} and len(last_tries(found)) == 11
-    launch = next(one for one in found if one.cell.endswith("torch2.5.1-cpu/resnet50-train-fp32-b4-64px/cpu0+1"))
+def test_a_launch_of_an_earlier_version_has_all_its_fields(run: RunFolder) -> None:
+    launches = run.launches()
+    assert len(launches) == 11 and {launch.outcome for launch in launches} == {"ok"} and len(last_tries(launches)) == 11
+    launch = next(
+        candidate for candidate in launches if candidate.cell.endswith("torch2.5.1-cpu/resnet50-train-fp32-b4-64px/cpu0+1")
+    )
     assert (launch.run, launch.round, launch.number, launch.trial_batch) == (run.id, 1, 1, None)
     assert (launch.stack.name, launch.stack.torch, launch.devices.label) == ("torch2.5.1-cpu", "2.5.1", "cpu0+1")
     assert (launch.ddp_id, launch.workload.parallel) == ("resnet50-train-fp32-b4-64px", "ddp")
@@ -46,7 +48,7 @@ def test_a_launch_of_then_has_all_its_fields(run: RunFolder) -> None:
     assert launch.exit is not None and launch.exit.returncode == 0 and len(launch.telemetry) > 20
 
 
-def test_the_record_of_then_names_its_cells_by_their_fields(run: RunFolder) -> None:
+def test_the_record_of_an_earlier_version_names_its_cells_by_their_fields(run: RunFolder) -> None:
     record = run.read_record()
     assert record.complete and not record.problems and record.host["name"] == "host"
     assert [(n.stack, n.workload, n.devices) for n in record.planned][1] == (

@@ -1,4 +1,4 @@
-"""Words for runs: what they name, and what is said when they name nothing."""
+"""Words for runs: which runs they name, and the message where they name none."""
 
 import math
 import time
@@ -26,7 +26,7 @@ def ids(results: Results, *words: str, **more: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("word", "found"),
+    ("word", "named"),
     [
         ("last", IDS[3:]),
         ("last~0", IDS[3:]),
@@ -37,24 +37,24 @@ def ids(results: Results, *words: str, **more: str) -> list[str]:
         ("last-9999w", IDS),
     ],
 )
-def test_a_word_names_its_runs_oldest_first(results: Results, word: str, found: list[str]) -> None:
-    assert ids(results, word) == found
+def test_a_word_names_its_runs_oldest_first(results: Results, word: str, named: list[str]) -> None:
+    assert ids(results, word) == named
 
 
-@pytest.mark.parametrize(("word", "found"), [("last-12h", 1), ("last-36h", 2), ("last-3d", 3), ("last-1w", 3), ("last-2w", 4)])
-def test_an_age_counts_back_from_now(tmp_path: Path, word: str, found: int) -> None:
+@pytest.mark.parametrize(("word", "count"), [("last-12h", 1), ("last-36h", 2), ("last-3d", 3), ("last-1w", 3), ("last-2w", 4)])
+def test_an_age_counts_back_from_now(tmp_path: Path, word: str, count: int) -> None:
     begun = [time.gmtime(time.time() - 3600 * hours) for hours in (10 * 24, 48, 30, 1)]
     names = [time.strftime("%Y%m%dT%H%M%SZ", moment) for moment in begun]
     for run in names:
         write_run(tmp_path, [], run=run)
-    assert ids(Results(tmp_path), word) == names[-found:]
+    assert ids(Results(tmp_path), word) == names[-count:]
 
 
 @pytest.mark.parametrize(
     ("name", "begun"),
     [("20990101T000000Z", 4e9), ("20990101T000000Z", None), ("renamed", 4e9), ("renamed", None), ("9999", 253402300799.0)],
 )
-def test_a_run_that_is_still_to_come_is_told_and_never_the_newest(
+def test_a_run_dated_in_the_future_is_reported_and_never_the_newest(
     results: Results, tmp_path: Path, name: str, begun: float | None
 ) -> None:
     write_run(tmp_path, [{}], run=name, unix_seconds=begun)
@@ -63,13 +63,15 @@ def test_a_run_that_is_still_to_come_is_told_and_never_the_newest(
     assert ids(results, "all", since="2026-01-03") == IDS[2:]
     assert [run.id for run in select_each(results, ["last", name])] == [name, IDS[3]]
     record = results.runs()[0].read_record()
-    assert math.isnan(record.unix_seconds) and [("still to come" in one) for one in record.problems] == [True] * bool(begun)
+    assert math.isnan(record.unix_seconds) and [("still to come" in problem) for problem in record.problems] == [True] * bool(
+        begun
+    )
     assert machines.choose_launches(results, name).launches and results.newest_complete("testhost").id == IDS[3]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("hours", "is_last"), [(-1.0, True), (0.5, True), (2.0, False), (9.0, False), (14.0, False)])
 def test_a_clock_that_keeps_local_time_makes_no_newest_run(tmp_path: Path, hours: float, is_last: bool) -> None:
-    """As where a machine was measured before its clock was set from local time."""
+    """A machine may have been measured before its clock was set from local time."""
     ahead = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + 3600 * hours))
     for name, begun in ((ahead, None), ("renamed", time.time() - 7200)):
         write_run(tmp_path, [{}], run=name, unix_seconds=begun)
@@ -90,7 +92,7 @@ def test_a_date_and_a_host_narrow_what_a_word_can_name(results: Results) -> None
 
 
 @pytest.mark.parametrize(
-    ("word", "more", "said"),
+    ("word", "more", "message"),
     [
         ("last~4", {}, "no run last~4 in"),
         ("last~²", {}, "no run last~² in"),
@@ -103,9 +105,9 @@ def test_a_date_and_a_host_narrow_what_a_word_can_name(results: Results) -> None
     ],
 )
 def test_what_names_nothing_is_an_error_with_the_known_runs(
-    results: Results, word: str, more: dict[str, str], said: str
+    results: Results, word: str, more: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(BadInput, match=said) as error:
+    with pytest.raises(BadInput, match=message) as error:
         select(results, word, **more)
     assert IDS[3] in error.value.hint or "2026-01-31" in error.value.hint
 

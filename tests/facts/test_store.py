@@ -1,4 +1,4 @@
-"""Files on disk: what is kept, what a cut-off file says, what a folder's lock says."""
+"""Files on disk: what is kept, how a cut-off file is read, whom a folder's lock names."""
 
 import errno
 import json
@@ -26,13 +26,15 @@ def test_a_launch_cut_off_at_any_byte_is_lost_and_nothing_else(tmp_path: Path) -
     header = data.index(b"\n")
     for size in range(0, len(data) - 1, 7):
         launch.path.write_bytes(data[:size])
-        found = read_launch(launch.path)
-        assert isinstance(found, Unreadable) if size < header else found.outcome == "lost"
+        result = read_launch(launch.path)
+        assert isinstance(result, Unreadable) if size < header else result.outcome == "lost"
     launch.path.write_bytes(data)
     assert launch_at(launch.path).outcome == "ok"
 
 
-def test_a_run_whose_record_has_no_room_leaves_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_record_does_not_fit_on_the_disk_leaves_no_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -85,7 +87,7 @@ def test_stray_output_goes_to_the_log_and_its_tail_to_the_exit_line(tmp_path: Pa
 
 
 def test_the_reason_is_what_failed_and_not_how_torchrun_sums_it_up(tmp_path: Path) -> None:
-    """As torch 2.5 prints it when NCCL's watchdog ends rank 0 of 8 processes, of which each has its paragraph."""
+    """The log is what torch 2.5 prints when NCCL's watchdog ends rank 0 of 8 processes, of which each has its paragraph."""
     late = "[rank0]:[E ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, …)"
     summed = ["  rank      : 1 (local_rank: 1)", "  exitcode  : -6 (pid: 7)", "  error_file: <N/A>", "  traceback : Signal 6"]
     traceback = ["    raise ChildFailedError(", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "]
@@ -99,7 +101,7 @@ def test_the_reason_is_what_failed_and_not_how_torchrun_sums_it_up(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("code", "log", "said"),
+    ("code", "log", "message"),
     [
         (7, ("loading weights", "no licence for this host", ""), "exit code 7, last line: no licence for this host"),
         (0, ("bye",), "it ended before it was done, with exit code 0"),
@@ -107,21 +109,25 @@ def test_the_reason_is_what_failed_and_not_how_torchrun_sums_it_up(tmp_path: Pat
         (1, ("no licence", "  rank      : 0 (local_rank: 0)", "  exitcode  : -15 (pid: 6)"), "rank 0: ended by SIGTERM"),
     ],
 )
-def test_who_ends_without_an_error_is_quoted(tmp_path: Path, code: int, log: tuple[str, ...], said: str) -> None:
-    assert ended(tmp_path, code, *log).error == said
+def test_a_launch_that_ends_without_an_error_has_its_last_line_quoted(
+    tmp_path: Path, code: int, log: tuple[str, ...], message: str
+) -> None:
+    assert ended(tmp_path, code, *log).error == message
 
 
 def test_the_rank_that_failed_first_is_named_and_not_where_torchrun_explains_itself(tmp_path: Path) -> None:
-    """The end of what torch 2.5 prints where rank 1 of two called os._exit(7)."""
+    """The log is the end of what torch 2.5 prints where rank 1 of two called os._exit(7)."""
     summed = [
         "  rank      : {0} (local_rank: {0})",
         "  exitcode  : {1} (pid: 7)",
         "  error_file: <N/A>",
         f"  traceback : {SEE}",
     ]
-    said = [line.format(rank, code) for rank, code in ((0, -15), (1, 7)) for line in summed]
-    found = ended(tmp_path, 1, "no licence", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", *said)
-    assert found.error == "rank 1: exit code 7 and no message"
+    paragraphs = [line.format(rank, code) for rank, code in ((0, -15), (1, 7)) for line in summed]
+    launch = ended(
+        tmp_path, 1, "no licence", "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", *paragraphs
+    )
+    assert launch.error == "rank 1: exit code 7 and no message"
 
 
 SEE = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
@@ -180,8 +186,8 @@ def test_a_reading_that_comes_after_the_end_is_not_written(tmp_path: Path) -> No
     file.telemetry([{"device": "cpu"}])
     file.close(returncode=0)
     file.telemetry([{"device": "cpu"}])
-    kinds = [json.loads(line)["event"] for line in file.path.read_text().splitlines()]
-    assert kinds == ["launch", "telemetry", "exit"]
+    events = [json.loads(line)["event"] for line in file.path.read_text().splitlines()]
+    assert events == ["launch", "telemetry", "exit"]
 
 
 def test_two_machines_of_one_name_have_two_folders(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ CHANNELS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("said", "network"), [(IB, "IB"), (ROCE, "RoCE"), (SOCKET, "Socket"), ((), None)])
-def test_nccl_says_its_network(said: tuple[str, ...], network: str | None) -> None:
-    found = read("nvidia", *said)
-    assert (found["library"], found["network"]) == ("nccl", network)
+@pytest.mark.parametrize(("words", "network"), [(IB, "IB"), (ROCE, "RoCE"), (SOCKET, "Socket"), ((), None)])
+def test_nccl_says_its_network(words: tuple[str, ...], network: str | None) -> None:
+    transport = read("nvidia", *words)
+    assert (transport["library"], transport["network"]) == ("nccl", network)
 
 
 def test_the_paths_are_those_between_nodes_each_once() -> None:

@@ -1,4 +1,4 @@
-"""The GPUs that the box says it used are compared with those of the launch: a number from another GPU would be false."""
+"""The GPUs that the workload says it used are compared with those of the launch: a number from another GPU would be false."""
 
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,22 @@ SLICE = "0000000a-5eed-4000-8000-00000000000a"
 
 
 def launch(planned: list[dict[str, Any]], used: list[str | None]) -> Launch:
-    """A launch on the `planned` GPUs whose box says that it used those with the UUIDs `used`."""
+    """Return a launch on the `planned` GPUs whose workload says that it used those with the UUIDs `used`."""
     header, *events = launch_lines(devices=tuple(range(len(planned))))
     header["gpus"]["gpus"] = planned
     for event in events:
         if event["event"] == "setup":
             event["devices"] = [{"name": "NVIDIA H100", "uuid": uuid} for uuid in used]
-    found = launch_of(Path("a/round1-try1.jsonl"), [header, *events])
-    assert isinstance(found, Launch)
-    return found
+    result = launch_of(Path("a/round1-try1.jsonl"), [header, *events])
+    assert isinstance(result, Launch)
+    return result
 
 
 def gpu(number: int) -> dict[str, Any]:
     return {"uuid": f"GPU-{UUIDS[number]}", "name": "NVIDIA H100"}
 
 
-def test_the_order_doesnt_matter_and_old_boxes_tell_no_uuid() -> None:
+def test_the_order_does_not_matter_and_old_images_report_no_uuid() -> None:
     for used in ([UUIDS[0], UUIDS[1]], [UUIDS[1], f"GPU-{UUIDS[0].upper()}"], [None, None], ["odd", "odd"]):
         assert launch([gpu(0), gpu(1)], used).outcome == "ok"
 
@@ -40,9 +40,9 @@ def test_the_order_doesnt_matter_and_old_boxes_tell_no_uuid() -> None:
      ([UUIDS[0], UUIDS[0]], f"several ranks used GPU-{UUIDS[0]}")],
 )  # fmt: skip
 def test_a_launch_on_other_gpus_has_no_number(used: list[str | None], words: str) -> None:
-    found = launch([gpu(0), gpu(1)], used)
-    assert found.outcome == "crashed" and found.error == words
-    assert throughput(found) != throughput(found), "not a number"
+    result = launch([gpu(0), gpu(1)], used)
+    assert result.outcome == "crashed" and result.error == words
+    assert throughput(result) != throughput(result), "not a number"
 
 
 def test_a_slice_may_be_named_by_itself_or_by_its_gpu() -> None:
