@@ -1,4 +1,4 @@
-"""Engines that know GPUs by the Container Device Interface: Docker and Podman of Debian testing, in a folder of their own."""
+"""Engines that know GPUs by the Container Device Interface: Docker and Podman of Debian testing, in a separate folder."""
 
 import json
 import shutil
@@ -20,12 +20,12 @@ ROOT = """root=$1; shift
 mount --bind "$root" "$root"
 for place in proc sys dev tmp; do mount --rbind "/$place" "$root/$place"; done
 exec chroot "$root" "$@" """
-"""Within a mount namespace: the daemon of another release sees this machine's kernel and folders for temporary files."""
+"""A shell script for a mount namespace: the daemon of another release sees this machine's kernel and temporary folders."""
 
 
 @contextmanager
 def newer_engines(folder: Path, gpus: range) -> Iterator[list[str]]:
-    """The words that execute one of them; their GPUs are those of the eight H100 with these numbers.
+    """Yield the command line that executes one of the engines; their GPUs are those of the eight H100 with the numbers `gpus`.
 
     Skips if Debian's packages can't be had.
     """
@@ -43,19 +43,19 @@ def newer_engines(folder: Path, gpus: range) -> Iterator[list[str]]:
 
 @contextmanager
 def newer_docker(folder: Path, within: list[str]) -> Iterator[str]:
-    """Its address."""
+    """Yield the address of the newer Docker."""
     with clean_engine(folder / "dockerd.log", within) as host:
         yield host
 
 
 @contextmanager
 def podman(folder: Path, within: list[str]) -> Iterator[str]:
-    """The address at which Podman answers as Docker would. Its runtime is runc, which knows control groups v1, too."""
+    """Yield the address at which Podman answers as Docker would. Its runtime is runc, which knows control groups v1, too."""
     with tempfile.TemporaryDirectory(prefix="tm-podman-") as place, (folder / "podman.log").open("w") as words:
         host = f"unix://{place}/podman.sock"
         docker = ["docker", "--host", host]
-        own = ["--root", f"{place}/graph", "--runroot", f"{place}/run", "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
-        command = [*within, "podman", *own, "system", "service", "--time=0", host]
+        options = ["--root", f"{place}/graph", "--runroot", f"{place}/run", "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
+        command = [*within, "podman", *options, "system", "service", "--time=0", host]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, start_new_session=True)
         try:
             end = time.monotonic() + START_SECONDS
@@ -75,7 +75,7 @@ def podman(folder: Path, within: list[str]) -> Iterator[str]:
 
 
 def specification(gpus: range) -> dict[str, object]:
-    """What `nvidia-ctk cdi generate --device-name-strategy=uuid` says of the nodes, without the driver's libraries."""
+    """Return the nodes that `nvidia-ctk cdi generate --device-name-strategy=uuid` describes, without the driver's libraries."""
     devices = [{"name": uuid(number), "containerEdits": {"deviceNodes": [_node(f"nvidia{number}", number)]}} for number in gpus]
     return {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices}
 
@@ -95,14 +95,14 @@ def _no_packages() -> str | None:
 
 
 def _mirror() -> str:
-    """Where this machine gets Debian's packages from; "" if from nowhere."""
+    """Return the address where this machine gets Debian's packages; "" if it has none."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-    found = subprocess.run(command, capture_output=True, text=True).stdout.split()
-    return next((one.rstrip("/") for one in found if "security" not in one), "")
+    addresses = subprocess.run(command, capture_output=True, text=True).stdout.split()
+    return next((address.rstrip("/") for address in addresses if "security" not in address), "")
 
 
 def _install(root: Path, log: Path) -> None:
-    """The index of Debian testing expires after a week, also where a mirror is older."""
+    """Install the engines below `root`; the index of Debian testing expires after a week, also where a mirror is older."""
     command = [
         "mmdebstrap",
         "--variant=minbase",

@@ -1,4 +1,4 @@
-"""A Docker daemon of our own that can give containers GPUs which aren't there, and images that say what they were given."""
+"""A separate Docker daemon that can give containers GPUs which aren't there, and images that print what they were given."""
 
 import io
 import os
@@ -25,7 +25,7 @@ BASE = "python:3.11-slim-bookworm"
 
 @contextmanager
 def daemon(folder: Path) -> Iterator[str]:
-    """Its address; its GPUs are eight H100 (GPU 0 of which is also there in slices) and eight MI300X."""
+    """Yield the daemon's address; its GPUs are eight H100 (GPU 0 of which is also there in slices) and eight MI300X."""
     if reason := why_not():
         pytest.skip(reason)
     slices = {number: facts for number, facts in SLICED_A100.devices.items() if "slice_of" in facts}
@@ -68,7 +68,7 @@ def give_vendor_image(client: docker.DockerClient, folder: Path, scenario: Path)
 
 
 def _userland(folder: Path) -> bytes:
-    """A tar archive with one static program, /usr/bin/python3."""
+    """Return a tar archive with one static program, /usr/bin/python3."""
     compiler = shutil.which("cc") or pytest.skip("needs a C compiler")
     program = folder / "python3"
     subprocess.run([compiler, "-static", "-O1", "-o", str(program), str(SOURCES / "docker/python3.c")], check=True)

@@ -1,7 +1,7 @@
-"""The invented servers: what NVIDIA's and AMD's libraries tell of them while nothing runs.
+"""Invented servers: the facts that NVIDIA's and AMD's libraries report of them while nothing runs.
 
-Figures of real boards (memory as the driver reports it, limits, clocks, links), so that what the tool makes of them can be
-checked against what is known of those boards.
+Figures of real boards (memory as the driver reports it, limits, clocks, links), so that the tool's
+output can be checked against what is known of those boards.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ MACHINE = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """`machine`: facts of the driver; `devices`: of each GPU by its number, in PCI order; slices have numbers from 10 on."""
+    """Facts of a server. `machine`: of the driver; `devices`: of each GPU by its number, in PCI order; slices from 10 on."""
 
     name: str
     vendor: str
@@ -24,12 +24,12 @@ class Server:
     devices: Mapping[int, Facts] = field(default_factory=dict)
 
     def uuid(self, number: int) -> str:
-        """Of a GPU or a slice, as the tool names it."""
+        """Return the UUID of a GPU or a slice, as the tool names it."""
         return str(self.devices[number]["uuid"])
 
 
 def uuid(number: int, prefix: str = "GPU") -> str:
-    """A UUID in the driver's form that shows the number."""
+    """Return a UUID in the driver's form that shows the number."""
     return f"{prefix}-{number:08x}-5eed-4000-8000-{number:012x}"
 
 
@@ -110,7 +110,7 @@ _MI300X: Facts = {
 
 
 def amd_uuid(number: int) -> str:
-    """As the tool and HIP name it: the KFD's unique id."""
+    """Return a GPU's UUID as the tool and HIP name it: the KFD's unique id."""
     return f"GPU-5eed{number:012x}"
 
 
@@ -124,4 +124,4 @@ EIGHT_MI300X = Server(
         for number in range(8)
     },
 )  # fmt: skip
-"""Each GPU may be cut into eight, so every eighth render node is a whole one's."""
+"""A server with eight MI300X. Each may be cut into eight, so every eighth render node is a whole one's."""

@@ -38,7 +38,7 @@ RENDER_MINORS, RENDER_GROUP.
 
 
 def write(server: Server, tree: Path) -> None:
-    """KFD's topology of a server with two CPUs, and the PCI devices of its GPUs, below `tree`."""
+    """Write KFD's topology of a server with two CPUs, and the PCI devices of its GPUs, below `tree`."""
     nodes = tree / "class/kfd/kfd/topology/nodes"
     for number in range(2):
         _file(nodes / f"{number}/properties", "cpu_cores_count 96\nsimd_count 0\n")
@@ -51,10 +51,10 @@ def write(server: Server, tree: Path) -> None:
 
 def _gpu(nodes: Path, number: int, facts: Facts, count: int) -> None:
     node = nodes / str(2 + number)
-    known = {"simd_count": 1216, "gfx_target_version": 90402, "drm_render_minor": facts["render"],
-             "unique_id": int(str(facts["uuid"])[4:], 16), "location_id": _location(str(facts["pci"])),
-             "max_engine_clk_fcompute": 2100}  # fmt: skip
-    _file(node / "properties", _lines(known))
+    properties = {"simd_count": 1216, "gfx_target_version": 90402, "drm_render_minor": facts["render"],
+                  "unique_id": int(str(facts["uuid"])[4:], 16), "location_id": _location(str(facts["pci"])),
+                  "max_engine_clk_fcompute": 2100}  # fmt: skip
+    _file(node / "properties", _lines(properties))
     _file(node / "name", "ip discovery\n")
     _file(node / "mem_banks/0/properties", _lines({"heap_type": 1, "size_in_bytes": facts["memory"]}))
     for place, other in enumerate(range(2, 2 + count)):

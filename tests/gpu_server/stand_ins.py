@@ -22,13 +22,13 @@ from torchmatrix.facts.store import Results
 
 SOURCES = Path(__file__).parent
 RENDER_GROUP = 993
-"""Owns AMD's nodes."""
+"""The group that owns AMD's nodes."""
 _FLAGS = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """An invented server in a folder of its own. `environment`: what a command needs to take it for this machine.
+    """An invented server in a separate folder. `environment`: variables with which a command takes it for this machine.
 
     `within`: the beginning of a command line whose rest then sees the server's /sys and /dev.
     """
@@ -40,7 +40,7 @@ class Running:
 
     @property
     def journal(self) -> Path:
-        """What the stand-in of the workload did: a line per launch, window and end, with its process and its devices."""
+        """Return the journal of the workload's stand-in: a line per launch, window and end, with its process and devices."""
         return self.folder / "journal"
 
     def change(self, device: int, *, when: str = "", part: str = "-", count: int = 1, **facts: object) -> None:
@@ -61,34 +61,34 @@ class Running:
 
     @property
     def used(self) -> list[str]:
-        """The devices of each launch, in order, as the workload was given them."""
+        """Return the devices of each launch, in order, as the workload was given them."""
         lines = [line.split() for line in self.journal.read_text().splitlines()]
         return [devices for word, _, devices in lines if word == "launch"]
 
     def launches(self) -> list[Launch]:
-        """Everything recorded so far, in the order of the launches' begin."""
-        found = [launch for run in Results(self.folder / "results").runs() for launch in run.launches()]
-        return sorted(found, key=lambda launch: launch.monotonic_seconds or 0.0)
+        """Return all launches recorded so far, in the order in which they began."""
+        recorded = [launch for run in Results(self.folder / "results").runs() for launch in run.launches()]
+        return sorted(recorded, key=lambda launch: launch.monotonic_seconds or 0.0)
 
     @property
     def page(self) -> str:
-        """The report."""
+        """Return the report's HTML."""
         return (self.folder / "reports/index.html").read_text()
 
     def report(self) -> str:
-        """The words of the report, without what only shows when a mark is pointed at."""
+        """Return the words of the report, without those that only show when a mark is pointed at."""
         text = re.sub(r"<(script|style).*?</\1>", "", self.page, flags=re.DOTALL)
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
     def run(self, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """A command line of the tool in the server's folder, as a user would type it there."""
+        """Run a command line of the tool in the server's folder, as a user would type it there."""
         return subprocess.run(
             [*self.within, sys.executable, "-m", "torchmatrix", *words],
             cwd=self.folder, env={**os.environ, **self.environment, **variables}, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
     def python(self, code: str, **variables: str) -> str:
-        """What a program prints that sees this server."""
+        """Return the output of a Python program that sees this server."""
         environment = {**os.environ, **self.environment, **variables}
         command = [*self.within, sys.executable, "-c", code]
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
@@ -97,7 +97,7 @@ class Running:
 
 
 def start(server: Server, folder: Path) -> Running:
-    """The server, in `folder`."""
+    """Start the server, in `folder`."""
     folder.mkdir(exist_ok=True)
     lines = _lines(MACHINE, server.machine)
     for number, facts in server.devices.items():
@@ -120,7 +120,7 @@ def start(server: Server, folder: Path) -> Running:
 
 
 def _with_amd(running: Running, libraries: Path) -> Running:
-    """With AMD's library for the Python module amdsmi, and /sys and /dev of a namespace of its own."""
+    """Add AMD's library for the Python module amdsmi, and /sys and /dev of a separate namespace."""
     if os.geteuid() != 0:
         pytest.skip("a /dev and /sys of its own need root")
     kfd_tree.write(running.server, running.folder / "sys")
@@ -133,11 +133,11 @@ def _with_amd(running: Running, libraries: Path) -> Running:
 
 
 def _other_functions() -> str:
-    """C code for all functions that AMD's Python module looks for: those that the stand-in lacks answer "not supported"."""
-    found = importlib.util.find_spec("amdsmi")
-    if found is None or found.origin is None:
+    """Return C code of all functions that AMD's Python module looks for: those the stand-in lacks answer "not supported"."""
+    module = importlib.util.find_spec("amdsmi")
+    if module is None or module.origin is None:
         pytest.skip("needs AMD's Python module amdsmi")
-    wrapper = Path(found.origin).with_name("amdsmi_wrapper.py").read_text()
+    wrapper = Path(module.origin).with_name("amdsmi_wrapper.py").read_text()
     names = sorted(set(re.findall(r"_libraries\['libamd_smi.so'\]\.(\w+)", wrapper)))
     return "".join(f"__attribute__((weak)) int {name}(void) {{ return 2; }}\n" for name in names)
 
@@ -151,7 +151,7 @@ def _number(device: int) -> str:
 
 
 def _library(name: str, soname: str, more: str = "") -> Path:
-    """The library made from the folder `name` and the code `more`, built once for each content of its sources."""
+    """Return the library made from the folder `name` and the code `more`, built once for each content of its sources."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("the stand-ins for NVIDIA's and AMD's libraries need a C compiler")

@@ -1,4 +1,4 @@
-"""An invented server with AMD GPUs: AMD's own Python module loads a library of ours, in a /sys and a /dev of its own."""
+"""An invented server with AMD GPUs: AMD's Python module loads the tests' library, in a separate /sys and /dev."""
 
 import json
 from collections import Counter
@@ -35,9 +35,9 @@ def test_eight_mi300x_are_described(eight_mi300x: Running) -> None:
     assert (host["vendor"], host["driver"], host["notes"]) == ("amd", "6.12.12", [])
     assert [gpu["uuid"] for gpu in host["gpus"]] == MI300X
     assert host["links"][0] == ["X"] + 7 * ["XGMI"] and host["p2p"][7] == 7 * ["ok"] + ["X"]
-    known = {"name": "AMD Instinct MI300X", "capability": "gfx942", "memory_bytes": 206141652992, "numa_node": 1,
-             "render_node": "/dev/dri/renderD168", "groups": [RENDER_GROUP], "pcie": "gen5 x16 (max gen5 x16)"}  # fmt: skip
-    assert known.items() <= host["gpus"][5].items()
+    expected = {"name": "AMD Instinct MI300X", "capability": "gfx942", "memory_bytes": 206141652992, "numa_node": 1,
+                "render_node": "/dev/dri/renderD168", "groups": [RENDER_GROUP], "pcie": "gen5 x16 (max gen5 x16)"}  # fmt: skip
+    assert expected.items() <= host["gpus"][5].items()
 
 
 def test_idle_mi300x_can_be_read_and_what_one_lacks_is_unknown(eight_mi300x: Running) -> None:
@@ -60,8 +60,8 @@ def test_gpus_of_a_virtual_machine_without_unique_ids_each_have_their_own_readin
     server.change(1, power=430, temperature=71)
     first, second = (f"PCI-{cards[number]['pci']}" for number in (0, 1))
     assert [gpu["uuid"] for gpu in json.loads(server.python(SEE))["gpus"]] == [first, second]
-    told = {gpu: (r["power_watts"], r["temperature_celsius"], r["processes"]) for gpu, r in read(server).items()}
-    assert told == {first: (300, 38, [somebody]), second: (430, 71, [])}
+    values = {gpu: (r["power_watts"], r["temperature_celsius"], r["processes"]) for gpu, r in read(server).items()}
+    assert values == {first: (300, 38, [somebody]), second: (430, 71, [])}
 
 
 @pytest.mark.thorough
@@ -78,10 +78,14 @@ def test_a_whole_run_on_mi300x(eight_mi300x: Running, somebody: int) -> None:
     assert json.loads(done.stdout)["outcomes"] == {"ok": 7, "crashed": 1}
     assert Counter(eight_mi300x.used) == {"gpu0": 3, "gpu4": 2, "gpu3": 2, "gpu3,gpu2": 2}
     launches = eight_mi300x.launches()
-    assert [watched.summarize(one).throttled for one in launches if one.devices.label == "gpu0"] == [True, False, False]
-    beside = [watched.summarize(one).foreign for one in launches if one.devices.label == "gpu4"]
-    assert [len(found) for found in beside] == [1, 0] and beside[0][0].startswith(f"process {somebody} (sleep")
-    (died,) = (one for one in launches if one.outcome == "crashed")
+    assert [watched.summarize(launch).throttled for launch in launches if launch.devices.label == "gpu0"] == [
+        True,
+        False,
+        False,
+    ]
+    foreign = [watched.summarize(launch).foreign for launch in launches if launch.devices.label == "gpu4"]
+    assert [len(processes) for processes in foreign] == [1, 0] and foreign[0][0].startswith(f"process {somebody} (sleep")
+    (died,) = (launch for launch in launches if launch.outcome == "crashed")
     assert died.devices.label == "gpu3+2" and "Seen from the host during the launch" in eight_mi300x.report()
     assert "PyTorch on 8 × AMD Instinct MI300X" in eight_mi300x.report()
 

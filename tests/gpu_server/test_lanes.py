@@ -1,4 +1,4 @@
-"""`run --parallel` through the command on an invented server: what runs at once, what doesn't, and interruptions."""
+"""`run --parallel` through the command on an invented server: cells that run at once, cells that don't, interruptions."""
 
 import json
 import os
@@ -18,7 +18,7 @@ TWO_LANES = "counts = []\nlists = [[0], [1]]"
 
 
 def forget_the_dead(server: Running) -> None:
-    """The driver no longer lists a process that has ended; the stand-in does, if it was killed."""
+    """Remove killed processes from the stand-in's list, as the driver no longer lists a process that has ended."""
     lines = [line.split() for line in server.journal.read_text().splitlines()]
     ended = {process for word, process, _ in lines if word == "exit"}
     dead = [(process, devices) for word, process, devices in lines if word == "launch" and process not in ended]
@@ -29,17 +29,17 @@ def forget_the_dead(server: Running) -> None:
 def test_plan_says_what_could_run_at_once_and_the_longest_lane_counts(eight_h100: Running) -> None:
     eight_h100.matrix("counts = []\nlists = [[0], [1], [2, 3]]", launches=20)
     assert eight_h100.run("plan", "--engine", "local").stderr.startswith("4 cells on 1 stack: 80 launches, about 60 min;")
-    told = eight_h100.run("plan", "--engine", "local", "--parallel").stderr.splitlines()
-    assert told[0].startswith("4 cells on 1 stack: 80 launches, about 46 min;"), "30 min of gpu2+3, gpu2 and the test"
+    lines = eight_h100.run("plan", "--engine", "local", "--parallel").stderr.splitlines()
+    assert lines[0].startswith("4 cells on 1 stack: 80 launches, about 46 min;"), "30 min of gpu2+3, gpu2 and the test"
     test = "at once, if a test of about 16 min shows that they don't disturb each other"
-    assert told[1] == f"gpu0, gpu1, gpu2+3: {test}; else one by one: 60 min"
+    assert lines[1] == f"gpu0, gpu1, gpu2+3: {test}; else one by one: 60 min"
     eight_h100.matrix("counts = [1, 2]")
-    told = eight_h100.run("plan", "--engine", "local", "--parallel").stderr.splitlines()
-    assert told[1] == "nothing can run at once: no two cells on gpu0+1 have GPUs of their own"
+    lines = eight_h100.run("plan", "--engine", "local", "--parallel").stderr.splitlines()
+    assert lines[1] == "nothing can run at once: no two cells on gpu0+1 have GPUs of their own"
 
 
 @pytest.mark.thorough
-def test_launches_on_two_gpus_overlap_after_a_test_that_is_told_and_recorded(eight_h100: Running) -> None:
+def test_launches_on_two_gpus_overlap_after_a_test_that_is_printed_and_recorded(eight_h100: Running) -> None:
     eight_h100.matrix(TWO_LANES)
     done = eight_h100.run(*PARALLEL, "--json", FAKE_SECONDS="0.3")
     assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ def test_launches_on_two_gpus_overlap_after_a_test_that_is_told_and_recorded(eig
     assert first.windows[-1].edges and second.windows[0].edges
     assert second.windows[0].edges[0] < first.windows[-1].edges[1], "windows overlap"
     assert len(eight_h100.used) == 2 * (1 + 4 + 4 + 1) + 2
-    read = {reading["device"] for one in (first, second) for told in one.telemetry for reading in told.readings}
+    read = {reading["device"] for launch in (first, second) for event in launch.telemetry for reading in event.readings}
     assert read == {"cpu", uuid(0), uuid(1)}
     assert "At once gpu0 and gpu1 run at once: none is disturbed by more than 0.5 %" in eight_h100.report()
 
@@ -69,7 +69,7 @@ def test_a_run_that_was_ended_while_lanes_ran_keeps_what_was_finished(eight_h100
     code = process.wait()
     assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
     finished = {launch.path for launch in eight_h100.launches() if launch.outcome == "ok"}
-    assert len(finished) < 8 and {one.outcome for one in eight_h100.launches()} <= {"ok", "interrupted", "lost"}
+    assert len(finished) < 8 and {recorded.outcome for recorded in eight_h100.launches()} <= {"ok", "interrupted", "lost"}
     forget_the_dead(eight_h100)
     before = len(eight_h100.used)
     done = eight_h100.run(*PARALLEL, "--json")
@@ -80,7 +80,7 @@ def test_a_run_that_was_ended_while_lanes_ran_keeps_what_was_finished(eight_h100
 
 
 @pytest.mark.thorough
-def test_launches_beside_others_are_not_compared_with_launches_alone(eight_h100: Running) -> None:
+def test_launches_that_ran_with_others_are_not_compared_with_launches_alone(eight_h100: Running) -> None:
     eight_h100.matrix(TWO_LANES)
     for words in (PARALLEL, ("run", "--engine", "local")):
         assert eight_h100.run(*words).returncode == 0

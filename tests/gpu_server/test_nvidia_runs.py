@@ -19,13 +19,13 @@ CELL = "stand-in/resnet50-train-fp32-b4-224px"
 
 
 def skipped(server: Running) -> dict[str, str]:
-    """Why cells are skipped, by device set."""
-    told = json.loads(server.run("plan", "--json", "--engine", "local").stdout)
-    return {skip["id"].rpartition("/")[2]: skip["reason"] for skip in told["skips"]}
+    """Return the reasons why cells are skipped, by device set."""
+    plan = json.loads(server.run("plan", "--json", "--engine", "local").stdout)
+    return {skip["id"].rpartition("/")[2]: skip["reason"] for skip in plan["skips"]}
 
 
 def test_launches_get_the_planned_gpus_by_uuid_in_their_order_below_a_mask(eight_h100: Running) -> None:
-    """A scheduler left four GPUs: gpu0 is the first of them."""
+    """Here a scheduler left four GPUs: gpu0 is the first of them."""
     eight_h100.matrix("counts = []\nlists = [[3, 1]]")
     done = eight_h100.run("run", "--engine", "local", "--json", CUDA_VISIBLE_DEVICES=f"2,4,{H100[6]},7")
     assert done.returncode == 0, done.stderr
@@ -49,20 +49,20 @@ def test_sets_of_different_models_are_refused_and_those_of_one_model_planned(mix
         "gpu0+1+2+3": "mixes GPU models (NVIDIA GeForce RTX 3090, NVIDIA GeForce RTX 4090): a scale factor over them is "
         "meaningless"
     }
-    told = mixed_rtx.run("plan", "--engine", "local").stderr
-    assert "2 x NVIDIA GeForce RTX 4090, 2 x NVIDIA GeForce RTX 3090, driver 570.133.20" in told
+    output = mixed_rtx.run("plan", "--engine", "local").stderr
+    assert "2 x NVIDIA GeForce RTX 4090, 2 x NVIDIA GeForce RTX 3090, driver 570.133.20" in output
     mixed_rtx.matrix("counts = [1, 4]\nlists = [[2, 3]]\nmixed = true")
     assert skipped(mixed_rtx) == {}
 
 
 @pytest.mark.thorough
-def test_two_models_in_one_box_are_measured_apart_and_compared(mixed_rtx: Running) -> None:
+def test_two_gpu_models_in_one_server_are_measured_apart_and_compared(mixed_rtx: Running) -> None:
     mixed_rtx.matrix("counts = [1]\nlists = [[0, 1], [2, 3]]\neach = true", launches=2)
     done = mixed_rtx.run("run", "--engine", "local", "--json")
     assert json.loads(done.stdout)["outcomes"] == {"ok": 12}
-    found = {cell["id"].rpartition("/")[2]: cell["throughput"] for cell in json.loads(done.stdout)["cells"]}
+    rates = {cell["id"].rpartition("/")[2]: cell["throughput"] for cell in json.loads(done.stdout)["cells"]}
     alone = dict.fromkeys(("gpu0", "gpu1", "gpu2", "gpu3"), 10_000.0)
-    assert found == pytest.approx({**alone, "gpu0+1": 15_000.0, "gpu2+3": 15_000.0})
+    assert rates == pytest.approx({**alone, "gpu0+1": 15_000.0, "gpu2+3": 15_000.0})
     words = mixed_rtx.report()
     assert "ResNet-50: GeForce RTX 4090 is highest; no difference shown from GeForce RTX 3090" in words
     assert "GPUs do 1.50× the work of one" in words
@@ -94,15 +94,15 @@ def test_slices_are_measured_one_by_one(sliced_a100: Running) -> None:
 def test_a_driver_that_was_updated_is_named_by_doctor_and_plan(eight_h100: Running) -> None:
     eight_h100.change(-1, init=18)
     eight_h100.matrix("counts = [1]")
-    told = eight_h100.run("doctor", "--engine", "local")
-    assert "NVML/RM version mismatch.; the driver was updated while it was loaded: reboot" in told.stdout + told.stderr
+    doctor = eight_h100.run("doctor", "--engine", "local")
+    assert "NVML/RM version mismatch.; the driver was updated while it was loaded: reboot" in doctor.stdout + doctor.stderr
     done = eight_h100.run("run", "--engine", "local")
     assert done.returncode == 3 and "needs an NVIDIA GPU; this machine has no GPU" in done.stderr
 
 
 @pytest.mark.thorough
 @pytest.mark.sweep
-def test_trouble_during_a_run_is_told_and_the_rest_is_measured(eight_h100: Running, somebody: int) -> None:
+def test_trouble_during_a_run_is_reported_and_the_rest_is_measured(eight_h100: Running, somebody: int) -> None:
     """gpu0 gets hot in its first launch, somebody uses gpu1 during its first launch, gpu2 dies in the second round."""
     eight_h100.matrix("lists = [[0], [1], [2, 3]]\ncounts = []", launches=2)
     eight_h100.change(0, when="measure", part=H100[0], reasons=0x40, temperature=91)
@@ -116,8 +116,8 @@ def test_trouble_during_a_run_is_told_and_the_rest_is_measured(eight_h100: Runni
     launches = eight_h100.launches()
     hot = [watched.summarize(launch).throttled for launch in launches if launch.devices.label == "gpu0"]
     assert hot == [True, False, False], "the first try is repeated, and kept"
-    beside = [watched.summarize(launch).foreign for launch in launches if launch.devices.label == "gpu1"]
-    assert [len(found) for found in beside] == [1, 0] and beside[0][0].startswith(f"process {somebody} (sleep, user ")
+    foreign = [watched.summarize(launch).foreign for launch in launches if launch.devices.label == "gpu1"]
+    assert [len(processes) for processes in foreign] == [1, 0] and foreign[0][0].startswith(f"process {somebody} (sleep, user ")
     died, left_out = (launch for launch in launches if launch.outcome == "crashed")
     assert died.error == "RuntimeError: CUDA error: unspecified launch failure"
     assert left_out.error and left_out.error.startswith(f"gpu2 ({H100[2]}) is lost, so nothing was launched: GPU is lost; look")
@@ -156,7 +156,7 @@ def test_energy_per_item_of_two_gpus_is_that_of_their_counters(eight_h100: Runni
 
 @pytest.mark.thorough
 def test_the_default_matrix_runs_whole_on_eight_h100(eight_h100: Running) -> None:
-    """With two stand-ins for its stacks: ResNet-50 on 1, 2, 4 and 8 GPUs, on the newest BERT, too."""
+    """Two stand-ins are its stacks: ResNet-50 on 1, 2, 4 and 8 GPUs, on the newest BERT, too."""
     whole, _, _ = assets.DEFAULT_MATRIX.read_text().partition("\n# --- What runs on a CPU")
     _, _, workloads = whole.replace(', "nvidia-*", "*rocm*"', "").partition("\n[[workload]]")
     stacks = [
@@ -181,9 +181,9 @@ def test_a_limit_that_somebody_sets_between_two_launches_is_read_and_keeps_them_
     done = eight_h100.run("run", "--engine", "local", "--json")
     assert done.returncode == 0, done.stderr
     assert [launch.devices.gpus[0].facts["power_limit_watts"] for launch in eight_h100.launches()] == [700.0, 700.0, 500.0]
-    told = json.loads(done.stdout)
-    assert told["outcomes"] == {"ok": 2, "unlike": 1}
-    (cell,) = told["cells"]
+    record = json.loads(done.stdout)
+    assert record["outcomes"] == {"ok": 2, "unlike": 1}
+    (cell,) = record["cells"]
     assert (cell["n"], cell["failed"], cell["left_out"]) == (2, 0, 1)
     assert cell["reason"] == "left out: power limit 500 W, the others 700 W"
     assert "1 of 3 launches, which are unlike the others: power limit 500 W, the others 700 W" in eight_h100.page

@@ -1,4 +1,4 @@
-"""What the tool makes of invented servers with NVIDIA GPUs: NVIDIA's own bindings load a shared library of ours."""
+"""Invented servers with NVIDIA GPUs as the tool describes them: NVIDIA's bindings load the tests' shared library."""
 
 import json
 from typing import Any
@@ -19,25 +19,25 @@ print(json.dumps([note, sensor and sensor.read()]))
 """
 
 
-def seen(server: Running) -> dict[str, Any]:
+def described(server: Running) -> dict[str, Any]:
     return dict(json.loads(server.python(SEE)))
 
 
 def read(server: Running) -> tuple[str | None, dict[str, dict[str, Any]]]:
-    """What can't be watched, in words, and the readings by device."""
+    """Return a note on what can't be watched, and the readings by device."""
     note, readings = json.loads(server.python(READ))
     return note, {reading["device"]: reading for reading in readings or ()}
 
 
 def test_eight_h100_are_described(eight_h100: Running) -> None:
-    host = seen(eight_h100)
+    host = described(eight_h100)
     assert [gpu["uuid"] for gpu in host["gpus"]] == H100 and host["notes"] == []
     assert (host["vendor"], host["driver"], host["cuda_driver"]) == ("nvidia", "570.133.20", "12.8")
     assert host["links"][0] == ["X"] + 7 * ["NV18"] and host["p2p"][7] == 7 * ["ok"] + ["X"]
-    known = {"name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "memory_bytes": 85520809984, "power_limit_watts": 700.0,
-             "ecc": True, "persistence": True, "pcie": "gen5 x16 (max gen5 x16)", "clocks_max_mhz": 1980,
-             "pci_bus": "00000000:4B:00.0", "vbios": "96.00.A5.00.01", "slice_of": None}  # fmt: skip
-    assert known.items() <= host["gpus"][3].items()
+    expected = {"name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "memory_bytes": 85520809984, "power_limit_watts": 700.0,
+                "ecc": True, "persistence": True, "pcie": "gen5 x16 (max gen5 x16)", "clocks_max_mhz": 1980,
+                "pci_bus": "00000000:4B:00.0", "vbios": "96.00.A5.00.01", "slice_of": None}  # fmt: skip
+    assert expected.items() <= host["gpus"][3].items()
 
 
 def test_idle_h100_can_be_read(eight_h100: Running) -> None:
@@ -52,7 +52,7 @@ def test_idle_h100_can_be_read(eight_h100: Running) -> None:
 
 
 def test_geforce_cards_have_no_ecc_and_their_links_are_those_of_the_board(mixed_rtx: Running) -> None:
-    host = seen(mixed_rtx)
+    host = described(mixed_rtx)
     assert [gpu["name"][-4:] for gpu in host["gpus"]] == ["4090", "4090", "3090", "3090"]
     assert host["links"] == [
         ["X", "NODE", "NODE", "NODE"],
@@ -66,7 +66,7 @@ def test_geforce_cards_have_no_ecc_and_their_links_are_those_of_the_board(mixed_
 
 
 def test_slices_are_devices_by_their_own_uuid(sliced_a100: Running) -> None:
-    host = seen(sliced_a100)
+    host = described(sliced_a100)
     assert [gpu["uuid"] for gpu in host["gpus"]] == [*SLICES, uuid(1)]
     assert [gpu["slice_of"] for gpu in host["gpus"]] == 4 * [uuid(0)] + [None]
     assert [gpu["name"].rpartition(" ")[2] for gpu in host["gpus"]][:4] == ["3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"]
@@ -93,7 +93,7 @@ def test_a_scheduler_may_give_out_single_slices(sliced_a100: Running) -> None:
 
 def test_a_gpu_in_mig_mode_without_slices_is_left_out_with_the_way_out(eight_h100: Running) -> None:
     eight_h100.change(2, mig=1)
-    host = seen(eight_h100)
+    host = described(eight_h100)
     assert [gpu["uuid"] for gpu in host["gpus"]] == H100[:2] + H100[3:]
     assert host["notes"] == [
         "GPU 2 is in MIG mode and has no slice, so nothing can use it: make one (sudo nvidia-smi mig -i 2 -cgi PROFILE -C) "
@@ -103,7 +103,7 @@ def test_a_gpu_in_mig_mode_without_slices_is_left_out_with_the_way_out(eight_h10
 
 def test_a_dead_gpu_is_left_out_and_the_others_are_used(eight_h100: Running) -> None:
     eight_h100.change(3, lost=15)
-    host = seen(eight_h100)
+    host = described(eight_h100)
     assert [gpu["uuid"] for gpu in host["gpus"]] == H100[:3] + H100[4:]
     assert host["notes"] == [
         "GPU 3 can't be used: GPU is lost; look for Xid in the kernel log (sudo dmesg); reset the GPU (sudo nvidia-smi "
@@ -117,9 +117,9 @@ def test_a_dead_gpu_is_left_out_and_the_others_are_used(eight_h100: Running) -> 
      (4, "Insufficient Permissions; you need read and write access to /dev/nvidia*; ls -l /dev/nvidia* shows the owners"),
      (999, "Unknown Error; try nvidia-smi")],
 )  # fmt: skip
-def test_a_driver_that_cant_be_used_is_told_with_the_fix(eight_h100: Running, code: int, words: str) -> None:
+def test_a_driver_that_cant_be_used_is_reported_with_the_fix(eight_h100: Running, code: int, words: str) -> None:
     eight_h100.change(-1, init=code)
-    host = seen(eight_h100)
+    host = described(eight_h100)
     assert host["gpus"] == [] and host["notes"][0].endswith(f"GPUs can't be used: NVML says {words}")
 
 

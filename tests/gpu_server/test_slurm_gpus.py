@@ -32,10 +32,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(server: Running, cluster: Cluster, *words: str) -> "subprocess.CompletedProcess[str]":
-    own = {"TORCHMATRIX_SETTINGS": str(server.folder.parent / "settings.toml")}
+    variables = {"TORCHMATRIX_SETTINGS": str(server.folder.parent / "settings.toml")}
     return subprocess.run(
         [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", *words], cwd=server.folder, text=True,
-        env=os.environ | server.environment | cluster.variables | own, capture_output=True, timeout=300,
+        env=os.environ | server.environment | cluster.variables | variables, capture_output=True, timeout=300,
     )  # fmt: skip
 
 
@@ -45,10 +45,10 @@ def test_a_job_has_the_gpus_that_slurm_gave_and_launches_those_that_were_planned
     with slurm_cluster.started(folder, gpus=4) as cluster:
         done = run(server, cluster)
         assert done.returncode == 0, done.stderr
-    found = server.launches()
-    assert [launch.outcome for launch in found] == ["ok"] * 4
+    recorded = server.launches()
+    assert [launch.outcome for launch in recorded] == ["ok"] * 4
     assert sorted(set(server.used)) == [uuid(0), f"{uuid(0)},{uuid(1)}"]
-    assert {len(launch.host["gpus"]) for launch in found} == {4} and "4 x NVIDIA H100" in done.stderr
+    assert {len(launch.host["gpus"]) for launch in recorded} == {4} and "4 x NVIDIA H100" in done.stderr
 
 
 def test_a_node_that_shows_other_gpus_than_slurm_gave_is_left_out(server: Running, folder: Path) -> None:
