@@ -1,4 +1,4 @@
-"""`run --ab A B`: what it measures, that it is a run of its own, what it ends with, and what it refuses."""
+"""`run --ab A B`: what it measures, that it is a separate run, what it prints last, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ JOB = "resnet50-train-fp32-b4-224px"
 
 @pytest.fixture
 def two(fake_matrix: Path) -> Path:
-    """Stacks a, b and c of the fake interpreter; one workload is for c only."""
+    """Write stacks a, b and c of the fake interpreter; one workload is for c only."""
     stacks = "".join(f'[[stack]]\nname = "{name}"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n' for name in "abc")
     head, _, tail = fake_matrix.read_text(encoding="utf-8").partition("[[stack]]")
     workload = tail[tail.index("[[workload]]") :]
@@ -57,16 +57,16 @@ def test_ten_rounds_are_compared_round_by_round(torchmatrix: Command, two: Path)
 
 
 @pytest.mark.thorough
-def test_an_ab_does_not_continue_another_run_of_the_same_cells_nor_that_one_it(torchmatrix: Command, two: Path) -> None:
+def test_a_run_with_ab_and_one_without_do_not_continue_each_other(torchmatrix: Command, two: Path) -> None:
     results = Results(two.parent / "results")
-    asked = ("run", "--where", "stack=[ab]", "--launches", "2")
-    torchmatrix(*asked)
+    words = ("run", "--where", "stack=[ab]", "--launches", "2")
+    torchmatrix(*words)
     home = results.runs()[0]
     lines = home.record.read_text().splitlines()
     home.record.write_text("".join(f"{line}\n" for line in lines if '"run-exit"' not in line))  # as if it had been stopped
     torchmatrix("run", "--ab", "a", "b", "--launches", "2")
     assert len(results.runs()) == 2
-    assert f"run {home.id}" in torchmatrix(*asked).stderr and len(results.runs()) == 2
+    assert f"run {home.id}" in torchmatrix(*words).stderr and len(results.runs()) == 2
 
 
 def test_failed_launches_are_no_comparison_and_end_as_in_any_run(torchmatrix: Command, two: Path) -> None:
@@ -75,7 +75,7 @@ def test_failed_launches_are_no_comparison_and_end_as_in_any_run(torchmatrix: Co
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said", "hint"),
+    ("words", "code", "message", "hint"),
     [
         (("a", "a"), 2, "error: --ab a a is one stack twice", "name two stacks"),
         (("a", "bb"), 2, "error: --ab: the matrix has no stack bb", 'did you mean "b"?'),
@@ -86,14 +86,14 @@ def test_failed_launches_are_no_comparison_and_end_as_in_any_run(torchmatrix: Co
     ],
 )
 def test_what_can_not_be_compared_is_refused_before_anything_runs(
-    torchmatrix: Command, two: Path, words: tuple[str, ...], code: int, said: str, hint: str
+    torchmatrix: Command, two: Path, words: tuple[str, ...], code: int, message: str, hint: str
 ) -> None:
     done = (
         torchmatrix("run", *words[2:], "--ab", *words[:2])
         if len(words) > 1
         else torchmatrix("run", "--ab", *words, engine=None)
     )
-    assert done.returncode == code and said in done.stderr and hint in done.stderr.split("hint:")[1]
+    assert done.returncode == code and message in done.stderr and hint in done.stderr.split("hint:")[1]
     assert not (two.parent / "results").exists() or not Results(two.parent / "results").runs()
 
 
@@ -101,7 +101,7 @@ def test_compare_names_the_command_that_measures_both_in_one_run(torchmatrix: Co
     for run, stack in (("20260101T000000Z", "a"), ("20260102T000000Z", "b")):
         name = {"stack": stack, "workload": "w", "cell": f"{stack}/w/gpu0"}
         write_run(tmp_path / "results", [{"rate": rate, **name} for rate in (99.0, 100.0, 101.0)], run=run)
-    said = torchmatrix("compare", "last~1", "last").stdout
-    assert "level: within these two runs" in said
-    assert "one run of both shows smaller differences: torchmatrix run --ab a b '*/w/gpu0'" in said
+    output = torchmatrix("compare", "last~1", "last").stdout
+    assert "level: within these two runs" in output
+    assert "one run of both shows smaller differences: torchmatrix run --ab a b '*/w/gpu0'" in output
     assert "torchmatrix run" not in torchmatrix("compare", "last", "last").stdout

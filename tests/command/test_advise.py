@@ -28,7 +28,7 @@ batch = 2
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Precision × compile × channels_last of resnet50 in inference: AMP × 2 with half the latency; one cell failed."""
+    """Record precision × compile × channels_last of resnet50 in inference: AMP × 2 with half the latency; one cell failed."""
     launches: list[dict[str, Any]] = []
     for precision, compiled, layout in itertools.product(("fp32", "amp"), (False, True), (False, True)):
         rate = 100.0 * (2 if precision == "amp" else 1) * (1.5 if compiled else 1) * (1.1 if layout else 1)
@@ -47,22 +47,22 @@ def results(tmp_path: Path) -> Path:
 def advice(torchmatrix: Command, results: Path, *words: str) -> dict[str, Any]:
     done = torchmatrix("advise", "resnet50", "--mode", "infer", "--results", str(results), "--json", *words)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    record: dict[str, Any] = json.loads(done.stdout)
+    return record
 
 
 def test_the_fastest_combination_is_recommended_with_what_it_rests_on(torchmatrix: Command, results: Path) -> None:
-    found = advice(torchmatrix, results)
-    assert found["take"]["settings"] == {"precision": "amp", "compile": True, "channels_last": False}
-    assert found["take"]["value"] == pytest.approx(300.0) and found["take"]["launches"] == 3 and found["as_good"] == []
-    assert found["over_usual"]["value"] == pytest.approx(3.0) and found["left_out"]["failed"] == 1
-    assert found["unmeasured"] == [{"precision": "amp", "compile": True, "channels_last": True}]
-    assert "grad" in found["never_varied"] and "compile" not in found["never_varied"]
-    said = torchmatrix("advise", "resnet50", "--mode", "infer", "--results", str(results))
-    assert "take: stack-a: precision amp, compile, without channels_last" in said.stdout
+    record = advice(torchmatrix, results)
+    assert record["take"]["settings"] == {"precision": "amp", "compile": True, "channels_last": False}
+    assert record["take"]["value"] == pytest.approx(300.0) and record["take"]["launches"] == 3 and record["as_good"] == []
+    assert record["over_usual"]["value"] == pytest.approx(3.0) and record["left_out"]["failed"] == 1
+    assert record["unmeasured"] == [{"precision": "amp", "compile": True, "channels_last": True}]
+    assert "grad" in record["never_varied"] and "compile" not in record["never_varied"]
+    done = torchmatrix("advise", "resnet50", "--mode", "infer", "--results", str(results))
+    assert "take: stack-a: precision amp, compile, without channels_last" in done.stdout
     assert (
-        "1 without a figure" in said.stdout
-        and "to measure that: add --write FILE, then torchmatrix run --matrix FILE" in said.stdout
+        "1 without a figure" in done.stdout
+        and "to measure that: add --write FILE, then torchmatrix run --matrix FILE" in done.stdout
     )
 
 
@@ -76,15 +76,17 @@ def test_the_matrix_that_it_writes_has_the_missing_combination(torchmatrix: Comm
     path = tmp_path / "more.toml"
     advice(torchmatrix, results, "--write", str(path))
     made = matrix_file.load(path)
-    wanted = [one for one in made.workloads if (one.precision, one.compile) == ("amp", True)]
-    assert {one.factors["channels_last"] for one in wanted} == {False, True} and {one.mode for one in wanted} == {"infer"}
-    assert [stack.name for stack in made.stacks] == ["stack-a"] and {one.stacks for one in wanted} == {("stack-a",)}
+    wanted = [workload for workload in made.workloads if (workload.precision, workload.compile) == ("amp", True)]
+    assert {workload.factors["channels_last"] for workload in wanted} == {False, True} and {
+        workload.mode for workload in wanted
+    } == {"infer"}
+    assert [stack.name for stack in made.stacks] == ["stack-a"] and {workload.stacks for workload in wanted} == {("stack-a",)}
     again = torchmatrix("advise", "resnet50", "--mode", "infer", "--results", str(results), "--write", str(path))
     assert again.returncode == 2 and "exists" in again.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("resnet50",), "--mode infer"),
         (("resnet5", "--mode", "infer"), 'did you mean "resnet50"?'),
@@ -93,11 +95,11 @@ def test_the_matrix_that_it_writes_has_the_missing_combination(torchmatrix: Comm
         (("resnet50", "--mode", "infer", "--max-latency", "0.1"), "the least latency (p50) is"),
     ],
 )
-def test_what_cannot_be_answered_is_said_with_a_hint(
-    torchmatrix: Command, results: Path, words: Sequence[str], said: str
+def test_a_question_without_an_answer_is_an_error_with_a_hint(
+    torchmatrix: Command, results: Path, words: Sequence[str], message: str
 ) -> None:
     done = torchmatrix("advise", *words, "--results", str(results))
-    assert done.returncode == 2 and said in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and message in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_setting_that_only_some_models_take_counts_for_these(torchmatrix: Command, tmp_path: Path) -> None:

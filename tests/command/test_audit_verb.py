@@ -1,4 +1,4 @@
-"""`torchmatrix audit`: of a file of figures and of a run."""
+"""`torchmatrix audit` on a file of figures and on a run."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_the_command_says_what_it_found_by_its_exit_code(torchmatrix: Command, t
 
 def test_the_command_reads_a_run(torchmatrix: Command, tmp_path: Path) -> None:
     cells = [{"rate": 100.0}, {"rate": 210.0, "devices": (0, 1)}]
-    write_run(tmp_path / "results", [{**one, "rate": one["rate"] * share} for one in cells for share in (0.999, 1.0, 1.001)])
+    write_run(tmp_path / "results", [{**cell, "rate": cell["rate"] * share} for cell in cells for share in (0.999, 1.0, 1.001)])
     done = torchmatrix("audit", "last")
     assert done.returncode == 1 and "stack-a/resnet50-train-fp32-b4/gpu0+1" in done.stdout
     assert "1.050 over" in done.stdout and "impossible" in done.stdout, "within one run nothing else differs"
@@ -55,7 +55,7 @@ def test_what_cant_be_read_is_listed_and_alike_findings_share_a_line(torchmatrix
     assert line.startswith("2 and 2 more  unclear  memory_format  unknown")
     assert unread == 'not read: row 5 and 1 more, throughput: "fast" is not a number above 0'
     data = json.loads(torchmatrix("audit", str(path), "--json").stdout)
-    assert data["figures"] == 4 and len(data["findings"]) == 3 and [one["row"] for one in data["unparsed"]] == [5, 6]
+    assert data["figures"] == 4 and len(data["findings"]) == 3 and [figure["row"] for figure in data["unparsed"]] == [5, 6]
     assert data["scaling"] == {
         "on_several_gpus": 1, "with_baseline": 0, "checked_against_siblings": 0, "without_either": 1,
     }  # fmt: skip
@@ -83,7 +83,7 @@ def test_each_audit_ends_with_how_many_figures_were_held_against_something(torch
     assert {key: checked[key] for key in ("figures", "against_peak", "against_scaling")} == {
         "figures": 3, "against_peak": 2, "against_scaling": 1,
     }  # fmt: skip
-    assert [one["row"] for one in checked["unchecked"]] == [4]
+    assert [figure["row"] for figure in checked["unchecked"]] == [4]
 
 
 def test_nothing_checked_is_not_nothing_found(torchmatrix: Command, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`bisect OLD NEW`: the stack in which the level changed, what it says where that can't be told, and what it refuses."""
+"""`bisect OLD NEW`: the stack in which the level changed, what it says where that is unknown, and what it refuses."""
 
 import json
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from torchmatrix.facts.store import Results
 
 CELL = "*/cpu0"
 LEVELS = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.25, "e": 1.25, "f": 1.25, "g": 1.25}
-"""How long an item takes on each stack, over the stand-in's usual time."""
+"""Time of an item on each stack, over the stand-in's usual time."""
 
 
 def write_stacks(matrix: Path, levels: dict[str, float]) -> None:
-    """One stand-in for each stack, as fast as is asked."""
+    """Write a matrix with a stand-in for each stack, which takes `levels` times the usual time."""
     tables = []
     for name, level in levels.items():
         python = matrix.parent / name / "python"
@@ -33,18 +33,18 @@ def write_stacks(matrix: Path, levels: dict[str, float]) -> None:
 def searched(torchmatrix: Command, ends: Sequence[str], *words: str, **variables: str) -> dict[str, Any]:
     done = torchmatrix("bisect", *ends, "--listed", "--cell", CELL, "--launches", "2", "--json", *words, **variables)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    record: dict[str, Any] = json.loads(done.stdout)
+    return record
 
 
 def test_the_stack_that_changed_the_level_is_found_by_halves(torchmatrix: Command, fake_matrix: Path) -> None:
     write_stacks(fake_matrix, LEVELS)
-    found = searched(torchmatrix, "ag")
-    assert (found["ended"], found["old"], found["new"]) == ("found", "c", "d")
-    assert found["change"]["ratio"] == pytest.approx(0.8) and found["change"]["launches"] == [2, 2]
-    assert [step["middle"] for step in found["steps"]] == [None, "d", "b", "c"]
-    assert [step["goes_on"] for step in found["steps"]] == [["a", "g"], ["a", "d"], ["b", "d"], ["c", "d"]]
-    assert found["others"] == [] and not found["not_monotone"] and found["between"] == []
+    record = searched(torchmatrix, "ag")
+    assert (record["ended"], record["old"], record["new"]) == ("found", "c", "d")
+    assert record["change"]["ratio"] == pytest.approx(0.8) and record["change"]["launches"] == [2, 2]
+    assert [step["middle"] for step in record["steps"]] == [None, "d", "b", "c"]
+    assert [step["goes_on"] for step in record["steps"]] == [["a", "g"], ["a", "d"], ["b", "d"], ["c", "d"]]
+    assert record["others"] == [] and not record["not_monotone"] and record["between"] == []
     started = [
         sorted({launch.stack.name for launch in run.launches()}) for run in Results(fake_matrix.parent / "results").runs()
     ]
@@ -82,19 +82,19 @@ def test_what_was_measured_is_not_measured_again_and_an_interrupted_search_goes_
     assert len(results.runs()) == 8
 
 
-def test_several_changes_are_told_and_the_largest_is_followed(torchmatrix: Command, fake_matrix: Path) -> None:
+def test_several_changes_are_reported_and_the_largest_is_followed(torchmatrix: Command, fake_matrix: Path) -> None:
     write_stacks(fake_matrix, {"a": 1.0, "b": 0.5, "c": 0.5, "d": 0.25, "e": 0.4})
-    found = searched(torchmatrix, "ae")
-    assert (found["old"], found["new"]) == ("a", "b") and found["change"]["ratio"] == pytest.approx(2.0)
-    assert [(pair["old"], pair["new"]) for pair in found["others"]] == [("c", "e")] and not found["not_monotone"]
-    found = searched(torchmatrix, "ce")
-    assert (found["old"], found["new"]) == ("c", "d") and found["not_monotone"]
+    record = searched(torchmatrix, "ae")
+    assert (record["old"], record["new"]) == ("a", "b") and record["change"]["ratio"] == pytest.approx(2.0)
+    assert [(pair["old"], pair["new"]) for pair in record["others"]] == [("c", "e")] and not record["not_monotone"]
+    record = searched(torchmatrix, "ce")
+    assert (record["old"], record["new"]) == ("c", "d") and record["not_monotone"]
 
 
 def test_equal_ends_end_the_search(torchmatrix: Command, fake_matrix: Path) -> None:
     write_stacks(fake_matrix, {"a": 1.0, "b": 0.1, "c": 1.0})
-    found = searched(torchmatrix, "ac")
-    assert found["ended"] == "same" and found["change"]["ratio"] == pytest.approx(1.0) and len(found["steps"]) == 1
+    record = searched(torchmatrix, "ac")
+    assert record["ended"] == "same" and record["change"]["ratio"] == pytest.approx(1.0) and len(record["steps"]) == 1
 
 
 @pytest.mark.thorough
@@ -102,15 +102,15 @@ def test_a_stack_that_can_t_be_measured_is_left_out_but_an_end_can_t(torchmatrix
     write_stacks(fake_matrix, {"a": 1.0, "b": 1.0, "c": 0.5, "d": 0.5, "e": 0.5})
     broken = fake_matrix.parent / "c/python"
     broken.write_text("#!/bin/sh\necho '# 3.11'; exit 1\n")
-    found = searched(torchmatrix, "ae")
-    assert (found["old"], found["new"]) == ("b", "d") and found["between"] == ["c"] and list(found["left_out"]) == ["c"]
+    record = searched(torchmatrix, "ae")
+    assert (record["old"], record["new"]) == ("b", "d") and record["between"] == ["c"] and list(record["left_out"]) == ["c"]
     words = ("bisect", "a", "c", "--listed", "--cell", CELL, "--launches", "2")
     done = torchmatrix(*words)
     assert done.returncode in (1, 3) and "c" in done.stderr and done.stdout == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said", "hint"),
+    ("words", "code", "message", "hint"),
     [
         (("2.7.1", "2.5.1"), 2, "2.7.1 is not older than 2.5.1", "2.5.1 2.7.1"),
         (("2.5.1", "2.5.1"), 2, "2.5.1 is not older than 2.5.1", ""),
@@ -122,8 +122,8 @@ def test_a_stack_that_can_t_be_measured_is_left_out_but_an_end_can_t(torchmatrix
         (("2.5.1", "2.7.1", "--write", "matrix.toml"), 2, "matrix.toml exists", "--write FILE"),
     ],
 )
-def test_mistakes(torchmatrix: Command, fake_matrix: Path, words: tuple[str, ...], code: int, said: str, hint: str) -> None:
+def test_mistakes(torchmatrix: Command, fake_matrix: Path, words: tuple[str, ...], code: int, message: str, hint: str) -> None:
     named = () if "--cell" in words else ("--cell", CELL)
     done = torchmatrix("bisect", *words, *named)
-    assert done.returncode == code and said in done.stderr and hint in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == code and message in done.stderr and hint in done.stderr and "Traceback" not in done.stderr
     assert not (fake_matrix.parent / "results").exists() or not Results(fake_matrix.parent / "results").runs()

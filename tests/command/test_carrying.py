@@ -1,4 +1,4 @@
-"""Locked, run, repeated and carried: the whole command with containers that measure known times, and no PyTorch in them."""
+"""Lock, run, repeat and carry: the whole command with containers that measure known times, and no PyTorch in them."""
 
 import io
 import os
@@ -43,7 +43,7 @@ def stack(name: str) -> str:
 
 @pytest.fixture
 def vendor(client: docker.DockerClient, registry: Registry, small: str, site: Site, own: str, tmp_path: Path) -> Iterator[str]:
-    """A stack whose vendor's image only a mirror holds, in a matrix; the name of its image there, by digest."""
+    """Write a matrix of a stack whose vendor's image only a mirror holds; yield the name of its image there, by digest."""
     vendor_image(client, small, tmp_path / "wheels", "torchmatrix-test/stand-in:1", 1)
     digest = registry.push("torchmatrix-test/stand-in:1", "stand-ins/stand-in:1")
     client.images.remove("torchmatrix-test/stand-in:1")
@@ -55,7 +55,7 @@ def vendor(client: docker.DockerClient, registry: Registry, small: str, site: Si
 
 
 def forget(client: docker.DockerClient, name: str, base: str) -> None:
-    """Everything of a stack goes from this machine, its base included."""
+    """Remove everything of a stack from this machine, its base included."""
     remove_images(client, name)
     for image in client.images.list(name=base.partition("@")[0]):
         for reference in (*image.tags, *image.attrs["RepoDigests"]):
@@ -156,10 +156,10 @@ def test_an_image_that_is_removed_during_a_run_costs_its_own_later_launches_only
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     begun = f"results/*/*/{own}/*/*/round*.jsonl"
     until(lambda: any('"exit"' in path.read_text() for path in tmp_path.rglob(begun)), process)
-    while found := client.images.list(filters={"label": f"torchmatrix.stack={own}"}):
+    while images := client.images.list(filters={"label": f"torchmatrix.stack={own}"}):
         assert process.poll() is None
         with suppress(docker.errors.APIError):  # a container uses it just now
-            client.images.remove(str(found[0].id), force=True)
+            client.images.remove(str(images[0].id), force=True)
     _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1 and "Traceback" not in stderr
     (run,) = Results(tmp_path / "results").runs()
@@ -213,5 +213,5 @@ def test_the_printed_builds_of_wheels_give_the_same_packages_when_pasted(
     for line in again.commands:
         subprocess.run(line, shell=True, check=True, capture_output=True)
     assert listing(client, again.reference) == packages and "torch==2.5.1" in packages
-    found = engine.build(recipes.recipes(its_stack, made.lock)[0], lambda line: None)
-    assert found.facts["tag"] == again.reference and found.lock == made.lock, "what was pasted is what --locked builds"
+    rebuilt = engine.build(recipes.recipes(its_stack, made.lock)[0], lambda line: None)
+    assert rebuilt.facts["tag"] == again.reference and rebuilt.lock == made.lock, "what was pasted is what --locked builds"

@@ -91,9 +91,9 @@ def test_a_failed_launch_has_its_outcome_its_first_error_line_and_never_a_number
 ) -> None:
     done = torchmatrix("run", "*cpu0", FAKE_BEHAVIOUR=behaviour)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    found = launches(tmp_path)
-    assert [launch.outcome for launch in found] == [outcome, outcome]
-    assert all(error in str(launch.error) for launch in found)
+    failed = launches(tmp_path)
+    assert [launch.outcome for launch in failed] == [outcome, outcome]
+    assert all(error in str(launch.error) for launch in failed)
     page = (tmp_path / "reports/index.html").read_text()
     assert "images/s" not in page and f'<span class="tag">{words.OUTCOMES[outcome]}</span>' in page
     assert "bench.py --model resnet50" in page
@@ -134,7 +134,7 @@ def test_a_stack_that_does_not_build_costs_only_its_own_cells(torchmatrix: Comma
 
 
 def start(tmp_path: Path, behaviour: str) -> "subprocess.Popen[str]":
-    """The command in the background, once its launch is under way."""
+    """Start the command in the background, and return once its launch is under way."""
     process = subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--engine", "local"],
         cwd=tmp_path, env={**os.environ, "FAKE_BEHAVIOUR": behaviour}, text=True,
@@ -145,14 +145,14 @@ def start(tmp_path: Path, behaviour: str) -> "subprocess.Popen[str]":
 
 
 def fakes_alive(tmp_path: Path) -> list[int]:
-    """Stand-in interpreters that work for this test's results folder."""
+    """Return the processes of stand-in interpreters that work for this test's results folder."""
     return processes_of(f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode())
 
 
 def test_an_interruption_while_a_library_evaluates_text_has_the_exit_code_of_any_other(
     fake_matrix: Path, tmp_path: Path
 ) -> None:
-    """As those do that make classes; `python -m` then dies of SIGINT if nothing else is evaluated."""
+    """Libraries that make classes do; `python -m` then dies of SIGINT if nothing else is evaluated."""
     (tmp_path / "docker.py").write_text("exec('raise KeyboardInterrupt')")
     done = subprocess.run(
         [sys.executable, "-m", "torchmatrix", "plan", "--engine", "docker"],
@@ -228,7 +228,7 @@ def test_closed_standard_streams_change_nothing(fake_matrix: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("words", [("plan",), ("run", "*cpu0")])
-def test_progress_that_cant_be_told_ends_nothing_and_a_result_that_cant_is_an_error(
+def test_progress_that_cant_be_printed_ends_nothing_and_a_result_that_cant_is_an_error(
     fake_matrix: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     command = [sys.executable, "-m", "torchmatrix", *words, "--engine", "local"]
@@ -288,7 +288,7 @@ def test_the_second_run_on_one_folder_says_who_holds_it(torchmatrix: Command, fa
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["run", "--matrix", "none.toml"], 2, "no matrix file at none.toml"),
         (["run", "--where", "colour=red"], 2, "is not a condition"),
@@ -304,11 +304,11 @@ def test_the_second_run_on_one_folder_says_who_holds_it(torchmatrix: Command, fa
     ],
 )
 def test_a_users_mistake_gets_a_message_a_hint_and_its_exit_code(
-    torchmatrix: Command, fake_matrix: Path, words: list[str], code: int, said: str
+    torchmatrix: Command, fake_matrix: Path, words: list[str], code: int, message: str
 ) -> None:
     done = torchmatrix(*words)
     assert done.returncode == code, done.stderr
-    assert said in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
+    assert message in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("where", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:9", "nonsense://x"])
@@ -365,7 +365,7 @@ def test_doctor_names_each_skip_with_its_fix(torchmatrix: Command, fake_matrix: 
     assert marks <= {"ok", "note", "bad"}
 
 
-def test_doctor_counts_the_facts_that_vouch_for_themselves(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+def test_doctor_counts_the_facts_with_checksums(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     assert "files of launches" not in torchmatrix("doctor").stdout
     run = write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 101.0}, {"rate": 102.0}])
     _, whole, damaged = (launch.path for launch in run.launches())
@@ -373,9 +373,9 @@ def test_doctor_counts_the_facts_that_vouch_for_themselves(torchmatrix: Command,
     for path in (whole, damaged):
         path.write_bytes(lines.packed(lines.read(path).events))
     damaged.write_bytes(damaged.read_bytes().replace(b"resnet50", b"resnet51"))
-    said = torchmatrix("doctor").stdout
-    assert "1 verified by checksum, 1 unverified: without checksums, from earlier versions, 1 unreadable, the first: " in said
-    assert damaged.name in said and "fix: gather the run again" in said
+    output = torchmatrix("doctor").stdout
+    assert "1 verified by checksum, 1 unverified: without checksums, from earlier versions, 1 unreadable, the first: " in output
+    assert damaged.name in output and "fix: gather the run again" in output
 
 
 def test_clean_lists_what_the_matrix_no_longer_needs_and_removes_only_that(

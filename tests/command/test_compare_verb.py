@@ -1,4 +1,4 @@
-"""`torchmatrix compare`: of machines, stacks and folders; what it prints, tells and exits with."""
+"""`torchmatrix compare` on machines, stacks and folders: its output, its notes and its exit codes."""
 
 import json
 from pathlib import Path
@@ -13,27 +13,27 @@ CUDA, ROCM = {"name": "torch2.5.1-cu124", "torch": "2.5.1"}, {"name": "torch2.5.
 
 
 def cells(rate: float, batch: int, stack: dict[str, Any] = CUDA, **more: Any) -> list[dict[str, Any]]:
-    """Three launches each on one and on two GPUs, at this batch and at batch 4."""
-    found = []
+    """Return three launches each on one and on two GPUs, at this batch and at batch 4."""
+    launches = []
     for devices in ((0,), (0, 1)):
         for size in (4, batch):
             workload = f"resnet50-train-fp32-b{size}"
             cell = f"{stack['name']}/{workload}/gpu{'+'.join(map(str, devices))}"
-            one = {"stack": stack, "job": {"batch": size}, "workload": workload, "cell": cell, "devices": devices, **more}
-            found += [{"rate": rate * len(devices) * share, **one} for share in (0.995, 1.0, 1.005)]
-    return found
+            fields = {"stack": stack, "job": {"batch": size}, "workload": workload, "cell": cell, "devices": devices, **more}
+            launches += [{"rate": rate * len(devices) * share, **fields} for share in (0.995, 1.0, 1.005)]
+    return launches
 
 
 @pytest.fixture
 def three(tmp_path: Path) -> Path:
-    """Results of two boxes called gpu01 and of one called mi300x."""
+    """Record results of two machines called gpu01 and of one called mi300x."""
     results = tmp_path / "results"
     for folder, identity, rate, stack in (("gpu01", "aaaa1111", 200.0, CUDA), ("gpu01-bbbb", "bbbb2222", 100.0, CUDA)):
         host = {"name": "gpu01", "cpu": "c", "gpus": [], "cores": [0]}
-        launches = [{**one, "machine": identity, "host": host} for one in cells(rate, 16 if rate == 200 else 8, stack)]
+        launches = [{**launch, "machine": identity, "host": host} for launch in cells(rate, 16 if rate == 200 else 8, stack)]
         write_run(results, launches, folder=folder, host=host, machine=identity)
     host = {"name": "mi300x", "cpu": "c", "gpus": [], "cores": [0]}
-    launches = [{**one, "machine": "cccc3333", "host": host} for one in cells(150.0, 32, ROCM)]
+    launches = [{**launch, "machine": "cccc3333", "host": host} for launch in cells(150.0, 32, ROCM)]
     write_run(results, launches, folder="mi300x", host=host, machine="cccc3333", run="20260102T000000Z")
     return results
 
@@ -98,7 +98,7 @@ def test_hostile_texts_do_not_reach_the_terminal(torchmatrix: Command, tmp_path:
     evil = {"name": "evil\x1b[31m", "torch": "2.5.1"}
     host = {"name": "box\x1b[0m", "cpu": "c", "gpus": [], "cores": [0]}
     for folder in ("a", "b"):
-        launches = [{**one, "cell": f"evil/b4/gpu{i}"} for i, one in enumerate(cells(1.0, 8, evil, host=host))]
+        launches = [{**launch, "cell": f"evil/b4/gpu{i}"} for i, launch in enumerate(cells(1.0, 8, evil, host=host))]
         write_run(tmp_path / "results", launches, folder=folder, host=host, machine=folder * 8)
     done = torchmatrix("compare", "a" * 8, "b" * 8)
     assert done.returncode == 0 and "\x1b" not in done.stdout + done.stderr

@@ -37,10 +37,10 @@ def test_export_writes_tables_charts_and_says_where(tmp_path: Path, torchmatrix:
     assert not (out / "cells.json").exists() and "testhost" not in (out / "launches.csv").read_text()
 
 
-def test_what_export_cant_do_is_said_and_nothing_is_written(tmp_path: Path, torchmatrix: Command) -> None:
+def test_an_impossible_export_is_an_error_and_nothing_is_written(tmp_path: Path, torchmatrix: Command) -> None:
     write_run(tmp_path / "results", [{}])
     (tmp_path / "prices.csv").write_text(PRICES.replace("H200", "H2000"))
-    for words, said in (
+    for words, message in (
         (("export", "a", "b", "c"), "too many words"),
         (("export", "last~5", "out"), "no run last~5"),
         (("export", "out", "--format", "xlsx"), 'no format "xlsx"'),
@@ -48,7 +48,7 @@ def test_what_export_cant_do_is_said_and_nothing_is_written(tmp_path: Path, torc
         (("export", "out", "--results", "nowhere"), "no runs"),
     ):
         done = torchmatrix(*words)
-        assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prices.csv", "results"]
 
 
@@ -66,7 +66,7 @@ def test_report_publishes_a_site_and_renders_a_redacted_page(tmp_path: Path, tor
 
 
 @pytest.mark.parametrize("words", [("gate", "--markdown"), ("init", "--force", "--output")])
-def test_what_a_user_names_is_never_replaced_by_a_file_unless_it_is_one(
+def test_an_output_that_is_a_pipe_or_a_device_is_never_replaced_by_a_file(
     tmp_path: Path, torchmatrix: Command, words: tuple[str, ...]
 ) -> None:
     write_run(tmp_path / "results", [{"rate": 99.0}], run="20260101T000000Z")
@@ -78,8 +78,10 @@ def test_what_a_user_names_is_never_replaced_by_a_file_unless_it_is_one(
     os.mkfifo(tmp_path / "pipe")
     full = full_device(tmp_path)
     done = [torchmatrix(*words, name) for name in ("pipe", str(full), "page", "link")]
-    assert ["can't write" in one.stderr for one in done] == [True, True, False, False], [one.stderr for one in done]
-    assert all("hint: " in one.stderr and one.returncode in (2, 4) for one in done[:2])
+    assert ["can't write" in process.stderr for process in done] == [True, True, False, False], [
+        process.stderr for process in done
+    ]
+    assert all("hint: " in process.stderr and process.returncode in (2, 4) for process in done[:2])
     assert (tmp_path / "pipe").is_fifo() and full.is_char_device()
     assert (tmp_path / "page").read_text() and (tmp_path / "elsewhere").read_text() and (tmp_path / "link").is_symlink()
     assert (tmp_path / "precious").read_text() == "mine"

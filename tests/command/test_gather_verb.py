@@ -1,4 +1,4 @@
-"""What `gather` prints and how it ends."""
+"""`torchmatrix gather`: its output and its exit codes."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from support.records import write_run
 RUN = "20260101T000000Z"
 
 
-def test_what_came_is_said_per_source_and_a_second_time_nothing_is_new(torchmatrix: Command, tmp_path: Path) -> None:
+def test_gather_reports_each_source_and_a_second_time_nothing_is_new(torchmatrix: Command, tmp_path: Path) -> None:
     write_run(tmp_path / "a", [{}, {}], folder="one", machine="a" * 16)
     write_run(tmp_path / "b", [{}], folder="one", machine="b" * 16)
     done = torchmatrix("gather", "a", "b")
@@ -21,20 +21,20 @@ def test_what_came_is_said_per_source_and_a_second_time_nothing_is_new(torchmatr
     assert f"1 of 1: one/{RUN}, 2 files" in done.stderr
     assert {path.parent.parent.name for path in (tmp_path / "results").glob("*/*/run.jsonl")} == {"one", "one-bbbbbb"}
     again = torchmatrix("gather", "a", "b", "--json")
-    told = json.loads(again.stdout)
-    assert again.returncode == 0 and [(one["new"], one["here"]) for one in told["sources"]] == [(0, 2), (0, 1)]
+    record = json.loads(again.stdout)
+    assert again.returncode == 0 and [(source["new"], source["here"]) for source in record["sources"]] == [(0, 2), (0, 1)]
     assert torchmatrix("report", f"one-bbbbbb/{RUN}").returncode == 0
 
 
-def test_what_is_refused_is_named_and_the_rest_comes_all_the_same(torchmatrix: Command, tmp_path: Path) -> None:
+def test_a_refused_file_is_named_and_the_rest_comes_all_the_same(torchmatrix: Command, tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", [{}, {}], folder="one")
     shutil.copy(run.launches()[0].path, run.path / "round3-try1.jsonl")
     write_run(tmp_path / "b", [{}], folder="two")
     done = torchmatrix("gather", "a", "nowhere", "b", "--json")
-    told = json.loads(done.stdout)
+    record = json.loads(done.stdout)
     assert done.returncode == 2 and "error: there is no nowhere" in done.stderr and "hint: name a folder" in done.stderr
     assert f"refused  one/{RUN}/round3-try1.jsonl: it belongs to cell" in done.stderr
-    assert [one["new"] for one in told["sources"]] == [2, 1] and len(told["errors"]) == 1
+    assert [source["new"] for source in record["sources"]] == [2, 1] and len(record["errors"]) == 1
     assert torchmatrix("gather", "a").returncode == 1
 
 

@@ -1,4 +1,4 @@
-"""What the help says of the verbs, and what a shell completes."""
+"""The help on the verbs, and a shell's completions."""
 
 import os
 import pty
@@ -37,8 +37,8 @@ def test_help_lists_every_verb_once_in_its_group_in_the_order_of_use(torchmatrix
 
 @pytest.mark.parametrize("words", [[], ["nightly"], ["bundle"]])
 def test_no_summary_is_cut(torchmatrix: Command, words: list[str]) -> None:
-    said = torchmatrix(*words, "--help", COLUMNS="80").stdout
-    assert "..." not in re.sub(r"^Usage:.*$", "", said, flags=re.MULTILINE) and max(map(len, said.splitlines())) <= 80
+    output = torchmatrix(*words, "--help", COLUMNS="80").stdout
+    assert "..." not in re.sub(r"^Usage:.*$", "", output, flags=re.MULTILINE) and max(map(len, output.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("verb", [verb for verbs in VERBS.values() for verb in verbs])
@@ -48,11 +48,11 @@ def test_every_verb_has_a_help_of_its_own(torchmatrix: Command, verb: str) -> No
 
 
 def completions(folder: Path, line: str) -> list[str]:
-    """What bash would offer after `line`, asked as its completion script asks."""
+    """Return what bash would offer after `line`, asked as its completion script asks."""
     words = line.split(" ")
-    asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TORCHMATRIX_COMPLETE": "complete_bash"}
+    variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_TORCHMATRIX_COMPLETE": "complete_bash"}
     done = subprocess.run(
-        [sys.executable, "-m", "torchmatrix"], cwd=folder, env={**os.environ, **asked}, capture_output=True, text=True
+        [sys.executable, "-m", "torchmatrix"], cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True
     )
     assert done.returncode == 0 and not done.stderr
     return done.stdout.split()
@@ -111,11 +111,11 @@ def test_tab_completes_in_the_shell_once_completion_is_installed(tmp_path: Path,
 
 
 def shown(terminal: BinaryIO, *wanted: str) -> str:
-    """The first of the texts that comes; "" if none does in a minute."""
-    said, end = "", time.monotonic() + 60
+    """Return the first of the texts that comes; "" if none does in a minute."""
+    output, end = "", time.monotonic() + 60
     while time.monotonic() < end:
         if select.select([terminal], [], [], 1)[0]:
-            said += terminal.read(4096).decode(errors="replace")
-        if found := next((text for text in wanted if text in said), ""):
-            return found
+            output += terminal.read(4096).decode(errors="replace")
+        if first := next((text for text in wanted if text in output), ""):
+            return first
     return ""

@@ -104,8 +104,8 @@ def test_nights_without_a_figure_are_marked_and_never_bridged(tmp_path: Path) ->
     crosses = [(mark.note, mark.tone) for mark in chart.marks if mark.kind == "cross"]
     failed, skipped = "out of memory: RuntimeError: boom", "skipped: too hot"
     assert crosses == [(f"{nights(9)[4]}: {failed}", "bad"), (f"{nights(9)[6]}: {skipped}", "soft")]
-    said = [list(row.values())[-1] for row in chart.table]
-    assert said[4] == failed and said[6] == skipped and math.isnan(chart.table[4]["images/s"])
+    notes = [list(row.values())[-1] for row in chart.table]
+    assert notes[4] == failed and notes[6] == skipped and math.isnan(chart.table[4]["images/s"])
     page = history_page.render(trends_of(tmp_path))
     assert page.count("<svg x=") == 2 and f"<title>{crosses[0][0]}</title>" in page
 
@@ -194,7 +194,7 @@ def test_machines_without_a_launch_are_compared_to_nothing(torchmatrix: Command,
 
 
 @pytest.mark.thorough
-def test_what_the_terminal_cant_show_is_told_in_escapes_also_without_docstrings(tmp_path: Path) -> None:
+def test_names_the_terminal_cant_show_are_printed_in_escapes_also_without_docstrings(tmp_path: Path) -> None:
     results = tmp_path / os.fsdecode(b"r\xe9")
     for run in nights(2):
         write_run(results, [{"rate": 100.0}], run=run)

@@ -46,7 +46,7 @@ class SteadyDraw:
 
 
 def watched_job(fake_matrix: Path, host: Host, sensor: SteadyDraw) -> tuple[Cell, launch_cell.Job]:
-    """The first cell of the stand-in's matrix, and a run whose machine is watched by `sensor`."""
+    """Return the first cell of the stand-in's matrix, and a run whose machine is watched by `sensor`."""
     cell = make_plan(matrix_file.load(fake_matrix), host, Prerequisites(containers=False)).cells[0]
     results = Results(fake_matrix.parent / "results")
     local = choose("local", results.owner).local
@@ -92,8 +92,8 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
 ) -> None:
     monkeypatch.setenv("FAKE_SECONDS", "1.2")
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0, reasons=["hw_thermal_slowdown", "sw_power_cap"]))
-    news = list(rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2)]))
-    notes = [item.note for item in news if isinstance(item, LaunchFinished)]
+    events = list(rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2)]))
+    notes = [item.note for item in events if isinstance(item, LaunchFinished)]
     assert notes == ["throttled, once more", "throttled again: kept and marked"] * 2
     assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
     (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(last_tries(job.folder.launches()))))
@@ -103,9 +103,9 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
     job = replace(job, method=replace(METHODS["sustained"], warm_seconds=0.2))
-    news = list(rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2)]))
-    (place,) = (number for number, item in enumerate(news) if isinstance(item, Heated))
-    assert not any(isinstance(item, LaunchStarted) for item in news[:place])
+    events = list(rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2)]))
+    (place,) = (number for number, item in enumerate(events) if isinstance(item, Heated))
+    assert not any(isinstance(item, LaunchStarted) for item in events[:place])
     (probe,) = job.folder.path.rglob("probe*.jsonl")
     header, *_ = lines.read(probe).events
     assert header["probe"] == "heating" and header["workload"]["warmup_seconds"] == 0.2 and "--proof none" in header["command"]
@@ -113,7 +113,7 @@ def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_now
     assert {launch.method.name for launch in job.folder.launches()} == {"sustained"}
 
 
-def test_what_can_not_be_heated_is_not_measured_as_if_it_had_been(
+def test_devices_that_cannot_be_heated_are_not_measured(
     fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_BEHAVIOUR", "oom")
@@ -130,20 +130,20 @@ def test_every_launch_must_have_the_losses_of_the_first_one_that_was_proven(
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
     losses = iter(("1.0", "0.9", "1.0"))
     monkeypatch.setenv("FAKE_LOSS", next(losses))
-    found = []
+    finished = []
     for item in rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2), (cell, 3)]):
         if isinstance(item, LaunchFinished):
-            found.append(item.launch)
+            finished.append(item.launch)
             monkeypatch.setenv("FAKE_LOSS", next(losses, ""))
-    assert [launch.outcome for launch in found] == ["ok", "numerics", "ok"]
-    assert found[1].error == "the loss of step 2 is 0.9, but was 1 in round1-try1"
-    assert [launch.exit and launch.exit.losses_compared for launch in found] == [None, 15, 15]
-    assert [launch.unchecked for launch in found] == [None, None, None]
-    assert "--proof fingerprint --proven flops_per_item=2000000000.0" in found[2].command
+    assert [launch.outcome for launch in finished] == ["ok", "numerics", "ok"]
+    assert finished[1].error == "the loss of step 2 is 0.9, but was 1 in round1-try1"
+    assert [launch.exit and launch.exit.losses_compared for launch in finished] == [None, 15, 15]
+    assert [launch.unchecked for launch in finished] == [None, None, None]
+    assert "--proof fingerprint --proven flops_per_item=2000000000.0" in finished[2].command
 
 
 def test_the_loss_of_scaling_is_explained_exactly(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
-    """The stand-in takes 1.1 times as long beside another, 1.2 in DDP, 4 / 3 with all-reduce."""
+    """The stand-in takes 1.1 times as long next to another, 1.2 in DDP, 4 / 3 with all-reduce."""
     done = torchmatrix("explain", "*cpu0+1", "--launches", "2", "--json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
@@ -170,14 +170,14 @@ def test_the_largest_batch_is_found_in_fresh_processes_and_used_for_every_round(
     fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("batch = 4", 'batch = "auto"'), encoding="utf-8")
     done = torchmatrix("run", FAKE_LARGEST_BATCH="13")
     assert done.returncode == 0, done.stderr
-    found = launches(tmp_path)
-    assert {(x.batch_requested, x.batch_used) for x in found} == {("auto", 12)} and len(found) == 4
+    recorded = launches(tmp_path)
+    assert {(launch.batch_requested, launch.batch_used) for launch in recorded} == {("auto", 12)} and len(recorded) == 4
     tried = {path.name.split("-")[0] for path in tmp_path.rglob("batch*.jsonl")}
     assert tried == {"batch8", "batch16", "batch12"}
     assert '12 <abbr title="requested: auto">(auto)</abbr>' in (tmp_path / "reports/index.html").read_text()
 
 
-def test_not_even_a_batch_of_one_is_an_oom_of_its_own(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+def test_a_batch_of_one_that_does_not_fit_is_an_oom(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("batch = 4", 'batch = "auto"'), encoding="utf-8")
     done = torchmatrix("run", "*cpu0", FAKE_LARGEST_BATCH="0")
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""`run --engine kubernetes` before a stand-in for the API server: each launch is a Job, whatever becomes of its pod."""
+"""`run --engine kubernetes` on a stand-in for the API server: each launch is a Job, whatever becomes of its pod."""
 
 import _thread
 import sys
@@ -25,7 +25,7 @@ Run = Callable[..., "CompletedProcess[str]"]
 
 @pytest.fixture
 def share(tmp_path: Path) -> Path:
-    """The folder where the claim is mounted."""
+    """Make the folder where the claim is mounted."""
     (tmp_path / "share").mkdir()
     return tmp_path / "share"
 
@@ -55,7 +55,7 @@ def matrix(share: Path, workload: str) -> None:
 
 
 def launches(share: Path) -> list[Launch]:
-    return [launch for one in Results(share / "results").runs() for launch in one.launches()]
+    return [launch for run_folder in Results(share / "results").runs() for launch in run_folder.launches()]
 
 
 def test_each_launch_is_a_job_without_privileges_and_a_model_stays_on_one_node(share: Path, cluster: Cluster, run: Run) -> None:
@@ -66,10 +66,10 @@ def test_each_launch_is_a_job_without_privileges_and_a_model_stays_on_one_node(s
     for name, why in (("node3", "NotReady"), ("node4", "SchedulingDisabled"), ("node5", "Tainted")):
         assert f"note: {name} is left out: {why}: " in done.stderr
     assert "kubernetes 1.34.1\n" in done.stderr and "nodes: node1, node2\n" in done.stderr
-    assert Counter((one.workload.model, one.host["name"], one.outcome) for one in launches(share)) == {
+    assert Counter((launch.workload.model, launch.host["name"], launch.outcome) for launch in launches(share)) == {
         ("resnet18", "node1", "ok"): 1, ("resnet50", "node2", "ok"): 1,
     }  # fmt: skip
-    assert len({one.machine for one in launches(share)}) == 2, "a node is a machine of its own"
+    assert len({launch.machine for launch in launches(share)}) == 2, "a node is a machine of its own"
     assert len(cluster.created) == 3, "one asks a node what it has, two make launches"
     for job in cluster.created:
         spec, pod = job["spec"], job["spec"]["template"]["spec"]
@@ -79,7 +79,7 @@ def test_each_launch_is_a_job_without_privileges_and_a_model_stays_on_one_node(s
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         assert container["image"] == "registry.example/torchmatrix:1"
         assert {"name": "results", "mountPath": str(share)} in container["volumeMounts"]
-    (record,) = (one.read_record() for one in Results(share / "results").runs())
+    (record,) = (folder.read_record() for folder in Results(share / "results").runs())
     assert record.complete
     assert "node1, node2 (kubernetes 1.34.1)" in (share / "reports" / "index.html").read_text()
     written = b"".join(path.read_bytes() for path in share.rglob("*") if path.is_file())
@@ -98,10 +98,10 @@ def test_whatever_becomes_of_a_pod_is_the_outcome_of_its_launch(
     cluster.faults = ["unschedulable", "image", "oom", "late", "deleted", "lost", "broken", "evicted"]
     done = run()
     assert done.returncode == 6 and "1 launch cancelled by somebody else" in done.stderr, done.stderr
-    assert Counter(one.outcome for one in launches(share)) == {"crashed": 3, "oom": 1, "timeout": 1, "ok": 1}
+    assert Counter(launch.outcome for launch in launches(share)) == {"crashed": 3, "oom": 1, "timeout": 1, "ok": 1}
     assert len([job for job in cluster.created if "launch" in str(job)]) == 9, "what a node lost is made again, twice at most"
     assert cluster.most == 1, "a node makes one launch at a time"
-    errors = "\n".join(one.error or "" for one in launches(share))
+    errors = "\n".join(launch.error or "" for launch in launches(share))
     for why in (
         "Kubernetes's job on node1 ended as FAILED (Unschedulable: 0/2 nodes are available) without a launch",
         "FAILED (ImagePullBackOff: no such image)",
@@ -112,7 +112,7 @@ def test_whatever_becomes_of_a_pod_is_the_outcome_of_its_launch(
         assert why in errors, errors
     done = run()
     assert done.returncode == 1 and "1 launch to do" in done.stderr, done.stderr
-    assert Counter(one.outcome for one in launches(share)) == {"crashed": 3, "oom": 1, "timeout": 1, "ok": 2}
+    assert Counter(launch.outcome for launch in launches(share)) == {"crashed": 3, "oom": 1, "timeout": 1, "ok": 2}
 
 
 def test_ctrl_c_deletes_the_jobs_of_this_run_alone_and_the_same_command_continues(
@@ -134,7 +134,7 @@ def test_ctrl_c_deletes_the_jobs_of_this_run_alone_and_the_same_command_continue
     cluster.on_launch = lambda number: None
     done = run("*resnet18*")
     assert done.returncode == 0, done.stderr
-    counted = Counter((one.cell, one.round) for one in launches(share) if one.outcome == "ok")
+    counted = Counter((launch.cell, launch.round) for launch in launches(share) if launch.outcome == "ok")
     assert len(counted) == 1 and set(counted.values()) == {1} and len(Results(share / "results").runs()) == 1
 
 
@@ -175,24 +175,24 @@ def test_a_pod_gets_all_gpus_of_its_node_and_a_node_that_shows_others_is_left_ou
     assert (pod["activeDeadlineSeconds"], pod["imagePullSecrets"]) == (180, [{"name": "registry"}])
 
 
-def test_what_the_server_refuses_is_said(cluster: Cluster, run: Run) -> None:
-    for answer, code, said in (
+def test_a_refusal_by_the_server_is_an_error_with_a_hint(cluster: Cluster, run: Run) -> None:
+    for answer, code, message in (
         ((403, 'nodes is forbidden: User "u" cannot list'), 4, "Kubernetes refused: nodes is forbidden"),
         ((404, "no such thing"), 2, "Kubernetes refused: no such thing"),
         ((500, "etcd is away"), 4, "Kubernetes refused: etcd is away"),
     ):
         cluster.answer = answer
         done = run()
-        assert done.returncode == code and said in done.stderr and "hint: " in done.stderr, done.stderr
+        assert done.returncode == code and message in done.stderr and "hint: " in done.stderr, done.stderr
         assert TOKEN not in done.stderr
     cluster.answer, cluster.nodes = None, []
     done = run()
     assert done.returncode == 2 and "no node has the labels" in done.stderr
 
 
-def test_mistakes_are_told(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_an_error_with_a_hint(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     kubeconfig, settings = tmp_path / "kubeconfig", tmp_path / "settings.toml"
-    for words, said in (
+    for words, message in (
         (("--detach",), "--detach works only with --engine slurm"),
         (("--parallel",), "--engine kubernetes doesn't know --parallel"),
         (("--results", str(tmp_path / "elsewhere")), "elsewhere is not below"),
@@ -203,7 +203,7 @@ def test_mistakes_are_told(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyP
                 done = run(*words)
         else:
             done = run(*words)
-        assert done.returncode == 2 and said in done.stderr and "hint: " in done.stderr, done.stderr
+        assert done.returncode == 2 and message in done.stderr and "hint: " in done.stderr, done.stderr
     done = run()  # the server of the kubeconfig has gone
     assert done.returncode == 4 and "the API server of Kubernetes gave no answer" in done.stderr, done.stderr
     kubeconfig.write_text(f"users: [ {TOKEN}")

@@ -1,4 +1,4 @@
-"""Whole nights as a timer begins them: the unit's own command, cron's lines, kill -9, a reboot, a full disk."""
+"""Whole nights as a timer begins them: the unit's command, cron's lines, kill -9, a reboot, a full disk."""
 
 import json
 import os
@@ -30,22 +30,22 @@ esac
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, with a stand-in for systemctl."""
-    found = tmp_path / "home"
-    (found / "bin").mkdir(parents=True)
-    (found / "bin/systemctl").write_text(SYSTEMCTL)
-    (found / "bin/systemctl").chmod(0o755)
-    monkeypatch.setenv("HOME", str(found))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(found / ".config"))
-    monkeypatch.setenv("TORCHMATRIX_CACHE", cache_in(found))
-    monkeypatch.setenv("SYSTEMCTL_LOG", str(found / "systemctl.log"))
-    monkeypatch.setenv("PATH", f"{found / 'bin'}:{os.environ['PATH']}")
-    return found
+    """Make a separate home, with a stand-in for systemctl."""
+    folder = tmp_path / "home"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/systemctl").write_text(SYSTEMCTL)
+    (folder / "bin/systemctl").chmod(0o755)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
+    monkeypatch.setenv("TORCHMATRIX_CACHE", cache_in(folder))
+    monkeypatch.setenv("SYSTEMCTL_LOG", str(folder / "systemctl.log"))
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+    return folder
 
 
 @pytest.fixture
 def quick(fake_matrix: Path) -> Path:
-    """That matrix with one launch of one cell."""
+    """Make the stand-in's matrix one launch of one cell."""
     text = (
         fake_matrix.read_text(encoding="utf-8")
         .replace("launches = 2", "launches = 1")
@@ -60,16 +60,16 @@ def nights(folder: Path) -> list[Night]:
 
 
 def install(torchmatrix: Command, *words: str) -> Path:
-    """The service that was written for this user."""
+    """Install the nights; return the service that was written for this user."""
     done = torchmatrix("nightly", "install", "--user", "--backend", "systemd", "--engine", "local", *words)
     assert done.returncode == 0, done.stderr
-    (found,) = [Path(line) for line in done.stdout.splitlines() if line.endswith(".service") and "catch-up" not in line]
-    return found
+    (service,) = [Path(line) for line in done.stdout.splitlines() if line.endswith(".service") and "catch-up" not in line]
+    return service
 
 
 def value(unit: Path, key: str) -> str:
-    (found,) = [line.partition("=")[2] for line in unit.read_text(encoding="utf-8").splitlines() if line.startswith(f"{key}=")]
-    return found.replace("%%", "%")
+    (text,) = [line.partition("=")[2] for line in unit.read_text(encoding="utf-8").splitlines() if line.startswith(f"{key}=")]
+    return text.replace("%%", "%")
 
 
 def start(unit: Path, *more: str) -> "subprocess.CompletedProcess[str]":
@@ -80,7 +80,7 @@ def start(unit: Path, *more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env={}, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
 
-def test_a_night_measures_judges_shows_and_the_log_tells_all_of_it(
+def test_a_night_measures_judges_and_shows_and_its_log_has_every_step(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
 ) -> None:
     first = torchmatrix("nightly", "run", "--engine", "local")
@@ -94,9 +94,9 @@ def test_a_night_measures_judges_shows_and_the_log_tells_all_of_it(
     assert bad.returncode == 5 and "gate: regression" in bad.stdout and "1 crashed" in bad.stdout  # a failed cell counts
     log = Journal(tmp_path / "results").log(nights(tmp_path)[1].id).read_text()
     assert "RuntimeError: crash on purpose" in log and "torchmatrix gate" in log.replace("-m ", "")
-    said = torchmatrix("nightly", "status")
-    assert said.returncode == 0 and "exit 5" in said.stdout and "installed   no" in said.stdout
-    assert f"{nights(tmp_path)[1].id}.log" in said.stdout and "under way   no night" in said.stdout
+    status = torchmatrix("nightly", "status")
+    assert status.returncode == 0 and "exit 5" in status.stdout and "installed   no" in status.stdout
+    assert f"{nights(tmp_path)[1].id}.log" in status.stdout and "under way   no night" in status.stdout
 
 
 @pytest.mark.thorough
@@ -106,7 +106,7 @@ def test_a_verbose_night_shows_what_its_steps_print(torchmatrix: Command, quick:
 
 
 @pytest.mark.thorough
-def test_the_units_own_command_spends_the_night_from_a_folder_with_any_name(
+def test_the_units_command_runs_the_night_from_a_folder_with_any_name(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / 'a b%h $HOME "q" it\'s'
@@ -129,14 +129,14 @@ def test_the_units_own_command_spends_the_night_from_a_folder_with_any_name(
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze (Debian's package systemd)")
-@pytest.mark.parametrize("kind", ["user", "system"])
-def test_systemds_own_checker_finds_nothing_to_say(
-    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("scope", ["user", "system"])
+def test_the_checker_of_systemd_finds_no_fault(
+    torchmatrix: Command, quick: Path, home: Path, tmp_path: Path, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / 'a b%h $HOME "q" it\'s'
     place.mkdir()
     quick.rename(place / "matrix.toml")
-    words = ("--matrix", f"{place}/matrix.toml", "--results", f"{place}/results", f"--{kind}", "--at", "23:59")
+    words = ("--matrix", f"{place}/matrix.toml", "--results", f"{place}/results", f"--{scope}", "--at", "23:59")
     done = torchmatrix("nightly", "install", "--backend", "systemd", "--print", *words)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "units"
@@ -146,7 +146,7 @@ def test_systemds_own_checker_finds_nothing_to_say(
         (folder / Path(path).name).write_text(rest)
     assert len(list(folder.iterdir())) == 4
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    check = ["systemd-analyze", "verify", "--man=no", *(["--user"] if kind == "user" else []), *map(str, folder.iterdir())]
+    check = ["systemd-analyze", "verify", "--man=no", *(["--user"] if scope == "user" else []), *map(str, folder.iterdir())]
     checked = subprocess.run(check, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
     when = subprocess.run(
@@ -160,16 +160,16 @@ def test_nights_of_the_machine_may_run_as_an_ordinary_user(torchmatrix: Command,
     done = torchmatrix(*words, "--system", "--run-as", "nobody")
     assert done.returncode == 0 and done.stdout.count("\nUser=nobody\n") == 2, done.stderr
     assert "User=" not in torchmatrix(*words, "--system").stdout
-    for more, said in {
+    for more, message in {
         ("--system", "--run-as", "no such user"): "there is no user 'no such user'",
         ("--system", "--run-as", "root"): "--run-as names root",
         ("--user", "--run-as", "nobody"): "--run-as needs systemd and --system",
     }.items():
         refused = torchmatrix(*words, *more)
-        assert refused.returncode == 2 and said in refused.stderr and "\nhint: " in refused.stderr
+        assert refused.returncode == 2 and message in refused.stderr and "\nhint: " in refused.stderr
 
 
-def test_install_replaces_status_tells_and_remove_takes_away_just_what_install_made(
+def test_install_replaces_status_reports_and_remove_takes_away_just_what_install_made(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
 ) -> None:
     units = home / ".config/systemd/user"
@@ -188,10 +188,10 @@ def test_install_replaces_status_tells_and_remove_takes_away_just_what_install_m
     )
     other = torchmatrix("nightly", "install", "--user", "--engine", "local", "--at", "4:05")
     assert other.returncode == 0 and other.stdout == done.stdout
-    asked = (home / "systemctl.log").read_text()
-    assert "--user daemon-reload" in asked and "--user enable " in asked
-    found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
-    assert found["installed"] and found["at"] == "04:05" and found["backend"] == "systemd" and found["last"] is None
+    requests = (home / "systemctl.log").read_text()
+    assert "--user daemon-reload" in requests and "--user enable " in requests
+    status = json.loads(torchmatrix("nightly", "status", "--json").stdout)
+    assert status["installed"] and status["at"] == "04:05" and status["backend"] == "systemd" and status["last"] is None
     (clock,) = [path for path in made if path.suffix == ".timer" and "catch-up" not in path.name]
     assert "OnCalendar=*-*-* 04:05:00" in clock.read_text()
     gone = torchmatrix("nightly", "remove")
@@ -207,7 +207,7 @@ def files_below(folder: Path) -> set[Path]:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--at", "25:00"], 2, "is not a time of day"),
         (["--matrix", "none.toml"], 2, "no matrix file"),
@@ -220,11 +220,11 @@ def files_below(folder: Path) -> set[Path]:
         (["--keep", "1"], 2, "Invalid value for '--keep'"),
     ],
 )
-def test_what_would_fail_at_night_is_refused_by_day(
-    torchmatrix: Command, quick: Path, home: Path, words: list[str], code: int, said: str
+def test_options_that_would_fail_at_night_are_refused_at_install(
+    torchmatrix: Command, quick: Path, home: Path, words: list[str], code: int, message: str
 ) -> None:
     done = torchmatrix("nightly", "install", *words)
-    assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == code and message in done.stderr and "Traceback" not in done.stderr
     assert not list(home.rglob("*.service"))
 
 
@@ -237,7 +237,7 @@ def test_without_systemd_install_says_what_else_to_do(torchmatrix: Command, quic
 
 
 @pytest.mark.thorough
-def test_the_lines_for_cron_spend_the_night_and_make_up_for_one_that_was_missed(
+def test_the_lines_for_cron_start_the_night_and_make_up_for_one_that_was_missed(
     torchmatrix: Command, quick: Path, home: Path, tmp_path: Path
 ) -> None:
     (home / "bin/crontab").write_text(f"#!/bin/sh\ntouch {home}/crontab-was-called\n")
@@ -260,10 +260,10 @@ def test_the_lines_for_cron_spend_the_night_and_make_up_for_one_that_was_missed(
         assert ended.returncode == 0 and len(nights(tmp_path)) == number, ended.stderr
     assert "was missed" in Journal(tmp_path / "results").log(nights(tmp_path)[0].id).read_text()
     assert (home / "slept").read_text() == "300\n"
-    said = torchmatrix("nightly", "status").stdout
-    assert "the crontab is not looked at" in said and "next" not in said and nights(tmp_path)[1].id in said
-    found = json.loads(torchmatrix("nightly", "status", "--json").stdout)
-    assert (found["backend"], found["installed"], found["next"]) == ("cron", None, None) and found["at"]
+    status = torchmatrix("nightly", "status").stdout
+    assert "the crontab is not looked at" in status and "next" not in status and nights(tmp_path)[1].id in status
+    facts = json.loads(torchmatrix("nightly", "status", "--json").stdout)
+    assert (facts["backend"], facts["installed"], facts["next"]) == ("cron", None, None) and facts["at"]
     gone = torchmatrix("nightly", "remove")
     assert (
         set(gone.stdout.split()) == {str(script), str(variables), str(record)}
@@ -284,7 +284,7 @@ def hours_ago(hours: float) -> str:
 
 
 @pytest.mark.thorough
-def test_who_changes_from_cron_to_systemd_is_told_that_the_lines_stay(torchmatrix: Command, quick: Path, home: Path) -> None:
+def test_a_change_from_cron_to_systemd_says_that_the_lines_stay(torchmatrix: Command, quick: Path, home: Path) -> None:
     assert torchmatrix("nightly", "install", "--backend", "cron").returncode == 0
     done = torchmatrix("nightly", "install", "--user")
     assert done.returncode == 0 and "take them out with crontab -e" in done.stderr
@@ -295,13 +295,13 @@ def test_who_changes_from_cron_to_systemd_is_told_that_the_lines_stay(torchmatri
 
 
 def begin(folder: Path, **variables: str) -> "subprocess.Popen[str]":
-    """A night in the background, once it measures."""
-    known = set(folder.rglob("round*.jsonl"))
+    """Start a night in the background, and return once it measures."""
+    before = set(folder.rglob("round*.jsonl"))
     process = subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", "nightly", "run", "--engine", "local"],
         cwd=folder, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    until(lambda: any("hello" in path.read_text() for path in set(folder.rglob("round*.jsonl")) - known))
+    until(lambda: any("hello" in path.read_text() for path in set(folder.rglob("round*.jsonl")) - before))
     return process
 
 
@@ -317,7 +317,7 @@ def test_a_second_night_leaves_the_first_alone(torchmatrix: Command, quick: Path
     assert "1 ok" in stdout and len(nights(tmp_path)) == 1
 
 
-def test_a_night_beside_a_run_by_hand_measures_nothing(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
+def test_a_night_during_a_run_by_hand_measures_nothing(torchmatrix: Command, quick: Path, home: Path, tmp_path: Path) -> None:
     with Results(tmp_path / "results").hold():
         done = torchmatrix("nightly", "run", "--engine", "local")
     assert done.returncode == 4 and f"another run holds {tmp_path}/results: process {os.getpid()}" in done.stderr
@@ -368,7 +368,7 @@ def test_a_night_that_the_machine_slept_through_is_made_up_for_once(
 
 
 def long_ago(book: Journal) -> None:
-    """As if all that the journal tells of had been two days earlier."""
+    """Date all events of the journal two days earlier."""
     events = [{**event, "unix_seconds": event["unix_seconds"] - 48 * 3600} for event in read_lines(book.file)]
     book.file.write_text("".join(json.dumps(event) + "\n" for event in events))
 
@@ -399,7 +399,7 @@ def test_old_runs_and_their_logs_go_and_pinned_ones_stay(torchmatrix: Command, q
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MB."""
+    """Mount a file system of 8 MB."""
     place = tmp_path / "results"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], capture_output=True, text=True)

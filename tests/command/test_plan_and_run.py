@@ -1,4 +1,4 @@
-"""What `plan` and `run` show: the line that says what it comes to, skips, the table at the end, JSON, quiet and verbose."""
+"""Output of `plan` and `run`: the line that sums it up, skips, the table at the end, JSON, quiet and verbose."""
 
 import json
 import re
@@ -15,7 +15,7 @@ CELL = "fake/resnet50-train-fp32-b4-224px/cpu0"
 
 @pytest.fixture
 def with_skips(fake_matrix: Path) -> Path:
-    """The matrix of the fake interpreter, and cells for AMD GPUs."""
+    """Write the matrix of the fake interpreter, and cells for AMD GPUs."""
     fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8") + SKIPPED, encoding="utf-8")
     return fake_matrix
 
@@ -75,10 +75,12 @@ def test_run_ends_with_a_table_above_the_report(torchmatrix: Command, fake_matri
     assert re.split(r" {2,}", table[2])[1:] == ["15000 images/s", "15000 to 15000", "stable"]
 
 
-def test_how_good_the_estimate_was_is_told_after_the_run_and_by_the_next_plan(torchmatrix: Command, fake_matrix: Path) -> None:
+def test_how_good_the_estimate_was_is_printed_after_the_run_and_by_the_next_plan(
+    torchmatrix: Command, fake_matrix: Path
+) -> None:
     assert "were estimated" not in torchmatrix("plan").stderr
-    said = re.compile(r"run \w+ took \d+ s; 5\d s were estimated \(-\d+ %\)")
-    assert said.search(torchmatrix("run").stderr) and said.search(torchmatrix("plan").stderr)
+    pattern = re.compile(r"run \w+ took \d+ s; 5\d s were estimated \(-\d+ %\)")
+    assert pattern.search(torchmatrix("run").stderr) and pattern.search(torchmatrix("plan").stderr)
 
 
 def test_run_as_json_prints_one_document_and_nothing_else(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_cold_compiles_begin_with_empty_caches_and_the_other_launches_share_one(
     assert done.returncode == 0, done.stderr
     (run,) = Results(tmp_path / "results").runs()
     launches = sorted(run.launches(), key=lambda launch: launch.path.name)
-    states = {compiled: [one.started["compile_cache"]["state"] for one in launches if one.workload.compile == compiled]
+    states = {compiled: [entry.started["compile_cache"]["state"] for entry in launches if entry.workload.compile == compiled]
               for compiled in (True, False)}  # fmt: skip
     assert states == {True: ["none", "none", "new", "new"], False: ["new"] * 4}, "the stand-in leaves nothing to be sealed"
     assert {launch.method.facts["cold_compiles"] for launch in launches} == {2}

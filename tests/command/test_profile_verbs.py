@@ -16,7 +16,7 @@ EAGER, COMPILED = "fake/resnet50-train-fp32-b4-224px/cpu0", "fake/resnet50-train
 
 @pytest.fixture
 def two_settings(fake_matrix: Path) -> Path:
-    """Eager and compiled steps, which the stand-in makes 10 and 6 ms long."""
+    """Write a matrix of eager and compiled steps, which the stand-in makes 10 and 6 ms long."""
     fake_matrix.write_text(
         fake_matrix.read_text(encoding="utf-8").replace("batch = 4", "batch = 4\ncompile = [false, true]"), encoding="utf-8"
     )
@@ -45,17 +45,17 @@ def test_why_adds_up_to_the_difference_of_measured_steps(torchmatrix: Command, t
     assert torchmatrix("run", "--where", "count=1").returncode == 0
     done = torchmatrix("why", EAGER, COMPILED, "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    (conv, add), gap = found["bars"], found["gap"]
+    record = json.loads(done.stdout)
+    (conv, add), gap = record["bars"], record["gap"]
     assert (conv["name"], add["name"]) == ("conv", "add")
     assert conv["difference_seconds"] == pytest.approx(-0.004) and conv["share"] == pytest.approx(1.0)
     assert add["difference_seconds"] == pytest.approx(0) and gap["difference_seconds"] == pytest.approx(0)
-    assert found["profiled_difference_seconds"] == pytest.approx(-0.004)
-    assert found["a"]["plain_seconds"] == pytest.approx(0.010) and found["a"]["profiled_seconds"] == pytest.approx(0.011)
-    assert found["a"]["measured_seconds"] == pytest.approx(0.0004) and found["a"]["measured_launches"] == 2
-    assert found["difference_seconds"] == found["b"]["measured_seconds"] - found["a"]["measured_seconds"]
+    assert record["profiled_difference_seconds"] == pytest.approx(-0.004)
+    assert record["a"]["plain_seconds"] == pytest.approx(0.010) and record["a"]["profiled_seconds"] == pytest.approx(0.011)
+    assert record["a"]["measured_seconds"] == pytest.approx(0.0004) and record["a"]["measured_launches"] == 2
+    assert record["difference_seconds"] == record["b"]["measured_seconds"] - record["a"]["measured_seconds"]
     attributed = sum(bar["difference_seconds"] for bar in (conv, add, gap))
-    assert attributed + found["not_attributed_seconds"] == pytest.approx(found["difference_seconds"])
+    assert attributed + record["not_attributed_seconds"] == pytest.approx(record["difference_seconds"])
     assert "not attributed" in (tmp_path / "reports/why.html").read_text()
 
 
@@ -96,7 +96,7 @@ def test_no_result_is_touched_and_no_reader_sees_a_profile(torchmatrix: Command,
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("profile", "fake/*"), 2, "means 4 cells"),
         (("profile", "no-such-cell"), 3, "no-such-cell matches no cell"),
@@ -106,22 +106,22 @@ def test_no_result_is_touched_and_no_reader_sees_a_profile(torchmatrix: Command,
         (("profile", EAGER, "--steps", "0"), 2, "--steps"),
     ],
 )
-def test_what_cannot_be_meant_is_an_error(
-    torchmatrix: Command, two_settings: Path, tmp_path: Path, words: tuple[str, ...], code: int, said: str
+def test_ambiguous_or_contradicting_words_are_an_error(
+    torchmatrix: Command, two_settings: Path, tmp_path: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     done = torchmatrix(*words)
-    assert done.returncode == code and said in done.stderr and "hint: " in done.stderr
+    assert done.returncode == code and message in done.stderr and "hint: " in done.stderr
     assert not (tmp_path / "profiles").exists()
 
 
 @pytest.mark.parametrize(
-    ("how", "said"), [("crash", "RuntimeError: crash on purpose"), ("torn", "no whole trace"), ("killed", "-9")]
+    ("how", "message"), [("crash", "RuntimeError: crash on purpose"), ("torn", "no whole trace"), ("killed", "-9")]
 )
-def test_a_box_that_fails_leaves_no_profile(
-    torchmatrix: Command, two_settings: Path, tmp_path: Path, how: str, said: str
+def test_a_workload_that_fails_leaves_no_profile(
+    torchmatrix: Command, two_settings: Path, tmp_path: Path, how: str, message: str
 ) -> None:
     done = torchmatrix("profile", EAGER, FAKE_BEHAVIOUR=how)
-    assert done.returncode == 1 and said in done.stderr and "hint: " in done.stderr
+    assert done.returncode == 1 and message in done.stderr and "hint: " in done.stderr
     assert not (tmp_path / "profiles").exists()
 
 

@@ -39,9 +39,9 @@ warmup_cap = 2
 
 
 def measure(python: str, folder: Path, name: str, cores: str) -> Path:
-    """The results of `torchmatrix run` in a container: a machine with a name, an identity and cores of its own.
+    """Return the results of `torchmatrix run` in a container: a machine with its own name, identity and cores.
 
-    Its files are of this machine: the tool and its virtualenv, the stack's interpreter, and the Python of both.
+    The files that it sees are of this machine: the tool and its virtualenv, the stack's interpreter, and the Python of both.
     """
     folder.mkdir()
     (folder / "matrix.toml").write_text(MATRIX.format(python=python))
@@ -76,7 +76,7 @@ def test_two_real_machines_are_gathered_by_ssh_and_archive_and_compared(
     came = invoke(tmp_path, "gather", there(small), str(tmp_path / "large.tar.gz"), "--json")
     assert came.returncode == 0, came.stderr
     again = invoke(tmp_path, "gather", there(small), str(tmp_path / "large.tar.gz"), "--json")
-    assert [sum(source["new"] for source in json.loads(told.stdout)["sources"]) for told in (came, again)] == [6, 0]
+    assert [sum(source["new"] for source in json.loads(done.stdout)["sources"]) for done in (came, again)] == [6, 0]
 
     assert invoke(tmp_path, "report", "--machines").returncode == 0
     page = (tmp_path / "reports/index.html").read_text()
@@ -84,6 +84,6 @@ def test_two_real_machines_are_gathered_by_ssh_and_archive_and_compared(
     assert "small-box" in text and "large-box" in text
     assert "2 machines" in text
 
-    told = json.loads(invoke(tmp_path, "compare", "large-box", "small-box", "--json").stdout)
-    (row,) = told["rows"]  # one device each: the second machine's two have no counterpart
+    record = json.loads(invoke(tmp_path, "compare", "large-box", "small-box", "--json").stdout)
+    (row,) = record["rows"]  # one device each: the second machine's two have no counterpart
     assert row["ratio"] > 0 and row["launches"] == [2, 2]

@@ -1,4 +1,4 @@
-"""Repeating a recorded launch with the stand-in interpreter: how it is named, what is kept, what is refused."""
+"""`torchmatrix reproduce` with the stand-in interpreter: how a launch is named, what is kept, what is refused."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from torchmatrix.facts.store import Results
 
 
 def launches(tmp_path: Path) -> list[Launch]:
-    """Of all runs, oldest run first."""
+    """Return the launches of all runs, oldest run first."""
     return [launch for run in Results(tmp_path / "results").runs() for launch in run.launches()]
 
 
@@ -31,10 +31,10 @@ def test_a_launch_is_repeated_by_its_file_its_cell_and_a_glob(torchmatrix: Comma
         assert done.stdout.strip() == first.command, "the command, to be pasted"
         assert "95 % interval" in done.stderr and "launches: 1 ok" in done.stderr, "the table that run ends with"
         assert "then: 10000 images/s, now: 10000 images/s, ratio 1.0000 (one launch each: no interval)" in done.stderr
-    found = launches(tmp_path)
-    assert len(found) == 5 and {launch.outcome for launch in found} == {"ok"}
+    recorded = launches(tmp_path)
+    assert len(recorded) == 5 and {launch.outcome for launch in recorded} == {"ok"}
     same = ("cell", "batch_used", "workload_hash", "stack", "workload")
-    assert all(getattr(again, key) == getattr(first, key) for again in found[2:] for key in same)
+    assert all(getattr(again, key) == getattr(first, key) for again in recorded[2:] for key in same)
 
 
 def test_print_starts_nothing(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
@@ -58,15 +58,15 @@ def test_a_batch_that_was_found_is_used_again_though_another_would_fit_now(
 
 def test_the_newest_launch_of_a_cell_is_meant(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     assert torchmatrix("run", "*cpu0", "--launches", "2").returncode == 0
-    one, two = launches(tmp_path)
-    one.path.rename(one.path.with_name("round10-try1.jsonl"))
-    rewrite(two.path, command="the newest")
+    older, newer = launches(tmp_path)
+    older.path.rename(older.path.with_name("round10-try1.jsonl"))
+    rewrite(newer.path, command="the newest")
     done = torchmatrix("reproduce", "fake/*/cpu0", "--print")
     assert done.stdout.strip() == "the newest"
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("fake/*", "2 cells of run"),
         ("no-such*", "no-such* is not a preset, a launch file or a measured cell"),
@@ -74,10 +74,10 @@ def test_the_newest_launch_of_a_cell_is_meant(torchmatrix: Command, fake_matrix:
         ("matrix.toml", "matrix.toml is not a launch file: it has no header"),
     ],
 )
-def test_what_names_no_single_launch_is_refused(torchmatrix: Command, fake_matrix: Path, target: str, said: str) -> None:
+def test_what_names_no_single_launch_is_refused(torchmatrix: Command, fake_matrix: Path, target: str, message: str) -> None:
     assert torchmatrix("run", "--launches", "1").returncode == 0
     done = torchmatrix("reproduce", target)
-    assert done.returncode == 2 and said in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and message in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
     if target == "fake/*":
         assert "/cpu0" in done.stderr and "/cpu0+1" in done.stderr
 

@@ -38,30 +38,30 @@ Started = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def cable(request: pytest.FixtureRequest) -> Iterator[Cable | None]:
-    """To the second node, where a test wants that node apart."""
-    with bad_days.laid() if hasattr(request, "param") else nullcontext() as found:
-        yield found
+    """Yield a cable to the second node, where a test wants that node apart; else None."""
+    with bad_days.laid() if hasattr(request, "param") else nullcontext() as laid:
+        yield laid
 
 
 @pytest.fixture
 def cluster(tmp_path: Path, request: pytest.FixtureRequest, cable: Cable | None) -> Iterator[Cluster]:
-    """Of two nodes; a test may give further lines of slurm.conf."""
+    """Yield a cluster of two nodes; a test may give further lines of slurm.conf."""
     folder = tmp_path / "slurm"
     folder.mkdir()
-    with slurm_cluster.started(folder, more=getattr(request, "param", ""), cable=cable) as found:
-        yield found
+    with slurm_cluster.started(folder, more=getattr(request, "param", ""), cable=cable) as started:
+        yield started
 
 
 @pytest.fixture
 def run(tmp_path: Path, cluster: Cluster) -> Started:
-    """Starts the command as a user would, who closes the terminal at times; in a folder of the test's, or in its own."""
+    """Return a function that starts the command as a user would, who may close the terminal; in `tmp_path` or in `folder`."""
     return partial(begun_on, cluster, tmp_path)
 
 
 def begun_on(
     cluster: Cluster, home: Path, *words: str, seconds: float = 0.0, folder: Path | None = None
 ) -> "subprocess.Popen[str]":
-    """`home`: where the settings are. `seconds`: of a launch."""
+    """Start `run` on a cluster. `home`: where the settings are; `seconds`: of a launch."""
     place, python = folder or home, FAKE_PYTHON
     if not (home / "settings.toml").exists():
         (home / "settings.toml").write_text(SETTINGS)
@@ -72,10 +72,10 @@ def begun_on(
         python.chmod(0o755)
     if not (place / "matrix.toml").exists():
         (place / "matrix.toml").write_text(MATRIX.format(python=python))
-    own = {"TORCHMATRIX_SETTINGS": str(home / "settings.toml"), "TORCHMATRIX_CACHE": cache_in(home)}
+    variables = {"TORCHMATRIX_SETTINGS": str(home / "settings.toml"), "TORCHMATRIX_CACHE": cache_in(home)}
     return subprocess.Popen(
         [sys.executable, "-m", "torchmatrix", "run", "--engine", "slurm", *words],
-        cwd=place, env=os.environ | cluster.variables | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=place, env=os.environ | cluster.variables | variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -85,20 +85,20 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
 
 
 def launches(folder: Path) -> list[Launch]:
-    return [launch for one in Results(folder / "results").runs() for launch in one.launches()]
+    return [launch for run_folder in Results(folder / "results").runs() for launch in run_folder.launches()]
 
 
 def test_each_launch_is_a_job_and_a_model_stays_on_one_node(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     code, out, err = ended(run())
     assert code == 0, err
     assert out.strip().endswith("index.html") and "launches: 8 ok" in err
-    found = launches(tmp_path)
-    assert Counter(launch.outcome for launch in found) == {"ok": 8} and {launch.number for launch in found} == {1}
+    recorded = launches(tmp_path)
+    assert Counter(launch.outcome for launch in recorded) == {"ok": 8} and {launch.number for launch in recorded} == {1}
     nodes: dict[str, set[str]] = {}
-    for launch in found:
+    for launch in recorded:
         nodes.setdefault(launch.workload.model, set()).add(str(launch.host["name"]))
     assert sorted(map(sorted, nodes.values())) == [["node1"], ["node2"]]
-    (record,) = (one.read_record() for one in Results(tmp_path / "results").runs())
+    (record,) = (folder.read_record() for folder in Results(tmp_path / "results").runs())
     assert record.complete
     assert len(cluster.jobs("all")) >= 8 and not cluster.jobs()
 
@@ -120,32 +120,32 @@ def test_a_node_that_dies_loses_no_launch_and_doubles_none(tmp_path: Path, clust
 
 
 def begun(folder: Path, node: str) -> bool:
-    """Whether a launch of a node has written its first lines and isn't over."""
+    """Tell whether a launch of a node has written its first lines and isn't over."""
     return any(launch.host["name"] == node and launch.exit is None for launch in launches(folder))
 
 
 @pytest.mark.thorough
 @pytest.mark.sweep
 def test_two_stacks_are_compared_and_the_lock_is_insisted_on(tmp_path: Path, run: Started) -> None:
-    own = [f'[[stack]]\nname = "{name}"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n' for name in "abc"]
+    stacks = [f'[[stack]]\nname = "{name}"\npython = "{FAKE_PYTHON}"\naccelerator = "cpu"\n' for name in "abc"]
     head, workload = MATRIX.split("[[stack]]")[0], MATRIX.split("[[workload]]")[1]
     wheels = '[[stack]]\ntorch = "2.5.1"\ncpu = true\n'
-    (tmp_path / "matrix.toml").write_text(f"{head}{''.join(own)}{wheels}[[workload]]{workload}")
-    asked = ("--where", "model=resnet18", "--locked")
+    (tmp_path / "matrix.toml").write_text(f"{head}{''.join(stacks)}{wheels}[[workload]]{workload}")
+    words = ("--where", "model=resnet18", "--locked")
 
-    code, _, err = ended(run(*asked))
+    code, _, err = ended(run(*words))
     assert code == 2 and "matrix.lock does not match the matrix:\n  not in the lock: torch2.5.1-cpu\n" in err, err
     assert not launches(tmp_path)
 
-    code, out, err = ended(run("--ab", "b", "a", "--launches", "2", *asked))  # which need no lock
+    code, out, err = ended(run("--ab", "b", "a", "--launches", "2", *words))  # which need no lock
     assert code == 0, err
     lines = out.splitlines()
     assert lines[:2] == ["A: b", "B: a"] and lines[2].startswith("A / B") and lines[-1].endswith("index.html")
     cells = ("resnet18-train-fp32-b2-224px/cpu0", "resnet18-train-fp32-b4-224px/cpu0")
     assert tuple(line.split()[0] for line in lines[3:5]) == cells and all("2 and 2" in line for line in lines[3:5])
-    found = launches(tmp_path)
-    assert Counter(launch.stack.name for launch in found) == {"a": 4, "b": 4}
-    assert len({launch.host["name"] for launch in found}) == 1, "what is compared is on one node"
+    recorded = launches(tmp_path)
+    assert Counter(launch.stack.name for launch in recorded) == {"a": 4, "b": 4}
+    assert len({launch.host["name"] for launch in recorded}) == 1, "what is compared is on one node"
     (record,) = Results(tmp_path / "results").runs()
     assert f"again: torchmatrix compare {record.id}:b {record.id}:a" in err
 
@@ -193,8 +193,8 @@ def test_the_largest_batch_is_found_once_on_one_node_and_used_on_all(
     monkeypatch.setenv("FAKE_LARGEST_BATCH", "13")
     code, _, err = ended(run())
     assert code == 0, err
-    found = launches(tmp_path)
-    assert len(found) == 8 and {(one.batch_requested, one.batch_used) for one in found} == {("auto", 12)}
+    recorded = launches(tmp_path)
+    assert len(recorded) == 8 and {(launch.batch_requested, launch.batch_used) for launch in recorded} == {("auto", 12)}
     assert Counter(path.name.split("-")[0] for path in (tmp_path / "results").rglob("batch*.jsonl")) == {
         "batch8": 1, "batch16": 1, "batch12": 1,
     }  # fmt: skip
@@ -213,7 +213,7 @@ def test_rounds_are_added_until_the_intervals_are_narrow(tmp_path: Path, cluster
     assert code == 0, err
     rounds = Counter(launch.cell for launch in launches(tmp_path) if launch.outcome == "ok")
     assert list(rounds.values()) == [ADAPTIVE_MINIMUM + CONFIRMING], "their times are exact"
-    (record,) = (one.read_record() for one in Results(tmp_path / "results").runs())
+    (record,) = (folder.read_record() for folder in Results(tmp_path / "results").runs())
     assert record.complete
 
 
@@ -253,14 +253,16 @@ def test_a_node_that_stays_down_keeps_its_cells_and_they_wait_for_it(tmp_path: P
 
 
 @pytest.mark.thorough
-def test_what_somebody_else_cancels_is_said_and_can_be_continued(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+def test_a_job_cancelled_by_somebody_else_is_reported_and_can_be_continued(
+    tmp_path: Path, cluster: Cluster, run: Started
+) -> None:
     process = run(seconds=0.3)
     until(lambda: begun(tmp_path, "node1"), process)
     cluster.asked("scancel", *(job.split()[0] for job in cluster.jobs("PENDING")))
     code, _, err = ended(process)
     assert code == 6 and "cancelled by somebody else" in err and "continues the run" in err
     code, _, err = ended(run())
-    assert code == 0 and len({(one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok"}) == 8, err
+    assert code == 0 and len({(launch.cell, launch.round) for launch in launches(tmp_path) if launch.outcome == "ok"}) == 8, err
 
 
 @pytest.mark.thorough
@@ -322,7 +324,7 @@ def test_slurm_is_asked_to_start_a_node_that_is_powered_down(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ('[slurm]\npartition = "gone"\n', 'no partition "gone" with nodes; it has: tests'),
         ('[slurm]\npartitions = "tests"\n', 'unknown key "partitions"; did you mean "partition"?'),
@@ -330,15 +332,15 @@ def test_slurm_is_asked_to_start_a_node_that_is_powered_down(tmp_path: Path) -> 
         ('[slurm]\naccount = "x"\nconstraint = "h100"\nlauncher = "bare"\n', "Slurm refused the job"),
     ],
 )
-def test_what_slurm_or_the_settings_refuse_is_said(
-    tmp_path: Path, cluster: Cluster, run: Started, settings: str, said: str
+def test_a_refusal_by_slurm_or_the_settings_is_an_error_with_a_hint(
+    tmp_path: Path, cluster: Cluster, run: Started, settings: str, message: str
 ) -> None:
     process = run()
     process.kill()
     process.communicate()
     (tmp_path / "settings.toml").write_text(settings)
     code, _, err = ended(run())
-    assert code == 2 and said in err and "hint: " in err and "Traceback" not in err
+    assert code == 2 and message in err and "hint: " in err and "Traceback" not in err
     assert not cluster.jobs()
 
 
@@ -354,16 +356,16 @@ def test_a_cell_over_two_nodes_is_one_launch_with_the_facts_of_both_and_its_own_
     several(tmp_path, launches=1)
     code, _, err = ended(run())
     assert code == 0, err
-    found = launches(tmp_path)
+    recorded = launches(tmp_path)
     labels = ("cpu0", "cpu0+1", "cpu0@2nodes", "cpu0+1@2nodes")
-    assert Counter(launch.devices.label for launch in found) == dict.fromkeys(labels, 1)
-    assert {launch.outcome for launch in found} == {"ok"}
-    both = [launch for launch in found if launch.devices.nodes == 2]
+    assert Counter(launch.devices.label for launch in recorded) == dict.fromkeys(labels, 1)
+    assert {launch.outcome for launch in recorded} == {"ok"}
+    both = [launch for launch in recorded if launch.devices.nodes == 2]
     assert all([node.name for node in launch.other_nodes] == ["node2"] for launch in both)
-    assert {launch.host["name"] for launch in found} == {"node1"} and {launch.devices.count for launch in both} == {2, 4}
+    assert {launch.host["name"] for launch in recorded} == {"node1"} and {launch.devices.count for launch in both} == {2, 4}
     assert all(launch.transport and launch.transport.network == "TCP" for launch in both)
     for launch in both:
-        assert {r["device"] for told in launch.telemetry for r in told.readings} == {"cpu", "cpu@2"}
+        assert {r["device"] for event in launch.telemetry for r in event.readings} == {"cpu", "cpu@2"}
         assert "node 1 met the first one" in launch.path.with_suffix(".log").read_text()
     assert not cluster.jobs()
     (folder,) = Results(tmp_path / "results").runs()
@@ -399,9 +401,9 @@ def test_a_node_that_dies_in_a_launch_over_two_loses_nothing(tmp_path: Path, clu
     cluster.start_node("node2")
     code, _, err = ended(process)
     assert code == 0, err
-    counted = Counter((one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok")
+    counted = Counter((launch.cell, launch.round) for launch in launches(tmp_path) if launch.outcome == "ok")
     assert len(counted) == 4 and set(counted.values()) == {1}
-    assert {one.outcome for one in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"}
+    assert {launch.outcome for launch in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"}
     assert not cluster.jobs() and not left_of(tmp_path)
 
 
@@ -417,25 +419,25 @@ def test_a_network_that_is_cut_in_a_launch_over_two_nodes_loses_nothing(
     cable.mend()
     code, _, err = ended(process)
     assert code == 0, err
-    counted = Counter((one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok")
+    counted = Counter((launch.cell, launch.round) for launch in launches(tmp_path) if launch.outcome == "ok")
     assert len(counted) == 4 and set(counted.values()) == {1}
-    assert {one.outcome for one in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"}
+    assert {launch.outcome for launch in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"}
     assert not cluster.jobs()
     until(lambda: not left_of(tmp_path))
 
 
 @pytest.mark.thorough
-def test_what_a_shared_folder_shows_late_is_waited_for(tmp_path: Path) -> None:
+def test_files_that_a_shared_folder_shows_late_are_waited_for(tmp_path: Path) -> None:
     with bad_days.late(tmp_path / "results", seconds=15.0) as around:
         folder = tmp_path / "slurm"
         folder.mkdir()
         with slurm_cluster.started(folder, around=around) as cluster:
             code, _, err = ended(begun_on(cluster, tmp_path))
     assert code == 0, err
-    counted = Counter((one.cell, one.round, one.number) for one in launches(tmp_path))
+    counted = Counter((launch.cell, launch.round, launch.number) for launch in launches(tmp_path))
     assert len(counted) == 8 and {number for _, _, number in counted} == {1}, "none was made twice"
-    assert {one.outcome for one in launches(tmp_path)} == {"ok"}
-    assert {str(one.host["name"]) for one in launches(tmp_path)} == {"node1", "node2"}
+    assert {launch.outcome for launch in launches(tmp_path)} == {"ok"}
+    assert {str(launch.host["name"]) for launch in launches(tmp_path)} == {"node1", "node2"}
 
 
 @pytest.mark.thorough
@@ -458,7 +460,7 @@ def test_a_limit_on_jobs_is_waited_for(tmp_path: Path, cluster: Cluster, run: St
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("cluster", ["MaxArraySize=2\n"], indirect=True)
-def test_arrays_are_as_small_as_slurm_wants_them(tmp_path: Path, cluster: Cluster, run: Started) -> None:
+def test_arrays_are_no_larger_than_slurm_allows(tmp_path: Path, cluster: Cluster, run: Started) -> None:
     code, _, err = ended(run())
     assert code == 0, err
     assert Counter(launch.outcome for launch in launches(tmp_path)) == {"ok": 8}
@@ -479,9 +481,9 @@ def test_a_job_that_is_preempted_is_made_again(tmp_path: Path, cluster: Cluster,
     cluster.asked("sbatch", "--partition=urgent", "--exclusive", "--wrap", "sleep 3", "--output", "/dev/null")
     code, _, err = ended(process)
     assert code == 0, err
-    counted = Counter((one.cell, one.round) for one in launches(tmp_path) if one.outcome == "ok")
+    counted = Counter((launch.cell, launch.round) for launch in launches(tmp_path) if launch.outcome == "ok")
     assert len(counted) == 8 and set(counted.values()) == {1}
-    assert {one.outcome for one in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"} and len(launches(tmp_path)) > 8
+    assert {launch.outcome for launch in launches(tmp_path)} - {"ok"} <= {"lost", "interrupted"} and len(launches(tmp_path)) > 8
 
 
 @pytest.mark.thorough
@@ -502,15 +504,18 @@ def test_a_job_that_runs_out_of_time_is_the_launchs_outcome(
 
 
 def begun_over_two(folder: Path, run: Started) -> "subprocess.Popen[str]":
-    """A command whose launch on two nodes is under way on both."""
+    """Start a command, and return once its launch on two nodes is under way on both."""
     several(folder, launches=1, slow=folder)
     process = run()
-    until(lambda: any(one.devices.nodes == 2 and one.other_nodes and not one.exit for one in launches(folder)), process)
+    until(
+        lambda: any(launch.devices.nodes == 2 and launch.other_nodes and not launch.exit for launch in launches(folder)),
+        process,
+    )
     return process
 
 
 def several(folder: Path, launches: int, slow: Path | None = None) -> None:
-    """One workload on one or two slots of one or two nodes; `slow`: where to put an interpreter that takes seconds."""
+    """Write one workload on one or two slots of one or two nodes; `slow`: where to put an interpreter that takes seconds."""
     python = FAKE_PYTHON
     if slow:
         python = slow / "python"
@@ -522,5 +527,5 @@ def several(folder: Path, launches: int, slow: Path | None = None) -> None:
 
 
 def left_of(folder: Path) -> list[int]:
-    """The processes of launches that are still there."""
+    """Return the processes of launches that are still there."""
     return processes_of(f"TORCHMATRIX_OWNER={Results(folder / 'results').owner}".encode())

@@ -37,7 +37,7 @@ warmup_cap = 2
 
 
 DEVICES = {"cpu0": 1, "cpu0@2nodes": 1, "cpu0+1": 2, "cpu0+1@2nodes": 2}
-"""How many each node has, by their name."""
+"""Number of devices of each node, by the name of the device set."""
 
 
 def begin(
@@ -65,9 +65,9 @@ def is_measuring(folder: Path, node: str) -> bool:
 
 
 def check(folder: Path, process: "subprocess.Popen[str]", engine: str, models: list[str], counts: list[int]) -> None:
-    """All that was asked for is there, once, on the nodes that it belongs to, and proven; the report shows the nodes."""
-    _, told = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0, told
+    """Check that each cell is there, once, on the nodes that it belongs to, and proven; the report shows the nodes."""
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, stderr
     good = [launch for launch in launches(folder) if launch.outcome == "ok"]
     assert Counter((launch.workload.model, launch.devices.label) for launch in good) == {
         (model, devices): 1 for model in models for devices, count in DEVICES.items() if count in counts
@@ -85,7 +85,7 @@ def check(folder: Path, process: "subprocess.Popen[str]", engine: str, models: l
 
 
 @pytest.mark.sweep
-def test_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
+def test_real_pytorch_runs_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
         process = begin(tmp_path, cluster, "bare", ["resnet18"], REAL_MATRIX, [1, 2])
@@ -94,7 +94,9 @@ def test_in_virtualenvs(real_python: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.sweep
-def test_in_containers_and_a_node_dies(client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_pytorch_runs_in_containers_and_a_node_dies(
+    client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "slurm").mkdir()
     both = ["resnet18", "bert-tiny"]
     with slurm_cluster.started(tmp_path / "slurm") as cluster:
@@ -119,7 +121,7 @@ no_pyxis = pytest.mark.skipif(not PLUGSTACK, reason="no Pyxis here: TORCHMATRIX_
 
 
 @pytest.mark.parametrize("launcher", [pytest.param("apptainer", marks=no_apptainer), pytest.param("pyxis", marks=no_pyxis)])
-def test_in_images_that_are_files_on_nodes_without_docker(
+def test_images_that_are_files_run_on_nodes_without_docker(
     launcher: str,
     client: docker.DockerClient,
     small: str,
@@ -141,12 +143,12 @@ def test_in_images_that_are_files_on_nodes_without_docker(
         client.images.remove(image, force=True)
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
         process = begin(tmp_path, cluster, launcher, ["resnet18"], matrix, [1, 2])
-        _, told = process.communicate(timeout=PATIENCE_SECONDS)
-        assert process.returncode == 0, told
+        _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0, stderr
         assert not cluster.jobs()
-    found = {launch.devices.label: launch for launch in launches(tmp_path)}
-    assert sorted(found) == sorted(DEVICES) and {launch.outcome for launch in found.values()} == {"ok"}
-    assert {launch.engine["engine"] for launch in found.values()} == {launcher}
-    networks = {label: launch.started["isolation"]["network"] for label, launch in found.items()}
+    recorded = {launch.devices.label: launch for launch in launches(tmp_path)}
+    assert sorted(recorded) == sorted(DEVICES) and {launch.outcome for launch in recorded.values()} == {"ok"}
+    assert {launch.engine["engine"] for launch in recorded.values()} == {launcher}
+    networks = {label: launch.started["isolation"]["network"] for label, launch in recorded.items()}
     assert networks == {label: "machine" if "nodes" in label or launcher == "pyxis" else "none" for label in DEVICES}
     assert not processes_of(f"TORCHMATRIX_OWNER={Results(tmp_path / 'results').owner}".encode())

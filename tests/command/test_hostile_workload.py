@@ -1,4 +1,4 @@
-"""A broken or hostile box costs its own launches, with the reason: not the run, not the folder, not a later command."""
+"""A broken or hostile workload process costs its own launches, with the reason: not the run, the folder or a later command."""
 
 import os
 import runpy
@@ -27,7 +27,7 @@ LIMITS = {"TORCHMATRIX_LAUNCH_FILE_MB": "2", "TORCHMATRIX_LOG_MB": "1"}
 
 @pytest.fixture
 def hostile_matrix(fake_matrix: Path, tmp_path: Path) -> Callable[..., None]:
-    """Adds a stack with a hostile box of each of these kinds to the matrix of the stand-in."""
+    """Return a function that adds a stack with a hostile workload of each of `kinds` to the stand-in's matrix."""
 
     def add(*kinds: str) -> None:
         text = fake_matrix.read_text(encoding="utf-8").replace("launches = 2", "launches = 1")
@@ -42,28 +42,28 @@ def hostile_matrix(fake_matrix: Path, tmp_path: Path) -> Callable[..., None]:
 
 
 def launches(folder: Path) -> dict[str, Launch]:
-    """Of the last run, by stack."""
+    """Return the launches of the last run, by stack."""
     return {launch.stack.name: launch for launch in Results(folder / "results").runs()[-1].launches()}
 
 
-def test_each_costs_its_own_launch_and_the_run_goes_on(
+def test_each_hostile_workload_costs_its_own_launch_and_the_run_goes_on(
     torchmatrix: Command, hostile_matrix: Callable[..., None], tmp_path: Path
 ) -> None:
     hostile_matrix(*KINDS, *FLOODS)
     done = torchmatrix("run", "*cpu0", **LIMITS)
     assert done.returncode == 1 and "Traceback" not in done.stderr and "\x1b" not in done.stderr
     assert "1 ok" in done.stderr and f"{len(KINDS) + len(FLOODS)} crashed" in done.stderr
-    found = launches(tmp_path)
-    good = found.pop("fake")
-    assert good.outcome == "ok" and good.verified and len(found) == len(KINDS) + len(FLOODS) >= 18
-    for kind, launch in found.items():
+    recorded = launches(tmp_path)
+    good = recorded.pop("fake")
+    assert good.outcome == "ok" and good.verified and len(recorded) == len(KINDS) + len(FLOODS) >= 18
+    for kind, launch in recorded.items():
         assert launch.outcome == "crashed" and launch.verified and not launch.windows, kind
         assert FLOODS.get(kind, "the workload wrote ") in str(launch.error) or kind == "hello-list", (kind, launch.error)
         assert launch.path.stat().st_size < 3_000_000, kind
         log = launch.path.with_suffix(".log")
         assert not log.exists() or log.stat().st_size <= 1_000_000, kind
     page = (tmp_path / "reports/index.html").read_text()
-    assert "10000</b> images/s" in page and page.count('<span class="tag">crashed</span>') >= len(found)
+    assert "10000</b> images/s" in page and page.count('<span class="tag">crashed</span>') >= len(recorded)
 
 
 def test_later_commands_on_that_folder_work_and_its_facts_stay(
@@ -86,7 +86,9 @@ def test_later_commands_on_that_folder_work_and_its_facts_stay(
     assert before == {path: path.read_bytes() for path in before}
 
 
-def test_a_folder_with_what_is_not_ours_is_read_and_names_it(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+def test_a_folder_with_foreign_files_is_read_and_they_are_named(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path
+) -> None:
     run = write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 101.0}, {"rate": 102.0}])
     first = run.launches()[0].path
     first.with_name("round1-try1 (copy).jsonl").write_bytes(first.read_bytes())
@@ -107,9 +109,9 @@ def test_a_folder_with_what_is_not_ours_is_read_and_names_it(torchmatrix: Comman
         "round8-try1.jsonl": "it is larger than 128 MB",
         "round9-try1.jsonl": "it has no header",
     }
-    said = torchmatrix("doctor").stdout
-    assert all(f"{name}: {reason}" in said for name, reason in reasons.items())
-    assert f"{other / 'run.jsonl'}: it is not a plain file" in said
+    output = torchmatrix("doctor").stdout
+    assert all(f"{name}: {reason}" in output for name, reason in reasons.items())
+    assert f"{other / 'run.jsonl'}: it is not a plain file" in output
     done = torchmatrix("report", run.id)
     page = (tmp_path / "reports/index.html").read_text()
     assert done.returncode == 0 and all(name in page and reason in page for name, reason in reasons.items())
