@@ -1,4 +1,4 @@
-"""The report as a reader meets it: in a real Chromium, from disk, with the network off."""
+"""The report as a reader opens it: in a real Chromium, from disk, with the network off."""
 
 import csv
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve nights, of which the last five are slower, as a published site."""
+    """Publish a site of twelve nights, of which the last five are slower."""
     folder = tmp_path_factory.mktemp("site")
     for night in range(12):
         rates = [(0.9 if night > 6 else 1.0) * (1 + 0.003 * ((night + r) % 3)) for r in range(3)]
@@ -44,9 +44,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def reader(browser: Any, address: str) -> Iterator[Reader]:
-    found = Reader(browser, address, viewport={"width": 1280, "height": 900})
-    yield found
-    found.context.close()
+    opened = Reader(browser, address, viewport={"width": 1280, "height": 900})
+    yield opened
+    opened.context.close()
 
 
 def test_every_explorer_is_drawn_without_network_or_complaints(reader: Reader, address: str) -> None:
@@ -74,7 +74,7 @@ def test_the_page_hands_out_its_tables_and_facts(reader: Reader) -> None:
     assert len(cells) == 65 and any(float(row["items_per_second"] or 0) > 0 for row in cells)
 
 
-def test_what_the_facts_say_stays_inert(reader: Reader) -> None:
+def test_hostile_texts_of_the_facts_stay_inert(reader: Reader) -> None:
     reader.draw_all()
     assert reader.page.evaluate("window.hacked") is None
     assert "onerror" in reader.page.locator("#machine").text_content() and reader.page.locator("img[src=x]").count() == 0
@@ -87,7 +87,7 @@ def test_even_a_script_that_got_into_the_page_would_not_run(reader: Reader) -> N
     assert reader.page.evaluate("window.hacked") is None
 
 
-def test_pointing_at_a_bar_tells_its_launches(reader: Reader) -> None:
+def test_pointing_at_a_bar_shows_its_launches(reader: Reader) -> None:
     reader.draw_all()
     row = reader.page.locator("#explore-throughput .r:has(svg rect)").first
     assert row.get_attribute("title") == "3 launches" and row.locator(".f0").inner_text()[0].isdigit()
@@ -101,8 +101,8 @@ def test_the_keyboard_reaches_figures_tables_and_sorting(reader: Reader) -> None
     button.focus()
     reader.page.keyboard.press("Enter")
     column = reader.page.locator("#cells .scroll tbody tr td:nth-child(2)").all_inner_texts()
-    known = [float(text.split()[0]) for text in column if text[0].isdigit()]
-    assert known == sorted(known) and len(known) > 10
+    figures = [float(text.split()[0]) for text in column if text[0].isdigit()]
+    assert figures == sorted(figures) and len(figures) > 10
 
 
 def test_searching_a_table_leaves_the_rows_that_match(reader: Reader) -> None:

@@ -23,7 +23,7 @@ GO_TO = """place => new Promise(done => {
     addEventListener("hashchange", () => done(), {once: true});
     location.hash = place;
 })"""
-"""Follows a link within the page."""
+"""A script that follows a link within the page."""
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,13 @@ def address(view: report.View, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def reader(browser: Any, address: str) -> Iterator[Reader]:
-    found = Reader(browser, address, viewport={"width": 1280, "height": 900})
-    yield found
-    found.context.close()
+    opened = Reader(browser, address, viewport={"width": 1280, "height": 900})
+    yield opened
+    opened.context.close()
 
 
-def asked(explorers: Explorers, name: str, chance: random.Random) -> dict[str, str]:
-    """Any view, in which not every value that is asked for need lead to cells."""
+def random_view(explorers: Explorers, name: str, chance: random.Random) -> dict[str, str]:
+    """Return a random view, in which not every value that is asked for need lead to cells."""
     dims = {dim.name: ["all", *dim.values] for dim in explorers.data.dims if len(dim.values) > 1}
     dims["metric"] = [view.name for view in explorers.views[name]]
     return {dim: chance.choice(values) for dim, values in dims.items() if chance.random() < 0.5}
@@ -84,7 +84,7 @@ def test_each_explorer_opens_with_charts_that_are_titled_by_what_they_show(reade
     assert reader.said == []
 
 
-def test_bars_are_as_long_as_the_figures_beside_them(reader: Reader) -> None:
+def test_bars_are_as_long_as_their_figures_say(reader: Reader) -> None:
     reader.panels("throughput")
     rows = reader.page.locator("#explore-throughput .panel").first.locator(".r:has(rect)")
     drawn = (
@@ -97,7 +97,7 @@ def test_bars_are_as_long_as_the_figures_beside_them(reader: Reader) -> None:
 @pytest.mark.parametrize("name", list(TITLES))
 def test_any_view_is_drawn(reader: Reader, explorers: Explorers, name: str) -> None:
     chance = random.Random(name)
-    for wanted in [asked(explorers, name, chance) for _ in range(8)]:
+    for wanted in [random_view(explorers, name, chance) for _ in range(8)]:
         reader.page.evaluate(GO_TO, f"#{name}:{urlencode(wanted)}")
         assert reader.panels(name), wanted
     assert reader.said == []
@@ -150,7 +150,7 @@ def test_any_two_cells_are_compared_as_far_as_python_tested_them(reader: Reader,
     reader.choose("throughput", precision="all", devices="all")
     output = reader.page.locator("#explore-throughput output")
 
-    def said(cell: str, over: str) -> list[str]:
+    def compared(cell: str, over: str) -> list[str]:
         names = {"cell": cell, "over": over}
         for name, text in names.items():
             reader.page.locator(f"#explore-throughput select[name={name}]").select_option(label=text)
@@ -160,16 +160,16 @@ def test_any_two_cells_are_compared_as_far_as_python_tested_them(reader: Reader,
     new, old = (name.replace("amp", "AMP") for name in (new, old))
     data = explorers.data
     (pair,) = [
-        one for one in data.pairs
-        if one["kind"] == "stack" and data.rows[one["at"]]["cell"] == "torch2.7.1-cu128/resnet50-train-amp-b64/gpu0+1+2+3"
+        item for item in data.pairs
+        if item["kind"] == "stack" and data.rows[item["at"]]["cell"] == "torch2.7.1-cu128/resnet50-train-amp-b64/gpu0+1+2+3"
     ]  # fmt: skip
-    told = f"{words.effect(pair['ratio'])} {words.effect_interval(pair['ratio'], pair['low'], pair['high'])}"
-    expected = f"torch 2.7.1 over torch 1.13.1: {told}, {words.verdict(pair['verdict'])}"
-    assert said(new, old)[2] == expected == said(old, new)[2]
+    effect = f"{words.effect(pair['ratio'])} {words.effect_interval(pair['ratio'], pair['low'], pair['high'])}"
+    expected = f"torch 2.7.1 over torch 1.13.1: {effect}, {words.verdict(pair['verdict'])}"
+    assert compared(new, old)[2] == expected == compared(old, new)[2]
     row = data.rows[pair["at"]]
     interval = words.rate_interval(row["rate"], row["low"], row["high"])
-    assert f"{new}: {words.with_unit(row['rate'], 'images/s')} {interval}" in said(new, old)
-    assert said(new, old.replace("AMP", "fp32"))[2].endswith("not tested: they differ in more than one thing")
+    assert f"{new}: {words.with_unit(row['rate'], 'images/s')} {interval}" in compared(new, old)
+    assert compared(new, old.replace("AMP", "fp32"))[2].endswith("not tested: they differ in more than one thing")
     again = Reader(reader.context.browser, reader.page.url, viewport={"width": 1280, "height": 900})
     again.panels("throughput")
     assert again.page.locator("#explore-throughput output p").all_text_contents() == output.locator("p").all_text_contents()

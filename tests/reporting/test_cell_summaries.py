@@ -1,4 +1,4 @@
-"""The table that `run` ends with."""
+"""The table at the end of `run`."""
 
 from torchmatrix.reporting.terminal import CellSummary, summaries_in_words
 

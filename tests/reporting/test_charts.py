@@ -38,8 +38,10 @@ def test_a_file_stands_alone_and_becomes_an_image() -> None:
 def test_a_bar_that_begins_where_another_ends_goes_back_from_there() -> None:
     panel = chart().panels[0][0]
     assert panel.bar(panel.rows[1]) == ("25%", "40%")
-    first, second = [one for one in ElementTree.fromstring(file_svg(chart())).iter(f"{SVG}rect") if one.get("height") == "14"]
-    ends = [(float(one.get("x") or 0), float(one.get("x") or 0) + float(one.get("width") or 0)) for one in (first, second)]
+    first, second = [
+        rect for rect in ElementTree.fromstring(file_svg(chart())).iter(f"{SVG}rect") if rect.get("height") == "14"
+    ]
+    ends = [(float(rect.get("x") or 0), float(rect.get("x") or 0) + float(rect.get("width") or 0)) for rect in (first, second)]
     assert ends[1][1] == pytest.approx(ends[0][1], abs=0.2) and ends[0][0] < ends[1][0]
 
 
@@ -57,7 +59,7 @@ def test_a_line_has_gaps_and_ends_at_the_edge_of_its_scale() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "texts"),
     [
         (0.0, 10.0, ["0", "5", "10"]),
         (1.19, 1.27, ["1.20", "1.22", "1.24", "1.26"]),
@@ -65,10 +67,10 @@ def test_a_line_has_gaps_and_ends_at_the_edge_of_its_scale() -> None:
         (0.0, 0.004, ["0.000", "0.001", "0.002", "0.003", "0.004"]),
     ],
 )
-def test_ticks_are_round_and_told_from_each_other(low: float, high: float, said: list[str]) -> None:
-    found = lines.ticks(low, high)
-    assert [text for _, text in found] == said
-    assert [value for value, _ in found] == pytest.approx([float(re.sub(r"\s", "", text)) for text in said])
+def test_ticks_are_round_and_no_two_have_the_same_text(low: float, high: float, texts: list[str]) -> None:
+    ticks = lines.ticks(low, high)
+    assert [text for _, text in ticks] == texts
+    assert [value for value, _ in ticks] == pytest.approx([float(re.sub(r"\s", "", text)) for text in texts])
 
 
 def test_colours_can_be_seen_on_white_and_on_black() -> None:
@@ -80,13 +82,13 @@ def test_colours_can_be_seen_on_white_and_on_black() -> None:
     black = luminance("#0d1117")
     template = (assets.TEMPLATES / "sections/explore.html.j2").read_text()
     (colours,) = re.findall(r"for colour in \[(.*?)\]", template)
-    for colour in (f"#{one}" for one in re.findall(r'"(\w{6})"', colours)):
+    for colour in (f"#{digits}" for digits in re.findall(r'"(\w{6})"', colours)):
         assert 1.05 / (luminance(colour) + 0.05) >= 3 and (luminance(colour) + 0.05) / (black + 0.05) >= 3
 
 
-def test_devices_are_said_in_words() -> None:
-    for label, said in (
+def test_devices_are_written_in_words() -> None:
+    for label, text in (
         ("gpu3", "GPU 3"), ("gpu0+1+2+3+4+5+6+7", "8 GPUs"), ("gpu1+3", "2 GPUs (1, 3)"), ("cpu0+1", "2 core groups"),
         ("x", "x"),
     ):  # fmt: skip
-        assert words.devices(label) == said
+        assert words.devices(label) == text

@@ -14,15 +14,15 @@ from torchmatrix.reporting.exports.table_set import View
 
 
 def launches(model: str = "resnet50") -> list[dict[str, Any]]:
-    """AMP × 2, NHWC × 1.5 with AMP only (never for BERT), compile × 1.2."""
-    found = []
+    """Return launches in which AMP is × 2, NHWC × 1.5 with AMP only (never for BERT), compile × 1.2."""
+    measured = []
     for precision, layout, compiled, tried in itertools.product(("fp32", "amp"), (False, True), (False, True), (True, False)):
         rate = 100.0 * (2 if precision == "amp" else 1) * (1.2 if compiled else 1)
         rate *= 1.5 if layout and precision == "amp" and model == "resnet50" else 1
         job = {"precision": precision, "channels_last": layout, "compile": compiled, "cudnn_benchmark": tried}
         name = f"{model}-{precision}-{layout}-{compiled}-{tried}"
-        found += [{"rate": rate * pace, "model": model, "workload": name, "job": job} for pace in (0.999, 1.0, 1.001)]
-    return found
+        measured += [{"rate": rate * pace, "model": model, "workload": name, "job": job} for pace in (0.999, 1.0, 1.001)]
+    return measured
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +43,12 @@ def test_the_sentences_say_the_best_the_way_to_it_and_what_works_only_together(v
     assert bert.sentences[-2].startswith("Negative control: channels_last changes nothing, as it must: 0.0")
 
 
-def test_a_picture_of_what_speed_costs_has_the_combinations_that_no_other_beats(tmp_path: Path) -> None:
-    """By the energy of an item: with AMP it is the least, so that one combination is best in both."""
+def test_a_chart_of_speed_and_cost_has_the_combinations_that_no_other_beats(tmp_path: Path) -> None:
+    """Energy per item is the cost: with AMP it is the least, so that one combination is best in both."""
     reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980, "reasons": []}
     readings = [(float(t), {**reading, "energy_joules": 512.0 * t}) for t in range(90, 160)]
-    found = report.view_of(write_run(tmp_path, [{**one, "readings": readings} for one in launches()]))
-    (chart,) = cubes.cube_sections(found.summary.launches)[0].charts
+    measured = report.view_of(write_run(tmp_path, [{**launch, "readings": readings} for launch in launches()]))
+    (chart,) = cubes.cube_sections(measured.summary.launches)[0].charts
     assert chart.title.startswith("One combination is best in both") and len(chart.panels[0][0].rows) == 1
     assert "J" in chart.panels[0][0].rows[0].figures[1]
 
@@ -67,7 +67,7 @@ def test_the_tables_are_exported_with_exact_numbers(view: View) -> None:
     assert list(effects["setting"]) == ["precision amp", "compile", "channels_last", "without cudnn_benchmark"] * 2
     assert effects["ratio"][1] == pytest.approx(1.2, rel=1e-12) and list(effects["pairs"]) == [8] * 8
     assert list(effects["negative_control"]) == ["", "", "", "", "", "", "still", "still"]
-    told = shown["interactions"].dropna(subset="sentence")
-    assert list(told["settings"]) == ["precision x channels_last"]
+    interactions = shown["interactions"].dropna(subset="sentence")
+    assert list(interactions["settings"]) == ["precision x channels_last"]
     assert list(shown["cheap_way"]["step"]) == [1, 2, 3, 1, 2]
     assert exports.FORMATS["csv"]("effects", tables.values["effects"]).startswith(b"model,mode,devices,setting,over,ratio")

@@ -1,4 +1,4 @@
-"""Explorers: the first view follows a rule, every cell can be reached, what is shown of exactly known cells is true."""
+"""Explorers: the first view follows a rule, every cell can be reached, the figures of exactly known cells are right."""
 
 import json
 import math
@@ -25,18 +25,18 @@ Make = Callable[..., Choices]
 
 @pytest.fixture
 def of(browser: Any) -> Iterator[Make]:
-    """Of some tables what the page's script makes of them."""
+    """Yield a function that returns the choices which the page's script offers for some tables."""
     if not CHROMIUM:
         pytest.skip("no chromium on this machine")
     made: list[Choices] = []
 
-    def make(found: Tables, *held: Any) -> Choices:
-        made.append(Choices(browser, found.explorers(*held)))
+    def make(given: Tables, *more: Any) -> Choices:
+        made.append(Choices(browser, given.explorers(*more)))
         return made[-1]
 
     yield make
-    for one in made:
-        one.page.close()
+    for choices in made:
+        choices.page.close()
 
 
 # ---------------------------------------------------------------- which cells
@@ -49,16 +49,16 @@ def test_the_first_view_has_the_most_devices_and_amp_where_they_were_measured(of
     ]
     picked = of(tables(*cells)).choice("throughput")["picked"]
     assert (picked["devices"], picked["precision"], picked["stack"]) == ("4", "amp", ALL)
-    none = [one if one["job"]["precision"] != "amp" else one | {"outcome": "oom"} for one in cells]
+    none = [launch if launch["job"]["precision"] != "amp" else launch | {"outcome": "oom"} for launch in cells]
     assert of(tables(*none)).choice("throughput")["picked"]["precision"] == "fp32"
 
 
-def test_what_a_view_starts_with_does_not_depend_on_how_fast_anything_is(of: Make) -> None:
+def test_the_first_view_does_not_depend_on_how_fast_anything_is(of: Make) -> None:
     def shown(factor: float) -> dict[str, str]:
         models = [cell(stack, 100.0, model=f"m{i}") | {"workload": f"m{i}"} for i in range(9) for stack in "ab"[: 1 + i % 2]]
         models[3]["rate"] *= factor
-        found: dict[str, str] = of(tables(*models)).choice("throughput")["picked"]
-        return found
+        picked: dict[str, str] = of(tables(*models)).choice("throughput")["picked"]
+        return picked
 
     assert shown(0.01) == shown(1.0) == shown(100.0) and shown(1.0)["model"] == "m1"  # the first that both stacks ran
 
@@ -76,26 +76,26 @@ def test_every_cell_can_be_reached_and_no_choice_is_empty(of: Make) -> None:
     script = of(tables(*cells, factors=(1.0,)))
     dims, rows = script.explorers.data.dims, script.explorers.data.rows
     names = [dim.name for dim in dims]
-    seen: set[tuple[int, ...]] = set()
+    reached: set[tuple[int, ...]] = set()
 
-    def walk(asked: dict[str, str], depth: int) -> None:
-        choice = script.choice("throughput", asked)
+    def walk(selection: dict[str, str], depth: int) -> None:
+        choice = script.choice("throughput", selection)
         assert choice["rows"]
-        seen.update(tuple(row[name] for name in names) for row in choice["rows"])
-        open_ = [(name, values) for name, values in choice["offered"].items() if len(values) > 1 and name not in asked]
+        reached.update(tuple(row[name] for name in names) for row in choice["rows"])
+        open_ = [(name, values) for name, values in choice["offered"].items() if len(values) > 1 and name not in selection]
         for name, values in open_[:1] if depth else []:
             for value in values:
-                walk(asked | {name: value}, depth - 1)
+                walk(selection | {name: value}, depth - 1)
 
     walk({}, 9)
-    assert len(seen) == len(cells) == len(rows)
+    assert len(reached) == len(cells) == len(rows)
     for row in rows:
-        own = {dim.name: dim.values[row[dim.name]] for dim in dims}
-        (only,) = script.choice("throughput", own)["rows"]
+        place = {dim.name: dim.values[row[dim.name]] for dim in dims}
+        (only,) = script.choice("throughput", place)["rows"]
         assert all(only[name] == row[name] for name in names)
 
 
-def test_cells_that_differ_in_nothing_that_has_a_selector_have_one_of_their_own() -> None:
+def test_cells_that_differ_in_no_selector_get_a_separate_selector() -> None:
     twins = [cell(rate=rate) | {"workload": name} for name, rate in (("w-50-steps", 100.0), ("w-90-steps", 101.0))]
     (variant,) = [dim for dim in tables(*twins).explorers().data.dims if dim.name == "variant"]
     assert variant.values == ("w-50-steps", "w-90-steps")
@@ -136,8 +136,8 @@ def test_bars_that_differ_in_stack_and_setting_name_both(of: Make) -> None:
 
 
 def test_a_cell_without_a_number_is_a_row_with_its_reason_and_one_launch_has_no_interval(of: Make) -> None:
-    found = tables(cell("a", 100.0), cell("b", outcome="oom"), factors=(1.0,))
-    assert of(found).lines("throughput") == [("a", "100"), ("b", "failed: out of memory")]
+    given = tables(cell("a", 100.0), cell("b", outcome="oom"), factors=(1.0,))
+    assert of(given).lines("throughput") == [("a", "100"), ("b", "failed: out of memory")]
 
 
 def test_failures_only_give_no_explorer() -> None:
@@ -146,17 +146,17 @@ def test_failures_only_give_no_explorer() -> None:
 
 
 def test_watts_and_euros_can_be_chosen_only_where_they_are_known(of: Make) -> None:
-    def shown(found: Tables, *held: Any) -> dict[str, str]:
-        script = of(found, *held)
+    def shown(given: Tables, *held: Any) -> dict[str, str]:
+        script = of(given, *held)
         panels = {view.title: script.panels("throughput", metric=view.name)[0] for view in script.explorers.views["throughput"]}
-        return {title: f"{written(one['rows'][0])}, {one['unit']}" for title, one in panels.items()}
+        return {title: f"{written(panel['rows'][0])}, {panel['unit']}" for title, panel in panels.items()}
 
     assert list(shown(tables(cell()))) == ["throughput", "peak memory", "time to first step"]
-    found = shown(tables(cell(readings=readings())), PRICES)
-    assert list(found) == ["throughput", "peak memory", "time to first step", "per watt", "per 1000 EUR", "per EUR"]
-    assert found["per watt"] == "0.200, images/s per watt"
-    assert found["per 1000 EUR"].startswith("5.00 ±") and found["per 1000 EUR"].endswith(" %, images/s per 1000 EUR")
-    assert found["per EUR"].startswith("144 000 ±")
+    figures = shown(tables(cell(readings=readings())), PRICES)
+    assert list(figures) == ["throughput", "peak memory", "time to first step", "per watt", "per 1000 EUR", "per EUR"]
+    assert figures["per watt"] == "0.200, images/s per watt"
+    assert figures["per 1000 EUR"].startswith("5.00 ±") and figures["per 1000 EUR"].endswith(" %, images/s per 1000 EUR")
+    assert figures["per EUR"].startswith("144 000 ±")
     joules = [(t, {**r, "energy_joules": 500.0 * t}) for t, r in readings()]
     assert shown(tables(cell(readings=joules)))["per joule"] == "0.200, images per joule"  # 2000 items in 20 s of 500 W
 
@@ -168,15 +168,15 @@ def test_one_chart_holds_efficiency_scale_factor_speed_up_and_throughput(of: Mak
     script = of(tables(cell(rate=100.0), cell(rate=180.0, devices=(0, 1))))
     rows = {view.name: script.panels("scaling", metric=view.name)[0]["rows"] for view in script.explorers.views["scaling"]}
     expected = {"E": [0.9], "s": [0.8], "S": [1.8], "throughput": [100.0, 180.0]}
-    values = {name: [row["value"] for row in own] for name, own in rows.items()}
-    assert {name: pytest.approx(own, rel=1e-4) for name, own in expected.items()} == values
-    ideal = {name: own[-1]["ideal"] for name, own in rows.items()}
+    values = {name: [row["value"] for row in entries] for name, entries in rows.items()}
+    assert {name: pytest.approx(entries, rel=1e-4) for name, entries in expected.items()} == values
+    ideal = {name: entries[-1]["ideal"] for name, entries in rows.items()}
     assert ideal == {"E": 1, "s": 1, "S": 2, "throughput": pytest.approx(200.0)}
     assert [(row["head"], row["label"]) for row in rows["throughput"]] == [("a", "1 GPU"), ("", "2 GPUs")]
 
 
 def test_of_two_lines_only_one_may_have_an_interval(of: Make) -> None:
-    """As when all launches but one of a cell failed."""
+    """All launches but one of a cell may have failed."""
     often = [cell("a", rate * n**0.9, devices=tuple(range(n))) for rate in (99.9, 100.0, 100.1) for n in (1, 2)]
     (panel,) = of(tables(*often, cell("b", 100.0), cell("b", 195.0, devices=(0, 1)), factors=(1.0,))).panels("scaling")
     assert [(row["head"], row["low"] is not None) for row in panel["rows"]] == [("a", True), ("b", False)]
@@ -214,8 +214,8 @@ def test_another_baseline_can_be_chosen(of: Make) -> None:
 
 
 def test_settings_are_compared_with_what_they_replace(of: Make) -> None:
-    found = tables(cell(), cell(precision="amp", rate=190.0), cell(precision="amp", compile=True, outcome="unsupported"))
-    script = of(found)
+    given = tables(cell(), cell(precision="amp", rate=190.0), cell(precision="amp", compile=True, outcome="unsupported"))
+    script = of(given)
     assert [(view.name, view.title) for view in script.explorers.views["speedup"]] == [("amp", "AMP over fp32")]
     assert script.panels("speedup")[0]["title"].startswith("AMP over fp32: ")
 
@@ -231,12 +231,12 @@ def test_the_page_carries_each_cell_once_and_nothing_that_ends_a_script() -> Non
     evil = "</script><script>alert(1)</script>"
     held = tables(cell(evil), cell("b")).explorers()
     assert "<" not in held.as_json()
-    told = json.loads(held.as_json())
-    (stacks,) = (dim["labels"] for dim in told["dims"] if dim["name"] == "stack")
-    assert stacks == [evil, "b"] and told["cells"]["stack"] == {"places": 2}
+    data = json.loads(held.as_json())
+    (stacks,) = (dim["labels"] for dim in data["dims"] if dim["name"] == "stack")
+    assert stacks == [evil, "b"] and data["cells"]["stack"] == {"places": 2}
     assert all(
         not isinstance(value, float) or math.isfinite(value)
-        for columns in [told["cells"], *(one["rows"] for each in told["explorers"] for one in each["metrics"])]
+        for columns in [data["cells"], *(metric["rows"] for explorer in data["explorers"] for metric in explorer["metrics"])]
         for column in columns.values()
         if isinstance(column, list)
         for value in column
@@ -249,31 +249,33 @@ def test_a_pair_names_both_its_cells() -> None:
 
 
 def test_each_explorer_has_a_title_and_a_note() -> None:
-    told = {one["name"]: one for one in json.loads(everything().explorers().as_json())["explorers"]}
-    assert list(told) == list(TITLES) and all(one["title"] and one["note"] and one["metrics"] for one in told.values())
+    explorers = {explorer["name"]: explorer for explorer in json.loads(everything().explorers().as_json())["explorers"]}
+    assert list(explorers) == list(TITLES) and all(
+        explorer["title"] and explorer["note"] and explorer["metrics"] for explorer in explorers.values()
+    )
 
 
-def test_what_is_written_is_what_the_tables_have() -> None:
-    """Of each cell and each pair, not only of those that a first view shows."""
-    found = everything().explorers()
-    (rates, *_), kinds = found.views["throughput"], found.views["speedup"]
+def test_the_texts_of_the_explorers_are_those_of_the_tables() -> None:
+    """Check each cell and each pair, not only those that a first view shows."""
+    explorers = everything().explorers()
+    (rates, *_), speedups = explorers.views["throughput"], explorers.views["speedup"]
     for row in rates.rows:
-        cell_ = found.data.rows[row["at"]]
+        cell_ = explorers.data.rows[row["at"]]
         limits = words.rate_interval(cell_["rate"] or 0.0, cell_["low"], cell_["high"])
         assert (row["text"], row["interval"]) == (words.short(cell_["rate"]), limits) if cell_["n"] else row["problem"]
-    pairs = {(pair["kind"], pair["at"]): pair for pair in found.data.pairs}
-    told = [(pairs[kind.name, row["at"]], row) for kind in kinds for row in kind.rows if row["value"] is not None]
-    assert len(told) > 10
-    for pair, row in told:
+    pairs = {(pair["kind"], pair["at"]): pair for pair in explorers.data.pairs}
+    judged = [(pairs[speedup.name, row["at"]], row) for speedup in speedups for row in speedup.rows if row["value"] is not None]
+    assert len(judged) > 10
+    for pair, row in judged:
         limits = words.effect_interval(pair["ratio"], pair["low"], pair["high"])
         assert (row["text"], row["interval"]) == (words.effect(pair["ratio"]), limits)
         assert row["more"] == words.verdict(pair["verdict"]) and row["is_best"] == (pair["verdict"] == "FASTER")
 
 
-def test_the_scripts_write_round_numbers_only_and_know_no_statistics() -> None:
+def test_the_scripts_write_round_numbers_only_and_compute_no_statistics() -> None:
     scripts = {path.name: re.sub(r"(?m)^ *//.*$", "", path.read_text()) for path in SCRIPTS.glob("*.js")}
     writing = [
-        (name, found) for name, text in scripts.items() for found in re.findall(r"to(?:Fixed|Exponential|LocaleString)\b", text)
+        (name, call) for name, text in scripts.items() for call in re.findall(r"to(?:Fixed|Exponential|LocaleString)\b", text)
     ]
     assert writing == [("draw.js", "toLocaleString")], "ticks and plain quotients, in one place"
     assert not [name for name, text in scripts.items() if re.search(r"faster\b|slower\b|Math\.(exp|sqrt)\b", text)]

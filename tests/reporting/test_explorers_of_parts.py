@@ -1,4 +1,4 @@
-"""Losses, single devices, phases, steps and traces: what is shown of exactly known launches is true, every cell is reached."""
+"""Losses, single devices, phases, steps and traces: figures of exactly known launches are right, every cell is reached."""
 
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -19,20 +19,20 @@ Make = Callable[[Tables], Choices]
 
 @pytest.fixture
 def of(browser: Any) -> Iterator[Make]:
-    """Of some tables what the page's script makes of them."""
+    """Yield a function that returns the choices which the page's script offers for some tables."""
     made: list[Choices] = []
 
-    def make(found: Tables) -> Choices:
-        made.append(Choices(browser, found.explorers()))
+    def make(given: Tables) -> Choices:
+        made.append(Choices(browser, given.explorers()))
         return made[-1]
 
     yield make
-    for one in made:
-        one.page.close()
+    for choices in made:
+        choices.page.close()
 
 
 def explained(rate: float = 160.0) -> Tables:
-    """One cell of two equal devices with the launches that explain its loss."""
+    """Return one cell of two equal devices with the launches that explain its loss."""
     both, name = {"devices": (0, 1)}, "resnet50-train-fp32-b4"
     cells = [cell(rate=100.0), cell(rate=100.0, devices=(1,)), cell(rate=rate, **both)]
     cells += [cell(rate=196.0, parallel="independent", **both) | {"workload": f"{name}-independent"}]
@@ -104,7 +104,7 @@ def test_every_cell_of_every_part_can_be_reached(of: Make) -> None:
         places = [part["at"] for part in data.parts[name]]
         assert len(set(places)) == len(some)
         for place in places:
-            own = {dim.name: dim.values[data.rows[place][dim.name]] for dim in data.dims}
-            (panel,) = script.panels(name, own)
-            assert own["model"] in panel["title"]
+            values = {dim.name: dim.values[data.rows[place][dim.name]] for dim in data.dims}
+            (panel,) = script.panels(name, values)
+            assert values["model"] in panel["title"]
     assert len(script.panels("trace", {"stack": "all", "model": "x", "precision": "amp", "devices": "2"})) == 8

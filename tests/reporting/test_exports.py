@@ -1,4 +1,4 @@
-"""What leaves as files: every value as it is, every column described, nothing that a spreadsheet or an issue would run."""
+"""Exported files: every value as it is, every column described, nothing that a spreadsheet or an issue would run."""
 
 import base64
 import csv
@@ -66,15 +66,13 @@ def test_every_table_is_there_with_exactly_the_described_columns(tmp_path: Path)
         ({}, None),
     ],
 )
-def test_what_could_not_be_held_against_a_peak_stands_among_the_findings(
-    tmp_path: Path, launch: dict[str, Any], reason: str | None
-) -> None:
-    found = frames(tables_of(tmp_path, {"rate": 100.0, **launch}))["findings"].to_dict("records")
-    told = [(row["cell"], row["field"], row["reason"]) for row in found if row["level"] == "unchecked"]
-    assert told == ([("stack-a/resnet50-train-fp32-b4/gpu0", "throughput", reason)] if reason else [])
+def test_figures_without_a_peak_are_among_the_findings(tmp_path: Path, launch: dict[str, Any], reason: str | None) -> None:
+    findings = frames(tables_of(tmp_path, {"rate": 100.0, **launch}))["findings"].to_dict("records")
+    unchecked = [(row["cell"], row["field"], row["reason"]) for row in findings if row["level"] == "unchecked"]
+    assert unchecked == ([("stack-a/resnet50-train-fp32-b4/gpu0", "throughput", reason)] if reason else [])
 
 
-def test_names_of_columns_differ_in_more_than_the_case_of_letters() -> None:
+def test_names_of_columns_differ_in_more_than_upper_and_lower_case() -> None:
     for columns in TABLES.values():
         names = [column.name.casefold() for column in columns]
         assert len(set(names)) == len(names)
@@ -175,9 +173,9 @@ def test_markdown_holds_hostile_texts_as_texts(text: str) -> None:
 def test_the_archive_of_the_facts_is_the_same_each_time_and_holds_every_fact(tmp_path: Path) -> None:
     run = write_run(tmp_path, [{}, {"devices": (0, 1)}])
     (run.path / "stack-a" / "resnet50-train-fp32-b4" / "gpu0" / "round1-try1.log").write_text("printed")
-    one, other = exports.facts_archive(run), exports.facts_archive(run)
-    assert one.data is not None and one.data == other.data
-    with tarfile.open(fileobj=io.BytesIO(one.data)) as tar:
+    archive, other = exports.facts_archive(run), exports.facts_archive(run)
+    assert archive.data is not None and archive.data == other.data
+    with tarfile.open(fileobj=io.BytesIO(archive.data)) as tar:
         members = tar.getmembers()
         names = [member.name for member in members]
         assert names == sorted(names) and f"{run.id}/run.jsonl" in names and not any(name.endswith(".log") for name in names)
@@ -199,7 +197,7 @@ def test_an_archive_beyond_the_limit_is_none_with_its_size(tmp_path: Path) -> No
     assert small.data is None and small.facts_bytes == whole.facts_bytes > 0
 
 
-def test_what_goes_into_a_page_comes_out_as_the_file(tmp_path: Path) -> None:
+def test_tables_embedded_in_a_page_are_the_exported_files(tmp_path: Path) -> None:
     tables = gpu_run(tmp_path)
     plain, packed = exports.embedded(tables)["cells"], exports.embedded(tables, plain_up_to_bytes=10)["cells"]
     expected = FORMATS["csv"]("cells", tables.values["cells"])
@@ -255,7 +253,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 
 
-def test_the_gpus_measured_stand_beside_their_data_sheet_with_the_best_mfu(tmp_path: Path) -> None:
+def test_the_gpus_measured_have_their_data_sheet_and_the_best_mfu(tmp_path: Path) -> None:
     job = {"precision": "amp"}
     runs = [
         {"rate": 100.0, "flops": 67e9},
@@ -265,17 +263,17 @@ def test_the_gpus_measured_stand_beside_their_data_sheet_with_the_best_mfu(tmp_p
         {"rate": 5.0, "vendor": "cpu", "workload": "cpu", "device": "cpu", "memory_bytes": None},
     ]
     view = report.view_of(write_run(tmp_path, runs))
-    known, unknown = gpu_specs.gpu_table(view.every_cell)
-    assert (known["device_name"], unknown["device_name"]) == ("NVIDIA H200", "NVIDIA Unheard-of")
+    listed, unlisted = gpu_specs.gpu_table(view.every_cell)
+    assert (listed["device_name"], unlisted["device_name"]) == ("NVIDIA H200", "NVIDIA Unheard-of")
     facts = gpu_specs.find("NVIDIA H200", 141 * 2**30)
-    assert facts is not None and (known["gpu"], known["memory_gb"], known["launch_date"]) == (
+    assert facts is not None and (listed["gpu"], listed["memory_gb"], listed["launch_date"]) == (
         facts.name,
         141,
         facts.launch_date,
     )
-    assert known["mfu_fp32"] == pytest.approx(0.1) and known["mfu_amp"] == pytest.approx(900 * 67e9 / 989e12)
-    assert known["peak_amp_tflops"] == 989 and math.isnan(known["mfu_tf32"])
-    assert unknown["gpu"] is None and math.isnan(unknown["mfu_fp32"]) and math.isnan(unknown["peak_fp32_tflops"])
+    assert listed["mfu_fp32"] == pytest.approx(0.1) and listed["mfu_amp"] == pytest.approx(900 * 67e9 / 989e12)
+    assert listed["peak_amp_tflops"] == 989 and math.isnan(listed["mfu_tf32"])
+    assert unlisted["gpu"] is None and math.isnan(unlisted["mfu_fp32"]) and math.isnan(unlisted["peak_fp32_tflops"])
     assert gpu_specs.gpu_table([]) == []
 
 

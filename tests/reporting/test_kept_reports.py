@@ -28,14 +28,14 @@ def run(tmp_path: Path) -> RunFolder:
     return write_run(tmp_path, [*launches()[-40:], *within(), *odd], skips=[("rocm/w/gpu0", "needs an AMD GPU")])
 
 
-def told(run: RunFolder, results: Results | None) -> dict[str, str]:
-    """The page, and all exported tables."""
+def page_and_tables(run: RunFolder, results: Results | None) -> dict[str, str]:
+    """Return the page and all exported tables, as texts by name."""
     view = report.view_of(run, found=facts_cache.details(results, run) if results else None)
     return {"page": report.render(view)} | {n: FORMATS["csv"](n, t).decode() for n, t in exports.of(view).values.items()}
 
 
-def without_a_trace(path: Path, change: Callable[[bytes], bytes]) -> None:
-    """Name, size and time stay: only who reads the file notices."""
+def change_unnoticed(path: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change a file's content but not its name, size and time: only a reader of the file notices."""
     before, content = path.stat(), path.read_bytes()
     changed = change(content)
     assert len(changed) == len(content) and changed != content
@@ -45,32 +45,34 @@ def without_a_trace(path: Path, change: Callable[[bytes], bytes]) -> None:
 
 def test_a_kept_report_is_the_same_and_opens_no_launch(run: RunFolder, tmp_path: Path) -> None:
     results = Results(tmp_path)
-    told(run, results)
-    fresh = told(run, None)
+    page_and_tables(run, results)
+    fresh = page_and_tables(run, None)
     for path in run.path.rglob("round*.jsonl"):
-        without_a_trace(path, lambda content: content.replace(b'"event": "launch"', b'"event": "LAUNCH"'))
-    assert told(run, results) == fresh
-    assert "no header" in told(run, None)["page"]
+        change_unnoticed(path, lambda content: content.replace(b'"event": "launch"', b'"event": "LAUNCH"'))
+    assert page_and_tables(run, results) == fresh
+    assert "no header" in page_and_tables(run, None)["page"]
 
 
-def test_it_is_read_anew_when_a_file_of_the_run_has_changed_or_what_was_kept_is_damaged(run: RunFolder, tmp_path: Path) -> None:
+def test_a_run_is_read_anew_when_one_of_its_files_has_changed_or_the_kept_report_is_damaged(
+    run: RunFolder, tmp_path: Path
+) -> None:
     results = Results(tmp_path)
-    before = told(run, results)
+    before = page_and_tables(run, results)
     first = next(run.path.rglob("round1-try1.jsonl"))
     first.write_text(first.read_text().split("\n")[0] + "\n")  # cut off: lost
-    after = told(run, results)
-    assert after == told(run, None) and "lost" in after["launches"] and "lost" not in before["launches"]
+    after = page_and_tables(run, results)
+    assert after == page_and_tables(run, None) and "lost" in after["launches"] and "lost" not in before["launches"]
     (kept,) = (tmp_path / ".cache").glob("*/*")
     for content in (b"", kept.read_bytes()[:-9], kept.read_bytes().replace(b"\n", b"\n{", 1)):
         kept.write_bytes(content)
-        assert told(run, results) == after
+        assert page_and_tables(run, results) == after
 
 
-def test_what_is_kept_goes_when_its_run_goes(run: RunFolder, tmp_path: Path) -> None:
+def test_a_kept_report_is_removed_with_its_run(run: RunFolder, tmp_path: Path) -> None:
     other = write_run(tmp_path, [{}], run="20260102T000000Z")
     results = Results(tmp_path)
-    for one in (run, other):
-        facts_cache.details(results, one)
+    for folder in (run, other):
+        facts_cache.details(results, folder)
     run.record.unlink()
     facts_cache.details(results, other)
     assert [path.name for path in (tmp_path / ".cache").glob("*/*")] == ["20260102T000000Z"]
@@ -93,24 +95,24 @@ print(facts_cache.details(results, results.runs()[0]))
 
 def test_many_launches_are_read_the_same_by_several_processes_and_by_one(tmp_path: Path) -> None:
     some = [*launches()[-40:], *within(), {"stack": "z", "outcome": "crashed", "error": "why\u2028"}]
-    run = write_run(tmp_path, [{**one, "stack": f"{one.get('stack', 'a')}-{n}"} for n in range(4) for one in some])
+    run = write_run(tmp_path, [{**launch, "stack": f"{launch.get('stack', 'a')}-{n}"} for n in range(4) for launch in some])
     files = sorted(run.path.rglob("round*.jsonl"))
     assert len(files) >= run_summary.FEWEST_FILES
     files[5].write_text("garbage")
     files[6].write_text(files[6].read_text().split("\n")[0] + "\n")
     files[7].with_name("round7-try1.jsonl").write_bytes(files[7].read_bytes())
-    told = []
+    outputs = []
     for words in ([], ["alone"]):
         command = [sys.executable, "-c", MANY, str(tmp_path), *words]
-        told.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS))
+        outputs.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS))
         shutil.rmtree(tmp_path / ".cache")
-    assert told[0].stdout == told[1].stdout and not told[0].stderr
-    for said in ("no header", "it was copied", "lost"):
-        assert said in told[0].stdout
+    assert outputs[0].stdout == outputs[1].stdout and not outputs[0].stderr
+    for problem in ("no header", "it was copied", "lost"):
+        assert problem in outputs[0].stdout
 
 
-def several(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine with two CPUs, before any thread is there."""
+def pretend_two_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend to be on a machine with two CPUs, before any thread is there."""
     monkeypatch.setattr(run_summary, "_has_one_thread", lambda: True)
     monkeypatch.setattr(run_summary, "usable_cpus", lambda: 2)
 
@@ -120,34 +122,34 @@ def test_a_process_that_is_ended_or_cannot_be_started_leaves_its_launches_to_thi
 ) -> None:
     run = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(run_summary.FEWEST_FILES)])
     monkeypatch.setattr(run_summary, "usable_cpus", lambda: 1)
-    whole, own, part = run_summary.read_parts(run, run.read_record()), os.getpid(), run_summary.part_of
+    whole, parent, part = run_summary.read_parts(run, run.read_record()), os.getpid(), run_summary.part_of
 
     def ended(*arguments: Any) -> run_summary.Part:
-        if os.getpid() != own:
+        if os.getpid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
         return part(*arguments)
 
     def refused() -> int:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    several(monkeypatch)
+    pretend_two_cpus(monkeypatch)
     for name, lacking in ((run_summary, ("part_of", ended)), (os, ("fork", refused))):
         with monkeypatch.context() as patch:
             patch.setattr(name, *lacking)
             again = run_summary.read_parts(run, run.read_record())
-        rows = [sorted(str(one.row) for part in parts for one in part.briefs) for parts in (whole, again)]
+        rows = [sorted(str(brief.row) for part in parts for brief in part.briefs) for parts in (whole, again)]
         assert rows[0] == rows[1] and len(rows[0]) == run_summary.FEWEST_FILES and not active_children()
 
 
 def test_an_interruption_waits_for_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, own = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(run_summary.FEWEST_FILES)]), os.getpid()
+    run, parent = write_run(tmp_path, [{"stack": f"s{n}"} for n in range(run_summary.FEWEST_FILES)]), os.getpid()
 
     def endless(*_: Any) -> run_summary.Part:
-        os.kill(own, signal.SIGINT)
+        os.kill(parent, signal.SIGINT)
         time.sleep(PATIENCE_SECONDS)
         raise AssertionError("nobody has ended this process")
 
-    several(monkeypatch)
+    pretend_two_cpus(monkeypatch)
     monkeypatch.setattr(run_summary, "part_of", endless)
     with pytest.raises(KeyboardInterrupt):
         run_summary.read_parts(run, run.read_record())

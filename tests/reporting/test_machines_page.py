@@ -1,4 +1,4 @@
-"""The page of several machines: who stands beside whom, which figures, what is said where there is none."""
+"""The page of several machines: which are compared, with which figures, and what it says where there is none."""
 
 import json
 import re
@@ -24,7 +24,7 @@ Page = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five invented machines: two 8 x H100 called gpu01, 4 x RTX 4090, 8 x MI300X, 8 x B200."""
+    """Record five invented machines: two 8 x H100 called gpu01, 4 x RTX 4090, 8 x MI300X, 8 x B200."""
     root = tmp_path_factory.mktemp("fleet") / "results"
     for machine in invented.machines():
         invented.write(root, machine)
@@ -39,12 +39,12 @@ def page(folder: Path, results: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def page_of_all(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The page of those machines, by the words of the command; it is rendered when a test first asks for it."""
+    """Return a function from the words of the command to the page of `results`, rendered when a test first asks for it."""
     return cache(lambda *words: page(tmp_path_factory.mktemp("page"), results, *words))
 
 
 def plain(html: str) -> str:
-    """What a reader sees, in one line."""
+    """Return the text that a reader sees, in one line."""
     shown = re.sub(r"<(script|style).*?</\1>", "", html, flags=re.DOTALL)
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", shown)).split())
 
@@ -80,10 +80,10 @@ def test_a_failed_cell_shows_its_outcome_instead_of_a_figure(page_of_all: Page) 
 
 
 def test_batches_are_compared_only_when_asked_for_and_then_shown(page_of_all: Page) -> None:
-    same, own = page_of_all("--machines"), page_of_all("--own-batch")
+    same, separate = page_of_all("--machines"), page_of_all("--own-batch")
     assert "bs 512" not in plain(same)[: plain(same).index("Not compared")]
     assert "because the batch differs (512 and 64, 256)" in plain(same)
-    assert "bs 512" in plain(own)[: plain(own).index("The machines")]
+    assert "bs 512" in plain(separate)[: plain(separate).index("The machines")]
 
 
 def test_machines_with_the_same_device_stand_side_by_side_themselves(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_an_unknown_baseline_names_the_gpus_there_are(tmp_path: Path, results: P
     assert "hint: GPUs: H100 SXM5 80GB, RTX 4090, MI300X, B200 SXM" in done.stderr
 
 
-def test_published_figures_stand_beside_ours_where_they_match(tmp_path: Path) -> None:
+def test_published_figures_are_shown_with_ours_where_they_match(tmp_path: Path) -> None:
     text = invented.MATRIX[: invented.MATRIX.index("[[workload]]")]
     text += '[[workload]]\nmodel = "resnet50"\nprecision = "tf32"\nbatch = 224\nseconds = 10\n'
     for machine in (invented.machines()[0], invented.machines()[2]):
@@ -175,7 +175,7 @@ def test_no_two_charts_say_the_same(page_of_all: Page) -> None:
     assert len(titles) >= 8 and len(set(titles)) == len(titles)
 
 
-def test_what_is_drawn_is_what_is_written(results: Path) -> None:
+def test_the_bars_have_the_figures_of_the_exported_tables(results: Path) -> None:
     fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
     shown = frames(exports.of_machines(fleet, relative, NONE))
     drawn = {chart.id: [row for some in chart.panels for panel in some for row in panel.rows]
@@ -194,11 +194,11 @@ def test_every_verdict_of_two_gpus_is_that_of_their_mean(results: Path) -> None:
     fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
     pairs = machines_page.shown_of(fleet, relative, NONE).pairs
     assert pairs is not None
-    told = {(own, over): cell for own, row in zip(pairs.gpus, pairs.cells, strict=True)
+    verdicts = {(gpu, over): cell for gpu, row in zip(pairs.gpus, pairs.cells, strict=True)
             for over, cell in zip(pairs.gpus, row, strict=True)}  # fmt: skip
-    assert told["RTX 4090", "H100 SXM5 80GB"][2:] == ("slower", "bad")
-    assert told["H100 SXM5 80GB", "RTX 4090"][2:] == ("faster", "good")
-    assert told["B200 SXM", "MI300X"][2:] == ("not compared", "")
+    assert verdicts["RTX 4090", "H100 SXM5 80GB"][2:] == ("slower", "bad")
+    assert verdicts["H100 SXM5 80GB", "RTX 4090"][2:] == ("faster", "good")
+    assert verdicts["B200 SXM", "MI300X"][2:] == ("not compared", "")
 
 
 def test_one_launch_each_gives_no_verdict(tmp_path: Path) -> None:

@@ -19,15 +19,15 @@ Launch = dict[str, Any]
 
 
 @pytest.fixture
-def seen(tmp_path: Path) -> Callable[..., Overview]:
+def overview_of(tmp_path: Path) -> Callable[..., Overview]:
     def overview(*launches: Launch, **more: Any) -> Overview:
         return report.overview_of(report.view_of(write_run(tmp_path, list(launches), **more)))
 
     return overview
 
 
-def answer(found: Overview, name: str) -> Any:
-    return next((one for one in found.answers.each if one.name == name), None)
+def answer(overview: Overview, name: str) -> Any:
+    return next((item for item in overview.answers.each if item.name == name), None)
 
 
 def repeated(rates: list[float], **more: Any) -> list[Launch]:
@@ -38,73 +38,75 @@ FAST, SLOW = [120.0, 121.0, 119.5, 120.5], [100.0, 101.0, 99.5, 100.5]
 
 
 def test_the_fastest_stack_is_the_best_that_was_measured_also_if_fewer_stacks_measured_it(
-    seen: Callable[..., Overview],
+    overview_of: Callable[..., Overview],
 ) -> None:
     """Eager was measured by both stacks, torch.compile by one: the answer is the compiled figure."""
     compiled = repeated([180.0, 181.0, 180.5, 179.5], workload="w-compile", job={"compile": True})
-    found = seen(*repeated(FAST, stack="a"), *repeated(SLOW, stack="b"), *[{**one, "stack": "b"} for one in compiled])
-    best = answer(found, "fastest")
+    overview = overview_of(
+        *repeated(FAST, stack="a"), *repeated(SLOW, stack="b"), *[{**launch, "stack": "b"} for launch in compiled]
+    )
+    best = answer(overview, "fastest")
     assert best.figure == "b" and best.value == pytest.approx(180.25, abs=0.3) and best.verdict == "FASTER"
     assert "torch.compile" in best.note and "Faster than all others" in best.text
 
 
-def test_who_is_not_shown_to_be_slower_is_named_and_nobody_else(seen: Callable[..., Overview]) -> None:
+def test_a_stack_not_shown_to_be_slower_is_named_and_no_other(overview_of: Callable[..., Overview]) -> None:
     near = [119.0, 122.5, 120.8, 118.9]
-    found = seen(*repeated(FAST, stack="a"), *repeated(near, stack="b"), *repeated(SLOW, stack="c"))
-    best = answer(found, "fastest")
+    overview = overview_of(*repeated(FAST, stack="a"), *repeated(near, stack="b"), *repeated(SLOW, stack="c"))
+    best = answer(overview, "fastest")
     assert best.verdict == "AMBIGUOUS" and best.text.endswith("No difference shown from b.")
-    bold = {row.label for panel in found.throughputs[0].panels for one in panel for row in one.rows if row.is_best}
+    bold = {row.label for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows if row.is_best}
     assert bold == {"a", "b"}
 
 
-def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(seen: Callable[..., Overview]) -> None:
-    found = seen({"rate": 120.0, "stack": "a"}, {"rate": 100.0, "stack": "b"})
-    best = answer(found, "fastest")
+def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(overview_of: Callable[..., Overview]) -> None:
+    overview = overview_of({"rate": 120.0, "stack": "a"}, {"rate": 100.0, "stack": "b"})
+    best = answer(overview, "fastest")
     assert words.NO_INTERVAL in best.text and best.verdict == "n/a" and "Not tested against b" in best.text
-    assert not any(row.is_best for panels in found.throughputs[0].panels for one in panels for row in one.rows)
-    assert found.answers.lead.endswith(f": 120{words.THIN}images/s."), "a ratio that was not tested is no recommendation"
-    assert "aster" not in " ".join([found.answers.lead, best.text, *(chart.title for chart in found.every)])
+    assert not any(row.is_best for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows)
+    assert overview.answers.lead.endswith(f": 120{words.THIN}images/s."), "a ratio that was not tested is no recommendation"
+    assert "aster" not in " ".join([overview.answers.lead, best.text, *(chart.title for chart in overview.every)])
 
 
-def test_one_stack_says_its_figure_large(seen: Callable[..., Overview]) -> None:
-    best = answer(seen(*repeated(FAST)), "fastest")
+def test_one_stack_says_its_figure_large(overview_of: Callable[..., Overview]) -> None:
+    best = answer(overview_of(*repeated(FAST)), "fastest")
     assert best.title == "Fastest measured" and best.figure.startswith("120") and best.interval.startswith("±")
 
 
-def test_nothing_measured_says_what_happened_and_keeps_the_rows(seen: Callable[..., Overview]) -> None:
-    found = seen({"outcome": "oom"}, {"outcome": "crashed", "stack": "b"})
-    assert found.answers.lead == "No cell was measured: 1 × out of memory, 1 × crashed." and not found.answers.each
-    problems = [row.problem for panels in found.throughputs[0].panels for one in panels for row in one.rows]
+def test_nothing_measured_says_what_happened_and_keeps_the_rows(overview_of: Callable[..., Overview]) -> None:
+    overview = overview_of({"outcome": "oom"}, {"outcome": "crashed", "stack": "b"})
+    assert overview.answers.lead == "No cell was measured: 1 × out of memory, 1 × crashed." and not overview.answers.each
+    problems = [row.problem for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows]
     assert problems == ["failed: out of memory", "failed: crashed"]
 
 
 @pytest.mark.parametrize(("rates", "verdicts"), [(FAST, {"FASTER"}), ([100.2, 99.8, 100.4, 100.1], {"SAME", "AMBIGUOUS"})])
-def test_what_a_setting_brings_follows_its_corrected_verdict(
-    seen: Callable[..., Overview], rates: list[float], verdicts: set[str]
+def test_the_gain_of_a_setting_follows_its_corrected_verdict(
+    overview_of: Callable[..., Overview], rates: list[float], verdicts: set[str]
 ) -> None:
-    found = seen(*repeated(SLOW), *repeated(rates, workload="w-amp", job={"precision": "amp"}))
-    amp = answer(found, "precision")
+    overview = overview_of(*repeated(SLOW), *repeated(rates, workload="w-amp", job={"precision": "amp"}))
+    amp = answer(overview, "precision")
     assert amp.verdict in verdicts and ("faster" in amp.text) == (amp.verdict == "FASTER")
     assert (amp.figure == "1.20×") == (rates is FAST)
 
 
-def test_several_devices_say_multiple_and_efficiency(seen: Callable[..., Overview]) -> None:
-    two = answer(seen(*repeated(SLOW), *repeated([190.0, 191.0, 190.5, 189.5], devices=(0, 1))), "devices")
+def test_several_devices_say_multiple_and_efficiency(overview_of: Callable[..., Overview]) -> None:
+    two = answer(overview_of(*repeated(SLOW), *repeated([190.0, 191.0, 190.5, 189.5], devices=(0, 1))), "devices")
     assert two.title == "2 GPUs bring" and two.figure == "1.90×" and f"95{words.THIN}% efficiency" in two.text
 
 
-def test_one_device_has_no_answer_on_devices(seen: Callable[..., Overview]) -> None:
-    assert answer(seen(*repeated(SLOW)), "devices") is None
+def test_one_device_has_no_answer_on_devices(overview_of: Callable[..., Overview]) -> None:
+    assert answer(overview_of(*repeated(SLOW)), "devices") is None
 
 
 def test_a_lead_sentence_has_at_most_30_words(tmp_path: Path) -> None:
     view = report.view_of(invented.write(tmp_path, invented.machines()[0]))
-    found = report.overview_of(view)
-    assert len(found.answers.lead.split()) <= 30 and 4 <= len(found.answers.each) <= 6
-    assert {one.chart for one in found.answers.each} <= {chart.id for chart in found.every}
+    overview = report.overview_of(view)
+    assert len(overview.answers.lead.split()) <= 30 and 4 <= len(overview.answers.each) <= 6
+    assert {item.chart for item in overview.answers.each} <= {chart.id for chart in overview.every}
 
 
-def test_since_the_last_run_counts_changes_and_names_the_machine_s(tmp_path: Path) -> None:
+def test_since_the_last_run_counts_the_changes_of_this_machine(tmp_path: Path) -> None:
     machine = invented.machines()[0]
     invented.write(tmp_path, machine, run="20260101T000000Z", launches=4)
     run = invented.write(tmp_path, machine, run="20260102T000000Z", launches=4, level=0.9)
@@ -112,9 +114,9 @@ def test_since_the_last_run_counts_changes_and_names_the_machine_s(tmp_path: Pat
     before = report.last_before(run, view.summary)
     assert before is not None and before.run == "20260101T000000Z" and before.environment == {}
     assert 0 < before.compared.recorded < before.compared.of, "what wasn't recorded is no equality"
-    found = report.overview_of(view, NONE, before)
-    assert before.count("SLOWER") == len(before.cells) and answer(found, "since").figure.endswith("slower")
-    assert answer(found, "since").note.endswith(f"Nothing else changed: {before.compared.in_words}.")
+    overview = report.overview_of(view, NONE, before)
+    assert before.count("SLOWER") == len(before.cells) and answer(overview, "since").figure.endswith("slower")
+    assert answer(overview, "since").note.endswith(f"Nothing else changed: {before.compared.in_words}.")
     assert report.last_before(replace_of(run, "20260101T000000Z"), view.summary) is None
 
 
@@ -125,16 +127,16 @@ def test_since_the_last_run_names_what_else_changed(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(invented, "host_of", lambda _: replace(then, driver="580.65.06"))
     run = invented.write(tmp_path, machine, run="20260102T000000Z")
     view = report.view_of(run)
-    found = report.overview_of(view, NONE, report.last_before(run, view.summary))
-    assert "What else changed: host driver 575.51.03 → 580.65.06" in answer(found, "since").note
+    overview = report.overview_of(view, NONE, report.last_before(run, view.summary))
+    assert "What else changed: host driver 575.51.03 → 580.65.06" in answer(overview, "since").note
 
 
 def replace_of(run: Any, name: str) -> Any:
     return type(run)(run.path.with_name(name))
 
 
-def test_what_is_drawn_is_what_is_written(tmp_path: Path) -> None:
-    """Every bar's length, interval and text come from the cell that the exported table has."""
+def test_the_bars_have_the_figures_of_the_exported_tables(tmp_path: Path) -> None:
+    """Each bar's length, interval and text come from the cell that the exported table has."""
     view = report.view_of(invented.write(tmp_path, invented.machines()[0]))
     cells = {row["throughput"]: row for row in view.every_cell if row["n"]}
     page = report.render(view)
@@ -180,7 +182,7 @@ def test_two_stacks_of_one_build_keep_their_names_apart(tmp_path: Path) -> None:
     assert [cells.stack(row) for row in cells.rows] == ["a (torch 2.5.1+cpu)", "b (torch 2.5.1+cpu)", "c"]
 
 
-def test_a_cell_that_differs_in_its_batch_only_is_named_by_it(seen: Callable[..., Overview]) -> None:
-    found = seen(*repeated(SLOW, job={"batch": 32}), *repeated(FAST, workload="w-b64", job={"batch": 64}))
-    assert found.answers.lead.endswith("the throughput of batch 32."), found.answers.lead
-    assert "the next is batch 32 (" in answer(found, "fastest").text
+def test_a_cell_that_differs_in_its_batch_only_is_named_by_it(overview_of: Callable[..., Overview]) -> None:
+    overview = overview_of(*repeated(SLOW, job={"batch": 32}), *repeated(FAST, workload="w-b64", job={"batch": 64}))
+    assert overview.answers.lead.endswith("the throughput of batch 32."), overview.answers.lead
+    assert "the next is batch 32 (" in answer(overview, "fastest").text

@@ -1,4 +1,4 @@
-"""The pages of `profile` and `why` in a browser: drawn without complaints, and what isn't ours is only text."""
+"""The pages of `profile` and `why` in a browser: drawn without complaints, and foreign texts are only text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +15,8 @@ from torchmatrix.reporting.charts import lines
 from torchmatrix.reporting.profile_pages import TracedCell, seen_in
 
 
-def seen(folder: Path, cell: str, conv: float, measured: Measured = NOT_MEASURED) -> TracedCell:
-    """Two steps of 20 ms together, of which the convolution takes so much; one operator has a hostile name."""
+def traced(folder: Path, cell: str, conv: float, measured: Measured = NOT_MEASURED) -> TracedCell:
+    """Profile two steps of 20 ms together, of which the convolution takes `conv` ms; one operator has a hostile name."""
     events = [span("conv", 0, conv), span(HOSTILE, 14, 2), *(span(f"op{place}", 16 + place / 10, 0.05) for place in range(30))]
     memory = packed(20, [allocation(at, 1000 * (at % 5)) for at in range(20)])
     held = profiles.save_profile(folder, "host", record(cell, plain=0.017), {"trace": packed(20, events), "memory": memory})
@@ -25,11 +25,11 @@ def seen(folder: Path, cell: str, conv: float, measured: Measured = NOT_MEASURED
 
 @pytest.fixture
 def pages(tmp_path: Path) -> dict[str, str]:
-    """Both pages, by verb."""
+    """Return both pages, by verb."""
     measured = [Measured(seconds=seconds, launches=3, run="r") for seconds in (0.008, 0.0081)]
-    sides = seen(tmp_path, "a/w/cpu0", 6, measured[0]), seen(tmp_path, HOSTILE.replace("/", "∕"), 12, measured[1])
-    found = why(sides[0].side, sides[1].side)
-    return {"profile": profile_pages.of_profile(sides[0]), "why": profile_pages.of_why(found, sides)}
+    sides = traced(tmp_path, "a/w/cpu0", 6, measured[0]), traced(tmp_path, HOSTILE.replace("/", "∕"), 12, measured[1])
+    answer = why(sides[0].side, sides[1].side)
+    return {"profile": profile_pages.of_profile(sides[0]), "why": profile_pages.of_why(answer, sides)}
 
 
 def test_why_begins_with_both_steps_and_what_makes_the_difference(pages: dict[str, str]) -> None:
@@ -40,17 +40,17 @@ def test_why_begins_with_both_steps_and_what_makes_the_difference(pages: dict[st
 
 
 def test_each_bar_of_the_waterfall_begins_where_the_one_above_ends(tmp_path: Path) -> None:
-    sides = seen(tmp_path, "a/w/cpu0", 6), seen(tmp_path, "b/w/cpu0", 12)
-    found = why(sides[0].side, sides[1].side)
-    ((panel,),) = lines.waterfall(found, "t").panels
+    sides = traced(tmp_path, "a/w/cpu0", 6), traced(tmp_path, "b/w/cpu0", 12)
+    answer = why(sides[0].side, sides[1].side)
+    ((panel,),) = lines.waterfall(answer, "t").panels
     first, *between, last = panel.rows
-    ends = [1e3 * found.steps[0], *(row.value for row in between)]
+    ends = [1e3 * answer.steps[0], *(row.value for row in between)]
     assert [row.begin for row in between] == pytest.approx(ends[:-1]) and ends[-1] == pytest.approx(last.value)
-    assert first.value == pytest.approx(1e3 * found.steps[0]) and first.begin is None
+    assert first.value == pytest.approx(1e3 * answer.steps[0]) and first.begin is None
 
 
 def test_all_parts_add_up_to_the_step(tmp_path: Path) -> None:
-    shares = seen(tmp_path, "a/w/cpu0", 6).side.shares
+    shares = traced(tmp_path, "a/w/cpu0", 6).side.shares
     ((panel,),) = lines.parts(shares, "t").panels
     whole = [sum(row.value or 0.0 for row in panel.rows), sum(row["ms of a step"] for row in lines.table(shares))]
     assert whole == pytest.approx([1e3 * shares.seconds] * 2)
@@ -74,6 +74,6 @@ def test_a_page_is_drawn_without_complaints(
 
 
 def opened(browser: Any, address: str, scheme: str) -> Iterator[Reader]:
-    found = Reader(browser, address, color_scheme=scheme, viewport={"width": 420, "height": 900})
-    yield found
-    found.context.close()
+    reader = Reader(browser, address, color_scheme=scheme, viewport={"width": 420, "height": 900})
+    yield reader
+    reader.context.close()

@@ -1,4 +1,4 @@
-"""Nothing that was planted comes out: credentials and absolute paths never, who and where it was not with --redact."""
+"""Planted texts don't come out: credentials and absolute paths never, names of people and machines not with --redact."""
 
 import json
 from pathlib import Path
@@ -44,8 +44,8 @@ def test_readings_stay_with_their_gpu(uuid: str) -> None:
     header = {"event": "run", "host": {"gpus": [{"uuid": "GPU-5eed000000000001"}, {"uuid": uuid}]}}
     redaction = learnt(header)
     readings = shown(redaction, {"event": "telemetry", "readings": [{"device": uuid, "error": f"{uuid} is lost"}]})["readings"]
-    known = shown(redaction, header)["host"]["gpus"][1]["uuid"]
-    assert readings == [{"device": known, "error": f"{known} is lost"}] and uuid not in known
+    pseudonym = shown(redaction, header)["host"]["gpus"][1]["uuid"]
+    assert readings == [{"device": pseudonym, "error": f"{pseudonym} is lost"}] and uuid not in pseudonym
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ HEADER = {
         ("resolve nas-2.internal", "resolve host-1"),
     ],
 )  # fmt: skip
-def test_who_and_where_become_pseudonyms(text: str, shown: str) -> None:
+def test_names_and_addresses_become_pseudonyms(text: str, shown: str) -> None:
     assert learnt(HEADER).text(text) == shown
 
 
@@ -169,7 +169,7 @@ def test_fields_are_replaced_and_products_are_not() -> None:
     assert (gpu["uuid"], gpu["vbios"], gpu["serial"], gpu["pci_bus"]) == ("GPU-1", "VBIOS-1", "serial-1", "PCI-1")
 
 
-def test_a_serial_number_is_one_as_a_number_too() -> None:
+def test_a_serial_number_that_is_a_json_number_gets_a_pseudonym_too() -> None:
     line = {"event": "run", "host": {"gpus": [{"serial": 1654922001234, "index": 3}]}}
     assert shown(learnt(line), line)["host"]["gpus"] == [{"serial": "serial-1", "index": 3}]
 
@@ -180,7 +180,7 @@ def test_without_redact_hosts_and_devices_stay() -> None:
     assert plain.line(HEADER) == HEADER and plain.text("gpubox7 10.1.2.3") == "gpubox7 10.1.2.3"
 
 
-def test_a_host_that_is_called_like_a_word_of_ours_changes_no_meaning() -> None:
+def test_a_host_that_is_called_like_a_field_value_changes_no_meaning() -> None:
     header = {"event": "launch", "host": {"name": "train"}, "workload": {"mode": "train", "unit": "images"}}
     line = shown(learnt(header), header)
     assert line["host"]["name"] == "host-1" and line["workload"] == {"mode": "train", "unit": "images"}
@@ -188,7 +188,7 @@ def test_a_host_that_is_called_like_a_word_of_ours_changes_no_meaning() -> None:
     assert shown(learnt(short), short)["host"]["name"] == "host-1" and learnt(short).text("the vm.max_map") == "the vm.max_map"
 
 
-def test_a_private_registry_is_known_from_an_image_and_found_in_all_texts() -> None:
+def test_a_private_registry_named_by_an_image_is_hidden_in_all_texts() -> None:
     redaction = learnt({"event": "launch", "stack": {"image": "registry.acme.com:5000/hub/pytorch:24.10", "base": None}})
     assert (
         redaction.text("pull registry.acme.com:5000/hub/x: denied by registry.acme.com")
@@ -212,7 +212,7 @@ def test_a_private_registry_is_known_from_an_image_and_found_in_all_texts() -> N
         {"lines": ["-----BEGIN PRIVATE KEY-----", TOKEN, "-----END PRIVATE KEY-----"]},
     ],
 )
-def test_a_credential_in_a_member_of_its_own_goes(value: dict[str, Any]) -> None:
+def test_a_credential_in_a_separate_member_goes(value: dict[str, Any]) -> None:
     assert TOKEN not in repr(cleaner(False).value(value))
 
 
@@ -258,7 +258,7 @@ def test_pseudonyms_that_cant_be_kept_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "letters",
+    "characters",
     [
         "a",
         "-",
@@ -290,29 +290,29 @@ def test_pseudonyms_that_cant_be_kept_are_an_error(tmp_path: Path) -> None:
         "A@",
     ],
 )
-def test_long_texts_take_no_long_time(letters: str) -> None:
-    """Quadratic patterns would need minutes here, and the run of the tests would show it."""
-    text = letters * (100_000 // len(letters))
+def test_long_texts_take_no_long_time(characters: str) -> None:
+    """Quadratic patterns would need minutes here, and the duration of the tests would show it."""
+    text = characters * (100_000 // len(characters))
     assert cleaner().text(text) is not None and without_secrets(text + "\x01") is not None
 
 
 def test_many_names_take_no_longer_than_few() -> None:
-    found = learnt({"event": "exit", "message": " ".join(f"/home/user{number}" for number in range(10_000))})
-    assert found.text("user77 and user9999 " * 5_000).startswith("user-1 and user-2 user-1 and")
+    hidden = learnt({"event": "exit", "message": " ".join(f"/home/user{number}" for number in range(10_000))})
+    assert hidden.text("user77 and user9999 " * 5_000).startswith("user-1 and user-2 user-1 and")
 
 
-def test_addresses_inside_of_addresses_end_somewhere() -> None:
+def test_addresses_nested_in_addresses_are_redacted_in_finite_time() -> None:
     shown = cleaner().text("http://a.acme.example/?" * 3_000 + "/home/alice")
     assert "alice" not in shown and "acme" not in shown
 
 
 def test_pseudonyms_that_another_command_gave_meanwhile_are_never_given_twice(tmp_path: Path) -> None:
     identities.load(tmp_path).save(tmp_path)
-    one, other = identities.load(tmp_path), identities.load(tmp_path)
-    assert one.of("host", "a") == other.of("host", "b") == "host-1"
-    one.save(tmp_path)
+    first, second = identities.load(tmp_path), identities.load(tmp_path)
+    assert first.of("host", "a") == second.of("host", "b") == "host-1"
+    first.save(tmp_path)
     with pytest.raises(EngineUnusable, match="another command"):
-        other.save(tmp_path)
+        second.save(tmp_path)
     again = identities.load(tmp_path)
     assert (again.of("host", "a"), again.of("host", "b")) == ("host-1", "host-2")
     again.save(tmp_path)
@@ -330,7 +330,7 @@ PLANTED = {
 
 
 def planted_run(root: Path) -> Any:
-    """A run that has every planted word in every place that takes a text."""
+    """Write a run that has every planted word in every place that takes a text."""
     everything = (
         f"gpubox7.corp-acme.example /home/alicesmith/secret-project/a/x.py /mnt/tank/secret-project/b/y.py {UUID} {UUID[4:]} "
         f"1654922001234 96.00.74.00.01 00000000:3B:00.0 git+https://{TOKEN}@git.nexus.acme.example/secret-project "
@@ -422,7 +422,7 @@ def test_without_redact_credentials_and_absolute_paths_are_gone_all_the_same(tmp
 def test_numbers_and_what_follows_from_them_are_the_same_in_a_copy(tmp_path: Path) -> None:
     run = planted_run(tmp_path / "results")
     copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms()), tmp_path / "staged")
-    ours, theirs = (report.view_of(one).summary.launches for one in (run, copy))
+    ours, theirs = (report.view_of(folder).summary.launches for folder in (run, copy))
     for column in ("throughput", "temperature_last", "peak_bytes", "batch", "seconds"):
         assert [row[column] for row in ours] == pytest.approx([row[column] for row in theirs], nan_ok=True)
     assert [row["outcome"] for row in ours] == [row["outcome"] for row in theirs]

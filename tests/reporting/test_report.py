@@ -19,7 +19,7 @@ def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:
 
 
 class Scripts(HTMLParser):
-    """The scripts of a page: what runs, and the data that explorers are drawn from."""
+    """The scripts of a page: those that run, and the data that explorers are drawn from."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -41,12 +41,12 @@ class Scripts(HTMLParser):
         self._into = None
 
 
-def the_page_s_own(page: str) -> bool:
-    """Runs nothing but the scripts that its policy names by their hashes."""
+def runs_only_hashed_scripts(page: str) -> bool:
+    """Tell whether the page runs nothing but the scripts that its policy names by their hashes."""
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     scripts = Scripts(page)
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts.running]
-    return bool(policy) and all(f"'sha256-{found}'" in policy[1] for found in hashes) and "unsafe-eval" not in policy[1]
+    return bool(policy) and all(f"'sha256-{digest}'" in policy[1] for digest in hashes) and "unsafe-eval" not in policy[1]
 
 
 def test_the_page_needs_no_network_and_is_whole_without_a_script(tmp_path: Path) -> None:
@@ -55,12 +55,12 @@ def test_the_page_needs_no_network_and_is_whole_without_a_script(tmp_path: Path)
     assert not re.search(r"(?:src|href)=[\"'](?!#|data:)", without) and "@import" not in without
     assert without.count("<svg class=t") >= 5
     assert all(isinstance(json.loads(data), dict) for data in Scripts(page).data)
-    assert len(Scripts(page).running) == 2 and the_page_s_own(page)
+    assert len(Scripts(page).running) == 2 and runs_only_hashed_scripts(page)
 
 
 def test_a_page_without_figures_carries_no_explorers(tmp_path: Path) -> None:
     page = page_of(tmp_path, {"outcome": "crashed"})
-    assert len(Scripts(page).running) == 2 and the_page_s_own(page) and not Scripts(page).data and len(page) < 110_000
+    assert len(Scripts(page).running) == 2 and runs_only_hashed_scripts(page) and not Scripts(page).data and len(page) < 110_000
 
 
 def test_hostile_strings_are_inert(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_hostile_strings_are_inert(tmp_path: Path) -> None:
         matrix=evil,
         command=evil,
     )
-    assert the_page_s_own(page) and len(Scripts(page).running) == 2 and "&lt;script&gt;alert(1)" in page
+    assert runs_only_hashed_scripts(page) and len(Scripts(page).running) == 2 and "&lt;script&gt;alert(1)" in page
     for data in Scripts(page).data:
         json.loads(data)
 
@@ -123,7 +123,7 @@ def test_an_empty_run_and_an_all_failed_run_still_render(tmp_path: Path) -> None
 
 
 def test_a_run_is_shown_whichever_of_its_cells_were_measured_before_it_stopped(tmp_path: Path) -> None:
-    """The baseline of one stack is there, that of the other isn't: their scale factors stand in one table."""
+    """One stack has its baseline, the other hasn't: their scale factors stand in one table."""
     two = {"devices": (0, 1), "rate": 190.0}
     launches = [{"stack": "b", **two}, two, {}, {"stack": "b"}]
     for number in range(1, len(launches)):
@@ -163,7 +163,7 @@ def test_figures_have_four_digits_and_no_silent_zero() -> None:
 
 
 def first_screen(page: str) -> str:
-    """The texts of the header."""
+    """Return the texts of the header."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.split("<header>")[1].split("</header>")[0])).replace("\u202f", " ")
 
 
@@ -172,27 +172,27 @@ def test_the_first_screen_answers_with_intervals_what_is_fastest_and_how_well_it
     faster = [{"stack": "b", "rate": 1.3 * r["rate"]} for r in rates]
     both = [{"stack": "b", "rate": 2.5 * r["rate"], "devices": (0, 1)} for r in rates]
     page = page_of(tmp_path, *rates, *faster, *both, {"stack": "c", "outcome": "oom"}, skips=[("rocm/w/gpu0", "no AMD GPU")])
-    said = first_screen(page)
-    assert "250 images/s ± 2.2 %" in said and "ResNet-50, fp32, eager, 2 × H200 SXM" in said
-    assert "2 GPUs bring" in said and "1.92× ± 0.04" in said and "96 % efficiency" in said
+    screen = first_screen(page)
+    assert "250 images/s ± 2.2 %" in screen and "ResNet-50, fp32, eager, 2 × H200 SXM" in screen
+    assert "2 GPUs bring" in screen and "1.92× ± 0.04" in screen and "96 % efficiency" in screen
     assert "3 of 4 cells measured, 1 launch failed (1 × out of memory), 1 cell skipped (no AMD GPU)." in page
-    assert "fixed by the matrix, not by the results" in said
+    assert "fixed by the matrix, not by the results" in screen
 
 
 def test_the_first_screen_claims_only_what_the_data_support(tmp_path: Path) -> None:
-    def said(folder: str, *launches: dict) -> str:
+    def screen(folder: str, *launches: dict) -> str:
         return first_screen(page_of(tmp_path / folder, *launches))
 
-    two = said("a", {"rate": 100.0}, {"stack": "b", "rate": 300.0})
+    two = screen("a", {"rate": 100.0}, {"stack": "b", "rate": 300.0})
     assert "Not tested against stack-a" in two and "one launch: no interval" in two and "aster than" not in two
     double = ({"rate": 100.0}, {"rate": 400.0, "devices": (0, 1)})
-    assert "Impossible: look for a wrong baseline" in said("b", *double) and "impossible?" in page_of(
+    assert "Impossible: look for a wrong baseline" in screen("b", *double) and "impossible?" in page_of(
         tmp_path / "table", *double
     )
     rates = [{"rate": r} for r in (99.0, 100.0, 101.0)]
-    clear = said("c", *rates, *({"stack": "b", **{"rate": 1.3 * r["rate"]}} for r in rates))
+    clear = screen("c", *rates, *({"stack": "b", **{"rate": 1.3 * r["rate"]}} for r in rates))
     assert "Faster than all others; the next is stack-a (1.30×" in clear
-    same = said("d", *rates, *({"stack": "b", **r} for r in reversed(rates)))
+    same = screen("d", *rates, *({"stack": "b", **r} for r in reversed(rates)))
     assert "No difference shown from" in same and "aster than" not in same
 
 
@@ -217,7 +217,7 @@ def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
     assert "failed" not in page.split('id="not-measured"')[1].split("</summary>")[0]
 
 
-def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path) -> None:
+def test_watched_readings_are_shown_with_the_figure_and_its_marks(tmp_path: Path) -> None:
     times = range(90, 130)
     reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980}
     readings = [(float(t), {**reading, "energy_joules": 512.0 * t, "reasons": ["hw_slowdown"]}) for t in times]
@@ -228,18 +228,23 @@ def test_what_was_watched_stands_beside_the_number_with_its_marks(tmp_path: Path
     assert "Not available in this run" not in page
 
 
-def test_what_nobody_could_read_is_said_once_and_has_no_column(tmp_path: Path) -> None:
+def test_readings_that_are_missing_are_named_once_and_have_no_column(tmp_path: Path) -> None:
     page = report.render(report.view_of(write_run(tmp_path, [{"device": "NVIDIA Unheard-of"}])))
     assert "temperature (this machine does not report it)" in page and "energy (no energy counter can be read)" in page
     assert "MFU (the peak of this device is unknown)" in page and '<th class="n">MFU</th>' not in page
 
 
 def test_a_stack_that_got_another_build_than_it_asks_for_is_marked_and_found(tmp_path: Path) -> None:
-    def told(accelerator: str, build: str) -> str:
+    def rendered(accelerator: str, build: str) -> str:
         stack = {"name": "torch2.7.1-cpu", "torch": "2.7.1", "accelerator": accelerator}
         return page_of(tmp_path / f"{accelerator}-{build}", {"torch": build, "stack": stack})
 
-    wrong = told("cpu", "2.7.1+cu128")
+    wrong = rendered("cpu", "2.7.1+cu128")
     assert "other build</abbr>" in wrong and "asks for cpu, but all its figures are of PyTorch 2.7.1+cu128" in wrong
-    for right in (told("cpu", "2.7.1+cpu"), told("cuda", "2.7.1+cu128"), told("cpu", "2.7.1"), told("any", "2.7.1+cu128")):
+    for right in (
+        rendered("cpu", "2.7.1+cpu"),
+        rendered("cuda", "2.7.1+cu128"),
+        rendered("cpu", "2.7.1"),
+        rendered("any", "2.7.1+cu128"),
+    ):
         assert "other build</abbr>" not in right

@@ -109,7 +109,7 @@ def test_a_uuid_alone_gets_a_pseudonym_and_words_stay_though_a_host_has_their_na
     assert shown == {"event": "setup", "backend": "nccl", "devices": [device | {"uuid": "GPU-1"}]}
 
 
-def test_a_field_that_no_event_declares_is_left_out_and_told_once(tmp_path: Path) -> None:
+def test_a_field_that_no_event_declares_is_left_out_and_named_once(tmp_path: Path) -> None:
     secret = "swordfish"
     unknown = {"event": "done", "note": secret, "serial_of_all": 77_123_456}
     host = {"cpu": "EPYC", "cores": [0], "owner": secret, "gpus": [{"name": "NVIDIA H200", "owner": secret}]}
@@ -125,8 +125,8 @@ def test_a_field_that_no_event_declares_is_left_out_and_told_once(tmp_path: Path
 
 
 def test_without_redact_unknown_fields_stay_and_lose_their_credentials(tmp_path: Path) -> None:
-    told = [{"event": "remarks", "texts": [], "note": f"HF_TOKEN={TOKEN}", "more": "kept"}]
-    run = write_run(tmp_path / "results", [{"told": told}])
+    remarks = [{"event": "remarks", "texts": [], "note": f"HF_TOKEN={TOKEN}", "more": "kept"}]
+    run = write_run(tmp_path / "results", [{"told": remarks}])
     copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), False, Pseudonyms()), tmp_path / "staged")
     events = [event for path in copy.path.rglob("round*.jsonl") for event in lines.read(path).events]
     assert {"note": "HF_TOKEN=…", "more": "kept"}.items() <= next(e for e in events if e["event"] == "remarks").items()
@@ -157,7 +157,7 @@ _WORKLOAD = {"id", "name", "unit", "device", "batch_for", "explain", "stacks", "
     ],
 )
 def test_what_is_recorded_is_declared(line: str, path: str, recorded: set[str]) -> None:
-    """Else a redacted run would become poorer with a new field."""
+    """Without that, a redacted run would become poorer with a new field."""
     declared = HOST_LINES[line]
     for name in path.split("."):
         declared = declared[name].fields or {}

@@ -1,4 +1,4 @@
-"""No credential passes, whatever carries it and whatever is before it; figures, names, digests and paths do."""
+"""No credential passes, in any notation and after any character; figures, names, digests and paths do."""
 
 from itertools import product
 
@@ -44,7 +44,7 @@ SHAPED = {
     "telegram2": "1234567890:AA" + "Ab12Cd34Ef" * 3 + "xyz",
     "aws3": "FwoGZXIvYXdzEIhQ" + "Ab12Cd34Ef" * 6,
 }
-"""Tokens that are known by their form."""
+"""Tokens that are recognized by their form."""
 BEFORE = [
     "",
     " ",
@@ -301,7 +301,7 @@ CARRIERS = [
     "credentials:\r\n  - user: x\r\n    it: {}\r\n",
     "'credentials': {{\n  'user': 'x',\n  'it': '{}'\n}}",
 ]
-"""Texts in which a name tells that {} is a credential."""
+"""Texts in which a name says that {} is a credential."""
 LINES = (
     "token is {}",
     "my api key is '{}'",
@@ -322,12 +322,12 @@ LINES = (
     "password was changed to {}",
     'DB_PASSWORD equals "{}"',
 )
-"""Lines of files and of logs; only a value that looks like one is known in some of them."""
+"""Lines of files and of logs; in some of them only a value that looks like a credential is recognized."""
 VALUES = ("hunter2-Zq9xLmP4", "p,w;x9Zq", "0123456789abcdef0123456789abcdef", "aB3dxYc9zZ==")
 
 
 @pytest.mark.parametrize("name", SHAPED)
-def test_a_token_is_known_by_its_form_after_any_letter(name: str) -> None:
+def test_a_token_is_recognized_by_its_form_after_any_character(name: str) -> None:
     token = SHAPED[name]
     for before, after in product(BEFORE, ("", " ", "\\n", '"', "\\x1b[0m", "&b=1", ")")):
         shown = without_secrets(f"saw {before}{token}{after} there")
@@ -335,7 +335,7 @@ def test_a_token_is_known_by_its_form_after_any_letter(name: str) -> None:
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-def test_a_value_is_known_by_its_name_in_any_notation(carrier: str) -> None:
+def test_a_value_is_recognized_by_its_name_in_any_notation(carrier: str) -> None:
     for value, (begin, end) in product(VALUES, (("", ""), ("ran: ", "\nnext line"), ('{"error": "', '"}'))):
         text = begin + carrier.format(value, value) + end
         shown = without_secrets(text)
@@ -353,14 +353,14 @@ def test_a_value_is_known_by_its_name_in_any_notation(carrier: str) -> None:
         "https://first.last/er:{}@host.example.org:443/",
     ],
 )
-def test_a_password_is_known_behind_a_user_with_a_slash(address: str) -> None:
+def test_a_password_is_recognized_behind_a_user_with_a_slash(address: str) -> None:
     for value in ("hunter2QQxyz", "hunt/er2QQ", "only-letters"):
         shown = without_secrets(f"before {address.format(value)} after")
         assert value not in shown and "er2QQ" not in shown and shown.startswith("before ") and shown.endswith(" after"), shown
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_value_alone_in_its_line_is_known(line: str) -> None:
+def test_a_value_alone_in_its_line_is_recognized(line: str) -> None:
     shown = without_secrets(f"before\n{line.format(VALUES[0])}\nafter")
     assert VALUES[0] not in shown and shown.startswith("before\n") and shown.endswith("after")
 
@@ -451,7 +451,7 @@ def test_what_is_no_credential_stays(text: str) -> None:
     assert without_secrets(text) == text
 
 
-def test_a_bearer_token_is_known_behind_a_colour() -> None:
+def test_a_bearer_token_is_recognized_behind_a_colour() -> None:
     for colour in ("\x1b[0m ", "\\x1b[33m", " \\n"):
         assert "abcdefghijklmnopqrst" not in without_secrets(f"sent Bearer{colour}abcdefghijklmnopqrst")
 

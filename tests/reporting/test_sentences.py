@@ -1,4 +1,4 @@
-"""No sentence without inference: what a page or a verb says of two follows from a verdict, also where there is none."""
+"""No sentence without inference: a page or a verb compares two cells only by their verdict, also where there is none."""
 
 import ast
 import re
@@ -20,23 +20,23 @@ from torchmatrix.reporting import cubes, terminal, verb_texts, words
 ONCE = (1.0,)
 
 
-def claims(found: Tables) -> bool:
-    """Is any cell of a report called faster or slower than another?"""
-    return any(pair["verdict"] in ("FASTER", "SLOWER") for pair in found.explorers().data.pairs)
+def claims(report: Tables) -> bool:
+    """Tell whether any cell of a report is called faster or slower than another."""
+    return any(pair["verdict"] in ("FASTER", "SLOWER") for pair in report.explorers().data.pairs)
 
 
 # ---------------------------------------------------------------- words by verdict
 
 
 def test_every_verdict_has_words_and_anything_else_has_none() -> None:
-    assert set(words.VERDICTS) == set(VERDICTS) and all(words.verdict(one) for one in VERDICTS)
+    assert set(words.VERDICTS) == set(VERDICTS) and all(words.verdict(verdict) for verdict in VERDICTS)
     assert words.verdict("") == "" == words.verdict("no-such")
 
 
 def test_one_launch_is_a_ratio_that_was_not_tested() -> None:
     often = [cell("a", rate) for rate in (99.9, 100.0, 100.1)]
-    for own in ([cell("a", 100.0)], often):
-        (pair,) = tables(*own, cell("b", 118.0), factors=ONCE).explorers().data.pairs
+    for launches in ([cell("a", 100.0)], often):
+        (pair,) = tables(*launches, cell("b", 118.0), factors=ONCE).explorers().data.pairs
         assert pair["verdict"] == "n/a" and pair["low"] is None
 
 
@@ -53,13 +53,13 @@ def test_settings_by_single_launches_are_not_tested(tmp_path: Path) -> None:
     best, way = section.sentences[:2]
     assert "The highest of 8 combinations" in best and "2.41× (not tested) over" in best
     assert "precision amp 2.00× (not tested), then compile 1.20× (not tested)" in way
-    said = verb_texts.advice_text(advice.advise(read.launches, "resnet50", "train", advice.AIMS["throughput"], {}), "r", "")
-    assert "2.41× (not tested) over the usual settings" in said and "with no difference shown" in said
+    text = verb_texts.advice_text(advice.advise(read.launches, "resnet50", "train", advice.AIMS["throughput"], {}), "r", "")
+    assert "2.41× (not tested) over the usual settings" in text and "with no difference shown" in text
 
 
 def test_a_search_by_single_launches_says_that_it_tested_nothing(tmp_path: Path) -> None:
     run = write_run(tmp_path, [{"stack": "old", "rate": 100.0}, {"stack": "new", "rate": 80.0}])
-    launches = {name: [one for one in run.launches() if one.stack.name == name] for name in ("old", "new")}
+    launches = {name: [launch for launch in run.launches() if launch.stack.name == name] for name in ("old", "new")}
     search = begun(("old", "new"))
     for _ in range(3):
         search = search.told(launches)
@@ -72,7 +72,7 @@ def test_a_search_by_single_launches_says_that_it_tested_nothing(tmp_path: Path)
 
 
 def equal_cells(random: np.random.Generator) -> Tables:
-    """Two stacks on six models, three launches of each, all equally fast in truth."""
+    """Return two stacks on six models, three launches of each, all equally fast in truth."""
     return tables(
         *(
             cell(stack, 100.0 * (1 + 0.01 * random.normal()), model=f"m{model}") | {"workload": f"m{model}"}
@@ -84,8 +84,8 @@ def equal_cells(random: np.random.Generator) -> Tables:
 
 def test_reports_of_equal_cells_claim_a_difference_in_at_most_5_percent() -> None:
     random, reports = np.random.default_rng(32), 60
-    found = [claims(equal_cells(random)) for _ in range(reports)]
-    assert sum(found) <= 8, "5 % of 60 are 3; more than 8 are seen in 1 of 300"
+    claimed = [claims(equal_cells(random)) for _ in range(reports)]
+    assert sum(claimed) <= 8, "5 % of 60 are 3; more than 8 are seen in 1 of 300"
 
 
 @pytest.mark.parametrize("cells", [3, 10, 40])
@@ -98,10 +98,10 @@ def test_two_equal_runs_have_no_mean_that_excludes_1(tmp_path: Path, cells: int)
         ]  # fmt: skip
         write_run(tmp_path, rows, run=run)
     results = Results(tmp_path)
-    found = compare.compare(choose_launches(results, "last").launches, choose_launches(results, "last~1").launches)
-    (mean,) = found.as_record()["means"]
+    comparison = compare.compare(choose_launches(results, "last").launches, choose_launches(results, "last~1").launches)
+    (mean,) = comparison.as_record()["means"]
     assert mean["n"] == cells and mean["low"] is None and mean["high"] is None
-    (line,) = [line for line in terminal.comparison_in_words(found).splitlines() if line.startswith("geometric mean")]
+    (line,) = [line for line in terminal.comparison_in_words(comparison).splitlines() if line.startswith("geometric mean")]
     assert line.endswith(f"{cells} ratios; not tested: how runs differ is unknown") and "95 %" not in line
 
 
@@ -117,7 +117,7 @@ JUDGED = {
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    """The strings in the code of a file, without docstrings."""
+    """Yield the strings in the code of a file, without docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

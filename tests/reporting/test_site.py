@@ -1,4 +1,4 @@
-"""A published site: it works from anywhere, says nothing that it must not, and grows without touching what is there."""
+"""A published site: it works from anywhere, reveals nothing that it must not, and grows without touching older files."""
 
 import hashlib
 import io
@@ -30,7 +30,7 @@ from torchmatrix.reporting.site.pages import ABOUT, read_page
 
 
 def add_run(root: Path, run: str = "20260101T000000Z", host: str = "testhost", **more: Any) -> RunFolder:
-    """A run of one cell with two launches under `root`/`host`/`run`."""
+    """Write a run of one cell with two launches under `root`/`host`/`run`."""
     about = {"name": host, "cpu": "Test CPU", "gpus": [], "cores": [0], "kernel": "6.1"}
     made = write_run(root / ".making", [{"rate": 100.0}, {"rate": 101.0}], **{"host": about, **more})
     folder = root / host / run
@@ -105,15 +105,15 @@ def test_programs_find_every_runs_facts_with_their_size_and_digest(tmp_path: Pat
     publish(tmp_path / "r", tmp_path / "site")
     held = json.loads((tmp_path / "site/site.json").read_text())
     assert held["format"] == 1 and held["redacted"] is False
-    told = [(one["host"], one["run"], one["started_unix_seconds"]) for one in held["runs"]]
-    assert told[0] == ("alpha", "20260101T000000Z", 1767225600.0) and {host for host, *_ in told[1:]} == {"alpha", "beta"}
-    assert len({one["facts"]["address"] for one in held["runs"]}) == 3
-    for one in held["runs"]:
-        archive = (tmp_path / "site" / one["facts"]["address"]).read_bytes()
-        assert len(archive) == one["facts"]["bytes"] and hashlib.sha256(archive).hexdigest() == one["facts"]["sha256"]
-        cells = json.loads((tmp_path / "site" / one["tables"] / "cells.json").read_text())
+    runs = [(entry["host"], entry["run"], entry["started_unix_seconds"]) for entry in held["runs"]]
+    assert runs[0] == ("alpha", "20260101T000000Z", 1767225600.0) and {host for host, *_ in runs[1:]} == {"alpha", "beta"}
+    assert len({entry["facts"]["address"] for entry in held["runs"]}) == 3
+    for entry in held["runs"]:
+        archive = (tmp_path / "site" / entry["facts"]["address"]).read_bytes()
+        assert len(archive) == entry["facts"]["bytes"] and hashlib.sha256(archive).hexdigest() == entry["facts"]["sha256"]
+        cells = json.loads((tmp_path / "site" / entry["tables"] / "cells.json").read_text())
         assert [cell["items_per_second"] for cell in cells] == [100.5]
-        assert (tmp_path / "site" / one["page"]).is_file() and (tmp_path / "site" / one["tables"] / "cells.csv").is_file()
+        assert (tmp_path / "site" / entry["page"]).is_file() and (tmp_path / "site" / entry["tables"] / "cells.csv").is_file()
 
 
 def test_the_front_page_of_two_machines_compares_them_and_lists_what_is_newest(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_the_tables_of_the_front_page_and_of_the_history_are_there_as_json(tmp_p
 def test_a_cell_without_a_figure_names_no_device_that_it_was_not_on(tmp_path: Path) -> None:
     write_run(tmp_path / "r", [{"outcome": "oom"}, {"stack": "b"}, {"vendor": "cpu", "model": "resnet18", "device": None}])
     publish(tmp_path / "r", tmp_path / "site")
-    told = json.loads((tmp_path / "site/front.json").read_text())["models"]
-    assert {row["model"]: row["devices"] for row in told} == {"resnet18": ["CPU"], "resnet50": ["NVIDIA H200"]}
+    models = json.loads((tmp_path / "site/front.json").read_text())["models"]
+    assert {row["model"]: row["devices"] for row in models} == {"resnet18": ["CPU"], "resnet50": ["NVIDIA H200"]}
 
 
 def newest(target: Path) -> dict[str, dict[str, Any]]:
@@ -164,7 +164,7 @@ def newest(target: Path) -> dict[str, dict[str, Any]]:
 
 
 def badge(target: Path, cell: str) -> str:
-    """All text of a cell's badge, which must be XML that loads nothing."""
+    """Return all text of a cell's badge, which must be XML that loads nothing."""
     text = (target / unquote(newest(target)[cell]["badge"])).read_text()
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "") and "<script" not in text
     return " | ".join(ElementTree.fromstring(text).itertext())
@@ -172,7 +172,7 @@ def badge(target: Path, cell: str) -> str:
 
 def test_a_badge_shows_the_newest_figure_and_none_of_a_failed_launch(tmp_path: Path) -> None:
     good, bad, gone = {"workload": "w-good"}, {"workload": "w-bad"}, {"workload": "w-gone"}
-    first = [one | {"rate": rate} for rate in (100.0, 102.0, 101.0) for one in (good, bad, gone)]
+    first = [launch | {"rate": rate} for rate in (100.0, 102.0, 101.0) for launch in (good, bad, gone)]
     write_run(tmp_path / "r", first)
     write_run(tmp_path / "r", [good | {"rate": 200.0}, bad | {"rate": 200.0}, bad | {"outcome": "oom"}], run="20260201T000000Z")
     publish(tmp_path / "r", tmp_path / "site")
@@ -219,22 +219,22 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 
 
 def checked(content: bytes) -> ElementTree.Element:
-    """The feed, which must have what RFC 4287 requires of a feed and of each entry."""
+    """Check that the feed has what RFC 4287 requires of a feed and of each entry; return it parsed."""
     root = ElementTree.fromstring(content)
     assert root.tag == f"{ATOM}feed" and root.findtext(f"{ATOM}author/{ATOM}name")
-    for one in (root, *root.findall(f"{ATOM}entry")):
+    for element in (root, *root.findall(f"{ATOM}entry")):
         for tag in ("id", "title", "updated"):
-            assert len(one.findall(ATOM + tag)) == 1 and one.findtext(ATOM + tag)
-        assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", one.findtext(f"{ATOM}id", ""))
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", one.findtext(f"{ATOM}updated", ""))
-        assert one.findall(f"{ATOM}link")
+            assert len(element.findall(ATOM + tag)) == 1 and element.findtext(ATOM + tag)
+        assert re.fullmatch(r"urn:uuid:[0-9a-f-]{36}", element.findtext(f"{ATOM}id", ""))
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", element.findtext(f"{ATOM}updated", ""))
+        assert element.findall(f"{ATOM}link")
     return root
 
 
 def feed_of(results: Results, count: int, secret: str = "s") -> ElementTree.Element:
-    """The feed of the oldest `count` runs."""
-    told = history.trends(history.series(facts_cache.read(results, results.runs()[:count])))
-    return checked(atom_feed(told, {("testhost", "20260113T000000Z"): "runs/x/index.html"}, 1.0, secret))
+    """Return the feed of the oldest `count` runs."""
+    trends = history.trends(history.series(facts_cache.read(results, results.runs()[:count])))
+    return checked(atom_feed(trends, {("testhost", "20260113T000000Z"): "runs/x/index.html"}, 1.0, secret))
 
 
 def test_changes_of_level_are_a_feed_whose_ids_stay(tmp_path: Path) -> None:
@@ -299,9 +299,9 @@ def test_many_runs_at_once_make_the_same_pages_as_one_after_the_other(tmp_path: 
     for night in nights(4):
         add_run(tmp_path / "r", night)
         site.publish(results, results.runs(), tmp_path / "slowly", redact=False)
-    told: list[str] = []
-    made = site.publish(results, results.runs(), tmp_path / "at-once", redact=False, tell=told.append)
-    assert list(made.written) == nights(4) and told[-1] == "4 of 4: 20260104T000000Z"
+    messages: list[str] = []
+    made = site.publish(results, results.runs(), tmp_path / "at-once", redact=False, tell=messages.append)
+    assert list(made.written) == nights(4) and messages[-1] == "4 of 4: 20260104T000000Z"
     assert contents(tmp_path / "at-once") == contents(tmp_path / "slowly")
 
 
@@ -310,9 +310,9 @@ def test_no_symbolic_link_is_followed(tmp_path: Path) -> None:
     elsewhere = add_run(tmp_path / "other", "20260102T000000Z", host="secretbox")
     (tmp_path / "r/testhost/20260102T000000Z").symlink_to(elsewhere.path)
     (tmp_path / "r/secretbox").symlink_to(elsewhere.path.parent)
-    told: list[str] = []
-    site.publish(Results(tmp_path / "r"), Results(tmp_path / "r").runs(), tmp_path / "site", redact=False, tell=told.append)
-    assert len([line for line in told if "left out" in line]) == 2
+    messages: list[str] = []
+    site.publish(Results(tmp_path / "r"), Results(tmp_path / "r").runs(), tmp_path / "site", redact=False, tell=messages.append)
+    assert len([line for line in messages if "left out" in line]) == 2
     assert not [name for name, content in contents(tmp_path / "site").items() if b"secretbox" in content or "secretbox" in name]
 
 
@@ -385,7 +385,7 @@ def test_no_planted_word_is_in_any_byte_of_a_redacted_site(tmp_path: Path) -> No
     run = planted_run(tmp_path / "gpubox7-results")
     shutil.copytree(run.path, run.path.with_name("20260102T000000Z-gpubox7"))
     publish(tmp_path / "gpubox7-results", tmp_path / "site", redact=True)
-    found = 0
+    count = 0
     for name, content in contents(tmp_path / "site").items():
         assert not leaks(name.encode()) and not leaks(content), name
         if name.endswith(".tar.gz"):
@@ -393,8 +393,8 @@ def test_no_planted_word_is_in_any_byte_of_a_redacted_site(tmp_path: Path) -> No
                 for member in tar:
                     held = tar.extractfile(member)
                     assert held is not None and not leaks(held.read()) and not leaks(member.name.encode())
-                    found += 1
-    assert found == 10  # of each run run.jsonl, three launches, a lock
+                    count += 1
+    assert count == 10  # of each run run.jsonl, three launches, a lock
     assert "user-" in (tmp_path / "site" / "history.html").read_text()
     index = (tmp_path / "site" / "index.html").read_text()
     assert "host-1" in index and "NVIDIA H200" in index and "Pseudonyms" in index
@@ -420,7 +420,7 @@ def test_pseudonyms_are_the_same_after_more_runs_and_are_never_published(tmp_pat
     assert not [name for name, content in held.items() if secret in content or b"zetabox" in content or b"deltabox" in content]
 
 
-def test_files_of_ours_that_are_nested_without_end_are_damaged_and_no_crash(tmp_path: Path) -> None:
+def test_deeply_nested_files_of_the_site_are_damaged_and_no_crash(tmp_path: Path) -> None:
     deep = "[" * 100_000
     (tmp_path / ".pseudonyms.json").write_text(deep)
     with pytest.raises(BadInput, match=re.escape(".pseudonyms.json is damaged")):
@@ -474,14 +474,14 @@ def test_two_publications_at_once_leave_a_site_that_is_redacted_or_not(tmp_path:
 
         site.publish(results, results.runs(), target, redact=False, tell=begin_the_other)
         second[0].result()
-    found = contents(target)
-    assert json.loads(found["site.json"])["redacted"]
-    assert not [name for name, content in found.items() if re.search(rb"(?i)gpubox7|sisterbox8", content + name.encode())]
+    published = contents(target)
+    assert json.loads(published["site.json"])["redacted"]
+    assert not [name for name, content in published.items() if re.search(rb"(?i)gpubox7|sisterbox8", content + name.encode())]
     with pytest.raises(BadInput, match="is a redacted site"):
         publish(tmp_path / "r", target)
 
 
-def test_what_a_killed_publication_left_is_never_in_a_redacted_site(tmp_path: Path) -> None:
+def test_files_of_a_killed_publication_are_never_in_a_redacted_site(tmp_path: Path) -> None:
     for number in (1, 2):
         add_run(tmp_path / "r", f"2026010{number}T000000Z", "gpubox7")
     target, results = tmp_path / "site", Results(tmp_path / "r")
@@ -495,6 +495,6 @@ def test_what_a_killed_publication_left_is_never_in_a_redacted_site(tmp_path: Pa
     with pytest.raises(BadInput, match="without --redact"):
         site.publish(results, results.runs()[1:], target, redact=True)
     site.publish(results, results.runs(), target, redact=True)
-    found = contents(target)
-    assert json.loads(found["site.json"])["redacted"]
-    assert not [name for name, content in found.items() if b"gpubox7" in content + name.encode()]
+    published = contents(target)
+    assert json.loads(published["site.json"])["redacted"]
+    assert not [name for name, content in published.items() if b"gpubox7" in content + name.encode()]

@@ -1,4 +1,4 @@
-"""How verdicts, outcomes and figures are written."""
+"""Texts of verdicts, outcomes and figures."""
 
 import math
 
