@@ -31,7 +31,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
 
 
 def test_the_sentences_say_the_best_the_way_to_it_and_what_works_only_together(view: View) -> None:
-    resnet, bert = cubes.cube_sections(view.summary.launches)
+    resnet, bert = cubes.sections_of(view.summary.launches)
     assert resnet.title == "resnet50, train, GPU 0"
     best, way, together = resnet.sentences
     assert best.startswith(
@@ -48,7 +48,7 @@ def test_a_chart_of_speed_and_cost_has_the_combinations_that_no_other_beats(tmp_
     reading = {"device": "GPU-0", "temperature_celsius": 61, "power_watts": 512.0, "sm_clock_mhz": 1980, "reasons": []}
     readings = [(float(t), {**reading, "energy_joules": 512.0 * t}) for t in range(90, 160)]
     measured = report.view_of(write_run(tmp_path, [{**launch, "readings": readings} for launch in launches()]))
-    (chart,) = cubes.cube_sections(measured.summary.launches)[0].charts
+    (chart,) = cubes.sections_of(measured.summary.launches)[0].charts
     assert chart.title.startswith("One combination is best in both") and len(chart.panels[0][0].rows) == 1
     assert "J" in chart.panels[0][0].rows[0].figures[1]
 

@@ -49,7 +49,7 @@ def test_settings_by_single_launches_are_not_tested(tmp_path: Path) -> None:
     ]  # fmt: skip
     folder = write_run(tmp_path, rows)
     (read,) = facts_cache.read(Results(tmp_path), [folder])
-    (section,) = cubes.cube_sections(read.launches)
+    (section,) = cubes.sections_of(read.launches)
     best, way = section.sentences[:2]
     assert "The highest of 8 combinations" in best and "2.41× (not tested) over" in best
     assert "precision amp 2.00× (not tested), then compile 1.20× (not tested)" in way

@@ -19,7 +19,7 @@ MOST_CUBES = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CubeSection:
+class Section:
     """The section of a report on one cube."""
 
     title: str
@@ -30,16 +30,16 @@ class CubeSection:
     why_not: str
 
 
-def cube_sections(launches: Sequence[dict[str, Any]]) -> list[CubeSection]:
+def sections_of(launches: Sequence[dict[str, Any]]) -> list[Section]:
     """Return a section for each of the first cubes of a run's launches."""
-    return [_cube_section(cube, place) for place, cube in enumerate(cubes_of(launches)[:MOST_CUBES])]
+    return [_section(cube, place) for place, cube in enumerate(cubes_of(launches)[:MOST_CUBES])]
 
 
-def _cube_section(cube: Cube, place: int) -> CubeSection:
-    return CubeSection(
-        title=cube_title(cube),
-        sentences=tuple(cube_sentences(cube)),
-        charts=tuple(_cube_charts(cube, place)),
+def _section(cube: Cube, place: int) -> Section:
+    return Section(
+        title=title_of(cube),
+        sentences=tuple(sentences(cube)),
+        charts=tuple(_charts(cube, place)),
         explained=tuple(
             {"settings": " × ".join(part.settings), "share": part.share, "p": part.adjusted_p_value}
             for part in cube.interactions.explained
@@ -57,12 +57,12 @@ _CONTROLS = {
 }
 
 
-def cube_title(cube: Cube) -> str:
+def title_of(cube: Cube) -> str:
     points = cube.points
     return f"{points.model}, {points.mode}, {words.devices(points.devices)}"
 
 
-def cube_sentences(cube: Cube) -> Iterator[str]:
+def sentences(cube: Cube) -> Iterator[str]:
     """Yield what is best, the cheap way to it, what works only together, what can't matter."""
     points = cube.points
     if cube.best is None:
@@ -84,7 +84,7 @@ def combination(settings: Mapping[str, Value]) -> str:
 def _best(points: Points, best: Best) -> str:
     failed = len(points.points) - best.candidates
     lost = f" ({count(failed, 'other')} without a figure)" if failed else ""
-    highest = f"{combination(best.point.settings)}, {_cube_figure(points, best)}"
+    highest = f"{combination(best.point.settings)}, {_figure(points, best)}"
     equal = best.as_good - 1
     shared = f"; no difference shown from {count(equal, 'other')}" if equal else ""
     return (
@@ -93,7 +93,7 @@ def _best(points: Points, best: Best) -> str:
     )
 
 
-def _cube_figure(points: Points, best: Best) -> str:
+def _figure(points: Points, best: Best) -> str:
     metric, unit = points.metric, str(best.point.row["unit"])
     values = [metric.times * metric.speed(end) for end in (best.figure.value, best.figure.low, best.figure.high)]
     limits = (
@@ -130,7 +130,7 @@ ALIKE = 1.02
 MOST_ROWS = 12
 
 
-def _cube_charts(cube: Cube, place: int) -> Iterator[Chart]:
+def _charts(cube: Cube, place: int) -> Iterator[Chart]:
     """Yield a chart for each cost. `place`: the cube's number on its page, for the ids."""
     for cost in COSTS:
         costly = [point for point in cube.points.measured if point.costs[cost.column] > 0]
@@ -147,7 +147,7 @@ def _front(cube: Cube, cost: Metric, costly: list[Point], place: int) -> Chart:
     return Chart(
         id=f"front-{place}-{words.slug(points.model, points.mode, cost.column)}",
         title="One combination is best in both: fastest, and lowest in " + cost.title if len(front) == 1 else title,
-        sub=f"{cube_title(cube)}. Columns: {metric.said(unit)}, {cost.title} in {cost.shown_unit}. Medians of the launches.",
+        sub=f"{title_of(cube)}. Columns: {metric.said(unit)}, {cost.title} in {cost.shown_unit}. Medians of the launches.",
         panels=((Panel(title="", rows=rows, high=scale_of(rows), kind="latency"),),),
         more=words.more(len(front) - MOST_ROWS),
     )

@@ -190,7 +190,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "published": claims.section(preset, view.measured, scales),
         "preset_is_lost": preset is None and "[preset]" in record.matrix,
         **_audit(view),
-        "cubes": cubes.cube_sections(view.summary.launches),
+        "cubes": cubes.sections_of(view.summary.launches),
         "latencies": sections.latencies(view),
         "percentiles": list(PERCENTILES),
         "compiles": [row for row in view.compiles if row["compiled"] > 1],
