@@ -16,24 +16,24 @@ CHANNELS = (
 
 @pytest.mark.parametrize(("words", "network"), [(IB, "IB"), (ROCE, "RoCE"), (SOCKET, "Socket"), ((), None)])
 def test_nccl_says_its_network(words: tuple[str, ...], network: str | None) -> None:
-    transport = read("nvidia", *words)
+    transport = read("nccl", *words)
     assert (transport["library"], transport["network"]) == ("nccl", network)
 
 
 def test_the_paths_are_those_between_nodes_each_once() -> None:
-    assert read("nvidia", *IB, *CHANNELS)["paths"] == ["NET/IB/0/GDRDMA", "NET/IB/1/GDRDMA"]
+    assert read("nccl", *IB, *CHANNELS)["paths"] == ["NET/IB/0/GDRDMA", "NET/IB/1/GDRDMA"]
 
 
 def test_gloo_says_nothing_and_uses_tcp() -> None:
-    assert read("cpu", "Using network IB") == {"library": "gloo", "network": "TCP", "paths": [], "interface": "ib0"}
+    assert read("gloo", "Using network IB") == {"library": "gloo", "network": "TCP", "paths": [], "interface": "ib0"}
 
 
 def test_the_network_of_intels_collectives_is_unknown() -> None:
-    assert read("intel") == {"library": "xccl", "network": None, "paths": [], "interface": "ib0"}
+    assert read("xccl") == {"library": "xccl", "network": None, "paths": [], "interface": "ib0"}
 
 
-def read(vendor: str, *words: str) -> dict[str, object]:
-    collector = TransportLog(vendor)
+def read(library: str, *words: str) -> dict[str, object]:
+    collector = TransportLog(library)
     for line in words:
-        collector.read((INIT + line + "\n").encode() if vendor != "cpu" else b"nothing\n")
+        collector.read((INIT + line + "\n").encode() if library != "gloo" else b"nothing\n")
     return collector.found("ib0")

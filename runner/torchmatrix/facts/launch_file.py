@@ -18,7 +18,6 @@ from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.lines import ARRIVED, PREFIX, Event, version_problem
 from torchmatrix.facts.reveals import HOST_LINES
-from torchmatrix.machine.vendors import VENDORS
 
 # The border of a running workload: each line that it prints is an event, a text for the log, or the end of the launch.
 #
@@ -199,14 +198,14 @@ _ROCE = re.compile(rb"/RoCE\b")
 
 
 class TransportLog:
-    """The transport that the log of one launch names. `vendor`: of its devices; on CPUs gloo, which prints nothing, and TCP.
+    """The transport that the log of one launch names. `library`: by which its ranks communicate.
 
-    On Intel's GPUs the network stays unknown: XCCL's log has other words.
+    gloo prints nothing and uses TCP; with XCCL, whose log has other words, the network stays unknown.
     """
 
-    def __init__(self, vendor: str | None) -> None:
-        self._library = "gloo" if vendor == "cpu" else VENDORS[vendor].collectives if vendor in VENDORS else "nccl"
-        self._network: str | None = "TCP" if vendor == "cpu" else None
+    def __init__(self, library: str) -> None:
+        self._library = library
+        self._network: str | None = "TCP" if library == "gloo" else None
         self._is_ethernet = False
         self._paths: set[str] = set()
 

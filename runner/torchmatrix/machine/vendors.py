@@ -62,3 +62,8 @@ def accelerator_of(vendor: str | None) -> str:
 def torch_device_of(vendor: str | None) -> str:
     """Return torch's type of device: cuda (also for AMD's GPUs), xpu or cpu."""
     return VENDORS[vendor].torch_device if vendor in VENDORS else "cpu"
+
+
+def collectives_of(vendor: str | None) -> str:
+    """Return the library by which ranks on these devices communicate: gloo on a CPU."""
+    return VENDORS[vendor].collectives if vendor in VENDORS else "gloo"

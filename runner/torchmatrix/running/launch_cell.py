@@ -23,7 +23,7 @@ from torchmatrix.facts.reading import Proven, compare, launch_at
 from torchmatrix.facts.store import RunFolder, keep_model
 from torchmatrix.machine.host import Host, before_launch
 from torchmatrix.machine.telemetry import Reading, Sensor, Watcher
-from torchmatrix.machine.vendors import torch_device_of
+from torchmatrix.machine.vendors import collectives_of, torch_device_of
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
@@ -236,7 +236,7 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
     """Start the workload, watch it and read it to its end."""
     cell = attempt.cell
     record, line_mb = DeviceReadings(execution, file.telemetry, job, cell), settings.load().line_mb
-    transport = launch_file.TransportLog(cell.gpus.vendor)
+    transport = launch_file.TransportLog(collectives_of(cell.gpus.vendor))
     stoppable = job.lanes.stopping(execution) if job.lanes else nullcontext()
     with execution, stoppable, Watcher(job.sensors, record), time_limit(execution, job.timeout_seconds) as timed_out:
         for stream, line in execution.lines():
