@@ -9,9 +9,9 @@ STEPS_AT_ONCE = 16000
 """Most steps of all ranks together whose times and losses stand on one line, which the host limits to 1 MB."""
 
 
-def emit(channel, batch, phase, window, ranks):
-    """Write the times and losses of a block of the warm-up or a window. `ranks`: the records that measure.window returned. The
-    edges are those of the ranks on this node, since another node has a clock of its own.
+def emit(channel, items, phase, window, ranks):
+    """Write the times and losses of a block of the warm-up or a window. `items`: of a batch; `ranks`: the records that
+    measure.window returned. The edges are those of the ranks on this node, since another node has a clock of its own.
 
     Raises Numerics if a loss is not finite or GradScaler skipped all steps of a window, after the line is written.
     """
@@ -29,7 +29,7 @@ def emit(channel, batch, phase, window, ranks):
         phase=phase,
         window=window,
         steps=count,
-        items=batch * count * len(ranks),
+        items=items * count * len(ranks),
         start_monotonic_seconds=min(r["start_monotonic_seconds"] for r in here),
         stop_monotonic_seconds=max(r["stop_monotonic_seconds"] for r in here),
         seconds=[r["seconds"] for r in ranks],

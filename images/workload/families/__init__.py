@@ -132,6 +132,12 @@ def draw(args, generator):
     return {name: precision.converted(args.precision, tensor) for name, tensor in of(args).batch(args, generator).items()}
 
 
+def items_of(args):
+    """Return the items of one batch: of a model that is measured in tokens, those of all its sequences."""
+    is_of_tokens = not args.model_file and entry_of(args.model).get("unit") == "tokens"
+    return args.batch * (args.sequence_length if is_of_tokens else 1)
+
+
 def tensors_of(outputs):
     """Return the tensors of real or complex numbers in a forward pass's outputs, at any depth, in order; see numbers_of."""
     if torch.is_tensor(outputs):

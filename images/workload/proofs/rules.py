@@ -4,6 +4,7 @@ import math
 
 import torch
 
+import families
 import measurements
 from proofs import agreement
 from world import ONE_MODEL
@@ -197,7 +198,7 @@ def speed(args, flops_per_item, seconds_per_step):
     flops = flops_per_item or args.proven.get("flops_per_item")
     if not flops or not args.peak_flops:
         return []
-    share = flops * args.batch / seconds_per_step / args.peak_flops
+    share = flops * families.items_of(args) / seconds_per_step / args.peak_flops
     text = "%.3g FLOP/s in the timed windows are %.2f times the peak of the device"
     return [text % (share * args.peak_flops, share)] if share > 1 else []
 

@@ -130,7 +130,7 @@ def _compute_expected(args, world, fresh_model, is_noisy):
         from_rounded = reference.answer()
         deeds.set_state(reference.model, kept)
         rough = (reference.answer(), from_rounded)
-    flops_per_item = None if flops is None else flops / args.batch
+    flops_per_item = None if flops is None else flops / families.items_of(args)
     return {"exact": exact, "rounded": rounded, "rough": rough, "flops_per_item": flops_per_item, "reference": reference}
 
 

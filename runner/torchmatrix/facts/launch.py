@@ -161,7 +161,7 @@ class Launch(Header, frozen=True, kw_only=True):
             ranks=ranks,
             here=ranks // self.devices.nodes,
             in_step=self.workload.mode == "train" and self.makes_figures,
-            batch=batch if isinstance(batch, int) else None,
+            batch=batch * self.workload.items_each if isinstance(batch, int) else None,
             steps=steps if isinstance(steps, int) else None,
             exactly=not factors.get("seconds") or self.trial_batch is not None,
             windows=windows if isinstance(windows, int) else None,

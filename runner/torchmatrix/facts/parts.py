@@ -202,6 +202,11 @@ class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
     own: OwnFile | None = None
     facts: Facts
 
+    @property
+    def items_each(self) -> int:
+        """Return how many items one of a batch is: of a model that is measured in tokens, the length of its sequences."""
+        return self.sequence_length if self.unit == "tokens" and self.sequence_length else 1
+
     @cached_property
     def factors(self) -> Facts:
         """Return everything that a workload can vary, by name, as recorded."""

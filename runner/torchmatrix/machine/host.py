@@ -212,6 +212,11 @@ class Host:
         return ", ".join(f"{count} x {name}" for name, count in counted.items()) or "no GPU"
 
     @property
+    def usable_memory_bytes(self) -> int:
+        """Return the memory, or what the control groups let this process use of it."""
+        return min(self.memory_bytes, self.memory_limit_bytes or self.memory_bytes)
+
+    @property
     def limits_in_words(self) -> str:
         """Return what this process's control groups let it use, or that they can't be seen; empty without a limit."""
         if self.limits_unseen:

@@ -11,6 +11,7 @@ from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack, architecture_of, without_igpu
 from torchmatrix.matrix.workloads import Workload
 from torchmatrix.planning.fit_gpu import Why, nearest_stack, why_not_architecture, why_not_driver
+from torchmatrix.planning.fit_gpu import why_not_host_memory as why_not_host_memory
 from torchmatrix.planning.fit_gpu import why_not_memory as why_not_memory
 
 # Runtimes: can one run this workload on this stack?
@@ -280,9 +281,26 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
         return Why(reason=reason, fix="on a CPU use default or max-autotune")
     if workload.compile and stack.source == "wheels" and (why := _why_not_compile(stack)):
         return why
+    if why := _why_not_model(stack, workload):
+        return why
     if workload.parallel == "fsdp" and (why := _why_not_sharded(stack, workload)):
         return why
     return why_not_runtime(stack, workload, host)
+
+
+def _why_not_model(stack: Stack, workload: Workload) -> Why | None:
+    """Return why the model can't be built as requested: its sequences are too long, or the stack's transformers is too old."""
+    model, length = catalog.find(workload.model), workload.factors["sequence_length"]
+    if model is None:
+        return None
+    if model.positions and length and length > model.positions:
+        reason = f"sequence_length {length} is more than the {model.positions} positions of {model.name}"
+        return Why(reason=reason, fix=f"use a sequence_length of at most {model.positions}")
+    release = catalog.load().releases.get(stack.torch or "") if stack.source == "wheels" else None
+    if model.transformers and release and catalog.version_key(release.transformers) < catalog.version_key(model.transformers):
+        reason = f"{model.name} needs transformers {model.transformers}, and torch {stack.torch} has {release.transformers}"
+        return Why(reason=reason, fix="use a newer torch")
+    return None
 
 
 def _why_not_precision(workload: Workload, host: Host) -> Why | None:

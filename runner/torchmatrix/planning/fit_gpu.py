@@ -64,12 +64,28 @@ def why_not_memory(workload: Workload, gpus: Iterable[Gpu]) -> Why | None:
     small = next((gpu for gpu in gpus if needed and gpu.memory_bytes is not None and gpu.memory_bytes < needed), None)
     if needed is None or small is None or small.memory_bytes is None:
         return None
-    contents = "weights, gradients and the optimizer's state" if workload.trains else "weights"
     reason = (
         f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory at any batch size"
-        f" ({contents}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
+        f" ({_contents(workload)}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
     )
     return Why(reason=reason, fix="use a GPU with more memory (choose it with [gpus] lists) or a smaller model")
+
+
+def why_not_host_memory(workload: Workload, processes: int, host: Host) -> Why | None:
+    """Return why the machine's memory is certainly too small for so many processes on its CPU, or None."""
+    needed, memory = least_bytes(workload), host.usable_memory_bytes
+    if not needed or not memory or processes * needed <= memory:
+        return None
+    each = f"; {processes} processes hold one each" if processes > 1 else ""
+    reason = (
+        f"{workload.model} needs more than {needed / 2**30:.1f} GiB of memory at any batch size"
+        f" ({_contents(workload)}{each}); this machine has {memory / 2**30:.1f} GiB"
+    )
+    return Why(reason=reason, fix="use a smaller model, or a machine with more memory")
+
+
+def _contents(workload: Workload) -> str:
+    return "weights, gradients and the optimizer's state" if workload.trains else "weights"
 
 
 def least_bytes(workload: Workload) -> int | None:

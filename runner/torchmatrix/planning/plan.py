@@ -202,7 +202,8 @@ def _places(matrix: Matrix, host: Host, nodes: int) -> tuple[list[tuple[Workload
         mixed = tuple(gpu for gpus, _, _ in device_sets for gpu in gpus.gpus) if matrix.gpus.mixed else ()
         for gpus, on, reason in device_sets:
             for variant in _variants(workload, gpus, mixed or gpus.gpus):
-                why = reason or fit.why_not_memory(variant, gpus.gpus)
+                on_cpu = len(gpus.indices) if gpus.vendor == "cpu" else 0
+                why = reason or fit.why_not_memory(variant, gpus.gpus) or fit.why_not_host_memory(variant, on_cpu, host)
                 placed.append((variant, gpus, on, f"{variant.id}/{gpus.label}", why))
         placements.append((workload, placed))
     return placements, sets.hosts
