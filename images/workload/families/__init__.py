@@ -132,6 +132,11 @@ def draw(args, generator):
     return {name: precision.converted(args.precision, tensor) for name, tensor in of(args).batch(args, generator).items()}
 
 
+def may_be_left_out(args, parameter):
+    """Check whether a step may leave a parameter out: that of an expert to which its router sends no token."""
+    return not args.model_file and "active_parameters" in entry_of(args.model) and ".experts." in parameter
+
+
 def items_of(args):
     """Return the items of one batch: of a model that is measured in tokens, those of all its sequences."""
     is_of_tokens = not args.model_file and entry_of(args.model).get("unit") == "tokens"
