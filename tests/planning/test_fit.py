@@ -191,6 +191,52 @@ def test_a_gpu_that_cannot_hold_the_models_own_bytes_is_a_skip(nvidia_host: Host
     assert why(machine(nvidia_host, A100, memory_bytes=int((gib + 0.01) * GIB)), stack, f"{workload}\nbatch = 1") is None
 
 
+LLAMA = 'model = "llama-3.1-8b-shape"\nprecision = "bf16-weights"\nbatch = 1\n'
+
+
+@pytest.mark.parametrize(("parallel", "gib"), [("ddp", 8_030_261_248 * 8 / GIB), ("fsdp", 8_030_261_248 * 4 / GIB)])
+def test_ranks_that_share_a_model_need_less_each_but_all_weights_at_first(nvidia_host: Host, parallel: str, gib: float) -> None:
+    matrix = matrix_file.parse(
+        '[gpus]\nlists = [[0, 1, 2, 3]]\n[[stack]]\ntorch = "2.7.1"\ncuda = "12.8"\n'
+        f'[[workload]]\n{LLAMA}parallel = "{parallel}"\n'
+    )
+    for change, fits in ((-0.01, False), (0.01, True)):
+        memory = int((gib + change) * GIB)
+        host = replace(nvidia_host, gpus=tuple(replace(gpu, memory_bytes=memory) for gpu in nvidia_host.gpus))
+        assert bool(make_plan(matrix, host, CONTAINERS).cells) is fits
+
+
+@pytest.mark.parametrize(("ranks", "limit_gib", "fits"), [(1, None, True), (2, None, False), (1, 7, False)])
+def test_processes_of_a_cpu_share_the_machines_memory(cpu_host: Host, ranks: int, limit_gib: int | None, fits: bool) -> None:
+    """tinyllama-1.1b needs 16 bytes per parameter in training with AdamW: 16.4 GiB."""
+    host = replace(cpu_host, memory_bytes=20 * GIB, memory_limit_bytes=limit_gib and limit_gib * GIB)
+    matrix = matrix_file.parse(
+        f'[cpus]\ncounts = [{ranks}]\n[[stack]]\ntorch = "2.7.1"\ncpu = true\n'
+        '[[workload]]\ndevice = "cpu"\nmodel = "tinyllama-1.1b"\nbatch = 1\n'
+    )
+    plan = make_plan(matrix, host, CONTAINERS)
+    cells = [cell for cell in plan.cells if cell.gpus.count == ranks]
+    assert bool(cells) is fits
+    if not fits:
+        assert f"this machine has {limit_gib or 20}.0 GiB" in plan.skips[0].why.reason
+
+
+@pytest.mark.parametrize(
+    ("torch", "workload", "reason"),
+    [
+        ("2.7.1", 'model = "gpt2-124m-shape"\nsequence_length = 1025', "sequence_length 1025 is more than the 1024 positions"),
+        ("2.7.1", 'model = "gpt2-124m-shape"\nsequence_length = 1024', None),
+        ("2.0.1", 'model = "qwen3-0.6b-shape"', "qwen3-0.6b-shape needs transformers 4.51, and torch 2.0.1 has 4.30.2"),
+        ("2.0.1", 'model = "lm-10m"', None),
+    ],
+)
+def test_a_model_that_cant_be_built_is_a_skip(cpu_host: Host, torch: str, workload: str, reason: str | None) -> None:
+    skip = why(
+        replace(cpu_host, memory_bytes=64 * GIB), f'torch = "{torch}"\ncpu = true', f'device = "cpu"\nbatch = 1\n{workload}'
+    )
+    assert (skip and skip.reason[: len(reason or "")]) == reason
+
+
 def test_unknown_memory_is_not_judged(amd_host: Host) -> None:
     host = replace(amd_host, gpus=amd_host.gpus[:1])
     assert host.gpus[0].memory_bytes is None

@@ -31,7 +31,11 @@ def _without_gradient(args, model):
     idle = {name: parameter for name, parameter in trained.items() if parameter.grad is None}
     if len(idle) == len(trained):  # the step that was watched has failed
         return []
-    return _share_text(model, idle, "get no gradient, although they train: their part of the backward pass does not run")
+    unrouted = {name: parameter for name, parameter in idle.items() if families.may_be_left_out(args, name)}
+    others = {name: parameter for name, parameter in idle.items() if name not in unrouted}
+    return _share_text(model, unrouted, "got no token of their router in the last step, and so no gradient") + _share_text(
+        model, others, "get no gradient, although they train: their part of the backward pass does not run"
+    )
 
 
 def _frozen(args, model):

@@ -72,8 +72,8 @@ class Watch:
             steps = self._begun.step.taken() - self._taken_before
         least = steps / 2 if self._args.model_file else steps
         named = zip(deeds.names_of(self._begun.model), self._rates, self._mark.growth())
-        rare = [name for name, rate, growth in named if growth < rate * least and not families.may_be_left_out(self._args, name)]
-        return _list_names(_UNWRITTEN % steps, rare)
+        rare = [name for name, rate, growth in named if growth < rate * least]
+        return _list_names(_UNWRITTEN % steps, [name for name in rare if not families.may_be_left_out(self._args, name)])
 
     def _check_values(self, now):
         """Check that groups that the first step changed still change, and that those with a gradient still have one."""

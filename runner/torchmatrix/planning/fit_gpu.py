@@ -58,9 +58,9 @@ def why_not_architecture(stack: Stack, host: Host, others: Iterable[Gpu] = ()) -
     return Why(reason=f"{what} has no code for {alien.name} ({alien.capability})", fix=fix)
 
 
-def why_not_memory(workload: Workload, gpus: Iterable[Gpu]) -> Why | None:
-    """Return why a GPU of a set is certainly too small for the workload, or None."""
-    needed = least_bytes(workload)
+def why_not_memory(workload: Workload, gpus: Iterable[Gpu], devices: int = 1) -> Why | None:
+    """Return why a GPU of a set of so many `devices` is certainly too small for the workload, or None."""
+    needed = least_bytes(workload, devices)
     small = next((gpu for gpu in gpus if needed and gpu.memory_bytes is not None and gpu.memory_bytes < needed), None)
     if needed is None or small is None or small.memory_bytes is None:
         return None
@@ -73,7 +73,7 @@ def why_not_memory(workload: Workload, gpus: Iterable[Gpu]) -> Why | None:
 
 def why_not_host_memory(workload: Workload, processes: int, host: Host) -> Why | None:
     """Return why the machine's memory is certainly too small for so many processes on its CPU, or None."""
-    needed, memory = least_bytes(workload), host.usable_memory_bytes
+    needed, memory = least_bytes(workload, processes), host.usable_memory_bytes
     if not needed or not memory or processes * needed <= memory:
         return None
     each = f"; {processes} processes hold one each" if processes > 1 else ""
@@ -88,8 +88,9 @@ def _contents(workload: Workload) -> str:
     return "weights, gradients and the optimizer's state" if workload.trains else "weights"
 
 
-def least_bytes(workload: Workload) -> int | None:
-    """Return the bytes of memory below which no GPU runs the workload, a lower bound; None if the model isn't in the catalog.
+def least_bytes(workload: Workload, devices: int = 1) -> int | None:
+    """Return the bytes of memory below which no GPU of so many `devices` runs the workload, a lower bound; None if the model
+    isn't in the catalog. FSDP shares them among the devices, after it had all weights on each.
 
     parameters × 4 bytes of fp32 weights (autocast keeps them so), and in training × 4 bytes of gradients and the
     optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). The weights are made as fp32; in half precision, all
@@ -102,8 +103,9 @@ def least_bytes(workload: Workload) -> int | None:
         return None
     if not workload.trains:
         return parameters * _FP32_BYTES
-    trained = parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
-    return trained // 2 if workload.precision in ("half", "bf16-weights") else trained
+    weights, trained = parameters * _FP32_BYTES, parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
+    trained = trained // 2 if workload.precision in ("half", "bf16-weights") else trained
+    return max(weights, trained // devices) if workload.parallel == "fsdp" else trained
 
 
 def nearest_stack(stack: Stack, host: Host) -> str | None:
