@@ -49,6 +49,13 @@ def moved(seconds: float) -> Change:
     return lambda line: {f"{edge}_monotonic_seconds": line[f"{edge}_monotonic_seconds"] + seconds for edge in ("start", "stop")}
 
 
+def test_the_items_of_a_language_model_are_tokens() -> None:
+    job = {"batch": 4, "steps": 10, "windows": 1, "unit": "tokens", "sequence_length": 16}
+    assert launch(lambda line: {"items": 16 * 80}, job=job).outcome == "ok"
+    sequences = launch(lambda line: {"items": 80}, job=job)
+    assert sequences.outcome == "crashed" and "64 items x 10 steps x 2 ranks are 1280" in str(sequences.error)
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -39,6 +39,8 @@ STACKS = {
     "bridger-2023-cpu": ["torch2.5.1-cpu 3.11", "torch2.7.1-cpu 3.11"],
     "bridger-2023-half": ["torch2.15.0-cu132 3.12"],
     "lambda": ["nvidia-pytorch-22.10-py3", "nvidia-pytorch-24.03-py3", "nvidia-pytorch-25.06-py3", *NEWEST],
+    "llm-cpu": ["torch2.7.1-cpu 3.11", "torch2.15.0-cpu 3.12"],
+    "llm-train": ["torch2.7.1-cu128 3.11", "torch2.15.0-cu132 3.12", "torch2.7.1-rocm6.3 3.11"],
     "nebuly-2023": ["torch2.7.1-cu128 3.11", *NEWEST],
     "nebuly-2023-cpu": ["torch2.7.1-cpu 3.11"],
     "nvidia-dle": ["nvidia-pytorch-22.03-py3", *NEWEST],
@@ -51,6 +53,8 @@ STACKS = {
 }  # fmt: skip
 """Stacks that each article ran, with the Python of wheels, and the newest at the end."""
 OUR_OWN = (
+    "llm-cpu",
+    "llm-train",
     "versions",
     "suite",
     "suite-cpu",
@@ -275,8 +279,17 @@ def test_the_suite_trains_and_runs_models_of_every_kind(name: str) -> None:
     combinations = [(w.model, w.mode, w.compile) for w in workloads]
     assert sorted(combinations) == sorted(itertools.product(models, ("train", "infer"), (False, True)))
     left_out = {"suite": {"bert-tiny", "llama-tiny", "qwen2-tiny", "unet-tiny"}, "suite-cpu": set[str]()}[name]
-    large = {model for model, facts in catalog.models().items() if (facts.parameters or 0) > 330e6}
-    assert models == set(catalog.models()) - (left_out or large), "every listed model, if it isn't too large for a CPU"
+    listed = {model: facts for model, facts in catalog.models().items() if facts.unit != "tokens"}
+    large = {model for model, facts in listed.items() if (facts.parameters or 0) > 330e6}
+    assert models == set(listed) - (left_out or large), "every listed model, if it isn't too large for a CPU"
+
+
+def test_language_models_are_trained_on_every_path_of_a_cpu(cpu_host: Host) -> None:
+    plan = plan_of("llm-cpu", cpu_host)
+    assert not plan.skips and {cell.workload.unit for cell in plan.cells} == {"tokens"}
+    paths = {(w.model, w.precision, w.compile, w.parallel, cell.gpus.count) for cell in plan.cells if (w := cell.workload)}
+    assert {("lm-10m", "amp-bf16", True, "ddp", 1), ("lm-10m-moe", "fp32", False, "ddp", 1)} < paths
+    assert {("lm-10m", "fp32", False, "ddp", 2), ("lm-10m", "fp32", False, "fsdp", 2)} < paths
 
 
 def test_nebulys_runtimes_run_where_their_packages_are(a100_host: Host, cpu_host: Host) -> None:
