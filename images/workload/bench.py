@@ -53,6 +53,7 @@ def parse(argv):
     parser.add_argument("--optimizer", choices=("sgd", "adamw"), default="sgd")
     parser.add_argument("--image-size", type=int, default=224, help="pixels per side")
     parser.add_argument("--sequence-length", type=int, default=128, help="tokens")
+    parser.add_argument("--output-length", type=int, default=32, help="generate only: tokens after those of the prompt")
     parser.add_argument("--audio-seconds", type=int, default=10, help="length of a clip of sound")
     parser.add_argument(
         "--parallel", choices=("ddp", "fsdp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact"

@@ -138,9 +138,23 @@ def may_be_left_out(args, parameter):
 
 
 def items_of(args):
-    """Return the items of one batch: of a model that is measured in tokens, those of all its sequences."""
+    """Return the items of one batch: of a model that is measured in tokens, those of all its sequences; in generation those of
+    the outputs.
+    """
+    if args.mode == "generate":
+        return args.batch * args.output_length
     is_of_tokens = not args.model_file and entry_of(args.model).get("unit") == "tokens"
     return args.batch * (args.sequence_length if is_of_tokens else 1)
+
+
+DEPTHS = 4
+"""The outputs of a generation whose logits are kept, spread from the first to the last."""
+
+
+def depths(args):
+    """Return the positions of the tokens after which a generation's logits are kept."""
+    first, last = args.sequence_length - 1, args.sequence_length + args.output_length - 2
+    return torch.linspace(first, last, DEPTHS).round().long().unique()
 
 
 def tensors_of(outputs):

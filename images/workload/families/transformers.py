@@ -11,10 +11,10 @@ import torch
 import transformers
 
 from channel import Unsupported
-from families import LIBRARIES, data, entry_of
+from families import LIBRARIES, data, depths, entry_of
 
 _USUAL_VOCABULARY = 50257
-_TARGETS = ("start_positions", "end_positions", "labels")
+_TARGETS = ("start_positions", "end_positions", "labels", "depths")
 _IGNORED = -100
 """A target that the loss ignores."""
 _MASKED = 0.15
@@ -91,6 +91,8 @@ def batch(args, generator):
         made = {"input_features": torch.randn(args.batch, _MELS, frames, generator=generator)}
     else:
         made = {"input_ids": _tokens(args, config, generator)}
+        if args.mode == "generate":
+            return dict(made, depths=depths(args).expand(args.batch, -1).contiguous())
         made["attention_mask"] = torch.ones_like(made["input_ids"])
     if head in _WITH_DECODER:
         return dict(made, decoder_input_ids=_tokens(args, config, generator), labels=_tokens(args, config, generator))
@@ -98,7 +100,7 @@ def batch(args, generator):
 
 
 def _tokens(args, config, generator):
-    shape = (args.batch, args.sequence_length)
+    shape = (args.batch, args.sequence_length + (args.output_length if args.mode == "generate" else 0))
     return torch.randint(config.get("vocab_size", _USUAL_VOCABULARY), shape, generator=generator)
 
 
@@ -124,11 +126,31 @@ def _text_targets(args, entry, tokens, generator):
 
 def forward(model, batch):
     """Run the model without the targets, so that it computes no loss."""
+    if "depths" in batch:
+        return _without_cache(model, batch["input_ids"][:, :-1], batch["depths"][0])
     return model(**{name: tensor for name, tensor in batch.items() if name not in _TARGETS})
 
 
+def _without_cache(model, tokens, kept):
+    """Return the logits of a generation at the positions `kept`, from one pass over all its tokens but the last."""
+    first = int(kept[0])
+    positions = torch.arange(first, tokens.shape[1], device=tokens.device)
+    return model(input_ids=tokens, logits_to_keep=positions).logits[:, kept - first]
+
+
+def static_cache(model, length):
+    """Return a KV cache of a fixed length. Raises Unsupported if the library has none for the model."""
+    config = getattr(model, "_orig_mod", model).config
+    try:
+        return transformers.StaticCache(config=config, max_cache_len=length)
+    except (AttributeError, TypeError):
+        raise Unsupported("transformers %s has no static cache that fits here" % transformers.__version__) from None
+
+
 def loss(outputs, batch):
-    """Compute the loss as the library's own heads do."""
+    """Compute the loss as the library's own heads do; of a generation, of the tokens after the kept outputs."""
+    if "depths" in batch:
+        return _cross_entropy(outputs.flatten(0, 1), batch["input_ids"][:, batch["depths"][0] + 1].flatten())
     if "start_positions" in batch:
         start = _cross_entropy(outputs.start_logits, batch["start_positions"])
         return (start + _cross_entropy(outputs.end_logits, batch["end_positions"])) / 2

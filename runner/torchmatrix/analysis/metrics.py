@@ -5,9 +5,10 @@ of `advise`, and, where it is `gated`, the nightly verdict.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from statistics import fmean
 
 from torchmatrix.analysis import watched
 from torchmatrix.core.errors import BadInput
@@ -124,6 +125,73 @@ def peak(read: Read, phase: str = "warm") -> float:
     return max((float(max(process.peak_bytes)) for process in read.launch.memory if process.phase == phase), default=math.nan)
 
 
+PREFILL, DECODE = "prefill", "decode"
+"""Phases of a generation: the prompt is read at once, then come tokens one after the other."""
+
+
+def _rate(phase: str, read: Read) -> float:
+    """Return the items per second of a phase of all ranks, while nothing else is done; NaN without it."""
+    streams = [stream for stream in read.launch.streams if stream.phase == phase] if read.launch.is_ok else []
+    ranks = {stream.rank for stream in streams}
+    pieces = [[stream for stream in streams if stream.rank == rank] for rank in ranks]
+    rates = [sum(sum(s.items) for s in of_rank) / sum(sum(s.seconds) for s in of_rank) for of_rank in pieces]
+    return sum(rates) if rates else math.nan
+
+
+def _pieces(phase: str, read: Read) -> list[float]:
+    """Return the seconds of each piece of a phase, all ranks together, the shortest first."""
+    streams = read.launch.streams if read.launch.is_ok else ()
+    return sorted(seconds for stream in streams if stream.phase == phase for seconds in stream.seconds)
+
+
+def _per_token(read: Read) -> list[float]:
+    """Return for each request (end to end − time to first token) / (output tokens − 1), the shortest first."""
+    spent: dict[tuple[int, int], list[float]] = {}
+    for stream in read.launch.streams if read.launch.is_ok else ():
+        for request, seconds in zip(stream.requests, stream.seconds, strict=False):
+            if stream.phase == DECODE:
+                spent.setdefault((stream.rank, request), []).append(seconds)
+    return sorted(map(fmean, spent.values()))
+
+
+def _first_tokens(read: Read) -> list[float]:
+    return _pieces(PREFILL, read)
+
+
+def _token_steps(read: Read) -> list[float]:
+    return _pieces(DECODE, read)
+
+
+def _share_of(values: Callable[[Read], list[float]], share: int, read: Read) -> float:
+    return percentile(values(read), share)
+
+
+_OF_TOKENS = (
+    ("first_token", "time to first token", "from the prompt on the device to its last logits", _first_tokens, ("p50", "p99")),
+    ("per_output_token", "time per output token", "(end to end - time to first token) / (output tokens - 1), over requests",
+     _per_token, ("p50", "p90", "p99")),
+    ("token_step", "step of decode", "one token of each sequence, over steps", _token_steps, ("p50", "p99")),
+)  # fmt: skip
+
+
+def _of_generation() -> Iterator[Metric]:
+    """Yield the metrics of a generation's phases, whose pieces are timed alone."""
+    for phase in (PREFILL, DECODE):
+        yield Metric(
+            name=f"{phase}_rate", title=phase, unit="tokens/s", shown_unit="tokens/s", of=partial(_rate, phase), drawn=True,
+            column=f"{phase}_rate", exported=f"{phase}_tokens_per_second",
+            meaning=f"tokens of all ranks' {phase} over its time, each piece timed alone",
+        )  # fmt: skip
+    for name, title, meaning, values, shares in _OF_TOKENS:
+        for share in shares:
+            yield Metric(
+                name=f"{name}_{share}", title=f"{title} ({share})", unit="seconds", shown_unit="ms", times=1000.0,
+                of=partial(_share_of, values, PERCENTILES[share]), more_is_better=False, drawn=share == "p50",
+                gated=share == "p50" and name != "token_step", column=f"{name}_{share}", exported=f"{name}_{share}_seconds",
+                meaning=f"{meaning} ({share})",
+            )  # fmt: skip
+
+
 THROUGHPUT = Metric(
     name="throughput", title="throughput", unit="{unit}/s", shown_unit="{unit}/s", of=lambda read: read.rate,
     definition="throughput", column="throughput", exported="items_per_second", gated=True, drawn=True,
@@ -162,6 +230,7 @@ MORE = (
         of=lambda read: inverse(_energy(read)) / read.launch.devices.count, column="per_joule_and_device", drawn=True,
         exported="items_per_joule_per_device", meaning="items per joule of all devices, over their number",
     ),
+    *_of_generation(),
 )  # fmt: skip
 """Metrics that tables have behind the others. An entry is all that a metric needs."""
 METRICS = (*PLACED, *MORE)

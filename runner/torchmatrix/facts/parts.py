@@ -204,7 +204,9 @@ class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def items_each(self) -> int:
-        """Return how many items one of a batch is: of a model that is measured in tokens, the length of its sequences."""
+        """Return how many items one of a batch is: in generation its output, else, of a model in tokens, its sequence."""
+        if self.mode == "generate":
+            return int(self.facts.get("output_length") or 1)
         return self.sequence_length if self.unit == "tokens" and self.sequence_length else 1
 
     @cached_property

@@ -148,6 +148,7 @@ class Model:
     active_parameters: int | None = None
     positions: int | None = None
     transformers: str | None = None
+    generates: bool = False
     forward_flops: float | None
     flops_per: str | None
 
@@ -245,6 +246,7 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         active_parameters=entry.get("active_parameters", entry.get("parameters")),
         positions=config.get("max_position_embeddings", config.get("n_positions")),
         transformers=entry.get("transformers"),
+        generates=entry["unit"] == "tokens",
         forward_flops=flops.get("forward"),
         flops_per=flops.get("per"),
     )

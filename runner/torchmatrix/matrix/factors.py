@@ -313,6 +313,11 @@ FACTORS = (
         part="s{}", place=6, always_in_id=True, of_some_models=True, has_column=False,
     ),
     Factor(
+        name="output_length", meaning="tokens that each sequence is continued by, after those of its prompt", kind=int,
+        default=32, minimum=2, flag="--output-length", part="o{}", place=6, always_in_id=True, modes=("generate",),
+        has_column=False,
+    ),
+    Factor(
         name="audio_seconds", meaning="seconds of sound per clip, of 16,000 samples a second", kind=int, default=10, minimum=1,
         maximum=3_600, flag="--audio-seconds", part="{}s", place=6, always_in_id=True, of_some_models=True, has_column=False,
     ),
@@ -339,15 +344,15 @@ FACTORS = (
         modes=WITH_WINDOWS, has_column=False,
     ),
     Factor(
-        name="requests", meaning="at most so many requests are timed one by one for the latency, as many end to end; 0: none",
-        kind=int, default=1000, minimum=0, maximum=10_000, axis=False, flag="--requests", modes=("infer",), decides=False,
-        has_column=False,
+        name="requests", meaning="at most so many requests are timed one by one, in inference as many end to end; 0: none",
+        kind=int, default=1000, minimum=0, maximum=10_000, axis=False, flag="--requests", modes=("infer", "generate"),
+        decides=False, has_column=False,
     ),
     Factor(
         name="request_seconds", kind=float,
-        meaning="so long at most for the requests of each kind: fewer if they take longer, but at least 10",
-        default=10.0, minimum=0, maximum=86_400, axis=False, flag="--request-seconds", modes=("infer",), decides=False,
-        has_column=False,
+        meaning="so long at most for the requests of each kind: fewer if they take longer, but at least 10, in generation 3",
+        default=10.0, minimum=0, maximum=86_400, axis=False, flag="--request-seconds", modes=("infer", "generate"),
+        decides=False, has_column=False,
     ),
     Factor(
         name="warmup_steps", meaning="minimum number of warm-up steps", kind=int, default=10, minimum=1,

@@ -291,9 +291,14 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
 def _why_not_model(stack: Stack, workload: Workload) -> Why | None:
     """Return why the model can't be built as requested: its sequences are too long, or the stack's transformers is too old."""
     model, length = catalog.find(workload.model), workload.factors["sequence_length"]
+    if workload.mode == "generate" and not (model and model.generates):
+        return Why(
+            reason=f"{workload.model} can't generate", fix="use a model whose items are tokens, such as llama-3.2-1b-shape"
+        )
     if model is None:
         return None
-    if model.positions and length and length > model.positions:
+    length = (length or 0) + (workload.factors["output_length"] or 0)
+    if model.positions and length > model.positions:
         reason = f"sequence_length {length} is more than the {model.positions} positions of {model.name}"
         return Why(reason=reason, fix=f"use a sequence_length of at most {model.positions}")
     release = catalog.load().releases.get(stack.torch or "") if stack.source == "wheels" else None
