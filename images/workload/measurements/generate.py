@@ -15,7 +15,7 @@ import families
 import measure
 import measurements
 import precision
-from channel import Unsupported
+from channel import Numerics, Unsupported
 
 MODE = {
     "trains": False,
@@ -37,8 +37,10 @@ def make_step(args, world, family, model, batches):
         last.clear()
         batch = batches[index % len(batches)]
         with torch.no_grad():
-            outputs = [logits for _, logits in generator.pieces(batch) if logits is not None]
-        last.update(outputs=torch.stack(outputs, dim=1), batch=batch)
+            pieces = [logits for _, logits in generator.pieces(batch)]
+        if len(pieces) != args.output_length:
+            raise Numerics("a generation ended after %d of %d tokens" % (len(pieces), args.output_length))
+        last.update(outputs=torch.stack([logits for logits in pieces if logits is not None], dim=1), batch=batch)
 
     def losses():
         with torch.no_grad():
