@@ -106,7 +106,14 @@ def test_a_metric_is_one_entry(tmp_path: Path) -> None:
     """Whatever a reader sees of the metrics at the end of METRICS follows from their entries."""
     joules = [(t, {"device": "GPU-0", "power_watts": 500.0, "energy_joules": 500.0 * t}) for t in range(99, 131)]
     phase = {"event": "phase", "phase": "first-step", "seconds": 2.0}
-    runs = [write_run(tmp_path, [{"readings": joules, "told": [phase]}] * 3, run=night) for night in nights(2)]
+    requests = list(range(100))
+    pieces = {"unit": "tokens", "rank": 0, "start_monotonic_seconds": 120.0, "stop_monotonic_seconds": 125.0}
+    told = [
+        phase,
+        {"event": "stream", "phase": "prefill", "items": [8] * 100, "seconds": [0.01] * 100, "requests": requests, **pieces},
+        {"event": "stream", "phase": "decode", "items": [1] * 200, "seconds": [0.01] * 200, "requests": requests * 2, **pieces},
+    ]
+    runs = [write_run(tmp_path, [{"readings": joules, "told": told}] * 3, run=night) for night in nights(2)]
     view = report.view_of(runs[0])
     tables, page = exports.of(view), report.render(view)
     (shown,) = view.every_cell

@@ -14,7 +14,7 @@ from torchmatrix.core import assets
 from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.facts.store import Results
 
-GENERATE = '''\
+CONVERSE = '''\
 """Generation: each request is a prefill of its whole batch, then decoded tokens, one after the other."""
 
 import time
@@ -28,8 +28,8 @@ MODE = {
     "trains": False,
     "windows": False,
     "timed": "prefill, decode",
-    "noun": "generation",
-    "verbs": ("generates with", "generate with"),
+    "noun": "conversation",
+    "verbs": ("converses with", "converse with"),
 }
 TOKENS = 3
 
@@ -78,7 +78,7 @@ WORKLOAD = """
 [[workload]]
 device = "cpu"
 model = "bert-tiny"
-mode = ["infer", "generate"]
+mode = ["infer", "converse"]
 sequence_length = 16
 batch = 2
 steps = 4
@@ -93,7 +93,7 @@ def place(real_python: str, real_matrix: Path) -> Path:
     """Return a folder with a matrix of that mode, and a copy of the workload with its file."""
     real_matrix.write_text(real_matrix.read_text(encoding="utf-8") + WORKLOAD, encoding="utf-8")
     shutil.copytree(assets.WORKLOAD, real_matrix.parent / "workload", ignore=shutil.ignore_patterns("__pycache__"))
-    (real_matrix.parent / "workload" / "measurements" / "generate.py").write_text(GENERATE, encoding="utf-8")
+    (real_matrix.parent / "workload" / "measurements" / "converse.py").write_text(CONVERSE, encoding="utf-8")
     return real_matrix.parent
 
 
@@ -115,10 +115,10 @@ def test_a_file_with_two_named_phases_is_a_mode_from_the_matrix_to_the_report(pl
     assert ran.returncode == 0, ran.stderr
     measured = launches(place)
     assert {key: (launch.outcome, launch.error) for key, launch in measured.items()} == {
-        (mode, ranks): ("ok", None) for mode in ("infer", "generate") for ranks in (1, 2)
+        (mode, ranks): ("ok", None) for mode in ("infer", "converse") for ranks in (1, 2)
     }
     for ranks in (1, 2):
-        launch = measured["generate", ranks]
+        launch = measured["converse", ranks]
         pieces = {(stream.phase, stream.rank): stream for stream in launch.streams}
         assert sorted(pieces) == [(phase, rank) for phase in ("decode", "prefill") for rank in range(ranks)]
         for (phase, _), stream in pieces.items():
@@ -133,27 +133,27 @@ def test_a_file_with_two_named_phases_is_a_mode_from_the_matrix_to_the_report(pl
     reported = call(place, "report")
     assert reported.returncode == 0, reported.stderr
     page = (place / "reports" / "index.html").read_text(encoding="utf-8")
-    assert "BERT-tiny, generation" in page and "bert-tiny-generate-fp32-b2-s16-eager" in page
+    assert "BERT-tiny, conversation" in page and "bert-tiny-converse-fp32-b2-s16-eager" in page
     exported = call(place, "export", "last", "out", "--format", "csv", "--no-charts")
     assert exported.returncode == 0, exported.stderr
     with (place / "out" / "launches.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["mode"] == "generate"]
+        rows = [row for row in csv.DictReader(file) if row["mode"] == "converse"]
     assert [(row["outcome"], row["items_per_second"]) for row in rows] == [("ok", "")] * 2
     assert "ok: it has no such figure" in call(place, "history").stdout
-    advised = call(place, "advise", "bert-tiny", "--mode", "generate")
+    advised = call(place, "advise", "bert-tiny", "--mode", "converse")
     assert advised.returncode == 2 and "tells its throughput" in advised.stderr
 
 
 def test_a_mode_that_no_file_has_is_refused_with_the_names_of_those_that_are_there(place: Path) -> None:
     path = place / "matrix.toml"
-    path.write_text(path.read_text(encoding="utf-8").replace('"generate"', '"generte"'), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace('"converse"', '"convese"'), encoding="utf-8")
     done = call(place, "plan", "--engine", "local")
-    assert done.returncode == 2 and "generte" in done.stderr and "generate" in done.stderr, done.stderr
+    assert done.returncode == 2 and "convese" in done.stderr and "converse" in done.stderr, done.stderr
 
 
 def test_settings_of_windows_have_no_effect_on_a_mode_without(place: Path) -> None:
     path = place / "matrix.toml"
-    text = path.read_text(encoding="utf-8").replace('["infer", "generate"]', '"generate"')
+    text = path.read_text(encoding="utf-8").replace('["infer", "converse"]', '"converse"')
     path.write_text(text.replace("requests = 0\n", "windows = 3\n"), encoding="utf-8")
     done = call(place, "plan", "--engine", "local")
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,7 @@ def test_the_workload_program_takes_every_choice() -> None:
     for factor in FACTORS:
         if factor.name != "mode":
             assert [choice for choice in factor.choices if f'"{choice}"' not in program] == [], factor.name
-    assert sorted(BY_NAME["mode"].choices) == measurements.names() == ["infer", "train"]
+    assert sorted(BY_NAME["mode"].choices) == measurements.names() == ["generate", "infer", "train"]
 
 
 def test_what_belongs_to_compile_varies_compiled_workloads_only() -> None:

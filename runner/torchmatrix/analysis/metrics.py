@@ -186,7 +186,7 @@ def _of_generation() -> Iterator[Metric]:
         for share in shares:
             yield Metric(
                 name=f"{name}_{share}", title=f"{title} ({share})", unit="seconds", shown_unit="ms", times=1000.0,
-                of=partial(_share_of, values, PERCENTILES[share]), more_is_better=False, drawn=share == "p50",
+                of=partial(_share_of, values, PERCENTILES[share]), more_is_better=False, drawn=True,
                 gated=share == "p50" and name != "token_step", column=f"{name}_{share}", exported=f"{name}_{share}_seconds",
                 meaning=f"{meaning} ({share})",
             )  # fmt: skip
