@@ -228,6 +228,14 @@ def test_processes_of_a_cpu_share_the_machines_memory(cpu_host: Host, ranks: int
         ("2.7.1", 'model = "gpt2-124m-shape"\nsequence_length = 1024', None),
         ("2.0.1", 'model = "qwen3-0.6b-shape"', "qwen3-0.6b-shape needs transformers 4.51, and torch 2.0.1 has 4.30.2"),
         ("2.0.1", 'model = "lm-10m"', None),
+        ("2.0.1", 'model = "lm-10m"\nmode = "generate"', "lm-10m in mode generate needs transformers 4.57, and torch 2.0.1"),
+        ("2.7.1", 'model = "lm-10m"\nmode = "generate"', None),
+        (
+            "2.7.1",
+            'model = "gpt2-124m-shape"\nsequence_length = 1000\nmode = "generate"',
+            "sequence_length 1000 and output_length 32 are",
+        ),
+        ("2.7.1", 'model = "bert-tiny"\nmode = "generate"', "bert-tiny can't generate"),
     ],
 )
 def test_a_model_that_cant_be_built_is_a_skip(cpu_host: Host, torch: str, workload: str, reason: str | None) -> None:

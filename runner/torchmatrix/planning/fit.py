@@ -297,15 +297,22 @@ def _why_not_model(stack: Stack, workload: Workload) -> Why | None:
         )
     if model is None:
         return None
-    length = (length or 0) + (workload.factors["output_length"] or 0)
-    if model.positions and length > model.positions:
-        reason = f"sequence_length {length} is more than the {model.positions} positions of {model.name}"
-        return Why(reason=reason, fix=f"use a sequence_length of at most {model.positions}")
+    output = workload.factors["output_length"]
+    if model.positions and (length or 0) + (output or 0) > model.positions:
+        asked = f"sequence_length {length} and output_length {output} are" if output else f"sequence_length {length} is"
+        reason = f"{asked} more than the {model.positions} positions of {model.name}"
+        return Why(reason=reason, fix=f"use at most {model.positions} tokens in all")
     release = catalog.load().releases.get(stack.torch or "") if stack.source == "wheels" else None
-    if model.transformers and release and catalog.version_key(release.transformers) < catalog.version_key(model.transformers):
-        reason = f"{model.name} needs transformers {model.transformers}, and torch {stack.torch} has {release.transformers}"
+    needed = max(model.transformers or "0", _GENERATES if workload.mode == "generate" else "0", key=catalog.version_key)
+    if release and model.library == "transformers" and catalog.version_key(release.transformers) < catalog.version_key(needed):
+        what = f"{model.name} in mode {workload.mode}" if needed == _GENERATES else model.name
+        reason = f"{what} needs transformers {needed}, and torch {stack.torch} has {release.transformers}"
         return Why(reason=reason, fix="use a newer torch")
     return None
+
+
+_GENERATES = "4.57"
+"""The oldest transformers whose static cache has the interface that generation uses."""
 
 
 def _why_not_precision(workload: Workload, host: Host) -> Why | None:
