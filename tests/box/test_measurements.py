@@ -157,4 +157,4 @@ def test_settings_of_windows_have_no_effect_on_a_mode_without(place: Path) -> No
     path.write_text(text.replace("requests = 0\n", "windows = 3\n"), encoding="utf-8")
     done = call(place, "plan", "--engine", "local")
     assert done.returncode == 0, done.stderr
-    assert "windows: has no effect: it is for mode = train or infer" in done.stderr
+    assert "windows: has no effect: it is for mode = train or generate or infer" in done.stderr

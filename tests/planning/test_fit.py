@@ -232,6 +232,11 @@ def test_processes_of_a_cpu_share_the_machines_memory(cpu_host: Host, ranks: int
         ("2.7.1", 'model = "lm-10m"\nmode = "generate"', None),
         (
             "2.7.1",
+            'model = "lm-10m"\nmode = "generate"\nprecision = "amp-bf16"',
+            "precision amp-bf16 would give keys and values",
+        ),
+        (
+            "2.7.1",
             'model = "gpt2-124m-shape"\nsequence_length = 1000\nmode = "generate"',
             "sequence_length 1000 and output_length 32 are",
         ),

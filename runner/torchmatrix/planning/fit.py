@@ -295,6 +295,9 @@ def _why_not_model(stack: Stack, workload: Workload) -> Why | None:
         return Why(
             reason=f"{workload.model} can't generate", fix="use a model whose items are tokens, such as llama-3.2-1b-shape"
         )
+    if workload.mode == "generate" and workload.precision in ("amp", "amp-bf16"):
+        reason = f"precision {workload.precision} would give keys and values of a cache two types"
+        return Why(reason=reason, fix="use fp32, half or bf16-weights")
     if model is None:
         return None
     output = workload.factors["output_length"]
