@@ -221,6 +221,15 @@ def test_processes_of_a_cpu_share_the_machines_memory(cpu_host: Host, ranks: int
         assert f"this machine has {limit_gib or 20}.0 GiB" in plan.skips[0].why.reason
 
 
+def test_nodes_of_a_cluster_have_a_memory_each(cpu_host: Host) -> None:
+    matrix = matrix_file.parse(
+        '[cpus]\ncounts = [2]\nnodes = [2]\n[[stack]]\ntorch = "2.7.1"\ncpu = true\n'
+        '[[workload]]\ndevice = "cpu"\nmodel = "tinyllama-1.1b"\nbatch = 1\n'
+    )
+    plan = make_plan(matrix, replace(cpu_host, memory_bytes=40 * GIB), replace(CONTAINERS, nodes=2))
+    assert [cell.gpus.count for cell in plan.cells if cell.gpus.nodes == 2] == [4]
+
+
 @pytest.mark.parametrize(
     ("torch", "workload", "reason"),
     [

@@ -71,9 +71,12 @@ def why_not_memory(workload: Workload, gpus: Iterable[Gpu], devices: int = 1) ->
     return Why(reason=reason, fix="use a GPU with more memory (choose it with [gpus] lists) or a smaller model")
 
 
-def why_not_host_memory(workload: Workload, processes: int, host: Host) -> Why | None:
-    """Return why the machine's memory is certainly too small for so many processes on its CPU, or None."""
-    needed, memory = least_bytes(workload, processes), host.usable_memory_bytes
+def why_not_host_memory(workload: Workload, processes: int, devices: int, host: Host) -> Why | None:
+    """Return why the machine's memory is certainly too small for so many `processes` on its CPU, or None.
+
+    `devices`: of the launch, on all nodes.
+    """
+    needed, memory = least_bytes(workload, devices), host.usable_memory_bytes
     if not needed or not memory or processes * needed <= memory:
         return None
     each = f"; {processes} processes hold one each" if processes > 1 else ""

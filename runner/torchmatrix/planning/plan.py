@@ -202,9 +202,9 @@ def _places(matrix: Matrix, host: Host, nodes: int) -> tuple[list[tuple[Workload
         mixed = tuple(gpu for gpus, _, _ in device_sets for gpu in gpus.gpus) if matrix.gpus.mixed else ()
         for gpus, on, reason in device_sets:
             for variant in _variants(workload, gpus, mixed or gpus.gpus):
-                if reason is None and gpus.vendor == "cpu":
-                    reason = fit.why_not_host_memory(variant, gpus.count, host)
                 why = reason or fit.why_not_memory(variant, gpus.gpus, gpus.count)
+                if why is None and gpus.vendor == "cpu":
+                    why = fit.why_not_host_memory(variant, len(gpus.indices), gpus.count, host)
                 placed.append((variant, gpus, on, f"{variant.id}/{gpus.label}", why))
         placements.append((workload, placed))
     return placements, sets.hosts
