@@ -316,6 +316,7 @@ _INTERNAL = (
            of=lambda read: _operations(read.launch), **_ROWS_ONLY),
     a_text("collectives", "how fast the devices exchange data, as JSON",
            of=lambda read: _COMPACT.encode(_collectives(read.launch)), **_ROWS_ONLY),
+    a_whole("items_each", "how many items one of a batch is", of=_field("workload.items_each"), **_ROWS_ONLY),
     a_whole("requests", "how many of each kind it served", of=lambda read: min(map(len, read.served.values())), **_ROWS_ONLY),
     a_text("path", "of its file", of=lambda read: as_text(read.launch.path), **_ROWS_ONLY),
 )  # fmt: skip

@@ -177,8 +177,7 @@ def weakest_of(alone: Sequence[Sequence[float]]) -> list[float]:
 
 def _items_per_step(cell: Cell) -> float:
     """Return the items of all devices per step; unknown where no batch was found."""
-    each = cell["sequence_length"] if cell["unit"] == "tokens" and cell["sequence_length"] else 1
-    return float(cell["count"] * cell["batch"] * each) if isinstance(cell["batch"], int) else math.nan
+    return float(cell["count"] * cell["batch"] * cell["items_each"]) if isinstance(cell["batch"], int) else math.nan
 
 
 def _center(samples: list[float]) -> float:
