@@ -31,6 +31,8 @@ LEAST = 3
 
 def make_step(args, world, family, model, batches):
     """Make the Step of generation: a whole request of the batch."""
+    if args.output_length < 2:
+        raise Unsupported("output_length is %d: generation has a prompt and at least two tokens" % args.output_length)
     generator, last = _Generator(args, world, family, model), {}
 
     def run(index):
@@ -80,8 +82,6 @@ class _Generator:
 
 def streams(args, world, step, pace, new):
     """Return the lines of the phases: requests on new batches, of which each piece is timed alone."""
-    if args.output_length < 2:
-        raise Unsupported("output_length is %d: generation has a prompt and at least two tokens" % args.output_length)
     phases = {name: {"items": [], "seconds": [], "requests": []} for name in (PREFILL, DECODE)}
     items = {PREFILL: args.batch * args.sequence_length, DECODE: args.batch}
     count = min(args.requests, max(LEAST, math.ceil(args.request_seconds / pace)))

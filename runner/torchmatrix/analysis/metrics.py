@@ -5,10 +5,12 @@ of `advise`, and, where it is `gated`, the nightly verdict.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
+from typing import Any
 
 from torchmatrix.analysis import watched
 from torchmatrix.core.errors import BadInput
@@ -38,6 +40,14 @@ class Read:
     def served(self) -> dict[str, list[float]]:
         """Return the seconds of its requests by kind, the shortest first."""
         return {kind: _served(self.launch, kind) for kind in OF_REQUESTS}
+
+    @cached_property
+    def pieces(self) -> dict[str, list[float]]:
+        """Return by phase the seconds of each piece of an ok launch, all ranks together, the shortest first."""
+        seconds = defaultdict[str, list[float]](list)
+        for stream in self.launch.streams if self.launch.is_ok else ():
+            seconds[stream.phase] += stream.seconds
+        return defaultdict(list, {phase: sorted(times) for phase, times in seconds.items()})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,20 +103,25 @@ def percentile(ordered: Sequence[float], share: int) -> float:
     return ordered[math.ceil(share * len(ordered) / 100) - 1] if len(ordered) >= fewest else math.nan
 
 
+def _milliseconds(
+    name: str, title: str, share: str, of: Callable[[Read], Sequence[float]], meaning: str, **more: Any
+) -> Metric:
+    """Return the metric of a share (such as p50) of the seconds that `of` gives, the shortest first."""
+    words = {"max": "longest"}.get(share, share)
+    return Metric(
+        name=f"{name}_{share}", title=f"{title} ({words})", unit="seconds", shown_unit="ms", times=1000.0,
+        of=lambda read: percentile(of(read), PERCENTILES[share]), more_is_better=False, column=f"{name}_{share}",
+        exported=f"{name}_{share}_seconds", meaning=meaning.format(words), **more,
+    )  # fmt: skip
+
+
 def _requests(kind: str, definition: str, title: str) -> list[Metric]:
-    words = {"max": "longest"}
-
-    def of(share: int, read: Read) -> float:
-        return percentile(read.served[kind], share)
-
     return [
-        Metric(
-            name=f"{definition}_{name}", title=f"{title} ({words.get(name, name)})", unit="seconds", shown_unit="ms",
-            times=1000.0, of=partial(of, share), more_is_better=False, gated=name == "p50", drawn=name in ("p50", "p99"),
-            definition=definition, column=f"{definition}_{name}", exported=f"{definition}_{name}_seconds",
-            meaning=f"{title} ({words.get(name, name)}) of this launch's requests",
+        _milliseconds(
+            definition, title, share, lambda read: read.served[kind], f"{title} ({{}}) of this launch's requests",
+            definition=definition, gated=share == "p50", drawn=share in ("p50", "p99"),
         )
-        for name, share in PERCENTILES.items()
+        for share in PERCENTILES
     ]  # fmt: skip
 
 
@@ -138,12 +153,6 @@ def _rate(phase: str, read: Read) -> float:
     return sum(rates) if rates else math.nan
 
 
-def _pieces(phase: str, read: Read) -> list[float]:
-    """Return the seconds of each piece of a phase, all ranks together, the shortest first."""
-    streams = read.launch.streams if read.launch.is_ok else ()
-    return sorted(seconds for stream in streams if stream.phase == phase for seconds in stream.seconds)
-
-
 def _per_token(read: Read) -> list[float]:
     """Return for each request (end to end − time to first token) / (output tokens − 1), the shortest first."""
     spent: dict[tuple[int, int], list[float]] = {}
@@ -154,23 +163,13 @@ def _per_token(read: Read) -> list[float]:
     return sorted(map(fmean, spent.values()))
 
 
-def _first_tokens(read: Read) -> list[float]:
-    return _pieces(PREFILL, read)
-
-
-def _token_steps(read: Read) -> list[float]:
-    return _pieces(DECODE, read)
-
-
-def _share_of(values: Callable[[Read], list[float]], share: int, read: Read) -> float:
-    return percentile(values(read), share)
-
-
-_OF_TOKENS = (
-    ("first_token", "time to first token", "from the prompt on the device to its last logits", _first_tokens, ("p50", "p99")),
-    ("per_output_token", "time per output token", "(end to end - time to first token) / (output tokens - 1), over requests",
-     _per_token, ("p50", "p90", "p99")),
-    ("token_step", "step of decode", "one token of each sequence, over steps", _token_steps, ("p50", "p99")),
+_OF_TOKENS: tuple[tuple[str, str, str, Callable[[Read], list[float]], tuple[str, ...]], ...] = (
+    ("first_token", "time to first token", "from the prompt on the device to its last logits ({})",
+     lambda read: read.pieces[PREFILL], ("p50", "p99")),
+    ("per_output_token", "time per output token",
+     "(end to end - time to first token) / (output tokens - 1), over requests ({})", _per_token, ("p50", "p90", "p99")),
+    ("token_step", "step of decode", "one token of each sequence, over steps ({})",
+     lambda read: read.pieces[DECODE], ("p50", "p99")),
 )  # fmt: skip
 
 
@@ -184,12 +183,8 @@ def _of_generation() -> Iterator[Metric]:
         )  # fmt: skip
     for name, title, meaning, values, shares in _OF_TOKENS:
         for share in shares:
-            yield Metric(
-                name=f"{name}_{share}", title=f"{title} ({share})", unit="seconds", shown_unit="ms", times=1000.0,
-                of=partial(_share_of, values, PERCENTILES[share]), more_is_better=False, drawn=True,
-                gated=share == "p50" and name != "token_step", column=f"{name}_{share}", exported=f"{name}_{share}_seconds",
-                meaning=f"{meaning} ({share})",
-            )  # fmt: skip
+            gated = share == "p50" and name != "token_step"
+            yield _milliseconds(name, title, share, values, meaning, drawn=True, gated=gated)
 
 
 THROUGHPUT = Metric(

@@ -66,8 +66,7 @@ def _write_attachments(store: "Results", observations: "SelfCheck", checks: "lis
         clean.learn_line(event)
     clean.learn(record, SELF_CHECK)
     text = f"torchmatrix {__version__}, doctor --deep\n{as_text(checks)}\n"
-    events = [clean.line(event) for event in observations.events]
-    shown = {**clean.declared(record, SELF_CHECK), "events": events}
+    shown = {**clean.declared(record, SELF_CHECK), "events": list(filter(None, map(clean.line, observations.events)))}
     contents = {".txt": clean.text(text), ".json": json.dumps(shown, indent=1) + "\n"}
     paths = [output.with_name(output.name + ending) for ending in contents]
     try:

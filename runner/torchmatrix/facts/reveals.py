@@ -37,10 +37,18 @@ def fields_of_struct(struct: type[Struct]) -> Fields:
     return {encoded: _field(f"{struct.__name__}.{name}", hints[name]) for name, encoded in pairs if name != "facts"}
 
 
-def may_name(fields: Fields) -> bool:
-    """Check whether one of the fields may hold a name."""
+@cache
+def may_name(event: str) -> bool:
+    """Check whether a line may hold a name: one that nobody declares may."""
+    fields = fields_of(event)
+    return fields is None or _may_name(fields)
+
+
+def _may_name(fields: Fields) -> bool:
     plain = (None, Reveals.NOTHING)
-    return any(field.reveals not in plain or (field.fields is not None and may_name(field.fields)) for field in fields.values())
+    return any(
+        field.reveals not in plain or (field.fields is not None and _may_name(field.fields)) for field in fields.values()
+    )
 
 
 def _field(name: str, hint: Any) -> Field:

@@ -134,9 +134,9 @@ class Model:
 
     `unit`: the items that it processes (images, sequences, clips); `optimizer`: the one it is usually trained with; `takes`:
     the factors that apply to it besides those of every model, such as image_size. `parameters`: give a lower bound of the
-    memory that it needs (None: not judged); `active_parameters`: those of them that a token meets, fewer in a mixture of
-    experts. `positions`: the longest sequence; `transformers`: the oldest release that has it. `forward_flops`: the floating-
-    point operations of the forward pass, for `flops_per`: "token" or "image of 224 pixels"; None without a source.
+    memory that it needs (None: not judged). `positions`: the longest sequence; `transformers`: the oldest release that has it;
+    `generates`: whether it continues a text. `forward_flops`: the floating-point operations of the forward pass, for
+    `flops_per`: "token" or "image of 224 pixels"; None without a source.
     """
 
     name: str
@@ -145,7 +145,6 @@ class Model:
     optimizer: str
     takes: tuple[str, ...]
     parameters: int | None
-    active_parameters: int | None = None
     positions: int | None = None
     transformers: str | None = None
     generates: bool = False
@@ -243,7 +242,6 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         optimizer=entry["optimizer"],
         takes=tuple(entry["takes"]),
         parameters=entry.get("parameters"),
-        active_parameters=entry.get("active_parameters", entry.get("parameters")),
         positions=config.get("max_position_embeddings", config.get("n_positions")),
         transformers=entry.get("transformers"),
         generates=entry["unit"] == "tokens",

@@ -251,8 +251,8 @@ def _redacted(content: Lines, damage: str | None, redaction: Redaction) -> bytes
 def _events_with_names(path: Path) -> Iterator[Event]:
     """Yield the events that can hold names; of the telemetry, those that name other people's processes."""
     for event in lines.read(path).events:
-        fields = fields_of(event["event"])
-        if fields is None or (_names_others(event.get("readings")) if event["event"] == "telemetry" else may_name(fields)):
+        kind = event["event"]
+        if _names_others(event.get("readings")) if kind == "telemetry" else may_name(kind):
             yield event
 
 
