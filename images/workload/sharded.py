@@ -32,9 +32,19 @@ def shard(model, device):
     if fully_shard is None:
         return _wrap(model, device)
     mesh = _mesh(device)
+    _refuse_sums(device)
     for block in blocks(model):
         fully_shard(block, mesh=mesh)
     return fully_shard(model, mesh=mesh)
+
+
+def _refuse_sums(device):
+    """Raise Unsupported if gradients would be added up, not averaged, as gloo did silently (pytorch/pytorch#162338)."""
+    given, mean = torch.ones(torch.distributed.get_world_size(), device=device), torch.zeros(1, device=device)
+    torch.distributed.reduce_scatter_tensor(mean, given, op=torch.distributed.ReduceOp.AVG)
+    if float(mean) != 1:
+        reason = "torch %s adds up the gradients of ranks with %s, where it should average them (pytorch issue 162338)"
+        raise Unsupported(reason % (torch.__version__, torch.distributed.get_backend()))
 
 
 def _wrap(model, device):

@@ -1,4 +1,4 @@
-"""FSDP with real ranks on a CPU, by the newest torch: older ones shard on GPUs only, or don't average what gloo adds up."""
+"""FSDP with real ranks on a CPU, by the newest torch: older ones shard on GPUs only."""
 
 from pathlib import Path
 
@@ -61,3 +61,16 @@ def test_what_a_user_froze_has_no_gradient(newest_python: str, tmp_path: Path, b
 def test_a_torch_that_can_not_shard_is_unsupported_not_a_crash(real_python: str) -> None:
     code, events, _ = bench(real_python, *RESNET, *SHARDED, processes=2)
     assert code and {event["kind"] for event in events if event["event"] == "failure"} == {"unsupported"}
+
+
+SUMS = (
+    "import torch.distributed as d; keep = d.reduce_scatter_tensor;"
+    " d.reduce_scatter_tensor = lambda out, given, op: keep(out, given, op=d.ReduceOp.SUM)"
+)
+"""What gloo does in torch 2.7.1 when it is asked for a mean."""
+
+
+def test_a_backend_that_adds_up_where_it_should_average_is_unsupported(newest_python: str) -> None:
+    code, events, _ = bench(newest_python, *RESNET, *SHARDED, processes=2, before=SUMS)
+    messages = {event["message"] for event in events if event["event"] == "failure"}
+    assert code and all("adds up the gradients of ranks with gloo" in message for message in messages) and messages
