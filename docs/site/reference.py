@@ -4,6 +4,7 @@ A table stands between `<!-- generated: NAME -->` and `<!-- end -->`. With --che
 ends with exit code 1.
 """
 
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import METRICS
+from torchmatrix.core import assets
 from torchmatrix.core.toml_keys import Key
 from torchmatrix.facts.environments import CONDITIONS
 from torchmatrix.matrix import catalog, factors, matrix_file, stacks, workloads
@@ -30,7 +32,7 @@ def pages() -> dict[Path, str]:
     )
     tables |= {"workload": keys_table({**workloads.KEYS, "batch": batch})}
     tables |= {"stack": keys_table(stacks.KEYS), "preset": keys_table(matrix_file.PRESET), "definitions": _definitions()}
-    tables |= {"models": _models(), "conditions": _conditions(), "metrics": _metrics()}
+    tables |= {"models": _models(), "language models": _language_models(), "conditions": _conditions(), "metrics": _metrics()}
     found = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
     return {
         path: _PLACE.sub(lambda m: f"{m[1]}\n{tables[m[2]]}\n{m[3]}", text)
@@ -110,6 +112,19 @@ def _models() -> str:
     ]
     head = "| model | library | counts | takes | optimizer | parameters (millions) |"
     return "\n".join([head, "|---|---|---|---|---|---|", *rows, ""])
+
+
+def _language_models() -> str:
+    """Of every model in tokens: its parameters, those that a token takes, and the cache of keys and values."""
+    listed = json.loads((assets.WORKLOAD / "families" / "models.json").read_text(encoding="utf-8"))["transformers"]["models"]
+    entries = {name: entry for name, entry in listed.items() if entry.get("unit") == "tokens"}
+    rows = [
+        f"| `{name}` | {entry['parameters'] / 1e6:,.1f} | {entry.get('active_parameters', entry['parameters']) / 1e6:,.1f} "
+        f"| {entry['kv_bytes_per_token'] / 1024:,.2f} | {entry['note']} |"
+        for name, entry in entries.items()
+    ]
+    head = "| model | parameters (millions) | active per token | cache per token, 16 bits (KiB) | source |"
+    return "\n".join([head, "|---|---|---|---|---|", *rows, ""])
 
 
 def main() -> int:

@@ -27,6 +27,8 @@ class Device:
     for larger ones."""
     activities = ("CPU",)
     """Names of the ProfilerActivity that torch's profiler traces."""
+    array_bytes, product_size = 2**28, 1024
+    """Sizes by which the device's roofs are measured (roofline.py): beyond its caches, and filling it."""
     load_type = torch.float32
     """Data type of the matrices with which the device is loaded (deep.py)."""
 
@@ -100,6 +102,7 @@ class Gpu(Device):
     is_gpu = True
     probe_size, probe_pixels = 512, 32
     load_type = torch.float16
+    array_bytes, product_size = 2**30, 8192
     decided = ()
 
     @classmethod

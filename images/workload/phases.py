@@ -188,9 +188,11 @@ def _timed(channel, phase, action):
 def _prepare_model(args, world):
     """Build the model, wrap it in DDP, then pass it to the runtime. Return the prepared model, the model itself, the bytes of
     its gradients, and the facts that are emitted of it.
+
+    It goes to the device in the precision's type: weights in half precision never take the memory of float32 there.
     """
-    model, chosen = families.build(args, world.device)
-    model = precision.converted(args.precision, model.train(measurements.in_training_mode(args)))
+    model, chosen = families.build(args, world.device if args.model_file else torch.device("cpu"))
+    model = precision.converted(args.precision, model.train(measurements.in_training_mode(args))).to(world.device)
     chosen, gradient_bytes = dict(chosen, parameters=families.parameter_count(model)), families.gradient_bytes(model)
     shared = world.distribute(args, model)
     plain = shared if args.parallel == "fsdp" else model

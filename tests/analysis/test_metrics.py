@@ -102,6 +102,28 @@ def test_the_gate_judges_latencies_beside_throughputs(tmp_path: Path) -> None:
     assert judge(gate.read_runs(Results(tmp_path), nights=7), GateOptions(tolerance=0.2)).verdict == "PASS"
 
 
+ROOF = {
+    "event": "roof", "rank": 0, "copy_bytes_per_second": 2e12, "triad_bytes_per_second": 2.1e12,
+    "read_bytes_per_second": 1.9e12,
+    "limit_bytes_per_second": 2.5e12, "product_flops_per_second": 7e14, "product_type": "bfloat16", "weight_bytes": 1.6e10,
+    "cache_bytes": 4e9, "prefill_flops": 3e12,
+}  # fmt: skip
+
+
+def test_shares_of_roofs_are_of_what_the_launch_measured_and_of_the_data_sheet(tmp_path: Path) -> None:
+    pieces = {"unit": "tokens", "rank": 0, "start_monotonic_seconds": 120.0, "stop_monotonic_seconds": 125.0}
+    told = [
+        {"event": "stream", "phase": "prefill", "items": [8], "seconds": [0.005], "requests": [0], **pieces},
+        {"event": "stream", "phase": "decode", "items": [1] * 2, "seconds": [0.01, 0.03], "requests": [0, 0], **pieces},
+        ROOF,
+    ]
+    (launch,) = write_run(tmp_path, [{"told": told}]).launches()
+    values = {name: metrics.named(name).value(launch) for name in ("decode_bandwidth", "decode_of_roof", "prefill_of_roof")}
+    assert values == pytest.approx({"decode_bandwidth": 1e12, "decode_of_roof": 0.4, "prefill_of_roof": 3e12 / 0.005 / 7e14})
+    peak = 4800e9  # of the H200 that the run has, by its data sheet
+    assert metrics.named("decode_of_data_sheet").value(launch) == pytest.approx(1e12 / peak)
+
+
 def test_a_metric_is_one_entry(tmp_path: Path) -> None:
     """Whatever a reader sees of the metrics at the end of METRICS follows from their entries."""
     joules = [(t, {"device": "GPU-0", "power_watts": 500.0, "energy_joules": 500.0 * t}) for t in range(99, 131)]
@@ -112,6 +134,7 @@ def test_a_metric_is_one_entry(tmp_path: Path) -> None:
         phase,
         {"event": "stream", "phase": "prefill", "items": [8] * 100, "seconds": [0.01] * 100, "requests": requests, **pieces},
         {"event": "stream", "phase": "decode", "items": [1] * 200, "seconds": [0.01] * 200, "requests": requests * 2, **pieces},
+        ROOF,
     ]
     runs = [write_run(tmp_path, [{"readings": joules, "told": told}] * 3, run=night) for night in nights(2)]
     view = report.view_of(runs[0])

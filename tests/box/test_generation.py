@@ -25,6 +25,36 @@ def test_a_generation_counts_its_output_and_agrees_with_a_pass_without_a_cache(r
     assert {event["unit"] for event in streams.values()} == {"tokens"}
 
 
+LAYERS, HIDDEN, HEADS, KV_HEADS, WIDTH, INNER, WORDS = 4, 128, 4, 2, 32, 384, 1024
+"""The sizes of lm-1m, as models.json has them."""
+
+
+def test_the_roof_and_the_least_work_of_a_generation_are_recorded(real_python: str) -> None:
+    code, events, stderr = bench(real_python, *GENERATE)
+    assert code == 0, stderr
+    roof = only(events, "roof")
+    block = HIDDEN * WIDTH * (2 * HEADS + 2 * KV_HEADS) + 3 * HIDDEN * INNER
+    assert roof["weight_bytes"] == 4 * (LAYERS * (block + 2 * HIDDEN) + HIDDEN + WORDS * HIDDEN)  # the table is also the head
+    depth = sum(range(17, 24)) / 7  # of a step of decode: its own token and all before it
+    assert roof["cache_bytes"] == pytest.approx(2 * 4 * LAYERS * KV_HEADS * WIDTH * 2 * depth)
+    pairs = 16 * 17 / 2
+    flops = 2 * (16 * LAYERS * block + WORDS * HIDDEN) + 4 * LAYERS * HEADS * WIDTH * pairs
+    assert roof["prefill_flops"] == 2 * flops and roof["expert_share"] is None and roof["product_type"] == "float32"
+    assert roof["limit_bytes_per_second"] >= max(roof[f"{kind}_bytes_per_second"] for kind in ("copy", "triad", "read")) > 0
+
+
+def test_of_experts_those_count_that_the_routers_chose(newest_python: str) -> None:
+    words = [word if word != "lm-1m" else "lm-10m-moe" for word in GENERATE]
+    code, events, stderr = bench(newest_python, *words)
+    assert code == 0, stderr
+    roof, whole = only(events, "roof"), only(events, "setup")["parameters"] * 4
+    assert 0.25 <= roof["expert_share"] <= 0.5 and roof["weight_bytes"] < 0.7 * whole  # 2 tokens, each to a quarter of them
+    assert any("spread the tokens evenly" in text for text in only(events, "remarks")["texts"])
+    reference = only(events, "reference")
+    assert reference["flops_per_item"] is None  # torch's counter knows no products of experts
+    assert 0 < reference["formula_flops_per_item"] < 2 * only(events, "setup")["parameters"] * 3
+
+
 IN_FORWARD = """
 import measurements.generate as generate
 inner = generate._Generator._forward
@@ -60,6 +90,16 @@ def pieces(self, batch):
             return
 generate._Generator.pieces = pieces
 """,
+    "a repeated prompt is served from a cache": """
+import measurements.generate as generate
+inner, known = generate._Generator.pieces, {}
+def pieces(self, batch):
+    key = id(batch)
+    if key not in known:
+        known[key] = batch, list(inner(self, batch))
+    yield from known[key][1]
+generate._Generator.pieces = pieces
+""",
     "only what is looked at is decoded": IN_FORWARD.format(
         "if begin and begin not in self._depths: return self._latest\n"
         "    self._latest = inner(self, tokens, begin)\n"
@@ -71,6 +111,7 @@ generate._Generator.pieces = pieces
 SAID = {
     "the cache is not written": "but was",
     "an early stop": "a generation ended after 4 of 8 tokens",
+    "a repeated prompt is served from a cache": "GB/s at most: the work was not done",
 }
 """What is seen before the outputs are compared with those of eager fp32."""
 

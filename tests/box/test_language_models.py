@@ -1,8 +1,12 @@
 """Language models are measured in tokens; a router may leave experts out, and that is no missing work."""
 
+import json
+import subprocess
+
 import pytest
 
 from support.boxes import bench, only
+from torchmatrix.core import assets
 
 STEPS = (
     "--batch",
@@ -29,6 +33,7 @@ def test_training_counts_tokens_and_their_operations(real_python: str) -> None:
     assert reference["agrees"] is True and reference["proof"] == "full"
     attention = 12 * 4 * 128 * 64  # 12 · layers · width · length (arXiv:2204.02311, appendix B)
     assert reference["flops_per_item"] == pytest.approx(6 * parameters + attention, rel=0.1)
+    assert reference["flops_per_item"] == pytest.approx(reference["formula_flops_per_item"], rel=1e-3)
 
 
 @pytest.mark.thorough
@@ -36,5 +41,29 @@ def test_an_expert_without_tokens_is_told_and_is_no_missing_work(real_python: st
     code, events, stderr = bench(real_python, "--model", "lm-10m-moe", "--optimizer", "adamw", *STEPS)
     assert code == 0, stderr
     assert only(events, "reference")["agrees"] is True
-    (text,) = only(events, "remarks")["texts"]
+    text, even = only(events, "remarks")["texts"]
+    assert "spread the tokens evenly over the experts" in even
     assert "got no token of their router in the last step" in text and ".experts." in text
+
+
+CACHES = """
+import json, sys
+import torch, transformers
+models = json.load(open(sys.argv[1]))["transformers"]["models"]
+for name, entry in [pair for pair in models.items() if "kv_bytes_per_token" in pair[1]]:
+    config = transformers.AutoConfig.for_model(entry["type"], **entry["config"])
+    cache = transformers.StaticCache(config=config, max_cache_len=1)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cache.early_initialization(1, heads, width, torch.bfloat16, torch.device("meta"))
+    print(name, sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values)))
+"""
+
+
+@pytest.mark.thorough
+def test_the_bytes_of_a_token_in_the_cache_are_those_of_the_library(newest_python: str) -> None:
+    path = assets.WORKLOAD / "families" / "models.json"
+    models = json.loads(path.read_text())["transformers"]["models"]
+    listed = {name: entry["kv_bytes_per_token"] for name, entry in models.items() if entry.get("unit") == "tokens"}
+    done = subprocess.run([newest_python, "-c", CACHES, path], capture_output=True, text=True, check=True)
+    assert {name: int(value) for name, value in map(str.split, done.stdout.splitlines())} == listed

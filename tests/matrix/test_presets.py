@@ -299,7 +299,7 @@ def test_nebulys_runtimes_run_where_their_packages_are(a100_host: Host, cpu_host
         runtimes.setdefault(cell.stack.name, set()).add(cell.workload.factors["runtime"])
     assert runtimes == {
         "torch2.7.1-cu128": {"eager", "onnxruntime", "torchao-int8"},
-        "torch2.15.0-cu132": {"eager", "onnxruntime"},
+        "torch2.15.0-cu132": {"eager", "onnxruntime", "torchao-int8"},
         "nvidia-pytorch-26.05-py3": {"eager", "onnxruntime", "tensorrt", "torch-tensorrt", "torchao-int8"},
     }
     on_cpu = plan_of("nebuly-2023-cpu", cpu_host)

@@ -121,6 +121,11 @@ def entry_of(model):
     return LIBRARIES[library_of(model)]["models"].get(model, {})
 
 
+def facts_of(args):
+    """Return the entry in models.json of the model of `args`; empty for a file of the user's."""
+    return {} if args.model_file else entry_of(args.model)
+
+
 def batches(args, device):
     """Return random batches on `device`, to be used in turn; each rank has its own. unseen.py has others."""
     generator = torch.Generator().manual_seed(args.seed + 1000 * args.rank)
@@ -132,9 +137,13 @@ def draw(args, generator):
     return {name: precision.converted(args.precision, tensor) for name, tensor in of(args).batch(args, generator).items()}
 
 
+EXPERTS = ".experts."
+"""The part of the names of parameters that belong to experts, of which a router chooses some for each token."""
+
+
 def may_be_left_out(args, parameter):
     """Check whether a step may leave a parameter out: that of an expert to which its router sends no token."""
-    return not args.model_file and "active_parameters" in entry_of(args.model) and ".experts." in parameter
+    return "active_parameters" in facts_of(args) and EXPERTS in parameter
 
 
 def items_of(args):
@@ -143,8 +152,7 @@ def items_of(args):
     """
     if args.mode == "generate":
         return args.batch * args.output_length
-    is_of_tokens = not args.model_file and entry_of(args.model).get("unit") == "tokens"
-    return args.batch * (args.sequence_length if is_of_tokens else 1)
+    return args.batch * (args.sequence_length if facts_of(args).get("unit") == "tokens" else 1)
 
 
 DEPTHS = 4

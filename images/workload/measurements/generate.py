@@ -8,6 +8,7 @@ with a forward pass of the whole sequence without a cache.
 
 import math
 import time
+from statistics import fmean
 
 import torch
 
@@ -15,6 +16,7 @@ import families
 import measure
 import measurements
 import precision
+import roofline
 from channel import Numerics, Unsupported
 
 MODE = {
@@ -48,16 +50,19 @@ def make_step(args, world, family, model, batches):
         with torch.no_grad():
             return [float(family.loss(last["outputs"], last["batch"]))]
 
-    return measure.Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], generator.pieces, batches)
+    return measure.Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], generator, batches)
 
 
 class _Generator:
-    """The model with its cache, which all requests use."""
+    """The model with its cache, which all requests use; called, it serves a request."""
 
     def __init__(self, args, world, family, model):
         self._args, self._world, self._model = args, world, model
         self._cache = family.static_cache(model, args.sequence_length + args.output_length)
         self._depths = set(families.depths(args).tolist())
+
+    def __call__(self, batch):
+        return self.pieces(batch)
 
     def pieces(self, batch):
         """Yield each piece of a request when its work is submitted: its phase, and its logits [B, V] where they are kept."""
@@ -78,6 +83,31 @@ class _Generator:
                 input_ids=tokens, past_key_values=self._cache, cache_position=positions, use_cache=True, logits_to_keep=1
             )
         return outputs.logits[:, -1]
+
+    def type_of_products(self):
+        """Return the type of the products' operands; of a quantized model that of what is not."""
+        return next(p for p in self._model.parameters() if p.dim() == 1 or not hasattr(p, "__tensor_flatten__")).dtype
+
+    def least_work(self, batch):
+        """Return the least that a step of decode reads, as bytes of weights and of the cache, and the FLOPs of a prefill.
+
+        Which experts are touched is seen in one request of the model in eager mode.
+        """
+        plain = getattr(self._model, "_orig_mod", self._model)
+        routes, timed = roofline.Routes(plain), self._model
+        if routes:
+            self._model = plain
+            steps = [len(routes.touched) for _ in self.pieces(batch)]
+            self._model = timed
+            routes.drop()
+        touched = fmean(routes.touched[steps[0] :]) if routes else 1.0
+        positions = range(self._args.sequence_length, self._args.sequence_length + self._args.output_length - 1)
+        return {
+            "expert_share": touched if routes else None,
+            "weight_bytes": roofline.weights(plain, self._args.batch, touched),
+            "cache_bytes": roofline.cached([(layer.keys, layer.values) for layer in self._cache.layers], positions),
+            "prefill_flops": roofline.prefill_flops(self._args, plain),
+        }
 
 
 def streams(args, world, step, pace, new):
@@ -102,4 +132,40 @@ def streams(args, world, step, pace, new):
                     phases[phase][field].append(value)
                 begin = end
         edges = start, time.monotonic()
-    return [line for name, rows in phases.items() for line in measurements.stream(world, name, "tokens", rows, edges)]
+        roofs = world.gather(_roof(args, world, step, pace, phases[DECODE]["seconds"]))
+    lines = [line for name, rows in phases.items() for line in measurements.stream(world, name, "tokens", rows, edges)]
+    return lines + [("roof", dict(fields, rank=rank)) for rank, fields in enumerate(roofs)]
+
+
+ABOVE = 1.25
+"""A step that reads faster than the roof by more than this has not read its weights; a machine may be busier for a while."""
+
+
+def _roof(args, world, step, pace, seconds):
+    """Measure what the device does at most; return that and what steps need at least. Raise Numerics if they had more.
+
+    `pace`: the seconds of a whole request in the windows; `seconds`: of the steps of decode that were timed alone.
+    """
+    least = step.serve.least_work(step.batches[0])
+    size, free = least["weight_bytes"] + least["cache_bytes"], world.kind.free_bytes()
+    most = world.kind.array_bytes if free is None else min(world.kind.array_bytes, free // 2)
+    roofs, near = roofline.bandwidth(world, most), roofline.bandwidth(world, min(most, int(size)))
+    limit = max(*roofs.values(), *near.values())
+    for what, time_ in (("a step of decode", fmean(seconds)), ("the windows", pace / args.output_length)):
+        if size / time_ > ABOVE * limit:
+            raise Numerics(_ABOVE_ROOF % (what, size / time_ / 1e9, size / 1e6, limit / 1e9))
+    dtype = step.serve.type_of_products()
+    return dict(
+        least,
+        product_type=str(dtype).replace("torch.", ""),
+        product_flops_per_second=roofline.product_rate(world, dtype),
+        limit_bytes_per_second=limit,
+        array_bytes=most,
+        **{kind + "_bytes_per_second": rate for kind, rate in roofs.items()},
+    )
+
+
+_ABOVE_ROOF = (
+    "%s would read %.0f GB/s, as each token takes %.1f MB of weights and cache, and this device reads %.0f GB/s at most: "
+    "the work was not done"
+)

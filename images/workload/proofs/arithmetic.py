@@ -32,6 +32,7 @@ MATTERS = 0.01
 """Share of the numbers below which a type isn't reported."""
 _PRODUCT = re.compile(
     r"_*(mm|addmm|bmm|baddbmm|addbmm|mv|addmv|dot|vdot|matmul|linear|bilinear|trilinear|int_mm|scaled_mm|addmm_activation"
+    r"|grouped_mm|scaled_grouped_mm"
     r"|\w*convolution\w*|conv\w*\dd|scaled_dot_product\w*|\w*attention\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|weight_int\w+_mm"
     r"|transformer_encoder_layer_fwd)"
 )
@@ -187,14 +188,14 @@ def _without_compile(model):
 class Watched(_Mode if _CAN_WATCH else object):
     """Counts of the numbers that products take, by type, forward and backward, and the settings at each product.
 
-    Also whether anything draws as dropout does (`draws`), and the count of numbers of convolutions' images by whether they are
-    channels last (`laid`).
+    Also whether anything draws as dropout does (`draws`), whether torch's counter of FLOPs misses products (`uncounted`), and
+    the count of numbers of convolutions' images by whether they are channels last (`laid`).
     """
 
     def __init__(self):
         super().__init__()
         self.products, self.backward, self.outputs, self.settings, self.autocast = {}, {}, [], [], None
-        self.draws, self.laid = False, {True: 0, False: 0}
+        self.draws, self.laid, self.uncounted = False, {True: 0, False: 0}, False
 
     def see(self, action):
         if _CAN_WATCH:
@@ -228,8 +229,16 @@ def _dispatch(watched, func, types, args=(), kwargs=None):
     name = func.overloadpacket.__name__
     if _PRODUCT.fullmatch(name):
         watched.note(name, [argument for argument in (*args, *(kwargs or {}).values()) if torch.is_tensor(argument)])
+        watched.uncounted = watched.uncounted or ("grouped_mm" in name and not _is_counted(func))
     watched.draws = watched.draws or name in _DROPOUT_OPERATIONS
     return func(*args, **(kwargs or {}))
+
+
+def _is_counted(func):
+    """Check whether torch's counter of FLOPs knows the products of experts: where it doesn't, the rest would pass for all."""
+    from torch.utils.flop_counter import flop_registry
+
+    return func.overloadpacket in flop_registry
 
 
 _DROPOUT_OPERATIONS = ("bernoulli", "bernoulli_", "native_dropout", "_fused_dropout")

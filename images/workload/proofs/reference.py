@@ -15,7 +15,7 @@ import devices
 import families
 import measurements
 import precision
-from proofs import deeds, quantizing
+from proofs import arithmetic, deeds, quantizing
 
 _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
 _WEIGHT_TYPES = {"half": torch.float16, "bf16-weights": torch.bfloat16}
@@ -77,8 +77,10 @@ class Reference:
 
     def counted_answer(self):
         """Return the answer and its FLOPs, which are None where they can't be counted."""
-        counter = _flop_counter(self.model)
-        return self.answer(counter), counter.get_total_flops() if counter else None
+        counter, watched = _flop_counter(self.model), arithmetic.Watched()
+        with watched if counter else contextlib.nullcontext():
+            answer = self.answer(counter)
+        return answer, counter.get_total_flops() if counter and not watched.uncounted else None
 
     def rounded(self):
         """Return the answer in the requested precision, in eager mode; for fp32 from weights that were rounded once more."""

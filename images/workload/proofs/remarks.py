@@ -20,8 +20,11 @@ def found(args, family, begun, watched):
     """Return all remarks. `watched`: the Watched of a timed step, from arithmetic.look."""
     is_own = args.model_file != ""
     texts = _without_gradient(args, begun.plain) + _in_another_mode(args, begun.plain) + _dropout(args, begun.plain, watched)
-    texts += _memory_format(args, watched)
+    texts += _memory_format(args, watched) + ([_EVEN] if "active_parameters" in families.facts_of(args) else [])
     return texts + (_frozen(args, begun.plain) + _inputs(args, begun.batches) + _ignored(args, family, begun) if is_own else [])
+
+
+_EVEN = "the weights are random, so the routers spread the tokens evenly over the experts, which trained ones do not"
 
 
 def _without_gradient(args, model):

@@ -11,6 +11,7 @@ import torch
 import failures
 import families
 import measurements
+import roofline
 from proofs import agreement, deeds, parity, rules
 from proofs.reference import Reference, fresh
 from world import ONE_MODEL
@@ -41,7 +42,9 @@ def prove(args, world, timed, first, clock):
             raise
         expected, problem = {}, failures.describe(error)
     scope = "forward and backward" if measurements.trains(args) else "forward"
+    formula = roofline.flops_per_item(args, fresh_model)
     record.update(flops_per_item=expected.get("flops_per_item"), flops_scope=scope, quiet=is_noisy)
+    record.update(formula_flops_per_item=formula)
     record["error"] = next((p for p in world.gather(problem) if p), None)
     if record["error"] is None:
         clock("proof-judgement", lambda: _judge(args, world, fresh_model, done, expected, record))

@@ -12,6 +12,7 @@ from typing import Any
 from torchmatrix.analysis.rows import Row, group_by, makes_figures
 from torchmatrix.core import assets
 from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, SILENT, memory_error, name_words
+from torchmatrix.matrix.factors import EAGER, RUNTIMES_BY_NAME
 
 _MAKERS = ("nvidia", "tesla")
 """Drivers before 470 left "NVIDIA" out; "Tesla" came and went."""
@@ -91,12 +92,13 @@ PEAKED = ("fp32", "tf32", "amp", "amp-bf16")
 """The precisions with a peak of their own."""
 
 
-def peak_flops(facts: GpuFacts, precision: str) -> float | None:
+def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float | None:
     """Return the peak of one device in FLOP/s (dense); `precision`: one of PEAKED, half (as amp) or bf16-weights (as amp-bf16).
 
-    None where the hardware has no such mode or its peak is unknown. The fp32 peak of NVIDIA's GPUs is that of the CUDA
-    cores, as their tensor cores have no fp32 mode; AMD's have one, which PyTorch's fp32 products use, so its peak counts
-    where the table has it. AMP computes a part of a model in fp32, so no model reaches the peak of fp16 or bf16.
+    None where the hardware has no such mode or its peak is unknown, as that of a `runtime` that quantizes is. The fp32 peak of
+    NVIDIA's GPUs is that of the CUDA cores, as their tensor cores have no fp32 mode; AMD's have one, which PyTorch's fp32
+    products use, so its peak counts where the table has it. AMP computes a part of a model in fp32, so no model reaches the
+    peak of fp16 or bf16.
     """
     peaks = {
         "fp32": facts.fp32_matrix_tflops or facts.fp32_tflops,
@@ -106,7 +108,8 @@ def peak_flops(facts: GpuFacts, precision: str) -> float | None:
         "amp-bf16": facts.bf16_tflops,
         "bf16-weights": facts.bf16_tflops,
     }
-    per_card = peaks.get(precision)
+    known = RUNTIMES_BY_NAME.get(str(runtime or EAGER))
+    per_card = peaks.get(precision) if known and not known.quantized else None
     return None if per_card is None else per_card * 1e12 / facts.devices_per_card
 
 

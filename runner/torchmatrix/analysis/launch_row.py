@@ -189,6 +189,8 @@ _RESULT_COLUMNS = (
     a_text("levels", DEFINITIONS["levels"], **_CELL_ONLY),
     a_text("verdict", "stable, ok or noisy, by cv_fraction; n/a: one launch", **_CELL_ONLY),
     a_number("mfu_fraction", DEFINITIONS["MFU"], "mfu", cell=lambda cell: _mfu(cell), **_CELL_ONLY),
+    a_number("mfu_by_formula_fraction", "the same with the FLOPs by formula", "mfu_by_formula",
+             cell=lambda cell: _mfu(cell, "formula_flops_per_item"), **_CELL_ONLY),
     a_number("items_per_currency", "items per unit of the currency, by the devices' hourly price; needs a price list",
              **_CELL_ONLY),
     a_number("items_per_second_per_currency", "items per second and unit of the currency, by the devices' purchase price",
@@ -202,6 +204,9 @@ _RUNNING_COLUMNS = (
     a_whole("parameters", "of the model, as the workload counted them", of=_field("parameters")),
     a_number("flops_per_item", "FLOPs of the model for one item; each multiplication and addition counts",
              of=lambda read: read.launch.reference.flops_per_item if read.launch.reference else math.nan),
+    a_number("formula_flops_per_item", "FLOPs of a token by formula: in training 6 N + 12 · layers · width · length; N: the "
+             "weights in products, of experts the active ones",
+             of=lambda read: read.launch.reference.formula_flops_per_item if read.launch.reference else math.nan),
     a_text("flops_from", "the stack that counted them, where this one has no counter", of=lambda read: None),
     a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"], of=_field("bus_bytes_per_second")),
     a_text("transport", "how nodes communicate, in the library's words", of=lambda read: _transport(read.launch)),
@@ -337,13 +342,13 @@ def _cold_compile_seconds(cell: "Cell") -> list[float]:
     return [row["first_step_seconds"] for row in cell.ok if row["compile"] and row["compile_cache"] == "cold"]
 
 
-def _mfu(cell: "Cell") -> float:
+def _mfu(cell: "Cell", flops: str = "flops_per_item") -> float:
     """Return the cell's model FLOPs utilization; NaN where the peak or the operations are unknown."""
     row = cell.last
     facts = gpu_specs.of_row(row)
     is_mixed = (row["effective"] or "").startswith("mixed")  # no one peak is that of several types
-    peak = gpu_specs.peak_flops(facts, row["precision"]) if facts and not is_mixed else None
-    return gpu_specs.mfu(cell.estimate().value / row["count"], row["flops_per_item"], peak)
+    peak = gpu_specs.peak_flops(facts, row["precision"], row["runtime"]) if facts and not is_mixed else None
+    return gpu_specs.mfu(cell.estimate().value / row["count"], row[flops], peak)
 
 
 def _drift(launch: Launch) -> float:
@@ -378,7 +383,7 @@ def _flops_key(workload: AskedWorkload) -> tuple[object, ...]:
 def _operations(launch: Launch) -> str:
     """Return a key: launches with equal keys do the same operations per item, all that the reference in eager fp32 takes from
     its launch."""
-    names = ("model", "mode", "image_size", "sequence_length", "audio_seconds", "eval")
+    names = ("model", "mode", "image_size", "sequence_length", "output_length", "audio_seconds", "eval")
     return _COMPACT.encode([*map(launch.workload.factors.get, names), launch.batch, launch.workload_hash])
 
 

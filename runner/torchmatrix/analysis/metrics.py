@@ -6,16 +6,16 @@ of `advise`, and, where it is `gated`, the nightly verdict.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import fmean
 from typing import Any
 
-from torchmatrix.analysis import watched
+from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.launch import Launch, measured_items, throughput
-from torchmatrix.facts.wire import END_TO_END, LATENCY
+from torchmatrix.facts.wire import END_TO_END, LATENCY, Roof
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 
@@ -163,6 +163,49 @@ def _per_token(read: Read) -> list[float]:
     return sorted(map(fmean, spent.values()))
 
 
+def _per_device(read: Read, of: Callable[[Roof, float], float], phase: str) -> float:
+    """Return the mean over the ranks of a figure `of` a rank's roof and the mean seconds of its pieces; NaN without a roof."""
+    seconds: dict[int, list[float]] = {}
+    for stream in read.launch.streams if read.launch.is_ok else ():
+        if stream.phase == phase:
+            seconds.setdefault(stream.rank, []).extend(stream.seconds)
+    figures = [of(roof, fmean(seconds[roof.rank])) for roof in read.launch.roofs if roof.rank in seconds]
+    return fmean(figures) if figures else math.nan
+
+
+def _bandwidth(roof: Roof, seconds: float) -> float:
+    """Return the bytes/s that a step of decode reads at least."""
+    return (roof.weight_bytes + roof.cache_bytes) / seconds
+
+
+def _of_data_sheet(read: Read) -> float:
+    """Return the bandwidth of decode over that of the devices' data sheet; NaN where it isn't known, or they differ."""
+    seen = {(device.name or "", device.memory_bytes) for device in read.launch.seen_devices}
+    facts = gpu_specs.find(*seen.pop()) if len(seen) == 1 else None
+    peak = facts.bandwidth_gb_per_second if facts else None
+    return _per_device(read, _bandwidth, DECODE) / (peak * 1e9 / facts.devices_per_card) if facts and peak else math.nan
+
+
+_SHARE = {"unit": "fraction", "shown_unit": "%", "times": 100.0}
+_OF_ROOFS: tuple[tuple[str, str, str, Callable[[Read], float], Mapping[str, Any]], ...] = (
+    ("decode_bandwidth", "bandwidth of decode",
+     "bytes that a step reads at least (weights, of experts those touched, and the cache by depth) over its time, per device",
+     lambda read: _per_device(read, _bandwidth, DECODE), {"unit": "bytes/s", "shown_unit": "GB/s", "times": 1e-9}),
+    ("decode_of_roof", "bandwidth over roof", "the same over the most that the device did in the same launch",
+     lambda read: _per_device(read, lambda roof, s: _bandwidth(roof, s) / roof.limit_bytes_per_second, DECODE), _SHARE),
+    ("decode_of_data_sheet", "bandwidth over data sheet", "the same over the bandwidth of the device's data sheet",
+     _of_data_sheet, _SHARE),
+    ("prefill_flops", "FLOP/s of prefill", "FLOPs that the prompts need at least (by formula) over its time, per device",
+     lambda read: _per_device(read, lambda roof, s: roof.prefill_flops / s, PREFILL),
+     {"unit": "FLOP/s", "shown_unit": "TFLOP/s", "times": 1e-12}),
+    ("prefill_of_roof", "prefill over roof", "the same over that of a product of square matrices in the same launch",
+     lambda read: _per_device(read, lambda roof, s: roof.prefill_flops / s / roof.product_flops_per_second, PREFILL), _SHARE),
+    ("user_rate", "per user", "tokens/s that one user sees: the inverse of the median time per output token",
+     lambda read: inverse(percentile(_per_token(read), PERCENTILES["p50"])),
+     {"unit": "tokens/s", "shown_unit": "tokens/s"}),
+)  # fmt: skip
+
+
 _OF_TOKENS: tuple[tuple[str, str, str, Callable[[Read], list[float]], tuple[str, ...]], ...] = (
     ("first_token", "time to first token", "from the prompt on the device to its last logits ({})",
      lambda read: read.pieces[PREFILL], ("p50", "p99")),
@@ -185,6 +228,11 @@ def _of_generation() -> Iterator[Metric]:
         for share in shares:
             gated = share == "p50" and name != "token_step"
             yield _milliseconds(name, title, share, values, meaning, drawn=True, gated=gated)
+    for name, title, meaning, of, units in _OF_ROOFS:
+        end = {"bytes/s": "_bytes_per_second", "fraction": "_fraction", "FLOP/s": "_per_second"}.get(units["unit"], "")
+        yield Metric(
+            name=name, title=title, of=of, column=name, exported=f"{name}{end}", meaning=meaning, drawn=True, **units
+        )  # fmt: skip
 
 
 THROUGHPUT = Metric(

@@ -67,6 +67,15 @@ def borrow_flops(rows: Sequence[Row]) -> None:
         source = same_stack or by_operations.get(row["operations"])
         if source and _same_model(row, source):
             row |= {"flops_per_item": source["flops_per_item"], "flops_from": None if same_stack else source["stack"]}
+    _borrow_formulas(rows)
+
+
+def _borrow_formulas(rows: Sequence[Row]) -> None:
+    """Fill in the FLOPs by formula, which only launches that are proven in full record; they are those of the operations."""
+    by_operations = {row["operations"]: row["formula_flops_per_item"] for row in rows if row["formula_flops_per_item"] > 0}
+    for row in rows:
+        if math.isnan(row["formula_flops_per_item"]):
+            row["formula_flops_per_item"] = by_operations.get(row["operations"], math.nan)
 
 
 def _same_model(row: Row, other: Row) -> bool:

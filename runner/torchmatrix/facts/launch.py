@@ -66,6 +66,7 @@ class Launch(Header, frozen=True, kw_only=True):
     unseen: Unseen
     requests: tuple[wire.Requests, ...]
     streams: tuple[wire.Stream, ...]
+    roofs: tuple[wire.Roof, ...]
     warm_up: wire.WarmUp | None
     phases: Mapping[str, float]
     memory: tuple[wire.Memory, ...]

@@ -352,6 +352,31 @@ class Stream(OfRank, frozen=True, tag="stream", kw_only=True):
                 raise ValueError(f"{name} has {len(values)} pieces, seconds has {len(self.seconds)}")
 
 
+Rate = Annotated[float, Meta(gt=0, le=1e18)]
+
+
+class Roof(Line, frozen=True, tag="roof", kw_only=True):
+    """What one rank's device did at most in a generation's launch, and the least that the work needs.
+
+    Bytes per second: copy and triad (as in STREAM) and read, of arrays of `array_bytes`; `limit`: the most of these and of
+    arrays as large as what a step reads. `product`: FLOP/s of square matrices. `weight_bytes` and `cache_bytes`: read by a step
+    of decode, of experts the share that it touched. `prefill_flops`: of the prompts of a batch.
+    """
+
+    rank: Count
+    copy_bytes_per_second: Rate
+    triad_bytes_per_second: Rate
+    read_bytes_per_second: Rate
+    limit_bytes_per_second: Rate
+    product_flops_per_second: Rate
+    weight_bytes: Rate
+    cache_bytes: Rate
+    prefill_flops: Annotated[float, Meta(gt=0, le=1e30)]
+    product_type: Word
+    array_bytes: Count | None = None
+    expert_share: Annotated[float, Meta(gt=0, le=1)] | None = None
+
+
 class ClockReading(Line, frozen=True, tag="clock"):
     """The time on the clock of the workload process, at a moment when it has nothing else to report."""
 
@@ -546,6 +571,7 @@ class Reference(Line, frozen=True, tag="reference"):
     """
 
     flops_per_item: Annotated[float, Meta(ge=0, le=1e30)] = nan
+    formula_flops_per_item: Annotated[float, Meta(ge=0, le=1e30)] = nan
     losses: Annotated[list[Any], Reveals.NOTHING] = []
     measured: Annotated[list[Any], Reveals.NOTHING] = []
     differences: Annotated[list[Any], Reveals.NOTHING] = []
@@ -627,6 +653,7 @@ EVENTS: Mapping[str, type[Line]] = {
             Steps,
             Requests,
             Stream,
+            Roof,
             ClockReading,
             NoUnseen,
             WarmUp,

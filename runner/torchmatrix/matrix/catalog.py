@@ -135,8 +135,8 @@ class Model:
     `unit`: the items that it processes (images, sequences, clips); `optimizer`: the one it is usually trained with; `takes`:
     the factors that apply to it besides those of every model, such as image_size. `parameters`: give a lower bound of the
     memory that it needs (None: not judged). `positions`: the longest sequence; `transformers`: the oldest release that has it;
-    `generates`: whether it continues a text. `forward_flops`: the floating-point operations of the forward pass, for
-    `flops_per`: "token" or "image of 224 pixels"; None without a source.
+    `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits. `forward_flops`: the
+    floating-point operations of the forward pass, for `flops_per`: "token" or "image of 224 pixels"; None without a source.
     """
 
     name: str
@@ -148,6 +148,7 @@ class Model:
     positions: int | None = None
     transformers: str | None = None
     generates: bool = False
+    kv_bytes_per_token: int = 0
     forward_flops: float | None
     flops_per: str | None
 
@@ -245,6 +246,7 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         positions=config.get("max_position_embeddings", config.get("n_positions")),
         transformers=entry.get("transformers"),
         generates=entry["unit"] == "tokens",
+        kv_bytes_per_token=entry.get("kv_bytes_per_token", 0),
         forward_flops=flops.get("forward"),
         flops_per=flops.get("per"),
     )

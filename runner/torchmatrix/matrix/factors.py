@@ -232,7 +232,7 @@ FACTORS = (
     Factor(
         name="runtime", meaning="what runs the model in inference; torch.compile is a factor of its own", kind=str,
         default=EAGER, choices=tuple(runtime.name for runtime in RUNTIMES), flag="--runtime", part="{}", place=9, label="{}",
-        modes=("infer",),
+        modes=("infer", "generate"),
         contrasts=tuple(
             Contrast(name=runtime.name, value=runtime.name, over=EAGER, words=(runtime.words, "PyTorch"))
             for runtime in RUNTIMES[1:]

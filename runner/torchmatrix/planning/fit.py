@@ -62,6 +62,8 @@ def _why_not_runtime_precision(workload: Workload, runtime: Runtime) -> Why | No
 
 def _why_not_exported(workload: Workload, runtime: Runtime) -> Why | None:
     """Return why a runtime can't run the workload from a graph exported once, in eval mode, without gradients; else None."""
+    if workload.mode == "generate":
+        return Why(reason=f"runtime {runtime.name} has no cache of keys and values", fix="use eager or a runtime of torchao")
     if workload.compile:
         return Why(reason=f"runtime {runtime.name} compiles by itself, without torch.compile", fix="leave compile out")
     if not workload.factors["eval"]:

@@ -96,19 +96,28 @@ def least_bytes(workload: Workload, devices: int = 1) -> int | None:
     isn't in the catalog. FSDP shares them among the devices, after it had all weights on each.
 
     parameters × 4 bytes of fp32 weights (autocast keeps them so), and in training × 4 bytes of gradients and the
-    optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). The weights are made as fp32; in half precision, all
-    takes half as much afterwards. Activations, buffers, the context and the libraries'
-    workspaces come on top, so that what passes may still be out of memory.
+    optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). In half precision all takes half as much. In generation
+    the cache of keys and values comes on top. So do activations, buffers, the context and the libraries' workspaces, which
+    aren't counted: what passes may still be out of memory.
     """
     model = catalog.find(workload.model)
     parameters = model.parameters if model else None
-    if parameters is None:
+    if model is None or parameters is None:
         return None
+    parts = 2 if workload.precision in ("half", "bf16-weights") else 1
+    weights = parameters * _FP32_BYTES // parts
     if not workload.trains:
-        return parameters * _FP32_BYTES
-    weights, trained = parameters * _FP32_BYTES, parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
-    trained = trained // 2 if workload.precision in ("half", "bf16-weights") else trained
+        return weights + _cache_bytes(workload, model.kv_bytes_per_token) * 2 // parts
+    trained = parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer]) // parts
     return max(weights, trained // devices) if workload.parallel == "fsdp" else trained
+
+
+def _cache_bytes(workload: Workload, bytes_per_token: int) -> int:
+    """Return the bytes of a generation's cache in 16 bits; 0 of another mode. Batch "auto" is one sequence at least."""
+    if workload.mode != "generate":
+        return 0
+    tokens = sum(int(str(workload.factors[name])) for name in ("sequence_length", "output_length"))
+    return bytes_per_token * tokens * (workload.batch if isinstance(workload.batch, int) else 1)
 
 
 def nearest_stack(stack: Stack, host: Host) -> str | None:

@@ -156,8 +156,8 @@ def bench_arguments(attempt: Attempt, job: Job) -> tuple[str, ...]:
 def _peak_flops(attempt: Attempt) -> float | None:
     """Return the largest peak of the cell's devices, in FLOP/s; None if one is unknown."""
     specs = [gpu_specs.find(gpu.name, gpu.memory_bytes) for gpu in attempt.cell.gpus.gpus]
-    precision = attempt.cell.workload.precision
-    peaks = [gpu_specs.peak_flops(spec, precision) or 0.0 if spec else 0.0 for spec in specs]
+    asked = attempt.cell.workload
+    peaks = [gpu_specs.peak_flops(spec, asked.precision, asked.factors["runtime"]) or 0.0 if spec else 0.0 for spec in specs]
     return max(peaks) if peaks and all(peaks) else None
 
 
