@@ -141,6 +141,7 @@ def load(args):
         import families
         import phases  # noqa: F401
 
+        families.learn(args)
         families.load(args)
         measurements.of(args)
     finally:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,29 @@ def test_an_expert_without_tokens_is_told_and_is_no_missing_work(real_python: st
     text, even = only(events, "remarks")["texts"]
     assert "spread the tokens evenly over the experts" in even
     assert "got no token of their router in the last step" in text and ".experts." in text
+
+
+TINY = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "torch_dtype": "bfloat16",
+    "max_position_embeddings": 256, "quantization_config": {"quant_method": "mxfp4"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [("train",), ("generate", "--output-length", "8", "--requests", "4")])
+@pytest.mark.representative
+def test_a_users_configuration_is_built_as_it_says(real_python: str, tmp_path: Path, mode: tuple[str, ...]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(TINY))
+    words = ("--model", "config.llama.12345678", "--model-file", str(path), "--mode", *mode, *STEPS)
+    code, events, stderr = bench(real_python, *words)
+    assert code == 0, stderr
+    attention, gated = 64 * 16 * (2 * 4 + 2 * 2), 3 * 64 * 128
+    assert only(events, "setup")["parameters"] == 2 * 512 * 64 + 64 + 2 * (attention + gated + 2 * 64)
+    assert only(events, "reference")["agrees"] is True
+    assert any("names weights in mxfp4" in text for text in only(events, "remarks")["texts"])
+    code, events, _ = bench(real_python, *words, "--model-sha256", "0" * 64)
+    assert code and "is not the file that was asked for" in only(events, "failure")["message"]
 
 
 CACHES = """

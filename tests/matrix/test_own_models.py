@@ -1,5 +1,6 @@
 """A user's own model: requirements on its file, and that every mistake in it is reported with its line."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,36 @@ def test_names_of_models_are_not_taken_for_files() -> None:
     assert not any(
         map(own_models.is_own, ("resnet50", "timm.resnet50d", "bert-base-cased", "timm.vit_tiny_patch16_224.py_in1k"))
     )
+
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "max_position_embeddings": 256}
+
+
+def config_in(folder: Path, content: object) -> matrix_file.Matrix:
+    (folder / "mine").mkdir(exist_ok=True)
+    (folder / "mine/config.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return matrix_in(folder, "mine/config.json", more="sequence_length = 64\n")
+
+
+def test_the_configuration_of_a_language_model_is_a_model_that_counts_tokens(tmp_path: Path) -> None:
+    (workload,) = config_in(tmp_path, CONFIG).workloads
+    assert workload.own is not None and workload.model == f"config.llama.{workload.own.sha256[:8]}"
+    assert (workload.unit, workload.library, workload.optimizer) == ("tokens", "transformers", "adamw")
+    assert workload.own.positions == 256 and workload.factors["sequence_length"] == 64
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{no", "mine/config.json is not JSON: "),
+        ([1], "mine/config.json has no model_type, "),
+        ({**CONFIG, "model_type": "../llama"}, "mine/config.json has no model_type, "),
+        ({**CONFIG, "architectures": None}, "mine/config.json has no head that is known: "),
+        ({**CONFIG, "architectures": ["BertForMaskedLM"]}, "mine/config.json has no head that is known: "),
+        ({**CONFIG, "token": "hf_" + "a1B2" * 9}, "mine/config.json, line 1: holds a credential; "),
+    ],
+)
+def test_a_configuration_that_names_no_language_model_is_refused(tmp_path: Path, content: object, message: str) -> None:
+    with pytest.raises(BadInput) as raised:
+        config_in(tmp_path, content)
+    assert f"model: {message}" in str(raised.value)

@@ -15,6 +15,7 @@ Nothing is downloaded. The host reads models.json too: it is the only place for 
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib
 import json
 import os
@@ -29,6 +30,31 @@ from channel import Unsupported
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json"), encoding="utf-8") as _file:
     LIBRARIES = json.load(_file)
+
+
+def learn(args):
+    """Add the model of a configuration (config.json, as transformers writes it) to those that are known; else do nothing.
+
+    Raises Unsupported if the file is not the one that was asked for.
+    """
+    if not args.model_file.endswith(".json"):
+        return
+    with open(args.model_file, "rb") as file:
+        content = file.read()
+    if args.model_sha256 and hashlib.sha256(content).hexdigest() != args.model_sha256:
+        raise Unsupported("%s is not the file that was asked for: its SHA-256 is another" % args.model_file)
+    config = json.loads(content)
+    entry = {"unit": "tokens", "head": "CausalLM", "type": config.pop("model_type"), "is_users": True}
+    entry["weights"] = (config.pop("quantization_config", None) or {}).get("quant_method")
+    if "num_experts_per_tok" in config:
+        entry["active_parameters"] = None
+    entry["config"] = dict({name: value for name, value in config.items() if name not in _NOT_OF_THE_SHAPE}, use_cache=False)
+    LIBRARIES["transformers"]["models"][args.model] = entry
+    args.model_file = ""
+
+
+_NOT_OF_THE_SHAPE = ("architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "auto_map")
+"""Keys of a config.json that don't say how the model is built."""
 
 
 def of(args):
@@ -87,7 +113,8 @@ def _refuse_another(args, model):
     """
     entry, library = entry_of(args.model), library_of(args.model)
     sized = entry.get("sized_parameters", {})
-    wanted = {**entry.get("config", {}), **entry.get("defaults", {})} if library == "transformers" else {}
+    is_listed = library == "transformers" and "is_users" not in entry
+    wanted = {**entry.get("config", {}), **entry.get("defaults", {})} if is_listed else {}
     actual = {name: _tuple_to_list(getattr(model.config, name, None)) for name in wanted}
     differences = ["%s is %s, not %s" % (name, actual[name], wanted[name]) for name in wanted if actual[name] != wanted[name]]
     if "parameters" in entry:

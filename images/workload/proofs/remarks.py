@@ -20,7 +20,9 @@ def found(args, family, begun, watched):
     """Return all remarks. `watched`: the Watched of a timed step, from arithmetic.look."""
     is_own = args.model_file != ""
     texts = _without_gradient(args, begun.plain) + _in_another_mode(args, begun.plain) + _dropout(args, begun.plain, watched)
-    texts += _memory_format(args, watched) + ([_EVEN] if "active_parameters" in families.facts_of(args) else [])
+    facts = families.facts_of(args)
+    texts += _memory_format(args, watched) + ([_EVEN] if "active_parameters" in facts else [])
+    texts += ["the configuration names weights in %s, which are not made" % facts["weights"]] if facts.get("weights") else []
     return texts + (_frozen(args, begun.plain) + _inputs(args, begun.batches) + _ignored(args, family, begun) if is_own else [])
 
 

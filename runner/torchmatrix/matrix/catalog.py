@@ -216,6 +216,11 @@ def _libraries() -> dict[str, dict[str, Any]]:
     return dict(json.loads((assets.WORKLOAD / "families" / "models.json").read_text(encoding="utf-8")))
 
 
+def default_of(library: str) -> Model:
+    """Return a model of `library` that isn't listed, with the library's own facts."""
+    return _model("", library, {**_libraries()[library], "models": {"": {}}})
+
+
 def find(name: str) -> Model | None:
     """Find the model of that name: one of `models`, or any of a library whose models needn't be listed, as timm.resnet50d."""
     listed = models().get(name)

@@ -1,27 +1,32 @@
-"""Models of the user's own: one Python file next to the matrix, read and checked here, run only in a container.
+"""Models of the user's own: one file next to the matrix, read and checked here, run only in a container.
 
-The file has the builder of the model, `batch` and, unless the model returns its loss itself, `loss`: see docs/own-model.md.
+A Python file has the builder of the model, `batch` and, unless the model returns its loss itself, `loss`: see docs/own-model.md.
+A JSON file is the configuration of a language model, as transformers writes it (config.json).
 """
 
 import ast
 import hashlib
 import io
+import json
 import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from torchmatrix.core import credentials, inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import nearest, shown
+from torchmatrix.matrix import catalog
 from torchmatrix.matrix.catalog import OWN, Model
 
 HINT = "docs/own-model.md shows an example on one page"
 HASH_DIGITS = 8
 """The digits of the file's hash in ids."""
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
+_CONFIG = re.compile(rf"(?:{_PART}/)*{_PART}\.json")
+_HEAD = "ForCausalLM"
 _REFERENCE = re.compile(rf"(?P<path>(?:{_PART}/)*{_PART}\.py)(?::(?P<name>[A-Za-z_][A-Za-z0-9_]*))?")
 _UNIT = re.compile(r"[a-z][a-z ]{0,30}")
 _ARGUMENTS = {"batch": "(size, generator)", "loss": "(outputs, targets)"}
@@ -39,6 +44,7 @@ class OwnModel:
     name: str
     unit: str
     content: bytes = field(repr=False)
+    positions: int | None = None
 
     @property
     def sha256(self) -> str:
@@ -52,6 +58,10 @@ class OwnModel:
 
     def as_model(self) -> Model:
         """Return the model as an entry of the catalog."""
+        if is_config(self.path):
+            return replace(
+                catalog.default_of("transformers"), name=self.id, unit=self.unit, positions=self.positions, generates=True
+            )
         return Model(
             name=self.id, library=OWN, unit=self.unit, optimizer="sgd", takes=(), parameters=None, forward_flops=None,
             flops_per=None,
@@ -64,11 +74,18 @@ class OwnModel:
 
 def is_own(model: str) -> bool:
     """Check whether `model` in the matrix names a file rather than a known model."""
-    return ".py" in model and (model.partition(":")[0].endswith(".py") or "/" in model)
+    return is_config(model) or (".py" in model and (model.partition(":")[0].endswith(".py") or "/" in model))
+
+
+def is_config(model: str) -> bool:
+    """Check whether `model` in the matrix names a file with a configuration."""
+    return model.endswith(".json")
 
 
 def means(reference: str, model: str) -> bool:
     """Check whether `model`, an id (see OwnModel.id), is of the file and name in `reference`; the content may differ."""
+    if is_config(reference):
+        return model.startswith(f"{PurePosixPath(reference).stem}.")
     match = _REFERENCE.fullmatch(reference)
     return match is not None and model.startswith(f"{PurePosixPath(match['path']).stem}.{match['name']}.")
 
@@ -78,6 +95,8 @@ def read(model: str, folder: Path | None) -> OwnModel:
 
     Raises BadInput, naming file and line, if the file can't be read or can't define such a model.
     """
+    if is_config(model):
+        return _read_config(model, folder)
     match = _REFERENCE.fullmatch(model)
     if not match:
         raise _wrong(
@@ -85,8 +104,6 @@ def read(model: str, folder: Path | None) -> OwnModel:
             "digits and . _ + - only"
         )
     path = match["path"]
-    if folder is None:
-        raise _wrong(f"{path} can't be found: this matrix is not a file, so no path is relative to it")
     content = _content(path, folder)
     definitions = _definitions(path, _parse(path, content))
     name = _builder_name(path, match["name"], definitions)
@@ -96,18 +113,45 @@ def read(model: str, folder: Path | None) -> OwnModel:
     return OwnModel(path=path, name=name, unit=_unit(path, definitions), content=content)
 
 
+def _read_config(path: str, folder: Path | None) -> OwnModel:
+    """Read a language model's configuration. Raises BadInput if the file can't be one, or names no head that is known."""
+    if not _CONFIG.fullmatch(path):
+        raise _wrong(f'"{shown(path)}" is not a path below the folder of the matrix, of letters, digits and . _ + - only')
+    content = _content(path, folder)
+    try:
+        config = json.loads(content)
+    except ValueError as error:
+        raise _wrong(f"{path} is not JSON: {printable(str(error))}") from None
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if not isinstance(kind, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", kind):
+        raise _wrong(f"{path} has no model_type, which names the code of transformers that builds the model")
+    heads = config.get("architectures")
+    if not (isinstance(heads, list) and len(heads) == 1 and str(heads[0]).endswith(_HEAD)):
+        raise _wrong(f"{path} has no head that is known: architectures must be one name that ends with {_HEAD}")
+    if line := credentials.line_of_first(content.decode()):
+        raise _wrong(f"{path}, line {line}: holds a credential; the file is copied into results, bundles and boxes: remove it")
+    positions = config.get("max_position_embeddings", config.get("n_positions"))
+    return OwnModel(
+        path=path, name=kind, unit="tokens", content=content, positions=positions if type(positions) is int else None
+    )
+
+
 def _wrong(message: str) -> BadInput:
     return BadInput(message, hint=HINT)
 
 
-def _content(path: str, folder: Path) -> bytes:
+def _content(path: str, folder: Path | None) -> bytes:
+    if folder is None:
+        raise _wrong(f"{path} can't be found: this matrix is not a file, so no path is relative to it")
     place = folder / path
     try:
         if not place.resolve().is_relative_to(folder.resolve()):
             raise _wrong(f"{path} leads out of the folder of the matrix (a symbolic link): copy the file there")
         return inputs.read_bytes(place, hint=HINT, most_bytes=inputs.SMALL_FILE_BYTES)
     except FileNotFoundError:
-        others = [str(file.relative_to(folder)) for file in place.parent.glob("*.py")] if place.parent.is_dir() else []
+        others = (
+            [str(file.relative_to(folder)) for file in place.parent.glob(f"*{place.suffix}")] if place.parent.is_dir() else []
+        )
         near = f"; {nearest(path, others)}" if others else ""
         raise _wrong(f"there is no file {path} in the folder of the matrix{near}") from None
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other, before Python 3.13

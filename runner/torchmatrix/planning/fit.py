@@ -292,7 +292,8 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
 
 def _why_not_model(stack: Stack, workload: Workload) -> Why | None:
     """Return why the model can't be built as requested: its sequences are too long, or the stack's transformers is too old."""
-    model, length = catalog.find(workload.model), workload.factors["sequence_length"]
+    model = workload.own.as_model() if workload.own else catalog.find(workload.model)
+    length = workload.factors["sequence_length"]
     if workload.mode == "generate" and not (model and model.generates):
         return Why(
             reason=f"{workload.model} can't generate", fix="use a model whose items are tokens, such as llama-3.2-1b-shape"
