@@ -1,6 +1,6 @@
 """Models of the user's own: one file next to the matrix, read and checked here, run only in a container.
 
-A Python file has the builder of the model, `batch` and, unless the model returns its loss itself, `loss`: see docs/own-model.md.
+A Python file has the builder of the model, `batch` and, unless the model returns its loss itself, `loss` (docs/own-model.md).
 A JSON file is the configuration of a language model, as transformers writes it (config.json).
 """
 
