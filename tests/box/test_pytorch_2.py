@@ -28,6 +28,7 @@ print(json.dumps([count(words) for words in json.loads(sys.argv[1])]))
 
 def test_every_model_is_built_at_its_size(python_with_models: str) -> None:
     workloads = {workload.model: workload for workload in variants.load_preset("pytorch-2.0").workloads}
+    del workloads["transformers.Speech2Text2ForCausalLM"]  # in transformers of the time only
     sizes = {"--image-size": ("image_size", 224), "--sequence-length": ("sequence_length", 16)}
     words = [
         ["--model", model, *(word for flag, (key, usual) in sizes.items() for word in (flag, str(w.factors.get(key) or usual)))]
