@@ -144,7 +144,7 @@ def test_the_tolerance_stands_beside_the_verdict() -> None:
 
 
 def test_all_published_files_are_read_as_they_are() -> None:
-    assert len(claims.load_figures()) == 204 and len(claims.load_claims()) == 10
+    assert len(claims.load_figures()) == 204 and len(claims.load_claims()) == 16
     figures = {figure.row: figure for figure in claims.load_figures() if figure.file == "lambda"}
     assert figures[60].throughput == 9320 and figures[60].machine.startswith("LambdaOD_8x") and figures[60].compile is False
     assert {figure.gpu for figure in claims.load_figures() if figure.file == "aime"} == {"A100 80GB PCIe"}
@@ -229,6 +229,26 @@ def test_speed_ups_by_compile_and_by_amp_are_taken_from_cells_that_differ_in_tha
     assert amp.ours.value == pytest.approx(2.5) and amp.verdict == "reproduced"
     (default,) = claims.evidence(claim(**about, against="fp32-conv-tf32", low=2.0, high=math.inf), *run)
     assert default.verdict == "not comparable" and default.differs == ("baseline: fp32-conv-tf32, ours fp32",)
+
+
+def test_a_mean_speed_up_is_geometric_over_models_and_weighted_over_precisions(tmp_path: Path) -> None:
+    rates = {("amp", "a"): 2.0, ("amp", "b"): 1.28, ("fp32", "a"): 1.2, ("fp32", "b"): 1.2}
+    launches = [
+        {"rate": rate, "workload": f"{model} {precision} {compiled}", "job": job, **A100}
+        for (precision, model), speed_up in rates.items()
+        for compiled, rate in ((False, 100.0), (True, 100.0 * speed_up))
+        if (job := {**JOB, "model": f"timm.{model}x", "precision": precision, "compile": compiled})
+    ]
+    run = run_of(tmp_path, *thrice(*launches))
+    about = {"quantity": "mean-speed-up", "count": 1, "and_more": False, "against": "without compile", "low": 1.5, "high": 1.5}
+    mean = claim(**about, models=("timm.*",), precisions=("amp", "fp32"), suite=2, weights=(0.75, 0.25))
+    (tested,) = claims.evidence(mean, *run)
+    assert tested.ours.value == pytest.approx(0.75 * 1.6 + 0.25 * 1.2) and math.isnan(tested.ours.low)
+    assert tested.verdict == "ambiguous" and tested.what == "stack-a, 2 models in amp and fp32"
+    (more,) = claims.evidence(replace(mean, suite=61), *run)
+    assert more.verdict == "not comparable" and more.differs == ("models: 61, ours 2",)
+    (none,) = claims.evidence(replace(mean, models=("torchbench.*",)), *run)
+    assert none.differs == ("no cell of its model: torchbench.*",)
 
 
 def test_a_run_that_has_nothing_to_do_with_published_figures_has_no_section(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ FIGURES = [(name, number, row) for name in THROUGHPUTS for number, row in enumer
 
 
 def test_every_file_is_known_described_and_complete() -> None:
-    assert {path.stem for path in assets.PUBLISHED.glob("*.csv")} == {*THROUGHPUTS, "gpus", "aime_claims"}
+    assert {path.stem for path in assets.PUBLISHED.glob("*.csv")} == {*THROUGHPUTS, "gpus", "aime_claims", "pytorch_claims"}
     columns = {tuple(rows_of(name)[0]) for name in THROUGHPUTS}
     assert len(columns) == 1 and all(f"`{column}`" in DESCRIPTION for column in columns.pop())
     for name, count in THROUGHPUTS.items():
@@ -80,6 +80,17 @@ def test_aimes_claims_are_ranges_about_known_models_and_gpus_of_the_presets_arti
         assert set(filter(None, row["precision"].split(" | "))) <= {"fp32-conv-tf32", "amp"}
         assert set(filter(None, row["gpu"].split(" | "))) <= GPUS
         assert re.fullmatch(r"\d+\+?", row["gpus"]) and row["against"] and row["published_gpu"]
+    assert all(f"`{column}`" in DESCRIPTION for column in rows[0])
+
+
+def test_pytorchs_claims_are_means_over_suites_and_their_weights_make_the_whole() -> None:
+    rows, preset = rows_of("pytorch_claims"), variants.load_preset("pytorch-2.0").preset
+    assert preset and {row["source"] for row in rows} == set(preset.article)
+    assert {(row["quantity"], row["against"], row["gpus"]) for row in rows} == {("mean-speed-up", "without compile", "1")}
+    assert [row["suite"] for row in rows] == ["163", "163", "163", "61", "46", "56"]
+    weighted, amp, fp32, *_ = (float(row["low"]) for row in rows)
+    assert weighted == pytest.approx(0.75 * amp + 0.25 * fp32, abs=0.01) and rows[0]["weights"] == "0.75 | 0.25"
+    assert all(set(row["gpu"].split(" | ")) <= GPUS and row["low"] == row["high"] for row in rows)
     assert all(f"`{column}`" in DESCRIPTION for column in rows[0])
 
 

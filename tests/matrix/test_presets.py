@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,8 @@ STACKS = {
     "nebuly-2023": ["torch2.7.1-cu128 3.11", *NEWEST],
     "nebuly-2023-cpu": ["torch2.7.1-cpu 3.11"],
     "nvidia-dle": ["nvidia-pytorch-22.03-py3", *NEWEST],
+    "pytorch-2.0": ["torch2.0.0-cu118 3.10", NEWEST[0]],
+    "pytorch-2.0-cpu": ["torch2.15.0-cpu 3.12"],
     "suite": ["torch2.15.0-cu130 3.12", "torch2.7.1-cu128 3.11"],
     "suite-cpu": ["torch2.5.1-cpu 3.11"],
     "versions": [
@@ -65,6 +68,7 @@ OUR_OWN = (
     "bridger-2023-half",
     "nebuly-2023",
     "nebuly-2023-cpu",
+    "pytorch-2.0-cpu",
 )
 """Presets that repeat no published figures."""
 ON_A_CPU = tuple(name for name in STACKS if name == "versions" or name.endswith("-cpu"))
@@ -103,9 +107,9 @@ def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) ->
     assert bool(preset.article) == bool(preset.claims) == (name not in OUR_OWN)
     assert all(sentence.endswith(".") for sentence in preset.deviations)
     assert [f"{stack.name} {stack.python or ''}".strip() for stack in matrix.stacks] == STACKS[name]
-    assert matrix.method.launches == (1 if name in ("bridger-2023-cpu", "suite-cpu") else 3) and matrix.method.name == (
-        "aime" if name.startswith("aime") else "steady"
-    )
+    assert matrix.method.launches == (
+        1 if name in ("bridger-2023-cpu", "pytorch-2.0-cpu", "suite-cpu") else 3
+    ) and matrix.method.name == ("aime" if name.startswith("aime") else "steady")
 
 
 def test_the_newest_wheels_are_the_catalogs_newest() -> None:
@@ -279,9 +283,10 @@ def test_the_suite_trains_and_runs_models_of_every_kind(name: str) -> None:
     combinations = [(w.model, w.mode, w.compile) for w in workloads]
     assert sorted(combinations) == sorted(itertools.product(models, ("train", "infer"), (False, True)))
     left_out = {"suite": {"bert-tiny", "llama-tiny", "qwen2-tiny", "unet-tiny"}, "suite-cpu": set[str]()}[name]
+    elsewhere = {"longformer-base-4096", "camembert-base", "distilgpt2"}
     listed = {model: facts for model, facts in catalog.models().items() if facts.unit != "tokens"}
     large = {model for model, facts in listed.items() if (facts.parameters or 0) > 330e6}
-    assert models == set(listed) - (left_out or large), "every listed model, if it isn't too large for a CPU"
+    assert models == set(listed) - (left_out or large) - elsewhere, "every listed model, if it isn't too large for a CPU"
 
 
 def test_language_models_are_trained_on_every_path_of_a_cpu(cpu_host: Host) -> None:
@@ -307,3 +312,25 @@ def test_nebulys_runtimes_run_where_their_packages_are(a100_host: Host, cpu_host
     (stack,) = {cell.stack for cell in on_cpu.cells}
     names = [package.partition("==")[0] for package in stack.packages]
     assert names[-4:] == ["onnxruntime", "onnx", "openvino", "torchao"]
+
+
+def test_the_announcement_of_pytorch_2_has_163_models_each_built_or_listed_with_a_reason(a100_host: Host) -> None:
+    text = variants.preset_text("pytorch-2.0")
+    comment = text[: text.index("[preset]")]
+    renamed = dict(re.findall(r"^#   (\w+) = (\S+)$", comment, re.MULTILINE))
+    listed = comment.partition("early 2023 have:")[2].replace("#", "").replace("\n", "").split(",")
+    models = {workload.model for workload in variants.load_preset("pytorch-2.0").workloads}
+    suites = Counter(
+        workload.library for workload in {w.model: w for w in variants.load_preset("pytorch-2.0").workloads}.values()
+    )
+    assert suites == {"timm": 61, "transformers": 46} and set(renamed.values()) < models
+    assert len({name.strip() for name in listed}) == 56
+    assert len(models) + len(listed) == 163
+    assert len(plan_of("pytorch-2.0", a100_host).cells) == (107 + 106) * 2 * 2
+
+
+def test_the_core_for_a_cpu_is_twelve_models_of_the_announcement(cpu_host: Host) -> None:
+    whole, core = ({w.model for w in variants.load_preset(name).workloads} for name in ("pytorch-2.0", "pytorch-2.0-cpu"))
+    assert core < whole and len(core) == 12
+    plan = plan_of("pytorch-2.0-cpu", cpu_host)
+    assert len(plan.cells) == 12 * 2 * 2 and not plan.skips

@@ -1,11 +1,13 @@
 """Models of transformers, given by type, head and the differences from that type's default configuration; and, as
-transformers.TYPE, any text model of the library in its default configuration.
+transformers.TYPE or transformers.CLASS (with the head that the class is named after), any text model of the library in its
+default configuration.
 
 A batch holds the model's inputs by name and the targets of its head. Inputs: tokens [B, S]; images [B, 3, H, W]; sound as
 samples [B, 16000 · seconds] or as features [B, mels, frames]; a model with a decoder also takes the decoder's tokens [B, S].
 """
 
 import difflib
+import inspect
 
 import torch
 import transformers
@@ -24,6 +26,17 @@ _CHARACTERS_PER_SECOND = 10
 _MELS = 80
 _NOT_OF_TOKENS = ("wav2vec2", "wav2vec2-conformer", "perceiver")
 """Types with a head of masked tokens, but other inputs."""
+_HEADS = {
+    "ForMaskedLM": "MaskedLM",
+    "ForCausalLM": "CausalLM",
+    "LMHeadModel": "CausalLM",
+    "ForConditionalGeneration": "Seq2SeqLM",
+    "ForQuestionAnswering": "QuestionAnswering",
+    "ForSequenceClassification": "SequenceClassification",
+}
+"""What the names of classes end with, and their heads."""
+_UNSHIFTED = ("bart", "blenderbot", "blenderbot-small", "mbart", "pegasus", "plbart", "speech_to_text_2", "trocr", "xlnet")
+"""Types whose head of next tokens takes as labels what follows each token, not the tokens."""
 _WITH_DECODER = ("Seq2SeqLM", "SpeechSeq2Seq")
 _IMAGE, _SOUND = ("ImageClassification", "SemanticSegmentation"), ("CTC", "AudioClassification")
 
@@ -32,7 +45,7 @@ def build(args, device):
     entry = _entry(args)
     config = transformers.AutoConfig.for_model(entry["type"], **_configuration(args, entry))
     most = getattr(config, "max_position_embeddings", None)
-    if entry["head"] not in (*_IMAGE, *_SOUND) and most and args.sequence_length > most:
+    if entry["head"] not in (*_IMAGE, *_SOUND) and 0 < (most or 0) < args.sequence_length:  # XLNet has -1: any
         raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
     factory = _factory(entry)
     model = _with_attention(factory, config, args.attention)
@@ -43,8 +56,12 @@ def build(args, device):
 
 
 def load(args):
-    entry = _entry(args)
-    _factory(entry)._model_mapping[type(transformers.AutoConfig.for_model(entry["type"]))]
+    _class_of(_entry(args))
+
+
+def _class_of(entry):
+    """Return the class of the library that `build` makes."""
+    return _factory(entry)._model_mapping[type(transformers.AutoConfig.for_model(entry["type"]))]
 
 
 def _factory(entry):
@@ -53,7 +70,22 @@ def _factory(entry):
 
 def _entry(args):
     """Return the entry in models.json; for a model that is not listed, the library's facts about its type."""
-    return entry_of(args.model) or _default_entry(args.model[len(LIBRARIES["transformers"]["any"]) :])
+    name = args.model[len(LIBRARIES["transformers"]["any"]) :]
+    return entry_of(args.model) or (_entry_of_class(name) if name[:1].isupper() else _default_entry(name))
+
+
+def _entry_of_class(name):
+    """Return the entry of a class of text models, such as BertForMaskedLM."""
+    head = next((head for ending, head in _HEADS.items() if name.endswith(ending)), None)
+    found = getattr(transformers, name, None) if head else None
+    config = getattr(found, "config_class", None)
+    entry = {"type": getattr(config, "model_type", ""), "head": head, "config": {}}
+    if config is None or type(config()) not in _factory(entry)._model_mapping or _class_of(entry) is not found:
+        raise Unsupported("transformers %s has no class of text models %s" % (transformers.__version__, name))
+    entry["config"]["vocab_size"] = config().vocab_size
+    if head == "SequenceClassification":
+        entry["config"]["pad_token_id"] = 0  # a decoder looks for each sequence's last token
+    return entry
 
 
 def _default_entry(model_type):
@@ -93,7 +125,8 @@ def batch(args, generator):
         made = {"input_ids": _tokens(args, config, generator)}
         if args.mode == "generate":
             return dict(made, depths=depths(args).expand(args.batch, -1).contiguous())
-        made["attention_mask"] = torch.ones_like(made["input_ids"])
+        if "attention_mask" in inspect.signature(_class_of(entry).forward).parameters:  # not in FNet's
+            made["attention_mask"] = torch.ones_like(made["input_ids"])
     if head in _WITH_DECODER:
         return dict(made, decoder_input_ids=_tokens(args, config, generator), labels=_tokens(args, config, generator))
     return dict(made, **_text_targets(args, entry, made["input_ids"], generator))
@@ -121,6 +154,8 @@ def _text_targets(args, entry, tokens, generator):
         kept = torch.rand(tokens.shape, generator=generator) > _MASKED
         kept[:, 0] = False  # one in each sequence at least
         return {"labels": tokens.masked_fill(kept, _IGNORED)}
+    if entry["type"] in _UNSHIFTED:
+        return {"labels": torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=_IGNORED)}
     return {"labels": tokens}
 
 

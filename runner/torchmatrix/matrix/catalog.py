@@ -226,7 +226,7 @@ def find(name: str) -> Model | None:
     listed = models().get(name)
     prefixes = {library: facts["any"] for library, facts in _libraries().items() if "any" in facts}
     library = next((library for library, prefix in prefixes.items() if name.startswith(prefix)), None)
-    if listed or library is None or not re.fullmatch(r"[a-z][a-z0-9_.-]{1,80}", name):
+    if listed or library is None or not re.fullmatch(r"[a-z][A-Za-z0-9_.-]{1,80}", name):
         return listed
     return _model(name, library, {**_libraries()[library], "models": {name: {}}})
 

@@ -1,13 +1,14 @@
-"""Claims that articles make in words (reports/published/*_claims.csv): scale factors and speed-ups as ranges, compared with
-ours."""
+"""Claims that articles make in words (reports/published/*_claims.csv): scale factors, speed-ups and their means as ranges,
+compared with ours."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
-from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, reproduction_verdict
+from torchmatrix.analysis.intervals import UNKNOWN, Interval, around, geometric_mean, reproduction_verdict
 from torchmatrix.analysis.published import Figure, Measured, audit, figure_files
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.core import assets
@@ -26,9 +27,11 @@ _SAME_WORK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """A row of a claims file: `quantity` scale-factor, speed-up or ratio, from `low` to `high` (infinite: "more than").
+    """A row of a claims file: `quantity` scale-factor, speed-up, mean-speed-up or ratio, from `low` to `high` (infinite: "more
+    than").
 
-    `models`, `precisions`, `gpus`: what it is about; empty if not said. `count`: of GPUs, or at least so many (`and_more`).
+    `models` (names, or globs that match them), `precisions`, `gpus`: what it is about; empty if not said. `count`: of GPUs, or
+    at least so many (`and_more`). `suite`: over how many models a mean is; `weights`: of its precisions, if it is over several.
     """
 
     vendor: str
@@ -44,13 +47,19 @@ class Claim:
     published_gpu: str
     source: str
     notes: str
+    suite: int = 0
+    weights: tuple[float, ...] = ()
 
     def is_about(self, figure: Figure) -> bool:
         """Check whether a figure is training (all that the articles measure) on a GPU that we know, of the claim's number,
         models and GPU models."""
         counts = figure.gpus == self.count or (self.and_more and (figure.gpus or 0) > self.count)
-        named = all(not wanted or value in wanted for wanted, value in ((self.models, figure.model), (self.gpus, figure.gpu)))
+        named = self.names(figure.model) and (not self.gpus or figure.gpu in self.gpus)
         return counts and named and figure.mode == "train" and bool(figure.gpu)
+
+    def names(self, model: str) -> bool:
+        """Check whether it is about a model; it is about all if it names none."""
+        return not self.models or any(fnmatchcase(model, name) for name in self.models)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,9 +83,12 @@ def load_claims() -> tuple[Claim, ...]:
 
 
 def is_wanted(claim: Claim, articles: Sequence[str] | None, measured: Iterable[Measured]) -> bool:
-    """Check whether a claim is of `articles`; if None, whether it names both a model and a GPU model of the run."""
+    """Check whether a claim is of `articles`; if None, whether it names both a model and a GPU model of the run, and is no mean
+    over a suite."""
     if articles is not None:
         return claim.source in articles
+    if claim.suite:
+        return False
     return any(cell.figure.model in claim.models and cell.figure.gpu in claim.gpus for cell in measured)
 
 
@@ -85,7 +97,8 @@ def evidence(claim: Claim, measured: Sequence[Measured], scales: Iterable[Mappin
     none."""
     if claim.quantity == "ratio":
         return [_untested(claim, "it compares GPU models; one run has only one")]
-    tests = list(_scale_factors(claim, measured, scales) if claim.quantity == "scale-factor" else _speed_ups(claim, measured))
+    speed_ups = _means if claim.quantity == "mean-speed-up" else _speed_ups
+    tests = list(_scale_factors(claim, measured, scales) if claim.quantity == "scale-factor" else speed_ups(claim, measured))
     comparable = [tested for tested in tests if not tested.differs]
     return comparable or tests or [_untested(claim, _why_not_measured(claim, measured))]
 
@@ -108,6 +121,8 @@ def _claim(row: Mapping[str, str]) -> Claim:
         gpus=several("gpu"),
         count=int(row["gpus"].removesuffix("+")),
         and_more=row["gpus"].endswith("+"),
+        suite=int(row.get("suite") or 0),
+        weights=tuple(map(float, several("weights"))) if row.get("weights") else (),
     )
 
 
@@ -129,6 +144,31 @@ def _speed_ups(claim: Claim, measured: Sequence[Measured]) -> Iterator[Tested]:
                 differs = _other_precision(claim, cell) + _other_baseline(claim, base)
                 what = f"{_name(cell)} over {base.cell['stack']}, {base.cell['workload']}"
                 yield _tested(claim, what, cell.cell.over(base.cell).interval, differs)
+
+
+def _means(claim: Claim, measured: Sequence[Measured]) -> Iterator[Tested]:
+    """Yield for each stack the geometric mean over models of their speed-ups; of several precisions, the weighted mean of
+    theirs. It has no limits: see geometric_mean."""
+    for stack, cells in group_by(measured, lambda cell: str(cell.cell["stack"])).items():
+        ratios = [_ratios(claim, precision, cells) for precision in claim.precisions]
+        if not all(ratios):
+            continue
+        weights = claim.weights or (1.0,) * len(ratios)
+        means = [geometric_mean(list(of_model.values())).value for of_model in ratios]
+        ours = sum(weight * mean for weight, mean in zip(weights, means, strict=True)) / sum(weights)
+        models = len(set.intersection(*map(set, ratios)))
+        differs = () if models == claim.suite else (f"models: {claim.suite}, ours {models}",)
+        yield _tested(claim, f"{stack}, {models} models in {' and '.join(claim.precisions)}", Interval(value=ours), differs)
+
+
+def _ratios(claim: Claim, precision: str, cells: Sequence[Measured]) -> dict[str, float]:
+    """Return the speed-up of each model in one precision."""
+    return {
+        cell.figure.model: cell.cell.over(base.cell).interval.value
+        for cell in cells
+        for base in cells
+        if cell.figure.precision == precision and claim.is_about(cell.figure) and _is_baseline(claim.against, cell, base)
+    }
 
 
 def _is_baseline(against: str, cell: Measured, base: Measured) -> bool:
@@ -179,11 +219,11 @@ def _untested(claim: Claim, why: str) -> Tested:
 
 
 def _why_not_measured(claim: Claim, measured: Sequence[Measured]) -> str:
-    for noun, named, present in (
-        ("GPU model", claim.gpus, {m.figure.gpu for m in measured}),
-        ("model", claim.models, {m.figure.model for m in measured}),
+    for noun, named, is_there in (
+        ("GPU model", claim.gpus, any(m.figure.gpu in claim.gpus for m in measured)),
+        ("model", claim.models, any(claim.names(m.figure.model) for m in measured)),
     ):
-        if named and not present & set(named):
+        if named and not is_there:
             return f"no cell of its {noun}{'s' if len(named) > 1 else ''}: {', '.join(named)}"
     if not any(claim.is_about(m.figure) for m in measured):
         return f"no cell of them on {claim.count}{' or more' if claim.and_more else ''} GPUs"

@@ -222,7 +222,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_list("doubts", "what the audit finds in their figure"), a_text("source", "where it was published"),
     ),
     "claims": (
-        a_text("vendor", "who claims it"), a_text("quantity", "scale-factor, speed-up or ratio"),
+        a_text("vendor", "who claims it"), a_text("quantity", "scale-factor, speed-up, mean-speed-up or ratio"),
         a_text("against", "over what"),
         a_list("models", "models that it covers; empty: not stated"), a_list("precisions", "the same for precisions"),
         a_text("published_gpu", "GPU, in their words"), a_whole("gpus", "how many GPUs, or at least how many", "count"),
