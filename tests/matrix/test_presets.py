@@ -41,6 +41,7 @@ STACKS = {
     "bridger-2023-half": ["torch2.15.0-cu132 3.12"],
     "lambda": ["nvidia-pytorch-22.10-py3", "nvidia-pytorch-24.03-py3", "nvidia-pytorch-25.06-py3", *NEWEST],
     "llm-cpu": ["torch2.7.1-cpu 3.11", "torch2.15.0-cpu 3.12"],
+    "llm-decode": ["torch2.7.1-cu128 3.11", "torch2.15.0-cu132 3.12", "torch2.7.1-rocm6.3 3.11"],
     "llm-train": ["torch2.7.1-cu128 3.11", "torch2.15.0-cu132 3.12", "torch2.7.1-rocm6.3 3.11"],
     "nebuly-2023": ["torch2.7.1-cu128 3.11", *NEWEST],
     "nebuly-2023-cpu": ["torch2.7.1-cpu 3.11"],
@@ -57,6 +58,7 @@ STACKS = {
 """Stacks that each article ran, with the Python of wheels, and the newest at the end."""
 OUR_OWN = (
     "llm-cpu",
+    "llm-decode",
     "llm-train",
     "versions",
     "suite",
@@ -334,3 +336,22 @@ def test_the_core_for_a_cpu_is_twelve_models_of_the_announcement(cpu_host: Host)
     assert core < whole and len(core) == 12
     plan = plan_of("pytorch-2.0-cpu", cpu_host)
     assert len(plan.cells) == 12 * 2 * 2 and not plan.skips
+
+
+def generated_on(host: Host) -> set[tuple[str, str]]:
+    """Return the models of llm-decode, with their runtimes, that are planned on one GPU of the host."""
+    plan = plan_of("llm-decode", host)
+    return {(cell.workload.model, str(cell.workload.factors["runtime"])) for cell in plan.cells if cell.gpus.count == 1}
+
+
+def test_language_models_generate_on_the_gpus_whose_memory_they_fit(a100_host: Host) -> None:
+    small = replace(a100_host, gpus=tuple(replace(gpu, memory_bytes=24 << 30) for gpu in a100_host.gpus))
+    fits = {model for model, _ in generated_on(small)}
+    assert {"gpt2-355m-shape", "qwen3-0.6b-shape", "llama-3.2-1b-shape", "llama-3.1-8b-shape"} <= fits
+    assert not fits & {"gpt-oss-20b-shape", "qwen3-30b-a3b-shape", "qwen3-32b-shape"}
+    large = generated_on(replace(a100_host, gpus=tuple(replace(gpu, memory_bytes=80 << 30) for gpu in a100_host.gpus)))
+    assert {"gpt-oss-20b-shape", "qwen3-30b-a3b-shape", "qwen3-32b-shape"} <= {model for model, _ in large}
+    assert {runtime for model, runtime in large if model == "llama-3.1-8b-shape"} == {"eager", "torchao-int8", "torchao-int4"}
+    skips = [skip for skip in plan_of("llm-decode", a100_host).skips if skip.cell.stack.name == "torch2.15.0-cu132"]
+    (why,) = {skip.why.reason for skip in skips if "float8" in skip.cell.workload.id and skip.cell.gpus.count == 1}
+    assert why == "runtime torchao-float8 needs an NVIDIA GPU of compute capability 8.9 or newer"

@@ -37,6 +37,7 @@ def overview(cells: Cells, price_list: PriceList, since: Since | None = None, fa
         charts.energy_chart(cells, price_list),
         charts.changes_chart(cells, since),
         charts.latency_chart(cells),
+        charts.generation_chart(cells),
     ]
     return Overview(
         answers=answers(cells, price_list, since, failed),

@@ -367,6 +367,73 @@ def _latency_bar(cells: Cells, row: Row) -> Dot:
                figures=(words.short(row["rate"]), limits))  # fmt: skip
 
 
+# Generation: the time per output token over the batch, with the roof, and what decode and prefill do.
+
+
+def generation_chart(cells: Cells) -> Chart | None:
+    """Draw the time per output token against the least that the measured bandwidth allows; None without a generation."""
+    rows = [row for row in cells.rows if row["n"] and is_known(row.get("per_output_token_p50"))]
+    if not rows:
+        return None
+    jobs = grouped(rows, lambda row: row["model"])
+    names = ("per_output_token_p50", "per_output_token_p99", "least_token_seconds")
+    ends = [1e3 * row[name] for row in rows for name in names if is_known(row.get(name))]
+    low, high = min(ends) / 1.15, max(ends) * 1.15
+    return Chart(
+        id="generation",
+        title=_generation_title(cells, rows),
+        sub="Time per output token; logarithmic scale. Dot: the median request; line: to the 99th percentile. Dashed: the "
+        "least that the bandwidth measured in the same launch allows. Beside it tokens per second of decode, and of prefill.",
+        panels=tuple(_generation_panels(cells, job, low, high) for job in jobs[:MOST_MODELS_OF_GENERATION]),
+        more=words.more(sum(max(0, len(job) - MOST_ROWS_OF_LATENCY) for job in jobs), "cells"),
+    )  # fmt: skip
+
+
+MOST_MODELS_OF_GENERATION = 6
+
+
+def _generation_title(cells: Cells, rows: list[Row]) -> str:
+    """Return the shortest median time per output token, and how near the measured bandwidth decode comes at most."""
+    fastest = min(rows, key=lambda row: row["per_output_token_p50"])
+    median = f"{cells.model(fastest)}: a token every {words.with_unit(1e3 * fastest['per_output_token_p50'], 'ms')}"
+    near = [row for row in rows if is_known(row.get("decode_of_roof"))]
+    if not near:
+        return median
+    most = max(near, key=lambda row: row["decode_of_roof"])
+    share = words.percent(most["decode_of_roof"])
+    return f"{median}; decode reads at up to {share} of the measured bandwidth ({cells.model(most)})"
+
+
+def _generation_panels(cells: Cells, job: list[Row], low: float, high: float) -> tuple[Panel, Panel]:
+    """Return a panel of times and one of rates in the same order: by stack and settings, then by batch."""
+    rows = sorted(job, key=lambda row: (cells.age(row), cells.settings(row), row["bs"]))[:MOST_ROWS_OF_LATENCY]
+    ticks = tuple((value, f"{value:g}{words.THIN}ms") for value in round_values(low, high, is_log=True))
+    bars = tuple(_generation_bar(cells, row) for row in rows)
+    top, name = scale_of(bars), cells.label(job[0], "model")
+    rates = tuple((value, f"{value:g}") for value in round_values(0.0, top, 3))
+    return (
+        Panel(title=f"{name}: time per output token", unit="milliseconds", low=low, high=high, is_log=True, kind="latency",
+              rows=tuple(_generation_dot(cells, row) for row in rows), ticks=ticks),
+        Panel(title=f"{name}: decode", unit="tokens/s", rows=bars, high=top, kind="latency", ticks=rates),
+    )  # fmt: skip
+
+
+def _generation_dot(cells: Cells, row: Row) -> Dot:
+    names = ("per_output_token_p50", "per_output_token_p99", "least_token_seconds")
+    p50, p99, least = (1e3 * row[name] if is_known(row.get(name)) else None for name in names)
+    assert p50 is not None
+    share = f"{words.percent(row['decode_of_roof'])} of bandwidth" if is_known(row.get("decode_of_roof")) else ""
+    return Dot(label=_label(cells, row), value=p50, low=p50, high=p99, ideal=least, shape="dot", colour=row["stack"],
+               figures=(words.with_unit(p50, "ms"), share), marks=cells.marks.get(row["place"], ()))  # fmt: skip
+
+
+def _generation_bar(cells: Cells, row: Row) -> Dot:
+    rate, low, high = (row.get(f"decode_rate{end}") for end in ("", "_low", "_high"))
+    prefill = f"prefill {words.short(row['prefill_rate'])}" if is_known(row.get("prefill_rate")) else ""
+    return Dot(label=_label(cells, row), value=rate, low=low, high=high, colour=row["stack"],
+               figures=("" if rate is None else words.short(rate), prefill))  # fmt: skip
+
+
 def _label(cells: Cells, row: Row) -> str:
     return f"{cells.who(row)}, {cells.settings(row)}, bs{words.THIN}{row['bs']}"
 
