@@ -11,6 +11,7 @@ import time
 import torch
 
 import chance
+import checkpointing
 import collectives
 import compiling
 import devices
@@ -61,10 +62,13 @@ def _measure_and_prove(channel, args, world):
 
 _UNPROVEN = "the work is not proven: only that of timed windows can be"
 
-Begun = collections.namedtuple("Begun", "model plain step batches mark first gradient_bytes settings fallbacks")
-"""A model that has done its first step: `model` as it is run and `plain` as it was built, its `step` and the `batches` that the
-step takes, the `mark` set before the first step and of each rank the fingerprint of that step (`first`), both None without
-windows, the `settings` that the model ought to run under, `fallbacks`: the code that torch.compile leaves in eager mode."""
+Begun = collections.namedtuple(
+    "Begun", "model plain blocks step batches mark first gradient_bytes settings attention fallbacks"
+)
+"""A model that has done its first step: `model` as it is run and `plain` as it was built, of which so many `blocks` are
+checkpointed, its `step` and the `batches` that the step takes, the `mark` set before the first step and of each rank the
+fingerprint of that step (`first`), both None without windows, the `settings` that the model ought to run under, `attention`:
+the implementation that the library was asked for, `fallbacks`: the code that torch.compile leaves in eager mode."""
 
 
 def _begin(channel, args, world):
@@ -76,7 +80,7 @@ def _begin(channel, args, world):
     if world.rank == 0:  # other ranks would take time of its CPUs
         channel.emit("environment", **record.environment())
     initial = settings.read()
-    model, plain, gradient_bytes, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
+    model, plain, blocks, gradient_bytes, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
     settings.refuse(settings.differences(initial, settings.read()), world.device)
     channel.emit(
         "setup",
@@ -95,7 +99,7 @@ def _begin(channel, args, world):
     _timed(channel, "first-step", lambda: measure.first_step(world, step))
     channel.emit("memory", phase="cold", **_peaks(world))
     first = world.gather(mark.read(step.losses()[0])) if mark else None
-    return Begun(model, plain, step, batches, mark, first, gradient_bytes, initial, fallbacks)
+    return Begun(model, plain, blocks, step, batches, mark, first, gradient_bytes, initial, chosen.get("attention"), fallbacks)
 
 
 def _measure(channel, args, world):
@@ -140,6 +144,7 @@ def _prove_precision(channel, args, world, begun):
     """
     now = settings.read()
     (types, watched, notes), probed = _timed(channel, "proof-precision", lambda: _inspect(args, world, begun))
+    notes += _look_at_checkpointed(channel, args, world, begun, watched)
     changed = {}
     for values in (now, *watched.settings):
         changed.update(settings.differences(begun.settings, values))
@@ -152,6 +157,17 @@ def _prove_precision(channel, args, world, begun):
     if wrong:
         raise Numerics(wrong)
     return any(rank["mixed"] for rank in ranks), sorted({text for texts in world.gather(notes) for text in texts})
+
+
+def _look_at_checkpointed(channel, args, world, begun, watched):
+    """Emit how many blocks the rank with the fewest computes again. Return remarks; raise Unsupported if it is none."""
+    if not args.checkpointing:
+        return []
+    ranks = world.gather(watched.recomputed)
+    record = {"blocks": begun.blocks, "recomputed": None if None in ranks else min(ranks)}
+    channel.emit("checkpointing", **record)
+    checkpointing.refuse(record)
+    return checkpointing.remarks(record)
 
 
 def _inspect(args, world, begun):
@@ -186,19 +202,20 @@ def _timed(channel, phase, action):
 
 
 def _prepare_model(args, world):
-    """Build the model, wrap it in DDP, then pass it to the runtime. Return the prepared model, the model itself, the bytes of
-    its gradients, and the facts that are emitted of it.
+    """Build the model, wrap it in DDP, then pass it to the runtime. Return the prepared model, the model itself, how many of
+    its blocks are checkpointed, the bytes of its gradients, and the facts that are emitted of it.
 
     It goes to the device in the precision's type: weights in half precision never take the memory of float32 there.
     """
     model, chosen = families.build(args, world.device if args.model_file else torch.device("cpu"))
     model = precision.converted(args.precision, model.train(measurements.in_training_mode(args))).to(world.device)
     chosen, gradient_bytes = dict(chosen, parameters=families.parameter_count(model)), families.gradient_bytes(model)
+    blocks = checkpointing.apply(model) if args.checkpointing else 0
     shared = world.distribute(args, model)
     plain = shared if args.parallel == "fsdp" else model
     model = runtimes.prepare(args, shared, lambda: families.call(args, families.batches(args, world.device)[0]))
     world.synchronize()
-    return model, plain, gradient_bytes, dict(chosen, runtime=runtimes.facts(model))
+    return model, plain, blocks, gradient_bytes, dict(chosen, runtime=runtimes.facts(model))
 
 
 def _time_windows(channel, args, world, begun):

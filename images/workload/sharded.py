@@ -80,6 +80,20 @@ def rest(model):
             module.reshard()
 
 
+@contextlib.contextmanager
+def without_sync(model):
+    """Let each rank keep its gradients, of all parameters, for a later backward pass that reduces all of them."""
+    if hasattr(model, "no_sync"):
+        with model.no_sync():
+            yield
+        return
+    model.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
+
+
 def of_each(model, action, gradients=False):
     """Call `action` on every parameter of a model, in order, and return the results.
 

@@ -49,7 +49,8 @@ class Unseen:
         self._generator, self._random = torch.Generator().manual_seed(seed), random.Random(seed)
         self._varies = all(tensor.layout is torch.strided and not tensor.is_quantized for tensor in self._like.values())
         share = MOST_NUMBERS / STEPS / sum(tensor.numel() for tensor in self._like.values()) if self._varies else 1.0
-        self._items = max(1, int(args.batch * min(1.0, share)))
+        self._size = families.batch_of_step(args)
+        self._items = max(1, int(self._size * min(1.0, share)))
         self.problem = self._find_shortage()
         self._drawn, self._newest, self._used, self._placed = [], (), set(), []
         self._cost, self._turn = 0.0, 0
@@ -120,8 +121,8 @@ class Unseen:
         few = argparse.Namespace(**dict(vars(self._args), batch=self._items))
         self._drawn.append(families.draw(few, self._generator))
         rows = range(self._items * (len(self._drawn) - 1), self._items * len(self._drawn))
-        is_whole = self._items == self._args.batch
-        self._newest = tuple(rows if is_whole else self._random.choices(rows, k=self._args.batch))
+        is_whole = self._items == self._size
+        self._newest = tuple(rows if is_whole else self._random.choices(rows, k=self._size))
         self._used.add(self._newest)
         batch = _map_tensors(lambda tensor: tensor.to(device), self._drawn[-1]) if is_whole else self._assemble_batch(device)
         self._cost = time.perf_counter() - begin
@@ -138,7 +139,7 @@ class Unseen:
         numbers of its items.
         """
         self._turn += 1
-        at = self._turn // 2 % self._args.batch  # two kinds of requests alternate
+        at = self._turn // 2 % self._size  # two kinds of requests alternate
         for _ in range(TRIES):
             item = self._random.randrange(self._items * len(self._drawn))
             now = (*rows[:at], item, *rows[at + 1 :])

@@ -152,6 +152,17 @@ def test_launches_far_from_the_others_are_counted_and_kept(tmp_path: Path, rates
     assert cells["outliers"].tolist() == [outliers] and cells["n"].tolist() == [len(rates)]
 
 
+def test_what_ran_as_attention_has_a_column_and_what_is_no_kind_of_it_does_not_reach_it(tmp_path: Path) -> None:
+    def told(**types: object) -> tuple[dict[str, object], ...]:
+        return ({"event": "precision", "effective": [{"matmul": "fp32", "convolution": "fp32", **types}]},)
+
+    seen = {"a": told(types={"attention": ["flash", "/home/me", "math"]}), "b": told(types={"attention": None}), "c": told()}
+    launches = [{"rate": 100.0, "stack": stack, "told": events} for stack, events in seen.items()]
+    _, cells, *_ = tables(tmp_path, launches)
+    found = cells.set_index("stack")["attention_kernels"].to_dict()
+    assert found == {"a": "flash, math", "b": None, "c": None}
+
+
 def test_a_model_of_several_types_is_mixed_and_has_no_mfu_and_a_changed_setting_is_reported(tmp_path: Path) -> None:
     mixed = "mixed: bfloat16 75 %, float32 25 %"
     ranks = [{"matmul": "fp32", "convolution": "fp32"}, {"matmul": "fp32", "convolution": "fp32", "mixed": mixed}]

@@ -68,7 +68,13 @@ def library_loop(config: dict, batch: int, prompt: int, output: int, warmup: int
     torch.set_num_threads(1)
     model = transformers.LlamaForCausalLM._from_config(transformers.LlamaConfig(**config), attn_implementation="sdpa").eval()
     tokens = torch.randint(model.config.vocab_size, (batch, prompt))
-    words = {"use_cache": True, "do_sample": False, "max_new_tokens": output, "min_new_tokens": output, "cache_implementation": "static"}
+    words = {
+        "use_cache": True,
+        "do_sample": False,
+        "max_new_tokens": output,
+        "min_new_tokens": output,
+        "cache_implementation": "static",
+    }
     for step in range(-warmup, steps):
         if step == 0:
             begin = time.perf_counter()

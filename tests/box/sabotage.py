@@ -32,6 +32,42 @@ def half_a_batch():
     _replace_training_loss(lambda real, model, batch: real(model, {k: v[: len(v) // 2] for k, v in batch.items()}))
 
 
+def first_micro_batch_alone():
+    """Train on the first micro batch of a step again and again."""
+    import families
+
+    class First:
+        def __getattr__(self, name):
+            return getattr(families, name)
+
+        def micro_batches(self, args, batch):
+            return families.micro_batches(args, batch)[:1] * args.accumulate
+
+    _replace_in_timed_step("families", First())
+
+
+def not_averaged():
+    """Add up the gradients of two micro batches."""
+    import torch
+
+    real = torch.Tensor.backward
+    torch.Tensor.backward = lambda self: real(2 * self)
+
+
+def last_backward_alone():
+    """Forget the gradients of all micro batches but the last."""
+    import torch
+
+    real = torch.Tensor.backward
+    done = []
+
+    def backward(self):
+        done.append(1)
+        real(self if len(done) % 2 == 0 else 1e-20 * self)
+
+    torch.Tensor.backward = backward
+
+
 def no_all_reduce():
     """Let the ranks train side by side, each alone."""
     from world import World

@@ -52,6 +52,7 @@ def moved(seconds: float) -> Change:
 def test_the_items_of_a_language_model_are_tokens() -> None:
     job = {"batch": 4, "steps": 10, "windows": 1, "unit": "tokens", "sequence_length": 16}
     assert launch(lambda line: {"items": 16 * 80}, job=job).outcome == "ok"
+    assert launch(lambda line: {"items": 3 * 16 * 80}, job={**job, "accumulate": 3}).outcome == "ok"
     sequences = launch(lambda line: {"items": 80}, job=job)
     assert sequences.outcome == "crashed" and "64 items x 10 steps x 2 ranks are 1280" in str(sequences.error)
 

@@ -112,3 +112,28 @@ def test_what_was_recorded_before_a_factor_was_there_still_compares() -> None:
     assert [BY_NAME[name].recorded_in(old) for name in ("cudnn_benchmark", "grad")] == [None, None]
     assert BY_NAME["cudnn_benchmark"].words_for(True) == () == BY_NAME["grad"].words_for(None)
     assert BY_NAME["cudnn_benchmark"].words_for(False) == ("--no-cudnn-benchmark",)
+
+
+def test_optimizers_and_checkpointing_multiply_training() -> None:
+    text = (
+        '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "lm-1m"\nbatch = 1\nmode = ["train", "infer"]\n'
+        'sequence_length = 16\ncheckpointing = [false, true]\noptimizer = ["adamw", "adamw-fused"]\n'
+    )
+    *workloads, infer = matrix_file.parse(text).workloads
+    assert infer.optimizer == "adamw"
+    ends = [workload.id.removeprefix("lm-1m-train-fp32-b1-s16-eager") for workload in workloads]
+    assert ends == ["", "-checkpointing", "-adamw-fused", "-adamw-fused-checkpointing"]
+    factor = BY_NAME["checkpointing"]
+    assert factor.words_for(True) == ("--checkpointing",) and factor.recorded_in({"mode": "infer"}) is None
+
+
+def test_only_training_accumulates_and_one_micro_batch_is_no_part_of_an_id() -> None:
+    text = (
+        '[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "lm-1m"\nbatch = 1\nmode = ["train", "infer"]\n'
+        "accumulate = [1, 4]\n"
+    )
+    train, four, infer = matrix_file.parse(text).workloads
+    assert four.id == f"{train.id}-accumulate4" and "accumulate" not in infer.id
+    factor = BY_NAME["accumulate"]
+    assert factor.words_for(four.factors["accumulate"]) == ("--accumulate", "4")
+    assert factor.words_for(infer.factors["accumulate"]) == () and factor.recorded_in({"mode": "train"}) == 1

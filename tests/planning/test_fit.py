@@ -331,6 +331,16 @@ def test_sharding_on_a_torch_that_cannot_shard_on_the_device_is_a_skip(
         assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
 
 
+@pytest.mark.parametrize(("torch", "on_cpu"), [("2.0.1", "torch 2.0.1 has no fused AdamW on a CPU"), ("2.5.1", None)])
+def test_a_fused_optimizer_that_torch_lacks_on_the_device_is_a_skip(
+    nvidia_host: Host, cpu_host: Host, torch: str, on_cpu: str | None
+) -> None:
+    fused = TRAIN + 'optimizer = "adamw-fused"\n'
+    assert why(machine(nvidia_host, A100), f'torch = "{torch}"\ncuda = "{CUDA_OF[torch]}"', fused) is None
+    skip = why(cpu_host, f'torch = "{torch}"\ncpu = true', fused + 'device = "cpu"')
+    assert skip is None if on_cpu is None else skip and skip.reason == on_cpu and "torch 2.4 or newer" in skip.fix
+
+
 CUDA_OF = {"1.13.1": "11.7", "2.0.1": "11.8", "2.5.1": "12.4", "2.6.0": "12.4"}
 CPU = 'torch = "2.7.1"\ncpu = true'
 CUDA = 'torch = "2.7.1"\ncuda = "12.8"'

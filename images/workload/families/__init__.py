@@ -13,6 +13,7 @@ a file of the user's, data.py makes random inputs):
 Nothing is downloaded. The host reads models.json too: it is the only place for units, parameters and usual optimizers.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import hashlib
@@ -154,9 +155,26 @@ def facts_of(args):
 
 
 def batches(args, device):
-    """Return random batches on `device`, to be used in turn; each rank has its own. unseen.py has others."""
+    """Return random batches on `device`, to be used in turn; each rank has its own. unseen.py has others.
+
+    A batch holds what one step takes: the items of all its micro batches.
+    """
     generator = torch.Generator().manual_seed(args.seed + 1000 * args.rank)
-    return [{name: tensor.to(device) for name, tensor in draw(args, generator).items()} for _ in range(args.batches)]
+    whole = argparse.Namespace(**dict(vars(args), batch=batch_of_step(args)))
+    return [{name: tensor.to(device) for name, tensor in draw(whole, generator).items()} for _ in range(args.batches)]
+
+
+def batch_of_step(args):
+    """Return how many items a step takes."""
+    return args.batch * args.accumulate
+
+
+def micro_batches(args, batch):
+    """Return the parts of a step's batch that go through the model one after the other; several only where it accumulates."""
+    if args.accumulate == 1:
+        return [batch]
+    parts = {name: tensor.chunk(args.accumulate) for name, tensor in batch.items()}
+    return [{name: tensors[number] for name, tensors in parts.items()} for number in range(args.accumulate)]
 
 
 def draw(args, generator):
@@ -174,12 +192,12 @@ def may_be_left_out(args, parameter):
 
 
 def items_of(args):
-    """Return the items of one batch: of a model that is measured in tokens, those of all its sequences; in generation those of
+    """Return the items of one step: of a model that is measured in tokens, those of all its sequences; in generation those of
     the outputs.
     """
     if args.mode == "generate":
         return args.batch * args.output_length
-    return args.batch * (args.sequence_length if facts_of(args).get("unit") == "tokens" else 1)
+    return batch_of_step(args) * (args.sequence_length if facts_of(args).get("unit") == "tokens" else 1)
 
 
 DEPTHS = 4

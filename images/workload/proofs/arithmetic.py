@@ -12,6 +12,7 @@ import re
 
 import torch
 
+import checkpointing
 import failures
 import families
 import measurements
@@ -53,6 +54,7 @@ def look(args, world, family, begun):
         "backward": None if unknown or not measurements.trains(args) else watched.backward,
         "alone": None if unknown else alone.products,
         "autocast": alone.autocast,
+        "attention": None if unknown else watched.attention_kinds(begun.attention),
         "unknown": unknown,
     }, watched
 
@@ -127,12 +129,12 @@ def _watch_passes(args, world, family, begun):
     """
     reason = None
     for items in (FEW, args.batch):
-        few = {name: tensor[:items] for name, tensor in begun.batches[0].items()}
+        few = {name: tensor[: items * args.accumulate] for name, tensor in begun.batches[0].items()}
         step, alone = Watched(), Watched()
         try:
             with torch.no_grad(), precision.autocast(args.precision, world.device):
                 alone.autocast = precision.autocast_type(world.kind.name)
-                alone.see(functools.partial(_call_model, args, family, begun.plain, few))
+                alone.see(functools.partial(_call_model, args, family, begun.plain, families.micro_batches(args, few)[0]))
             sharded.rest(begun.plain)
             if args.runtime != "eager":
                 return alone, alone, _WHY_UNKNOWN
@@ -161,8 +163,9 @@ def _see_step(begun, watched, batch):
     """Run the timed step on `batch`, with the model that torch.compile wraps."""
     begun.batches.append(batch)
     try:
-        with _without_compile(begun.model):
+        with _without_compile(begun.model), checkpointing.counting() as again:
             watched.see(functools.partial(begun.step.run, len(begun.batches) - 1))
+        watched.recomputed, watched.is_step = len(again), True
     finally:
         begun.batches.pop()
     begun.step.losses()
@@ -188,22 +191,54 @@ def _without_compile(model):
 class Watched(_Mode if _CAN_WATCH else object):
     """Counts of the numbers that products take, by type, forward and backward, and the settings at each product.
 
-    Also whether anything draws as dropout does (`draws`), whether torch's counter of FLOPs misses products (`uncounted`), and
-    the count of numbers of convolutions' images by whether they are channels last (`laid`).
+    Also whether anything draws as dropout does (`draws`), whether torch's counter of FLOPs misses products (`uncounted`), the
+    count of numbers of convolutions' images by whether they are channels last (`laid`), and how many blocks were computed again
+    in the backward pass (`recomputed`; None: not known).
     """
 
     def __init__(self):
         super().__init__()
         self.products, self.backward, self.outputs, self.settings, self.autocast = {}, {}, [], [], None
-        self.draws, self.laid, self.uncounted = False, {True: 0, False: 0}, False
+        self.draws, self.laid, self.uncounted, self.recomputed = False, {True: 0, False: 0}, False, None
+        self.kernels, self.attentions, self.is_step = {}, 0, False
 
     def see(self, action):
         if _CAN_WATCH:
-            with self:
+            with self, self._counting_attentions():
                 outputs = action()
         else:
             outputs = action()
         self.outputs = sorted({_type_name(tensor.dtype) for tensor in families.tensors_of(outputs)})
+
+    @contextlib.contextmanager
+    def _counting_attentions(self):
+        """Count the calls of scaled_dot_product_attention: one of which no kernel is seen has computed by plain products."""
+        functional, name = torch.nn.functional, "scaled_dot_product_attention"
+        real = getattr(functional, name, None)
+
+        def counted(*given, **named):
+            self.attentions += 1
+            return real(*given, **named)
+
+        if real:
+            setattr(functional, name, counted)
+        try:
+            yield
+        finally:
+            if real:
+                setattr(functional, name, real)
+
+    def attention_kinds(self, asked):
+        """Return the kinds of attention that a step in eager mode ran, in order; None where they aren't known.
+
+        `asked`: the implementation that the library was asked for, "sdpa" or "eager"; None: it has no choice.
+        """
+        kinds = sorted(self.kernels)
+        if not self.is_step:
+            return None
+        if self.attentions > sum(self.kernels.values()):
+            kinds.append("math")
+        return kinds or (["eager"] if asked == "eager" else None)
 
     def note(self, name, tensors):
         """Count the `tensors` that the product `name` takes."""
@@ -231,6 +266,9 @@ def _dispatch(watched, func, types, args=(), kwargs=None):
         watched.note(name, [argument for argument in (*args, *(kwargs or {}).values()) if torch.is_tensor(argument)])
         watched.uncounted = watched.uncounted or ("grouped_mm" in name and not _is_counted(func))
     watched.draws = watched.draws or name in _DROPOUT_OPERATIONS
+    kind = _ATTENTION_KERNELS.get(name)
+    if kind:
+        watched.kernels[kind] = watched.kernels.get(kind, 0) + 1
     return func(*args, **(kwargs or {}))
 
 
@@ -243,6 +281,14 @@ def _is_counted(func):
 
 _DROPOUT_OPERATIONS = ("bernoulli", "bernoulli_", "native_dropout", "_fused_dropout")
 """torch's names of the operations of dropout."""
+_ATTENTION_KERNELS = {
+    "_scaled_dot_product_flash_attention": "flash",
+    "_scaled_dot_product_flash_attention_for_cpu": "flash",
+    "_scaled_dot_product_efficient_attention": "memory-efficient",
+    "_scaled_dot_product_cudnn_attention": "cuDNN",
+    "_scaled_dot_product_fused_attention_overrideable": "fused",
+}
+"""The kernels that torch chooses from for scaled_dot_product_attention, by the names of their operations."""
 Watched.__torch_dispatch__ = _dispatch
 """Set after the class: for a method in the class body, torch 2.7 and newer import their compiler, which takes seconds."""
 

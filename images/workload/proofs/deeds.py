@@ -120,7 +120,7 @@ class Fingerprint:
 
     def __init__(self, step, model):
         self._step, self._model = step, model
-        self._samples, self._versions = (_sample_all(model), versions(model)) if step.optimizer else (None, None)
+        self._samples, self._versions = (_sample_all(model), writes(model, step.optimizer)) if step.optimizer else (None, None)
 
     def read(self, loss):
         if self._samples is None:
@@ -141,8 +141,8 @@ class Fingerprint:
         return _group_norms("gradient_norm", norms, agreement.groups(names_of(self._model)))
 
     def growth(self):
-        """Return the growth of each parameter's version: torch counts the writes into it."""
-        return [now - then for now, then in zip(versions(self._model), self._versions)]
+        """Return how many writes into each parameter were counted meanwhile."""
+        return [now - then for now, then in zip(writes(self._model, self._step.optimizer), self._versions)]
 
 
 SAMPLE = 4096
@@ -156,10 +156,15 @@ def names_of(model):
     return [_WRAPPERS.sub("", name) for name, _ in model.named_parameters()]
 
 
-def versions(model):
-    """Return the count of writes into each parameter, by torch; 0 where FSDP's first version shows parts of others."""
+def writes(model, optimizer):
+    """Return the count of writes into each parameter, by torch; 0 where FSDP's first version shows parts of others.
+
+    torch doesn't see those of fused kernels: for them it is the count of steps that the optimizer keeps with each parameter.
+    """
     if hasattr(model, "summon_full_params"):
         return [0 for _ in model.parameters()]
+    if optimizer.defaults.get("fused"):
+        return [int(optimizer.state[p]["step"]) if p in optimizer.state else 0 for p in model.parameters()]
     return [parameter._version for parameter in model.parameters()]
 
 

@@ -32,6 +32,7 @@ def arguments(args):
         "compile": False,
         "channels_last": False,
         "attention": "eager",
+        "checkpointing": False,
     }
     return argparse.Namespace(**dict(vars(args), **changes))
 
@@ -46,7 +47,7 @@ def fresh(args):
 
 
 class Reference:
-    """The fresh model on the device, and one batch."""
+    """The fresh model on the device, and the batch of one step."""
 
     def __init__(self, args, world, model, index):
         self._args, self._reference_args, self._world = args, arguments(args), world
@@ -103,10 +104,20 @@ class Reference:
             precision.set_knobs("fp32", device)
 
     def _answer(self, rounding=None, scale=1.0):
+        """Return the means over the step's micro batches, of which each goes through the model by itself."""
+        loss, results = self._answer_part(families.micro_batches(self._args, self.batch)[0], rounding, scale)
+        for batch in families.micro_batches(self._args, self.batch)[1:]:
+            further, more = self._answer_part(batch, rounding, scale)
+            loss, results = loss + further, [total.add_(part) for total, part in zip(results, more)]
+        if self._args.accumulate == 1:
+            return loss, results
+        return loss / self._args.accumulate, [total.div_(self._args.accumulate) for total in results]
+
+    def _answer_part(self, batch, rounding, scale):
         training = measurements.trains(self._args)
         with torch.set_grad_enabled(training), rounding or contextlib.nullcontext():
-            outputs = self.family.forward(self.model, self.batch)
-            loss = self.family.loss(outputs, self.batch)
+            outputs = self.family.forward(self.model, batch)
+            loss = self.family.loss(outputs, batch)
         if not training:
             return float(loss), deeds.tensors_of(outputs)
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]

@@ -21,7 +21,8 @@ def found(args, family, begun, watched):
     is_own = args.model_file != ""
     texts = _without_gradient(args, begun.plain) + _in_another_mode(args, begun.plain) + _dropout(args, begun.plain, watched)
     facts = families.facts_of(args)
-    texts += _memory_format(args, watched) + ([_EVEN] if "active_parameters" in facts else [])
+    texts += _memory_format(args, watched) + _attention(args, begun, watched)
+    texts += [_EVEN] if "active_parameters" in facts else []
     texts += ["the configuration names weights in %s, which are not made" % facts["weights"]] if facts.get("weights") else []
     return texts + (_frozen(args, begun.plain) + _inputs(args, begun.batches) + _ignored(args, family, begun) if is_own else [])
 
@@ -81,6 +82,12 @@ def _dropout(args, model, watched):
     if args.model_file and measurements.trains(args) and dropouts and not watched.draws:
         return ["no dropout acts in a step, although the model has %s" % dropouts[0]]
     return []
+
+
+def _attention(args, begun, watched):
+    if args.attention != "sdpa" or watched.attention_kinds(begun.attention) != ["math"]:
+        return []
+    return ["attention sdpa was asked for, and torch chose none of its kernels: it computes by plain products"]
 
 
 def _memory_format(args, watched):

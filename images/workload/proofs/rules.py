@@ -24,7 +24,7 @@ AT_LEAST = 0.1
 """Share of the precision's own effect that must show: without it, everything was computed in float32."""
 SHOWS = 1e-4
 """An effect of a precision that is smaller proves nothing."""
-LEARNING_RATE = {"sgd": 1e-3, "adamw": 1e-5}
+LEARNING_RATE = {"sgd": 1e-3, "adamw": 1e-5, "adamw-fused": 1e-5}
 WEIGHT_DECAY, EPSILON = 0.01, 1e-8
 """Defaults of torch.optim.AdamW."""
 CHANGE = 1e-3
@@ -76,9 +76,10 @@ def _deviation(value, expected):
 
 
 def batch(args, given):
-    """Check that every tensor of a batch has the requested number of items."""
-    wrong = ["%s has %d items" % (name, len(tensor)) for name, tensor in given.items() if len(tensor) != args.batch]
-    return ["a batch of %d was asked for, but %s" % (args.batch, " and ".join(wrong))] if wrong else []
+    """Check that every tensor of a step's batch has the requested number of items."""
+    asked = families.batch_of_step(args)
+    wrong = ["%s has %d items" % (name, len(tensor)) for name, tensor in given.items() if len(tensor) != asked]
+    return ["a batch of %d was asked for, but %s" % (asked, " and ".join(wrong))] if wrong else []
 
 
 def repeats(loss, again):

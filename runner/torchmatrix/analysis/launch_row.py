@@ -148,8 +148,11 @@ _JOB_COLUMNS = (
     a_text("unit", "what an item is: images, sequences or tokens", of=_field("workload.unit")),
     _factor(BY_NAME["precision"]),
     a_text("effective_precision", DEFINITIONS["effective_precision"], "effective", of=lambda read: _effective(read.launch)),
+    a_text("attention_kernels", "what ran as attention: flash, memory-efficient, cuDNN, math (sdpa without a kernel) or eager",
+           of=lambda read: _attention_kernels(read.launch)),
     *(_factor(factor) for factor in COLUMNS if factor.name not in ("model", "mode", "precision")),
-    a_whole("batch_per_device", "items per device and step; of a model in tokens, sequences", "batch", of=_field("batch")),
+    a_whole("batch_per_device", "items per device and step, or micro batch; of a model in tokens, sequences", "batch",
+            of=_field("batch")),
     a_text("batch_requested_per_device", "the batch that the matrix asks for; auto: the largest that fits", "batch_requested",
            of=lambda read: read.launch.batch if read.launch.batch_requested is None else read.launch.batch_requested),
     a_whole("image_size_pixels", "of one side", of=_field("workload.image_size")),
@@ -321,7 +324,7 @@ _INTERNAL = (
            of=lambda read: _operations(read.launch), **_ROWS_ONLY),
     a_text("collectives", "how fast the devices exchange data, as JSON",
            of=lambda read: _COMPACT.encode(_collectives(read.launch)), **_ROWS_ONLY),
-    a_whole("items_each", "how many items one of a batch is", of=_field("workload.items_each"), **_ROWS_ONLY),
+    a_whole("items_each", "how many items a step does for each of its batch", of=_field("workload.items_each"), **_ROWS_ONLY),
     a_whole("requests", "how many of each kind it served", of=lambda read: min(map(len, read.served.values())), **_ROWS_ONLY),
     a_text("path", "of its file", of=lambda read: as_text(read.launch.path), **_ROWS_ONLY),
 )  # fmt: skip
@@ -414,6 +417,17 @@ def _effective(launch: Launch) -> str | None:
     others |= {"convolution backward": first.convolution_backward or first.convolution}
     differing = ", ".join(f"{name}: {precision}" for name, precision in others.items() if precision != first.matmul)
     return f"{first.matmul} ({differing})" if differing else first.matmul
+
+
+def _attention_kernels(launch: Launch) -> str | None:
+    """Return what ran as attention, as the workload saw it in a step in eager mode; None if unknown."""
+    types = launch.precision[0].types if launch.precision else None
+    seen = types.get("attention") if isinstance(types, dict) else None
+    kinds = ", ".join(kind for kind in _ATTENTION_KINDS if isinstance(seen, list) and kind in seen)
+    return f"{kinds} (seen in the uncompiled step)" if kinds and launch.workload.compile else kinds or None
+
+
+_ATTENTION_KINDS = ("flash", "memory-efficient", "cuDNN", "fused", "math", "eager")
 
 
 def _device(launch: Launch) -> SeenDevice:

@@ -117,7 +117,7 @@ def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
 
     The batch is the requested one: failed launches have no other.
     """
-    fields = {name: cell[name] for name in _CONTRASTED} | changes
+    fields = {name: cell[name] for name in ("mode", *_CONTRASTED)} | changes
     settled = (factor.settled(fields) for factor in CONTRASTED)
     return (cell["stack"], cell["device_list"], cell["other_settings"], cell["batch_requested"], *settled)
 

@@ -204,10 +204,13 @@ class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def items_each(self) -> int:
-        """Return how many items one of a batch is: in generation its output, else, of a model in tokens, its sequence."""
+        """Return how many items a step does for each of its batch: in generation its output, else, of a model in tokens, its
+        sequence, once for each micro batch.
+        """
         if self.mode == "generate":
             return int(self.facts.get("output_length") or 1)
-        return self.sequence_length if self.unit == "tokens" and self.sequence_length else 1
+        each = self.sequence_length if self.unit == "tokens" and self.sequence_length else 1
+        return each * int(self.facts.get("accumulate") or 1)
 
     @cached_property
     def factors(self) -> Facts:

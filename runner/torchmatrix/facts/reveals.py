@@ -116,9 +116,9 @@ _STACK = _fields(
 _WORKLOAD = _fields(
     words="unit model mode precision parallel",
     text="id name device batch_for explain stacks counts runtime compile compile_mode compile_shapes channels_last"
-    " attention cudnn_benchmark grad eval optimizer batch image_size sequence_length output_length audio_seconds"
-    " find_unused_parameters steps seconds windows requests request_seconds warmup_steps warmup_seconds warmup_cap"
-    " warmup_cap_seconds",
+    " attention cudnn_benchmark grad eval optimizer checkpointing accumulate batch image_size sequence_length output_length"
+    " audio_seconds find_unused_parameters steps seconds windows requests request_seconds warmup_steps warmup_seconds"
+    " warmup_cap warmup_cap_seconds",
     parts={"own": _fields(text="path name sha256")},
 )
 _METHOD = _fields(

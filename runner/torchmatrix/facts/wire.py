@@ -424,6 +424,13 @@ class Compiled(Line, frozen=True, tag="compile"):
     fallbacks: Texts = ()
 
 
+class Checkpointed(Line, frozen=True, tag="checkpointing"):
+    """How many blocks of the model are checkpointed, and how many an eager step computes again; null if unknown."""
+
+    blocks: Count | None = None
+    recomputed: Count | None = None
+
+
 class Remarks(Line, frozen=True, tag="remarks"):
     """Remarks that a reader must know of the figure."""
 
@@ -660,6 +667,7 @@ EVENTS: Mapping[str, type[Line]] = {
             Memory,
             Enqueue,
             Compiled,
+            Checkpointed,
             Remarks,
         ),
         *(AllReduce, Collective, ProbedDevices, Peers, Load, Precisions, Reference, Profile, Part, SelfTest, Failure, Done),

@@ -296,13 +296,26 @@ FACTORS = (
         contrasts=(Contrast(name="eval", value=True, over=False, words=("eval mode", "train mode")),),
     ),
     Factor(
-        name="optimizer", meaning="sgd or adamw; by default what the model is usually trained with", kind=str,
-        choices=("sgd", "adamw"), axis=False, flag="--optimizer", part="{}", place=10, has_column=False,
-        acts_in=("train",),
+        name="optimizer", meaning="sgd, adamw or adamw-fused; by default what the model is usually trained with", kind=str,
+        choices=("sgd", "adamw", "adamw-fused"), flag="--optimizer", part="{}", place=10, acts_in=("train",),
+        contrasts=(Contrast(name="fused", value="adamw-fused", over="adamw", words=("fused AdamW", "AdamW")),),
     ),
     Factor(
-        name="batch", meaning="items per device and step", kind=int, minimum=1, flag="--batch", part="b{}", place=4,
-        decides=False, has_column=False,
+        name="checkpointing", kind=bool, default=False, flag="--checkpointing", part="checkpointing", place=10,
+        meaning="activation checkpointing: the activations of each block are computed again in the backward pass",
+        label="checkpointing", modes=("train",), needs=("mode", "train"),
+        contrasts=(
+            Contrast(name="checkpointing", value=True, over=False, words=("activation checkpointing", "kept activations")),
+        ),
+    ),
+    Factor(
+        name="accumulate", kind=int, default=1, minimum=1, maximum=1_000, flag="--accumulate", part="accumulate{}", place=10,
+        meaning="micro batches per step: so many times forward and backward, then one step by the mean gradient",
+        label="accumulate {}", modes=("train",), needs=("mode", "train"),
+    ),
+    Factor(
+        name="batch", meaning="items per device and step; with accumulate, of each micro batch", kind=int, minimum=1,
+        flag="--batch", part="b{}", place=4, decides=False, has_column=False,
     ),  # two launches must share the batch that was used, which is recorded apart
     Factor(
         name="image_size", meaning="pixels per side", kind=int, default=224, minimum=32, flag="--image-size", part="{}px",

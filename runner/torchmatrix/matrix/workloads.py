@@ -155,6 +155,8 @@ def make_workloads(table: Table, place: Place, problems: Problems, folder: Path 
         if values["fraction"] == "1/2" and not _is_in_half(combination, [values[axis] for axis in axes]):
             continue
         combined = values | dict(zip(axes, combination, strict=True))
+        idle = [factor.name for factor in FACTORS if factor.axis and combined["mode"] not in (factor.acts_in or MODES)]
+        combined |= {name: values[name][0] for name in idle}  # what changes nothing in a mode doesn't multiply it
         workload = _workload(combined, *chosen[combined["model"]], batch_for)
         workloads[workload.id] = workload
     return list(workloads.values())

@@ -285,6 +285,8 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
         return why
     if why := _why_not_model(stack, workload):
         return why
+    if workload.trains and workload.optimizer == "adamw-fused" and (why := _why_not_fused(stack, workload)):
+        return why
     if workload.parallel == "fsdp" and (why := _why_not_sharded(stack, workload)):
         return why
     return why_not_runtime(stack, workload, host)
@@ -321,13 +323,23 @@ _GENERATES = "4.57"
 """The oldest transformers whose static cache has the interface that generation uses."""
 
 
+def _why_not_fused(stack: Stack, workload: Workload) -> Why | None:
+    first = "2.4" if workload.device == "cpu" else "2.0"
+    if stack.source != "wheels" or not stack.torch or catalog.version_key(stack.torch) >= catalog.version_key(first):
+        return None
+    where = " on a CPU" if workload.device == "cpu" else ""
+    return Why(
+        reason=f"torch {stack.torch} has no fused AdamW{where}", fix=f'use torch {first} or newer, or optimizer = "adamw"'
+    )
+
+
 def _why_not_precision(workload: Workload, host: Host) -> Why | None:
     precision = workload.precision
     if workload.device == "cpu" and precision in ("tf32", "amp"):
         return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
     if precision == "half" and workload.trains and workload.device == "cpu":
         return Why(reason="training in half precision needs a GPU", fix="on a CPU use bf16-weights or amp-bf16")
-    if precision == "half" and workload.trains and workload.optimizer == "adamw":
+    if precision == "half" and workload.trains and workload.optimizer != "sgd":
         reason = "AdamW can't train float16 weights: its epsilon of 1e-8 is 0 in float16, so that it divides by 0"
         return Why(reason=reason, fix='use amp or bf16-weights, or optimizer = "sgd"')
     if precision == "tf32" and host.vendor == "amd":

@@ -11,7 +11,7 @@ from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload
 
 _FP32_BYTES = 4
-_OPTIMIZER_BYTES = {"sgd": 4, "adamw": 8}
+_OPTIMIZER_BYTES = {"sgd": 4, "adamw": 8, "adamw-fused": 8}
 """State per fp32 parameter: SGD's momentum; AdamW's two moments (Loshchilov and Hutter, arXiv:1711.05101)."""
 
 
