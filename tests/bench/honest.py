@@ -32,7 +32,11 @@ MODELS = (
     ("--model", "resnet18", "--image-size", "64", "--batch", "2", "--channels-last"),
     ("--model", "bert-tiny", "--sequence-length", "16", "--batch", "2", "--optimizer", "adamw"),
     ("--model", "bert-tiny", "--sequence-length", "32", "--batch", "4", "--optimizer", "adamw"),
+    ("--model", "lm-1m", "--sequence-length", "32", "--batch", "2", "--optimizer", "adamw", "--attention", "sdpa"),
+    ("--model", "lm-10m-moe", "--sequence-length", "16", "--batch", "2", "--optimizer", "adamw"),
 )
+GENERATES = ("--mode", "generate", "--output-length", "8", "--requests", "10")
+"""The mode of language models besides the others; without autocast, as a cache has one type."""
 SEEDS = 5
 KINDS = ("fp32", "amp-bf16", "bf16-weights", "half")
 LONGER = ("--warmup-steps", "8", "--steps", "12")
@@ -41,13 +45,15 @@ LONGER = ("--warmup-steps", "8", "--steps", "12")
 def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
     """Return all launches as (interpreter, ranks, flags), shuffled."""
     kinds = ((), ("--compile",)) if args.compile else ((),)
-    modes = (("--mode", "train"), ("--mode", "infer", "--requests", "20"))
+    modes = (("--mode", "train"), ("--mode", "infer", "--requests", "20"), GENERATES)
     launches = [
         (python, ranks, (*model, *mode, *LONGER, "--precision", precision, "--seed", str(seed), *kind))
         for python, ranks, model, mode, precision, seed, kind in itertools.product(
             args.python, (1, 2), MODELS, modes, KINDS, range(SEEDS), kinds
         )
-        if model[1] not in args.without.get(python, ()) and (precision != "half" or mode[1] == "infer")
+        if model[1] not in args.without.get(python, ()) and model[1].startswith(args.model)
+        if (precision != "half" or mode[1] != "train") and (ranks == 1 or mode is not GENERATES)
+        if mode is not GENERATES or (model[1].startswith("lm-") and precision != "amp-bf16")
     ]
     random.Random(args.seed).shuffle(launches)
     return launches[: args.launches]
@@ -104,7 +110,7 @@ def proof_seconds(events: list[dict[str, Any]]) -> float:
 
 def libraries(python: str) -> set[str]:
     """Return the models whose library this interpreter lacks."""
-    needs = {"resnet18": "torchvision", "bert-tiny": "transformers"}
+    needs = dict.fromkeys((words[1] for words in MODELS), "transformers") | {"resnet18": "torchvision"}
     run = {name: subprocess.run([python, "-c", f"import {library}"], capture_output=True) for name, library in needs.items()}
     return {name for name, done in run.items() if done.returncode}
 
@@ -114,6 +120,7 @@ def main() -> int:
     parser.add_argument("--python", action="append", required=True, help="an interpreter with torch; may be repeated")
     parser.add_argument("--launches", type=int, default=200, help="pairs of them")
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--model", default="", help="only models whose names begin so, such as lm-")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

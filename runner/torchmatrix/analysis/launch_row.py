@@ -99,7 +99,7 @@ def _is_false(value: Any) -> bool:
 
 
 def _factor(factor: Factor) -> Column:
-    column = a_flag if factor.kind is bool else a_text
+    column = {bool: a_flag, int: a_whole}.get(factor.kind, a_text)
     return column(factor.name, factor.meaning, of=lambda read: factor.recorded_in(read.launch.workload.factors))
 
 
