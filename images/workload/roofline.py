@@ -33,10 +33,11 @@ def bandwidth(world, size):
     return {kind: 4 * len(memory) / _least_seconds(world, action) for kind, action in actions.items()}
 
 
-def product_rate(world, dtype):
-    """Return the most FLOP/s of a product of two square matrices of `dtype`."""
-    size = world.kind.product_size
-    matrix = torch.ones(size, size, dtype=dtype, device=world.device)
+def product_rate(world, dtype, most):
+    """Return the most FLOP/s of a product of square matrices of `dtype`; a matrix and the result take `most` bytes at most."""
+    matrix = torch.ones(1, 1, dtype=dtype, device=world.device)
+    size = min(world.kind.product_size, max(64, int((most / 2 / matrix.element_size()) ** 0.5) // 64 * 64))
+    matrix = matrix.repeat(size, size)
     return 2 * size**3 / _least_seconds(world, lambda: matrix @ matrix)
 
 

@@ -136,6 +136,26 @@ def test_inference_in_tf32_is_measured_on_one_device_and_refused_where_the_devic
     assert old["kind"] == "unsupported" and "compute capability 8.0" in old["message"]
 
 
+GENERATE = (
+    "--model", "lm-1m", "--mode", "generate", "--precision", "bf16-weights", "--sequence-length", "16", "--output-length", "8",
+    "--requests", "4",
+)  # fmt: skip
+
+
+def test_a_generation_in_bfloat16_is_timed_by_pieces_and_held_against_what_is_free_of_the_device(
+    on_cuda: Callable[..., Done],
+) -> None:
+    done = on_cuda(*GENERATE, memory_bytes=64 << 20, below=BELOW)
+    assert done.code == 0, done.stderr
+    roof = only(done.events, "roof")
+    assert roof["product_type"] == "bfloat16" and 2**20 < roof["array_bytes"] < 2**25, "half of what is free, not 1 GiB"
+    assert min(value for name, value in roof.items() if name.endswith("per_second")) > 0
+    assert [event["phase"] for event in done.events if event["event"] == "stream"] == ["prefill", "decode"]
+    cold, warm = (event["peak_bytes"][0] for event in done.events if event["event"] == "memory")
+    assert 2 * 918_656 < max(cold, warm) < 4 * 918_656, "the weights were never on the device in float32"
+    assert only(done.events, "reference")["agrees"]
+
+
 INTEL = {"kind": "xpu", "name": "Intel(R) Data Center GPU Max 1550"}
 
 

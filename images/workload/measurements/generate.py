@@ -158,7 +158,7 @@ def _roof(args, world, step, pace, seconds):
     return dict(
         least,
         product_type=str(dtype).replace("torch.", ""),
-        product_flops_per_second=roofline.product_rate(world, dtype),
+        product_flops_per_second=roofline.product_rate(world, dtype, most),
         limit_bytes_per_second=limit,
         array_bytes=most,
         **{kind + "_bytes_per_second": rate for kind, rate in roofs.items()},
