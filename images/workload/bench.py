@@ -41,7 +41,7 @@ def parse(argv):
     parser.add_argument("--mode", choices=measurements.names(), default="train")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--runtime", choices=RUNTIMES, default="eager", help="infer only: what runs the model")
-    parser.add_argument("--batch", type=int, required=True, help="items per device and step")
+    parser.add_argument("--batch", type=int, required=True, help="items per device and step; with --parallel tp per step")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model (after DDP wraps it)")
     parser.add_argument("--compile-mode", choices=("default", "reduce-overhead", "max-autotune"), default="default")
     parser.add_argument("--compile-shapes", choices=("auto", "static", "dynamic"), default="auto", help="what is compiled for")
@@ -56,7 +56,7 @@ def parse(argv):
     parser.add_argument("--output-length", type=int, default=32, help="generate only: tokens after those of the prompt")
     parser.add_argument("--audio-seconds", type=int, default=10, help="length of a clip of sound")
     parser.add_argument(
-        "--parallel", choices=("ddp", "fsdp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact"
+        "--parallel", choices=("ddp", "fsdp", "tp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact"
     )
     parser.add_argument("--find-unused-parameters", action="store_true", help="ddp only: some get no gradient; costs time")
     parser.add_argument("--steps", type=int, default=50, help="minimum number of steps in a timed window")

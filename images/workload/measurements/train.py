@@ -7,6 +7,7 @@ import torch
 
 import measure
 import precision
+import sharded
 
 MODE = {
     "trains": True,
@@ -62,8 +63,8 @@ def _count_steps(optimizer):
 
 def _optimizer(args, model):
     if args.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=1e-5)
-    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        return torch.optim.AdamW(sharded.groups(model), lr=1e-5)
+    return torch.optim.SGD(sharded.groups(model), lr=1e-3, momentum=0.9)
 
 
 def streams(args, world, step, pace, new):
