@@ -57,7 +57,7 @@ def partial_sums():
     """Let each rank go on with its own part of the sums of a product whose matrix is split by rows."""
     from torch.distributed.tensor.parallel import RowwiseParallel
 
-    RowwiseParallel._prepare_output_fn = staticmethod(lambda *words: words[-2].to_local())
+    RowwiseParallel._prepare_output_fn = staticmethod(lambda wanted, local, module, outputs, mesh: outputs.to_local())
 
 
 def partial_sums_backward():
@@ -75,7 +75,7 @@ def partial_sums_backward():
         def backward(ctx, gradient):
             return gradient.to_local(), None
 
-    ColwiseParallel._prepare_input_fn = staticmethod(lambda *words: Unreduced.apply(words[-2][0], words[-1]))
+    ColwiseParallel._prepare_input_fn = staticmethod(lambda now, then, module, given, mesh: Unreduced.apply(given[0], mesh))
 
 
 def own_norms():
