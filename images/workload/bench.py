@@ -41,7 +41,7 @@ def parse(argv):
     parser.add_argument("--mode", choices=measurements.names(), default="train")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--runtime", choices=RUNTIMES, default="eager", help="infer only: what runs the model")
-    parser.add_argument("--batch", type=int, required=True, help="items per device and step; of each micro batch")
+    parser.add_argument("--batch", type=int, required=True, help="items per device and step; of each micro batch; tp: of all")
     parser.add_argument("--checkpointing", action="store_true", help="train only: compute activations again in backward")
     parser.add_argument("--accumulate", type=int, default=1, help="train only: micro batches per optimizer step")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model (after DDP wraps it)")
@@ -58,7 +58,7 @@ def parse(argv):
     parser.add_argument("--output-length", type=int, default=32, help="generate only: tokens after those of the prompt")
     parser.add_argument("--audio-seconds", type=int, default=10, help="length of a clip of sound")
     parser.add_argument(
-        "--parallel", choices=("ddp", "fsdp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact"
+        "--parallel", choices=("ddp", "fsdp", "tp", "no-sync", "independent"), default="ddp", help="how N > 1 ranks interact"
     )
     parser.add_argument("--find-unused-parameters", action="store_true", help="ddp only: some get no gradient; costs time")
     parser.add_argument("--steps", type=int, default=50, help="minimum number of steps in a timed window")

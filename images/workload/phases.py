@@ -112,7 +112,7 @@ def _measure(channel, args, world):
         channel.emit("unseen", error=new.problem)
     elif timed and args.proof != work.NONE:
         for phase, number, ranks in new.steps(timed):
-            samples.emit(channel, families.items_of(args), phase, number, ranks)
+            samples.emit(channel, families.items_per_step(args, world.size), phase, number, ranks)
     for event, fields in measurements.of(args).streams(args, world, step, seconds_per_step, new):
         channel.emit(event, **fields)
     new.drop()
@@ -187,7 +187,7 @@ def _prove_work(channel, args, world, timed, first, watched, seconds):
     prove = work.prove if args.proof == work.FULL else work.glance
     record = prove(args, world, timed, first, functools.partial(_timed, channel))
     record["problems"][:0], record["unwatched"] = watched
-    record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds) if seconds else []
+    record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds, world.size) if seconds else []
     channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
     world.barrier()  # the line is written before any rank ends
     if record["problems"]:
@@ -226,7 +226,7 @@ def _time_windows(channel, args, world, begun):
 
     def tell(ranks):
         done.append(ranks)
-        samples.emit(channel, families.items_of(args), "warm-up", next(blocks), ranks)
+        samples.emit(channel, families.items_per_step(args, world.size), "warm-up", next(blocks), ranks)
         spent["steps"] += len(ranks[0]["step_seconds"])
         spent["seconds"] += max(rank["seconds"] for rank in ranks)
 
@@ -240,7 +240,7 @@ def _time_windows(channel, args, world, begun):
     steady = measure.timed_windows(args, world, step, warm, tell, functools.partial(channel.emit, "clock"))
     channel.emit("warm-up", flat=steady.flat, drift=steady.drift, **spent)
     for number, ranks in enumerate(steady.windows):
-        samples.emit(channel, families.items_of(args), "measure", number, ranks)
+        samples.emit(channel, families.items_per_step(args, world.size), "measure", number, ranks)
     channel.emit("memory", phase="warm", **_peaks(world))
     watched = _timed(channel, "proof-windows", lambda: watch.end(done + steady.windows)) if watch else None
     return steady.windows, _seconds_per_step(steady.windows), watched

@@ -10,7 +10,7 @@ STEPS_AT_ONCE = 16000
 
 
 def emit(channel, items, phase, window, ranks):
-    """Write the times and losses of a block of the warm-up or a window. `items`: of a batch; `ranks`: the records that
+    """Write the times and losses of a block of the warm-up or a window. `items`: of a step; `ranks`: the records that
     measure.window returned. The edges are those of the ranks on this node, since another node has a clock of its own.
 
     Raises Numerics if a loss is not finite or GradScaler skipped all steps of a window, after the line is written.
@@ -29,7 +29,7 @@ def emit(channel, items, phase, window, ranks):
         phase=phase,
         window=window,
         steps=count,
-        items=items * count * len(ranks),
+        items=items * count,
         start_monotonic_seconds=min(r["start_monotonic_seconds"] for r in here),
         stop_monotonic_seconds=max(r["stop_monotonic_seconds"] for r in here),
         seconds=[r["seconds"] for r in ranks],

@@ -31,7 +31,7 @@ def shard(model, device):
     fully_shard = find_fully_shard() if release >= FIRST_WITH_FULLY_SHARD else None
     if fully_shard is None:
         return _wrap(model, device)
-    mesh = _mesh(device)
+    mesh = mesh_of(device)
     _refuse_sums(device)
     for block in blocks(model):
         fully_shard(block, mesh=mesh)
@@ -107,13 +107,26 @@ def of_each(model, action, gradients=False):
 
 
 def whole(tensor):
-    """Return all of a tensor that fully_shard shards; every rank must call this. Return any other tensor as it is."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    """Return all of a sharded tensor; every rank must call this. Return any other tensor as it is."""
+    return tensor.full_tensor() if is_sharded(tensor) else tensor
+
+
+def is_sharded(tensor):
+    """Check whether each rank has its own part of a tensor: it is a DTensor, of fully_shard or of tensor parallelism."""
+    return hasattr(tensor, "full_tensor")
+
+
+def groups(model):
+    """Return the parameters of `model` for an optimizer, which can't treat sharded ones together with others."""
+    kinds = {False: [], True: []}
+    for parameter in model.parameters():
+        kinds[is_sharded(parameter)].append(parameter)
+    return [{"params": parameters} for parameters in kinds.values() if parameters]
 
 
 def fill(tensor, value):
     """Copy the values of a whole tensor into a tensor that may be sharded."""
-    if hasattr(tensor, "full_tensor"):
+    if is_sharded(tensor):
         from torch.distributed.tensor import distribute_tensor
 
         value = distribute_tensor(value.detach().to(tensor.device, tensor.dtype), tensor.device_mesh, tensor.placements)
@@ -136,7 +149,8 @@ def _release():
     return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2] if part.isdigit())
 
 
-def _mesh(device):
+def mesh_of(device):
+    """Return the mesh of all ranks."""
     from torch.distributed.device_mesh import init_device_mesh
 
     return init_device_mesh(devices.of(device).name, (torch.distributed.get_world_size(),))

@@ -45,7 +45,7 @@ class Unseen:
     def __init__(self, args, world, step):
         self._args, self._world, self._device, self._step = args, world, world.device, step
         self._like, self._old = step.batches[0], len(step.batches)
-        seed = args.seed + 1000 * args.rank + _SEED
+        seed = families.seed_of(args) + _SEED
         self._generator, self._random = torch.Generator().manual_seed(seed), random.Random(seed)
         self._varies = all(tensor.layout is torch.strided and not tensor.is_quantized for tensor in self._like.values())
         share = MOST_NUMBERS / STEPS / sum(tensor.numel() for tensor in self._like.values()) if self._varies else 1.0

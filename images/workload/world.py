@@ -11,9 +11,10 @@ import torch.distributed as dist
 import devices
 import measurements
 import sharded
+import tensor_parallel
 from channel import Unsupported
 
-ONE_MODEL = ("ddp", "fsdp")
+ONE_MODEL = ("ddp", "fsdp", "tp")
 """The values of --parallel by which several ranks train one model."""
 _WITHOUT_GRADIENT = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 """DDP's words in the second step (torch 1.12 to newest); the numbers count the parameters that DDP reduces."""
@@ -42,11 +43,17 @@ class World:
             self.backend = None
 
     def distribute(self, args, model):
-        """Wrap `model` in DDP or FSDP if several ranks train one model; else (one rank, inference, independent) return it."""
+        """Wrap `model` in DDP or FSDP, or split it, if several ranks train one model; else (one rank, inference, independent)
+        return it.
+        """
+        if args.parallel == "tp" and not measurements.trains(args):
+            raise Unsupported("tensor parallelism is for training: in mode %s each rank has the whole model" % args.mode)
         if self.size == 1 or not measurements.trains(args) or args.parallel == "independent":
             return model
         if args.parallel == "fsdp":
             return sharded.shard(model, self.device)
+        if args.parallel == "tp":
+            return tensor_parallel.split(args, model, self.device)
         if self.backend == "gloo" and any(parameter.is_complex() for parameter in model.parameters()):
             raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")
         self._require_reduction({parameter.dtype for parameter in model.parameters() if parameter.requires_grad})

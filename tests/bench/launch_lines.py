@@ -28,7 +28,7 @@ def lines_of(steps: int) -> list[bytes]:
     times = [1 / 300 + step / 7e9 for step in range(steps)]
     edges = {"start_monotonic_seconds": 1.0, "stop_monotonic_seconds": 9.0, "seconds": sum(times), "enqueue_seconds": 0.1}
     written = Written()
-    samples.emit(written, 32, "measure", 0, [{**edges, "step_seconds": times, "losses": times}] * RANKS)
+    samples.emit(written, 32 * RANKS, "measure", 0, [{**edges, "step_seconds": times, "losses": times}] * RANKS)
     return written.lines
 
 

@@ -89,6 +89,57 @@ def unsynchronized_shards():
     sharded.shard = shard
 
 
+def partial_sums():
+    """Let each rank go on with its own part of the sums of a product whose matrix is split by rows."""
+    from torch.distributed.tensor.parallel import RowwiseParallel
+
+    RowwiseParallel._prepare_output_fn = staticmethod(lambda wanted, local, module, outputs, mesh: outputs.to_local())
+
+
+def partial_sums_backward():
+    """Let each rank go back with its own part of the gradients that enter a layer's matrices."""
+    import torch
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel
+
+    class Unreduced(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, given, mesh):
+            return DTensor.from_local(given.detach(), mesh, [Replicate()], run_check=False)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient.to_local(), None
+
+    ColwiseParallel._prepare_input_fn = staticmethod(lambda now, then, module, given, mesh: Unreduced.apply(given[0], mesh))
+
+
+def own_norms():
+    """Let each rank learn from its own heads alone how to scale all."""
+    import tensor_parallel
+
+    tensor_parallel._add_up = lambda gradient: gradient
+
+
+def own_batches():
+    """Give each rank batches of its own where all should compute one."""
+    import families
+
+    families.seed_of = lambda args: args.seed + 1000 * args.rank
+
+
+def own_batches_in_windows():
+    """Give each rank another batch in the windows alone."""
+    import os
+
+    inside, rank = _windows(), int(os.environ.get("RANK", "0"))
+    _replace_training_loss(lambda real, net, batch: real(net, _turned(batch, rank if inside else 0)))
+
+
+def _turned(batch, by):
+    return {name: tensor.roll(by, -1) for name, tensor in batch.items()}
+
+
 def dropped_gradient_sync():
     """Let DDP's hook return the rank's own gradients."""
     import torch

@@ -411,8 +411,10 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         'raise Numerics("GradScaler skipped all %d steps of window %d: nothing was trained" % (count, window))',
         'raise Numerics("the loss of rank %d is not finite in step %d of %s window %d" % (rank, step, phase, window))',
     ],
-    "world.py": [  # FSDP, types that gloo lacks, parameters without a gradient, which other tests prove
+    "world.py": [  # FSDP, tensor parallelism, types that gloo lacks, parameters without a gradient, which other tests prove
+        'raise Unsupported("tensor parallelism is for training: in mode %s each rank has the whole model" % args.mode)',
         "return sharded.shard(model, self.device)",
+        "return tensor_parallel.split(args, model, self.device)",
         'raise Unsupported("gloo, by which ranks on CPUs talk, has no complex numbers: such a model trains on one CPU slot")',
         "except RuntimeError as error:",
         'if "scalar type" not in str(error):',

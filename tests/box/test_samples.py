@@ -20,7 +20,7 @@ def rank(number: int, steps: int) -> dict[str, Any]:
 @pytest.mark.parametrize(("ranks", "steps", "lines"), [(1, 20, 1), (8, 2000, 1), (8, 2001, 3), (8, 50_000, 26), (1, 40_000, 4)])
 def test_every_step_of_every_rank_arrives_in_order_on_lines_below_a_megabyte(ranks: int, steps: int, lines: int) -> None:
     measured, written = [rank(number, steps) for number in range(ranks)], Written()
-    samples.emit(written, 4, "measure", 0, measured)
+    samples.emit(written, 4 * ranks, "measure", 0, measured)
     assert len(written.lines) == lines
     events = [event for line in written.lines if (event := launch_file.event_in("out", line, 1)) is not None]
     (window,) = reading.launch_fields(events)["windows"]

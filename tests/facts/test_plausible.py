@@ -57,6 +57,13 @@ def test_the_items_of_a_language_model_are_tokens() -> None:
     assert sequences.outcome == "crashed" and "64 items x 10 steps x 2 ranks are 1280" in str(sequences.error)
 
 
+def test_devices_that_split_a_model_compute_each_batch_once() -> None:
+    job = {"batch": 4, "steps": 10, "windows": 1, "parallel": "tp"}
+    assert launch(lambda line: {"items": 40}, job=job).outcome == "ok"
+    twice = launch(lambda line: {"items": 80}, job=job)
+    assert twice.outcome == "crashed" and "4 items x 10 steps x 1 batch are 40" in str(twice.error)
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

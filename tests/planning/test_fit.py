@@ -194,7 +194,9 @@ def test_a_gpu_that_cannot_hold_the_models_own_bytes_is_a_skip(nvidia_host: Host
 LLAMA = 'model = "llama-3.1-8b-shape"\nprecision = "bf16-weights"\nbatch = 1\n'
 
 
-@pytest.mark.parametrize(("parallel", "gib"), [("ddp", 8_030_261_248 * 8 / GIB), ("fsdp", 8_030_261_248 * 2 / GIB)])
+@pytest.mark.parametrize(
+    ("parallel", "gib"), [("ddp", 8_030_261_248 * 8 / GIB), ("fsdp", 8_030_261_248 * 2 / GIB), ("tp", 8_030_261_248 * 2 / GIB)]
+)
 def test_ranks_that_share_a_model_need_less_each_but_all_weights_at_first(nvidia_host: Host, parallel: str, gib: float) -> None:
     matrix = matrix_file.parse(
         '[gpus]\nlists = [[0, 1, 2, 3]]\n[[stack]]\ntorch = "2.7.1"\ncuda = "12.8"\n'
@@ -339,6 +341,56 @@ def test_a_fused_optimizer_that_torch_lacks_on_the_device_is_a_skip(
     assert why(machine(nvidia_host, A100), f'torch = "{torch}"\ncuda = "{CUDA_OF[torch]}"', fused) is None
     skip = why(cpu_host, f'torch = "{torch}"\ncpu = true', fused + 'device = "cpu"')
     assert skip is None if on_cpu is None else skip and skip.reason == on_cpu and "torch 2.4 or newer" in skip.fix
+
+
+SPLIT = 'model = "lm-1m"\nparallel = "tp"\nbatch = 1\n'
+
+
+@pytest.mark.parametrize(
+    ("torch", "workload", "reason"),
+    [
+        ("2.5.1", SPLIT, None),
+        ("2.4.1", SPLIT, "torch 2.4.1 can't split matrices as is done here (that came with 2.5)"),
+        ("2.7.1", SPLIT + 'mode = "infer"', "parallel tp is for training: in mode infer each process has the whole model"),
+        ("2.7.1", SPLIT + 'mode = "generate"', "parallel tp is for training: in mode generate"),
+        ("2.7.1", SPLIT.replace("lm-1m", "gpt2-124m-shape"), "gpt2-124m-shape is none"),
+        ("2.7.1", SPLIT.replace("lm-1m", "lm-10m-moe"), "lm-10m-moe is none"),
+        ("2.7.1", SPLIT.replace("lm-1m", "transformers.llama"), "transformers.llama is none"),
+        ("2.7.1", SPLIT.replace("lm-1m", "resnet18"), "resnet18 is none"),
+        ("2.7.1", SPLIT + 'precision = "amp"', "GradScaler, which can't look at parameters that are split"),
+        ("2.7.1", SPLIT + 'precision = "amp-bf16"', None),
+    ],
+)
+def test_what_can_not_be_split_by_tensor_parallelism_is_a_skip(
+    nvidia_host: Host, torch: str, workload: str, reason: str | None
+) -> None:
+    cuda = {"2.4.1": "12.4", "2.5.1": "12.4", "2.7.1": "12.8"}[torch]
+    skip = why(machine(nvidia_host, A100), f'torch = "{torch}"\ncuda = "{cuda}"', workload)
+    assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "reason"),
+    [
+        ("lm-1m", 2, None),
+        ("lm-1m", 4, "lm-1m has 2 key-value heads, which 4 devices can't share alike"),
+        ("lm-10m", 2, "lm-10m has 5 attention heads and 5 key-value heads, which 2 devices can't share alike"),
+        ("lm-100m", 4, None),
+        ("llama-3.1-8b-shape", 8, None),
+    ],
+)
+def test_a_count_of_devices_that_does_not_divide_the_heads_is_a_skip(
+    nvidia_host: Host, model: str, count: int, reason: str | None
+) -> None:
+    lists = [list(range(count))]
+    matrix = matrix_file.parse(
+        f'[gpus]\nlists = {lists}\n[[stack]]\ntorch = "2.7.1"\ncuda = "12.8"\n'
+        f'[[workload]]\nmodel = "{model}"\nparallel = ["ddp", "tp"]\nbatch = 1\n'
+    )
+    gpus = tuple(replace(nvidia_host.gpus[0], index=index, uuid=f"GPU-{index}") for index in range(count))
+    plan = make_plan(matrix, replace(nvidia_host, gpus=gpus), CONTAINERS)
+    reasons = [skip.why.reason for skip in plan.skips if "share alike" in skip.why.reason]
+    assert reasons == ([] if reason is None else [reason])
 
 
 CUDA_OF = {"1.13.1": "11.7", "2.0.1": "11.8", "2.5.1": "12.4", "2.6.0": "12.4"}

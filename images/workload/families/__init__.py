@@ -155,11 +155,11 @@ def facts_of(args):
 
 
 def batches(args, device):
-    """Return random batches on `device`, to be used in turn; each rank has its own. unseen.py has others.
+    """Return random batches on `device`, to be used in turn. unseen.py has others.
 
     A batch holds what one step takes: the items of all its micro batches.
     """
-    generator = torch.Generator().manual_seed(args.seed + 1000 * args.rank)
+    generator = torch.Generator().manual_seed(seed_of(args))
     whole = argparse.Namespace(**dict(vars(args), batch=batch_of_step(args)))
     return [{name: tensor.to(device) for name, tensor in draw(whole, generator).items()} for _ in range(args.batches)]
 
@@ -175,6 +175,20 @@ def micro_batches(args, batch):
         return [batch]
     parts = {name: tensor.chunk(args.accumulate) for name, tensor in batch.items()}
     return [{name: tensors[number] for name, tensors in parts.items()} for number in range(args.accumulate)]
+
+
+def seed_of(args):
+    """Return the seed of this rank's batches: each rank has its own, but where all compute one batch."""
+    return args.seed + (0 if args.parallel in ONE_BATCH else 1000 * args.rank)
+
+
+def items_per_step(args, ranks):
+    """Return the items of a step of so many ranks, which compute a batch each, or one together."""
+    return items_of(args) * (1 if args.parallel in ONE_BATCH else ranks)
+
+
+ONE_BATCH = ("tp",)
+"""The values of --parallel by which all ranks compute one batch together."""
 
 
 def draw(args, generator):

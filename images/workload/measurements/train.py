@@ -89,13 +89,13 @@ def _count_steps(optimizer):
 
 def _optimizer(args, model):
     if args.optimizer == "adamw":
-        return torch.optim.AdamW(model.parameters(), lr=1e-5)
+        return torch.optim.AdamW(sharded.groups(model), lr=1e-5)
     if args.optimizer == "adamw-fused":
         try:
-            return torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+            return torch.optim.AdamW(sharded.groups(model), lr=1e-5, fused=True)
         except (TypeError, RuntimeError) as error:  # torch 1.12 has no such word; others lack it on some devices
             raise Unsupported("torch %s has no fused AdamW here: %s" % (torch.__version__, error)) from error
-    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    return torch.optim.SGD(sharded.groups(model), lr=1e-3, momentum=0.9)
 
 
 def streams(args, world, step, pace, new):

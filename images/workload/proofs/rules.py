@@ -6,6 +6,7 @@ import torch
 
 import families
 import measurements
+import tensor_parallel
 from proofs import agreement
 from world import ONE_MODEL
 
@@ -194,12 +195,12 @@ def sharing(args, world, deed):
     return []
 
 
-def speed(args, flops_per_item, seconds_per_step):
-    """Check that no device computes faster than its peak for dense matrices in the precision asked for."""
+def speed(args, flops_per_item, seconds_per_step, ranks):
+    """Check that none of so many devices computes faster than its peak for dense matrices in the precision asked for."""
     flops = flops_per_item or args.proven.get("flops_per_item")
     if not flops or not args.peak_flops:
         return []
-    share = flops * families.items_of(args) / seconds_per_step / args.peak_flops
+    share = flops * families.items_per_step(args, ranks) / ranks / seconds_per_step / args.peak_flops
     text = "%.3g FLOP/s in the timed windows are %.2f times the peak of the device"
     return [text % (share * args.peak_flops, share)] if share > 1 else []
 
@@ -216,6 +217,27 @@ def same_weights(world, numbers):
     """Check that all ranks that train one model have the same weights; `numbers`: some of each parameter."""
     text = "the ranks' parameters differ after the windows: they were not trained as one model"
     return [] if world.size == 1 or _are_equal(_digests(world, [numbers])) else [text]
+
+
+STRANGE = {"fp32": 1e-4, "tf32": 2e-3, "amp": 2e-3, "half": 2e-3, "amp-bf16": 1e-2, "bf16-weights": 1e-2}
+STRANGE.update({"int8": 1e-2, "float8": 2e-2, "int4": 5e-2})
+"""Largest relative difference of two losses of one batch."""
+
+
+def shares(args, world, begun, blocks):
+    """Check that ranks that compute one batch together have the same batches and losses, and each only a part of the model.
+
+    `blocks`: all of the warm-up and the windows, as measure.window gives them.
+    """
+    if world.size == 1 or args.parallel not in families.ONE_BATCH:
+        return []
+    texts = [] if tensor_parallel.is_split(begun.model) else ["each rank has the whole model, which was to be split"]
+    numbers = [tensor.cpu() for batch in begun.batches for tensor in batch.values()]
+    texts += [] if _are_equal(_digests(world, numbers)) else ["the ranks' batches differ, which were to be one"]
+    steps = [step for ranks in blocks for step in zip(*(rank["losses"] for rank in ranks))]
+    worst = max((max(_deviation(loss, step[0]) for loss in step) for step in steps), default=0.0)
+    differ = "the ranks' losses differ by up to %.1e (relative), though their batch is one" % worst
+    return texts + ([] if worst <= STRANGE[args.arithmetic] else [differ])
 
 
 def of_all_ranks(world, problems):

@@ -9,6 +9,7 @@ import math
 
 import families
 import measurements
+import sharded
 from proofs import deeds, rules
 
 AS_LARGE = 0.5
@@ -16,9 +17,6 @@ AS_LARGE = 0.5
 JUMP, LEAST_JUMP = 3.0, 0.02
 """Where the windows begin, the losses of half of the batches don't change by more than this many times the largest change
 before, and by more than this share of the largest loss."""
-STRANGE = {"fp32": 1e-4, "tf32": 2e-3, "amp": 2e-3, "half": 2e-3, "amp-bf16": 1e-2, "bf16-weights": 1e-2}
-STRANGE.update({"int8": 1e-2, "float8": 2e-2, "int4": 5e-2})
-"""Largest relative difference of two losses of one batch in inference."""
 SHOWS = 1e-5
 """A step that must change the loss by more than this, by its gradient and its length, changes it in float32."""
 _RANDOM_PATHS = ("StochasticDepth", "DropPath")
@@ -49,18 +47,24 @@ class Watch:
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
             problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
         problems = rules.of_all_ranks(self._world, problems) + rules.shared_norm(self._args, self._world, now)
-        if self._args.parallel == "ddp":
+        if self._args.parallel in ("ddp", "tp"):
             problems += rules.same_weights(self._world, deeds.samples(self._begun.model))
+        problems += rules.shares(self._args, self._world, self._begun, blocks)
         return problems, next(filter(None, self._world.gather(None if any(self._rates) else _UNKNOWN)), None)
 
     def _check_optimizer_holds(self):
-        """Check that each parameter with a gradient is written into, as others are."""
+        """Check that each parameter with a gradient is written into, as others are. (A sharded one among them: torch counts
+        no writes into these where its optimizer treats many at once.)
+        """
         names, growth = deeds.names_of(self._begun.model), self._begun.mark.growth()
-        if all(growth) or not any(growth):
+        kinds = [sharded.is_sharded(parameter) for parameter in self._begun.model.parameters()]
+        counted = {kind for kind, grown in zip(kinds, growth) if grown}
+        if all(growth) or not counted:
             return []
         norms = deeds.gradient_norms(self._begun.model)
+        rows = zip(names, growth, norms, kinds)
         return _list_names(
-            "the optimizer never changed %s", [n for n, grown, norm in zip(names, growth, norms) if grown == 0 < norm]
+            "the optimizer never changed %s", [n for n, grown, norm, kind in rows if grown == 0 < norm and kind in counted]
         )
 
     def _check_writes(self, steps):
@@ -124,7 +128,7 @@ class Watch:
         first_losses = {}
         for number, loss in zip(numbers, losses):
             then = first_losses.setdefault(number % self._args.batches, loss)
-            if not abs(loss - then) <= STRANGE[self._args.arithmetic] * max(abs(then), 1e-6):
+            if not abs(loss - then) <= rules.STRANGE[self._args.arithmetic] * max(abs(then), 1e-6):
                 return ["the loss of a batch is %.6g in step %d, but was %.6g in a step before" % (loss, number, then)]
         return []
 

@@ -53,7 +53,7 @@ DEFINITIONS = {
     "multiplication and addition counts. A stack that can't count takes another's count for the same model and sizes "
     "(flops_from). Not known for an unknown GPU. By the median throughput of the launches, without an interval.",
     "S": "Speed-up: T_N / T_1, the throughput on N devices over that of the first of them alone; same stack, workload and "
-    "batch per device (weak scaling).",
+    "batch per device (weak scaling). With tensor parallelism (tp) all N devices compute that one batch (strong scaling).",
     "E": "Efficiency: S / N.",
     "s": "Marginal scale factor: (S - 1) / (N - 1). Each additional device adds s of one device.",
     "E_star": "E*: T_N over the sum of T_1 of the very devices used; not known unless each was measured alone.",

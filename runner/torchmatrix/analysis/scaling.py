@@ -13,6 +13,7 @@ from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, geometric_mean
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_over_sum
 from torchmatrix.analysis.rows import Row, group_by, is_ok
+from torchmatrix.facts.launch import batches_per_step
 
 IMPOSSIBLE_EFFICIENCY = 1.02
 IMPOSSIBLE_UNTESTED = 1.10
@@ -177,7 +178,8 @@ def weakest_of(alone: Sequence[Sequence[float]]) -> list[float]:
 
 def _items_per_step(cell: Cell) -> float:
     """Return the items of all devices per step; unknown where no batch was found."""
-    return float(cell["count"] * cell["batch"] * cell["items_each"]) if isinstance(cell["batch"], int) else math.nan
+    batches = batches_per_step(cell["parallel"], cell["count"])
+    return float(batches * cell["batch"] * cell["items_each"]) if isinstance(cell["batch"], int) else math.nan
 
 
 def _center(samples: list[float]) -> float:

@@ -15,9 +15,11 @@ from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Transport
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""
-ONE_MODEL = ("ddp", "fsdp")
+ONE_MODEL = ("ddp", "fsdp", "tp")
 """The values of `parallel` with which several processes train one model; the others, no-sync (DDP without all-reduce) and
 independent (nothing is shared), only explain what that costs."""
+ONE_BATCH = ("tp",)
+"""The values of `parallel` with which all devices compute one batch together; with the others each has a batch of its own."""
 OK = "ok"
 UNLIKE = "unlike"
 """The outcome of a launch that measured well, but under other conditions than the others of its cell: it makes no figure."""
@@ -96,7 +98,7 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> int | str:
-        """Return the batch per device: the one that was used, else the requested one."""
+        """Return the batch per device (tp: of all devices): the one that was used, else the requested one."""
         return self.batch_used or self.workload.batch
 
     @cached_property
@@ -160,6 +162,7 @@ class Launch(Header, frozen=True, kw_only=True):
             steps, windows = 1, windows and 1
         return plausible.Requested(
             ranks=ranks,
+            batches=batches_per_step(self.workload.parallel, ranks),
             here=ranks // self.devices.nodes,
             in_step=self.workload.mode == "train" and self.makes_figures,
             batch=batch * self.workload.items_each if isinstance(batch, int) else None,
@@ -265,6 +268,11 @@ class Unreadable:
 
     path: Path
     reason: str
+
+
+def batches_per_step(parallel: str, devices: int) -> int:
+    """Return how many batches so many devices compute in a step."""
+    return 1 if parallel in ONE_BATCH else devices
 
 
 def measured_seconds(launch: Launch) -> float:

@@ -40,11 +40,13 @@ class Requested:
 
     `requests`: how many at most of each kind, to be timed one by one; 0: none. `is_asynchronous`: the device computes while the
     host goes on, so that a request must be waited for. `here`: the number of ranks, the first ones, on the node whose clock
-    stamps the lines; `in_step`: no rank can begin a step before the others have done the last one.
+    stamps the lines; `batches`: how many all ranks compute in a step; `in_step`: no rank can begin a step before the others
+    have done the last one.
     """
 
     ranks: int
     here: int
+    batches: int = 1
     in_step: bool = False
     batch: int | None
     steps: int | None
@@ -114,9 +116,9 @@ def _wrong_counts(window: Block, asked: Requested) -> Iterator[str]:
         yield f"the workload reported the step times of {lengths[0]} steps; the window has {window.steps}"
     if asked.steps is not None and (window.steps != asked.steps if asked.exactly else window.steps < asked.steps):
         yield f"{window.steps} steps; {asked.steps} were asked for"
-    if asked.batch is not None and window.items != asked.batch * window.steps * asked.ranks:
-        product = f"{asked.batch} items x {window.steps} steps x {asked.ranks} ranks"
-        yield f"{window.items} items; {product} are {asked.batch * window.steps * asked.ranks}"
+    if asked.batch is not None and window.items != asked.batch * window.steps * asked.batches:
+        product = f"{asked.batch} items x {window.steps} steps x {asked.batches} {'ranks' if asked.batches > 1 else 'batch'}"
+        yield f"{window.items} items; {product} are {asked.batch * window.steps * asked.batches}"
 
 
 def _wrong_times(window: Block, asked: Requested) -> Iterator[str]:

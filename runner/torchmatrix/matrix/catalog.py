@@ -135,8 +135,9 @@ class Model:
     `unit`: the items that it processes (images, sequences, clips); `optimizer`: the one it is usually trained with; `takes`:
     the factors that apply to it besides those of every model, such as image_size. `parameters`: give a lower bound of the
     memory that it needs (None: not judged). `positions`: the longest sequence; `transformers`: the oldest release that has it;
-    `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits. `forward_flops`: the
-    floating-point operations of the forward pass, for `flops_per`: "token" or "image of 224 pixels"; None without a source.
+    `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits. `shared`: what devices share of it
+    in tensor parallelism, with the number of each; empty: it can't be split. `forward_flops`: the floating-point operations of
+    the forward pass, for `flops_per`: "token" or "image of 224 pixels"; None without a source.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Model:
     transformers: str | None = None
     generates: bool = False
     kv_bytes_per_token: int = 0
+    shared: tuple[tuple[str, int], ...] = ()
     forward_flops: float | None
     flops_per: str | None
 
@@ -252,9 +254,18 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         transformers=entry.get("transformers"),
         generates=entry["unit"] == "tokens",
         kv_bytes_per_token=entry.get("kv_bytes_per_token", 0),
+        shared=_shared(entry, config),
         forward_flops=flops.get("forward"),
         flops_per=flops.get("per"),
     )
+
+
+def _shared(entry: dict[str, Any], config: dict[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Return what devices share of a model whose type has a known layout; see images/workload/tensor_parallel.py."""
+    layout = entry.get("tensor_parallel", {})
+    if entry.get("type") not in layout.get("types", ()):
+        return ()
+    return tuple((what, config[key]) for key, what in layout["shared"].items())
 
 
 def compiled_for(torch: str, variant: str) -> tuple[str, ...] | None:

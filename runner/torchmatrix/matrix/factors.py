@@ -335,8 +335,9 @@ FACTORS = (
         maximum=3_600, flag="--audio-seconds", part="{}s", place=6, always_in_id=True, of_some_models=True, has_column=False,
     ),
     Factor(
-        name="parallel", kind=str, default="ddp", choices=("ddp", "fsdp"), flag="--parallel", part="{}", place=100,
-        meaning="how several processes train one model: each with all of it (ddp), or with a part of every parameter (fsdp)",
+        name="parallel", kind=str, default="ddp", choices=("ddp", "fsdp", "tp"), flag="--parallel", part="{}", place=100,
+        meaning="how several processes train one model: each with all of it (ddp), with a part of every parameter (fsdp), or "
+        "with a part of every matrix, all on one batch (tp)",
         label="{}", has_column=False, contrasts=(Contrast(name="fsdp", value="fsdp", over="ddp", words=("FSDP", "DDP")),),
     ),
     Factor(

@@ -80,7 +80,7 @@ class Workload:
 
     @property
     def batch(self) -> int | str:
-        """Return the items per device and step, or "auto"."""
+        """Return the items per device and step (tp: per step), or "auto"."""
         batch: int | str = self.factors["batch"]
         return batch
 
@@ -90,7 +90,7 @@ class Workload:
 
     @property
     def parallel(self) -> str:
-        """Return how processes work together: ddp, fsdp, no-sync or independent."""
+        """Return how processes work together: ddp, fsdp, tp, no-sync or independent."""
         return str(self.factors["parallel"])
 
     @property

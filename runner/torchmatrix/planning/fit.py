@@ -1,5 +1,6 @@
 """Check whether a stack, a workload or a set of GPUs fits this machine; each no has a reason and a fix. Pure."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -289,6 +290,8 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
         return why
     if workload.parallel == "fsdp" and (why := _why_not_sharded(stack, workload)):
         return why
+    if workload.parallel == "tp" and (why := _why_not_split(stack, workload)):
+        return why
     return why_not_runtime(stack, workload, host)
 
 
@@ -367,6 +370,41 @@ def _why_not_sharded(stack: Stack, workload: Workload) -> Why | None:
 
 _SHARDS, _SHARDS_ON_CPUS = (2, 0), (2, 6)
 """The first torch releases whose FSDP shards so; see images/workload/sharded.py."""
+
+
+def _why_not_split(stack: Stack, workload: Workload) -> Why | None:
+    if not workload.trains:
+        reason = f"parallel tp is for training: in mode {workload.mode} each process has the whole model"
+        return Why(reason=reason, fix='use parallel = "ddp"')
+    model = catalog.find(workload.model)
+    if model is None or not model.shared:
+        reason = f"parallel tp splits the matrices of Llama's, Mistral's and Qwen's listed models; {workload.model} is none"
+        return Why(reason=reason, fix="use such a model, as llama-3.2-1b-shape, or fsdp")
+    if workload.precision == "amp":
+        reason = "precision amp scales the loss by GradScaler, which can't look at parameters that are split"
+        return Why(reason=reason, fix='use amp-bf16 with parallel = "tp"')
+    if stack.source == "wheels" and stack.torch and catalog.version_key(stack.torch) < _SPLITS:
+        reason = f"torch {stack.torch} can't split matrices as is done here (that came with 2.5)"
+        return Why(reason=reason, fix="use torch 2.5 or newer")
+    return None
+
+
+_SPLITS = (2, 5)
+"""The first torch release with torch.distributed.tensor."""
+
+
+def why_not_shared(workload: Workload, devices: int) -> Why | None:
+    """Return why so many devices can't split the model alike, or None."""
+    model = catalog.find(workload.model)
+    if workload.parallel != "tp" or model is None:
+        return None
+    uneven = [f"{number} {what}" for what, number in model.shared if number % devices]
+    if not uneven:
+        return None
+    most = math.gcd(*(number for _, number in model.shared))
+    counts = [str(count) for count in range(1, most + 1) if most % count == 0]
+    reason = f"{model.name} has {' and '.join(uneven)}, which {devices} devices can't share alike"
+    return Why(reason=reason, fix=f"use {' or '.join(counts)} devices, or another model")
 
 
 def _why_not_compile(stack: Stack) -> Why | None:

@@ -93,7 +93,7 @@ def _contents(workload: Workload) -> str:
 
 def least_bytes(workload: Workload, devices: int = 1) -> int | None:
     """Return the bytes of memory below which no GPU of so many `devices` runs the workload, a lower bound; None if the model
-    isn't in the catalog. FSDP shares them among the devices, after it had all weights on each.
+    isn't in the catalog. FSDP and tensor parallelism share them among the devices, after each had all weights.
 
     parameters × 4 bytes of fp32 weights (autocast keeps them so), and in training × 4 bytes of gradients and the
     optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). In half precision all takes half as much. In generation
@@ -109,7 +109,7 @@ def least_bytes(workload: Workload, devices: int = 1) -> int | None:
     if not workload.trains:
         return weights + _cache_bytes(workload, model.kv_bytes_per_token) * 2 // parts
     trained = parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer]) // parts
-    return max(weights, trained // devices) if workload.parallel == "fsdp" else trained
+    return max(weights, trained // devices) if workload.parallel in ("fsdp", "tp") else trained
 
 
 def _cache_bytes(workload: Workload, bytes_per_token: int) -> int:

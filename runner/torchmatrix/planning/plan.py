@@ -202,7 +202,7 @@ def _places(matrix: Matrix, host: Host, nodes: int) -> tuple[list[tuple[Workload
         mixed = tuple(gpu for gpus, _, _ in device_sets for gpu in gpus.gpus) if matrix.gpus.mixed else ()
         for gpus, on, reason in device_sets:
             for variant in _variants(workload, gpus, mixed or gpus.gpus):
-                why = reason or fit.why_not_memory(variant, gpus.gpus, gpus.count)
+                why = reason or fit.why_not_shared(variant, gpus.count) or fit.why_not_memory(variant, gpus.gpus, gpus.count)
                 if why is None and gpus.vendor == "cpu":
                     why = fit.why_not_host_memory(variant, len(gpus.indices), gpus.count, host)
                 placed.append((variant, gpus, on, f"{variant.id}/{gpus.label}", why))

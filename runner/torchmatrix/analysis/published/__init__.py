@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import gpu_specs
+from torchmatrix.facts.launch import batches_per_step
 from torchmatrix.matrix import catalog
 
 if TYPE_CHECKING:
@@ -80,9 +81,14 @@ class Measured:
 
 
 def measured(cells: Iterable["Cell"]) -> tuple[Measured, ...]:
-    """Return the cells that have a number and are of one GPU model."""
-    shown = [cell for cell in cells if cell.samples and not cell.last["mixed"]]
+    """Return the cells that have a number and are of one GPU model, and whose GPUs have a batch each."""
+    shown = [cell for cell in cells if cell.samples and not cell.last["mixed"] and has_batch_each(cell)]
     return tuple(Measured(figure=_ours(number, cell), cell=cell) for number, cell in enumerate(shown, start=1))
+
+
+def has_batch_each(cell: "Cell") -> bool:
+    """Check whether each GPU computes a batch of its own."""
+    return batches_per_step(cell["parallel"], cell["count"]) == cell["count"]
 
 
 def mixed(cells: Iterable["Cell"]) -> tuple[str, ...]:
