@@ -88,7 +88,7 @@ def measured(cells: Iterable["Cell"]) -> tuple[Measured, ...]:
 
 def has_batch_each(cell: "Cell") -> bool:
     """Check whether each GPU computes a batch of its own."""
-    return batches_per_step(cell["parallel"], cell["count"]) == cell["count"]
+    return bool(batches_per_step(cell["parallel"], cell["count"]) == cell["count"])
 
 
 def mixed(cells: Iterable["Cell"]) -> tuple[str, ...]:
