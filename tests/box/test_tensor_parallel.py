@@ -71,16 +71,18 @@ def test_norms_of_heads_that_learn_from_a_ranks_own_heads_give_no_number(newest_
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "ranks", "message"),
     [
-        (("--model", "lm-10m"), "lm-10m has 5 attention heads and 5 key-value heads, which 2 ranks can't share alike"),
-        (("--model", "gpt2-124m-shape"), "gpt2-124m-shape is none"),
-        (("--model", "lm-10m-moe"), "lm-10m-moe is none"),
-        (("--model", "lm-1m", "--mode", "infer"), "tensor parallelism is for training"),
+        (("--model", "lm-1m"), 3, "lm-1m has 4 attention heads and 2 key-value heads, which 3 ranks can't share alike"),
+        (("--model", "gpt2-124m-shape"), 2, "gpt2-124m-shape is none"),
+        (("--model", "lm-10m-moe"), 2, "lm-10m-moe is none"),
+        (("--model", "lm-1m", "--mode", "infer"), 2, "tensor parallelism is for training"),
     ],
 )
-def test_what_can_not_be_split_is_unsupported_with_its_reason(newest_python: str, words: tuple[str, ...], message: str) -> None:
-    code, events, _ = bench(newest_python, *words, "--sequence-length", "16", "--batch", "2", *SPLIT, processes=2)
+def test_what_can_not_be_split_is_unsupported_with_its_reason(
+    newest_python: str, words: tuple[str, ...], ranks: int, message: str
+) -> None:
+    code, events, _ = bench(newest_python, *words, "--sequence-length", "16", "--batch", "2", *SPLIT, processes=ranks)
     failures = [event for event in events if event["event"] == "failure"]
     assert code and failures and {event["kind"] for event in failures} == {"unsupported"}
     assert all(message in event["message"] for event in failures), failures

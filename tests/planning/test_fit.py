@@ -374,7 +374,11 @@ def test_what_can_not_be_split_by_tensor_parallelism_is_a_skip(
     [
         ("lm-1m", 2, None),
         ("lm-1m", 4, "lm-1m has 2 key-value heads, which 4 devices can't share alike"),
-        ("lm-10m", 2, "lm-10m has 5 attention heads and 5 key-value heads, which 2 devices can't share alike"),
+        (
+            "lm-10m",
+            3,
+            "lm-10m has 4 attention heads and 4 key-value heads and 896 inner features, which 3 devices can't share alike",
+        ),
         ("lm-100m", 4, None),
         ("llama-3.1-8b-shape", 8, None),
     ],

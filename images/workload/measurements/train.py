@@ -63,7 +63,7 @@ def make_step(args, world, family, model, batches):
 
 def _synchronising(args, world, model):
     """Return two makers of contexts: for a backward pass whose gradients stay on their rank, and for the last one of a step."""
-    if world.size == 1 or args.parallel == "independent":
+    if world.size == 1 or args.parallel in ("independent", "tp"):  # of a model that is split no gradients are averaged
         return contextlib.nullcontext, contextlib.nullcontext
     alone = functools.partial(sharded.without_sync, model) if args.parallel == "fsdp" else model.no_sync
     return alone, alone if args.parallel == "no-sync" else contextlib.nullcontext
