@@ -19,7 +19,7 @@ from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
 from torchmatrix.analysis.traces import QUANTITIES, Trace
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.core.formatting import UNKNOWN, in_digits, is_known
-from torchmatrix.matrix.factors import COLUMNS, Factor
+from torchmatrix.matrix.factors import BY_NAME, COLUMNS, Factor
 from torchmatrix.reporting import words
 
 # The figures of each cell (throughput, cost, latency, scatter, scaling) and which of them bars can show.
@@ -258,7 +258,7 @@ Published: TypeAlias = Mapping[tuple[str, str, str, str], tuple[float, str]]
 NONE_PUBLISHED: Published = {}
 NOTHING = RunTables()
 _FIRST = ("model", "mode")
-_LATER = tuple(factor.name for factor in COLUMNS if factor.name not in _FIRST)
+_LATER = (*(factor.name for factor in COLUMNS if factor.name not in _FIRST), "parallel")
 _DIGITS = 8
 
 
@@ -385,7 +385,7 @@ def _keys(row: Row, gpu: str) -> Keys:
     return keys | {"set": (row["devices"], named), "variant": (row["workload"],) * 2}
 
 
-_FACTORS = {factor.name: factor for factor in COLUMNS}
+_FACTORS = {name: BY_NAME[name] for name in _LATER}
 _ORDER = ("gpu", "machine", "stack", *_FIRST, "devices", *_LATER, "image_size", "sequence_length", "batch", "set", "variant")
 _SORTED = frozenset({"devices", "batch", "image_size", "sequence_length"})
 _FOR_ALL = ("precision", "runtime", "compile")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.rows import Row, group_by
+from torchmatrix.matrix.catalog import usual_optimizer
 from torchmatrix.matrix.factors import FACTORS
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class Cells:
     def extras(self, row: Row) -> list[str]:
         """Return settings other than precision and engine that are not at their defaults and vary on this page."""
         names = [name for name in self.dims if name not in (*_UNNAMED, *_SERIES) and len(self.dims[name].values) > 1]
-        return [self.label(row, name) for name in names if self.value(row, name) not in ("none", _DEFAULTS.get(name))]
+        usual = _DEFAULTS | {"optimizer": usual_optimizer(self.value(row, "model"))}
+        return [self.label(row, name) for name in names if self.value(row, name) not in ("none", usual.get(name))]
 
     def sizes(self, row: Row) -> list[str]:
         """Return the batch and what else sizes the input: "batch 64", "224 pixels"."""
