@@ -124,6 +124,20 @@ def test_shares_of_roofs_are_of_what_the_launch_measured_and_of_the_data_sheet(t
     assert metrics.named("decode_of_data_sheet").value(launch) == pytest.approx(1e12 / peak)
 
 
+def test_a_page_draws_the_time_per_output_token_against_the_least_that_the_bandwidth_allows(tmp_path: Path) -> None:
+    pieces = {"unit": "tokens", "rank": 0, "start_monotonic_seconds": 120.0, "stop_monotonic_seconds": 125.0}
+    told = [
+        {"event": "stream", "phase": "prefill", "items": [8] * 3, "seconds": [0.005] * 3, "requests": [0, 1, 2], **pieces},
+        {"event": "stream", "phase": "decode", "items": [1] * 3, "seconds": [0.02] * 3, "requests": [0, 1, 2], **pieces},
+        ROOF,
+    ]
+    page = report.render(report.view_of(write_run(tmp_path, [{"told": told}] * 3)))
+    assert '<a href="#generation">Generation</a>' in page
+    assert "a token every 20.0" in page and "decode reads at up to 40" in page  # 2e10 bytes in 20 ms of 2.5e12 per second
+    drawn = page.partition('id="generation"')[2].partition("</section>")[0]
+    assert drawn.count("class=ideal") == 1 and "prefill" in drawn
+
+
 def test_a_metric_is_one_entry(tmp_path: Path) -> None:
     """Whatever a reader sees of the metrics at the end of METRICS follows from their entries."""
     joules = [(t, {"device": "GPU-0", "power_watts": 500.0, "energy_joules": 500.0 * t}) for t in range(99, 131)]

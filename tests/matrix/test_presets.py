@@ -110,7 +110,7 @@ def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) ->
     assert all(sentence.endswith(".") for sentence in preset.deviations)
     assert [f"{stack.name} {stack.python or ''}".strip() for stack in matrix.stacks] == STACKS[name]
     assert matrix.method.launches == (
-        1 if name in ("bridger-2023-cpu", "pytorch-2.0-cpu", "suite-cpu") else 3
+        1 if name in ("bridger-2023-cpu", "pytorch-2.0-cpu", "suite-cpu") else 2 if name == "llm-cpu" else 3
     ) and matrix.method.name == ("aime" if name.startswith("aime") else "steady")
 
 
@@ -295,8 +295,10 @@ def test_language_models_are_trained_on_every_path_of_a_cpu(cpu_host: Host) -> N
     plan = plan_of("llm-cpu", cpu_host)
     assert not plan.skips and {cell.workload.unit for cell in plan.cells} == {"tokens"}
     paths = {(w.model, w.precision, w.compile, w.parallel, cell.gpus.count) for cell in plan.cells if (w := cell.workload)}
-    assert {("lm-10m", "amp-bf16", True, "ddp", 1), ("lm-10m-moe", "fp32", False, "ddp", 1)} < paths
-    assert {("lm-10m", "fp32", False, "ddp", 2), ("lm-10m", "fp32", False, "fsdp", 2)} < paths
+    assert {("lm-10m", "amp-bf16", False, "ddp", 1), ("lm-10m-moe", "fp32", False, "ddp", 1)} < paths
+    assert {("lm-10m", "fp32", True, "ddp", 1), *(("lm-10m", "fp32", False, how, 2) for how in ("ddp", "fsdp", "tp"))} < paths
+    generated = {(w.model, str(w.factors["runtime"])) for cell in plan.cells if (w := cell.workload).mode == "generate"}
+    assert generated == {("lm-10m", "eager"), ("lm-10m-moe", "eager"), ("lm-10m", "torchao-int8")}
 
 
 def test_nebulys_runtimes_run_where_their_packages_are(a100_host: Host, cpu_host: Host) -> None:

@@ -400,7 +400,7 @@ def _generation_title(cells: Cells, rows: list[Row]) -> str:
     if not near:
         return median
     most = max(near, key=lambda row: row["decode_of_roof"])
-    share = words.percent(most["decode_of_roof"])
+    share = _share(most)
     return f"{median}; decode reads at up to {share} of the measured bandwidth ({cells.model(most)})"
 
 
@@ -422,9 +422,13 @@ def _generation_dot(cells: Cells, row: Row) -> Dot:
     names = ("per_output_token_p50", "per_output_token_p99", "least_token_seconds")
     p50, p99, least = (1e3 * row[name] if is_known(row.get(name)) else None for name in names)
     assert p50 is not None
-    share = f"{words.percent(row['decode_of_roof'])} of bandwidth" if is_known(row.get("decode_of_roof")) else ""
+    share = f"{_share(row)} of bandwidth" if is_known(row.get("decode_of_roof")) else ""
     return Dot(label=_label(cells, row), value=p50, low=p50, high=p99, ideal=least, shape="dot", colour=row["stack"],
                figures=(words.with_unit(p50, "ms"), share), marks=cells.marks.get(row["place"], ()))  # fmt: skip
+
+
+def _share(row: Row) -> str:
+    return words.percent(row["decode_of_roof"], 0 if row["decode_of_roof"] >= 0.1 else 1)
 
 
 def _generation_bar(cells: Cells, row: Row) -> Dot:
@@ -435,7 +439,8 @@ def _generation_bar(cells: Cells, row: Row) -> Dot:
 
 
 def _label(cells: Cells, row: Row) -> str:
-    return f"{cells.who(row)}, {cells.settings(row)}, bs{words.THIN}{row['bs']}"
+    who = [cells.who(row)] if len({cells.who(other) for other in cells.rows}) > 1 else []
+    return ", ".join([*who, cells.settings(row), f"bs{words.THIN}{row['bs']}"])
 
 
 # Energy and cost: items per joule and the cost of a million items, per model at three settings.
