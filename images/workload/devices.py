@@ -12,6 +12,8 @@ import torch.distributed as dist
 from channel import Unsupported
 
 _TF32 = "tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"
+_FLOAT8 = {"fp8": (8, 9), "fp8-rowwise": (9, 0)}
+"""The least compute capability of NVIDIA's GPUs; on others float8 is untried."""
 
 
 class Device:
@@ -85,7 +87,7 @@ class Device:
         """Say why the device doesn't have `precision`; None if it does."""
         if precision in ("tf32", "amp"):
             return "precision %s needs a GPU; on a CPU use fp32 or amp-bf16" % precision
-        return None
+        return _lack_of_float8(precision)
 
     def facts(self):
         """Describe the device as torch sees it."""
@@ -170,8 +172,9 @@ class Cuda(Gpu):
         return "nccl"
 
     def lack(self, precision):
-        if precision == "tf32" and (torch.version.hip or torch.cuda.get_device_capability(self.torch)[0] < 8):
-            return _TF32
+        needed = {"tf32": (8, 0), **_FLOAT8}.get(precision)
+        if needed and (torch.version.hip or torch.cuda.get_device_capability(self.torch) < needed):
+            return _TF32 if precision == "tf32" else _lack_of_float8(precision)
         return None
 
     def _own_facts(self, properties):
@@ -200,7 +203,7 @@ class Xpu(Gpu):
         return "xccl"
 
     def lack(self, precision):
-        return _TF32 if precision == "tf32" else None
+        return _TF32 if precision == "tf32" else _lack_of_float8(precision)
 
     def free_bytes(self):
         """Return how many bytes are free; None before torch 2.6, which can't report it."""
@@ -222,6 +225,12 @@ def of_kind(name):
 def of(device):
     """Return the Device of a torch.device."""
     return _KINDS[device.type](device.index or 0)
+
+
+def _lack_of_float8(precision):
+    """Say what a device without float8 lacks for `precision`; None if that is another one."""
+    text = "precision %s needs a GPU of NVIDIA, of compute capability %d.%d or newer"
+    return text % (precision, *_FLOAT8[precision]) if precision in _FLOAT8 else None
 
 
 def _uuid(properties):

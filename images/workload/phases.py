@@ -16,6 +16,7 @@ import collectives
 import compiling
 import devices
 import families
+import float8
 import measure
 import measurements
 import precision
@@ -210,12 +211,13 @@ def _prepare_model(args, world):
     model, chosen = families.build(args, world.device if args.model_file else torch.device("cpu"))
     model = precision.converted(args.precision, model.train(measurements.in_training_mode(args))).to(world.device)
     chosen, gradient_bytes = dict(chosen, parameters=families.parameter_count(model)), families.gradient_bytes(model)
+    converted = float8.apply(args, model)
     blocks = checkpointing.apply(model) if args.checkpointing else 0
     shared = world.distribute(args, model)
     plain = shared if args.parallel == "fsdp" else model
     model = runtimes.prepare(args, shared, lambda: families.call(args, families.batches(args, world.device)[0]))
     world.synchronize()
-    return model, plain, blocks, gradient_bytes, dict(chosen, runtime=runtimes.facts(model))
+    return model, plain, blocks, gradient_bytes, dict(chosen, runtime=runtimes.facts(model) or converted)
 
 
 def _time_windows(channel, args, world, begun):

@@ -3,6 +3,7 @@
 fp32: IEEE single precision, TF32 off for matmul and for convolutions.
 tf32: TF32 on for both (NVIDIA Ampere and newer).
 amp: autocast to float16 with a GradScaler when training. amp-bf16: autocast to bfloat16, no scaler.
+fp8, fp8-rowwise: as amp-bf16, and the products of linear layers are in float8 (float8.py); training only.
 half, bf16-weights: the weights and the inputs are float16 or bfloat16; no autocast, no scaler.
 All but tf32 keep TF32 off, so that what stays in float32 is float32. Reductions in half precision stay allowed, as in
 stock torch.
@@ -15,7 +16,7 @@ import torch
 import devices
 from channel import Unsupported
 
-_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16}
+_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp8-rowwise": torch.bfloat16}
 _WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16}
 
 
@@ -72,7 +73,7 @@ def in_type(thing, dtype):
 
 
 def autocast(name, device):
-    """Return a fresh autocast context for one forward pass; one without effect except for amp and amp-bf16."""
+    """Return a fresh autocast context for one forward pass; one without effect except for amp, amp-bf16 and fp8."""
     if name not in _AUTOCAST:
         return contextlib.nullcontext()
     return torch.autocast(device_type=devices.of(device).name, dtype=_AUTOCAST[name])

@@ -441,6 +441,68 @@ def nothing_quantized():
     torchao.quantization.quantize_ = lambda model, config: None if _is_model(model) else real(model, config)
 
 
+def in_float8():
+    """Let a CPU train in float8, with emulated products. No sabotage: all that follow need it."""
+    import devices
+    import float8
+
+    devices.Device.lack = lambda self, name: None
+    float8.emulates = lambda: True
+
+
+def nothing_in_float8():
+    import torchao.float8
+
+    in_float8()
+    torchao.float8.convert_to_float8_training = lambda model, **words: model
+
+
+def model_not_in_float8():
+    """Let converted layers compute in bfloat16, but not the probe's."""
+    _in_bfloat16(lambda layer: layer.in_features != 256)
+
+
+def no_layer_in_float8():
+    _in_bfloat16(lambda layer: True)
+
+
+def _in_bfloat16(which):
+    import torch
+    from torchao.float8.float8_linear import Float8Linear
+
+    in_float8()
+    real = Float8Linear.forward
+    Float8Linear.forward = lambda self, given: (torch.nn.Linear.forward if which(self) else real)(self, given)
+
+
+def backward_not_in_float8():
+    """Let the backward pass of the model's converted layers compute in bfloat16."""
+    from torchao.float8 import float8_linear
+
+    in_float8()
+    product = float8_linear.matmul_with_hp_or_float8_args
+    real = product.backward
+
+    def backward(context, gradient):
+        given, weight = context.saved_tensors
+        if len(weight) == 256:
+            return real(context, gradient)
+        rows, above = (tensor.reshape(-1, tensor.shape[-1]).bfloat16() for tensor in (given, gradient))
+        return (above @ weight.t().bfloat16()).reshape(given.shape), rows.t() @ above, None, None
+
+    product.backward = staticmethod(backward)
+
+
+def half_a_batch_in_float8():
+    in_float8()
+    half_a_batch()
+
+
+def no_backward_in_float8():
+    in_float8()
+    no_backward()
+
+
 def no_backward_in_windows():
     _in_windows_alone(lambda: _set("torch.Tensor", "backward", lambda real: lambda self, *args, **words: None))
 

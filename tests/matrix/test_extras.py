@@ -99,6 +99,13 @@ def test_a_stack_for_which_no_packages_are_known_lacks_them_unless_the_user_name
     assert matrix.stacks[0].packages[-2:] == ("onnxruntime<1.24", "onnx")
 
 
+def test_training_in_float8_needs_torchao() -> None:
+    training = '[[stack]]\ntorch = "{}"\ncpu = true\n' + PLAIN + 'precision = ["amp-bf16", "fp8", "fp8-rowwise"]\n'
+    for torch, torchao in (("2.7.1", "0.11.0"), ("2.15.0", "0.18.0")):
+        (stack,) = matrix_file.parse(training.format(torch)).stacks
+        assert stack.packages[-1] == f"torchao=={torchao}"
+
+
 def test_packages_that_come_with_a_vendors_image_are_not_added_to_it() -> None:
     text = '[[stack]]\nimage = "nvcr.io/nvidia/pytorch:25.02-py3"\n' + PLAIN.replace('"cpu"', '"gpu"') + 'mode = "infer"\n'
     assert matrix_file.parse(text + 'runtime = "torchao-int8"\n').stacks[0].packages == ()

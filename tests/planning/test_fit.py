@@ -422,6 +422,8 @@ TRAIN = 'model = "resnet18"\nbatch = 1\n'
         (INFER + 'runtime = "torchao-int8"\ncompile = true', None),
         (INFER + 'runtime = "torchao-int4"', "runtime torchao-int4 needs a CUDA stack"),
         (INFER + 'runtime = "tensorrt"', "runtime tensorrt needs a CUDA stack"),
+        (TRAIN + 'precision = "fp8"', "precision fp8 needs a GPU"),
+        (INFER + 'precision = "fp8-rowwise"', "precision fp8-rowwise is for training"),
     ],
 )
 def test_settings_that_make_no_sense_on_a_cpu_are_skips(cpu_host: Host, workload: str, reason: str | None) -> None:
@@ -455,6 +457,34 @@ def test_settings_that_make_no_sense_on_a_gpu_are_skips(
 ) -> None:
     skip = why(machine(nvidia_host, A100), stack, workload)
     assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision", "reason"),
+    [
+        ("8.6", "fp8", "compute capability 8.9 or newer"),
+        ("8.9", "fp8", None),
+        ("8.9", "fp8-rowwise", "compute capability 9.0 or newer"),
+        ("9.0", "fp8-rowwise", None),
+        ("12.0", "fp8-rowwise", None),
+    ],
+)
+def test_float8_needs_a_gpu_that_has_it_and_a_stack_with_torchao(
+    nvidia_host: Host, capability: str, precision: str, reason: str | None
+) -> None:
+    text = f'model = "bert-tiny"\nbatch = 1\nprecision = "{precision}"'
+    host = machine(nvidia_host, ("NVIDIA H100 80GB HBM3", capability))
+    skip = why(host, CUDA, text)
+    assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
+    skip = why(host, CUDA, text + '\nmode = "infer"')
+    assert skip and skip.reason == f"precision {precision} is for training" and "torchao-float8" in skip.fix
+    skip = why(host, 'torch = "2.12.1"\ncuda = "13.0"', text)
+    assert skip and (reason or "no packages of torchao are known for torch 2.12.1") in skip.reason
+
+
+def test_float8_is_refused_on_gpus_of_amd(amd_host: Host) -> None:
+    skip = why(amd_host, 'torch = "2.5.1"\nrocm = "6.2"', 'model = "bert-tiny"\nbatch = 1\nprecision = "fp8"')
+    assert skip and "needs a GPU of NVIDIA" in skip.reason
 
 
 def test_a_smaller_gpu_holds_weights_in_half_precision(nvidia_host: Host) -> None:

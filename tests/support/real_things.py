@@ -49,6 +49,12 @@ def newest_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _python_of(["resnet18", "bert-tiny"], tmp_path_factory, text=NEWEST_MATRIX)
 
 
+@pytest.fixture(scope="session")
+def newest_python_with_torchao(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the interpreter of the newest torch, with torchao."""
+    return _python_of(["resnet18", "bert-tiny"], tmp_path_factory, 'precision = "fp8"\n', NEWEST_MATRIX)
+
+
 def _python_of(models: list[str], tmp_path_factory: pytest.TempPathFactory, more: str = "", text: str = REAL_MATRIX) -> str:
     from torchmatrix.engines.choose import choose
     from torchmatrix.facts.store import Results

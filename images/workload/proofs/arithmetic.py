@@ -39,7 +39,9 @@ _PRODUCT = re.compile(
 )
 """torch's names of operations that multiply and add up."""
 _REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
-_PRODUCT_TYPES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "half": "float16"}
+_PRODUCT_TYPES = {
+    "fp32": "float32", "tf32": "float32", "amp": "float16", "half": "float16", "fp8": "float8", "fp8-rowwise": "float8",
+}  # fmt: skip
 _WEIGHT_TYPES = {"half": "float16", "bf16-weights": "bfloat16"}
 
 
@@ -298,7 +300,7 @@ def _count_types(tensors):
     counts = {}
     for tensor in tensors:
         if tensor.is_floating_point() or tensor.is_complex():
-            name = _type_name(tensor.dtype)
+            name = _type_name(getattr(tensor, "_data", tensor).dtype).partition("_")[0]  # torchao's tensor names another type
             counts[_REAL.get(name, name)] = counts.get(_REAL.get(name, name), 0) + tensor.numel() * (1 + tensor.is_complex())
     return counts
 

@@ -16,10 +16,15 @@ import measurements
 
 CHANNELS = 64
 EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
+EXPECTED.update({"fp8": "bf16", "fp8-rowwise": "bf16"})
 """The effective precision of products and convolutions for each setting of --precision."""
 QUANTIZED = {"int8": (5e-3, 2e-2), "float8": (2e-2, 7e-2), "int4": (5e-2, 2e-1)}
 """The least and largest error of a linear layer quantized in each way: int8 rounds a row to 127 steps of its largest number,
 float8 (e4m3) keeps 4 bits, int4 rounds a group of weights to 15 steps."""
+TRAINED = {"fp8": {"": (2e-2, 5e-2), "_backward": (4.5e-2, 8e-2)}}
+TRAINED["fp8-rowwise"] = {"": TRAINED["fp8"][""], "_backward": TRAINED["fp8"][""]}
+"""The same of a layer that trains in float8, and of its gradients: 3.7e-2 in e4m3, 5.9e-2 with a gradient in e5m2. In bfloat16
+both are 3e-3."""
 _FLOAT32_BELOW = 3e-5
 _ELEVEN_BITS_BELOW = 1.3e-3
 _EIGHT_BITS_BELOW = 1.5e-2
@@ -73,13 +78,16 @@ def remarks(found):
 def probe(args, device):
     """Probe `device` as `run` does, through the runtime of `args`.
 
-    Where the runtime quantizes, "linear" is the precision that linear layers compute in, "quantized" the one that they should.
+    Where the runtime or the precision quantizes, "linear" is the precision that linear layers compute in, "quantized" the one
+    that they should.
     """
     import runtimes
 
     plain = argparse.Namespace(**vars(args))
     plain.runtime = "eager" if args.arithmetic in QUANTIZED else args.runtime
     precisions = run(args.precision, device, functools.partial(runtimes.prepare, plain), measurements.trains(args))
+    if args.precision in TRAINED:
+        return dict(precisions, quantized="float8", linear=_trained(args.precision, device))
     if args.arithmetic not in QUANTIZED:
         return precisions
     error, dtype = _relative_errors(args.precision, device, functools.partial(runtimes.prepare, args), *_linear_layer(device))
@@ -89,6 +97,16 @@ def probe(args, device):
         quantized=args.arithmetic,
         linear=args.arithmetic if least < error[""] < most else effective(error[""], dtype),
     )
+
+
+def _trained(name, device):
+    """Return float8 if a linear layer, converted as those of the model, computes in it forward and backward; else in what."""
+    import float8
+
+    layer, given = _linear_layer(device)
+    errors, dtype = _relative_errors(name, device, lambda layer, _: float8.convert(name, layer, [""]), layer, given, True)
+    wrong = [error for part, error in errors.items() if not TRAINED[name][part][0] < error < TRAINED[name][part][1]]
+    return effective(wrong[0], dtype) if wrong else "float8"
 
 
 def run(requested, device, prepare=lambda module, example: module, training=False):

@@ -1,4 +1,9 @@
-"""Emulated quantization of linear layers in their own type: the noise of int8, float8 and int4, for the reference."""
+"""Emulated quantization of linear layers in their own type: the noise of int8, float8 and int4, and of training in float8, for
+the reference.
+"""
+
+import contextlib
+import functools
 
 import torch
 
@@ -34,3 +39,50 @@ def _round_to_int4(rows):
 
 
 _QUANTIZED = {"int8": _round_to_int8, "float8": _round_to_float8, "int4": _round_to_int4}
+
+
+@contextlib.contextmanager
+def float8_products(layers, kind):
+    """Let linear layers (by name) round all operands of their products, forward and backward, to float8, meanwhile."""
+    for layer in layers.values():
+        layer.forward = functools.partial(_in_float8, layer, kind)
+    try:
+        yield
+    finally:
+        for layer in layers.values():
+            del layer.forward
+
+
+def _in_float8(layer, kind, given):
+    product = _Float8Product.apply(given, layer.weight, kind)
+    return product if layer.bias is None else product + layer.bias.to(product.dtype)
+
+
+class _Float8Product(torch.autograd.Function):
+    """The product of a linear layer. What is summed up is scaled as one: a row of the left, a column of the right operand."""
+
+    @staticmethod
+    def forward(context, given, weight, kind):
+        context.save_for_backward(given, weight)
+        context.kind = kind
+        rows = given.reshape(-1, given.shape[-1])
+        product = torch.mm(_scaled(rows, kind, 1), _scaled(weight, kind, 1).t())
+        return product.reshape(*given.shape[:-1], len(weight))
+
+    @staticmethod
+    def backward(context, gradient):
+        (given, weight), kind = context.saved_tensors, context.kind
+        rows, above = given.reshape(-1, given.shape[-1]).float(), gradient.reshape(-1, gradient.shape[-1]).float()
+        below = torch.mm(_scaled(above, kind, 1, True), _scaled(weight, kind, 0))
+        of_weight = torch.mm(_scaled(above, kind, 0, True).t(), _scaled(rows, kind, 0))
+        return below.reshape(given.shape), of_weight, None
+
+
+def _scaled(matrix, kind, dim, is_gradient=False):
+    """Round as torchao's recipes do. fp8: one scale, gradients are e5m2. fp8-rowwise: scales along `dim`, powers of two."""
+    number = torch.float8_e5m2 if is_gradient and kind == "fp8" else torch.float8_e4m3fn
+    largest = matrix.abs().amax() if kind == "fp8" else matrix.abs().amax(dim, keepdim=True)
+    scale = torch.finfo(number).max / largest.float().clamp(min=1e-12)
+    scale = scale if kind == "fp8" else torch.exp2(torch.floor(torch.log2(scale)))
+    most = torch.finfo(number).max
+    return (matrix.float() * scale).clamp(-most, most).to(number).float() / scale

@@ -19,7 +19,7 @@ def prepare(args, model, example):
     quantization = library("torchao.quantization")
     if not hasattr(quantization, _CONFIGS[args.runtime]):
         raise Unsupported("this torchao has no %s" % _CONFIGS[args.runtime])
-    share = _linear_share(model)
+    share = linear_share(model, [module for module in model.modules() if isinstance(module, torch.nn.Linear)])
     if share < LEAST:
         raise Unsupported("torchao quantizes linear layers, which are only %.0f %% of this model's products" % (100 * share))
     setting = torch.get_float32_matmul_precision()
@@ -29,8 +29,12 @@ def prepare(args, model, example):
     return model
 
 
-def _linear_share(model):
-    """Return the share of linear layers in the numbers that take part in products; embeddings are only looked up."""
-    looked_up = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+def linear_share(model, layers):
+    """Return the share of these linear `layers` in the numbers that take part in products; embeddings are only looked up."""
+    looked_up, multiplied = (
+        {id(module.weight) for module in model.modules() if isinstance(module, kind)}
+        for kind in (torch.nn.Embedding, torch.nn.Linear)
+    )
+    looked_up -= multiplied  # an output head may share the embedding's weights
     whole = sum(parameter.numel() for parameter in model.parameters() if parameter.dim() > 1 and id(parameter) not in looked_up)
-    return sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear)) / max(whole, 1)
+    return sum(layer.weight.numel() for layer in layers) / max(whole, 1)

@@ -37,9 +37,10 @@ def _complete(stack: Stack, workloads: Sequence[Workload]) -> Stack:
 
 
 def extras_needed(workload: Workload) -> tuple[str, ...]:
-    """Return the names under which the catalog may list extras: the library of the workload's model, and its runtime."""
+    """Return the names under which the catalog may list extras: the library of the workload's model, its runtime, torchao."""
     runtime = factors.RUNTIMES_BY_NAME.get(str(workload.factors["runtime"]))
-    return (workload.library, runtime.packages) if runtime and runtime.packages else (workload.library,)
+    packages = "torchao" if workload.precision in factors.IN_FLOAT8 else runtime and runtime.packages
+    return (workload.library, packages) if packages else (workload.library,)
 
 
 def without_packages(stack: Stack, workload: Workload) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torchmatrix.machine import vendors
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, checks
-from torchmatrix.matrix.factors import RUNTIMES_BY_NAME, Runtime
+from torchmatrix.matrix.factors import IN_FLOAT8, RUNTIMES_BY_NAME, Runtime
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack, architecture_of, without_igpu
 from torchmatrix.matrix.workloads import Workload
@@ -338,6 +338,8 @@ def _why_not_fused(stack: Stack, workload: Workload) -> Why | None:
 
 def _why_not_precision(workload: Workload, host: Host) -> Why | None:
     precision = workload.precision
+    if precision in IN_FLOAT8:
+        return _why_not_float8(workload, host)
     if workload.device == "cpu" and precision in ("tf32", "amp"):
         return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
     if precision == "half" and workload.trains and workload.device == "cpu":
@@ -350,6 +352,20 @@ def _why_not_precision(workload: Workload, host: Host) -> Why | None:
     if precision == "tf32" and any(gpu.capability and catalog.version_key(gpu.capability) < (8, 0) for gpu in host.gpus):
         return Why(reason="tf32 needs an NVIDIA GPU of compute capability 8.0 or newer", fix="use fp32 or amp")
     return None
+
+
+def _why_not_float8(workload: Workload, host: Host) -> Why | None:
+    precision = workload.precision
+    if not workload.trains:
+        return Why(reason=f"precision {precision} is for training", fix='use runtime = "torchao-float8" with bf16-weights')
+    if workload.device == "cpu":
+        return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
+    oldest = "8.9" if precision == "fp8" else "9.0"
+    reason = f"precision {precision} needs a GPU of NVIDIA, of compute capability {oldest} or newer"
+    known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability]
+    is_too_old = any(capability < catalog.version_key(oldest) for capability in known)
+    is_unable = host.vendor not in (None, "nvidia") or is_too_old
+    return Why(reason=reason, fix="use amp-bf16") if is_unable else None
 
 
 def _why_not_sharded(stack: Stack, workload: Workload) -> Why | None:
