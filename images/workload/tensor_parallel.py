@@ -47,6 +47,8 @@ def _refuse(args, model, ranks):
         raise Unsupported("tensor parallelism splits listed models of the types %s; %s is none" % (types, args.model))
     if args.precision == "amp":
         raise Unsupported("GradScaler, which precision amp needs, can't look at parameters that are split")
+    if args.precision.startswith("fp8"):
+        raise Unsupported("layers in float8 are not split here")
     numbers = {what: getattr(model.config, key) for key, what in layout["shared"].items()}
     uneven = ["%d %s" % (number, what) for what, number in numbers.items() if number % ranks]
     if uneven:

@@ -110,7 +110,7 @@ def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) ->
     assert all(sentence.endswith(".") for sentence in preset.deviations)
     assert [f"{stack.name} {stack.python or ''}".strip() for stack in matrix.stacks] == STACKS[name]
     assert matrix.method.launches == (
-        1 if name in ("bridger-2023-cpu", "pytorch-2.0-cpu", "suite-cpu") else 2 if name == "llm-cpu" else 3
+        1 if name in ("bridger-2023-cpu", "llm-cpu", "pytorch-2.0-cpu", "suite-cpu") else 3
     ) and matrix.method.name == ("aime" if name.startswith("aime") else "steady")
 
 

@@ -369,6 +369,13 @@ def test_what_can_not_be_split_by_tensor_parallelism_is_a_skip(
     assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
 
 
+def test_layers_in_float8_are_not_split(nvidia_host: Host) -> None:
+    skip = why(
+        machine(nvidia_host, ("NVIDIA H100 80GB HBM3", "9.0")), 'torch = "2.7.1"\ncuda = "12.8"', SPLIT + 'precision = "fp8"'
+    )
+    assert skip and skip.reason == "layers in float8 are not split here"
+
+
 @pytest.mark.parametrize(
     ("model", "count", "reason"),
     [

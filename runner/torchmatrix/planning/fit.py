@@ -399,6 +399,8 @@ def _why_not_split(stack: Stack, workload: Workload) -> Why | None:
     if workload.precision == "amp":
         reason = "precision amp scales the loss by GradScaler, which can't look at parameters that are split"
         return Why(reason=reason, fix='use amp-bf16 with parallel = "tp"')
+    if workload.precision.startswith("fp8"):
+        return Why(reason="layers in float8 are not split here", fix='use parallel = "fsdp", or amp-bf16')
     if stack.source == "wheels" and stack.torch and catalog.version_key(stack.torch) < _SPLITS:
         reason = f"torch {stack.torch} can't split matrices as is done here (that came with 2.5)"
         return Why(reason=reason, fix="use torch 2.5 or newer")
