@@ -400,8 +400,8 @@ def _generation_title(cells: Cells, rows: list[Row]) -> str:
     if not near:
         return median
     most = max(near, key=lambda row: row["decode_of_roof"])
-    share = _share(most)
-    return f"{median}; decode reads at up to {share} of the measured bandwidth ({cells.model(most)})"
+    of = "" if cells.model(most) == cells.model(fastest) else f" ({cells.model(most)})"
+    return f"{median}; decode reads at up to {_share(most)} of the measured bandwidth{of}"
 
 
 def _generation_panels(cells: Cells, job: list[Row], low: float, high: float) -> tuple[Panel, Panel]:
