@@ -107,8 +107,9 @@ class Reference:
 
     def _answer(self, rounding=None, scale=1.0):
         """Return the means over the step's micro batches, of which each goes through the model by itself."""
-        loss, results = self._answer_part(families.micro_batches(self._args, self.batch)[0], rounding, scale)
-        for batch in families.micro_batches(self._args, self.batch)[1:]:
+        first, *others = families.micro_batches(self._args, self.batch)
+        loss, results = self._answer_part(first, rounding, scale)
+        for batch in others:
             further, more = self._answer_part(batch, rounding, scale)
             loss, results = loss + further, [total.add_(part) for total, part in zip(results, more)]
         if self._args.accumulate == 1:

@@ -42,9 +42,8 @@ def prove(args, world, timed, first, clock):
             raise
         expected, problem = {}, failures.describe(error)
     scope = "forward and backward" if measurements.trains(args) else "forward"
-    formula = roofline.flops_per_item(args, fresh_model)
     record.update(flops_per_item=expected.get("flops_per_item"), flops_scope=scope, quiet=is_noisy)
-    record.update(formula_flops_per_item=formula)
+    record.update(formula_flops_per_item=roofline.flops_per_item(args, fresh_model))
     record["error"] = next((p for p in world.gather(problem) if p), None)
     if record["error"] is None:
         clock("proof-judgement", lambda: _judge(args, world, fresh_model, done, expected, record))

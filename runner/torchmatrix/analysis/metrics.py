@@ -49,6 +49,14 @@ class Read:
             seconds[stream.phase] += stream.seconds
         return defaultdict(list, {phase: sorted(times) for phase, times in seconds.items()})
 
+    @cached_property
+    def paces(self) -> dict[tuple[str, int], float]:
+        """Return the mean seconds of an ok launch's pieces by phase and rank."""
+        seconds = defaultdict[tuple[str, int], list[float]](list)
+        for stream in self.launch.streams if self.launch.is_ok else ():
+            seconds[stream.phase, stream.rank] += stream.seconds
+        return {key: fmean(times) for key, times in seconds.items()}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
@@ -165,11 +173,8 @@ def _per_token(read: Read) -> list[float]:
 
 def _per_device(read: Read, of: Callable[[Roof, float], float], phase: str) -> float:
     """Return the mean over the ranks of a figure `of` a rank's roof and the mean seconds of its pieces; NaN without a roof."""
-    seconds: dict[int, list[float]] = {}
-    for stream in read.launch.streams if read.launch.is_ok else ():
-        if stream.phase == phase:
-            seconds.setdefault(stream.rank, []).extend(stream.seconds)
-    figures = [of(roof, fmean(seconds[roof.rank])) for roof in read.launch.roofs if roof.rank in seconds]
+    paces = read.paces
+    figures = [of(roof, paces[phase, roof.rank]) for roof in read.launch.roofs if (phase, roof.rank) in paces]
     return fmean(figures) if figures else math.nan
 
 
