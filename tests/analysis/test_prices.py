@@ -93,14 +93,14 @@ def test_a_measured_gpu_that_no_table_lists_can_have_a_price(tmp_path: Path) -> 
 def test_items_per_unit_of_the_currency_count_all_devices(tmp_path: Path) -> None:
     held = listed(tmp_path, HEAD + "H200 SXM,3.60,36000,EUR,offer 12,2026-01-31\n")
     runs = [{"rate": 100.0}, {"rate": 180.0, "devices": (0, 1)}, {"stack": "c", "vendor": "cpu", "device": "cpu", "rate": 5.0}]
-    view = report.view_of(write_run(tmp_path / "results", runs))
-    cells = frames(exports.of(view, held))["cells"]
+    view = report.view_of(write_run(tmp_path / "results", runs), price_list=held)
+    cells = frames(exports.of(view))["cells"]
     assert cells["items_per_currency"].tolist()[:2] == pytest.approx([100 * 3600 / 3.6, 180 * 3600 / 7.2])
     assert cells["items_per_second_per_currency"].tolist()[:2] == pytest.approx([100 / 36000, 180 / 72000])
     assert math.isnan(cells["items_per_currency"][2]) and cells["currency"].tolist() == ["EUR"] * 3
     costs = [prices.cost(held, row, "per_hour") for row in view.every_cell]
     assert costs[:2] == pytest.approx([3.6, 7.2]) and math.isnan(costs[2])
-    assert frames(exports.of(view, held))["prices"]["purchase_price"].tolist() == [36000]
+    assert frames(exports.of(view))["prices"]["purchase_price"].tolist() == [36000]
 
 
 def test_without_a_list_nothing_is_known(tmp_path: Path) -> None:

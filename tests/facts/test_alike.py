@@ -9,7 +9,6 @@ import pytest
 from support.records import nights, write_run
 from torchmatrix.analysis import compare, facts_cache, history, machines, run_summary
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import CONDITIONS, UNKNOWN, environment_of, fields_of, of_machine
 from torchmatrix.facts.launch import Launch
@@ -201,7 +200,7 @@ def test_the_report_names_the_unlike_launch_at_its_cell_and_in_the_list(uneven: 
 
 
 def test_exports_have_the_figure_without_the_unlike_launch_and_the_reason(uneven: RunFolder) -> None:
-    tables = exports.of(report.view_of(uneven), NONE).values
+    tables = exports.of(report.view_of(uneven)).values
     (cell,) = json.loads(FORMATS["json"]("cells", tables["cells"]))
     assert (cell["items_per_second"], cell["launches_ok"], cell["launches_not_ok"], cell["launches_left_out"]) == (101, 3, 0, 1)
     assert cell["left_out_why"] == "power limit 500 W, the others 700 W"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.launch import last_tries, throughput
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, report
@@ -61,7 +60,7 @@ def test_the_record_of_an_earlier_version_names_its_cells_by_their_fields(run: R
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_cell_of_the_tables_is_as_it_was(run: RunFolder, name: str) -> None:
-    now = json.loads(FORMATS["json"](name, exports.of(report.view_of(run), NONE).values[name]))
+    now = json.loads(FORMATS["json"](name, exports.of(report.view_of(run)).values[name]))
     then = json.loads((DATA / "recorded_tables" / f"{name}.json").read_text())
     assert len(now) == len(then)
     for ours, theirs in zip(now, then, strict=True):

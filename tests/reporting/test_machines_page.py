@@ -13,7 +13,6 @@ import pytest
 from support import invented, invoke
 from support.read_back import frames
 from torchmatrix.analysis import machines
-from torchmatrix.analysis.prices import NONE
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import exports, machines_page
 
@@ -177,9 +176,9 @@ def test_no_two_charts_say_the_same(page_of_all: Page) -> None:
 
 def test_the_bars_have_the_figures_of_the_exported_tables(results: Path) -> None:
     fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
-    shown = frames(exports.of_machines(fleet, relative, NONE))
+    shown = frames(exports.of_machines(fleet, relative))
     drawn = {chart.id: [row for some in chart.panels for panel in some for row in panel.rows]
-             for chart in machines_page.shown_of(fleet, relative, NONE).charts}  # fmt: skip
+             for chart in machines_page.shown_of(fleet, relative).charts}  # fmt: skip
     means = shown["relative_means"]
     for row in drawn["relative"]:
         assert np.isclose(means[means["gpu"] == row.label]["geometric_mean"], row.value).any()
@@ -192,7 +191,7 @@ def test_the_bars_have_the_figures_of_the_exported_tables(results: Path) -> None
 
 def test_every_verdict_of_two_gpus_is_that_of_their_mean(results: Path) -> None:
     fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
-    pairs = machines_page.shown_of(fleet, relative, NONE).pairs
+    pairs = machines_page.shown_of(fleet, relative).pairs
     assert pairs is not None
     verdicts = {(gpu, over): cell for gpu, row in zip(pairs.gpus, pairs.cells, strict=True)
             for over, cell in zip(pairs.gpus, row, strict=True)}  # fmt: skip

@@ -10,7 +10,6 @@ import pytest
 
 from support import invented
 from support.records import write_run
-from torchmatrix.analysis.prices import NONE
 from torchmatrix.reporting import report, words
 from torchmatrix.reporting.overview import Overview
 from torchmatrix.reporting.overview.cells import Cells
@@ -114,7 +113,7 @@ def test_since_the_last_run_counts_the_changes_of_this_machine(tmp_path: Path) -
     before = report.last_before(run, view.summary)
     assert before is not None and before.run == "20260101T000000Z" and before.environment == {}
     assert 0 < before.compared.recorded < before.compared.of, "what wasn't recorded is no equality"
-    overview = report.overview_of(view, NONE, before)
+    overview = report.overview_of(view, before)
     assert before.count("SLOWER") == len(before.cells) and answer(overview, "since").figure.endswith("slower")
     assert answer(overview, "since").note.endswith(f"Nothing else changed: {before.compared.in_words}.")
     assert report.last_before(replace_of(run, "20260101T000000Z"), view.summary) is None
@@ -127,7 +126,7 @@ def test_since_the_last_run_names_what_else_changed(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(invented, "host_of", lambda _: replace(then, driver="580.65.06"))
     run = invented.write(tmp_path, machine, run="20260102T000000Z")
     view = report.view_of(run)
-    overview = report.overview_of(view, NONE, report.last_before(run, view.summary))
+    overview = report.overview_of(view, report.last_before(run, view.summary))
     assert "What else changed: host driver 575.51.03 → 580.65.06" in answer(overview, "since").note
 
 

@@ -224,10 +224,10 @@ def export(
         shown, details = (
             (redaction.redacted(store, run, temporary, say), None) if redact else (run, facts_cache.details(store, run))
         )
-        view = report.view_of(shown, found=details)
-        overview = report.overview_of(view, held, report.last_before(shown, view.summary))
+        view = report.view_of(shown, found=details, price_list=held)
+        overview = report.overview_of(view, report.last_before(shown, view.summary))
         drawn, answers = overview.every if charts else (), overview.answers.as_record()
-        names = exports.write(exports.of(view, held), drawn, Path(words[-1]), chosen, scale, force, answers)
+        names = exports.write(exports.of(view), drawn, Path(words[-1]), chosen, scale, force, answers)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
 
@@ -247,10 +247,11 @@ def _export_machines(
     runs = select_each(store, ["all"], None, None)
     held = price_list_for(prices, runs)
     with scratch() as temporary:
-        fleet, relative = machines_page.compared(one_of_each(store, runs, [], temporary if redact else None), *basis)
-        shown = machines_page.shown_of(fleet, relative, held)
+        chosen = one_of_each(store, runs, [], temporary if redact else None)
+        fleet, relative = machines_page.compared(chosen, *basis, held)
+        shown = machines_page.shown_of(fleet, relative)
         drawn, answers = shown.charts if charts[0] else (), shown.answers.as_record()
-        names = exports.write(exports.of_machines(fleet, relative, held), drawn, target, formats, charts[1], force, answers)
+        names = exports.write(exports.of_machines(fleet, relative), drawn, target, formats, charts[1], force, answers)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)
 

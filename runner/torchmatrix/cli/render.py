@@ -134,8 +134,8 @@ def _compare_machines(
 
     with scratch() as temporary:
         chosen = one_of_each(store, runs, named, temporary if page_options.redact else None)
-        made = machines_page.compared(chosen, page_options.baseline_gpu, page_options.own_batch)
-        print(page.save(machines_page.page_of(*made, held), page_options.output))
+        made = machines_page.compared(chosen, page_options.baseline_gpu, page_options.own_batch, held)
+        print(page.save(machines_page.page_of(*made), page_options.output))
 
 
 def one_of_each(

@@ -84,6 +84,7 @@ class Fleet:
 
     chosen: tuple[Chosen, ...]
     runs: tuple[RunSummary, ...]
+    price_list: PriceList = NONE
 
     @cached_property
     def launches(self) -> list[Row]:
@@ -125,37 +126,37 @@ class Fleet:
         """Return the cells, from which all ratios are made."""
         return CellIndex(self.launches)
 
-    def explorers(self, price_list: PriceList) -> Explorers:
+    def explorers(self) -> Explorers:
         published = {
             (choice.machine.label, *place): figure
             for choice, pairs in zip(self.chosen, self.published, strict=True)
             for place, figure in claims.throughputs(pairs).items()
         }
         ratios = speedups.ratios_of(self.index)
-        return Explorers(data=data_of(self.index, self.cells, self.scaling, ratios, price_list, published))
+        return Explorers(data=data_of(self.index, self.cells, self.scaling, ratios, self.price_list, published))
 
 
-def fleet_of(chosen: Sequence[Chosen]) -> Fleet:
+def fleet_of(chosen: Sequence[Chosen], price_list: PriceList = NONE) -> Fleet:
     """Read the runs, all of one results folder, or what was cached of them the last time."""
     results = Results(chosen[0].run.path.parent.parent)
-    return Fleet(tuple(chosen), tuple(facts_cache.each(results, [choice.run for choice in chosen])))
+    return Fleet(tuple(chosen), tuple(facts_cache.each(results, [choice.run for choice in chosen])), price_list)
 
 
 def compared(
-    chosen: Sequence[Chosen], baseline_gpu: str | None = None, own_batch: bool = False
+    chosen: Sequence[Chosen], baseline_gpu: str | None = None, own_batch: bool = False, price_list: PriceList = NONE
 ) -> tuple[Fleet, across.Relative]:
     """Read these machines and compare them with the baseline GPU; `own_batch`: each at its own batch."""
-    fleet = fleet_of(chosen)
+    fleet = fleet_of(chosen, price_list)
     return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
 
 
-def shown_of(fleet: Fleet, relative: across.Relative, price_list: PriceList, data: Data | None = None) -> ComparedGpus:
+def shown_of(fleet: Fleet, relative: across.Relative, data: Data | None = None) -> ComparedGpus:
     """Build the default view; `data`: of the explorers, if they are at hand."""
-    worth = [row | row["worth"] for row in _cells(fleet, price_list) if row["worth"]]
+    worth = [row | row["worth"] for row in _cells(fleet) if row["worth"]]
     return shown_of_gpus(Gpus(
-        cells=Cells(data=data or fleet.explorers(price_list).data), relative=relative,
+        cells=Cells(data=data or fleet.explorers().data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
-        worth=worth, vendors=_vendors(fleet), price_list=price_list, noun="GPU" if fleet.has_models else "machine",
+        worth=worth, vendors=_vendors(fleet), price_list=fleet.price_list, noun="GPU" if fleet.has_models else "machine",
     ))  # fmt: skip
 
 
@@ -171,7 +172,6 @@ def _vendors(fleet: Fleet) -> dict[str, str]:
 def page_of(
     fleet: Fleet,
     relative: across.Relative,
-    price_list: PriceList = NONE,
     links: Mapping[str, str] | None = None,
     pages: Mapping[str, str] | None = None,
     site: Mapping[str, Any] | None = None,
@@ -180,10 +180,10 @@ def page_of(
     """Render the page of these machines. `pages`: machine id -> relative address of the report of its run.
     `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures.
     """
-    explored = fleet.explorers(price_list)
-    context = _context(fleet, pages or {}, price_list) | {
+    explored = fleet.explorers()
+    context = _context(fleet, pages or {}) | {
         "explorers": explored,
-        "shown": shown_of(fleet, relative, price_list, explored.data),
+        "shown": shown_of(fleet, relative, explored.data),
         "colours": COLOURS,
         "sides": "GPU" if fleet.has_models else "machine",
         "baseline_gpu": relative.baseline,
@@ -195,7 +195,7 @@ def page_of(
     return page.render("machines.html.j2", links=links or {}, site=site, invented=invented, **context)
 
 
-def _context(fleet: Fleet, pages: Mapping[str, str], price_list: PriceList) -> dict[str, Any]:
+def _context(fleet: Fleet, pages: Mapping[str, str]) -> dict[str, Any]:
     every = fleet.cells
     return {
         "machines": [_machine(choice, run, pages) for choice, run in zip(fleet.chosen, fleet.runs, strict=True)],
@@ -203,8 +203,8 @@ def _context(fleet: Fleet, pages: Mapping[str, str], price_list: PriceList) -> d
         "measured": sum(row["n"] > 0 for row in every),
         "planned": sum(len(run.planned) for run in fleet.runs),
         "gpus": machines.fleet_gpu_table([choice.machine for choice in fleet.chosen], every),
-        "cells": _cells(fleet, price_list),
-        "currency": price_list.currency,
+        "cells": _cells(fleet),
+        "currency": fleet.price_list.currency,
         "failures": [
             row | {"log": sections.log_of(Path(row["path"]), row["outcome"], row["stack"])}
             for row in fleet.launches
@@ -232,9 +232,9 @@ def _pending(run: RunSummary) -> int:
     return sum(cell not in launched for cell in run.planned)
 
 
-def _cells(fleet: Fleet, price_list: PriceList) -> list[dict[str, Any]]:
+def _cells(fleet: Fleet) -> list[dict[str, Any]]:
     """Return the cells of all machines with their yield per watt, price and GB."""
-    return [row | {"worth": machines.worth(row, price_list)} for row in fleet.cells]
+    return [row | {"worth": machines.worth(row, fleet.price_list)} for row in fleet.cells]
 
 
 def _machine(choice: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[str, Any]:

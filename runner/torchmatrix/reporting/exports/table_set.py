@@ -32,7 +32,8 @@ from torchmatrix.reporting.exports.formats import Values
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A run and its tables. `details`: the facts of its launches, the tables' source. `cells`: cells of DDP or one device."""
+    """A run and its tables. `details`: the facts of its launches, the tables' source. `cells`: cells of DDP or one device.
+    `price_list`: what the devices cost."""
 
     id: str
     record: RunRecord
@@ -47,6 +48,7 @@ class View:
     devices: list[Row]
     compiles: list[Row]
     ratios: Ratios
+    price_list: PriceList = NONE
 
     @property
     def summary(self) -> RunSummary:
@@ -70,12 +72,14 @@ class View:
         return [name.cell for name in self.record.planned if name.cell not in launched]
 
 
-def view_of(run: RunFolder, baseline: str | None = None, found: RunDetails | None = None) -> View:
+def view_of(run: RunFolder, baseline: str | None = None, found: RunDetails | None = None, price_list: PriceList = NONE) -> View:
     """Build the view of a run's facts; `baseline` as in make_view; `found`: the details of its launches, if they were read."""
-    return make_view(run.id, run.read_record(), found or facts_cache.details_of(run), baseline)
+    return make_view(run.id, run.read_record(), found or facts_cache.details_of(run), baseline, price_list)
 
 
-def make_view(run_id: str, record: RunRecord, details: RunDetails, baseline: str | None = None) -> View:
+def make_view(
+    run_id: str, record: RunRecord, details: RunDetails, baseline: str | None = None, price_list: PriceList = NONE
+) -> View:
     """Build the view of facts already read. `baseline`: the stack of reference for ratios; default: the first in the matrix.
     Raises BadInput if that stack has no cell.
     """
@@ -95,6 +99,7 @@ def make_view(run_id: str, record: RunRecord, details: RunDetails, baseline: str
         devices=scaling.devices_table(cells),
         compiles=time_split.compiles_table(cells),
         ratios=speedups.ratios_of(cells, baseline),
+        price_list=price_list,
     )
 
 
@@ -158,7 +163,7 @@ def launch_rows(view: View) -> list[Row]:
     ]
 
 
-def other_rows(view: View, price_list: PriceList) -> dict[str, list[Row]]:
+def other_rows(view: View) -> dict[str, list[Row]]:
     """Return all other tables by name."""
     measured = view.measured
     section = claims.section(claims.preset_of(view.record.matrix), measured, view.scaling)
@@ -186,7 +191,7 @@ def other_rows(view: View, price_list: PriceList) -> dict[str, list[Row]]:
         "findings": _findings(measured, published.mixed(view.index.figures)),
         "published": _published(section),
         "claims": _claims(section),
-        "prices": [_fields_of(price) for price in price_list.prices.values()],
+        "prices": [_fields_of(price) for price in view.price_list.prices.values()],
     }
 
 
@@ -273,16 +278,18 @@ class Compared(Protocol):
     def cells(self) -> list[Row]: ...
     @property
     def scaling(self) -> list[Row]: ...
+    @property
+    def price_list(self) -> PriceList: ...
 
 
-def machine_rows(facts: Compared, relative: Relative, price_list: PriceList) -> dict[str, list[Row]]:
+def machine_rows(facts: Compared, relative: Relative) -> dict[str, list[Row]]:
     """Return the rows of each table."""
     machines, base = [choice.machine for choice in facts.chosen], {"baseline_gpu": relative.baseline}
     gpus = {machine.label: machine.gpu for machine in machines}
     return {
         "machines": [_machine(choice) for choice in facts.chosen],
         "machine_gpus": fleet_gpu_table(machines, facts.cells),
-        "machine_cells": _machine_cells(facts.cells, price_list),
+        "machine_cells": _machine_cells(facts.cells, facts.price_list),
         "machine_scaling": [row | {"gpu": gpus[row["machine"]]} for row in facts.scaling],
         "relative": [row | base for row in relative.table],
         "relative_means": [
@@ -327,21 +334,23 @@ class Tables:
     values: Mapping[str, Values]
 
 
-def of(view: View, price_list: PriceList = NONE) -> Tables:
+def of(view: View) -> Tables:
     """Build all tables of a run; a table without rows still has its columns."""
-    shown = {"cells": cell_rows(view.every_cell, price_list), "launches": launch_rows(view)}
-    return _tables(view.id, TABLES, shown | other_rows(view, price_list))
+    return _tables(view.id, TABLES, _launched(view) | other_rows(view))
 
 
-def of_machines(facts: Compared, relative: Relative, price_list: PriceList = NONE) -> Tables:
+def of_machines(facts: Compared, relative: Relative) -> Tables:
     """Build all tables of several machines, and how they compare with the baseline GPU."""
-    by_table = machine_rows(facts, relative, price_list)
-    return _tables("of machines", MACHINE_TABLES, by_table)
+    return _tables("of machines", MACHINE_TABLES, machine_rows(facts, relative))
 
 
-def launched(view: View, price_list: PriceList = NONE) -> Tables:
+def launched(view: View) -> Tables:
     """Build only the tables of cells and launches, which are most of the data."""
-    return _tables(view.id, TABLES, {"cells": cell_rows(view.every_cell, price_list), "launches": launch_rows(view)})
+    return _tables(view.id, TABLES, _launched(view))
+
+
+def _launched(view: View) -> dict[str, list[Row]]:
+    return {"cells": cell_rows(view.every_cell, view.price_list), "launches": launch_rows(view)}
 
 
 def _tables(run: str, columns: Mapping[str, tuple[Column, ...]], by_table: Mapping[str, Iterable[Row]]) -> Tables:

@@ -41,9 +41,9 @@ class PageData:
     markdown: str | None
 
 
-def carried_of(view: View, price_list: PriceList, archive: exports.Archive | None) -> PageData:
+def carried_of(view: View, archive: exports.Archive | None) -> PageData:
     """Return the tables of cells and launches, the meanings of their columns, and the facts. Without `archive`: no facts."""
-    tables = exports.launched(view, price_list)
+    tables = exports.launched(view)
     cells = tables.values["cells"]
     files = [*exports.embedded(tables).values(), exports.columns_in_page(tables)] if view.summary.launches else []
     if archive and archive.data:
@@ -101,37 +101,31 @@ def page_of(
     if archive.data:
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
-    view = view_of(run, baseline, found)
-    return rendered(view, {}, price_list, archive, last_before(run, view.summary))
+    view = view_of(run, baseline, found, price_list)
+    return rendered(view, {}, archive, last_before(run, view.summary))
 
 
-def render(view: View, links: Mapping[str, str] | None = None, price_list: PriceList = NONE) -> str:
+def render(view: View, links: Mapping[str, str] | None = None) -> str:
     """Render the page of one run without its facts. `links`: label -> relative address of a file next to the page."""
-    return rendered(view, links or {}, price_list).text
+    return rendered(view, links or {}).text
 
 
-def rendered(
-    view: View,
-    links: Mapping[str, str],
-    price_list: PriceList,
-    archive: exports.Archive | None = None,
-    before: Since | None = None,
-) -> Page:
+def rendered(view: View, links: Mapping[str, str], archive: exports.Archive | None = None, before: Since | None = None) -> Page:
     """Render like `render`, with the facts of `archive` embedded, and what changed since an earlier run."""
-    explorers = explorers_of(view, price_list)
-    shown = overview_of(view, price_list, before, explorers.data)
+    explorers = explorers_of(view)
+    shown = overview_of(view, before, explorers.data)
     text = page.render(
         "report.html.j2",
         explorers=explorers,
         links=links,
-        carried=carried_of(view, price_list, archive),
+        carried=carried_of(view, archive),
         shown=shown,
         **_context(view, explorers),
     )
     return Page(text=text, answers=shown.answers)
 
 
-def explorers_of(view: View, price_list: PriceList = NONE) -> Explorers:
+def explorers_of(view: View) -> Explorers:
     """Build the explorers of one run."""
     published = {("", *place): figure for place, figure in claims.throughputs(claims.paired(view.measured)[0]).items()}
     within = RunTables(
@@ -141,17 +135,17 @@ def explorers_of(view: View, price_list: PriceList = NONE) -> Explorers:
         steps=view.details.steps,
         traces=view.details.traces,
     )
-    return Explorers(data=data_of(view.index, view.cells, view.scaling, view.ratios, price_list, published, within))
+    return Explorers(data=data_of(view.index, view.cells, view.scaling, view.ratios, view.price_list, published, within))
 
 
-def overview_of(view: View, price_list: PriceList = NONE, before: Since | None = None, data: Data | None = None) -> Overview:
+def overview_of(view: View, before: Since | None = None, data: Data | None = None) -> Overview:
     """Build the default view of one run; `data`: of its explorers, if they are at hand."""
-    data = data or explorers_of(view, price_list).data
+    data = data or explorers_of(view).data
     failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
     marks = {row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row)) for row in view.every_cell}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and sections.is_other_build(row)}
-    return overview(Cells(data=data, marks=by_place, builds=builds), price_list, before, failed)
+    return overview(Cells(data=data, marks=by_place, builds=builds), view.price_list, before, failed)
 
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:

@@ -202,9 +202,9 @@ def _comparison(
     with scratch() as temporary:
         shown = machines.newest_complete([redaction.staged(choice.run, cleaner, temporary) for choice in chosen])
         pages = {copy.machine.id: _page_of(links[choice.run]) for copy, choice in zip(shown, chosen, strict=True)}
-        fleet, relative = machines_page.compared(shown)
-        tables = as_files(exports.of_machines(fleet, relative, price_list))
-        return tables | {"index.html": machines_page.page_of(fleet, relative, price_list, pages=pages, site=site).encode()}
+        fleet, relative = machines_page.compared(shown, price_list=price_list)
+        tables = as_files(exports.of_machines(fleet, relative))
+        return tables | {"index.html": machines_page.page_of(fleet, relative, pages=pages, site=site).encode()}
 
 
 def _context(

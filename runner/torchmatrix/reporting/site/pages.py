@@ -201,12 +201,12 @@ _LINKS = {"All runs": "../../index.html", "Facts": FACTS}
 
 def of_run(run: RunFolder, price_list: PriceList) -> tuple[Page, dict[str, bytes]]:
     """Return the index entry of a run, and the files of its folder by name."""
-    view = report.view_of(run)
-    files = as_files(exports.of(view, price_list))
+    view = report.view_of(run, price_list=price_list)
+    files = as_files(exports.of(view))
     archive = exports.facts_archive(run).data
     assert archive is not None  # there is no limit
     files[FACTS] = archive
-    page = report.rendered(view, _LINKS, price_list)
+    page = report.rendered(view, _LINKS)
     files["index.html"] = page.text.encode()
     return _summary(view, page.answers.lead) | {
         "answers": page.answers.as_record(),
