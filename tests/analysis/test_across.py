@@ -288,11 +288,13 @@ def test_throughput_per_watt_joule_gigabyte_and_price(tmp_path: Path) -> None:
     ]
     table = fleet(tmp_path, a=("4090", [launch(2.0, readings=readings)]))  # 40 items in 20 s
     price = Price(gpu="GeForce RTX 4090", per_hour=0.5, purchase=1600.0, currency="EUR", source="s", date="2026-01-01")
+    held = PriceList(prices={price.gpu: price})
+    prices.charge(table, held)
     (cell,) = run_summary.cells_table(CellIndex(table))
-    row = machines.worth(cell, PriceList(prices={price.gpu: price}))
+    row = machines.worth(cell, held)
     assert row is not None
     assert row["per_watt"] == pytest.approx(2 / 200) and row["per_gb"] == pytest.approx(2 / 24)
-    assert row["per_price"] == pytest.approx(2 / 1.6) and row["per_rent"] == pytest.approx(2 * 3600 / 0.5)
+    assert row["per_price"] == pytest.approx(2 / 1.6) and row["cost"] == pytest.approx(1e6 * 0.5 / 3600 / 2)
     unpriced = machines.worth(cell, prices.NONE)
     assert unpriced is not None
     assert math.isnan(unpriced["per_price"]) and unpriced["machine"] == "a"

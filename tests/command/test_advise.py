@@ -109,3 +109,43 @@ def test_a_setting_that_only_some_models_take_counts_for_these(torchmatrix: Comm
         done = torchmatrix("advise", model, "--results", str(tmp_path / model), "--json")
         assert done.returncode == 0, done.stderr
         assert ("attention" in json.loads(done.stdout)["never_varied"]) == taken
+
+
+def test_the_cheapest_is_not_the_fastest_where_electricity_costs_most(torchmatrix: Command, tmp_path: Path) -> None:
+    launches = []
+    for precision, rate, watts in (("fp32", 100.0, 100.0), ("amp", 150.0, 700.0)):
+        readings = [(t, {"device": "GPU-0", "power_watts": watts, "energy_joules": watts * t}) for t in range(99, 131)]
+        job = {"precision": precision, "device": "gpu"}
+        launches += [
+            {"workload": f"w-{precision}", "rate": rate * pace, "readings": readings, "job": job}
+            for pace in (0.999, 1.0, 1.001)
+        ]
+    write_run(tmp_path / "results", launches, matrix=MATRIX)
+    table = tmp_path / "prices.csv"
+    columns = "gpu,price_per_hour,electricity_price,currency,source,date\n"
+    for electricity, taken in (("1", "fp32"), ("0.001", "amp")):
+        table.write_text(f"{columns}H200 SXM,0.05,{electricity},EUR,us,2026-01-31\n")
+        words = ("advise", "resnet50", "--aim", "cost", "--prices", str(table), "--results", str(tmp_path / "results"))
+        record = json.loads(torchmatrix(*words, "--json").stdout)
+        assert record["take"]["settings"]["precision"] == taken and record["unit"] == "EUR"
+        assert record["take"]["low"] < record["take"]["value"] < record["take"]["high"]
+        assert "EUR per million images" in torchmatrix(*words).stdout
+    done = torchmatrix("advise", "resnet50", "--aim", "cost", "--results", str(tmp_path / "results"))
+    assert done.returncode == 2 and "takes a price list" in done.stderr and "--prices FILE" in done.stderr
+
+
+def test_the_latency_of_generation_is_the_time_per_output_token(torchmatrix: Command, tmp_path: Path) -> None:
+    launches = []
+    for batch, pace in ((1, 0.010), (4, 0.015)):
+        pieces = {"phase": "decode", "unit": "tokens", "rank": 0, "items": [batch] * 3, "seconds": [pace] * 3,
+                  "start_monotonic_seconds": 120.0, "stop_monotonic_seconds": 121.0}  # fmt: skip
+        job = {"model": "lm-10m", "mode": "generate", "unit": "tokens", "batch": batch, "device": "gpu"}
+        told = [{"event": "stream", **pieces | {"requests": [number] * 3}} for number in range(2)]
+        launches.append({"workload": f"w-b{batch}", "rate": batch / pace, "model": "lm-10m", "job": job, "told": told})
+    write_run(tmp_path / "results", launches, matrix=MATRIX)
+    words = ("advise", "lm-10m", "--mode", "generate", "--results", str(tmp_path / "results"), "--json")
+    quick, fast = (json.loads(torchmatrix(*words, *more).stdout) for more in (("--aim", "latency"), ()))
+    assert quick["take"]["settings"] == {"batch": 1} and quick["take"]["value"] == pytest.approx(0.010)
+    assert fast["take"]["settings"] == {"batch": 4}
+    limited = json.loads(torchmatrix(*words, "--max-latency", "12").stdout)
+    assert limited["take"]["settings"] == {"batch": 1} and limited["left_out"]["over_limit"] == 1

@@ -105,3 +105,12 @@ def test_a_launch_that_never_started_or_lies_in_no_run_is_refused(
     rewrite(alone, image={"reference": "x"})
     done = torchmatrix("reproduce", "alone.jsonl")
     assert done.returncode == 2 and "does not belong to a run" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_launches_are_asked_of_a_preset_and_not_of_a_recorded_launch(torchmatrix: Command) -> None:
+    for words, number in (((), 1), (("--launches", "3"), 3)):
+        done = torchmatrix("reproduce", "llm-cpu", "--engine", "local", "--print", *words)
+        cells = done.stdout.count("* ")
+        assert done.returncode == 0 and cells >= 10 and f"{cells} cells: {number * cells} launches" in done.stderr
+    done = torchmatrix("reproduce", "fake/*/cpu0", "--launches", "3")
+    assert done.returncode == 2 and "--launches is for presets" in done.stderr

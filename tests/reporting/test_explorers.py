@@ -153,12 +153,12 @@ def test_watts_and_euros_can_be_chosen_only_where_they_are_known(of: Make) -> No
 
     assert list(shown(tables(cell()))) == ["throughput", "peak memory", "time to first step"]
     figures = shown(tables(cell(readings=readings())), PRICES)
-    assert list(figures) == ["throughput", "peak memory", "time to first step", "per watt", "per 1000 EUR", "per EUR"]
+    assert list(figures) == ["throughput", "cost", "peak memory", "time to first step", "per watt", "per 1000 EUR"]
     assert figures["per watt"] == "0.200, images/s per watt"
     assert figures["per 1000 EUR"].startswith("5.00 ±") and figures["per 1000 EUR"].endswith(" %, images/s per 1000 EUR")
-    assert figures["per EUR"].startswith("144 000 ±")
+    assert figures["cost"].startswith("6.94 ±") and figures["cost"].endswith(" %, EUR per million images")
     joules = [(t, {**r, "energy_joules": 500.0 * t}) for t, r in readings()]
-    assert shown(tables(cell(readings=joules)))["per joule"] == "0.200, images per joule"  # 2000 items in 20 s of 500 W
+    assert shown(tables(cell(readings=joules)))["per joule"] == "0.200 ± 0.3 %, images per joule"  # 2000 items in 20 s of 500 W
 
 
 # ---------------------------------------------------------------- scaling

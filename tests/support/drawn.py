@@ -7,8 +7,8 @@ from typing import Any
 
 from support.read_back import spent, traces_of
 from support.records import launch_lines
+from torchmatrix.analysis import prices, scaling, speedups, time_split
 from torchmatrix.analysis import run_summary as run_tables
-from torchmatrix.analysis import scaling, speedups, time_split
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.prices import NONE, Price, PriceList
 from torchmatrix.analysis.rows import Row
@@ -45,7 +45,9 @@ class Tables:
             steps=time_split.steps_table(spent(self.launches)),
             traces=traces_of(self.launches),
         )
-        return Explorers(data=data_of(self.index, self.cells, self.scales, self.ratios, held, within=within))
+        prices.charge((row for cell in self.index.every for row in cell.launches), held)
+        cells = run_tables.cells_table(self.index)
+        return Explorers(data=data_of(self.index, cells, self.scales, self.ratios, held, within=within))
 
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from torchmatrix.analysis.cube_points import COSTS, Point, Points, nearest_to_usual, points_of
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.analysis.metrics import METRICS, OF_REQUESTS, Metric
+from torchmatrix.analysis.metrics import BY_NAME, METRICS, Metric, latency_of
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.verdicts import may_be_best
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import nearest
-from torchmatrix.facts.wire import LATENCY
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.factors import FACTORS, Factor, Value
 
-AIMS: Mapping[str, Metric] = {metric.name: metric for metric in METRICS} | {"latency": OF_REQUESTS[LATENCY][0]}
+AIMS = (*(metric.name for metric in METRICS), "latency")
 """Aims for which a configuration may be chosen."""
 MOST_NEIGHBOURS = 10
 
@@ -45,6 +44,11 @@ class Advice:
     failed: int
     never_varied: tuple[Factor, ...]
     unmeasured: tuple[Mapping[str, Value], ...]
+
+
+def metric_of(aim: str, mode: str) -> Metric:
+    """Return the metric of an aim."""
+    return latency_of(mode) if aim == "latency" else BY_NAME[aim]
 
 
 def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapping[str, float]) -> Advice:

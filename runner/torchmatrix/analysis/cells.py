@@ -147,6 +147,14 @@ class Cell:
             self._estimates[column] = intervals.center_interval(values, self.last["statistic"], prior)
         return self._estimates[column]
 
+    def interval(self, column: str) -> intervals.Interval:
+        """Return the median of a metric with the 95 % interval, however throughputs are combined; NaN where it isn't known."""
+        values = self.values(column)
+        if not values or min(values) <= 0:
+            return intervals.UNKNOWN
+        prior = self.family.prior(column) if len(values) > 1 else intervals.NO_PRIOR
+        return intervals.center_interval(values, "median", prior)
+
     def median(self, column: str) -> float:
         """Return the median over the ok launches that have a value; NaN if none does."""
         values = self.values(column)

@@ -19,6 +19,7 @@ from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair
+from torchmatrix.analysis.prices import NONE, PriceList, charge
 from torchmatrix.analysis.rows import (
     Difference,
     Refused,
@@ -166,12 +167,13 @@ def compare(
     between: BetweenRuns | None = None,
     metric: Metric = THROUGHPUT,
     families: Mapping[str, Family] = MappingProxyType({}),
+    price_list: PriceList = NONE,
 ) -> Comparison:
     """Compare A with B for every job that both measured on as many devices.
 
     `batch`: "same", or "own" for each side its own. `between`: how much runs of this machine differ in this metric, where it is
     known and the sides share no run. `families`: all cells of runs, by their ids, which show the scatter of a run's launches;
-    of other runs, the cells at hand do.
+    of other runs, the cells at hand do. `price_list`: what the devices cost.
 
     Raises BadInput where they share no workload.
     """
@@ -179,6 +181,7 @@ def compare(
     one_machine = _machines(a) == _machines(b)
     is_one_run = one_machine and not between_runs.differ(a, b)
     sides = _rows(a), _rows(b)
+    charge([*sides[0], *sides[1]], price_list)
     at_hand = [_families([*sides[0], *sides[1]])] * 2 if one_machine else [*map(_families, sides)]
     matches = matched(*sides, tuple({**family, **families} for family in at_hand))
     labels = tuple(sorted({label for label, _ in matches.only_one}))

@@ -10,11 +10,10 @@ from typing import Any
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.intervals import NO_PRIOR, NOTEWORTHY, Interval, Moments, center_interval
-from torchmatrix.analysis.metrics import ENERGY, MEMORY, OF_REQUESTS, Metric
+from torchmatrix.analysis.metrics import ENERGY, MEMORY, Metric, latency_of
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, may_be_best, of_picked
-from torchmatrix.facts.wire import LATENCY
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
 
@@ -25,7 +24,7 @@ FEWEST_CELLS, FEWEST_SETTINGS = 6, 2
 _SETTINGS = (*(factor.name for factor in COLUMNS if factor.name not in ("model", "mode")), "batch", "stack")
 
 
-COSTS = (OF_REQUESTS[LATENCY][0], MEMORY, ENERGY)
+COSTS = (latency_of("infer"), latency_of("generate"), MEMORY, ENERGY)
 """Possible costs of a faster combination."""
 
 

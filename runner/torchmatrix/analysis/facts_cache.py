@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.launch_row import columns_of
+from torchmatrix.analysis.prices import NONE, PriceList, charge
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
 from torchmatrix.core.files import open_regular, write_whole
 from torchmatrix.facts.store import Results, RunFolder, host_of
@@ -31,17 +32,19 @@ _PACKAGES = ("core", "machine", "facts", "matrix", "planning", "analysis")
 Facts = dict[str, Any]
 
 
-def read(results: Results, runs: Sequence[RunFolder]) -> list[RunSummary]:
+def read(results: Results, runs: Sequence[RunFolder], price_list: PriceList = NONE) -> list[RunSummary]:
     """Return the summaries of `runs`, in their order."""
-    return list(each(results, runs))
+    return list(each(results, runs, price_list))
 
 
-def each(results: Results, runs: Sequence[RunFolder]) -> Iterator[RunSummary]:
+def each(results: Results, runs: Sequence[RunFolder], price_list: PriceList = NONE) -> Iterator[RunSummary]:
     """Yield the summaries of `runs` one at a time, so that thousands of runs needn't be in memory at once."""
     if runs:
         _forget_removed_runs(results)
     for run in runs:
-        yield _cached_or_read(results, run, lambda facts: summary_from(run, facts[0]), 1)  # noqa: B023 (called at once)
+        summary = _cached_or_read(results, run, lambda facts: summary_from(run, facts[0]), 1)  # noqa: B023 (called at once)
+        charge(summary.launches, price_list)
+        yield summary
 
 
 def details(results: Results, run: RunFolder) -> RunDetails:

@@ -35,8 +35,8 @@ DEFINITIONS = {
     "temperature": "Of the hottest device at the end of the timed windows. Power: the mean over the timed windows, all "
     "devices together. The host reads both about once a second. The median of the launches, without an interval.",
     "energy": "Energy per item, from the devices' own counters at the edges of the timed windows (10 s or longer); not known "
-    "without a counter. Marked ≠ if the power readings disagree by more than 10 %. The median of the launches, without an "
-    "interval: energies are not tested.",
+    "without a counter. Marked ≠ if the power readings disagree by more than 10 %. The median of the launches, with its "
+    "interval. Energies are not tested.",
     "throttled": "A thermal or hardware slow-down in a timed window. The launch is repeated once; the repetition counts. A "
     "power cap is normal in training and is not throttling.",
     "drift": "How much longer steps would still have become, by a curve through the step times. Not known: no drift was seen, "
@@ -104,12 +104,14 @@ DEFINITIONS = {
     "compares. The interval of a figure that was picked is at 1 - 5 % / k: it allows for the picking. The ratio to the next "
     "has Hsu's interval at 1 - α.",
     "per_gb": "Per GB: throughput over the memory of the devices, in units of 2^30 bytes.",
-    "per_joule": "Per joule: 1 over the energy per item, the median of the launches, without an interval.",
+    "per_joule": "Per joule: 1 over the energy per item, the median of the launches, with its interval.",
     "per_watt": "Per watt: throughput over the mean power in the timed windows, the median of the launches, without an "
     "interval; used if some cell's energy is unknown. Watts of the devices, without the rest of the machine.",
     "per_price": "Per 1000 of a currency: throughput over the devices' purchase price in the price list, without the rest of "
     "the machine.",
-    "per_rent": "Items per unit of a currency: throughput over the devices' hourly price in the price list.",
+    "cost": "What an item costs by the price list: price of the devices per hour over items per hour, and energy per item "
+    "times the price of electricity, where the list has one. The price per hour is the rent, or (purchase + the card's share "
+    "of the server) over the hours of use. The median of the launches, with its interval, to which prices add nothing.",
     "speedup": "Throughput over that of the same workload, batch and devices on the baseline stack: the requested one, or the "
     "first in the matrix that ran it.",
     "effect": "What a setting brings: the speed with it over the speed with its usual value (the default; of batches the "

@@ -78,6 +78,16 @@ def of_row(row: Mapping[str, Any]) -> GpuFacts | None:
     return find(name, _memory(row)) if isinstance(name, str) else None
 
 
+_FAMILIES = ("NVIDIA ", "GeForce ", "Instinct ", "AMD ")
+
+
+def without_family(name: str) -> str:
+    """Return a GPU's name without the words that the rest of it implies."""
+    for family in _FAMILIES:
+        name = name.removeprefix(family)
+    return name
+
+
 def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | None:
     """Return the GPU with this memory among those of one name (see `find`)."""
     if memory_bytes is None:

@@ -14,6 +14,7 @@ from torchmatrix.analysis.cells import Cell, Family
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
+from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core.formatting import none_for_nan, without_nan
@@ -343,7 +344,7 @@ def _newest(run: RunSummary, cell: Cell, reference: float) -> Newest:
 
 
 def variances_of_history(
-    results: Results, a: Sequence[Launch], b: Sequence[Launch], metric: Metric = THROUGHPUT
+    results: Results, a: Sequence[Launch], b: Sequence[Launch], metric: Metric = THROUGHPUT, price_list: PriceList = NONE
 ) -> BetweenRuns | None:
     """Learn how runs differ in a metric from other runs of the machine that measured both sides.
 
@@ -359,16 +360,16 @@ def variances_of_history(
     others = [run for run in all_runs if host_of(run) == home and run.path not in measured]
     places = [place for place, run in enumerate(run for run in all_runs if host_of(run) == home) if run.path in measured]
     lag = max(places) - min(places)
-    read = facts_cache.each(results, others[-between_runs.MOST_RUNS :])
+    read = facts_cache.each(results, others[-between_runs.MOST_RUNS :], price_list)
     return between_runs.estimated(between_runs.figures((run.cells for run in read), metric), max(1, lag))
 
 
-def families(results: Results, *sides: Sequence[Launch]) -> dict[str, Family]:
+def families(results: Results, *sides: Sequence[Launch], price_list: PriceList = NONE) -> dict[str, Family]:
     """Return all cells of the runs that these launches belong to, by the runs' ids, without ids that several machines have."""
     all_runs = results.runs()
     runs = list({run.path: run for side in sides for run in _runs_of(side, all_runs)}.values())
     ids = Counter(run.id for run in runs)
-    summaries = facts_cache.read(results, [run for run in runs if ids[run.id] == 1])
+    summaries = facts_cache.read(results, [run for run in runs if ids[run.id] == 1], price_list)
     return {run.id: run.cells.family for run in summaries}
 
 

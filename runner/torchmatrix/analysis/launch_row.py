@@ -7,7 +7,7 @@ from all its launches (`cell`). Unknown numbers are NaN, other unknowns None, se
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,35 @@ def _metric(metric: Metric, make: Callable[..., Column] = a_number, **more: Any)
 
 _LAUNCH_ONLY: dict[str, Any] = {"tables": (LAUNCHES,)}
 _CELL_ONLY: dict[str, Any] = {"tables": (CELLS,)}
+
+
+def _with_interval(metric: Metric, **more: Any) -> Iterator[Column]:
+    """Yield the columns of a metric and, for cells, of both ends of its interval."""
+    yield _metric(metric, **more)
+    yield from _ends(
+        metric.exported,
+        metric.column,
+        lambda cell: cell.interval(metric.column).low,
+        lambda cell: cell.interval(metric.column).high,
+    )
+
+
+def _inverse(metric: Metric, name: str, meaning: str, source: str = "", **more: Any) -> Iterator[Column]:
+    """Yield the columns of 1 over a metric and, for cells, of both ends of its interval."""
+
+    def of(end: str) -> Of:
+        return lambda cell: metrics.inverse(getattr(cell.interval(metric.column), end))
+
+    yield a_number(name, meaning, source, cell=lambda cell: metrics.inverse(cell.median(metric.column)), **more)
+    yield from _ends(name, source or name, of("high"), of("low"))
+
+
+def _ends(name: str, source: str, low: Of, high: Of) -> Iterator[Column]:
+    for end, of in (("low", low), ("high", high)):
+        meaning = f"{end}er end of its 95 % interval; unknown with one launch"
+        yield a_number(f"{name}_{end}", meaning, f"{source}_{end}", cell=of, **_CELL_ONLY)
+
+
 _ROWS_ONLY: dict[str, Any] = {"tables": ()}
 PARITY = {
     "largest_absolute": (max, "inference: largest difference of an output from that of eager fp32, in launches proven in full"),
@@ -194,8 +223,9 @@ _RESULT_COLUMNS = (
     a_number("mfu_fraction", DEFINITIONS["MFU"], "mfu", cell=lambda cell: _mfu(cell), **_CELL_ONLY),
     a_number("mfu_by_formula_fraction", "the same with the FLOPs by formula", "mfu_by_formula",
              cell=lambda cell: _mfu(cell, "formula_flops_per_item"), **_CELL_ONLY),
-    a_number("items_per_currency", "items per unit of the currency, by the devices' hourly price; needs a price list",
-             **_CELL_ONLY),
+    *_with_interval(metrics.COST),
+    *_inverse(metrics.COST, "items_per_currency", "items per unit of the currency, 1 over the cost; needs a price list",
+              **_CELL_ONLY),
     a_number("items_per_second_per_currency", "items per second and unit of the currency, by the devices' purchase price",
              **_CELL_ONLY),
     a_text("currency", "currency of the price list", **_CELL_ONLY),
@@ -215,8 +245,9 @@ _RUNNING_COLUMNS = (
     a_text("transport", "how nodes communicate, in the library's words", of=lambda read: _transport(read.launch)),
     a_number("power_watts", "mean over the timed windows, all devices together", of=_telemetry("power_watts"),
              cell=_median("power_watts")),
-    _metric(metrics.ENERGY),
-    _metric(metrics.PER_JOULE, cell=lambda cell: metrics.inverse(_median("energy_per_item")(cell))),
+    *_with_interval(metrics.ENERGY),
+    *_inverse(metrics.ENERGY, metrics.PER_JOULE.exported, metrics.PER_JOULE.meaning, metrics.PER_JOULE.column,
+              of=metrics.PER_JOULE.of),
     a_text("energy_problem", "why the energy is unknown, or that the power readings disagree with it",
            of=_telemetry("energy_problem")),
     _metric(metrics.MEMORY, a_whole, cell=_most("peak_bytes")),
@@ -240,7 +271,7 @@ _RUNNING_COLUMNS = (
     a_text("unchecked", "which checks of the work could not be made, and why", of=_field("unchecked")),
     a_text("only_seen", "why no step was timed on a batch that none had seen", of=_field("unseen.error")),
     *map(_parity, PARITY),
-    *map(_metric, metrics.MORE),
+    *(column for metric in metrics.MORE for column in _with_interval(metric)),
 )  # fmt: skip
 _TELEMETRY_COLUMNS = (
     a_number("energy_joules", "energy of all devices in all timed windows", of=_telemetry("energy_joules"), **_LAUNCH_ONLY),
@@ -316,6 +347,7 @@ _INTERNAL = (
            of=lambda read: _recipe(read.launch), **_ROWS_ONLY),
     a_list("gpu_names", "the GPUs, as the driver names them",
            of=lambda read: tuple(gpu.name or "" for gpu in read.launch.devices.gpus), **_ROWS_ONLY),
+    a_text("cpu", "of the first node", of=lambda read: read.launch.host.get("cpu"), **_ROWS_ONLY),
     a_text("hardware", "which machine and GPUs it was, as far as that is known, as JSON",
            of=lambda read: _SORTED.encode(_hardware(read.launch)), **_ROWS_ONLY),
     a_text("flops_key", "what is trained or run, and the size of an image or a text",

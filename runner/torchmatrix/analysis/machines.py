@@ -32,8 +32,6 @@ from torchmatrix.facts.store import Results, RunFolder, host_of
 UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
 _SHORTEST_ID = 4
 """Characters of an identity that distinguish two machines of one name; more where they don't suffice."""
-_FAMILIES = ("NVIDIA ", "GeForce ", "Instinct ", "AMD ")
-"""Words that a short name omits, since the rest of the name implies them."""
 _NAMELESS = re.compile(
     r"(?i)|none|n/a|amd gpu|ip discovery|(nvidia )?graphics device|.*\bunknown\b.*|armv\d.*|aarch64|arm64|x86_64|amd64|i[36]86"
     r"|riscv64|ppc64le|s390x|(qemu virtual|qemu tcg|common( \S+)? kvm|virtual) (cpu|processor).*|virtualapple.*|do-\w+"
@@ -154,10 +152,7 @@ def gpu_of(machine: Machine, names: Sequence[str]) -> str:
 def short_name(driver_name: str, memory_bytes: Any) -> str:
     """Return a name such as "H100 SXM5 80GB" or "RTX 4090": as in gpus.csv, else the driver's name, without the family."""
     facts = gpu_specs.find(driver_name, memory_bytes if isinstance(memory_bytes, int) else None)
-    name = facts.name if facts else driver_name
-    for family in _FAMILIES:
-        name = name.removeprefix(family)
-    return name or UNKNOWN_GPU
+    return gpu_specs.without_family(facts.name if facts else driver_name) or UNKNOWN_GPU
 
 
 def _is_name(name: str | None) -> bool:
@@ -254,7 +249,7 @@ def worth(row: Row, price_list: PriceList = NONE) -> Row | None:
     """Return what a DDP cell of a fleet yields; None without a throughput, NaN where something is unknown.
 
     Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
-    items per second for each 1000 of the currency that the devices cost; items for each unit of it that they cost to rent.
+    items per second for each 1000 of the currency that the devices cost; what a million items cost.
     """
     if not makes_figures(row) or not row["n"]:
         return None
@@ -265,8 +260,8 @@ def worth(row: Row, price_list: PriceList = NONE) -> Row | None:
         "per_watt": _quotient(rate, row["power_watts"]),
         "per_joule": _quotient(1.0, row["energy_per_item"]),
         "per_gb": _quotient(rate, gigabytes),
-        "per_price": _quotient(1000 * rate, prices.cost(price_list, row, "purchase")),
-        "per_rent": _quotient(3600 * rate, prices.cost(price_list, row, "per_hour")),
+        "per_price": _quotient(1000 * rate, prices.purchase(price_list, row)),
+        "cost": 1e6 * row["cost_per_item"],
     }
 
 

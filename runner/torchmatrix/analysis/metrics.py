@@ -7,7 +7,7 @@ of `advise`, and, where it is `gated`, the nightly verdict.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import fmean
 from typing import Any
@@ -89,6 +89,12 @@ class Metric:
     def said(self, unit: str) -> str:
         """Return the unit of tables for a workload's items."""
         return self.shown_unit.format(unit=unit)
+
+    def in_currency(self, currency: str) -> "Metric":
+        """Return the metric with the name of the currency in its units, if it is money."""
+        if not currency or self.column != COST.column:
+            return self
+        return replace(self, unit=currency, shown_unit=self.shown_unit.replace(self.unit, currency))
 
     def value(self, launch: Launch) -> float:
         """Return the value of a launch that isn't a row yet."""
@@ -268,7 +274,12 @@ PER_JOULE = Metric(
     definition="per_joule", column="per_joule", exported="items_per_joule", drawn=True,
     meaning="the inverse: items per second and watt",
 )  # fmt: skip
-PLACED = (THROUGHPUT, *OF_REQUESTS[LATENCY], *OF_REQUESTS[END_TO_END], PER_JOULE, ENERGY, MEMORY)
+COST = Metric(
+    name="cost", title="cost", unit="currency", shown_unit="currency per million {unit}", times=1e6, more_is_better=False,
+    of=lambda read: math.nan, definition="cost", column="cost_per_item", exported="cost_per_item", drawn=True,
+)  # fmt: skip
+"""Known with a price list only, which sets it in rows of launches (prices.charge)."""
+PLACED = (THROUGHPUT, *OF_REQUESTS[LATENCY], *OF_REQUESTS[END_TO_END], PER_JOULE, ENERGY, COST, MEMORY)
 """Metrics that have their place among the other columns of tables."""
 MORE = (
     Metric(
@@ -287,6 +298,11 @@ MORE = (
 METRICS = (*PLACED, *MORE)
 BY_NAME = {metric.name: metric for metric in METRICS}
 GATED = tuple(metric for metric in METRICS if metric.gated)
+
+
+def latency_of(mode: str) -> Metric:
+    """Return the latency that a user of this mode waits for: of a request, or in generation the time per output token."""
+    return BY_NAME["per_output_token_p50"] if mode == "generate" else OF_REQUESTS[LATENCY][0]
 
 
 def named(name: str) -> Metric:

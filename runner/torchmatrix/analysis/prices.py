@@ -1,12 +1,15 @@
-"""Price lists of GPUs, as somebody at this site wrote them down; there is none of ours. Items per unit of their currency.
+"""Price lists of devices, as somebody at this site wrote them down; there is none of ours. What an item costs.
 
 A CSV file with a header, or TOML with a [[price]] table for each line:
 
-    gpu,price_per_hour,purchase_price,currency,source,date
-    H100 SXM5 80GB,2.10,,EUR,offer 1234 of our provider,2026-01-31
+    gpu,price_per_hour,purchase_price,server_price,hours,electricity_price,currency,source,date
+    H100 SXM5 80GB,2.10,,,,,EUR,offer 1234 of our provider,2026-01-31
+    L40S,,8000,3000,26280,0.25,EUR,our own; three years,2026-01-31
 
-`gpu`: a name of gpus.csv or the driver's own. Prices are for one card (an MI250X, which drivers show as two devices, is one).
-`price_per_hour` and `purchase_price`: at least one of the two. One file holds one currency.
+`gpu`: a name of gpus.csv, the driver's own, or a measured CPU's. Prices are for one card (an MI250X, which drivers show as two
+devices, is one) or one core group of a CPU. `price_per_hour` and `purchase_price`: at least one of the two. `server_price`: the
+card's share of the rest of the server; `hours`: over how many the purchase is spread; `electricity_price`: per kWh. One file
+holds one currency.
 """
 
 import math
@@ -18,21 +21,31 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis import gpu_specs
+from torchmatrix.analysis.metrics import COST, Metric
 from torchmatrix.analysis.published import figure_files
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import nearest
 from torchmatrix.facts.store import RunFolder
 
-COLUMNS = ("gpu", "price_per_hour", "purchase_price", "currency", "source", "date")
+AMOUNTS = {
+    "price_per_hour": "per_hour", "purchase_price": "purchase", "server_price": "server", "hours": "hours",
+    "electricity_price": "electricity",
+}  # fmt: skip
+"""The columns that hold numbers, with their fields of Price."""
+_TEXTS = ("currency", "source", "date")
+COLUMNS = ("gpu", *AMOUNTS, *_TEXTS)
 _CURRENCY = re.compile(r"[A-Za-z]{2,8}|[€$£¥₹₩]")
-_NEEDED = ("gpu", "currency", "source", "date")
+_NEEDED = ("gpu", *_TEXTS)
 _HINT = "docs/publishing.md describes the format, under Prices"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Price:
-    """The price of one card. `gpu`: as in gpus.csv where it is there, else the driver's name. Unknown prices are NaN."""
+    """The price of one card. `gpu`: as in gpus.csv where it is there, else the driver's name. Unknown prices are NaN.
+
+    `server`: of its share of the server; `hours`: over which both are spread; `electricity`: of a kWh.
+    """
 
     gpu: str
     per_hour: float
@@ -40,6 +53,28 @@ class Price:
     currency: str
     source: str
     date: str
+    server: float = math.nan
+    hours: float = math.nan
+    electricity: float = math.nan
+
+    @property
+    def hour(self) -> float:
+        """Return what an hour costs without electricity: the rent, or the purchase over its hours; NaN if neither is known."""
+        if not math.isnan(self.per_hour):
+            return self.per_hour
+        return (self.purchase + (0.0 if math.isnan(self.server) else self.server)) / self.hours
+
+    @property
+    def formula(self) -> str:
+        """Write what an hour costs and how that follows from the list; "" if it doesn't."""
+        if math.isnan(self.hour):
+            return ""
+        amounts = [amount for amount in (self.purchase, self.server) if not math.isnan(amount)]
+        bought = " + ".join(f"{amount:,g}" for amount in amounts).replace(",", " ")
+        spread = f"({bought})" if len(amounts) > 1 else bought
+        rest = "" if not math.isnan(self.per_hour) else f" = {spread} {self.currency} / {self.hours:,g} h".replace(",", " ")
+        power = "" if math.isnan(self.electricity) else f", and {self.electricity:g} {self.currency} per kWh that it takes"
+        return f"{self.gpu}: {self.hour:.4g} {self.currency} per hour{rest}{power}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +88,16 @@ class PriceList:
         """Return the currency of all prices; "" if there are none."""
         return next((price.currency for price in self.prices.values()), "")
 
+    def formulas(self, devices: Collection[str]) -> list[str]:
+        """Return how the price of an hour follows from the list, for each of these devices by its short name, or "CPU"."""
+        gpus = {facts.name for facts in gpu_specs.load()}
+        shown = [
+            price
+            for name, price in self.prices.items()
+            if {name, gpu_specs.without_family(name)} & {*devices} or ("CPU" in devices and name not in gpus)
+        ]
+        return [price.formula for price in shown if price.formula]
+
     def of_device(self, row: Mapping[str, Any]) -> Price | None:
         """Return the price of one device of a row: of a card with several devices, its share. None if unknown."""
         facts = gpu_specs.of_row(row)
@@ -60,18 +105,47 @@ class PriceList:
         if price is None or facts is None or facts.devices_per_card == 1:
             return price
         share = 1 / facts.devices_per_card
-        return replace(price, per_hour=price.per_hour * share, purchase=price.purchase * share)
+        of_device = {name: getattr(price, name) * share for name in ("per_hour", "purchase", "server")}
+        return replace(price, **of_device)
 
 
 NONE = PriceList(prices={})
 
 
-def cost(price_list: PriceList, row: Mapping[str, Any], kind: str) -> float:
-    """Return the cost of a cell's devices together, `kind` "per_hour" or "purchase"; NaN if unknown. `row`: of cells_table."""
-    if not price_list.prices or not isinstance(row["device_name"], str) or row["mixed"]:
-        return math.nan
-    price = price_list.of_device(row)
-    return float(getattr(price, kind) * row["count"]) if price else math.nan
+def purchase(price_list: PriceList, row: Mapping[str, Any]) -> float:
+    """Return what a cell's devices cost together to buy; NaN if unknown. `row`: of cells_table."""
+    price = _of_row(price_list, row)
+    return price.purchase * row["count"] if price else math.nan
+
+
+def _of_row(price_list: PriceList, row: Mapping[str, Any]) -> Price | None:
+    if str(row["device_list"][0]).startswith("cpu"):
+        return price_list.prices.get(row["cpu"])
+    return price_list.of_device(row) if isinstance(row["device_name"], str) and not row["mixed"] else None
+
+
+def charge(launches: Iterable[dict[str, Any]], price_list: PriceList) -> None:
+    """Set in rows of launches what an item costs (metrics.COST): rent or purchase by the hour, and the electricity.
+
+    The electricity is that of the devices: energy per item, or where no counter tells it, mean power over throughput. NaN where
+    a price that the list has for other devices is missing, or electricity has a price and no power was measured.
+    """
+    for row in launches if price_list.prices else ():
+        price = _of_row(price_list, row)
+        if price and row["throughput"] > 0:
+            row[COST.column] = price.hour / 3600 * row["count"] / row["throughput"] + _electricity(price, row)
+
+
+JOULES_PER_KWH = 3.6e6
+
+
+def _electricity(price: Price, row: Mapping[str, Any]) -> float:
+    if math.isnan(price.electricity):
+        return 0.0
+    joules = row["energy_per_item"]
+    return float(
+        price.electricity / JOULES_PER_KWH * (row["power_watts"] / row["throughput"] if math.isnan(joules) else joules)
+    )
 
 
 def price_list_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
@@ -79,7 +153,15 @@ def price_list_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:
     if path is None:
         return NONE
     hosts = [run.read_record().host for run in runs]
-    return load(path, {str(gpu.get("name")) for host in hosts for gpu in host.get("gpus") or ()})
+    gpus = {str(gpu.get("name")) for host in hosts for gpu in host.get("gpus") or ()}
+    return load(path, gpus | {str(host["cpu"]) for host in hosts if host.get("cpu")})
+
+
+def metric_for(metric: Metric, price_list: PriceList) -> Metric:
+    """Return the metric in the list's currency. Raises BadInput if it is money and there is no list."""
+    if metric.column == COST.column and not price_list.prices:
+        raise BadInput("a cost takes a price list", hint=f"--prices FILE; {_HINT}")
+    return metric.in_currency(price_list.currency)
 
 
 def load(path: Path, measured: Collection[str] = ()) -> PriceList:
@@ -121,9 +203,8 @@ def _price(row: Mapping[str, Any], measured: Collection[str]) -> tuple[Price | N
     problems = [f'unknown column "{name}"; {nearest(str(name), COLUMNS)}' for name in row if name not in COLUMNS]
     texts = {name: str(row.get(name, "")).strip() for name in _NEEDED}
     problems += [f"{name} is missing" for name, text in texts.items() if not text]
-    per_hour, purchase = (_amount(name, row.get(name, ""), problems) for name in ("price_per_hour", "purchase_price"))
-    if all(row.get(name, "") == "" for name in ("price_per_hour", "purchase_price")):
-        problems.append("neither price_per_hour nor purchase_price is given")
+    amounts = {field: _amount(name, row.get(name, ""), problems) for name, field in AMOUNTS.items()}
+    problems += _contradictions({name for name in AMOUNTS if row.get(name, "") != ""})
     gpu = _gpu(texts["gpu"], measured, problems) if texts["gpu"] else ""
     if texts["currency"] and not _CURRENCY.fullmatch(texts["currency"]):
         problems.append(f'"{texts["currency"]}" is not a currency such as EUR or €')
@@ -131,8 +212,19 @@ def _price(row: Mapping[str, Any], measured: Collection[str]) -> tuple[Price | N
         problems.append(f'"{texts["date"]}" is not a date such as 2026-01-31')
     if problems:
         return None, problems
-    named = {name: texts[name] for name in ("currency", "source", "date")}
-    return Price(gpu=gpu, per_hour=per_hour, purchase=purchase, **named), []
+    return Price(gpu=gpu, currency=texts["currency"], source=texts["source"], date=texts["date"], **amounts), []
+
+
+def _contradictions(given: Collection[str]) -> Iterable[str]:
+    """Yield what is wrong with the set of amounts that a row gives."""
+    if not {"price_per_hour", "purchase_price"} & {*given}:
+        yield "neither price_per_hour nor purchase_price is given"
+    if "hours" in given and "price_per_hour" in given:
+        yield "hours spread a purchase, but price_per_hour is given, too"
+    elif "hours" in given and "purchase_price" not in given:
+        yield "hours spread a purchase, but purchase_price is missing"
+    if "server_price" in given and "hours" not in given:
+        yield "server_price needs the hours over which it is spread"
 
 
 def _amount(name: str, value: Any, problems: list[str]) -> float:
@@ -150,11 +242,14 @@ def _amount(name: str, value: Any, problems: list[str]) -> float:
 
 def _gpu(name: str, measured: Collection[str], problems: list[str]) -> str:
     """Return the name in gpus.csv, or of a measured device that isn't there; add to `problems` if it is unknown."""
-    names = {facts.name: facts.name for facts in gpu_specs.load()}
-    by_driver = gpu_specs.find(name, None)
-    gpu = names.get(name) or (by_driver.name if by_driver else None) or (name if name in measured else None)
+    found = gpu_specs.find_published(name)
+    gpu = found.name if found else name if name in measured else None
     if gpu is None:
-        candidates = [*names, *measured, *(driver for facts in gpu_specs.load() for driver in facts.driver_names if driver)]
+        candidates = [
+            *(facts.name for facts in gpu_specs.load()),
+            *measured,
+            *(driver for facts in gpu_specs.load() for driver in facts.driver_names if driver),
+        ]
         problems.append(f'unknown GPU "{name}"; {nearest(name, candidates)}')
     return gpu or ""
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torchmatrix.running.bisecting import ReleaseSearch
     from torchmatrix.running.session import Session
 
-_AIMS = ("throughput", "latency", "memory", "energy")
+_AIMS = ("throughput", "latency", "memory", "energy", "cost")
 
 
 @options.app.command()
@@ -57,7 +57,7 @@ def advise(
             "--max-latency",
             metavar="MS",
             min=0,
-            help="Only configurations with at most this median latency; needs --mode infer.",
+            help="Only with at most this median latency (generate: per output token); not for --mode train.",
         ),
     ] = None,
     max_memory: Annotated[
@@ -70,14 +70,17 @@ def advise(
         Path | None,
         typer.Option("--write", metavar="FILE", help="Write a matrix that measures what is missing.", callback=options.a_file),
     ] = None,
+    prices: options.PricesOption = None,
     results: options.ResultsOption = options.RESULTS,
     as_json: options.JsonOption = False,
 ) -> None:
-    """Recommend a configuration of a model: fastest, or least latency, memory or energy.
+    """Recommend a configuration of a model: fastest, or least latency, memory, energy or cost.
 
     Shows the evidence, equally good choices, what wasn't measured, and how to measure it.
     """
     from torchmatrix.analysis import advice, facts_cache
+    from torchmatrix.analysis.metrics import latency_of
+    from torchmatrix.analysis.prices import metric_for, price_list_for
     from torchmatrix.facts.store import Results, select_one
     from torchmatrix.reporting import verb_texts
 
@@ -87,11 +90,14 @@ def advise(
     store = Results(results)
     say_undated(store)
     folder = select_one(store, run)
-    (summary,) = facts_cache.read(store, [folder])
+    held = price_list_for(prices, [folder])
+    sought = metric_for(advice.metric_of(aim, mode), held)
+    (summary,) = facts_cache.read(store, [folder], held)
     say_unreadable(summary.unreadable_launches)
-    requested = {"latency_p50": max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}
+    latency = latency_of(mode).column
+    requested = {latency: max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}
     limits = {name: most for name, most in requested.items() if most is not None}
-    recommendation = advice.advise(summary.launches, model, mode, advice.AIMS[aim], limits)
+    recommendation = advice.advise(summary.launches, model, mode, sought, limits)
     if write:
         write_new(write, verb_texts.matrix_to_measure(recommendation, folder.read_record().matrix))
     how = (

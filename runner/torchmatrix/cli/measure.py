@@ -22,6 +22,7 @@ from torchmatrix.cli.measured import (
 )  # fmt: skip
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, NothingSelected
+from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
     from torchmatrix.matrix.method import Request
@@ -209,6 +210,7 @@ def reproduce(
     ],
     globs: options.GlobsArgument = None,
     where: options.WhereOption = None,
+    launches: options.LaunchesOption = None,
     results: options.ResultsOption = options.RESULTS,
     engine: options.EngineOption = "auto",
     output: options.OutputOption = options.REPORT,
@@ -224,24 +226,29 @@ def reproduce(
 
     volume = volume_of(quiet, verbose)
     if target in variants.preset_names():
-        _reproduce_preset(target, globs or [], where or [], results, engine, None if only_print else output, volume)
+        _reproduce_preset(target, globs or [], where or [], launches, results, engine, None if only_print else output, volume)
+    elif launches:
+        raise BadInput("--launches is for presets", hint="a recorded launch is repeated once; run the command again")
     else:
         _reproduce_launch(target, results, engine, only_print, volume)
 
 
 def _reproduce_preset(
-    name: str, globs: list[str], where: list[str], results: Path, engine: str, output: Path | None, volume: Volume
-) -> None:
+    name: str, globs: list[str], where: list[str], launches: int | None, results: Path, engine: str, output: Path | None,
+    volume: Volume,
+) -> None:  # fmt: skip
     """Plan, build, run and report a preset; only plan it if `output` is None."""
-    from torchmatrix.matrix import variants
+    from torchmatrix.matrix import matrix_file, variants
+    from torchmatrix.matrix.method import Request
     from torchmatrix.running import session
 
-    matrix = variants.load_preset(name)
+    matrix = matrix_file.under(variants.load_preset(name), Request(launches=launches))
     s = session.without_locks(session.assemble(matrix, {}, results, engine, globs, where))
     if matrix.preset:
         say("\n".join((matrix.preset.title, *(f"differs: {sentence}" for sentence in matrix.preset.deviations), "")), volume)
     if output is None:
         preamble(s, volume)
+        say(f"{count(len(s.plan.cells), 'cell')}: {count(len(s.launches), 'launch')}", volume)
         print("\n".join(f"* {cell.id}" for cell in s.plan.cells))
         for line in skips_in_words(s):
             say(f"skipped: {line}", volume)

@@ -233,7 +233,7 @@ SinceOption = Annotated[
 ]
 HostOption = Annotated[str | None, typer.Option("--host", help="Only runs of this host.")]
 PricesOption = Annotated[
-    Path | None, typer.Option("--prices", metavar="FILE", help="GPU prices (CSV or TOML); adds throughput per price.")
+    Path | None, typer.Option("--prices", metavar="FILE", help="Prices of devices (CSV or TOML): adds what items cost.")
 ]
 RedactOption = Annotated[
     bool, typer.Option("--redact", help="Replace hosts, users, serial numbers and private addresses with pseudonyms.")

@@ -42,6 +42,7 @@ def compare(
         bool, typer.Option("--own-batch", help="Where batches differ, compare each side at its own batch, and show both.")
     ] = False,
     metric: options.MetricOption = "throughput",
+    prices: options.PricesOption = None,
     reasons: Annotated[bool, typer.Option("--reasons", help="Also print the rule that decided each verdict.")] = False,
     as_json: options.JsonOption = False,
 ) -> None:
@@ -52,10 +53,13 @@ def compare(
     from torchmatrix.analysis import compare as comparing
     from torchmatrix.analysis import history, metrics
     from torchmatrix.analysis.machines import choose_launches
+    from torchmatrix.analysis.prices import metric_for, price_list_for
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
 
-    store, compared = Results(results), metrics.named(metric)
+    store = Results(results)
+    held = price_list_for(prices, store.runs() if prices else ())
+    compared = metric_for(metrics.named(metric), held)
     say_undated(store)
     sides = [choose_launches(store, word) for word in (a, b)]
     for side in sides:
@@ -63,9 +67,9 @@ def compare(
         if side.note:
             say(f"note: {side.note}")
     both = sides[0].launches, sides[1].launches
-    between = history.variances_of_history(store, *both, compared)
-    cells_by_run = history.families(store, *both)
-    comparison = comparing.compare(*both, "own" if own_batch else "same", between, compared, cells_by_run)
+    between = history.variances_of_history(store, *both, compared, held)
+    cells_by_run = history.families(store, *both, price_list=held)
+    comparison = comparing.compare(*both, "own" if own_batch else "same", between, compared, cells_by_run, held)
     print(json.dumps(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons))
     refused = all(row.refused for row in comparison.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
@@ -83,6 +87,7 @@ def history(
     since: options.SinceOption = None,
     host: options.HostOption = None,
     metric: options.MetricOption = "throughput",
+    prices: options.PricesOption = None,
     as_json: options.JsonOption = False,
     output: Annotated[
         Path | None,
@@ -104,14 +109,17 @@ def history(
     runs = select(store, word, since, host)
     from torchmatrix.analysis import facts_cache, metrics
     from torchmatrix.analysis import history as trends
+    from torchmatrix.analysis.prices import metric_for, price_list_for
     from torchmatrix.reporting import history_page as pages
     from torchmatrix.reporting import terminal
     from torchmatrix.reporting.report import page
 
     gc.disable()  # as in report
     unreadable: list[Unreadable] = []
-    shown = metrics.named(metric)
-    trend_list = trends.trends(trends.series(_collect_unreadable(unreadable, facts_cache.each(store, runs)), shown), shown)
+    held = price_list_for(prices, runs)
+    shown = metric_for(metrics.named(metric), held)
+    read = _collect_unreadable(unreadable, facts_cache.each(store, runs, held))
+    trend_list = trends.trends(trends.series(read, shown), shown)
     say_unreadable(unreadable)
     print(
         json.dumps({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list)

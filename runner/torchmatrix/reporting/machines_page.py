@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import across, facts_cache, machines, run_summary, scaling, speedups
+from torchmatrix.analysis import across, facts_cache, machines, prices, run_summary, scaling, speedups
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
@@ -90,7 +90,9 @@ class Fleet:
     def launches(self) -> list[Row]:
         """Return the launches of all machines (machines.fleet_rows), by file: the machines' plans may differ."""
         runs = [sorted(run.launches, key=lambda row: row["path"].split("/")) for run in self.runs]
-        return fleet_rows((choice.machine, rows) for choice, rows in zip(self.chosen, runs, strict=True))
+        launches = fleet_rows((choice.machine, rows) for choice, rows in zip(self.chosen, runs, strict=True))
+        prices.charge(launches, self.price_list)
+        return launches
 
     @property
     def has_models(self) -> bool:

@@ -86,7 +86,7 @@ def _ratio_lines(comparison: Comparison) -> Iterator[str]:
     labels = [f"{row.label}{EQUIVALENT_MARK if row.stack_match == EQUIVALENT else ''}" for row in rows]
     width = max(map(len, labels))
     if not comparison.metric.more_is_better:
-        yield f"{comparison.metric.title}: that of B over that of A, so that A is the faster one above 1"
+        yield f"{comparison.metric.title}: that of B over that of A, so that A is the better one above 1"
     yield f"{_order(comparison):<{width}}   ratio   95 % interval     launches  could see  verdict"
     for label, row in zip(labels, rows, strict=True):
         interval = words.UNKNOWN if math.isnan(row.low) else f"{row.low:.4f} to {row.high:.4f}"

@@ -46,7 +46,7 @@ def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
         f"the {'highest' if advice.aim.more_is_better else 'lowest'} of {count(advice.candidates, 'combination')}"
     )
     if advice.usual is not advice.point:
-        alike = ", with no difference shown" if advice.usual in advice.as_good else ""
+        alike = ", with no difference shown" if advice.usual in advice.as_good and advice.point.moments else ""
         yield f"  {ratio_of(advice.gain)} over the usual settings ({settings_of(advice.usual)}){alike}"
     yield from _cost_lines(advice.point)
     yield from _equal_lines(advice)
@@ -75,7 +75,9 @@ def _equal_lines(advice: Advice) -> Iterator[str]:
     if advice.as_good:
         shown = [f"{point.row['stack']}: {settings_of(point)}" for point in advice.as_good[:MOST_AS_GOOD]]
         more = len(advice.as_good) - len(shown)
-        yield f"no difference shown from it ({count(len(advice.as_good), 'combination')}):"
+        few = advice.point.moments is None
+        what = "not tested against it, by one launch" if few else "no difference shown from it"
+        yield f"{what} ({count(len(advice.as_good), 'combination')}):"
         yield from (f"  {line}" for line in shown)
         if more:
             yield f"  and {more} more (--json lists all)"

@@ -140,7 +140,7 @@ def money(value: Any, currency: str = "") -> str:
     """Write an amount to the cent; smaller ones with two significant digits."""
     if not is_known(value):
         return UNKNOWN
-    return f"{currency}{THIN if len(currency) > 1 else ''}{spaced(value, 2) if abs(value) >= 0.1 else f'{value:.2g}'}"
+    return f"{currency}{THIN if len(currency) > 1 else ''}{spaced(value, 2) if abs(value) >= 0.1 else f'{value:#.2g}'}"
 
 
 def with_unit(value: Any, unit: str) -> str:

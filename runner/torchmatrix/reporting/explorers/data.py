@@ -35,12 +35,17 @@ def key_of(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def figures(row: Row, price_list: PriceList) -> Row:
-    return {metric.name: row[metric.column] for metric in DRAWN if metric not in _APART} | {
+    drawn = {
+        f"{metric.name}{end}": row[f"{metric.column}{end}"]
+        for metric in DRAWN if metric not in _APART
+        for end in ("", "_low", "_high") if f"{metric.column}{end}" in row
+    }  # fmt: skip
+    return drawn | {
         "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
         "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
         "rate": row["throughput"], "low": row["low"], "high": row["high"],
         "watts": row["power_watts"],
-        "purchase": prices.cost(price_list, row, "purchase"), "hour": prices.cost(price_list, row, "per_hour"),
+        "purchase": prices.purchase(price_list, row),
     }  # fmt: skip
 
 
@@ -87,7 +92,7 @@ class Metric:
 
 def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
     """Yield throughput and the other metrics that some cell has."""
-    for metric in (*map(_bar, DRAWN), _PER_WATT, *_money(currency)):
+    for metric in (*(_bar(metric.in_currency(currency)) for metric in DRAWN), _PER_WATT, _per_price(currency)):
         if any(row["n"] and row.get(metric.over or metric.column) is not None for row in rows):
             yield metric
 
@@ -114,16 +119,10 @@ def _bar(metric: OfLaunch) -> Metric:
     )  # fmt: skip
 
 
-def _money(currency: str) -> tuple[Metric, ...]:
-    return (
-        Metric(
-            name="per_price", title=f"per 1000 {currency}", unit=f"{{unit}}/s per 1000 {currency}",
-            note=DEFINITIONS["per_price"], column="rate", times=1000.0, over="purchase", limits=_OF_RATE,
-        ),
-        Metric(
-            name="per_rent", title=f"per {currency}", unit=f"{{unit}} per {currency}", note=DEFINITIONS["per_rent"],
-            column="rate", times=3600.0, over="hour", limits=_OF_RATE,
-        ),
+def _per_price(currency: str) -> Metric:
+    return Metric(
+        name="per_price", title=f"per 1000 {currency}", unit=f"{{unit}}/s per 1000 {currency}",
+        note=DEFINITIONS["per_price"], column="rate", times=1000.0, over="purchase", limits=_OF_RATE,
     )  # fmt: skip
 
 

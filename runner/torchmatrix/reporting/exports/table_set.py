@@ -83,6 +83,7 @@ def make_view(
     """Build the view of facts already read. `baseline`: the stack of reference for ratios; default: the first in the matrix.
     Raises BadInput if that stack has no cell.
     """
+    prices.charge(details.summary.launches, price_list)
     cells = details.summary.cells
     every_cell = run_summary.cells_table(cells)
     return View(
@@ -147,8 +148,7 @@ def cell_rows(table: Sequence[Row], price_list: PriceList) -> list[Row]:
         | {
             "throughput_low": row["low"],
             "throughput_high": row["high"],
-            "items_per_currency": 3600 * row["throughput"] / prices.cost(price_list, row, "per_hour"),
-            "items_per_second_per_currency": row["throughput"] / prices.cost(price_list, row, "purchase"),
+            "items_per_second_per_currency": row["throughput"] / prices.purchase(price_list, row),
             "currency": price_list.currency or None,
         }
         for row in table

@@ -203,20 +203,29 @@ def _is_like(gpus: Gpus, row: Row, best: Sequence[Row], stacks: set[str]) -> boo
 
 
 def worth(gpus: Gpus) -> Chart | None:
-    """Draw items per joule, and throughput per price where a list gives one; one device of each machine."""
-    names = [name for name in ("per_joule", "per_price") if any(is_known(row[name]) for row in gpus.worth)]
+    """Draw items per joule, and cost and throughput per price where a list gives them; one device of each machine."""
+    names = [name for name in WORTH if any(is_known(row[name]) for row in gpus.worth)]
     groups = [tuple(panel for job in gpus.jobs[:3] if (panel := _worth_panel(gpus, job, name))) for name in names]
     panels = tuple(group for group in groups if group)
     if not panels:
         return None
     tops = [(name, answers.worth_rows(gpus, gpus.jobs[0], name)) for name in names]
-    units = {"per_joule": "joule", "per_price": gpus.price_list.currency}
-    title = words.enumerated(f"most per {units[name]} from {gpus.who(rows[0])}" for name, rows in tops if rows)
+    currency = gpus.price_list.currency
+    units = {"per_joule": "most per joule", "per_price": f"most per {currency}", "cost": "least cost"}
+    title = words.enumerated(f"{units[name]} from {gpus.who(rows[0])}" for name, rows in tops if rows)
     return Chart(
         id="worth", title=f"{words.model(gpus.jobs[0][0]['model'])}: {title}, not tested" if title else "What a joule gives",
-        sub="Power and price of the GPU alone, without the server around it.",
+        sub=" ".join(["Power of the GPU alone, without the server around it.", *_formula(gpus)]),
         panels=panels, legend=_legend(gpus),
     )  # fmt: skip
+
+
+WORTH = ("per_joule", "cost", "per_price")
+
+
+def _formula(gpus: Gpus) -> list[str]:
+    priced = gpus.price_list.formulas(gpus.cells.dims["gpu"].labels)
+    return [f"Cost: {'; '.join(priced)}."] if priced else []
 
 
 def _worth_panel(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
@@ -228,7 +237,11 @@ def _worth_panel(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
             colour=gpus.colour(row["machine"] if gpus.noun == "machine" else row["gpu"]))
         for row in rows
     )  # fmt: skip
-    unit = f"{rows[0]['unit']} per joule" if name == "per_joule" else f"{rows[0]['unit']}/s per 1000 {gpus.price_list.currency}"
+    items, currency = rows[0]["unit"], gpus.price_list.currency
+    unit = {
+        "per_joule": f"{items} per joule", "cost": f"{currency} per million {items}",
+        "per_price": f"{items}/s per 1000 {currency}",
+    }[name]  # fmt: skip
     title = f"{words.model(rows[0]['model'])}, {answers.setting(rows[0])}"
     return Panel(title=title, unit=unit, rows=bars, high=scale_of(bars), kind="per")
 

@@ -134,7 +134,7 @@ def answers(gpus: Gpus) -> Answers:
         return Answers(lead="No cell was measured on any of these machines.", each=())
     possible = [
         _fastest_answer(gpus), _next_answer(gpus), _settings_answer(gpus), _devices_answer(gpus),
-        _worth_answer(gpus, "per_joule"), _worth_answer(gpus, "per_price"),
+        _worth_answer(gpus, "per_joule"), _worth_answer(gpus, "cost") or _worth_answer(gpus, "per_price"),
     ]  # fmt: skip
     return Answers(lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), rule=RULE)
 
@@ -287,7 +287,7 @@ def worth_rows(gpus: Gpus, job: list[Row], name: str) -> list[Row]:
     for row in gpus.worth:
         if is_known(row[name]) and tuple(row[key] for key in (*alike, "gpu" if gpus.noun == "GPU" else "machine")) in keys:
             by_machine.setdefault(row["machine"], row)
-    return sorted(by_machine.values(), key=lambda row: -row[name])
+    return sorted(by_machine.values(), key=lambda row: row[name] if name == "cost" else -row[name])
 
 
 def setting(row: Row) -> str:
@@ -301,14 +301,18 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
         return None
     top = rows[0]
     second = next((row for row in rows if row["gpu"] != top["gpu"]), rows[1])
-    joule = name == "per_joule"
-    unit = f"{top['unit']}/J" if joule else f"{top['unit']}/s per {gpus.price_list.currency} 1000"
+    currency = gpus.price_list.currency
+    title, unit, what = {
+        "per_joule": ("Most per joule", f"{top['unit']}/J", "Power of the GPU alone"),
+        "per_price": (f"Most per {currency}", f"{top['unit']}/s per {currency} 1000", "Price of the GPU alone"),
+        "cost": ("Least cost", f"{currency} per million {top['unit']}", "By the price list"),
+    }[name]
     return Answer(
-        name=name, title=f"Most per {'joule' if joule else gpus.price_list.currency}", 
+        name=name, title=title, 
         figure=str(top["machine"] if gpus.noun == "machine" else top["gpu"]),
         text=f"{words.with_unit(top[name], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
         f"{words.short(second[name])}. Not tested.",
-        note=f"{'Power' if joule else 'Price'} of the GPU alone, {setting(top)}.", chart="worth", value=top[name], unit=unit,
+        note=f"{what}, {setting(top)}.", chart="worth", value=top[name], unit=unit,
     )  # fmt: skip
 
 

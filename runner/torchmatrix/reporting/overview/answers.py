@@ -252,32 +252,49 @@ def _devices_answer(cells: Cells, top: Row) -> Answer | None:
 def _energy_answer(cells: Cells, price_list: PriceList) -> Answer | None:
     """Answer how many items a joule yields at most, and what a million of them costs."""
     metered = [row for row in cells.chosen if row["n"] and is_known(row.get("per_joule"))]
-    priced = [row for row in cells.chosen if row["n"] and is_known(row.get("hour")) and row["hour"]]
+    priced = [row for row in cells.chosen if cost_of_million(row)]
     if not metered and not priced:
         return None
-    row = max(metered or priced, key=lambda row: row["per_joule"] if metered else row["rate"] / row["hour"])
+    row = max(metered or priced, key=lambda row: row["per_joule"] if metered else -row["cost"])
     item = row["unit"].removesuffix("s")
-    cost = cost_of_million(row)
-    money = f"A million {row['unit']} cost {words.money(cost, price_list.currency)}." if cost is not None else ""
+    money = f"A million {row['unit']} cost {cost_in_words(row, price_list.currency)}." if cost_of_million(row) else ""
     how = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.place(row)}."
     if not metered:
-        value, unit = 1e6 / (cost or 1), row["unit"]
+        value, low, high, unit = 1e6 * row["cost"], *ends_of_million(row), f"{price_list.currency} per million {row['unit']}"
         return Answer(
-            name="energy", title=f"Per {price_list.currency}", figure=words.with_unit(value, unit), text=money, note=how,
-            chart="energy", value=value, unit=f"{unit} per {price_list.currency}",
+            name="energy", title="Least cost", figure=words.money(value, price_list.currency),
+            interval=words.rate_interval(value, low, high), text=f"for a million {row['unit']}, not tested.", note=how,
+            chart="energy", value=value, low=number_or_nan(low), high=number_or_nan(high), unit=unit,
         )  # fmt: skip
     value, unit = row["per_joule"], f"{row['unit']}/J"
+    low, high = row["per_joule_low"], row["per_joule_high"]
     return Answer(
         name="energy", title="Per joule and price" if money else "Per joule", figure=words.with_unit(value, unit),
+        interval=words.rate_interval(value, low, high), low=number_or_nan(low), high=number_or_nan(high),
         text=f"the most measured: {words.with_unit(1 / value, 'J')} per {item}. {money}".strip(), note=how, chart="energy",
         value=value, unit=unit,
     )  # fmt: skip
 
 
 def cost_of_million(row: Row) -> float | None:
-    """Return what a million items cost at the price per hour; None if that is unknown."""
-    hour = row.get("hour")
-    return 1e6 * float(hour) / 3600.0 / float(row["rate"]) if is_known(hour) and hour and row["n"] else None
+    """Return what a million items cost by the price list; None if that is unknown."""
+    return 1e6 * float(row["cost"]) if row["n"] and is_known(row.get("cost")) else None
+
+
+def ends_of_million(row: Row) -> tuple[float | None, float | None]:
+    """Return both ends of the interval of what a million items cost; None without one."""
+    low, high = (row.get(f"cost_{end}") for end in ("low", "high"))
+    return (
+        (1e6 * low, 1e6 * high) if is_known(low) and is_known(high) and low is not None and high is not None else (None, None)
+    )
+
+
+def cost_in_words(row: Row, currency: str) -> str:
+    """Write what a million items cost, with its interval."""
+    cost = cost_of_million(row)
+    if cost is None:
+        return words.UNKNOWN
+    return f"{words.money(cost, currency)} {words.rate_interval(cost, *ends_of_million(row))}".strip()
 
 
 def _since_answer(since: Since | None) -> Answer | None:

@@ -104,6 +104,10 @@ class Cells:
         bearers = Counter(named.values())
         return {name: shortened(text if bearers[text] == 1 else f"{name} ({text})") for name, text in named.items()}
 
+    def is_generation(self, row: Row) -> bool:
+        """Check whether the cell generates tokens."""
+        return self.value(row, "mode") == "generate"
+
     def stack(self, row: Row) -> str:
         return self._stacks[self.value(row, "stack")]
 
