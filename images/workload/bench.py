@@ -28,7 +28,7 @@ RUNTIMES = (
     "torchao-int4", "torchao-float8",
 )  # fmt: skip
 """See runtimes/."""
-PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", "fp8", "fp8-rowwise")
+PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", "bf16-master", "fp8", "fp8-rowwise")
 """See precision.py."""
 
 

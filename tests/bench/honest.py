@@ -38,7 +38,7 @@ MODELS = (
 GENERATES = ("--mode", "generate", "--output-length", "8", "--requests", "10")
 """The mode of language models besides the others; without autocast, as a cache has one type."""
 SEEDS = 5
-KINDS = ("fp32", "amp-bf16", "bf16-weights", "half")
+KINDS = ("fp32", "amp-bf16", "bf16-weights", "bf16-master", "half")
 LONGER = ("--warmup-steps", "8", "--steps", "12")
 
 
@@ -52,7 +52,8 @@ def chosen(args: argparse.Namespace) -> list[tuple[str, int, tuple[str, ...]]]:
             args.python, (1, 2), MODELS, modes, KINDS, range(SEEDS), kinds
         )
         if model[1] not in args.without.get(python, ()) and model[1].startswith(args.model)
-        if (precision != "half" or mode[1] != "train") and (ranks == 1 or mode is not GENERATES)
+        if (precision != "half" or mode[1] != "train") and (precision != "bf16-master" or mode[1] == "train")
+        if (ranks == 1 or mode is not GENERATES)
         if mode is not GENERATES or (model[1].startswith("lm-") and precision != "amp-bf16")
     ]
     random.Random(args.seed).shuffle(launches)

@@ -28,6 +28,29 @@ def no_optimizer():
         optimizer.step = lambda self, closure=None: None
 
 
+def no_masters():
+    """Let the optimizer change the weights in bfloat16, though copies in float32 are asked for."""
+    import masters
+    import sharded
+
+    _replace_in_timed_step("masters", type("Masters", (), {"Masters": lambda model, make: make(sharded.groups(model))}))
+    masters.Masters.reset = None
+
+
+def forgotten_masters():
+    """Change the copies in float32 and leave the model's weights as they are."""
+    import torch
+
+    import masters
+
+    def step(self):
+        for parameter, master in self.of.items():
+            master.grad = None if parameter.grad is None else parameter.grad.float()
+        self._optimizer.step()
+
+    masters.Masters.step = torch.no_grad()(step)
+
+
 def half_a_batch():
     _replace_training_loss(lambda real, model, batch: real(model, {k: v[: len(v) // 2] for k, v in batch.items()}))
 

@@ -416,6 +416,8 @@ TRAIN = 'model = "resnet18"\nbatch = 1\n'
     [
         (TRAIN + 'precision = "half"', "training in half precision needs a GPU"),
         (TRAIN + 'precision = "bf16-weights"', None),
+        (TRAIN + 'precision = "bf16-master"', None),
+        (INFER + 'precision = "bf16-master"', "it keeps weights for an optimizer"),
         (INFER + 'precision = "half"', None),  # the workload process tells whether this CPU and torch can
         (TRAIN + 'compile = true\ncompile_mode = "reduce-overhead"', "records CUDA graphs, which need a GPU"),
         (TRAIN + 'compile_mode = "reduce-overhead"', None),  # of no meaning where nothing is compiled
@@ -498,7 +500,8 @@ def test_a_smaller_gpu_holds_weights_in_half_precision(nvidia_host: Host) -> Non
     half = 'model = "bert-large-cased"\nbatch = 1\nprecision = "bf16-weights"'
     small = machine(nvidia_host, A100, memory_bytes=332_531_714 * 8 + 1)
     assert why(small, CUDA, half) is None
-    assert why(small, CUDA, half.replace("bf16-weights", "amp-bf16")) is not None
+    for larger in ("amp-bf16", "bf16-master"):
+        assert why(small, CUDA, half.replace("bf16-weights", larger)) is not None
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import functools
 import torch
 
 import families
+import masters
 import measure
 import precision
 import sharded
@@ -88,14 +89,19 @@ def _count_steps(optimizer):
 
 
 def _optimizer(args, model):
-    if args.optimizer == "adamw":
-        return torch.optim.AdamW(sharded.groups(model), lr=1e-5)
-    if args.optimizer == "adamw-fused":
+    make = functools.partial(_optimizer_of, args.optimizer)
+    return masters.Masters(model, make) if args.precision == "bf16-master" else make(sharded.groups(model))
+
+
+def _optimizer_of(name, groups):
+    if name == "adamw":
+        return torch.optim.AdamW(groups, lr=1e-5)
+    if name == "adamw-fused":
         try:
-            return torch.optim.AdamW(sharded.groups(model), lr=1e-5, fused=True)
+            return torch.optim.AdamW(groups, lr=1e-5, fused=True)
         except (TypeError, RuntimeError) as error:  # torch 1.12 has no such word; others lack it on some devices
             raise Unsupported("torch %s has no fused AdamW here: %s" % (torch.__version__, error)) from error
-    return torch.optim.SGD(sharded.groups(model), lr=1e-3, momentum=0.9)
+    return torch.optim.SGD(groups, lr=1e-3, momentum=0.9)
 
 
 def streams(args, world, step, pace, new):

@@ -14,7 +14,7 @@ NEGLIGIBLE = 1e-3
 """A group's norm counts as at least this share of the whole: below it, a relative error says nothing."""
 _BITS = {
     "fp32": 24, "tf32": 11, "amp": 11, "half": 11, "amp-bf16": 8, "bf16-weights": 8, "int8": 8, "float8": 6, "int4": 6,
-    "fp8": 8, "fp8-rowwise": 8,
+    "bf16-master": 8, "fp8": 8, "fp8-rowwise": 8,
 }  # fmt: skip
 """Bits of the significand; for quantized types, such that 8 roundings (below) are their effect on a small model's outputs. For
 training in float8 those of bfloat16 around it: its own effect, which depends on the model, is the noise."""

@@ -42,7 +42,7 @@ _REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"
 _PRODUCT_TYPES = {
     "fp32": "float32", "tf32": "float32", "amp": "float16", "half": "float16", "fp8": "float8", "fp8-rowwise": "float8",
 }  # fmt: skip
-_WEIGHT_TYPES = {"half": "float16", "bf16-weights": "bfloat16"}
+_WEIGHT_TYPES = {"half": "float16", "bf16-weights": "bfloat16", "bf16-master": "bfloat16"}
 
 
 def look(args, world, family, begun):

@@ -5,6 +5,7 @@ the gradients in the parameters and the parameters themselves are read.
 """
 
 import collections
+import functools
 import math
 import re
 
@@ -12,6 +13,7 @@ import torch
 
 import chance
 import families
+import masters
 import sharded
 from channel import Numerics
 from proofs import agreement
@@ -70,7 +72,7 @@ def training(args, model, step, fresh, index):
     """Run one timed step on batch `index` from the weights of `fresh`, as the optimizer's first; return its Deed."""
     for _ in range(SCALER_TRIES):
         restore(model, fresh)
-        step.optimizer.state.clear()
+        masters.reset(step.optimizer)
         chance.seed(args.seed)
         scale = step.scaler.get_scale()
         step.run(index)
@@ -79,12 +81,16 @@ def training(args, model, step, fresh, index):
             break
     pairs = zip(model.parameters(), fresh.parameters())
     before = [families.numbers_of(fresh_parameter.detach().to(parameter.dtype)) for parameter, fresh_parameter in pairs]
-    traces = sharded.of_each(model, _read_parameter, gradients=True)
+    traces = sharded.of_each(model, functools.partial(_read_parameter, step.optimizer), gradients=True)
     return Deed(loss, [trace[0] for trace in traces], [trace[1] for trace in traces], before, [trace[2] for trace in traces])
 
 
-def _read_parameter(parameter):
-    raw, value = _gradient(parameter), _copy_to_cpu(parameter)
+def _read_parameter(optimizer, parameter):
+    """Return gradient, whether there is none, and value: of a copy in float32 what agrees with the parameter, rounded."""
+    raw, value, master = _gradient(parameter), _copy_to_cpu(parameter), masters.of(optimizer, parameter)
+    if master is not parameter:
+        kept = _copy_to_cpu(master)
+        value = torch.where(kept.to(value.dtype) == value, kept, value.float())
     gradient = torch.zeros(value.shape) if raw is None else _copy_to_cpu(raw).float()
     return gradient, raw is None, value
 
@@ -157,15 +163,17 @@ def names_of(model):
 
 
 def writes(model, optimizer):
-    """Return the count of writes into each parameter, by torch; 0 where FSDP's first version shows parts of others.
+    """Return the count of writes into each parameter, and its copy if it has one, by torch; 0 where FSDP's first version shows
+    parts of others.
 
     torch doesn't see those of fused kernels: for them it is the count of steps that the optimizer keeps with each parameter.
     """
     if hasattr(model, "summon_full_params"):
         return [0 for _ in model.parameters()]
+    changed = [masters.of(optimizer, parameter) for parameter in model.parameters()]
     if optimizer.defaults.get("fused"):
-        return [int(optimizer.state[p]["step"]) if p in optimizer.state else 0 for p in model.parameters()]
-    return [parameter._version for parameter in model.parameters()]
+        return [int(optimizer.state[p]["step"]) if p in optimizer.state else 0 for p in changed]
+    return [p._version + (0 if p is parameter else parameter._version) for p, parameter in zip(changed, model.parameters())]
 
 
 def samples(model):

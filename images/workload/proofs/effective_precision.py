@@ -16,7 +16,7 @@ import measurements
 
 CHANNELS = 64
 EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
-EXPECTED.update({"fp8": "bf16", "fp8-rowwise": "bf16"})
+EXPECTED.update({"bf16-master": "bf16", "fp8": "bf16", "fp8-rowwise": "bf16"})
 """The effective precision of products and convolutions for each setting of --precision."""
 QUANTIZED = {"int8": (5e-3, 2e-2), "float8": (2e-2, 7e-2), "int4": (5e-2, 2e-1)}
 """The least and largest error of a linear layer quantized in each way: int8 rounds a row to 127 steps of its largest number,
@@ -119,7 +119,7 @@ def run(requested, device, prepare=lambda module, example: module, training=Fals
     precisions, errors = _probe_operations(requested, device, prepare, training, _operations(device))
     result = dict(precisions, relative_errors=errors)
     doubtful = [name for name, precision in precisions.items() if precision == "wrong" and errors[name] < _SUMMED_BELOW]
-    if doubtful and requested in ("amp-bf16", "bf16-weights"):
+    if doubtful and requested in ("amp-bf16", "bf16-weights", "bf16-master"):
         few, _ = _probe_operations(requested, device, prepare, training, _operations(device, few=True))
         summed = [name for name in doubtful if few[name] == "bf16"]
         result.update(dict.fromkeys(summed, "bf16"), bf16_sums=summed)

@@ -19,7 +19,7 @@ import precision
 from proofs import arithmetic, deeds, quantizing
 
 _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp8-rowwise": torch.bfloat16}
-_WEIGHT_TYPES = {"half": torch.float16, "bf16-weights": torch.bfloat16}
+_WEIGHT_TYPES = {"half": torch.float16, "bf16-weights": torch.bfloat16, "bf16-master": torch.bfloat16}
 _LOSS_SCALES = {"amp": (1024.0, 1.0)}
 """Factors of the loss to keep small gradients in float16's range, as in GradScaler; the first with finite results counts."""
 

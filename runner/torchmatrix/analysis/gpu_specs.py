@@ -12,7 +12,7 @@ from typing import Any
 from torchmatrix.analysis.rows import Row, group_by, makes_figures
 from torchmatrix.core import assets
 from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, SILENT, memory_error, name_words
-from torchmatrix.matrix.factors import EAGER, RUNTIMES_BY_NAME
+from torchmatrix.matrix.factors import BF16_MASTER, EAGER, RUNTIMES_BY_NAME
 
 _MAKERS = ("nvidia", "tesla")
 """Drivers before 470 left "NVIDIA" out; "Tesla" came and went."""
@@ -103,7 +103,8 @@ PEAKED = ("fp32", "tf32", "amp", "amp-bf16")
 
 
 def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float | None:
-    """Return the peak of one device in FLOP/s (dense); `precision`: one of PEAKED, half (as amp) or bf16-weights (as amp-bf16).
+    """Return the peak of one device in FLOP/s (dense); `precision`: one of PEAKED, half (as amp), bf16-weights or bf16-master
+    (as amp-bf16).
 
     None where the hardware has no such mode or its peak is unknown, as that of a `runtime` that quantizes is. The fp32 peak of
     NVIDIA's GPUs is that of the CUDA cores, as their tensor cores have no fp32 mode; AMD's have one, which PyTorch's fp32
@@ -117,6 +118,7 @@ def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float
         "half": facts.fp16_tflops,
         "amp-bf16": facts.bf16_tflops,
         "bf16-weights": facts.bf16_tflops,
+        BF16_MASTER: facts.bf16_tflops,
     }
     known = RUNTIMES_BY_NAME.get(str(runtime or EAGER))
     per_card = peaks.get(precision) if known and not known.quantized else None

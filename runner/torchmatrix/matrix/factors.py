@@ -209,7 +209,9 @@ LARGEST = 1_000_000_000
 """The largest whole number that a factor takes."""
 IN_FLOAT8 = ("fp8", "fp8-rowwise")
 """Precisions of training whose linear layers torchao multiplies in float8, scaled by tensor or by row."""
-PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", *IN_FLOAT8)
+BF16_MASTER = "bf16-master"
+"""Precision of training in bfloat16, of which the optimizer keeps the weights in float32."""
+PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", BF16_MASTER, *IN_FLOAT8)
 
 _WITHOUT_CONVOLUTIONS = ("bert-*", "gpt2*", "distilbert*", "roberta*", "albert*", "electra*")
 
@@ -221,8 +223,8 @@ FACTORS = (
     ),
     Factor(
         name="precision", kind=str, default="fp32",
-        meaning="as requested: fp32 (IEEE), tf32, autocast (amp: fp16, amp-bf16), all in half (fp16) or bf16-weights, or linear"
-        " layers in float8 in training (fp8, fp8-rowwise)",
+        meaning="as requested: fp32 (IEEE), tf32, autocast (amp: fp16, amp-bf16), all in half (fp16) or bf16-weights, in"
+        " training with fp32 weights in the optimizer (bf16-master), or linear layers in float8 (fp8, fp8-rowwise)",
         choices=PRECISIONS, flag="--precision", part="{}", place=3, always_in_id=True,
         contrasts=(
             Contrast(name="amp", value="amp", over="fp32", words=("AMP (float16)", "fp32")),
@@ -230,6 +232,10 @@ FACTORS = (
             Contrast(name="tf32", value="tf32", over="fp32", words=("TF32", "fp32")),
             Contrast(name="half", value="half", over="fp32", words=("float16 weights", "fp32")),
             Contrast(name="bf16-weights", value="bf16-weights", over="fp32", words=("bfloat16 weights", "fp32")),
+            Contrast(
+                name=BF16_MASTER, value=BF16_MASTER, over="bf16-weights",
+                words=("fp32 master weights", "bfloat16 weights alone"),
+            ),
             Contrast(name="fp8", value="fp8", over="amp-bf16", words=("float8 training", "AMP (bfloat16)")),
             Contrast(name="fp8-rowwise", value="fp8-rowwise", over="amp-bf16", words=("rowwise float8", "AMP (bfloat16)")),
         ),

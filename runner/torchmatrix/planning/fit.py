@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torchmatrix.machine import vendors
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, checks
-from torchmatrix.matrix.factors import IN_FLOAT8, RUNTIMES_BY_NAME, Runtime
+from torchmatrix.matrix.factors import BF16_MASTER, IN_FLOAT8, RUNTIMES_BY_NAME, Runtime
 from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack, architecture_of, without_igpu
 from torchmatrix.matrix.workloads import Workload
@@ -340,6 +340,8 @@ def _why_not_precision(workload: Workload, host: Host) -> Why | None:
     precision = workload.precision
     if precision in IN_FLOAT8:
         return _why_not_float8(workload, host)
+    if precision == BF16_MASTER and not workload.trains:
+        return Why(reason=f"precision {precision} is about training: it keeps weights for an optimizer", fix="use bf16-weights")
     if workload.device == "cpu" and precision in ("tf32", "amp"):
         return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
     if precision == "half" and workload.trains and workload.device == "cpu":

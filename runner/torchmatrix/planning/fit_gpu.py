@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.matrix import catalog
+from torchmatrix.matrix.factors import BF16_MASTER
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload
 
@@ -96,19 +97,22 @@ def least_bytes(workload: Workload, devices: int = 1) -> int | None:
     isn't in the catalog. FSDP and tensor parallelism share them among the devices, after each had all weights.
 
     parameters × 4 bytes of fp32 weights (autocast keeps them so), and in training × 4 bytes of gradients and the
-    optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). In half precision all takes half as much. In generation
-    the cache of keys and values comes on top. So do activations, buffers, the context and the libraries' workspaces, which
-    aren't counted: what passes may still be out of memory.
+    optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). In half precision all takes half as much; with master
+    weights 12 bytes of weights and gradients in both types, and all of the state. In generation the cache of keys and values
+    comes on top. So do activations, buffers, the context and the libraries' workspaces, which aren't counted: what passes may
+    still be out of memory.
     """
     model = catalog.find(workload.model)
     parameters = model.parameters if model else None
     if model is None or parameters is None:
         return None
-    parts = 2 if workload.precision in ("half", "bf16-weights") else 1
+    parts = 2 if workload.precision in ("half", "bf16-weights", BF16_MASTER) else 1
     weights = parameters * _FP32_BYTES // parts
     if not workload.trains:
         return weights + _cache_bytes(workload, model.kv_bytes_per_token) * 2 // parts
     trained = parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer]) // parts
+    if workload.precision == BF16_MASTER:
+        trained = parameters * (3 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
     return max(weights, trained // devices) if workload.parallel in ("fsdp", "tp") else trained
 
 

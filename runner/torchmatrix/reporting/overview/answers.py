@@ -22,7 +22,7 @@ from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.cells import Cells, span
 
-AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights", "fp8", "fp8-rowwise")
+AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights", "bf16-master", "fp8", "fp8-rowwise")
 COMPILE = "compile"
 
 
