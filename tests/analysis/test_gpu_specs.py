@@ -80,12 +80,29 @@ def test_memory_tells_gpus_of_one_name_apart() -> None:
 
 
 def test_peaks_are_per_device_and_per_precision() -> None:
-    assert _peaks("NVIDIA H200") == [67e12, 494.5e12, 989e12, 989e12]
-    assert _peaks("NVIDIA GeForce RTX 3090") == [35.6e12, 35.6e12, 71e12, 71e12]
-    assert _peaks("Tesla V100-SXM2-16GB") == [15.7e12, None, 125e12, None]
-    assert _peaks("AMD Instinct MI250X") == [47.85e12, None, 191.5e12, 191.5e12]
+    assert _peaks("NVIDIA H200") == [67e12, 494.5e12, 989e12, 989e12, 1979e12]
+    assert _peaks("NVIDIA GeForce RTX 3090") == [35.6e12, 35.6e12, 71e12, 71e12, None]
+    assert _peaks("Tesla V100-SXM2-16GB") == [15.7e12, None, 125e12, None, None]
+    assert _peaks("AMD Instinct MI250X") == [47.85e12, None, 191.5e12, 191.5e12, None]
     (h200,) = (facts for facts in gpu_specs.load() if facts.name == "H200 SXM")
-    assert gpu_specs.peak_flops(h200, "fp8") is None
+    assert gpu_specs.peak_flops(h200, "fp8") == gpu_specs.peak_flops(h200, "fp8-rowwise") == 1979e12
+    assert gpu_specs.peak_flops(h200, "mxfp8") is None
+    (ampere,) = (facts for facts in gpu_specs.load() if facts.name == "A100 80GB SXM4")
+    assert gpu_specs.peak_flops(ampere, "fp8") is None
+
+
+def test_the_peak_of_several_types_is_that_of_the_least_time_for_all() -> None:
+    """Of 100 FLOPs 80 in float8 (1979 TFLOP/s) and 20 in bfloat16 (989): 80 / 1979 + 20 / 989 units of time."""
+    (h200,) = (facts for facts in gpu_specs.load() if facts.name == "H200 SXM")
+    both = gpu_specs.mixed_peak(h200, "fp8", {"float8": 80.0, "bfloat16": 20.0})
+    assert both == pytest.approx(100 / (80 / 1979e12 + 20 / 989e12)) and 989e12 < both < 1979e12
+    assert gpu_specs.mixed_peak(h200, "amp", {"float16": 5.0}) == gpu_specs.peak_flops(h200, "amp")
+    as_tf32, as_fp32 = (gpu_specs.mixed_peak(h200, name, {"float32": 1.0, "bfloat16": 1.0}) for name in ("tf32", "amp-bf16"))
+    assert as_tf32 and as_fp32 and as_tf32 > as_fp32
+    for unknown in ({}, {"float64": 1.0, "float32": 9.0}, {"float32": 0.0}):
+        assert gpu_specs.mixed_peak(h200, "fp32", unknown) is None
+    (ampere,) = (facts for facts in gpu_specs.load() if facts.name == "A100 80GB SXM4")
+    assert gpu_specs.mixed_peak(ampere, "amp-bf16", {"float8": 1.0, "bfloat16": 99.0}) is None
 
 
 def test_utilisation_by_hand() -> None:

@@ -163,7 +163,7 @@ def test_what_ran_as_attention_has_a_column_and_what_is_no_kind_of_it_does_not_r
     assert found == {"a": "flash, math", "b": None, "c": None}
 
 
-def test_a_model_of_several_types_is_mixed_and_has_no_mfu_and_a_changed_setting_is_reported(tmp_path: Path) -> None:
+def test_a_model_of_several_types_is_mixed_and_its_mfu_is_weighted_and_a_changed_setting_is_reported(tmp_path: Path) -> None:
     mixed = "mixed: bfloat16 75 %, float32 25 %"
     ranks = [{"matmul": "fp32", "convolution": "fp32"}, {"matmul": "fp32", "convolution": "fp32", "mixed": mixed}]
     events = (
@@ -174,8 +174,14 @@ def test_a_model_of_several_types_is_mixed_and_has_no_mfu_and_a_changed_setting_
         {"rate": 100.0, "flops": 67e9, "devices": (0, 1), "told": events},
         {"rate": 100.0, "flops": 67e9, "stack": "plain"},
     ]
+    weighed = ranks[1] | {"types": {"flops": {"bfloat16": 75e9, "float32": 25e9}}}
+    launches.append(
+        {"rate": 100.0, "flops": 67e9, "stack": "weighed", "told": [{**events[0], "effective": [ranks[0], weighed]}]}
+    )
     _, cells, *_ = tables(tmp_path, launches)
-    first, plain = (cells[cells["stack"] == name].iloc[0] for name in ("stack-a", "plain"))
+    first, plain, by_type = (cells[cells["stack"] == name].iloc[0] for name in ("stack-a", "plain", "weighed"))
+    peak = 100 / (75 / 989e12 + 25 / 67e12)  # of an H200
+    assert by_type["mfu"] == pytest.approx(100.0 * 67e9 / peak) and by_type["mfu"] < plain["mfu"]
     assert first["effective"] == mixed and math.isnan(first["mfu"])
     assert first["changed_settings"] == "deterministic_algorithms: False, then True"
     assert first["remarks"] == "the inputs are zeros; compiled in part: forward runs in eager mode" and plain["remarks"] is None

@@ -63,6 +63,8 @@ def judge(events: list[dict[str, Any]]) -> dict[str, Any]:
     )
     assert found["mixed"].startswith("mixed: float8 ") and "float8" in found["types"]["backward"]
     assert found["types"]["parameters"].keys() == {"float32"}
+    flops = found["types"]["flops"]
+    assert flops["float8"] > 0 and flops["bfloat16"] > 0 and flops.keys() == {"float8", "bfloat16"}
     whole = only(events, "reference")["groups"][-1]
     assert whole["name"] == "all" and 0.9 < whole["distance"] / whole["noise"] < 1.1
     facts: dict[str, Any] = only(events, "setup")["runtime"]

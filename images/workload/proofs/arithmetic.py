@@ -57,6 +57,7 @@ def look(args, world, family, begun):
         "alone": None if unknown else alone.products,
         "autocast": alone.autocast,
         "attention": None if unknown else watched.attention_kinds(begun.attention),
+        "flops": None if unknown or not watched.is_step else watched.flops,
         "unknown": unknown,
     }, watched
 
@@ -193,9 +194,10 @@ def _without_compile(model):
 class Watched(_Mode if _CAN_WATCH else object):
     """Counts of the numbers that products take, by type, forward and backward, and the settings at each product.
 
-    Also whether anything draws as dropout does (`draws`), whether torch's counter of FLOPs misses products (`uncounted`), the
-    count of numbers of convolutions' images by whether they are channels last (`laid`), and how many blocks were computed again
-    in the backward pass (`recomputed`; None: not known).
+    Also the FLOPs of all products by type (`flops`; None where torch can't count those of one of them), whether anything draws
+    as dropout does (`draws`), whether torch's counter of FLOPs misses products (`uncounted`), the count of numbers of
+    convolutions' images by whether they are channels last (`laid`), and how many blocks were computed again in the backward
+    pass (`recomputed`; None: not known).
     """
 
     def __init__(self):
@@ -203,6 +205,7 @@ class Watched(_Mode if _CAN_WATCH else object):
         self.products, self.backward, self.outputs, self.settings, self.autocast = {}, {}, [], [], None
         self.draws, self.laid, self.uncounted, self.recomputed = False, {True: 0, False: 0}, False, None
         self.kernels, self.attentions, self.is_step = {}, 0, False
+        self.flops = {}
 
     def see(self, action):
         if _CAN_WATCH:
@@ -255,6 +258,24 @@ class Watched(_Mode if _CAN_WATCH else object):
         if now not in self.settings:
             self.settings.append(now)
 
+    def weigh(self, func, given, named, result, tensors):
+        """Add the FLOPs of a product to those of its type."""
+        formula = _flop_formulas().get(func.overloadpacket)
+        name = next(iter(_count_types(tensor for tensor in tensors if tensor.dim() > 1)), None)
+        if self.flops is None or formula is None or name is None:
+            self.flops = None
+        else:
+            self.flops[name] = self.flops.get(name, 0) + formula(*given, **named, out_val=result)
+
+
+def _flop_formulas():
+    """Return torch's formulas by operation; none before 2.1."""
+    try:
+        from torch.utils.flop_counter import flop_registry
+    except ImportError:
+        return {}
+    return flop_registry
+
 
 def _is_backward():
     if hasattr(torch._C, "_current_graph_task_id"):  # 2.1 and newer
@@ -264,21 +285,19 @@ def _is_backward():
 
 def _dispatch(watched, func, types, args=(), kwargs=None):
     name = func.overloadpacket.__name__
-    if _PRODUCT.fullmatch(name):
-        watched.note(name, [argument for argument in (*args, *(kwargs or {}).values()) if torch.is_tensor(argument)])
-        watched.uncounted = watched.uncounted or ("grouped_mm" in name and not _is_counted(func))
+    tensors = [argument for argument in (*args, *(kwargs or {}).values()) if torch.is_tensor(argument)]
+    is_product = bool(_PRODUCT.fullmatch(name))
+    if is_product:
+        watched.note(name, tensors)
+        watched.uncounted = watched.uncounted or ("grouped_mm" in name and func.overloadpacket not in _flop_formulas())
     watched.draws = watched.draws or name in _DROPOUT_OPERATIONS
     kind = _ATTENTION_KERNELS.get(name)
     if kind:
         watched.kernels[kind] = watched.kernels.get(kind, 0) + 1
-    return func(*args, **(kwargs or {}))
-
-
-def _is_counted(func):
-    """Check whether torch's counter of FLOPs knows the products of experts: where it doesn't, the rest would pass for all."""
-    from torch.utils.flop_counter import flop_registry
-
-    return func.overloadpacket in flop_registry
+    result = func(*args, **(kwargs or {}))
+    if is_product:
+        watched.weigh(func, args, kwargs or {}, result, tensors)
+    return result
 
 
 _DROPOUT_OPERATIONS = ("bernoulli", "bernoulli_", "native_dropout", "_fused_dropout")

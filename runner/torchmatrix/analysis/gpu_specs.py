@@ -12,7 +12,7 @@ from typing import Any
 from torchmatrix.analysis.rows import Row, group_by, makes_figures
 from torchmatrix.core import assets
 from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, SILENT, memory_error, name_words
-from torchmatrix.matrix.factors import BF16_MASTER, EAGER, RUNTIMES_BY_NAME
+from torchmatrix.matrix.factors import BF16_MASTER, EAGER, IN_FLOAT8, RUNTIMES_BY_NAME
 
 _MAKERS = ("nvidia", "tesla")
 """Drivers before 470 left "NVIDIA" out; "Tesla" came and went."""
@@ -22,7 +22,7 @@ _MAKERS = ("nvidia", "tesla")
 class GpuFacts:
     """One row of gpus.csv; reports/published/README.md describes the columns. All numbers are per card, None if unknown.
 
-    Peaks are in TFLOP/s (10^12 per second) of dense matrices, fp16 and bf16 with fp32 accumulation. `memory_gb` is in
+    Peaks are in TFLOP/s (10^12 per second) of dense matrices, fp16, bf16 and fp8 with fp32 accumulation. `memory_gb` is in
     units of 2^30 bytes. `devices_per_card` is how many devices the driver shows for one card.
     """
 
@@ -42,6 +42,7 @@ class GpuFacts:
     tf32_tflops: float | None
     fp16_tflops: float | None
     bf16_tflops: float | None
+    fp8_tflops: float | None
     status: str
     source: str
     driver_names: tuple[str, ...]
@@ -50,7 +51,7 @@ class GpuFacts:
 _TEXTS = ("name", "vendor", "architecture", "compute_capability", "memory_type", "launch_date", "status", "source")
 _NUMBERS = (
     "memory_gb", "bandwidth_gb_per_second", "link_gb_per_second", "power_watts", "fp32_tflops", "fp32_matrix_tflops",
-    "tf32_tflops", "fp16_tflops", "bf16_tflops",
+    "tf32_tflops", "fp16_tflops", "bf16_tflops", "fp8_tflops",
 )  # fmt: skip
 
 
@@ -98,13 +99,13 @@ def nearest(named: Sequence[GpuFacts], memory_bytes: int | None) -> GpuFacts | N
     return fitting[0] if len(fitting) == 1 else None
 
 
-PEAKED = ("fp32", "tf32", "amp", "amp-bf16")
+PEAKED = ("fp32", "tf32", "amp", "amp-bf16", "fp8")
 """The precisions with a peak of their own."""
 
 
 def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float | None:
     """Return the peak of one device in FLOP/s (dense); `precision`: one of PEAKED, half (as amp), bf16-weights or bf16-master
-    (as amp-bf16).
+    (as amp-bf16), or fp8-rowwise (as fp8).
 
     None where the hardware has no such mode or its peak is unknown, as that of a `runtime` that quantizes is. The fp32 peak of
     NVIDIA's GPUs is that of the CUDA cores, as their tensor cores have no fp32 mode; AMD's have one, which PyTorch's fp32
@@ -119,10 +120,30 @@ def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float
         "amp-bf16": facts.bf16_tflops,
         "bf16-weights": facts.bf16_tflops,
         BF16_MASTER: facts.bf16_tflops,
+        **dict.fromkeys(IN_FLOAT8, facts.fp8_tflops),
     }
     known = RUNTIMES_BY_NAME.get(str(runtime or EAGER))
     per_card = peaks.get(precision) if known and not known.quantized else None
     return None if per_card is None else per_card * 1e12 / facts.devices_per_card
+
+
+_PEAKED_AS = {"float32": "fp32", "float16": "amp", "bfloat16": "amp-bf16", "float8": "fp8"}
+
+
+def mixed_peak(facts: GpuFacts, precision: str, flops_by_type: Mapping[str, float]) -> float | None:
+    """Return the peak of one device in FLOP/s for products of several types: all FLOPs over the time that they take at least.
+
+    It is the harmonic mean of the types' peaks, weighted with the FLOPs of each. float32 counts as tf32 where that was asked
+    for. None where the FLOPs, or the peak of one of the types, aren't known.
+    """
+    seconds = 0.0
+    for name, flops in flops_by_type.items():
+        word = "tf32" if (name, precision) == ("float32", "tf32") else _PEAKED_AS.get(name, "")
+        peak = peak_flops(facts, word)
+        if peak is None:
+            return None
+        seconds += flops / peak
+    return sum(flops_by_type.values()) / seconds if seconds > 0 else None
 
 
 def link_peak(facts: GpuFacts | None) -> float | None:

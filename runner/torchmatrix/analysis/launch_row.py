@@ -352,6 +352,8 @@ _INTERNAL = (
            of=lambda read: _SORTED.encode(_hardware(read.launch)), **_ROWS_ONLY),
     a_text("flops_key", "what is trained or run, and the size of an image or a text",
            of=lambda read: _flops_key(read.launch.workload), **_ROWS_ONLY),
+    a_text("flops_by_type", "of a step in eager mode, as JSON", of=lambda read: _COMPACT.encode(_flops_by_type(read.launch)),
+           **_ROWS_ONLY),
     a_text("operations", "launches that agree in it do the same operations per item",
            of=lambda read: _operations(read.launch), **_ROWS_ONLY),
     a_text("collectives", "how fast the devices exchange data, as JSON",
@@ -381,8 +383,11 @@ def _mfu(cell: "Cell", flops: str = "flops_per_item") -> float:
     """Return the cell's model FLOPs utilization; NaN where the peak or the operations are unknown."""
     row = cell.last
     facts = gpu_specs.of_row(row)
-    is_mixed = (row["effective"] or "").startswith("mixed")  # no one peak is that of several types
-    peak = gpu_specs.peak_flops(facts, row["precision"], row["runtime"]) if facts and not is_mixed else None
+    peak = None
+    if facts and (row["effective"] or "").startswith("mixed"):
+        peak = gpu_specs.mixed_peak(facts, row["precision"], json.loads(row["flops_by_type"]))
+    elif facts:
+        peak = gpu_specs.peak_flops(facts, row["precision"], row["runtime"])
     return gpu_specs.mfu(cell.estimate().value / row["count"], row[flops], peak)
 
 
@@ -449,6 +454,15 @@ def _effective(launch: Launch) -> str | None:
     others |= {"convolution backward": first.convolution_backward or first.convolution}
     differing = ", ".join(f"{name}: {precision}" for name, precision in others.items() if precision != first.matmul)
     return f"{first.matmul} ({differing})" if differing else first.matmul
+
+
+def _flops_by_type(launch: Launch) -> dict[str, float]:
+    """Return the FLOPs of products by type in a step of a rank that computes in several; empty if none does or can tell."""
+    mixed = next((rank for rank in launch.precision or () if rank.mixed), None)
+    flops = mixed.types.get("flops") if mixed and isinstance(mixed.types, dict) else None
+    if not isinstance(flops, dict) or not all(isinstance(count, (int, float)) and count >= 0 for count in flops.values()):
+        return {}
+    return {str(name): float(count) for name, count in flops.items()}
 
 
 def _attention_kernels(launch: Launch) -> str | None:

@@ -172,9 +172,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         a_number("power_watts", "power limit of one card, by its data sheet"),
         a_text("launch_date", "first sale or announcement"),
         *(a_number(f"peak_{word}_tflops", "dense peak of one device in this precision, by its data sheet, in 10^12 per second")
-          for word in ("fp32", "tf32", "amp", "amp_bf16")),
+          for word in ("fp32", "tf32", "amp", "amp_bf16", "fp8")),
         *(a_number(f"mfu_{word}_fraction", "best MFU of the run's cells in this precision", f"mfu_{word}")
-          for word in ("fp32", "tf32", "amp", "amp_bf16")),
+          for word in ("fp32", "tf32", "amp", "amp_bf16", "fp8")),
         a_text("status", "verified or partly: how sure the data sheet's figures are"), a_text("source", "where they come from"),
     ),
     "stacks": (
