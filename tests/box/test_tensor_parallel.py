@@ -24,10 +24,11 @@ QWEN3 = (
         ("newest_python", LM, QWEN3),
         ("newest_python", (*LM, "--precision", "amp-bf16", "--attention", "sdpa"), ""),
         ("newest_python", (*LM, "--precision", "bf16-weights"), ""),
+        ("newest_python", (*LM, "--compile"), ""),
         ("real_python", LM, ""),
         ("real_python", LM, QWEN3),
     ],
-    ids=["fp32", "qwen3", "amp-bf16", "bf16-weights", "torch 2.5", "qwen3 by torch 2.5"],
+    ids=["fp32", "qwen3", "amp-bf16", "bf16-weights", "compiled", "torch 2.5", "qwen3 by torch 2.5"],
 )
 def test_ranks_that_split_a_model_train_it_as_one_device_does_and_prove_it(
     request: pytest.FixtureRequest, python: str, words: tuple[str, ...], before: str

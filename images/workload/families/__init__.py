@@ -33,18 +33,27 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json"
     LIBRARIES = json.load(_file)
 
 
+class ModelFileError(Exception):
+    """A mistake in the user's file, or another file than the host has read."""
+
+
+def read_file(path, sha256):
+    """Return the content of the user's file. Raises ModelFileError if it isn't the one that was asked for."""
+    with open(path, "rb") as file:
+        content = file.read()
+    if sha256 and hashlib.sha256(content).hexdigest() != sha256:
+        raise ModelFileError("%s is not the file that was asked for: its SHA-256 is another" % path)
+    return content
+
+
 def learn(args):
     """Add the model of a configuration (config.json, as transformers writes it) to those that are known; else do nothing.
 
-    Raises Unsupported if the file is not the one that was asked for.
+    Raises ModelFileError if the file is not the one that was asked for.
     """
     if not args.model_file.endswith(".json"):
         return
-    with open(args.model_file, "rb") as file:
-        content = file.read()
-    if args.model_sha256 and hashlib.sha256(content).hexdigest() != args.model_sha256:
-        raise Unsupported("%s is not the file that was asked for: its SHA-256 is another" % args.model_file)
-    config = json.loads(content)
+    config = json.loads(read_file(args.model_file, args.model_sha256))
     entry = {"unit": "tokens", "head": "CausalLM", "type": config.pop("model_type"), "is_users": True}
     entry["weights"] = (config.pop("quantization_config", None) or {}).get("quant_method")
     if "num_experts_per_tok" in config:

@@ -8,7 +8,6 @@ The model is called with the inputs: a tensor, the tensors of a tuple in order, 
 """
 
 import argparse
-import hashlib
 import importlib.util
 import sys
 
@@ -17,13 +16,9 @@ import torch
 import chance
 import measurements
 from channel import Unsupported
-from families import numbers_of, tensors_of
+from families import ModelFileError, numbers_of, read_file, tensors_of
 
 _ALLOWED = "a tensor, or a tuple or dictionary of tensors"
-
-
-class ModelFileError(Exception):
-    """A mistake in the user's file; the message names file and line."""
 
 
 class Own:
@@ -147,10 +142,7 @@ def of(args):
 
 def _module_of(path, sha256):
     """Run the file and return its module. Raises Unsupported where the stack lacks what it imports."""
-    with open(path, "rb") as file:
-        content = file.read()
-    if sha256 and hashlib.sha256(content).hexdigest() != sha256:
-        raise ModelFileError("%s is not the file that was asked for: its SHA-256 is another" % path)
+    read_file(path, sha256)
     spec = importlib.util.spec_from_file_location("own_model", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["own_model"] = module
