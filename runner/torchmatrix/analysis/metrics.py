@@ -230,6 +230,11 @@ _OF_TOKENS: tuple[tuple[str, str, str, Callable[[Read], list[float]], tuple[str,
 )  # fmt: skip
 
 
+_UNITS_IN_FILES = {
+    "bytes/s": "_bytes_per_second", "fraction": "_fraction", "FLOP/s": "_per_second", "tokens/s": "_tokens_per_second",
+}  # fmt: skip
+
+
 def _of_generation() -> Iterator[Metric]:
     """Yield the metrics of a generation's phases, whose pieces are timed alone."""
     for phase in (PREFILL, DECODE):
@@ -243,7 +248,7 @@ def _of_generation() -> Iterator[Metric]:
             gated = share == "p50" and name != "token_step"
             yield _milliseconds(name, title, share, values, meaning, drawn=True, gated=gated)
     for name, title, meaning, of, units in _OF_ROOFS:
-        end = {"bytes/s": "_bytes_per_second", "fraction": "_fraction", "FLOP/s": "_per_second"}.get(units["unit"], "")
+        end = _UNITS_IN_FILES.get(units["unit"], "")
         yield Metric(
             name=name, title=title, of=of, column=name, exported=f"{name}{end}", meaning=meaning, drawn=True, **units
         )  # fmt: skip
