@@ -1,4 +1,5 @@
-"""The default view of a page: six answers, then charts that need no script. Open first: answers.py, then charts.py."""
+"""The default view of a page: six answers, then charts that need no script. Open first: answers.py, then
+charts.py and efficiency.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +7,7 @@ from dataclasses import dataclass
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.speedups import Since
 from torchmatrix.reporting.charts import Chart
-from torchmatrix.reporting.overview import charts
+from torchmatrix.reporting.overview import charts, efficiency
 from torchmatrix.reporting.overview.answers import Answer, Answers, answers
 from torchmatrix.reporting.overview.cells import Cells
 
@@ -34,7 +35,7 @@ def overview(cells: Cells, price_list: PriceList, since: Since | None = None, fa
     others = [
         charts.scaling_chart(cells),
         charts.effects_chart(cells),
-        charts.energy_chart(cells, price_list),
+        efficiency.energy_chart(cells, price_list),
         charts.changes_chart(cells, since),
         charts.latency_chart(cells),
         charts.generation_chart(cells),

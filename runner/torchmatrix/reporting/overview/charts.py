@@ -5,7 +5,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.speedups import Changed, Since
 from torchmatrix.core.formatting import is_known, number_or_nan
@@ -441,103 +440,6 @@ def _generation_bar(cells: Cells, row: Row) -> Dot:
 def _label(cells: Cells, row: Row) -> str:
     who = [cells.who(row)] if len({cells.who(other) for other in cells.rows}) > 1 else []
     return ", ".join([*who, cells.settings(row), f"bs{words.THIN}{row['bs']}"])
-
-
-# Energy and cost: items per joule and the cost of a million items, per model at three settings.
-
-MOST_MODELS_OF_ENERGY = 6
-
-
-def energy_chart(cells: Cells, price_list: PriceList) -> Chart | None:
-    """Draw energy and cost; None where neither energy nor a price is known."""
-    rows = [row for row in cells.rows if row["n"] and (is_known(row["per_joule"]) or answers.cost_of_million(row) is not None)]
-    if not rows:
-        return None
-    jobs = grouped(rows, lambda row: (row["mode"], row["model"]))
-    joules = any(is_known(row["per_joule"]) for row in rows)
-    costs = any(answers.cost_of_million(row) is not None for row in rows)
-    subs = [
-        "Power: the mean of the devices in the timed windows, without the rest of the server. Columns: throughput, power, "
-        "items per joule." if joules else "",
-        _cost_formula(cells, price_list) if costs else "",
-    ]  # fmt: skip
-    panels = [panel for job in jobs[:MOST_MODELS_OF_ENERGY] for panel in _energy_panels(cells, job, price_list.currency)]
-    return Chart(
-        id="energy", title=_energy_title(cells, jobs[0], joules), sub=" ".join(filter(None, subs)),
-        panels=tuple((panel,) for panel in panels), more=words.more(len(jobs) - MOST_MODELS_OF_ENERGY, "models"),
-    )  # fmt: skip
-
-
-def _cost_formula(cells: Cells, price_list: PriceList) -> str:
-    """Write how a cost follows from what was measured and from the list."""
-    priced = price_list.formulas(cells.dims["gpu"].labels)
-    power = any(not math.isnan(price.electricity) for price in price_list.prices.values())
-    energy = " + energy per item × price of electricity" if power else ""
-    return f"Cost = devices × price per hour / items per hour{energy}. {'; '.join(priced)}."
-
-
-def _energy_title(cells: Cells, job: list[Row], joules: bool) -> str:
-    """Compare the least and the most energy per item of the first model."""
-    if not joules:
-        return "What a million items cost"
-    rows = [row for row in _energy_rows(cells, job) if is_known(row["per_joule"])]
-    if len(rows) < 2:
-        return "Items per joule"
-    first, best = rows[0], max(rows, key=lambda row: row["per_joule"])
-    share = words.percent(first["per_joule"] / best["per_joule"])
-    if best is first:
-        return f"{cells.model(first)}: {cells.settings(first)} takes the least energy"
-    return f"{cells.model(first)}: {cells.settings(best)} takes {share} of the energy of {cells.settings(first)}"
-
-
-def _energy_rows(cells: Cells, job: list[Row]) -> list[Row]:
-    """Return for the best cell's stack and devices a cell for each precision and engine; of generation for each batch, too."""
-    best = cells.best(job)
-    assert best is not None
-    same = [row for row in job if all(row[name] == best[name] for name in ("gpu", "machine", "stack", "devices", "set"))]
-    chosen = same if cells.is_generation(best) else cells.like(same, best)
-    return sorted(chosen, key=lambda row: (row["precision"], row["runtime"], row["compile"], row["bs"]))
-
-
-def _energy_label(cells: Cells, row: Row) -> str:
-    return f"{cells.settings(row)}, bs{words.THIN}{row['bs']}" if cells.is_generation(row) else cells.settings(row)
-
-
-def _energy_panels(cells: Cells, job: list[Row], currency: str) -> tuple[Panel, ...]:
-    """Return a panel of items per joule and one of costs, as far as they are known, of the same cells."""
-    rows = _energy_rows(cells, job)
-    where = f"{cells.who(rows[0])}, {cells.place(rows[0])}"
-    panels = (
-        (f"{rows[0]['unit']} per joule, {where}", "energy", tuple(_energy_bar(cells, row) for row in rows)),
-        (f"{currency} per million {rows[0]['unit']}, {where}", "cost", tuple(_cost_bar(cells, row, currency) for row in rows)),
-    )
-    return tuple(
-        Panel(title=cells.model(rows[0]), unit=unit, rows=bars, high=scale_of(bars), kind=kind)
-        for unit, kind, bars in panels
-        if any(bar.value is not None for bar in bars)
-    )
-
-
-def _energy_bar(cells: Cells, row: Row) -> Bar:
-    figures = (
-        words.with_unit(row["rate"], f"{row['unit']}/s"),
-        words.with_unit(row["watts"], "W"),
-        words.short(row["per_joule"]),
-        words.rate_interval(row["per_joule"], row["per_joule_low"], row["per_joule_high"]),
-    )
-    return Bar(
-        label=_energy_label(cells, row), value=row["per_joule"], low=row["per_joule_low"], high=row["per_joule_high"],
-        figures=figures, colour=row["stack"], marks=cells.marks.get(row["place"], ()),
-    )  # fmt: skip
-
-
-def _cost_bar(cells: Cells, row: Row, currency: str) -> Bar:
-    low, high = answers.ends_of_million(row)
-    figures = (words.with_unit(row["rate"], f"{row['unit']}/s"), *answers.cost_in_words(row, currency).partition(" ")[::2])
-    return Bar(
-        label=_energy_label(cells, row), value=answers.cost_of_million(row), low=low, high=high, figures=figures,
-        colour=row["stack"], marks=cells.marks.get(row["place"], ()),
-    )  # fmt: skip
 
 
 # Since the last run: a dot per cell, and a row per cell that changed.
