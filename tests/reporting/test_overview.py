@@ -185,3 +185,27 @@ def test_a_cell_that_differs_in_its_batch_only_is_named_by_it(overview_of: Calla
     overview = overview_of(*repeated(SLOW, job={"batch": 32}), *repeated(FAST, workload="w-b64", job={"batch": 64}))
     assert overview.answers.lead.endswith("the throughput of batch 32."), overview.answers.lead
     assert "the next is batch 32 (" in answer(overview, "fastest").text
+
+
+def test_the_share_of_the_peak_is_drawn_with_its_interval_weighted_where_types_are_mixed(tmp_path: Path) -> None:
+    flops, types = 50e9, {"flops": {"float8": 80e9, "bfloat16": 20e9}}
+    mixed = {"matmul": "bf16", "convolution": "bf16", "mixed": "mixed: float8 80 %, bfloat16 20 %", "types": types}
+    told = [{"event": "precision", "effective": [mixed], "changed": []}]
+    runs = [
+        {"rate": rate * pace, "flops": flops, "workload": f"w-{precision}", "job": {"precision": precision}, "told": seen}
+        for precision, rate, seen in (("amp-bf16", 4000.0, []), ("fp8", 6000.0, told), ("half", 4100.0, told[:0]))
+        for pace in (0.99, 1.0, 1.01)
+    ]
+    overview = report.overview_of(report.view_of(write_run(tmp_path, runs)))
+    (chart,) = [chart for chart in overview.charts if chart.id == "utilization"]
+    ((panel,),) = chart.panels
+    peak = 100 / (80 / 1979e12 + 20 / 989e12)  # of an H200
+    by_label = {row.label: row for row in panel.rows}
+    assert by_label["float8, eager"].value == pytest.approx(6000 * flops / peak, rel=1e-4)
+    assert by_label["AMP bf16, eager"].value == pytest.approx(4000 * flops / 989e12, rel=1e-4)
+    assert by_label["float8, eager"].low < by_label["float8, eager"].value < by_label["float8, eager"].high
+    assert chart.title.endswith(f"float8, eager reaches {100 * 6000 * flops / peak:.0f}{words.THIN}% of its peak")
+    unknown = report.overview_of(
+        report.view_of(write_run(tmp_path / "cpu", [{"vendor": "cpu", "device": "cpu", "flops": flops}]))
+    )
+    assert not [chart for chart in unknown.charts if chart.id == "utilization"], "the peak of a CPU is not known"

@@ -40,6 +40,9 @@ def figures(row: Row, price_list: PriceList) -> Row:
         for metric in DRAWN if metric not in _APART
         for end in ("", "_low", "_high") if f"{metric.column}{end}" in row
     }  # fmt: skip
+    spread = {"": 1.0, "_low": row["low"] / row["throughput"], "_high": row["high"] / row["throughput"]}
+    drawn |= {f"{name}{end}": row[name] * times for name in ("mfu", "mfu_by_formula") for end, times in spread.items()}
+    drawn["flops"] = row["per_device"] * row["flops_per_item"]
     return drawn | {
         "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
         "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
@@ -92,7 +95,7 @@ class Metric:
 
 def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
     """Yield throughput and the other metrics that some cell has."""
-    for metric in (*(_bar(metric.in_currency(currency)) for metric in DRAWN), _PER_WATT, _per_price(currency)):
+    for metric in (*(_bar(metric.in_currency(currency)) for metric in DRAWN), _MFU, _PER_WATT, _per_price(currency)):
         if any(row["n"] and row.get(metric.over or metric.column) is not None for row in rows):
             yield metric
 
@@ -103,6 +106,12 @@ _APART = frozenset({THROUGHPUT}) | OF_ALL_REQUESTS
 """Metrics with intervals, which don't come from one row."""
 _PER_WATT = Metric(
     name="per_watt", title="per watt", unit="{unit}/s per watt", note=DEFINITIONS["per_watt"], column="rate", over="watts"
+)  # fmt: skip
+
+
+_MFU = Metric(
+    name="mfu", title="share of the peak (MFU)", unit="%", note=DEFINITIONS["MFU"], column="mfu", times=100.0,
+    limits=("mfu_low", "mfu_high"),
 )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ def overview(cells: Cells, price_list: PriceList, since: Since | None = None, fa
         charts.scaling_chart(cells),
         charts.effects_chart(cells),
         efficiency.energy_chart(cells, price_list),
+        efficiency.utilization_chart(cells),
         charts.changes_chart(cells, since),
         charts.latency_chart(cells),
         charts.generation_chart(cells),

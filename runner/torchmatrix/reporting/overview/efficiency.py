@@ -106,3 +106,50 @@ def _cost_bar(cells: Cells, row: Row, currency: str) -> Bar:
         label=_energy_label(cells, row), value=answers.cost_of_million(row), low=low, high=high, figures=figures,
         colour=row["stack"], marks=cells.marks.get(row["place"], ()),
     )  # fmt: skip
+
+
+# The share of the peak (MFU), per model at the best cell's stack and devices.
+
+MOST_MODELS_OF_UTILIZATION = 6
+
+
+def utilization_chart(cells: Cells) -> Chart | None:
+    """Draw the model FLOPs over the devices' peaks; None where no cell has both."""
+    rows = [row for row in cells.rows if row["n"] and is_known(_share(row))]
+    if not rows:
+        return None
+    jobs = grouped(rows, lambda row: (row["mode"], row["model"]))
+    best = cells.best(jobs[0])
+    assert best is not None
+    return Chart(
+        id="utilization",
+        title=f"{cells.model(best)}: {cells.settings(best)} reaches {words.percent(_share(best))} of its peak",
+        sub="MFU: FLOPs that the model needs over what the devices could do meanwhile by their data sheet, in the precision "
+        "that ran; weighted where several did. Columns: FLOP/s of each device, MFU by PaLM's formula, MFU by counted FLOPs.",
+        panels=tuple((_utilization_panel(cells, job),) for job in jobs[:MOST_MODELS_OF_UTILIZATION]),
+        more=words.more(len(jobs) - MOST_MODELS_OF_UTILIZATION, "models"),
+    )  # fmt: skip
+
+
+def _share(row: Row) -> float:
+    """Return the MFU by counted FLOPs, else by the formula."""
+    return float(row["mfu"] if is_known(row["mfu"]) else row["mfu_by_formula"] or math.nan)
+
+
+def _utilization_panel(cells: Cells, job: list[Row]) -> Panel:
+    rows = _energy_rows(cells, job)
+    bars = tuple(_utilization_bar(cells, row) for row in rows)
+    unit = f"share of the peak, {cells.who(rows[0])}, {cells.place(rows[0])}"
+    return Panel(title=cells.model(rows[0]), unit=unit, rows=bars, high=scale_of(bars), kind="energy")
+
+
+def _utilization_bar(cells: Cells, row: Row) -> Bar:
+    by = "mfu" if is_known(row["mfu"]) else "mfu_by_formula"
+    value, low, high = (row[f"{by}{end}"] for end in ("", "_low", "_high"))
+    formula = words.percent(row["mfu_by_formula"], 1) if is_known(row["mfu_by_formula"]) else ""
+    flops = words.with_unit(row["flops"] / 1e12, "TFLOP/s") if is_known(row["flops"]) else ""
+    shown = words.percent(row["mfu"], 1) if is_known(row["mfu"]) else ""
+    return Bar(
+        label=_energy_label(cells, row), value=value, low=low, high=high, colour=row["stack"],
+        figures=(flops, formula, shown, words.rate_interval(value, low, high)), marks=cells.marks.get(row["place"], ()),
+    )  # fmt: skip
