@@ -264,8 +264,11 @@ class Watched(_Mode if _CAN_WATCH else object):
         name = next(iter(_count_types(tensor for tensor in tensors if tensor.dim() > 1)), None)
         if self.flops is None or formula is None or name is None:
             self.flops = None
-        else:
+            return
+        try:
             self.flops[name] = self.flops.get(name, 0) + formula(*given, **named, out_val=result)
+        except Exception:  # of any class: torch's formulas don't take the arguments of each release's kernels
+            self.flops = None
 
 
 def _flop_formulas():
