@@ -157,6 +157,13 @@ def test_a_generation_in_bfloat16_is_timed_by_pieces_and_held_against_what_is_fr
     assert only(done.events, "reference")["agrees"]
 
 
+def test_weights_in_bfloat16_have_copies_in_float32_on_the_device(on_cuda: Callable[..., Done]) -> None:
+    done = on_cuda("--model", "lm-1m", "--precision", "bf16-master", "--sequence-length", "16", "--optimizer", "adamw")
+    assert done.code == 0 and only(done.events, "reference")["agrees"], done.stderr
+    _, warm = (event["peak_bytes"][0] for event in done.events if event["event"] == "memory")
+    assert warm > (2 + 4 + 8) * 918_656, "weights, copies, and two moments of each in float32"
+
+
 INTEL = {"kind": "xpu", "name": "Intel(R) Data Center GPU Max 1550"}
 
 
@@ -344,7 +351,7 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
     "measurements/train.py": [  # fused AdamW, which torch has not on invented devices: tests/box/test_kernels.py
         'return lambda: max((int(state["step"]) for state in optimizer.state.values()), default=0)',
         "try:",
-        "return torch.optim.AdamW(sharded.groups(model), lr=1e-5, fused=True)",
+        "return torch.optim.AdamW(groups, lr=1e-5, fused=True)",
         "except (TypeError, RuntimeError) as error:  # torch 1.12 has no such word; others lack it on some devices",
         'raise Unsupported("torch %s has no fused AdamW here: %s" % (torch.__version__, error)) from error',
     ],
