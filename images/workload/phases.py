@@ -187,7 +187,8 @@ def _prove_work(channel, args, world, timed, first, watched, seconds):
     """
     prove = work.prove if args.proof == work.FULL else work.glance
     record = prove(args, world, timed, first, functools.partial(_timed, channel))
-    record["problems"][:0], record["unwatched"] = watched
+    record["problems"][:0], unwatched = watched
+    record["unwatched"] = "; ".join(filter(None, (unwatched, record.pop("coarse", None)))) or None
     record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds, world.size) if seconds else []
     channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
     world.barrier()  # the line is written before any rank ends

@@ -7,6 +7,7 @@ import pytest
 
 from support import PATIENCE_SECONDS
 from support.boxes import bench, only
+from support.sabotaged import Sabotage
 from torchmatrix.core import assets
 from torchmatrix.matrix import variants
 
@@ -56,3 +57,30 @@ def test_a_class_that_is_no_text_model_is_unsupported(python_with_models: str) -
     for name in ("ViTForImageClassification", "BertModel", "NopeForCausalLM"):
         code, events, _ = bench(python_with_models, "--model", f"transformers.{name}", "--batch", "2")
         assert code and f"has no class of text models {name}" in only(events, "failure")["message"]
+
+
+NOISY = (
+    "--model", "timm.mobilenetv2_100", "--image-size", "64", "--batch", "8", "--precision", "amp-bf16", "--steps", "2",
+    "--warmup-steps", "2", "--warmup-cap", "2",
+)  # fmt: skip
+"""Batch norms over a few values: bfloat16 alone moves the gradients of this model by nearly half."""
+
+
+def test_a_step_whose_precision_moves_gradients_beyond_all_tolerance_is_held_against_that_precision(
+    python_with_models: str,
+) -> None:
+    code, events, stderr = bench(python_with_models, *NOISY)
+    assert code == 0, stderr
+    reference = only(events, "reference")
+    (whole,) = (group for group in reference["groups"] if group["name"] == "all")
+    assert whole["noise"] > 0.4 and whole["distance"] > whole["tolerance"] and reference["agrees"] is True
+    assert "held against eager amp-bf16" in reference["unwatched"], "and it is told"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("half_a_batch", "away from eager amp-bf16"), ("no_optimizer", "change of the parameters")]
+)
+def test_such_a_step_that_does_not_do_its_work_gives_no_number(python_with_models: str, name: str, said: str) -> None:
+    launch = Sabotage(name, NOISY, 1, said)
+    code, events, stderr = launch.launch(python_with_models)
+    assert launch.is_caught(code, events), (code, events, stderr)

@@ -38,20 +38,29 @@ EQUAL = 1e-6
 """Relative difference up to which gradients count as equal on all ranks."""
 
 
-def far_gradients(args, found, allowed, noise):
-    what = "gradient" if measurements.trains(args) else "output"
-    problems = [
-        "the %s of %s is %.2g away from eager fp32 (relative), more than %.2g"
-        % (what, name or "the model", found[name], allowed[name])
+def too_far(args, against, found, allowed):
+    """Check the distances of gradients or outputs from what they are held `against`."""
+    return [
+        "the %s of %s is %.2g away from %s (relative), more than %.2g"
+        % (_judged(args), name or "the model", found[name], against, allowed[name])
         for name in agreement.too_far(found, allowed)[:3]
     ]
+
+
+def unshown_precision(args, found, noise):
+    """Check that the precision shows: that the step is not as near to eager fp32 as only float32 is."""
     least = AT_LEAST[args.arithmetic] * noise[None]
-    if args.arithmetic not in ("fp32", "tf32") and SHOWS < noise[None] < math.inf and found[None] < least:
-        problems.append(
-            "precision %s was asked for, but the %s is only %.1g away from eager fp32, where eager %s is %.1g: the step "
-            "doesn't compute in it" % (args.arithmetic, what, found[None], args.arithmetic, noise[None])
-        )
-    return problems
+    if args.arithmetic in ("fp32", "tf32") or not SHOWS < noise[None] < math.inf or found[None] >= least:
+        return []
+    text = (
+        "precision %s was asked for, but the %s is only %.1g away from eager fp32, where eager %s is %.1g: the step "
+        "doesn't compute in it"
+    )
+    return [text % (args.arithmetic, _judged(args), found[None], args.arithmetic, noise[None])]
+
+
+def _judged(args):
+    return "gradient" if measurements.trains(args) else "output"
 
 
 def losses(args, world, measured, exact, rounded):

@@ -5,6 +5,7 @@ values, and whether the callable still does what it did in its first step. It ru
 """
 
 import gc
+import math
 
 import torch
 
@@ -150,7 +151,13 @@ def _judge(args, world, fresh_model, done, expected, record):
         agreement.distances(measured, exact, labels),
         agreement.tolerances(args.arithmetic, noise, measurements.trains(args) and families.has_rectifiers(fresh_model)),
     )
-    problems = rules.far_gradients(args, distances, tolerances, noise)
+    if agreement.MOST < noise[None] < math.inf:  # no tolerance holds for the precision's own effect
+        near = agreement.distances(measured, rounded, labels)
+        problems = rules.too_far(args, "eager " + args.arithmetic, near, tolerances)
+        record["coarse"] = _COARSE % (noise[None], args.arithmetic)
+    else:
+        problems = rules.too_far(args, "eager fp32", distances, tolerances)
+    problems += rules.unshown_precision(args, distances, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
     if measurements.trains(args):
@@ -159,6 +166,12 @@ def _judge(args, world, fresh_model, done, expected, record):
         problems += _compare_outputs(args, measured, exact, rounded, record)
     record.update(losses, groups=_group_records(distances, tolerances, noise, agreement.squares(measured, labels)))
     record["problems"] += rules.of_all_ranks(world, problems)
+
+
+_COARSE = (
+    "whether the step is right in float32: its precision alone moves the gradients by %.2g (relative), so that they were held "
+    "against eager %s"
+)
 
 
 def _compare_outputs(args, measured, exact, rounded, record):
