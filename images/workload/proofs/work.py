@@ -151,12 +151,11 @@ def _judge(args, world, fresh_model, done, expected, record):
         agreement.distances(measured, exact, labels),
         agreement.tolerances(args.arithmetic, noise, measurements.trains(args) and families.has_rectifiers(fresh_model)),
     )
-    if agreement.MOST < noise[None] < math.inf:  # no tolerance holds for the precision's own effect
+    problems = rules.too_far(args, "eager fp32", distances, tolerances)
+    if problems and args.arithmetic != "fp32" and agreement.MOST < noise[None] < math.inf:  # the precision alone goes too far
         near = agreement.distances(measured, rounded, labels)
         problems = rules.too_far(args, "eager " + args.arithmetic, near, tolerances)
         record["coarse"] = _COARSE % (noise[None], args.arithmetic)
-    else:
-        problems = rules.too_far(args, "eager fp32", distances, tolerances)
     problems += rules.unshown_precision(args, distances, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
