@@ -135,6 +135,9 @@ def test_a_purchase_is_spread_over_its_hours_with_the_server_and_electricity_is_
         "H200 SXM: 1.95 EUR per hour = (30 000 + 9 000) EUR / 20 000 h, and 0.3 EUR per kWh that it takes"
     ]
     assert "(30 000 + 9 000) EUR / 20 000 h" in report.render(view)
+    (listed_price,) = frames(exports.of(view))["prices"].to_dict("records")
+    amounts = ("purchase_price", "server_price", "hours", "electricity_price")
+    assert [listed_price[name] for name in amounts] == [30000, 9000, 20000, 0.3] and math.isnan(listed_price["price_per_hour"])
 
 
 def test_a_cost_is_unknown_where_electricity_has_a_price_and_no_power_was_measured(tmp_path: Path) -> None:

@@ -234,7 +234,10 @@ TABLES: dict[str, tuple[Column, ...]] = {
     ),
     "prices": (
         a_text("gpu", "one card of this model"), a_number("price_per_hour", "in the currency", "per_hour"),
-        a_number("purchase_price", "in the currency", "purchase"), a_text("currency", "currency of the list"),
+        a_number("purchase_price", "in the currency", "purchase"),
+        a_number("server_price", "of the card's share of the rest of the server", "server"),
+        a_number("hours", "of use, over which a purchase is spread"),
+        a_number("electricity_price", "of one kWh", "electricity"), a_text("currency", "currency of the list"),
         a_text("source", "who states the price"), a_text("date", "when it was valid"),
     ),
 }  # fmt: skip
