@@ -45,9 +45,11 @@ class Tables:
             steps=time_split.steps_table(spent(self.launches)),
             traces=traces_of(self.launches),
         )
-        prices.charge((row for cell in self.index.every for row in cell.launches), held)
-        cells = run_tables.cells_table(self.index)
-        return Explorers(data=data_of(self.index, cells, self.scales, self.ratios, held, within=within))
+        rows = [row for cell in self.index.every for row in cell.launches]
+        prices.charge(rows, held)
+        index = CellIndex(rows)
+        cells = run_tables.cells_table(index)
+        return Explorers(data=data_of(index, cells, self.scales, self.ratios, held, within=within))
 
 
 def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: str | None = None) -> Tables:

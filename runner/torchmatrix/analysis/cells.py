@@ -91,6 +91,7 @@ class Cell:
         self.family = family
         self.ok = [row for row in launches if is_ok(row)]
         self._estimates: dict[str, intervals.Interval] = {}
+        self._intervals: dict[str, intervals.Interval] = {}
         self._moments: dict[str, intervals.Moments | None] = {}
 
     @cached_property
@@ -149,11 +150,12 @@ class Cell:
 
     def interval(self, column: str) -> intervals.Interval:
         """Return the median of a metric with the 95 % interval, however throughputs are combined; NaN where it isn't known."""
-        values = self.values(column)
-        if not values or min(values) <= 0:
-            return intervals.UNKNOWN
-        prior = self.family.prior(column) if len(values) > 1 else intervals.NO_PRIOR
-        return intervals.center_interval(values, "median", prior)
+        if column not in self._intervals:
+            values = self.values(column)
+            prior = self.family.prior(column) if len(values) > 1 else intervals.NO_PRIOR
+            has_one = bool(values) and min(values) > 0
+            self._intervals[column] = intervals.center_interval(values, "median", prior) if has_one else intervals.UNKNOWN
+        return self._intervals[column]
 
     def median(self, column: str) -> float:
         """Return the median over the ok launches that have a value; NaN if none does."""

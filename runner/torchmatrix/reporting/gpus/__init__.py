@@ -215,7 +215,7 @@ def worth(gpus: Gpus) -> Chart | None:
     title = words.enumerated(f"{units[name]} from {gpus.who(rows[0])}" for name, rows in tops if rows)
     return Chart(
         id="worth", title=f"{words.model(gpus.jobs[0][0]['model'])}: {title}, not tested" if title else "What a joule gives",
-        sub=" ".join(["Power of the GPU alone, without the server around it.", *_formula(gpus)]),
+        sub=" ".join(["Power and purchase price of the GPU alone, without the server around it.", *_formula(gpus)]),
         panels=panels, legend=_legend(gpus),
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ def _energy_title(cells: Cells, job: list[Row], joules: bool) -> str:
     """Compare the least and the most energy per item of the first model."""
     if not joules:
         return "What a million items cost"
-    rows = [row for row in _energy_rows(cells, job) if is_known(row["per_joule"])]
+    rows = [row for row in _rows_to_draw(cells, job) if is_known(row["per_joule"])]
     if len(rows) < 2:
         return "Items per joule"
     first, best = rows[0], max(rows, key=lambda row: row["per_joule"])
@@ -58,7 +58,7 @@ def _energy_title(cells: Cells, job: list[Row], joules: bool) -> str:
     return f"{cells.model(first)}: {cells.settings(best)} takes {share} of the energy of {cells.settings(first)}"
 
 
-def _energy_rows(cells: Cells, job: list[Row]) -> list[Row]:
+def _rows_to_draw(cells: Cells, job: list[Row]) -> list[Row]:
     """Return for the best cell's stack and devices a cell for each precision and engine; of generation for each batch, too."""
     best = cells.best(job)
     assert best is not None
@@ -67,13 +67,13 @@ def _energy_rows(cells: Cells, job: list[Row]) -> list[Row]:
     return sorted(chosen, key=lambda row: (row["precision"], row["runtime"], row["compile"], row["bs"]))
 
 
-def _energy_label(cells: Cells, row: Row) -> str:
+def _label(cells: Cells, row: Row) -> str:
     return f"{cells.settings(row)}, bs{words.THIN}{row['bs']}" if cells.is_generation(row) else cells.settings(row)
 
 
 def _energy_panels(cells: Cells, job: list[Row], currency: str) -> tuple[Panel, ...]:
     """Return a panel of items per joule and one of costs, as far as they are known, of the same cells."""
-    rows = _energy_rows(cells, job)
+    rows = _rows_to_draw(cells, job)
     where = f"{cells.who(rows[0])}, {cells.place(rows[0])}"
     panels = (
         (f"{rows[0]['unit']} per joule, {where}", "energy", tuple(_energy_bar(cells, row) for row in rows)),
@@ -94,16 +94,16 @@ def _energy_bar(cells: Cells, row: Row) -> Bar:
         words.rate_interval(row["per_joule"], row["per_joule_low"], row["per_joule_high"]),
     )
     return Bar(
-        label=_energy_label(cells, row), value=row["per_joule"], low=row["per_joule_low"], high=row["per_joule_high"],
+        label=_label(cells, row), value=row["per_joule"], low=row["per_joule_low"], high=row["per_joule_high"],
         figures=figures, colour=row["stack"], marks=cells.marks.get(row["place"], ()),
     )  # fmt: skip
 
 
 def _cost_bar(cells: Cells, row: Row, currency: str) -> Bar:
-    low, high = answers.ends_of_million(row)
-    figures = (words.with_unit(row["rate"], f"{row['unit']}/s"), *answers.cost_in_words(row, currency).partition(" ")[::2])
+    cost, (low, high) = answers.cost_of_million(row), answers.ends_of_million(row)
+    rate, limits = words.with_unit(row["rate"], f"{row['unit']}/s"), words.rate_interval(cost or math.nan, low, high)
     return Bar(
-        label=_energy_label(cells, row), value=answers.cost_of_million(row), low=low, high=high, figures=figures,
+        label=_label(cells, row), value=cost, low=low, high=high, figures=(rate, words.money(cost, currency), limits),
         colour=row["stack"], marks=cells.marks.get(row["place"], ()),
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def _share(row: Row) -> float:
 
 
 def _utilization_panel(cells: Cells, job: list[Row]) -> Panel:
-    rows = _energy_rows(cells, job)
+    rows = _rows_to_draw(cells, job)
     bars = tuple(_utilization_bar(cells, row) for row in rows)
     unit = f"share of the peak, {cells.who(rows[0])}, {cells.place(rows[0])}"
     return Panel(title=cells.model(rows[0]), unit=unit, rows=bars, high=scale_of(bars), kind="energy")
@@ -150,6 +150,6 @@ def _utilization_bar(cells: Cells, row: Row) -> Bar:
     flops = words.with_unit(row["flops"] / 1e12, "TFLOP/s") if is_known(row["flops"]) else ""
     shown = words.percent(row["mfu"], 1) if is_known(row["mfu"]) else ""
     return Bar(
-        label=_energy_label(cells, row), value=value, low=low, high=high, colour=row["stack"],
+        label=_label(cells, row), value=value, low=low, high=high, colour=row["stack"],
         figures=(flops, formula, shown, words.rate_interval(value, low, high)), marks=cells.marks.get(row["place"], ()),
     )  # fmt: skip
