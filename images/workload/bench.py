@@ -16,6 +16,7 @@ import cache
 import failures
 import measurements
 from channel import VERSION, Channel
+from recipes import FLOAT8
 
 PRECISION_OVERRIDES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "NVIDIA_TF32_OVERRIDE", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
@@ -28,7 +29,7 @@ RUNTIMES = (
     "torchao-int4", "torchao-float8",
 )  # fmt: skip
 """See runtimes/."""
-PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", "bf16-master", "fp8", "fp8-rowwise")
+PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", "bf16-master", *FLOAT8)
 """See precision.py."""
 
 

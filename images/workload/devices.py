@@ -10,10 +10,9 @@ import torch
 import torch.distributed as dist
 
 from channel import Unsupported
+from recipes import FLOAT8
 
 _TF32 = "tf32 needs an NVIDIA GPU of compute capability 8.0 or newer"
-_FLOAT8 = {"fp8": (8, 9), "fp8-rowwise": (9, 0)}
-"""The least compute capability of NVIDIA's GPUs; on others float8 is untried."""
 
 
 class Device:
@@ -172,7 +171,7 @@ class Cuda(Gpu):
         return "nccl"
 
     def lack(self, precision):
-        needed = {"tf32": (8, 0), **_FLOAT8}.get(precision)
+        needed = FLOAT8[precision].capability if precision in FLOAT8 else {"tf32": (8, 0)}.get(precision)
         if needed and (torch.version.hip or torch.cuda.get_device_capability(self.torch) < needed):
             return _TF32 if precision == "tf32" else _lack_of_float8(precision)
         return None
@@ -230,7 +229,7 @@ def of(device):
 def _lack_of_float8(precision):
     """Say what a device without float8 lacks for `precision`; None if that is another one."""
     text = "precision %s needs a GPU of NVIDIA, of compute capability %d.%d or newer"
-    return text % (precision, *_FLOAT8[precision]) if precision in _FLOAT8 else None
+    return text % (precision, *FLOAT8[precision].capability) if precision in FLOAT8 else None
 
 
 def _uuid(properties):

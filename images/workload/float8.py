@@ -11,11 +11,10 @@ import torch
 import measurements
 import precision
 from channel import Unsupported
+from recipes import FLOAT8
 from runtimes.exporting import library
 from runtimes.torchao import LEAST, linear_share
 
-RECIPES = {"fp8": "tensorwise", "fp8-rowwise": "rowwise"}
-"""torchao's names of them."""
 _MULTIPLE = 16
 """The kernels take matrices whose sides are multiples of this."""
 
@@ -40,7 +39,7 @@ def layers(model):
 def apply(args, model):
     """Convert the linear layers of `model` in place, before it is wrapped. Return the facts; none for other precisions."""
     name = args.precision
-    if name not in RECIPES:
+    if name not in FLOAT8:
         return {}
     if not measurements.trains(args):
         raise Unsupported("precision %s is for training" % name)
@@ -54,7 +53,7 @@ def apply(args, model):
     if left:
         raise Unsupported("torchao left %d of %d linear layers as they were" % (len(left), len(chosen)))
     _try(name, first)
-    return {"name": "torchao", "version": library("torchao").__version__, "recipe": RECIPES[name], "float8_share": share}
+    return {"name": "torchao", "version": library("torchao").__version__, "recipe": FLOAT8[name].name, "float8_share": share}
 
 
 def _try(name, layer):
@@ -72,5 +71,5 @@ def convert(name, model, names):
     float8 = library("torchao.float8")
     if not hasattr(float8.Float8LinearConfig, "from_recipe_name"):
         raise Unsupported("this torchao has no recipes of float8")
-    config = dataclasses.replace(float8.Float8LinearConfig.from_recipe_name(RECIPES[name]), emulate=emulates())
+    config = dataclasses.replace(float8.Float8LinearConfig.from_recipe_name(FLOAT8[name].name), emulate=emulates())
     return float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda _, place: place in names)

@@ -3,7 +3,7 @@
 fp32: IEEE single precision, TF32 off for matmul and for convolutions.
 tf32: TF32 on for both (NVIDIA Ampere and newer).
 amp: autocast to float16 with a GradScaler when training. amp-bf16: autocast to bfloat16, no scaler.
-fp8, fp8-rowwise: as amp-bf16, and the products of linear layers are in float8 (float8.py); training only.
+fp8 and the other names in recipes.py: as amp-bf16, and the products of linear layers are in float8; training only.
 half, bf16-weights: the weights and the inputs are float16 or bfloat16; no autocast, no scaler.
 bf16-master: as bf16-weights, and the optimizer keeps the weights in float32 (masters.py); training only.
 All but tf32 keep TF32 off, so that what stays in float32 is float32. Reductions in half precision stay allowed, as in
@@ -16,8 +16,9 @@ import torch
 
 import devices
 from channel import Unsupported
+from recipes import FLOAT8
 
-_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp8-rowwise": torch.bfloat16}
+_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, **dict.fromkeys(FLOAT8, torch.bfloat16)}
 _WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16, "bf16-master": torch.bfloat16}
 
 

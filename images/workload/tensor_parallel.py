@@ -11,6 +11,7 @@ import torch
 import sharded
 from channel import Unsupported
 from families import LIBRARIES, entry_of
+from recipes import FLOAT8
 
 BY_COLUMN = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
 BY_ROW = ("self_attn.o_proj", "mlp.down_proj")
@@ -47,7 +48,7 @@ def _refuse(args, model, ranks):
         raise Unsupported("tensor parallelism splits listed models of the types %s; %s is none" % (types, args.model))
     if args.precision == "amp":
         raise Unsupported("GradScaler, which precision amp needs, can't look at parameters that are split")
-    if args.precision.startswith("fp8"):
+    if args.precision in FLOAT8:
         raise Unsupported("layers in float8 are not split here")
     numbers = {what: getattr(model.config, key) for key, what in layout["shared"].items()}
     uneven = ["%d %s" % (number, what) for what, number in numbers.items() if number % ranks]

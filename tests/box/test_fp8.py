@@ -150,12 +150,12 @@ def test_the_gradients_alone_tell_bfloat16_from_float8(newest_python_with_torcha
 SAME = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-import torch, float8
+import torch, float8, recipes
 from proofs import quantizing
 float8.emulates = lambda: True
 torch.manual_seed(0)
 given, gradient, found = torch.randn(4, 8, 64), torch.randn(4, 8, 32), {}
-for kind in float8.RECIPES:
+for kind in recipes.FLOAT8:
     layer, answers = torch.nn.Linear(64, 32), []
     converted = float8.convert(kind, torch.nn.Sequential(layer), ["0"])[0]
     def answer(module):

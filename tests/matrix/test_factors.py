@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+import bench
 import measurements
+import recipes
 from torchmatrix.core import assets
 from torchmatrix.matrix import factors, matrix_file
 from torchmatrix.matrix.factors import BY_NAME, FACTORS
@@ -36,9 +38,15 @@ def test_every_factor_has_a_meaning_and_a_flag_that_the_workload_program_takes()
 def test_the_workload_program_takes_every_choice() -> None:
     program = (assets.WORKLOAD / "bench.py").read_text()
     for factor in FACTORS:
-        if factor.name != "mode":
+        if factor.name not in ("mode", "precision"):
             assert [choice for choice in factor.choices if f'"{choice}"' not in program] == [], factor.name
+    assert BY_NAME["precision"].choices == bench.PRECISIONS
     assert sorted(BY_NAME["mode"].choices) == measurements.names() == ["generate", "infer", "train"]
+
+
+def test_the_plan_and_the_workload_know_the_same_recipes_of_float8() -> None:
+    capabilities = {name: ".".join(map(str, recipe.capability)) for name, recipe in recipes.FLOAT8.items()}
+    assert capabilities == {name: recipe.capability for name, recipe in factors.IN_FLOAT8.items()}
 
 
 def test_what_belongs_to_compile_varies_compiled_workloads_only() -> None:

@@ -8,13 +8,15 @@ import math
 
 import torch
 
+from recipes import FLOAT8
+
 GROUPS = 32
 """The largest number of groups of parameters."""
 NEGLIGIBLE = 1e-3
 """A group's norm counts as at least this share of the whole: below it, a relative error says nothing."""
 _BITS = {
     "fp32": 24, "tf32": 11, "amp": 11, "half": 11, "amp-bf16": 8, "bf16-weights": 8, "int8": 8, "float8": 6, "int4": 6,
-    "bf16-master": 8, "fp8": 8, "fp8-rowwise": 8,
+    "bf16-master": 8, **dict.fromkeys(FLOAT8, 8),
 }  # fmt: skip
 """Bits of the significand; for quantized types, such that 8 roundings (below) are their effect on a small model's outputs. For
 training in float8 those of bfloat16 around it: its own effect, which depends on the model, is the noise."""
@@ -32,7 +34,7 @@ MOST = 0.4
 OF_A_GROUP, MOST_OF_A_GROUP = 4.0, 0.8
 """A single group may be this many times as far away, but no further than this: its noise is less certain (a small group of
 BERT in bfloat16 was five times its noise away). A group without a gradient is 1 away."""
-LOST = {"fp8": 2.0, "fp8-rowwise": 2.0}
+LOST = dict.fromkeys(FLOAT8, 2.0)
 """So many times its noise a group may be away, even if that is further: the small gradient of a group can be lost in float8's
 noise (0.97 of it in a layer of BERT-tiny) and then tells nothing. Groups with a noise of less than 0.5 are judged."""
 

@@ -20,6 +20,7 @@ import precision
 import settings
 import sharded
 from proofs.effective_precision import QUANTIZED
+from recipes import FLOAT8
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode as _Mode
@@ -39,9 +40,8 @@ _PRODUCT = re.compile(
 )
 """torch's names of operations that multiply and add up."""
 _REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
-_PRODUCT_TYPES = {
-    "fp32": "float32", "tf32": "float32", "amp": "float16", "half": "float16", "fp8": "float8", "fp8-rowwise": "float8",
-}  # fmt: skip
+_PRODUCT_TYPES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "half": "float16"}
+_PRODUCT_TYPES.update(dict.fromkeys(FLOAT8, "float8"))
 _WEIGHT_TYPES = {"half": "float16", "bf16-weights": "bfloat16", "bf16-master": "bfloat16"}
 
 

@@ -13,18 +13,18 @@ import functools
 
 import failures
 import measurements
+from recipes import FLOAT8
 
 CHANNELS = 64
 EXPECTED = {"fp32": "fp32", "tf32": "tf32", "amp": "fp16", "half": "fp16", "amp-bf16": "bf16", "bf16-weights": "bf16"}
-EXPECTED.update({"bf16-master": "bf16", "fp8": "bf16", "fp8-rowwise": "bf16"})
+EXPECTED.update({"bf16-master": "bf16", **dict.fromkeys(FLOAT8, "bf16")})
 """The effective precision of products and convolutions for each setting of --precision."""
 QUANTIZED = {"int8": (5e-3, 2e-2), "float8": (2e-2, 7e-2), "int4": (5e-2, 2e-1)}
 """The least and largest error of a linear layer quantized in each way: int8 rounds a row to 127 steps of its largest number,
 float8 (e4m3) keeps 4 bits, int4 rounds a group of weights to 15 steps."""
-TRAINED = {"fp8": {"": (2e-2, 5e-2), "_backward": (4.5e-2, 8e-2)}}
-TRAINED["fp8-rowwise"] = {"": TRAINED["fp8"][""], "_backward": TRAINED["fp8"][""]}
-"""The same of a layer that trains in float8, and of its gradients: 3.7e-2 in e4m3, 5.9e-2 with a gradient in e5m2. In bfloat16
-both are 3e-3."""
+TRAINED = {"float8_e4m3fn": (2e-2, 5e-2), "float8_e5m2": (4.5e-2, 8e-2)}
+"""The same by the type of the gradients, of a layer that trains in float8: 3.7e-2 in e4m3, 5.9e-2 with a gradient in e5m2. In
+bfloat16 both are 3e-3."""
 _FLOAT32_BELOW = 3e-5
 _ELEVEN_BITS_BELOW = 1.3e-3
 _EIGHT_BITS_BELOW = 1.5e-2
@@ -86,7 +86,7 @@ def probe(args, device):
     plain = argparse.Namespace(**vars(args))
     plain.runtime = "eager" if args.arithmetic in QUANTIZED else args.runtime
     precisions = run(args.precision, device, functools.partial(runtimes.prepare, plain), measurements.trains(args))
-    if args.precision in TRAINED:
+    if args.precision in FLOAT8:
         return dict(precisions, quantized="float8", linear=_trained(args.precision, device))
     if args.arithmetic not in QUANTIZED:
         return precisions
@@ -105,7 +105,8 @@ def _trained(name, device):
 
     layer, given = _linear_layer(device)
     errors, dtype = _relative_errors(name, device, lambda layer, _: float8.convert(name, layer, [""]), layer, given, True)
-    wrong = [error for part, error in errors.items() if not TRAINED[name][part][0] < error < TRAINED[name][part][1]]
+    ranges = {"": TRAINED["float8_e4m3fn"], _BACKWARD: TRAINED[FLOAT8[name].gradients]}
+    wrong = [error for part, error in errors.items() if not ranges[part][0] < error < ranges[part][1]]
     return effective(wrong[0], dtype) if wrong else "float8"
 
 

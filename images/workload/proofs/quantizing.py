@@ -7,6 +7,8 @@ import functools
 
 import torch
 
+from recipes import FLOAT8
+
 
 def emulate(model, kind):
     """Round the operands of linear layers as quantizing to `kind` does: the weights and, except for int4, the inputs."""
@@ -79,10 +81,11 @@ class _Float8Product(torch.autograd.Function):
 
 
 def _scaled(matrix, kind, dim, is_gradient=False):
-    """Round as torchao's recipes do. fp8: one scale, gradients are e5m2. fp8-rowwise: scales along `dim`, powers of two."""
-    number = torch.float8_e5m2 if is_gradient and kind == "fp8" else torch.float8_e4m3fn
-    largest = matrix.abs().amax() if kind == "fp8" else matrix.abs().amax(dim, keepdim=True)
-    scale = torch.finfo(number).max / largest.float().clamp(min=1e-12)
-    scale = scale if kind == "fp8" else torch.exp2(torch.floor(torch.log2(scale)))
+    """Round as the recipe does: a tensor has one scale; a row, along `dim`, one that is a power of two."""
+    recipe = FLOAT8[kind]
+    number = getattr(torch, recipe.gradients) if is_gradient else torch.float8_e4m3fn
     most = torch.finfo(number).max
+    largest = matrix.abs().amax() if recipe.scaled == "tensor" else matrix.abs().amax(dim, keepdim=True)
+    scale = most / largest.float().clamp(min=1e-12)
+    scale = scale if recipe.scaled == "tensor" else torch.exp2(torch.floor(torch.log2(scale)))
     return (matrix.float() * scale).clamp(-most, most).to(number).float() / scale

@@ -17,8 +17,9 @@ import float8
 import measurements
 import precision
 from proofs import arithmetic, deeds, quantizing
+from recipes import FLOAT8
 
-_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp8-rowwise": torch.bfloat16}
+_AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, **dict.fromkeys(FLOAT8, torch.bfloat16)}
 _WEIGHT_TYPES = {"half": torch.float16, "bf16-weights": torch.bfloat16, "bf16-master": torch.bfloat16}
 _LOSS_SCALES = {"amp": (1024.0, 1.0)}
 """Factors of the loss to keep small gradients in float16's range, as in GradScaler; the first with finite results counts."""
@@ -96,7 +97,7 @@ class Reference:
             for scale in _LOSS_SCALES.get(name, (1.0,)):
                 self._reset()
                 half = torch.autocast(device_type=devices.of(device).name, dtype=_AUTOCAST[name]) if name in _AUTOCAST else None
-                with quantizing.float8_products(float8.layers(self.model) if name in float8.RECIPES else {}, name):
+                with quantizing.float8_products(float8.layers(self.model) if name in FLOAT8 else {}, name):
                     loss, results = self._answer(half, scale)
                 if all(bool(torch.isfinite(tensor).all()) for tensor in results):
                     break

@@ -105,7 +105,7 @@ PEAKED = ("fp32", "tf32", "amp", "amp-bf16", "fp8")
 
 def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float | None:
     """Return the peak of one device in FLOP/s (dense); `precision`: one of PEAKED, half (as amp), bf16-weights or bf16-master
-    (as amp-bf16), or fp8-rowwise (as fp8).
+    (as amp-bf16), or another of IN_FLOAT8 (as fp8).
 
     None where the hardware has no such mode or its peak is unknown, as that of a `runtime` that quantizes is. The fp32 peak of
     NVIDIA's GPUs is that of the CUDA cores, as their tensor cores have no fp32 mode; AMD's have one, which PyTorch's fp32

@@ -37,9 +37,10 @@ def _complete(stack: Stack, workloads: Sequence[Workload]) -> Stack:
 
 
 def extras_needed(workload: Workload) -> tuple[str, ...]:
-    """Return the names under which the catalog may list extras: the library of the workload's model, its runtime, torchao."""
+    """Return what the catalog may list extras for: the libraries of the workload's model and of its runtime or precision."""
     runtime = factors.RUNTIMES_BY_NAME.get(str(workload.factors["runtime"]))
-    packages = "torchao" if workload.precision in factors.IN_FLOAT8 else runtime and runtime.packages
+    library = factors.IN_FLOAT8.get(workload.precision, runtime)
+    packages = library and library.packages
     return (workload.library, packages) if packages else (workload.library,)
 
 

@@ -207,8 +207,30 @@ class Factor:
 
 LARGEST = 1_000_000_000
 """The largest whole number that a factor takes."""
-IN_FLOAT8 = ("fp8", "fp8-rowwise")
-"""Precisions of training whose linear layers torchao multiplies in float8, scaled by tensor or by row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Float8:
+    """A precision of training with linear layers in float8. `words`: for charts' titles; `label`: for their settings.
+
+    `packages`: the name of its rows in the catalog, if it has any; `capability`: the oldest NVIDIA GPU.
+    """
+
+    name: str
+    words: str
+    label: str
+    packages: str | None = None
+    capability: str
+
+
+IN_FLOAT8 = {
+    recipe.name: recipe
+    for recipe in (
+        Float8(name="fp8", words="float8 training", label="float8", packages="torchao", capability="8.9"),
+        Float8(name="fp8-rowwise", words="rowwise float8", label="float8, rowwise", packages="torchao", capability="9.0"),
+    )
+}
+"""By name. The workload knows them by images/workload/recipes.py."""
 BF16_MASTER = "bf16-master"
 """Precision of training in bfloat16, of which the optimizer keeps the weights in float32."""
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", BF16_MASTER, *IN_FLOAT8)
@@ -224,7 +246,7 @@ FACTORS = (
     Factor(
         name="precision", kind=str, default="fp32",
         meaning="as requested: fp32 (IEEE), tf32, autocast (amp: fp16, amp-bf16), all in half (fp16) or bf16-weights, in"
-        " training with fp32 weights in the optimizer (bf16-master), or linear layers in float8 (fp8, fp8-rowwise)",
+        " training with fp32 weights in the optimizer (bf16-master), or linear layers in float8 (" + ", ".join(IN_FLOAT8) + ")",
         choices=PRECISIONS, flag="--precision", part="{}", place=3, always_in_id=True,
         contrasts=(
             Contrast(name="amp", value="amp", over="fp32", words=("AMP (float16)", "fp32")),
@@ -236,8 +258,10 @@ FACTORS = (
                 name=BF16_MASTER, value=BF16_MASTER, over="bf16-weights",
                 words=("fp32 master weights", "bfloat16 weights alone"),
             ),
-            Contrast(name="fp8", value="fp8", over="amp-bf16", words=("float8 training", "AMP (bfloat16)")),
-            Contrast(name="fp8-rowwise", value="fp8-rowwise", over="amp-bf16", words=("rowwise float8", "AMP (bfloat16)")),
+            *(
+                Contrast(name=name, value=name, over="amp-bf16", words=(recipe.words, "AMP (bfloat16)"))
+                for name, recipe in IN_FLOAT8.items()
+            ),
         ),
     ),
     Factor(

@@ -362,7 +362,7 @@ def _why_not_float8(workload: Workload, host: Host) -> Why | None:
         return Why(reason=f"precision {precision} is for training", fix='use runtime = "torchao-float8" with bf16-weights')
     if workload.device == "cpu":
         return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
-    oldest = "8.9" if precision == "fp8" else "9.0"
+    oldest = IN_FLOAT8[precision].capability
     reason = f"precision {precision} needs a GPU of NVIDIA, of compute capability {oldest} or newer"
     known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability]
     is_too_old = any(capability < catalog.version_key(oldest) for capability in known)
@@ -401,7 +401,7 @@ def _why_not_split(stack: Stack, workload: Workload) -> Why | None:
     if workload.precision == "amp":
         reason = "precision amp scales the loss by GradScaler, which can't look at parameters that are split"
         return Why(reason=reason, fix='use amp-bf16 with parallel = "tp"')
-    if workload.precision.startswith("fp8"):
+    if workload.precision in IN_FLOAT8:
         return Why(reason="layers in float8 are not split here", fix='use parallel = "fsdp", or amp-bf16')
     if stack.source == "wheels" and stack.torch and catalog.version_key(stack.torch) < _SPLITS:
         reason = f"torch {stack.torch} can't split matrices as is done here (that came with 2.5)"

@@ -19,10 +19,11 @@ from torchmatrix.analysis.speedups import Since
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.core.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.facts.environments import differences_in_words
+from torchmatrix.matrix.factors import IN_FLOAT8
 from torchmatrix.reporting import words
 from torchmatrix.reporting.overview.cells import Cells, span
 
-AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights", "bf16-master", "fp8", "fp8-rowwise")
+AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights", "bf16-master", *IN_FLOAT8)
 COMPILE = "compile"
 
 
