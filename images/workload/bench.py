@@ -26,7 +26,7 @@ PRECISION_OVERRIDES = (
 
 RUNTIMES = (
     "eager", "torchscript", "onnxruntime", "onnxruntime-tensorrt", "openvino", "torch-tensorrt", "tensorrt", "torchao-int8",
-    "torchao-int4", "torchao-float8",
+    "torchao-int4", "torchao-float8", "torchao-mxfp8", "torchao-mxfp4", "torchao-nvfp4",
 )  # fmt: skip
 """See runtimes/."""
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", "bf16-master", *FLOAT8)
@@ -88,7 +88,8 @@ def parse(argv):
     parser.add_argument("--collective-timeout", type=float, default=600, help="seconds a rank waits for the others")
     args = parser.parse_args(argv)
     args.rank = int(os.environ.get("RANK", "0"))
-    args.arithmetic = args.runtime.split("-")[1] if args.runtime.startswith("torchao-") else args.precision
+    args.quantized = args.runtime.split("-")[1] if args.runtime.startswith("torchao-") else None
+    args.arithmetic = args.quantized or args.precision
     return args
 
 

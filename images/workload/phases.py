@@ -176,6 +176,7 @@ def _inspect(args, world, begun):
     family = families.of(args)
     types, watched = arithmetic.look(args, world, family, begun)
     notes = remarks.found(args, family, begun, watched)
+    notes += ["the types that its products take are not known: %s" % types["unknown"]] if types["unknown"] else []
     sharded.rest(begun.plain)  # forward passes leave the model whole
     probed = effective_precision.probe(args, world.device)
     return (types, watched, notes + effective_precision.remarks(probed)), probed

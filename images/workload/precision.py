@@ -11,12 +11,13 @@ stock torch.
 """
 
 import contextlib
+import importlib
 
 import torch
 
 import devices
 from channel import Unsupported
-from recipes import FLOAT8
+from recipes import FLOAT8, TRANSFORMER_ENGINE
 
 _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, **dict.fromkeys(FLOAT8, torch.bfloat16)}
 _WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16, "bf16-master": torch.bfloat16}
@@ -75,10 +76,23 @@ def in_type(thing, dtype):
 
 
 def autocast(name, device):
-    """Return a fresh autocast context for one forward pass; one without effect except for amp, amp-bf16 and fp8."""
+    """Return a fresh autocast context for one forward pass; one without effect except for amp, amp-bf16 and float8."""
     if name not in _AUTOCAST:
         return contextlib.nullcontext()
-    return torch.autocast(device_type=devices.of(device).name, dtype=_AUTOCAST[name])
+    half = torch.autocast(device_type=devices.of(device).name, dtype=_AUTOCAST[name])
+    return _with_transformer_engine(name, half) if name in FLOAT8 and FLOAT8[name].library == TRANSFORMER_ENGINE else half
+
+
+@contextlib.contextmanager
+def _with_transformer_engine(name, half):
+    """Let Transformer Engine's layers compute in float8 meanwhile; its context was called fp8_autocast before 2.9."""
+    engine = importlib.import_module(TRANSFORMER_ENGINE)
+    recipes = importlib.import_module("transformer_engine.common.recipe")
+    if not hasattr(recipes, FLOAT8[name].name):
+        raise Unsupported("this Transformer Engine has no recipe %s" % FLOAT8[name].name)
+    recipe = getattr(recipes, FLOAT8[name].name)()
+    with half, engine.autocast(recipe=recipe) if hasattr(engine, "autocast") else engine.fp8_autocast(fp8_recipe=recipe):
+        yield
 
 
 def autocast_type(kind):

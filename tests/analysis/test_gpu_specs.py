@@ -86,7 +86,9 @@ def test_peaks_are_per_device_and_per_precision() -> None:
     assert _peaks("AMD Instinct MI250X") == [47.85e12, None, 191.5e12, 191.5e12, None]
     (h200,) = (facts for facts in gpu_specs.load() if facts.name == "H200 SXM")
     assert gpu_specs.peak_flops(h200, "fp8") == gpu_specs.peak_flops(h200, "fp8-rowwise") == 1979e12
-    assert gpu_specs.peak_flops(h200, "mxfp8") is None
+    assert gpu_specs.peak_flops(h200, "mxfp8") is None, "Hopper has no scales of blocks"
+    (b200,) = (facts for facts in gpu_specs.load() if facts.name == "B200 SXM")
+    assert gpu_specs.peak_flops(b200, "fp8") == gpu_specs.peak_flops(b200, "mxfp8") == 4500e12
     (ampere,) = (facts for facts in gpu_specs.load() if facts.name == "A100 80GB SXM4")
     assert gpu_specs.peak_flops(ampere, "fp8") is None
 

@@ -178,7 +178,9 @@ def test_a_model_of_several_types_is_mixed_and_its_mfu_is_weighted_and_a_changed
     launches.append(
         {"rate": 100.0, "flops": 67e9, "stack": "weighed", "told": [{**events[0], "effective": [ranks[0], weighed]}]}
     )
+    launches.append({"rate": 100.0, "flops": 67e9, "stack": "unseen", "job": {"precision": "fp8-te"}})
     _, cells, *_ = tables(tmp_path, launches)
+    assert math.isnan(cells.set_index("stack").loc["unseen", "mfu"]), "the share of float8 in its products isn't known"
     first, plain, by_type = (cells[cells["stack"] == name].iloc[0] for name in ("stack-a", "plain", "weighed"))
     peak = 100 / (75 / 989e12 + 25 / 67e12)  # of an H200
     assert by_type["mfu"] == pytest.approx(100.0 * 67e9 / peak) and by_type["mfu"] < plain["mfu"]

@@ -461,7 +461,34 @@ def nothing_quantized():
     import torchao.quantization
 
     real = torchao.quantization.quantize_
-    torchao.quantization.quantize_ = lambda model, config: None if _is_model(model) else real(model, config)
+    torchao.quantization.quantize_ = lambda model, config, **words: None if _is_model(model) else real(model, config, **words)
+
+
+def in_blocks():
+    """Let torchao emulate the products of MXFP8, MXFP4 and NVFP4 on a CPU. No sabotage: all that follow need it."""
+    from torchao.prototype.mx_formats import inference_workflow, nvfp4_tensor
+    from torchao.quantization.quantize_.common.kernel_preference import KernelPreference
+
+    from runtimes import torchao as runtime
+
+    def emulated(name):
+        return dict(real(name), **({} if "nvfp4" in name else {"kernel_preference": KernelPreference.EMULATED}))
+
+    def multiply(given, weight, operation, bias=None):
+        product = given.dequantize(given.orig_dtype) @ weight.t().dequantize(weight.orig_dtype).t()
+        return product if bias is None else product + bias
+
+    real, runtime.options = runtime.options, emulated
+    inference_workflow.is_sm_at_least_100 = lambda: True
+    nvfp4_tensor._addmm_nvfp4_dispatch = multiply
+
+
+def nothing_in_blocks():
+    in_blocks()
+    import torchao.quantization
+
+    real = torchao.quantization.quantize_
+    torchao.quantization.quantize_ = lambda model, config, **words: None if _is_model(model) else real(model, config, **words)
 
 
 def in_float8():
@@ -471,6 +498,56 @@ def in_float8():
 
     devices.Device.lack = lambda self, name: None
     float8.emulates = lambda: True
+
+
+def in_transformer_engine():
+    """Put a stand-in of Transformer Engine's interface in place, whose products torchao emulates. No sabotage."""
+    import contextlib
+    import dataclasses
+    import sys
+    import types
+
+    import torch
+    from torchao.float8 import Float8LinearConfig
+    from torchao.float8.float8_linear import Float8Linear
+
+    in_float8()
+    active, config = [], dataclasses.replace(Float8LinearConfig.from_recipe_name("tensorwise"), emulate=True)
+
+    class Linear(Float8Linear):
+        def __init__(self, inner, outer, bias, params_dtype, device, init_method):
+            super().__init__(inner, outer, bias=bias, config=config, dtype=params_dtype, device=device)
+
+        def forward(self, given):
+            return (Float8Linear if active else torch.nn.Linear).forward(self, given)
+
+    @contextlib.contextmanager
+    def autocast(recipe):
+        active.append(recipe)
+        yield
+        active.pop()
+
+    modules = [types.ModuleType("transformer_engine" + name) for name in ("", ".pytorch", ".common", ".common.recipe")]
+    sys.modules.update({module.__name__: module for module in modules})
+    engine, framework, _, recipe = modules
+    engine.__version__, framework.Linear, framework.autocast = "2.13", Linear, autocast
+    recipe.Float8CurrentScaling = object
+
+
+def transformer_engine_without_its_context():
+    import torch
+
+    in_transformer_engine()
+    import transformer_engine.pytorch as framework
+
+    framework.Linear.forward = torch.nn.Linear.forward
+
+
+def transformer_engine_without_the_recipe():
+    in_transformer_engine()
+    import transformer_engine.common.recipe as recipe
+
+    del recipe.Float8CurrentScaling
 
 
 def nothing_in_float8():
@@ -483,6 +560,17 @@ def nothing_in_float8():
 def model_not_in_float8():
     """Let converted layers compute in bfloat16, but not the probe's."""
     _in_bfloat16(lambda layer: layer.in_features != 256)
+
+
+def model_not_in_mxfp8():
+    """Let converted layers compute in bfloat16, but not the probe's."""
+    import torch
+
+    in_float8()
+    import float8
+
+    real, linear = float8._InBlocks.forward, torch.nn.Linear.forward
+    float8._InBlocks.forward = lambda self, given: (real if self.in_features == 256 else linear)(self, given)
 
 
 def no_layer_in_float8():

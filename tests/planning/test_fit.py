@@ -476,6 +476,8 @@ def test_settings_that_make_no_sense_on_a_gpu_are_skips(
         ("8.9", "fp8-rowwise", "compute capability 9.0 or newer"),
         ("9.0", "fp8-rowwise", None),
         ("12.0", "fp8-rowwise", None),
+        ("9.0", "mxfp8", "compute capability 10.0 or newer"),
+        ("10.0", "mxfp8", None),
     ],
 )
 def test_float8_needs_a_gpu_that_has_it_and_a_stack_with_torchao(
@@ -489,6 +491,27 @@ def test_float8_needs_a_gpu_that_has_it_and_a_stack_with_torchao(
     assert skip and skip.reason == f"precision {precision} is for training" and "torchao-float8" in skip.fix
     skip = why(host, 'torch = "2.12.1"\ncuda = "13.0"', text)
     assert skip and (reason or "no packages of torchao are known for torch 2.12.1") in skip.reason
+
+
+NGC = 'image = "nvcr.io/nvidia/pytorch:26.05-py3"'
+BERT_TE = 'model = "bert-tiny"\nbatch = 1\nprecision = "fp8-te"\n'
+
+
+@pytest.mark.parametrize(
+    ("stack", "workload", "reason"),
+    [
+        (NGC, BERT_TE, None),
+        (CUDA, BERT_TE, "needs Transformer Engine"),
+        (NGC, BERT_TE + "checkpointing = true", "not made for parallel fsdp and checkpointing"),
+        (NGC, BERT_TE + 'parallel = "fsdp"', "not made for parallel fsdp and checkpointing"),
+        (NGC, BERT_TE + "sequence_length = 40", "multiples of 16: batch × sequence_length is 40"),
+        (NGC, BERT_TE.replace("fp8-te", "mxfp8") + "sequence_length = 16", "multiples of 32: batch × sequence_length is 16"),
+        (NGC, BERT_TE.replace("fp8-te", "mxfp8").replace("batch = 1", "batch = 2") + "sequence_length = 16", None),
+    ],
+)
+def test_recipes_of_float8_say_what_they_need(nvidia_host: Host, stack: str, workload: str, reason: str | None) -> None:
+    skip = why(machine(nvidia_host, ("NVIDIA B200", "10.0")), stack, workload)
+    assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
 
 
 def test_float8_is_refused_on_gpus_of_amd(amd_host: Host) -> None:

@@ -8,16 +8,17 @@ import math
 
 import torch
 
-from recipes import FLOAT8
+from recipes import FLOAT8, with_blocks
 
 GROUPS = 32
 """The largest number of groups of parameters."""
 NEGLIGIBLE = 1e-3
 """A group's norm counts as at least this share of the whole: below it, a relative error says nothing."""
-_BITS = {
+_BITS = with_blocks({
     "fp32": 24, "tf32": 11, "amp": 11, "half": 11, "amp-bf16": 8, "bf16-weights": 8, "int8": 8, "float8": 6, "int4": 6,
-    "bf16-master": 8, **dict.fromkeys(FLOAT8, 8),
-}  # fmt: skip
+    "bf16-master": 8,
+})  # fmt: skip
+_BITS.update(dict.fromkeys(FLOAT8, 8))
 """Bits of the significand; for quantized types, such that 8 roundings (below) are their effect on a small model's outputs. For
 training in float8 those of bfloat16 around it: its own effect, which depends on the model, is the noise."""
 ROUNDING = {name: 2.0**-bits for name, bits in _BITS.items()}

@@ -19,8 +19,7 @@ import measurements
 import precision
 import settings
 import sharded
-from proofs.effective_precision import QUANTIZED
-from recipes import FLOAT8
+from recipes import FLOAT8, TRANSFORMER_ENGINE
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode as _Mode
@@ -107,7 +106,7 @@ def mixed(args, types):
 
 def _types_to_judge(args, types):
     """Return rows of (what, numbers by type, requested type); none for a quantized model, whose types the probe judges."""
-    if args.arithmetic in QUANTIZED:
+    if args.quantized:
         return []
     expected = _PRODUCT_TYPES.get(args.precision, "bfloat16")
     products = [("products", types["products"] or {}, expected), ("backward products", types["backward"] or {}, expected)]
@@ -142,7 +141,8 @@ def _watch_passes(args, world, family, begun):
             if args.runtime != "eager":
                 return alone, alone, _WHY_UNKNOWN
             _see_step(begun, step, few)
-            return step, alone, _WHY_UNKNOWN
+            is_unseen = args.precision in FLOAT8 and FLOAT8[args.precision].library == TRANSFORMER_ENGINE
+            return step, alone, "torch doesn't see Transformer Engine's products" if is_unseen else _WHY_UNKNOWN
         except Exception as error:  # of any class: the figure has been measured, and its types are unknown
             reason = failures.describe(error)
     return Watched(), Watched(), reason
@@ -322,9 +322,17 @@ def _count_types(tensors):
     counts = {}
     for tensor in tensors:
         if tensor.is_floating_point() or tensor.is_complex():
-            name = _type_name(getattr(tensor, "_data", tensor).dtype).partition("_")[0]  # torchao's tensor names another type
+            name = _type_name(_kept_in(tensor)).partition("_")[0]
             counts[_REAL.get(name, name)] = counts.get(_REAL.get(name, name), 0) + tensor.numel() * (1 + tensor.is_complex())
     return counts
+
+
+def _kept_in(tensor):
+    """Return the type of a tensor. torchao's name the one that they were rounded from: look at what they hold."""
+    if hasattr(tensor, "_data"):
+        return tensor._data.dtype
+    inner = getattr(tensor, "qdata", tensor).dtype
+    return inner if "float8" in str(inner) else tensor.dtype
 
 
 def _type_name(dtype):

@@ -8,17 +8,18 @@ import math
 import torch
 
 from proofs import agreement
+from recipes import with_blocks
 
-LIMITS = {
+LIMITS = with_blocks({
     "fp32": (1e-4, 0.99999), "tf32": (2e-2, 0.9999), "amp": (2e-2, 0.9999), "half": (2e-2, 0.9999),
     "amp-bf16": (1e-1, 0.998), "bf16-weights": (1e-1, 0.998), "int8": (2e-1, 0.99), "float8": (3e-1, 0.98), "int4": (5e-1, 0.9),
-}  # fmt: skip
+})  # fmt: skip
 """The largest relative difference and the least cosine, unless the precision's own noise on this model is more. Seen in fp32:
 1e-6 (ONNX Runtime and OpenVINO, ResNet-50 and BERT); 5e-3 where OpenVINO silently computed in bfloat16."""
-TOP1 = {
+TOP1 = with_blocks({
     "fp32": 0.99, "tf32": 0.9, "amp": 0.9, "half": 0.9, "amp-bf16": 0.7, "bf16-weights": 0.7, "int8": 0.5, "float8": 0.5,
     "int4": 0.2,
-}  # fmt: skip
+})  # fmt: skip
 """The least share of rows whose largest output is at the same index."""
 ENOUGH = 20
 """Fewer rows are only judged in fp32: where two outputs are nearly equal, rounding alone decides which is the largest."""

@@ -8,13 +8,14 @@ import functools
 import torch
 
 from recipes import FLOAT8
+from runtimes import torchao
 
 
 def emulate(model, kind):
     """Round the operands of linear layers as quantizing to `kind` does: the weights and, except for int4, the inputs."""
-    if kind not in _QUANTIZED:
+    if kind is None:
         return
-    for layer in [module for module in model.modules() if isinstance(module, torch.nn.Linear)]:
+    for layer in [module for module in model.modules() if torchao.can_quantize("torchao-" + kind, module)]:
         layer.weight.data = _QUANTIZED[kind](layer.weight.data)
         if kind != "int4":
             layer.register_forward_pre_hook(lambda _, given: (_QUANTIZED[kind](given[0]), *given[1:]))
@@ -40,7 +41,46 @@ def _round_to_int4(rows):
     return (((groups - least) / step).round() * step + least).reshape(rows.shape)
 
 
-_QUANTIZED = {"int8": _round_to_int8, "float8": _round_to_float8, "int4": _round_to_int4}
+def _round_to_mxfp8(rows):
+    """Round to float8_e4m3 in blocks of 32, whose scale is the least power of two that keeps them below 448 (OCP MX, RCEIL)."""
+    return _in_blocks(rows, 448, lambda numbers: numbers.to(torch.float8_e4m3fn).to(rows.dtype))
+
+
+def _in_blocks(rows, most, rounded):
+    """Scale each 32 numbers of a row by a power of two, so that none is above `most`, round them, and scale them back."""
+    blocks = rows.unflatten(-1, (-1, 32))
+    part, exponent = torch.frexp(blocks.abs().amax(-1, keepdim=True).float().clamp(min=1e-30) / most)
+    scale = torch.exp2((exponent - (part == 0.5).int()).float()).to(rows.dtype)
+    return (rounded((blocks / scale).clamp(-most, most)) * scale).flatten(-2)
+
+
+def _round_to_mxfp4(rows):
+    """Round to e2m1 as _round_to_mxfp8 does to e4m3."""
+    return _in_blocks(rows, 6, _round_to_e2m1)
+
+
+def _round_to_nvfp4(rows):
+    """Round to e2m1 in blocks of 16, whose scale is e4m3 times one of the whole tensor (NVIDIA's NVFP4)."""
+    blocks = rows.float().unflatten(-1, (-1, 16))
+    whole = blocks.abs().amax().clamp(min=1e-30) / (448 * 6)
+    scale = (blocks.abs().amax(-1, keepdim=True) / 6 / whole).clamp(torch.finfo(torch.float8_e4m3fn).tiny, 448).to(
+        torch.float8_e4m3fn
+    ).float() * whole
+    return (_round_to_e2m1((blocks / scale).clamp(-6, 6)) * scale).flatten(-2).to(rows.dtype)
+
+
+def _round_to_e2m1(numbers):
+    """Round to the numbers of four bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives; from the middle to an even one."""
+    known = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], device=numbers.device)
+    middles = (known[1:] + known[:-1]) / 2
+    middles[1::2] *= 1 - 1e-6  # every other one goes up
+    return (known[torch.bucketize(numbers.abs().float().contiguous(), middles)] * numbers.sign()).to(numbers.dtype)
+
+
+_QUANTIZED = {
+    "int8": _round_to_int8, "float8": _round_to_float8, "int4": _round_to_int4, "mxfp8": _round_to_mxfp8,
+    "mxfp4": _round_to_mxfp4, "nvfp4": _round_to_nvfp4,
+}  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -81,8 +121,10 @@ class _Float8Product(torch.autograd.Function):
 
 
 def _scaled(matrix, kind, dim, is_gradient=False):
-    """Round as the recipe does: a tensor has one scale; a row, along `dim`, one that is a power of two."""
+    """Round as the recipe does: a tensor has one scale; a row, along `dim`, or a block of one, one that is a power of two."""
     recipe = FLOAT8[kind]
+    if recipe.scaled == "block":
+        return _round_to_mxfp8(matrix.float().movedim(dim, -1)).movedim(-1, dim)
     number = getattr(torch, recipe.gradients) if is_gradient else torch.float8_e4m3fn
     most = torch.finfo(number).max
     largest = matrix.abs().amax() if recipe.scaled == "tensor" else matrix.abs().amax(dim, keepdim=True)

@@ -31,6 +31,7 @@ def arguments(args):
         "precision": "fp32",
         "runtime": "eager",
         "arithmetic": "fp32",
+        "quantized": None,
         "compile": False,
         "channels_last": False,
         "attention": "eager",
@@ -93,11 +94,11 @@ class Reference:
         precision.set_knobs(name, device)
         try:
             self._keep_in(_WEIGHT_TYPES.get(name, torch.float32))
-            quantizing.emulate(self.model, self._args.arithmetic)
+            quantizing.emulate(self.model, self._args.quantized)
             for scale in _LOSS_SCALES.get(name, (1.0,)):
                 self._reset()
                 half = torch.autocast(device_type=devices.of(device).name, dtype=_AUTOCAST[name]) if name in _AUTOCAST else None
-                with quantizing.float8_products(float8.layers(self.model) if name in FLOAT8 else {}, name):
+                with quantizing.float8_products(float8.layers(name, self.model) if name in FLOAT8 else {}, name):
                     loss, results = self._answer(half, scale)
                 if all(bool(torch.isfinite(tensor).all()) for tensor in results):
                     break

@@ -8,11 +8,12 @@ import families
 import measurements
 import tensor_parallel
 from proofs import agreement
-from recipes import FLOAT8
+from recipes import FLOAT8, with_blocks
 from world import ONE_MODEL
 
 LOSS = {"fp32": 2e-5, "tf32": 1e-2, "amp": 1e-2, "half": 1e-2, "amp-bf16": 8e-2, "bf16-weights": 8e-2}
-LOSS.update({"bf16-master": 8e-2, "int8": 8e-2, "float8": 0.15, "int4": 0.3, **dict.fromkeys(FLOAT8, 0.15)})
+LOSS.update({"bf16-master": 8e-2, "int8": 8e-2, "float8": 0.15, "int4": 0.3})
+LOSS = {**with_blocks(LOSS), **dict.fromkeys(FLOAT8, 0.15)}
 """Largest relative difference of the loss: several times the effect of rounding in ResNet-50 with batches of 4 (2e-6 between
 memory formats, 2e-2 in bfloat16), or more where the noise of this very model and batch is larger."""
 ROUGH_LOSS, ROUGH_NORM = 0.3, 10.0
@@ -43,7 +44,7 @@ def too_far(args, against, found, allowed):
     """Check the distances of gradients or outputs from what they are held `against`."""
     return [
         "the %s of %s is %.2g away from %s (relative), more than %.2g"
-        % (_judged(args), name or "the model", found[name], against, allowed[name])
+        % (judged(args), name or "the model", found[name], against, allowed[name])
         for name in agreement.too_far(found, allowed)[:3]
     ]
 
@@ -57,10 +58,11 @@ def unshown_precision(args, found, noise):
         "precision %s was asked for, but the %s is only %.1g away from eager fp32, where eager %s is %.1g: the step "
         "doesn't compute in it"
     )
-    return [text % (args.arithmetic, _judged(args), found[None], args.arithmetic, noise[None])]
+    return [text % (args.arithmetic, judged(args), found[None], args.arithmetic, noise[None])]
 
 
-def _judged(args):
+def judged(args):
+    """Return the word for what is compared with the reference."""
     return "gradient" if measurements.trains(args) else "output"
 
 
@@ -235,6 +237,7 @@ def same_weights(world, numbers):
 
 STRANGE = {"fp32": 1e-4, "tf32": 2e-3, "amp": 2e-3, "half": 2e-3, "amp-bf16": 1e-2, "bf16-weights": 1e-2}
 STRANGE.update({"bf16-master": 1e-2, "int8": 1e-2, "float8": 2e-2, "int4": 5e-2})
+STRANGE = {**with_blocks(STRANGE), **dict.fromkeys(FLOAT8, 2e-2)}
 """Largest relative difference of two losses of one batch."""
 
 

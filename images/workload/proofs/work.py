@@ -155,7 +155,7 @@ def _judge(args, world, fresh_model, done, expected, record):
     if problems and args.arithmetic != "fp32" and agreement.MOST < noise[None] < math.inf:  # the precision alone goes too far
         near = agreement.distances(measured, rounded, labels)
         problems = rules.too_far(args, "eager " + args.arithmetic, near, tolerances)
-        record["coarse"] = _COARSE % (noise[None], args.arithmetic)
+        record["coarse"] = _COARSE % (rules.judged(args), noise[None], args.arithmetic)
     problems += rules.unshown_precision(args, distances, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
@@ -168,7 +168,7 @@ def _judge(args, world, fresh_model, done, expected, record):
 
 
 _COARSE = (
-    "whether the step is right in float32: its precision alone moves the gradients by %.2g (relative), so that they were held "
+    "whether the step is right in float32: its precision alone moves the %ss by %.2g (relative), so that they were held "
     "against eager %s"
 )
 

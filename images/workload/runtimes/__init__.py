@@ -9,17 +9,14 @@ import importlib
 
 from channel import Unsupported
 
-_MODULES = {
-    "onnxruntime-tensorrt": "onnxruntime", "torchao-int8": "torchao", "torchao-int4": "torchao", "torchao-float8": "torchao",
-}  # fmt: skip
-"""The modules of runtimes with another name."""
 _OF_TORCH = ("eager", "torchao")
 """Modules whose models torch.compile can compile."""
 
 
 def prepare(args, model, example):
     """Return the callable that runs `model` as `args` ask."""
-    name = _MODULES.get(args.runtime, args.runtime.replace("-", "_"))
+    family = args.runtime.partition("-")[0]  # one module for the choices of a library
+    name = family if family in ("onnxruntime", "torchao") else args.runtime.replace("-", "_")
     if args.compile and name not in _OF_TORCH:
         raise Unsupported("runtime %s compiles by itself, without torch.compile" % args.runtime)
     ready = importlib.import_module("runtimes." + name).prepare(args, model, example)

@@ -1,32 +1,61 @@
-"""torchao: linear layers in int8 (weights, and activations as they come), float8 (likewise) or int4 (weights alone)."""
+"""torchao: linear layers in int8 (weights, and activations as they come), float8 (likewise) or int4 (weights alone).
+
+Or weights and activations in blocks with a scale of their own: OCP's MXFP8 and MXFP4, NVIDIA's NVFP4 (prototypes in torchao).
+"""
 
 import torch
 
 from channel import Unsupported
 from runtimes.exporting import library
 
+_STABLE, _PROTOTYPES = "torchao.quantization", "torchao.prototype.mx_formats"
 _CONFIGS = {
-    "torchao-int8": "Int8DynamicActivationInt8WeightConfig",
-    "torchao-float8": "Float8DynamicActivationFloat8WeightConfig",
-    "torchao-int4": "Int4WeightOnlyConfig",
+    "torchao-int8": (_STABLE, "Int8DynamicActivationInt8WeightConfig"),
+    "torchao-float8": (_STABLE, "Float8DynamicActivationFloat8WeightConfig"),
+    "torchao-int4": (_STABLE, "Int4WeightOnlyConfig"),
+    "torchao-mxfp8": (_PROTOTYPES, "MXDynamicActivationMXWeightConfig"),
+    "torchao-mxfp4": (_PROTOTYPES, "MXDynamicActivationMXWeightConfig"),
+    "torchao-nvfp4": (_PROTOTYPES, "NVFP4DynamicActivationNVFP4WeightConfig"),
 }
+"""The module and the name of torchao's configuration."""
 LEAST = 0.5
 """Share of the numbers in matrices and kernels that must be in linear layers: else most of a model isn't quantized at all."""
 
 
 def prepare(args, model, example):
     """Quantize `model` in place, without calibration, since activations are scaled as they come."""
-    quantization = library("torchao.quantization")
-    if not hasattr(quantization, _CONFIGS[args.runtime]):
-        raise Unsupported("this torchao has no %s" % _CONFIGS[args.runtime])
-    share = linear_share(model, [module for module in model.modules() if isinstance(module, torch.nn.Linear)])
+    place, name = _CONFIGS[args.runtime]
+    if not hasattr(library(place), name):
+        raise Unsupported("this torchao has no %s" % name)
+    chosen = [module for module in model.modules() if can_quantize(args.runtime, module)]
+    share = linear_share(model, chosen)
     if share < LEAST:
         raise Unsupported("torchao quantizes linear layers, which are only %.0f %% of this model's products" % (100 * share))
     setting = torch.get_float32_matmul_precision()
-    quantization.quantize_(model, getattr(quantization, _CONFIGS[args.runtime])())
+    try:
+        config = getattr(library(place), name)(**options(args.runtime))
+        library(_STABLE).quantize_(model, config, filter_fn=lambda module, _: can_quantize(args.runtime, module))
+    except AssertionError as error:  # of a device, or a type of weights, that it can't quantize so
+        raise Unsupported("torchao can't quantize so: %s" % error) from None
+    for layer in chosen if place == _PROTOTYPES else ():  # they refuse a part of a tensor, such as the last token's
+        layer.register_forward_pre_hook(lambda _, given: (given[0].contiguous(), *given[1:]))
     torch.set_float32_matmul_precision(setting)  # torchao sets "high" for the rest; the matrix decides that
     model.facts = {"name": args.runtime, "version": library("torchao").__version__, "quantized_share": share}
     return model
+
+
+def can_quantize(runtime, module):
+    """Say whether `runtime` quantizes a module: linear layers, and in blocks those whose sides these divide."""
+    if not isinstance(module, torch.nn.Linear):
+        return False
+    return _CONFIGS[runtime][0] == _STABLE or not any(side % 32 for side in module.weight.shape)
+
+
+def options(runtime):
+    """Return the words of torchao's configuration; tests add that its products are emulated."""
+    if runtime == "torchao-mxfp4":
+        return dict.fromkeys(("weight_dtype", "activation_dtype"), torch.float4_e2m1fn_x2)
+    return {"use_triton_kernel": False} if runtime == "torchao-nvfp4" else {}  # its kernel is in a library of its own
 
 
 def linear_share(model, layers):

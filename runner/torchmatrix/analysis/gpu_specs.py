@@ -12,7 +12,8 @@ from typing import Any
 from torchmatrix.analysis.rows import Row, group_by, makes_figures
 from torchmatrix.core import assets
 from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, SILENT, memory_error, name_words
-from torchmatrix.matrix.factors import BF16_MASTER, EAGER, IN_FLOAT8, RUNTIMES_BY_NAME
+from torchmatrix.matrix.catalog import version_key
+from torchmatrix.matrix.factors import BF16_MASTER, EAGER, IN_FLOAT8, RUNTIMES_BY_NAME, Float8
 
 _MAKERS = ("nvidia", "tesla")
 """Drivers before 470 left "NVIDIA" out; "Tesla" came and went."""
@@ -120,11 +121,16 @@ def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float
         "amp-bf16": facts.bf16_tflops,
         "bf16-weights": facts.bf16_tflops,
         BF16_MASTER: facts.bf16_tflops,
-        **dict.fromkeys(IN_FLOAT8, facts.fp8_tflops),
+        **{name: facts.fp8_tflops for name, recipe in IN_FLOAT8.items() if _takes(facts, recipe)},
     }
     known = RUNTIMES_BY_NAME.get(str(runtime or EAGER))
     per_card = peaks.get(precision) if known and not known.quantized else None
     return None if per_card is None else per_card * 1e12 / facts.devices_per_card
+
+
+def _takes(facts: GpuFacts, recipe: Float8) -> bool:
+    """Return whether a GPU is of the generation that a recipe of float8 needs; AMD's count as if they were."""
+    return facts.vendor != "NVIDIA" or version_key(facts.compute_capability) >= version_key(recipe.capability)
 
 
 _PEAKED_AS = {"float32": "fp32", "float16": "amp", "bfloat16": "amp-bf16", "float8": "fp8"}

@@ -33,7 +33,7 @@ from torchmatrix.facts import plausible
 from torchmatrix.facts.launch import Launch, measured_seconds
 from torchmatrix.facts.parts import AskedWorkload
 from torchmatrix.facts.wire import Facts, SeenDevice
-from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, Factor
+from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, IN_FLOAT8, Factor
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.cells import Cell
@@ -384,7 +384,8 @@ def _mfu(cell: "Cell", flops: str = "flops_per_item") -> float:
     row = cell.last
     facts = gpu_specs.of_row(row)
     peak = None
-    if facts and (row["effective"] or "").startswith("mixed"):
+    is_mixed = (row["effective"] or "").startswith("mixed") or row["precision"] in IN_FLOAT8
+    if facts and is_mixed:
         peak = gpu_specs.mixed_peak(facts, row["precision"], json.loads(row["flops_by_type"]))
     elif facts:
         peak = gpu_specs.peak_flops(facts, row["precision"], row["runtime"])

@@ -103,6 +103,13 @@ RUNTIMES = (
         name="torchao-float8", words="torchao float8", on_gpu=("bf16-weights",), accelerators=("cuda",), of_torch=True,
         quantized="float8", packages="torchao", capability="8.9",
     ),
+    *(
+        Runtime(
+            name=f"torchao-{kind}", words=f"torchao {kind.upper()}", on_gpu=("bf16-weights",), accelerators=("cuda",),
+            of_torch=True, quantized=kind, packages="torchao", capability="10.0",
+        )
+        for kind in ("mxfp8", "mxfp4", "nvfp4")
+    ),
 )  # fmt: skip
 RUNTIMES_BY_NAME = {runtime.name: runtime for runtime in RUNTIMES}
 
@@ -213,14 +220,17 @@ LARGEST = 1_000_000_000
 class Float8:
     """A precision of training with linear layers in float8. `words`: for charts' titles; `label`: for their settings.
 
-    `packages`: the name of its rows in the catalog, if it has any; `capability`: the oldest NVIDIA GPU.
+    `packages`: the name of its rows in the catalog, if it has any; `in_images`: it comes with vendors' images only.
+    `capability`: the oldest NVIDIA GPU. `multiple`: of the tokens of a batch.
     """
 
     name: str
     words: str
     label: str
     packages: str | None = None
+    in_images: bool = False
     capability: str
+    multiple: int = 16
 
 
 IN_FLOAT8 = {
@@ -228,8 +238,13 @@ IN_FLOAT8 = {
     for recipe in (
         Float8(name="fp8", words="float8 training", label="float8", packages="torchao", capability="8.9"),
         Float8(name="fp8-rowwise", words="rowwise float8", label="float8, rowwise", packages="torchao", capability="9.0"),
+        Float8(name="mxfp8", words="MXFP8 training", label="MXFP8", packages="torchao", capability="10.0", multiple=32),
+        Float8(
+            name="fp8-te", words="Transformer Engine's float8", label="float8, Transformer Engine", in_images=True,
+            capability="8.9",
+        ),
     )
-}
+}  # fmt: skip
 """By name. The workload knows them by images/workload/recipes.py."""
 BF16_MASTER = "bf16-master"
 """Precision of training in bfloat16, of which the optimizer keeps the weights in float32."""

@@ -277,7 +277,7 @@ def least_disk_bytes(stack: Stack) -> int | None:
 
 def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None:
     """Return why this stack can't run this workload, or None. `host`: the machine with the GPUs of a device set only."""
-    if why := _why_not_precision(workload, host):
+    if why := _why_not_precision(stack, workload, host):
         return why
     if workload.device == "cpu" and workload.factors["compile_mode"] == "reduce-overhead":
         reason = "compile_mode reduce-overhead records CUDA graphs, which need a GPU"
@@ -336,10 +336,10 @@ def _why_not_fused(stack: Stack, workload: Workload) -> Why | None:
     )
 
 
-def _why_not_precision(workload: Workload, host: Host) -> Why | None:
+def _why_not_precision(stack: Stack, workload: Workload, host: Host) -> Why | None:
     precision = workload.precision
     if precision in IN_FLOAT8:
-        return _why_not_float8(workload, host)
+        return _why_not_float8(stack, workload, host)
     if precision == BF16_MASTER and not workload.trains:
         return Why(reason=f"precision {precision} is about training: it keeps weights for an optimizer", fix="use bf16-weights")
     if workload.device == "cpu" and precision in ("tf32", "amp"):
@@ -356,18 +356,29 @@ def _why_not_precision(workload: Workload, host: Host) -> Why | None:
     return None
 
 
-def _why_not_float8(workload: Workload, host: Host) -> Why | None:
-    precision = workload.precision
+def _why_not_float8(stack: Stack, workload: Workload, host: Host) -> Why | None:
+    precision, recipe = workload.precision, IN_FLOAT8[workload.precision]
     if not workload.trains:
         return Why(reason=f"precision {precision} is for training", fix='use runtime = "torchao-float8" with bf16-weights')
     if workload.device == "cpu":
         return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
-    oldest = IN_FLOAT8[precision].capability
-    reason = f"precision {precision} needs a GPU of NVIDIA, of compute capability {oldest} or newer"
     known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability]
-    is_too_old = any(capability < catalog.version_key(oldest) for capability in known)
-    is_unable = host.vendor not in (None, "nvidia") or is_too_old
-    return Why(reason=reason, fix="use amp-bf16") if is_unable else None
+    is_too_old = any(capability < catalog.version_key(recipe.capability) for capability in known)
+    if host.vendor not in (None, "nvidia") or is_too_old:
+        reason = f"precision {precision} needs a GPU of NVIDIA, of compute capability {recipe.capability} or newer"
+        return Why(reason=reason, fix="use amp-bf16")
+    if recipe.in_images and stack.source == "wheels":
+        reason = f"precision {precision} needs Transformer Engine, of which a package index has no wheels for PyTorch"
+        return Why(reason=reason, fix="use an image that holds it, such as nvcr.io/nvidia/pytorch, or precision fp8")
+    if recipe.in_images and (workload.parallel == "fsdp" or workload.factors["checkpointing"]):
+        reason = f"precision {precision} is not made for parallel fsdp and checkpointing"
+        return Why(reason=reason, fix="use precision fp8, or leave them out")
+    batch = workload.batch if isinstance(workload.batch, int) else 0  # "auto" isn't known yet
+    tokens = batch * (workload.factors["sequence_length"] or 0)
+    if tokens % recipe.multiple:
+        reason = f"precision {precision} takes tokens in multiples of {recipe.multiple}: batch × sequence_length is {tokens}"
+        return Why(reason=reason, fix="use a sequence_length that is such a multiple")
+    return None
 
 
 def _why_not_sharded(stack: Stack, workload: Workload) -> Why | None:
