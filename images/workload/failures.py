@@ -16,8 +16,8 @@ exception class says."""
 
 NO_KERNEL = re.compile(r"not implemented for '(half|bfloat16|float8\w*)'")
 """torch's words for an operation that it lacks in a data type on this device."""
-FLOAT8_SHAPE = "divisible by 16"
-"""torch's words for rows (items × tokens) that a product in float8 can't take."""
+FLOAT8_SHAPE = re.compile(r"divisible by 16|rows must be a multiple of 32|divisible by block_size")
+"""The words of torch and torchao for rows (items × tokens) that a product in float8 can't take."""
 
 
 def kind_of(error):
@@ -33,7 +33,7 @@ def _classify(error):
     text = ("%s %s" % (type(error).__name__, _text(error))).lower()
     if isinstance(error, MemoryError) or "outofmemoryerror" in text or any(m in text for m in OOM_MESSAGES):
         return "oom"
-    if NO_KERNEL.search(text) or FLOAT8_SHAPE in text:
+    if NO_KERNEL.search(text) or FLOAT8_SHAPE.search(text):
         return "unsupported"
     return "crashed"
 

@@ -15,7 +15,7 @@ import precision
 from channel import Unsupported
 from recipes import FLOAT8, TORCHAO, TORCHAO_MX, TRANSFORMER_ENGINE
 from runtimes.exporting import library
-from runtimes.torchao import LEAST, linear_share
+from runtimes.torchao import LEAST, attempt, linear_share
 
 
 def emulates():
@@ -61,12 +61,12 @@ def apply(args, model):
 def _try(name, layer, package):
     """Train a converted layer: an older library can't in each recipe under autocast, or lacks its kernels."""
     rows = torch.ones(FLOAT8[name].multiple, layer.in_features, device=layer.weight.device, requires_grad=True)
-    try:
+
+    def train():
         with torch.enable_grad(), precision.autocast(name, layer.weight.device):
-            result = layer(rows)
-        torch.autograd.grad(result.sum(), [rows, layer.weight])
-    except (AssertionError, AttributeError, ImportError, NotImplementedError) as error:
-        raise Unsupported("this %s can't train in %s under autocast: %s" % (package, name, error)) from None
+            layer(rows).sum().backward(inputs=[rows])
+
+    attempt("this %s can't train in %s under autocast" % (package, name), train)
 
 
 def convert(name, model, names):
@@ -86,8 +86,9 @@ class _InBlocks(torch.nn.Linear):
     """A linear layer whose products torchao computes in MXFP8. Its own layer, a prototype, takes no float32 weights here."""
 
     def forward(self, given):
-        product = self.multiply(given.to(torch.bfloat16), self.weight.to(torch.bfloat16))
-        return product if self.bias is None else product + self.bias.to(product.dtype)
+        product = self.multiply(given.to(torch.bfloat16).contiguous(), self.weight.to(torch.bfloat16))
+        product = product if self.bias is None else product + self.bias.to(product.dtype)
+        return product if torch.is_autocast_enabled(given.device.type) else product.to(given.dtype)
 
 
 def _by_torchao_in_blocks(name, model, names):
@@ -114,10 +115,10 @@ def _by_transformer_engine(name, model, names):
             layer.in_features, layer.out_features, bias=layer.bias is not None, params_dtype=layer.weight.dtype,
             device=layer.weight.device, init_method=lambda weight: weight,
         )  # fmt: skip
-        with torch.no_grad():
-            for mine, theirs in zip(new.parameters(), layer.parameters()):
-                mine.copy_(theirs)
-        return new
+        new.weight = layer.weight
+        if layer.bias is not None:
+            new.bias = layer.bias
+        return new.train(layer.training)
 
     return _replace(model, names, of_engine)
 

@@ -8,7 +8,8 @@ from typing import NamedTuple, Tuple
 TORCHAO, TORCHAO_MX = "torchao.float8", "torchao.prototype.moe_training.mxfp8_linear"
 TRANSFORMER_ENGINE = "transformer_engine.pytorch"
 IN_BLOCKS = {"mxfp8": "float8", "mxfp4": "int4", "nvfp4": "int4"}
-"""What torchao quantizes a trained model to with a scale for each block, and the type whose limits in the proofs it shares."""
+"""What torchao quantizes a trained model to with a scale for each block, and the type whose limits in the proofs it shares, but
+for those that FLOAT8 has in training, too."""
 
 
 def with_blocks(limits):

@@ -1,12 +1,15 @@
-"""Compares three ways to generate with one small decoder: torchmatrix, a bare loop and transformers.generate.
+"""Compares ways to generate with one small decoder: torchmatrix, a bare loop, transformers.generate, and other benchmarks.
 
     .venv/bin/python tests/bench/decoder.py --python STACK/bin/python --launches 10
+    … --optimum PYTHON          # an interpreter with optimum-benchmark 0.6 and transformers 4.57
+    … --llama-bench PROGRAM     # llama.cpp's; .venv needs the package gguf
 
 Each launch is a process of its own on one CPU with one thread; the three take turns in an order that reverses from round to
 round, so that a drift of the machine falls on all. The same model (lm-10m), prompt, output, batch, attention and number of
 requests. Printed: the output tokens per second of each launch, and the ratio to the bare loop with its 95 % interval.
 torchmatrix should be within 1 % of the bare loop; transformers.generate does more for each token (stopping criteria, masks,
-processors of logits).
+processors of logits), and optimum-benchmark calls it and takes the time of each token besides. llama.cpp is no PyTorch: its
+own kernels, without Python between the tokens.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +31,7 @@ from torchmatrix.core import assets
 from torchmatrix.engines.engine import workload_environment
 
 MODEL = "lm-10m"
+CONFIG = json.loads((assets.WORKLOAD / "families" / "models.json").read_text())["transformers"]["models"][MODEL]["config"]
 Sizes = tuple[int, int, int, int, int, int]
 """Batch, tokens of the prompt, tokens of the output, requests before, timed requests, the CPU."""
 
@@ -83,10 +88,81 @@ def library_loop(config: dict, batch: int, prompt: int, output: int, warmup: int
     return batch * output * steps / (time.perf_counter() - begin)
 
 
+def optimum_loop(config: dict, batch: int, prompt: int, output: int, warmup: int, steps: int, cpu: int) -> float:
+    """Return the same of optimum-benchmark's scenario of inference, from the latencies of its whole generations."""
+    import os
+    import tempfile
+
+    import torch
+    import transformers
+    from optimum_benchmark import Benchmark, BenchmarkConfig, InferenceConfig, InlineConfig, PyTorchConfig
+
+    os.sched_setaffinity(0, {cpu})
+    torch.set_num_threads(1)
+    words = {"max_new_tokens": output, "min_new_tokens": output, "do_sample": False, "cache_implementation": "static"}
+    words["disable_compile"] = True
+    with tempfile.TemporaryDirectory() as folder:
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**config, "use_cache": True})).save_pretrained(folder)
+        backend = PyTorchConfig(
+            model=folder, task="text-generation", library="transformers", device="cpu", attn_implementation="sdpa",
+            intra_op_num_threads=1,
+        )  # fmt: skip
+        scenario = InferenceConfig(
+            warmup_runs=warmup, iterations=steps, duration=0, generate_kwargs=words,
+            input_shapes={"batch_size": batch, "sequence_length": prompt},
+        )  # fmt: skip
+        asked = BenchmarkConfig(name="decoder", launcher=InlineConfig(), backend=backend, scenario=scenario)
+        latency = Benchmark.launch(asked).to_dict()["generate"]["latency"]
+    assert latency["count"] == steps
+    return batch * output * steps / latency["total"]
+
+
+def write_gguf(config: dict, path: str) -> None:
+    """Write the same shape with random weights in float32, and without a tokenizer, as llama.cpp reads it."""
+    import gguf
+    import numpy
+
+    hidden, heads, inner = config["hidden_size"], config["num_attention_heads"], config["intermediate_size"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(config["head_dim"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tokenizer_model("no_vocab")
+    shapes = {"token_embd": (config["vocab_size"], hidden), "output_norm": (hidden,)}
+    width = {"attn_q": heads, "attn_k": config["num_key_value_heads"], "attn_v": config["num_key_value_heads"]}
+    for block in range(config["num_hidden_layers"]):
+        of_block = {name: (count * config["head_dim"], hidden) for name, count in width.items()}
+        of_block |= {"attn_output": (hidden, heads * config["head_dim"]), "attn_norm": (hidden,), "ffn_norm": (hidden,)}
+        of_block |= {"ffn_gate": (inner, hidden), "ffn_up": (inner, hidden), "ffn_down": (hidden, inner)}
+        shapes |= {f"blk.{block}.{name}": shape for name, shape in of_block.items()}
+    draw = numpy.random.default_rng(0).standard_normal
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", 0.02 * draw(shape, dtype=numpy.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def measured_by_llama_bench(program: str, model: str, sizes: Sizes) -> float:
+    """Launch llama-bench once: prompts read and continued. It counts the tokens of the prompt, too, and warms up once."""
+    batch, prompt, output, _, steps, cpu = sizes
+    assert batch == 1, "llama-bench continues one text"
+    words = ["-m", model, "-t", "1", "-r", str(steps), "-p", "0", "-n", "0", "-pg", f"{prompt},{output}", "-o", "json"]
+    done = subprocess.run(["taskset", "-c", str(cpu), program, *words], stdout=subprocess.PIPE, text=True, check=True)
+    (row,) = json.loads(done.stdout)
+    return float(output / (row["avg_ns"] / 1e9))
+
+
 def measured_alone(python: str, loop: Callable[..., float], sizes: Sizes) -> float:
     """Launch a loop once in the other interpreter."""
-    models = json.loads((assets.WORKLOAD / "families" / "models.json").read_text())["transformers"]["models"]
-    call = f"{loop.__name__}({models[MODEL]['config']!r}, {', '.join(map(str, sizes))})"
+    call = f"{loop.__name__}({CONFIG!r}, {', '.join(map(str, sizes))})"
     done = subprocess.run(
         [python, "-c", f"{inspect.getsource(loop)}\nprint({call})"],
         env={**os.environ, **workload_environment("cpu"), "OMP_NUM_THREADS": "1"},
@@ -111,6 +187,8 @@ def measured_by_torchmatrix(python: str, sizes: Sizes) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", required=True, help="an interpreter with torch and transformers 4.57 or newer")
+    parser.add_argument("--optimum", help="an interpreter with optimum-benchmark")
+    parser.add_argument("--llama-bench", help="llama.cpp's program")
     for name, default in (("batch", 1), ("prompt", 64), ("output", 64), ("warmup", 4), ("steps", 12), ("launches", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
@@ -120,6 +198,12 @@ def main() -> None:
         "torchmatrix": lambda: measured_by_torchmatrix(args.python, sizes),
         "transformers.generate": lambda: measured_alone(args.python, library_loop, sizes),
     }
+    if args.optimum:
+        sides["optimum-benchmark"] = lambda: measured_alone(args.optimum, optimum_loop, sizes)
+    if args.llama_bench:
+        shape = str(Path(tempfile.mkdtemp()) / f"{MODEL}.gguf")
+        write_gguf(CONFIG, shape)
+        sides["llama-bench"] = lambda: measured_by_llama_bench(args.llama_bench, shape, sizes)
     rates: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(args.launches):
         for side in sides if number % 2 == 0 else reversed(sides):

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,13 @@ IN_BLOCKS = BEFORE.format("in_blocks")
 BFLOAT16 = ("--precision", "bf16-weights")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("words", [(*BERT, "--mode", "infer"), GENERATE], ids=["infer", "generate"])
-def test_what_is_quantized_in_blocks_is_proven(newest_python_with_torchao: str, kind: str, words: tuple[str, ...]) -> None:
+INFER = (*BERT, "--mode", "infer")
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"), [*((GENERATE, kind) for kind in KINDS), (INFER, "mxfp8"), (INFER, "nvfp4")], ids=lambda it: it[0][-4:]
+)
+def test_what_is_quantized_in_blocks_is_proven(newest_python_with_torchao: str, words: tuple[str, ...], kind: str) -> None:
     command = (*words, *BFLOAT16, "--runtime", f"torchao-{kind}")
     code, events, stderr = bench(newest_python_with_torchao, *command, before=IN_BLOCKS)
     assert code == 0 and only(events, "done"), stderr
@@ -39,6 +44,30 @@ def test_four_bits_that_move_the_outputs_far_are_held_against_four_bits(newest_p
     assert code == 0 and "its precision alone moves the outputs by 0.4" in reference["unwatched"], stderr
     bits = 8 * roof["weight_bytes"] / only(events, "setup")["parameters"]
     assert 4.25 < bits < 4.5, "four bits and a shared exponent of eight for each 32; norms are in sixteen"
+
+
+DEEP = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128}
+DEEP.update(num_hidden_layers=40, num_attention_heads=4, num_key_value_heads=4, vocab_size=64_000)
+
+
+def test_a_deep_model_in_four_bits_that_chooses_other_tokens_than_fp32_is_no_alarm(
+    newest_python_with_torchao: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(DEEP))
+    words = (*GENERATE, "--model", "config.llama.12345678", "--model-file", str(path), "--batch", "6", "--output-length", "5")
+    command = (*words, "--steps", "1", "--windows", "1", "--requests", "3", *BFLOAT16, "--runtime", "torchao-mxfp4")
+    code, events, stderr = bench(newest_python_with_torchao, *command, before=IN_BLOCKS)
+    assert code == 0, stderr
+    reference = only(events, "reference")
+    parity = reference["parity"]
+    assert parity["rows"] >= 20 and parity["top1"] < 0.2 and "held against eager mxfp4" in reference["unwatched"]
+
+
+def test_layers_with_a_bias_are_not_in_mxfp4(newest_python_with_torchao: str) -> None:
+    command = (*INFER, *BFLOAT16, "--runtime", "torchao-mxfp4")
+    code, events, _ = bench(newest_python_with_torchao, *command, before=IN_BLOCKS)
+    assert code != 0 and "linear layers, which are only 0 %" in only(events, "failure")["message"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -124,6 +124,27 @@ def test_what_transformer_engine_lacks_or_is_not_made_for_is_unsupported(newest_
         assert "not made for parallel fsdp and checkpointing" in refusal(python, *words, *more, before=IN_TRANSFORMER_ENGINE)
 
 
+BY_COLUMN = NET.replace("self.body(numbers)", "self.body(numbers.flatten(0, 1).t().contiguous().t()).unflatten(0, (-1, 16))")
+FROZEN = NET.replace("        self.head = nn", "        self.body[0][0].bias.requires_grad_(False)\n        self.head = nn")
+
+
+def test_mxfp8_takes_numbers_in_any_order_and_what_is_not_autocast(newest_python_with_torchao: str, tmp_path: Path) -> None:
+    events = launched(newest_python_with_torchao, *own_model(tmp_path, BY_COLUMN), "--precision", "mxfp8")
+    judge(events)
+    assert not any("could not be seen" in text for text in only(events, "remarks")["texts"])
+
+
+def test_rows_that_mxfp8_cannot_take_are_unsupported(newest_python_with_torchao: str, tmp_path: Path) -> None:
+    odd = NET.replace("(size, 16, 64,", "(size, 9, 64,").replace("(size, 16)", "(size, 9)")
+    message = refusal(newest_python_with_torchao, *own_model(tmp_path, odd), "--precision", "mxfp8")
+    assert "divisible by block_size 32" in message
+
+
+def test_transformer_engine_keeps_the_parameters(newest_python_with_torchao: str, tmp_path: Path) -> None:
+    words = (*own_model(tmp_path, FROZEN), "--precision", "fp8-te")
+    launched(newest_python_with_torchao, *words, before=IN_TRANSFORMER_ENGINE)
+
+
 def test_an_older_torchao_trains_by_tensor_but_not_by_row(runtimes_python: str) -> None:
     assert judge(launched(runtimes_python, *BERT, "--precision", "fp8"))["float8_share"] > 0.99
     assert "this torchao can't train in fp8-rowwise under autocast" in refusal(

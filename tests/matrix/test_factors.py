@@ -45,8 +45,9 @@ def test_the_workload_program_takes_every_choice() -> None:
 
 
 def test_the_plan_and_the_workload_know_the_same_recipes_of_float8() -> None:
-    capabilities = {name: ".".join(map(str, recipe.capability)) for name, recipe in recipes.FLOAT8.items()}
-    assert capabilities == {name: recipe.capability for name, recipe in factors.IN_FLOAT8.items()}
+    theirs = {name: (".".join(map(str, recipe.capability)), recipe.multiple) for name, recipe in recipes.FLOAT8.items()}
+    assert theirs == {name: (recipe.capability, recipe.multiple) for name, recipe in factors.IN_FLOAT8.items()}
+    assert recipes.IN_BLOCKS.keys() == {runtime.quantized for runtime in factors.RUNTIMES if runtime.capability == "10.0"}
 
 
 def test_what_belongs_to_compile_varies_compiled_workloads_only() -> None:

@@ -488,7 +488,8 @@ def test_float8_needs_a_gpu_that_has_it_and_a_stack_with_torchao(
     skip = why(host, CUDA, text)
     assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
     skip = why(host, CUDA, text + '\nmode = "infer"')
-    assert skip and skip.reason == f"precision {precision} is for training" and "torchao-float8" in skip.fix
+    runtime = "torchao-mxfp8" if precision == "mxfp8" else "torchao-float8"
+    assert skip and skip.reason == f"precision {precision} is for training" and runtime in skip.fix
     skip = why(host, 'torch = "2.12.1"\ncuda = "13.0"', text)
     assert skip and (reason or "no packages of torchao are known for torch 2.12.1") in skip.reason
 
@@ -512,6 +513,15 @@ BERT_TE = 'model = "bert-tiny"\nbatch = 1\nprecision = "fp8-te"\n'
 def test_recipes_of_float8_say_what_they_need(nvidia_host: Host, stack: str, workload: str, reason: str | None) -> None:
     skip = why(machine(nvidia_host, ("NVIDIA B200", "10.0")), stack, workload)
     assert skip is None if reason is None else skip and reason in skip.reason and skip.fix
+
+
+@pytest.mark.parametrize(("capability", "fits"), [("9.0", False), ("10.0", True), ("10.3", True), ("12.0", False)])
+def test_mxfp4_is_for_data_centre_blackwell_alone(nvidia_host: Host, capability: str, fits: bool) -> None:
+    text = 'model = "llama-3.2-1b-shape"\nmode = "generate"\nbatch = 1\nprecision = "bf16-weights"\nruntime = "torchao-{}"'
+    host = machine(nvidia_host, ("NVIDIA B200", capability))
+    skip = why(host, 'torch = "2.15.0"\ncuda = "13.2"', text.format("mxfp4"))
+    assert skip is None if fits else skip and "compute capability 10.0 and before 11.0" in skip.reason
+    assert (why(host, 'torch = "2.15.0"\ncuda = "13.2"', text.format("nvfp4")) is None) == (capability != "9.0")
 
 
 def test_float8_is_refused_on_gpus_of_amd(amd_host: Host) -> None:

@@ -32,6 +32,8 @@ JUMP = 0.05
 noise measured once may miss. Seen: 0.011 between memory formats (ResNet-18), 0.028 from rounding the weights (ResNet-50)."""
 MOST = 0.4
 """No tolerance is larger: half a batch is 0.46 to 2 away (ResNet-18, ResNet-50, BERT), no gradient 1."""
+COARSE = 0.3
+"""A precision that moves more than this by itself leaves little room below MOST: what is too far may be held against it."""
 OF_A_GROUP, MOST_OF_A_GROUP = 4.0, 0.8
 """A single group may be this many times as far away, but no further than this: its noise is less certain (a small group of
 BERT in bfloat16 was five times its noise away). A group without a gradient is 1 away."""

@@ -59,20 +59,20 @@ def limits(arithmetic, noise):
     }
 
 
-def problems(arithmetic, found, allowed):
-    """Return texts about what is wrong with `found` (figures)."""
+def problems(arithmetic, found, allowed, against):
+    """Return texts about what is wrong with `found`, the figures of outputs held `against` others."""
     texts = []
     if not found["largest_relative"] <= allowed["relative_allowed"]:
-        text = "the outputs differ from eager fp32 by up to %.2g (%.2g of the largest output), more than %.2g of it"
-        texts.append(text % (found["largest_absolute"], found["largest_relative"], allowed["relative_allowed"]))
+        text = "the outputs differ from %s by up to %.2g (%.2g of the largest output), more than %.2g of it"
+        texts.append(text % (against, found["largest_absolute"], found["largest_relative"], allowed["relative_allowed"]))
     if not found["cosine"] >= allowed["cosine_least"]:
         texts.append(
-            "the cosine of the outputs with eager fp32 is %.6f, less than %.6f" % (found["cosine"], allowed["cosine_least"])
+            "the cosine of the outputs with %s is %.6f, less than %.6f" % (against, found["cosine"], allowed["cosine_least"])
         )
     is_judged = found["top1"] is not None and (arithmetic == "fp32" or found["rows"] >= ENOUGH)
     if is_judged and found["top1"] < TOP1[arithmetic]:
         texts.append(
-            "the largest output is that of eager fp32 in only %.0f %% of %d rows" % (100 * found["top1"], found["rows"])
+            "the largest output is that of %s in only %.0f %% of %d rows" % (against, 100 * found["top1"], found["rows"])
         )
     return texts
 

@@ -8,7 +8,7 @@ import families
 import measurements
 import tensor_parallel
 from proofs import agreement
-from recipes import FLOAT8, with_blocks
+from recipes import FLOAT8, IN_BLOCKS, with_blocks
 from world import ONE_MODEL
 
 LOSS = {"fp32": 2e-5, "tf32": 1e-2, "amp": 1e-2, "half": 1e-2, "amp-bf16": 8e-2, "bf16-weights": 8e-2}
@@ -23,7 +23,7 @@ Larger where rounding the weights alone moves these further: batch norms over a 
 AGAIN = {name: 0.1 if name == "fp32" else 0.5 for name in LOSS}
 """Largest relative difference of norms between two runs of the same step: libraries may choose other algorithms, and batch
 norms amplify the differences in rounding."""
-AT_LEAST = {**dict.fromkeys(LOSS, 0.1), **dict.fromkeys(FLOAT8, 0.5)}
+AT_LEAST = {**dict.fromkeys(LOSS, 0.1), **dict.fromkeys((*FLOAT8, *IN_BLOCKS), 0.5)}
 """Share of the precision's own effect that must show: without it, everything was computed in float32. What training in float8
 leaves in bfloat16 showed 0.06 to 0.3 of the effect, and an honest step 0.98."""
 SHOWS = 1e-4

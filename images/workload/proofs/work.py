@@ -152,17 +152,21 @@ def _judge(args, world, fresh_model, done, expected, record):
         agreement.tolerances(args.arithmetic, noise, measurements.trains(args) and families.has_rectifiers(fresh_model)),
     )
     problems = rules.too_far(args, "eager fp32", distances, tolerances)
-    if problems and args.arithmetic != "fp32" and agreement.MOST < noise[None] < math.inf:  # the precision alone goes too far
-        near = agreement.distances(measured, rounded, labels)
-        problems = rules.too_far(args, "eager " + args.arithmetic, near, tolerances)
+    if not measurements.trains(args):
+        figures, allowed = parity.figures(measured, exact), parity.limits(args.arithmetic, parity.figures(rounded, exact))
+        record["parity"] = dict(figures, **allowed)
+        problems += parity.problems(args.arithmetic, figures, allowed, "eager fp32")
+    if problems and args.arithmetic != "fp32" and agreement.COARSE < noise[None] < math.inf:  # the precision alone goes far
+        own = "eager " + args.arithmetic
+        problems = rules.too_far(args, own, agreement.distances(measured, rounded, labels), tolerances)
+        if not measurements.trains(args):
+            problems += parity.problems(args.arithmetic, parity.figures(measured, rounded), allowed, own)
         record["coarse"] = _COARSE % (rules.judged(args), noise[None], args.arithmetic)
     problems += rules.unshown_precision(args, distances, noise)
     losses = rules.losses(args, world, deed[0], loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
     if measurements.trains(args):
         problems += rules.rough(done["timed"], expected["rough"], labels)
-    else:
-        problems += _compare_outputs(args, measured, exact, rounded, record)
     record.update(losses, groups=_group_records(distances, tolerances, noise, agreement.squares(measured, labels)))
     record["problems"] += rules.of_all_ranks(world, problems)
 
@@ -171,13 +175,6 @@ _COARSE = (
     "whether the step is right in float32: its precision alone moves the %ss by %.2g (relative), so that they were held "
     "against eager %s"
 )
-
-
-def _compare_outputs(args, measured, exact, rounded, record):
-    """Put the figures of the outputs into `record`; return the problems."""
-    figures, allowed = parity.figures(measured, exact), parity.limits(args.arithmetic, parity.figures(rounded, exact))
-    record["parity"] = dict(figures, **allowed)
-    return parity.problems(args.arithmetic, figures, allowed)
 
 
 def _mean_over_ranks(args, world, tensors):

@@ -5,6 +5,7 @@ Or weights and activations in blocks with a scale of their own: OCP's MXFP8 and 
 
 import torch
 
+import failures
 from channel import Unsupported
 from runtimes.exporting import library
 
@@ -32,23 +33,46 @@ def prepare(args, model, example):
     if share < LEAST:
         raise Unsupported("torchao quantizes linear layers, which are only %.0f %% of this model's products" % (100 * share))
     setting = torch.get_float32_matmul_precision()
-    try:
-        config = getattr(library(place), name)(**options(args.runtime))
-        library(_STABLE).quantize_(model, config, filter_fn=lambda module, _: can_quantize(args.runtime, module))
-    except AssertionError as error:  # of a device, or a type of weights, that it can't quantize so
-        raise Unsupported("torchao can't quantize so: %s" % error) from None
-    for layer in chosen if place == _PROTOTYPES else ():  # they refuse a part of a tensor, such as the last token's
-        layer.register_forward_pre_hook(lambda _, given: (given[0].contiguous(), *given[1:]))
+    config = getattr(library(place), name)(**options(args.runtime))
+    attempt(
+        "torchao can't quantize so",
+        lambda: library(_STABLE).quantize_(model, config, filter_fn=lambda module, _: can_quantize(args.runtime, module)),
+    )
+    if place == _PROTOTYPES:
+        _prepare_prototypes(chosen)
     torch.set_float32_matmul_precision(setting)  # torchao sets "high" for the rest; the matrix decides that
     model.facts = {"name": args.runtime, "version": library("torchao").__version__, "quantized_share": share}
     return model
 
 
+def _prepare_prototypes(layers):
+    """Let quantized layers take a part of a tensor, such as the last token's, and try one of them."""
+    for layer in layers:
+        layer.register_forward_pre_hook(lambda _, given: (given[0].contiguous(), *given[1:]))
+    rows = torch.ones(1, layers[0].in_features, device=layers[0].weight.device, dtype=layers[0].weight.dtype)
+    with torch.no_grad():
+        attempt("torchao can't multiply so", lambda: layers[0](rows))
+
+
+def attempt(what, action):
+    """Call `action`; whatever a library raises, but for a lack of memory, means that it lacks a kernel, a device or a type."""
+    try:
+        return action()
+    except Exception as error:
+        if failures.kind_of(error) == "oom":
+            raise
+        raise Unsupported("%s: %s" % (what, failures.describe(error))) from None
+
+
 def can_quantize(runtime, module):
-    """Say whether `runtime` quantizes a module: linear layers, and in blocks those whose sides these divide."""
+    """Say whether `runtime` quantizes a module: linear layers, and in blocks those whose sides these divide; in MXFP4 those
+    without a bias, which torch's product on NVIDIA leaves out.
+    """
     if not isinstance(module, torch.nn.Linear):
         return False
-    return _CONFIGS[runtime][0] == _STABLE or not any(side % 32 for side in module.weight.shape)
+    if _CONFIGS[runtime][0] == _STABLE:
+        return True
+    return not any(side % 32 for side in module.weight.shape) and (runtime != "torchao-mxfp4" or module.bias is None)
 
 
 def options(runtime):

@@ -56,7 +56,7 @@ class Runtime:
     `accelerators`: of the stacks that it runs on. `of_torch`: its model is a torch module, which torch.compile can compile and
     which has a train mode; other runtimes export the graph. `quantized`: the type that it turns linear layers into.
     `packages`: the name of its rows in the catalog, if it has any; `in_images`: it comes with vendors' images only.
-    `capability`: the oldest NVIDIA GPU.
+    `capability`: the oldest NVIDIA GPU; `beyond`: the first one after it that can't.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Runtime:
     packages: str | None = None
     in_images: bool = False
     capability: str | None = None
+    beyond: str | None = None
 
 
 EAGER = "eager"
@@ -106,7 +107,7 @@ RUNTIMES = (
     *(
         Runtime(
             name=f"torchao-{kind}", words=f"torchao {kind.upper()}", on_gpu=("bf16-weights",), accelerators=("cuda",),
-            of_torch=True, quantized=kind, packages="torchao", capability="10.0",
+            of_torch=True, quantized=kind, packages="torchao", capability="10.0", beyond="11.0" if kind == "mxfp4" else None,
         )
         for kind in ("mxfp8", "mxfp4", "nvfp4")
     ),

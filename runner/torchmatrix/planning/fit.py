@@ -41,9 +41,11 @@ def _why_not_device(stack: Stack, runtime: Runtime, host: Host) -> Why | None:
     if runtime.in_images and stack.source == "wheels":
         reason = f"runtime {runtime.name} needs TensorRT, whose libraries are no wheels of a package index"
         return Why(reason=reason, fix="use an image that holds it, such as nvcr.io/nvidia/pytorch")
-    oldest = catalog.version_key(runtime.capability or "0")
-    if any(gpu.capability and host.vendor == "nvidia" and catalog.version_key(gpu.capability) < oldest for gpu in host.gpus):
-        reason = f"runtime {runtime.name} needs an NVIDIA GPU of compute capability {runtime.capability} or newer"
+    oldest, beyond = catalog.version_key(runtime.capability or "0"), catalog.version_key(runtime.beyond or "1000")
+    known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability and host.vendor == "nvidia"]
+    if any(not oldest <= capability < beyond for capability in known):
+        upwards = f"and before {runtime.beyond}" if runtime.beyond else "or newer"
+        reason = f"runtime {runtime.name} needs an NVIDIA GPU of compute capability {runtime.capability} {upwards}"
         return Why(reason=reason, fix="use another runtime")
     return None
 
@@ -359,7 +361,9 @@ def _why_not_precision(stack: Stack, workload: Workload, host: Host) -> Why | No
 def _why_not_float8(stack: Stack, workload: Workload, host: Host) -> Why | None:
     precision, recipe = workload.precision, IN_FLOAT8[workload.precision]
     if not workload.trains:
-        return Why(reason=f"precision {precision} is for training", fix='use runtime = "torchao-float8" with bf16-weights')
+        kind = "mxfp8" if precision == "mxfp8" else "float8"
+        fix = f'use runtime = "torchao-{kind}" with bf16-weights'
+        return Why(reason=f"precision {precision} is for training", fix=fix)
     if workload.device == "cpu":
         return Why(reason=f"precision {precision} needs a GPU", fix="on a CPU use fp32 or amp-bf16")
     known = [catalog.version_key(gpu.capability) for gpu in host.gpus if gpu.capability]
