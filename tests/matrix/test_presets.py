@@ -42,7 +42,7 @@ STACKS = {
     "lambda": ["nvidia-pytorch-22.10-py3", "nvidia-pytorch-24.03-py3", "nvidia-pytorch-25.06-py3", *NEWEST],
     "llm-cpu": ["torch2.7.1-cpu 3.11", "torch2.15.0-cpu 3.12"],
     "llm-decode": ["torch2.7.1-cu128 3.11", "torch2.15.0-cu132 3.12", "torch2.7.1-rocm6.3 3.11"],
-    "llm-train": ["torch2.7.1-cu128 3.11", "torch2.15.0-cu132 3.12", "torch2.7.1-rocm6.3 3.11"],
+    "llm-train": ["torch2.7.1-cu128 3.11", NEWEST[0], "torch2.7.1-rocm6.3 3.11", NEWEST[1]],
     "nebuly-2023": ["torch2.7.1-cu128 3.11", *NEWEST],
     "nebuly-2023-cpu": ["torch2.7.1-cpu 3.11"],
     "nvidia-dle": ["nvidia-pytorch-22.03-py3", *NEWEST],
