@@ -151,7 +151,7 @@ cases = {
 found = {name: parity.figures(case, exact) for name, case in cases.items()}
 allowed = parity.limits("fp32", found["same"])
 rough = parity.limits("amp-bf16", dict(found["same"], largest_relative=0.05, cosine=0.999))
-said = {name: parity.problems("fp32", one, allowed) for name, one in found.items()}
+said = {name: parity.problems("fp32", one, allowed, "eager fp32") for name, one in found.items()}
 print(json.dumps({"found": found, "said": said, "allowed": allowed, "rough": rough}))
 """
 
