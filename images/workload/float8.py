@@ -13,7 +13,7 @@ import torch
 import measurements
 import precision
 from channel import Unsupported
-from recipes import FLOAT8, TORCHAO, TORCHAO_MX, TRANSFORMER_ENGINE
+from recipes import FLOAT8, TORCHAO, TORCHAO_MX, TRANSFORMER_ENGINE, is_of_transformer_engine
 from runtimes.exporting import library
 from runtimes.torchao import LEAST, attempt, linear_share
 
@@ -42,7 +42,7 @@ def apply(args, model):
         return {}
     if not measurements.trains(args):
         raise Unsupported("precision %s is for training" % name)
-    if FLOAT8[name].library == TRANSFORMER_ENGINE and (args.parallel == "fsdp" or args.checkpointing):
+    if is_of_transformer_engine(name) and (args.parallel == "fsdp" or args.checkpointing):
         raise Unsupported("precision %s is not made for parallel fsdp and checkpointing" % name)
     chosen = layers(name, model)
     share = linear_share(model, chosen.values())

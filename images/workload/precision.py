@@ -17,7 +17,7 @@ import torch
 
 import devices
 from channel import Unsupported
-from recipes import FLOAT8, TRANSFORMER_ENGINE
+from recipes import FLOAT8, TRANSFORMER_ENGINE, is_of_transformer_engine
 
 _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, **dict.fromkeys(FLOAT8, torch.bfloat16)}
 _WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16, "bf16-master": torch.bfloat16}
@@ -80,7 +80,7 @@ def autocast(name, device):
     if name not in _AUTOCAST:
         return contextlib.nullcontext()
     half = torch.autocast(device_type=devices.of(device).name, dtype=_AUTOCAST[name])
-    return _with_transformer_engine(name, half) if name in FLOAT8 and FLOAT8[name].library == TRANSFORMER_ENGINE else half
+    return _with_transformer_engine(name, half) if is_of_transformer_engine(name) else half
 
 
 @contextlib.contextmanager

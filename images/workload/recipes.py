@@ -17,6 +17,11 @@ def with_blocks(limits):
     return {**limits, **{name: limits[like] for name, like in IN_BLOCKS.items()}}
 
 
+def is_of_transformer_engine(precision):
+    """Say whether Transformer Engine's layers compute in `precision`: in a context of its own, unseen by torch."""
+    return precision in FLOAT8 and FLOAT8[precision].library == TRANSFORMER_ENGINE
+
+
 class Recipe(NamedTuple):
     """A recipe. `library`, a module, has it as `name`. Numbers share a scale by what is `scaled`: tensor, row or block of 32.
 

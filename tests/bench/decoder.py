@@ -201,9 +201,9 @@ def main() -> None:
     if args.optimum:
         sides["optimum-benchmark"] = lambda: measured_alone(args.optimum, optimum_loop, sizes)
     if args.llama_bench:
-        shape = str(Path(tempfile.mkdtemp()) / f"{MODEL}.gguf")
-        write_gguf(CONFIG, shape)
-        sides["llama-bench"] = lambda: measured_by_llama_bench(args.llama_bench, shape, sizes)
+        shape = tempfile.NamedTemporaryFile(suffix=".gguf")  # noqa: SIM115 - deleted when this process ends
+        write_gguf(CONFIG, shape.name)
+        sides["llama-bench"] = lambda: measured_by_llama_bench(args.llama_bench, shape.name, sizes)
     rates: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(args.launches):
         for side in sides if number % 2 == 0 else reversed(sides):

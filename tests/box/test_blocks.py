@@ -17,8 +17,6 @@ pytestmark = [pytest.mark.thorough, pytest.mark.xdist_group("runtimes")]
 KINDS = ("mxfp8", "mxfp4", "nvfp4")
 IN_BLOCKS = BEFORE.format("in_blocks")
 BFLOAT16 = ("--precision", "bf16-weights")
-
-
 INFER = (*BERT, "--mode", "infer")
 
 

@@ -19,7 +19,7 @@ import measurements
 import precision
 import settings
 import sharded
-from recipes import FLOAT8, TRANSFORMER_ENGINE
+from recipes import FLOAT8, is_of_transformer_engine
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode as _Mode
@@ -141,7 +141,7 @@ def _watch_passes(args, world, family, begun):
             if args.runtime != "eager":
                 return alone, alone, _WHY_UNKNOWN
             _see_step(begun, step, few)
-            is_unseen = args.precision in FLOAT8 and FLOAT8[args.precision].library == TRANSFORMER_ENGINE
+            is_unseen = is_of_transformer_engine(args.precision)
             return step, alone, "torch doesn't see Transformer Engine's products" if is_unseen else _WHY_UNKNOWN
         except Exception as error:  # of any class: the figure has been measured, and its types are unknown
             reason = failures.describe(error)
