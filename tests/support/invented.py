@@ -78,11 +78,49 @@ def write(
     plan, host = plan_of(machine, matrix), host_of(machine)
     started = replace(machine, run=run or machine.run)
     lines = [launch for cell in plan.cells for launch in _launches(started, host, cell, launches, level)]
-    skips = [(skip.cell.id, skip.why.reason) for skip in plan.skips]
+    return _write(root, started, plan, lines, matrix)
+
+
+def _write(root: Path, machine: Machine, plan: Plan, lines: list[dict[str, Any]], matrix: str) -> RunFolder:
     return write_run(
-        root, lines, skips, run=started.run, folder=Results(root).home(machine.name, machine.identity), matrix=matrix,
-        host=host.as_record(), method=_METHOD, machine=machine.identity,
+        root, lines, [(skip.cell.id, skip.why.reason) for skip in plan.skips], run=machine.run, matrix=matrix,
+        folder=Results(root).home(machine.name, machine.identity), host=host_of(machine).as_record(), method=_METHOD,
+        machine=machine.identity,
     )  # fmt: skip
+
+
+FATES = ("ok", "ok", "fails", "absent", "mixed")
+"""What becomes of a model or a cell on a machine."""
+_FAILURES = ("oom", "crashed", "timeout", "numerics", "unsupported", "build-failed")
+_DRAWN = MATRIX + """
+[[workload]]
+model = "resnet50"
+mode = "infer"
+precision = ["fp32", "amp"]
+batch = 64
+seconds = 10
+"""
+
+
+def draw(root: Path, random: Random) -> None:
+    """Write runs drawn at random: one to three machines, one or two nights, one to eight GPUs, one to three launches.
+
+    On each machine each model is measured, fails or is absent, as a whole or cell by cell; now and then a launch fails.
+    """
+    for machine in random.sample(machines(), random.choice((1, 2, 2, 3))):
+        plan, host = plan_of(machine, _DRAWN), host_of(machine)
+        for night in range(random.choice((1, 1, 2))):
+            fates = {model: random.choice(FATES) for model in ("resnet50", "bert-base-cased")}
+            counts, most = random.choice(((1,), (2,), (1, 2), (1, 2, 4, 8))), random.choice((1, 3))
+            begun, lines = replace(machine, run=f"{machine.run[:6]}{10 + night}{machine.run[8:]}"), []
+            for cell in (cell for cell in plan.cells if len(cell.gpus.indices) in counts):
+                fate = fates[str(cell.workload.factors["model"])]
+                fate = random.choice(FATES[:-1]) if fate == "mixed" else fate
+                launches = 0 if fate == "absent" else random.randint(1, most)
+                failure, failing = random.choice(_FAILURES), {"fails": 1.0}.get(fate, 0.05)
+                for launch in _launches(begun, host, cell, launches, 1.0):
+                    lines.append({**launch, "outcome": failure} if random.random() < failing else launch)
+            _write(root, begun, plan, lines, _DRAWN)
 
 
 _METHOD = {

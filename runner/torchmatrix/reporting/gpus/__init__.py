@@ -75,8 +75,7 @@ def _mean_bar(gpus: Gpus, gpu: str, count: int) -> Bar:
 
 def throughput(gpus: Gpus) -> Chart | None:
     """Draw for each model a panel of each precision, in it a bar for each GPU, eager and compiled."""
-    jobs = [job for job in gpus.jobs if any(row["n"] for row in job)]
-    panels = tuple(_panels(gpus, job) for job in jobs[:MOST_MODELS])
+    panels = tuple(_panels(gpus, job) for job in gpus.jobs[:MOST_MODELS])
     if not panels:
         return None
     name, means = answers.setting_means(gpus)
@@ -88,7 +87,7 @@ def throughput(gpus: Gpus) -> Chart | None:
         sub=f"Items per second, {answers.of_each(gpus, gpus.least)}; the panels of a model share a scale. "
         f"{gpus.noun.capitalize() if gpus.noun == 'machine' else gpus.noun}s in the order of the chart above. "
         "bs: batch per device.",
-        panels=panels, legend=_legend(gpus), more=words.more(len(jobs) - MOST_MODELS, "models"),
+        panels=panels, legend=_legend(gpus), more=words.more(len(gpus.jobs) - MOST_MODELS, "models"),
     )  # fmt: skip
 
 

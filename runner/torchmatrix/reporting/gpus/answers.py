@@ -100,8 +100,9 @@ class Gpus:
 
     @cached_property
     def jobs(self) -> list[list[Row]]:
-        """Return the rows on the fewest devices by mode and model."""
-        return grouped((row for row in self.rows if row["count"] == self.least), lambda row: (row["mode"], row["model"]))
+        """Return the rows on the fewest devices by mode and model, of models with a figure there."""
+        groups = grouped((row for row in self.rows if row["count"] == self.least), lambda row: (row["mode"], row["model"]))
+        return [job for job in groups if any(row["n"] for row in job)]
 
     def by_release(self, rows: Sequence[Row]) -> list[list[Row]]:
         """Return by workload and release of torch the rows that most GPUs measured, until each GPU is in."""
