@@ -70,6 +70,15 @@ def test_a_users_configuration_is_built_as_it_says(real_python: str, tmp_path: P
     assert code and "is not the file that was asked for" in only(events, "failure")["message"]
 
 
+@pytest.mark.parametrize("content", ["[1]", '{"model_type"', "{}", json.dumps({**TINY, "quantization_config": "mxfp4"})])
+@pytest.mark.representative
+def test_a_file_that_is_no_configuration_is_named(real_python: str, tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content)
+    code, events, _ = bench(real_python, "--model", "config.llama.12345678", "--model-file", str(path), *STEPS)
+    assert code and f"ModelFileError: {path} is no configuration of a model: " in only(events, "failure")["message"]
+
+
 CACHES = """
 import json, sys
 import torch, transformers

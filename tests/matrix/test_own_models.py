@@ -191,7 +191,8 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_
 
 def config_in(folder: Path, content: object) -> matrix_file.Matrix:
     (folder / "mine").mkdir(exist_ok=True)
-    (folder / "mine/config.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    text = content if isinstance(content, (str, bytes)) else json.dumps(content)
+    (folder / "mine/config.json").write_bytes(text.encode() if isinstance(text, str) else text)
     return matrix_in(folder, "mine/config.json", more="sequence_length = 64\n")
 
 
@@ -203,9 +204,37 @@ def test_the_configuration_of_a_language_model_is_a_model_that_counts_tokens(tmp
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        {**CONFIG, "vocab_size": None, "quantization_config": None, "n_positions": 64},
+        {**CONFIG, "time_step_limit": [0.0, float("inf")]},  # as transformers 4 writes it
+        b"\xef\xbb\xbf" + json.dumps(CONFIG).encode(),
+    ],
+)
+def test_a_configuration_as_the_library_writes_it_is_taken(tmp_path: Path, content: object) -> None:
+    (workload,) = config_in(tmp_path, content).workloads
+    assert workload.own is not None and workload.own.positions == 256
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{no", "mine/config.json is not JSON: "),
+        ("{no", "mine/config.json is not valid JSON: "),
+        (json.dumps(CONFIG)[:-1] + ', "x": ' + "[" * 990 + "]" * 990 + "}", "mine/config.json is not valid JSON: more than 16 lists"),
+        (json.dumps(CONFIG)[:-1] + ', "x": ' + "[" * 40 + "]" * 40 + "}", "mine/config.json, x 1 1 1: more than 16 lists"),
+        (json.dumps(CONFIG).encode("utf-16"), "can't read mine/config.json, line 1: byte 0xff is not UTF-8"),
+        (json.dumps(CONFIG).encode("utf-16-le"), "mine/config.json, line 1: a NUL byte"),
+        (json.dumps(CONFIG).encode("utf-32"), "can't read mine/config.json, line 1: byte 0xff is not UTF-8"),
+        *(
+            ({**CONFIG, key: value}, f"mine/config.json: {key} must be a whole number above 0, not {json.dumps(value)}")
+            for key in ("max_position_embeddings", "n_positions", "vocab_size", "hidden_size")
+            for value in ("256", True, 1e300, 64.0, 0, -1, [64])
+        ),
+        ({**CONFIG, "n_positions": 2**64}, "mine/config.json, n_positions: a whole number of more than 64 bits"),
+        *(
+            ({**CONFIG, "quantization_config": value}, "mine/config.json: quantization_config must be a table")
+            for value in ("mxfp4", ["mxfp4"], [], 4, True, {"quant_method": ["mxfp4"]}, {"quant_method": None})
+        ),
         ([1], "mine/config.json has no model_type, "),
         ({**CONFIG, "model_type": "../llama"}, "mine/config.json has no model_type, "),
         ({**CONFIG, "architectures": None}, "mine/config.json has no head that is known: "),

@@ -49,13 +49,18 @@ def read_file(path, sha256):
 def learn(args):
     """Add the model of a configuration (config.json, as transformers writes it) to those that are known; else do nothing.
 
-    Raises ModelFileError if the file is not the one that was asked for.
+    Raises ModelFileError if the file is not the one that was asked for, or no configuration.
     """
     if not args.model_file.endswith(".json"):
         return
-    config = json.loads(read_file(args.model_file, args.model_sha256))
-    entry = {"unit": "tokens", "head": "CausalLM", "type": config.pop("model_type"), "is_users": True}
-    entry["weights"] = (config.pop("quantization_config", None) or {}).get("quant_method")
+    content = read_file(args.model_file, args.model_sha256)
+    try:
+        config = json.loads(content)
+        entry = {"unit": "tokens", "head": "CausalLM", "type": config.pop("model_type"), "is_users": True}
+        entry["weights"] = (config.pop("quantization_config", None) or {}).get("quant_method")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = "%s: %s" % (type(error).__name__, error)
+        raise ModelFileError("%s is no configuration of a model: %s" % (args.model_file, reason)) from error
     if "num_experts_per_tok" in config:
         entry["active_parameters"] = None
     entry["config"] = dict({name: value for name, value in config.items() if name not in _NOT_OF_THE_SHAPE}, use_cache=False)

@@ -89,8 +89,8 @@ def toml_of(text: str, name: str, *, hint: str, complaint: str = " is not valid 
     return dict(_check(data, name, hint))
 
 
-def json_of(text: str | bytes, name: str, *, hint: str) -> Any:
-    """Parse a JSON text; NaN and Infinity, which JSON doesn't have, are refused. Raises BadInput."""
+def json_of(text: str | bytes, name: str, *, hint: str, takes_infinity: bool = False) -> Any:
+    """Parse a JSON text. Raises BadInput, also for NaN and Infinity, which JSON doesn't have, unless `takes_infinity`."""
 
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is not a number of JSON")
@@ -98,7 +98,7 @@ def json_of(text: str | bytes, name: str, *, hint: str) -> Any:
     text = _decode(text, name, hint) if isinstance(text, bytes) else text
     _refuse_nul(text, name, hint)
     try:
-        data = json.loads(text, parse_constant=refuse)
+        data = json.loads(text.removeprefix("\ufeff"), parse_constant=None if takes_infinity else refuse)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{name} is not valid JSON: {_unparsable(text, error)}", hint=hint) from None
     return _check(data, name, hint)

@@ -7,7 +7,6 @@ A JSON file is the configuration of a language model, as transformers writes it 
 import ast
 import hashlib
 import io
-import json
 import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,8 @@ HASH_DIGITS = 8
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 _CONFIG = re.compile(rf"(?:{_PART}/)*{_PART}\.json")
 _HEAD = "ForCausalLM"
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "n_positions")
+"""Keys whose values are whole numbers in every language model of transformers 4.57 and 5.24."""
 _REFERENCE = re.compile(rf"(?P<path>(?:{_PART}/)*{_PART}\.py)(?::(?P<name>[A-Za-z_][A-Za-z0-9_]*))?")
 _UNIT = re.compile(r"[a-z][a-z ]{0,30}")
 _ARGUMENTS = {"batch": "(size, generator)", "loss": "(outputs, targets)"}
@@ -118,22 +119,23 @@ def _read_config(path: str, folder: Path | None) -> OwnModel:
     if not _CONFIG.fullmatch(path):
         raise _wrong(f'"{shown(path)}" is not a path below the folder of the matrix, of letters, digits and . _ + - only')
     content = _content(path, folder)
-    try:
-        config = json.loads(content)
-    except ValueError as error:
-        raise _wrong(f"{path} is not JSON: {printable(str(error))}") from None
+    config = inputs.json_of(content, path, hint=HINT, takes_infinity=True)
     kind = config.get("model_type") if isinstance(config, dict) else None
     if not isinstance(kind, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", kind):
         raise _wrong(f"{path} has no model_type, which names the code of transformers that builds the model")
     heads = config.get("architectures")
     if not (isinstance(heads, list) and len(heads) == 1 and str(heads[0]).endswith(_HEAD)):
         raise _wrong(f"{path} has no head that is known: architectures must be one name that ends with {_HEAD}")
+    for key, value in config.items():
+        if key in _SIZES and not (value is None or (type(value) is int and value > 0)):
+            raise _wrong(f"{path}: {key} must be a whole number above 0, not {inputs.short_json(value)}")
+    weights = config.get("quantization_config")
+    if weights is not None and not (isinstance(weights, dict) and isinstance(weights.get("quant_method", ""), str)):
+        raise _wrong(f"{path}: quantization_config must be a table whose quant_method is a text")
     if line := credentials.line_of_first(content.decode()):
         raise _wrong(f"{path}, line {line}: holds a credential; the file is copied into results, bundles and boxes: remove it")
     positions = config.get("max_position_embeddings", config.get("n_positions"))
-    return OwnModel(
-        path=path, name=kind, unit="tokens", content=content, positions=positions if type(positions) is int else None
-    )
+    return OwnModel(path=path, name=kind, unit="tokens", content=content, positions=positions)
 
 
 def _wrong(message: str) -> BadInput:
