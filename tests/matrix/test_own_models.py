@@ -220,7 +220,10 @@ def test_a_configuration_as_the_library_writes_it_is_taken(tmp_path: Path, conte
     ("content", "message"),
     [
         ("{no", "mine/config.json is not valid JSON: "),
-        (json.dumps(CONFIG)[:-1] + ', "x": ' + "[" * 990 + "]" * 990 + "}", "mine/config.json is not valid JSON: more than 16 lists"),
+        (
+            json.dumps(CONFIG)[:-1] + ', "x": ' + "[" * 990 + "]" * 990 + "}",
+            "mine/config.json is not valid JSON: more than 16 lists",
+        ),
         (json.dumps(CONFIG)[:-1] + ', "x": ' + "[" * 40 + "]" * 40 + "}", "mine/config.json, x 1 1 1: more than 16 lists"),
         (json.dumps(CONFIG).encode("utf-16"), "can't read mine/config.json, line 1: byte 0xff is not UTF-8"),
         (json.dumps(CONFIG).encode("utf-16-le"), "mine/config.json, line 1: a NUL byte"),

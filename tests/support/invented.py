@@ -92,7 +92,9 @@ def _write(root: Path, machine: Machine, plan: Plan, lines: list[dict[str, Any]]
 FATES = ("ok", "ok", "fails", "absent", "mixed")
 """What becomes of a model or a cell on a machine."""
 _FAILURES = ("oom", "crashed", "timeout", "numerics", "unsupported", "build-failed")
-_DRAWN = MATRIX + """
+_DRAWN = (
+    MATRIX
+    + """
 [[workload]]
 model = "resnet50"
 mode = "infer"
@@ -100,6 +102,7 @@ precision = ["fp32", "amp"]
 batch = 64
 seconds = 10
 """
+)
 
 
 def draw(root: Path, random: Random) -> None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from random import Random
 
 from faults.borders._mutating import ODD, held, in_files, mixed, mutated
