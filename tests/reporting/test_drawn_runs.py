@@ -11,7 +11,8 @@ from support import invented, invoke
 VERBS = (
     ("report",), ("report", "all"), ("report", "--machines"), ("report", "--own-batch"), ("report", "--publish", "site"),
     ("export", "one"), ("export", "--machines", "all"), ("advise", "resnet50"),
-    ("advise", "bert-base-cased", "--aim", "energy"), ("history",), ("gate",), ("audit", "last"), ("compare", "torch2.5.1-cu124", "torch2.7.1-cu128"),
+    ("advise", "bert-base-cased", "--aim", "energy"), ("history",), ("gate",), ("audit", "last"),
+    ("compare", "torch2.5.1-cu124", "torch2.7.1-cu128"),
 )  # fmt: skip
 
 
