@@ -149,3 +149,13 @@ def test_the_latency_of_generation_is_the_time_per_output_token(torchmatrix: Com
     assert fast["take"]["settings"] == {"batch": 4}
     limited = json.loads(torchmatrix(*words, "--max-latency", "12").stdout)
     assert limited["take"]["settings"] == {"batch": 1} and limited["left_out"]["over_limit"] == 1
+
+
+def test_the_matrix_keeps_numbers_that_were_never_varied(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    fake_matrix.write_text(f"{fake_matrix.read_text(encoding='utf-8')}accumulate = 2\n", encoding="utf-8")
+    assert torchmatrix("run", "*cpu0").returncode == 0
+    done = torchmatrix("advise", "resnet50", "--write", "more.toml")
+    assert done.returncode == 0, done.stderr
+    workloads = matrix_file.load(tmp_path / "more.toml").workloads
+    assert {workload.factors["accumulate"] for workload in workloads} == {2}
+    assert {workload.factors["checkpointing"] for workload in workloads} == {False, True}

@@ -93,8 +93,11 @@ def test_a_launch_records_the_lock_it_ran_under_and_is_repeated_from_that_when_i
     *builds, launch = again.stdout.splitlines()
     assert [line.partition(" && ")[2][:24] for line in builds] == ["docker build -f vendor.D", "docker build -f workload"]
 
+    runs = list((tmp_path / "results").rglob("*"))
+    printed = torchmatrix("reproduce", str(first.path), "--print", engine="docker").stdout.splitlines()
+    assert len(printed) == 3 and printed[2] == launch and list((tmp_path / "results").rglob("*")) == runs
     forget(client, own, vendor)
-    for line in (*builds, launch):
+    for line in printed:
         pasted = subprocess.run(line, shell=True, capture_output=True, text=True, env=os.environ)
         assert pasted.returncode == 0, pasted.stderr
     assert '"event": "done"' in pasted.stdout

@@ -89,7 +89,9 @@ def invoke(folder: Path, *words: str, **variables: str) -> "subprocess.Completed
 
     Starting Python and importing what a verb needs takes a second; few tests are about that.
     """
-    output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    output, errors = (
+        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True) for _ in range(2)
+    )
     command = ["torchmatrix", *words]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
         patch.chdir(folder)

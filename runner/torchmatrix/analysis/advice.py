@@ -137,8 +137,8 @@ def _unmeasured(points: Points, best: Point) -> Iterable[Mapping[str, Value]]:
 def axes_to_measure(advice: Advice) -> dict[str, list[Value]]:
     """Return what to measure next by key of [[workload]].
 
-    These are the settings of the cell to take, the neighbours that were not measured, and all values of what was never varied.
-    Stacks are no such key.
+    These are the settings of the cell to take, the neighbours that were not measured, and all values of what was never varied;
+    of a number, which has no end of values, the one that was measured. Stacks are no such key.
     """
     chosen = {name: value for name, value in advice.point.settings.items() if name != "stack" and value is not None}
     axes: dict[str, list[Value]] = {name: [value] for name, value in chosen.items()}
@@ -146,5 +146,6 @@ def axes_to_measure(advice: Advice) -> dict[str, list[Value]]:
         for name in axes:
             axes[name] += [] if settings[name] in axes[name] else [settings[name]]
     for factor in advice.never_varied:
-        axes[factor.name] = [False, True] if factor.kind is bool else list(factor.choices)
+        choices: list[Value] = [False, True] if factor.kind is bool else list(factor.choices)
+        axes[factor.name] = choices or [advice.point.row[factor.name]]
     return axes

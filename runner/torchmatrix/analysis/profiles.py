@@ -101,7 +101,8 @@ def save_profile(root: Path, host: str, record: Mapping[str, Any], traces: Mappi
         folder.mkdir(parents=True, exist_ok=True)
         for name, packed in traces.items():
             write_whole(folder / f"{name}.json.gz", packed)
-        write_whole(folder / RECORD, json.dumps({"profile": VERSION, "host": host, **record}, indent=1).encode())
+        text = json.dumps({"profile": VERSION, "host": host, **record}, indent=1, ensure_ascii=False)
+        write_whole(folder / RECORD, text.encode(errors="replace"))  # a command may name a path that is not UTF-8
     except OSError as error:
         raise EngineUnusable(
             f"can't write {folder}: {error.strerror}", hint="free space, or write elsewhere: --profiles DIR"

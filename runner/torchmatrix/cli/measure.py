@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -264,10 +266,11 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
     s = again.session
     preamble(s, volume)
     refuse_nothing(s)
+    if only_print:
+        print("\n".join(reproducing.commands(again, Path(gettempdir()) / f"torchmatrix-{token_hex(8)}")), flush=True)
+        return
     with running.open_job(s, new=True, command=as_typed()) as job:
         print("\n".join(reproducing.commands(again, job.folder.path / "contexts")), flush=True)
-        if only_print:
-            return
         tell(reproducing.run(again, job), s.launches, {}, volume)
     outcomes = running.outcomes(job.folder)
     tell_cells(s, job.folder, outcomes, volume)

@@ -183,7 +183,8 @@ class Results:
     @property
     def owner(self) -> str:
         """Return the mark of this folder's containers and processes: one value per machine and folder."""
-        return hashlib.sha256(f"{settings.node_name()}:{self.root}".encode()).hexdigest()[:16]
+        mark = f"{settings.node_name()}:{self.root}"
+        return hashlib.sha256(mark.encode(errors="surrogateescape")).hexdigest()[:16]
 
     @property
     def lock_file(self) -> Path:

@@ -1,5 +1,6 @@
 """Make one launch: wait for its devices, start the workload, watch it, record its output. Yields progress events."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
 
 from torchmatrix import __version__
 from torchmatrix.analysis import gpu_specs, watched
@@ -241,7 +241,7 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
     with execution, stoppable, Watcher(job.sensors, record), time_limit(execution, job.timeout_seconds) as timed_out:
         for stream, line in execution.lines():
             if stream == OF_NODE:
-                _record_peer(file, orjson.loads(line))
+                _record_peer(file, json.loads(line))  # which, unlike orjson, reads names that are not UTF-8
                 continue
             event = launch_file.event_in(stream, line, line_mb)
             if event is None:

@@ -104,11 +104,12 @@ _PACKING = """document.write('<noscript class="packed">')"""
 
 
 def render(template: str, **context: Any) -> str:
-    """Render a page from `template`."""
+    """Render a page from `template`. Bytes of a name that are no UTF-8 become escapes, such as \\udce9."""
     hashes = " ".join(_hash(text) for text in (_script(), _MARKING, _PACKING))
     fixed = {"version": __version__, "script": _script(), "script_hashes": Markup(hashes)}
     page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
-    return page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
+    page = page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
+    return page.encode(errors="backslashreplace").decode()
 
 
 def small(template: str, **context: Any) -> str:
