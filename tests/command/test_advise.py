@@ -151,9 +151,9 @@ def test_the_latency_of_generation_is_the_time_per_output_token(torchmatrix: Com
     assert limited["take"]["settings"] == {"batch": 1} and limited["left_out"]["over_limit"] == 1
 
 
-def test_the_matrix_keeps_numbers_that_were_never_varied(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
-    fake_matrix.write_text(f"{fake_matrix.read_text(encoding='utf-8')}accumulate = 2\n", encoding="utf-8")
-    assert torchmatrix("run", "*cpu0").returncode == 0
+def test_the_matrix_keeps_numbers_that_were_never_varied(torchmatrix: Command, tmp_path: Path) -> None:
+    job = {"device": "gpu", "accumulate": 2, "checkpointing": False}
+    write_run(tmp_path / "results", [{"rate": 100.0, "job": job}], matrix=MATRIX)
     done = torchmatrix("advise", "resnet50", "--write", "more.toml")
     assert done.returncode == 0, done.stderr
     workloads = matrix_file.load(tmp_path / "more.toml").workloads

@@ -15,8 +15,8 @@ CELL = "fake/resnet50-train-fp32-b4-224px/cpu0"
 SHOWING = (
     "plan", "plan --json", "plan --skipped", "doctor", "doctor --json", "presets", "presets --json", "clean", "clean --all",
     f"reproduce {CELL} --print", "reproduce {launch} --print", "reproduce llm-cpu --print", "compare last last~1",
-    "compare last last~1 --json", "advise resnet50", "advise resnet50 --json", "audit last", "audit last --json", "history --json",
-    "gate", "gate --json", "gather {results} --dry-run", "gather {results} --dry-run --json --results other",
+    "compare last last~1 --json", "advise resnet50", "advise resnet50 --json", "audit last", "audit last --json",
+    "history --json", "gate", "gate --json", "gather {results} --dry-run", "gather {results} --dry-run --json --results other",
     f"why {CELL} {CELL} --recorded", "nightly status", "nightly status --json", "nightly keep --keep 2",
     "nightly install --print", "nightly install --print --backend cron",
     "report --output {elsewhere}/report.html", "history --output {elsewhere}/history.html", "export {elsewhere}/tables",

@@ -1,6 +1,5 @@
 """Every verb works in a folder whose name is no UTF-8, with such a home, results, caches and output."""
 
-import os
 from functools import partial
 from pathlib import Path
 
@@ -11,17 +10,20 @@ from support.slurm_cluster import FAKE_STACK
 
 CELL = "fake/resnet18-train-fp32-b2-224px/cpu0"
 LINES = (
-    "presets", "init --output m\udce9.toml", "doctor --json", "plan", "plan --matrix {here}/matrix.toml", "build --engine local",
-    "run --engine local", "run --engine local --new --results r\udce9s --output \udcfcout/run.html", "batch --engine local",
+    "presets", "init --output m\udce9.toml", "doctor --json", "plan", "plan --matrix {here}/matrix.toml",
+    "build --engine local", "run --engine local",
+    "run --engine local --new --results r\udce9s --output \udcfcout/run.html", "batch --engine local",
     f"profile {CELL} --engine local --profiles pr\udce9 --output \udcfcout/profile.html",
     f"why {CELL} {CELL} --engine local --output \udcfcout/why.html", f"reproduce {CELL} --engine local",
     "reproduce {launch} --engine local --print", "report --output \udcfcout/report.html", "report --redact",
-    "report --publish \udcfcout/site", "gather r\udce9s --results g\udce4", "gather g\udce4 --dry-run", "compare last last~1",
-    "compare {here}/r\udce9s last", "advise resnet18 --write advice\udce9.toml", "history --output \udcfcout/history.html",
-    "history --json", "audit last", "audit f\udce9.csv", "export \udcfcout/tables", "export --redact \udcfcout/shared --format json",
-    "gate --junit \udcfcout.xml --markdown \udcfcout.md", "nightly run --engine local", "nightly install --print --backend cron",
-    "nightly status", "nightly keep --keep 1", "nightly remove", "lock --engine local", "bundle export b\udcfc.tar --engine local",
-    "bundle import b\udcfc.tar --into i\udcfc", "clean --all", "clean --yes",
+    "report --publish \udcfcout/site", "gather r\udce9s --results g\udce4", "gather g\udce4 --dry-run",
+    "compare last last~1", "compare {here}/r\udce9s last", "advise resnet18 --write advice\udce9.toml",
+    "history --output \udcfcout/history.html", "history --json", "audit last", "audit f\udce9.csv",
+    "export \udcfcout/tables", "export --redact \udcfcout/shared --format json",
+    "gate --junit \udcfcout.xml --markdown \udcfcout.md", "nightly run --engine local",
+    "nightly install --print --backend cron", "nightly status", "nightly keep --keep 1", "nightly remove",
+    "lock --engine local", "bundle export b\udcfc.tar --engine local", "bundle import b\udcfc.tar --into i\udcfc",
+    "clean --all", "clean --yes",
 )  # fmt: skip
 
 
@@ -37,7 +39,7 @@ def test_names_that_are_no_utf_8_are_names(tmp_path: Path) -> None:
     for line in LINES:
         launch = next(here.glob(f"results/*/*/{CELL}/*.jsonl"), None)
         done = call(*line.format(here=here, launch=launch).split(" "))
-        assert done.returncode <= 5 and "error: " not in done.stderr or "\nhint: " in done.stderr, (line, done.stderr)
+        assert (done.returncode <= 5 and "error: " not in done.stderr) or "\nhint: " in done.stderr, (line, done.stderr)
     for name in ("run.html", "report.html", "history.html", "profile.html", "site/index.html", "tables"):
         assert (here / "\udcfcout" / name).exists(), name
-    assert os.listdir(bytes(here / "g\udce4"))
+    assert list((here / "g\udce4").iterdir())

@@ -10,7 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-
 from torchmatrix import __version__
 from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.core import settings
