@@ -2,12 +2,13 @@
 
 import json
 import os
+import resource
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from support import Command, full_device
+from support import Command, full_device, invented
 from support.records import write_run
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.reporting.report import page
@@ -81,10 +82,34 @@ def test_an_output_that_is_a_pipe_or_a_device_is_never_replaced_by_a_file(
     assert ["can't write" in process.stderr for process in done] == [True, True, False, False], [
         process.stderr for process in done
     ]
-    assert all("hint: " in process.stderr and process.returncode in (2, 4) for process in done[:2])
+    assert all("hint: " in process.stderr and process.returncode == 4 for process in done[:2])
     assert (tmp_path / "pipe").is_fifo() and full.is_char_device()
     assert (tmp_path / "page").read_text() and (tmp_path / "elsewhere").read_text() and (tmp_path / "link").is_symlink()
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["export out", "report --output out", "report --publish out --redact", "history --output out", "init --force --output out",
+     "init --preset llm-cpu --force --output out", "gate --junit out", "gate --markdown out", "advise resnet50 --write out",
+     "compare last last~1 --json", "gather other --results out"],
+)  # fmt: skip
+def test_every_file_that_a_full_disk_has_no_room_for_ends_with_4(tmp_path: Path, torchmatrix: Command, words: str) -> None:
+    job = {"rate": 99.0, "job": {"device": "gpu", "compile": False}}
+    for number in (1, 2):
+        write_run(tmp_path / "results", [job, job], run=f"2026010{number}T000000Z", matrix=invented.MATRIX)
+    write_run(tmp_path / "other", [job])
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, most))
+    try:
+        done = torchmatrix(*words.split())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+    if words.startswith("compare"):  # which writes no file
+        assert done.returncode == 0, done.stderr
+    else:
+        assert (done.returncode, "can't write" in done.stderr, "\nhint: " in done.stderr) == (4, True, True), done.stderr
+    assert not [path for path in tmp_path.rglob("out*") if path.is_file() and path.stat().st_size]
 
 
 def test_a_page_is_written_where_a_link_leads_and_never_over_a_pipe(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmatrix.core.errors import BadInput
+from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.lockfile import StackLock
 
@@ -70,7 +70,7 @@ def test_no_file_is_an_empty_lock_and_an_unreadable_one_is_none(tmp_path: Path) 
     (tmp_path / "binary.lock").write_bytes(b"\xff\xfe")
     with pytest.raises(BadInput, match="can't read"):
         lockfile.read(tmp_path / "binary.lock")
-    with pytest.raises(BadInput, match="can't write"):
+    with pytest.raises(EngineUnusable, match="can't write"):
         lockfile.write(tmp_path / "no" / "such.lock", [ONE])
 
 

@@ -1,5 +1,6 @@
 """Runs of other machines come in whole, or are refused by name; what is here stays, and nothing else is written."""
 
+import base64
 import gzip
 import io
 import json
@@ -431,6 +432,28 @@ def test_what_is_no_archive_is_bad_input(tmp_path: Path, content: bytes) -> None
         assert "no archive of facts" in str(error) or "damaged" in str(error)
 
 
+@pytest.mark.parametrize("ending", ["tar", "zip", "html"])
+def test_an_archive_without_a_file_of_a_run_is_bad_input(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "there").mkdir()
+    for text in ("", "notes"):
+        (tmp_path / "there/notes.txt").write_text(text)
+        packed = (
+            zip_of(tmp_path / "there", tmp_path / "x.zip")
+            if ending == "zip"
+            else tar_of(tmp_path / "there", tmp_path / "x", "w:gz")
+        )
+        if ending == "html":
+            link = base64.b64encode(packed.read_bytes() if text else b"\0" * 10240).decode()
+            packed = tmp_path / "x.html"
+            packed.write_text(f'<!doctype html><a download="r-facts.tar.gz" href="data:application/gzip;base64,{link}">')
+        with pytest.raises(BadInput, match=r"x[a-z.]* is no archive of facts: no file of a run is in it"):
+            gathered(tmp_path / "here", packed)
+    if ending == "html":
+        packed.write_text('<!doctype html><a download="r-facts.tar.gz" href="r-facts.tar.gz">')
+        with pytest.raises(BadInput, match="the page carries no facts"):
+            gathered(tmp_path / "here", packed)
+
+
 @pytest.mark.parametrize("form", ["tar.gz", "zip", "tar"])
 def test_an_archive_that_is_cut_off_or_flipped_never_brings_wrong_facts(tmp_path: Path, form: str) -> None:
     run = measured(tmp_path / "there")
@@ -470,6 +493,21 @@ def test_an_unwritable_folder_is_said_and_the_next_call_goes_on(tmp_path: Path) 
         gathered(tmp_path / "here", tmp_path / "there")
     (tmp_path / "here/gpu01").unlink()
     assert gathered(tmp_path / "here", tmp_path / "there").new == 3
+
+
+@pytest.mark.parametrize("folder", ["gpu01", f"gpu01/{RUN}", f"gpu01/{RUN}/stack-a"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, folder: str) -> None:
+    run = measured(tmp_path / "there", launches=1)
+    gathered(tmp_path / "here", tmp_path / "there")
+    here, elsewhere = tmp_path / "here" / folder, tmp_path / "elsewhere"
+    here.rename(elsewhere)
+    here.symlink_to(elsewhere, target_is_directory=True)
+    before = files(elsewhere)
+    path = run.launches()[0].path
+    path.with_name("round2-try1.jsonl").write_text(path.read_text().replace('"round": 1', '"round": 2'))
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert f"{folder} is a link here, and nothing is written through one" in "; ".join(result.refused.values())
+    assert result.new == 0 and files(elsewhere) == before
 
 
 def gather_and_kill(here: Path, source: Path, at: int) -> None:

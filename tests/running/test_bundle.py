@@ -207,7 +207,7 @@ def test_only_what_is_locked_and_built_is_exported_and_it_says_what_to_do(
         assert torchmatrix("lock").returncode == 0
         assert "not built: tiny" in export()
         torchmatrix("build", "--locked")
-        assert "can't write /nowhere/b.tar" in export(archive="/nowhere/b.tar")
+        assert "can't write /nowhere/b.tar" in export(archive="/nowhere/b.tar", code=4)
         done = torchmatrix("bundle", "export", "b.tar", "--engine", "local")
         assert done.returncode == 0, done.stderr
         index.wheels.joinpath("helper-1.0-py3-none-any.whl").unlink()

@@ -25,8 +25,7 @@ import orjson
 from msgspec import Meta, Struct, field
 
 from torchmatrix.core import inputs
-from torchmatrix.core.errors import EngineUnusable
-from torchmatrix.core.files import plain_bytes, write_whole
+from torchmatrix.core.files import disk_errors, plain_bytes, write_whole
 from torchmatrix.core.inputs import Malformed, is_number
 from torchmatrix.facts.wire import Moment, OneOrMore, decoded
 
@@ -97,16 +96,12 @@ def save_profile(root: Path, host: str, record: Mapping[str, Any], traces: Mappi
     """Save a new profile next to the older ones of its cell. `traces`: packed, by name. Raises EngineUnusable."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(record["unix_seconds"]))
     folder = root / host / record["cell"] / stamp
-    try:
+    with disk_errors(folder, hint="free space, or write elsewhere: --profiles DIR"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, packed in traces.items():
             write_whole(folder / f"{name}.json.gz", packed)
         text = json.dumps({"profile": VERSION, "host": host, **record}, indent=1, ensure_ascii=False)
         write_whole(folder / RECORD, text.encode(errors="replace"))  # a command may name a path that is not UTF-8
-    except OSError as error:
-        raise EngineUnusable(
-            f"can't write {folder}: {error.strerror}", hint="free space, or write elsewhere: --profiles DIR"
-        ) from None
     return read_profile(folder)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix import __version__
 from torchmatrix.cli.options import Volume
-from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import write_to, write_whole
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.files import disk_errors, write_to, write_whole
 from torchmatrix.core.formatting import as_text, count, printable
 
 if TYPE_CHECKING:
@@ -42,23 +42,19 @@ def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def write_file(path: Path, content: bytes, hint: str, refuse: type[BadInput] | type[EngineUnusable] = BadInput) -> None:
-    """Write a file, in a new folder if need be. Raises `refuse` with the hint where it can't be written."""
-    try:
+def write_file(path: Path, content: bytes, hint: str) -> None:
+    """Write a file, in a new folder if need be. Raises EngineUnusable with the hint where it can't be written."""
+    with disk_errors(path, hint=hint):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_to(path, content)
-    except OSError as error:
-        raise refuse(f"can't write {path}: {error.strerror}", hint=hint) from None
 
 
 def write_new(path: Path, text: str) -> None:
     """Write the file of --write FILE. Raises BadInput if the file exists, and EngineUnusable."""
     if path.exists() or path.is_symlink():
         raise BadInput(f"{path} exists", hint="name a new file: --write FILE")
-    try:
+    with disk_errors(path, hint="name another file: --write FILE"):
         write_whole(path, text.encode())
-    except OSError as error:
-        raise EngineUnusable(f"can't write {path}: {error.strerror}", hint="name another file: --write FILE") from None
     say(f"wrote {path}")
 
 

@@ -10,7 +10,7 @@ import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import say, say_undated, say_unreadable, write_file
-from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode
+from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
 
@@ -371,7 +371,7 @@ def write_verdict(verdict: "Gate", junit: Path | None, markdown: Path | None, wh
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
         if path:
             hint = "the verdict is printed above; name another file: --junit FILE, --markdown FILE"
-            write_file(path, content(verdict, where), hint, EngineUnusable)
+            write_file(path, content(verdict, where), hint)
 
 
 def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:

@@ -10,7 +10,6 @@ from torchmatrix import __version__
 from torchmatrix.cli import measured, options
 from torchmatrix.cli.console import consume, preamble, say, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
-from torchmatrix.core.files import write_to
 from torchmatrix.core.formatting import count, printable
 
 if TYPE_CHECKING:
@@ -69,12 +68,8 @@ def _write_attachments(store: "Results", observations: "SelfCheck", checks: "lis
     shown = {**clean.declared(record, SELF_CHECK), "events": list(filter(None, map(clean.line, observations.events)))}
     contents = {".txt": clean.text(text), ".json": json.dumps(shown, indent=1) + "\n"}
     paths = [output.with_name(output.name + ending) for ending in contents]
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        for path, content in zip(paths, contents.values(), strict=True):
-            write_to(path, content.encode())
-    except OSError as error:
-        raise BadInput(f"can't write {output}: {error.strerror}", hint="write elsewhere: --output PATH") from None
+    for path, content in zip(paths, contents.values(), strict=True):
+        write_file(path, content.encode(), hint="write elsewhere: --output PATH")
     pseudonyms.save(store.root)
     return paths
 

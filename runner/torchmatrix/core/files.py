@@ -362,18 +362,18 @@ def hold_lock(path: Path, complaint: str, hint: str) -> Iterator[None]:
     """Hold the lock file `path`, which names its holder. Raises EngineUnusable (`complaint` and the holder) if it is taken."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = plain_open(path, "a+")
+        file = plain_open(path, "a+b", buffering=0)  # what a full disk refuses is not written again when the file is closed
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            raise EngineUnusable(f"{complaint}: {file.read().strip() or 'unknown'}", hint=hint) from None
+            holder = file.read(_MOST_BYTES).decode(errors="replace").strip()
+            raise EngineUnusable(f"{complaint}: {holder or 'unknown'}", hint=hint) from None
         with disk_errors(path):
             file.truncate(0)
             started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-            file.write(f"process {os.getpid()} on {socket.gethostname()}, started {started}\n")
-            file.flush()
+            file.write(f"process {os.getpid()} on {socket.gethostname()}, started {started}\n".encode())
         yield
 
 
@@ -397,15 +397,15 @@ def open_new(path: Path) -> IO[bytes]:
         return plain_open(path, "xb", buffering=0)
 
 
+RESULTS_HINT = "free space or fix the permissions, or write elsewhere (--results DIR); the same command then continues"
+
+
 @contextmanager
-def disk_errors(path: Path, expected: type[OSError] | None = None) -> Iterator[None]:
-    """Turn a disk error into an error with a hint; what is written so far stays readable."""
+def disk_errors(path: Path, expected: type[OSError] | None = None, hint: str = RESULTS_HINT) -> Iterator[None]:
+    """Turn a disk error into EngineUnusable with a hint; what is written so far stays readable."""
     try:
         yield
     except OSError as error:
         if expected and isinstance(error, expected):
             raise
-        raise EngineUnusable(
-            f"can't write {path}: {error.strerror or error}",
-            hint="free space or fix the permissions, or write elsewhere (--results DIR); the same command then continues",
-        ) from None
+        raise EngineUnusable(f"can't write {path}: {error.strerror or error}", hint=hint) from None

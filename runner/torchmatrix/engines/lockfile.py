@@ -12,7 +12,7 @@ from typing import Any
 
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.files import write_to
+from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.matrix.stacks import locked_line_problem
 
@@ -117,14 +117,12 @@ def read(path: Path) -> dict[str, StackLock]:
 
 
 def write(path: Path, locks: Iterable[StackLock]) -> None:
-    """Write the whole file or nothing. Raises BadInput if it can't be written."""
+    """Write the whole file or nothing. Raises EngineUnusable if it can't be written."""
     every = sorted(locks, key=lambda lock: lock.name)
     names = "".join(f"    {json.dumps(lock.name)},\n" for lock in every)
     text = f"{_HEAD}version = {VERSION}\nstacks = [\n{names}]\n\n" + "\n".join(lock.text for lock in every)
-    try:
+    with disk_errors(path, hint="free space or choose another --matrix"):
         write_to(path, text.encode())
-    except OSError as error:
-        raise BadInput(f"can't write {path}: {error.strerror}", hint="free space or choose another --matrix") from None
 
 
 def drift(lock: StackLock, requested: StackLock) -> list[str]:

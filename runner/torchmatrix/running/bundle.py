@@ -18,7 +18,7 @@ from typing import IO, Any
 from torchmatrix import __version__
 from torchmatrix.core import assets, inputs
 from torchmatrix.core.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
-from torchmatrix.core.files import NotPlain, open_regular, replacing, resolve_links, sha256_of
+from torchmatrix.core.files import NotPlain, disk_errors, open_regular, replacing, resolve_links, sha256_of
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.settings import cache_folder
 from torchmatrix.core.toml_keys import shown
@@ -56,10 +56,8 @@ def export(s: Session, matrix_path: Path, archive: Path, wheels: bool, tell: Cal
     `wheels`: with the wheels too, for the local engine on the other machine and for builds there.
     """
     recipes = _built_recipes(s)
-    try:
+    with disk_errors(archive, hint="write it elsewhere, or free space"):
         _write(s, recipes, matrix_path, archive, wheels, tell)
-    except OSError as error:
-        raise BadInput(f"can't write {archive}: {error.strerror or error}", hint="write it elsewhere, or free space") from None
 
 
 def _write(

@@ -107,6 +107,12 @@ class Layout:
         self._machines[free] = beginning.machine
         return self._results.root / free / run
 
+    def link_to(self, place: Path) -> Path | None:
+        """Return the first folder on the way to a file or folder of the results that is a link, relative to the results."""
+        inner = place.relative_to(self._results.root)
+        folders = (path for path in (inner, *inner.parents) if (self._results.root / path).is_symlink())
+        return min(folders, default=None, key=lambda path: len(path.parts))
+
     def folders_of(self, run: str) -> list[Path]:
         """Return the folders of runs of this id, of whatever machine."""
         try:
@@ -256,6 +262,9 @@ def import_run(source: Source, run: OfferedRun, layout: Layout, brought: ImportR
         target, record = _place(run, fetched, layout, brought)
     if target is None:
         return
+    if link := layout.link_to(target):
+        brought.refused[run.record] = f"{link} is a link here, and nothing is written through one{_and_other_files(run)}"
+        return
     state = _compare(target / RECORD, record) if record else HERE
     if state == OTHER:
         brought.refused[run.record] = f"it contradicts {_shown(target)}/{RECORD}, which is kept"
@@ -263,7 +272,7 @@ def import_run(source: Source, run: OfferedRun, layout: Layout, brought: ImportR
     if state == NEW and not dry_run:
         _put(target / RECORD, record[: record.index(b"\n") + 1], None)
     missing = len(brought.lost)
-    _settle(_import_files(source, run, target, brought, dry_run))
+    _settle(_import_files(source, run, target, layout, brought, dry_run))
     if record and not dry_run and state in (NEW, UPDATED, HERE) and len(brought.lost) == missing:
         (_put if is_new else _stamp)(target / RECORD, record, source.offers[run.record].changed_ns)
         _settle([target / RECORD] if is_new else [])
@@ -273,11 +282,16 @@ def import_run(source: Source, run: OfferedRun, layout: Layout, brought: ImportR
         brought.runs_here.append(_shown(target))
 
 
-def _import_files(source: Source, run: OfferedRun, target: Path, brought: ImportResult, dry_run: bool) -> list[Path]:
+def _import_files(
+    source: Source, run: OfferedRun, target: Path, layout: Layout, brought: ImportResult, dry_run: bool
+) -> list[Path]:
     """Import the files of a run that are new or have grown; return those that were written."""
     machine, written = machine_in(target / RECORD), []
     for name, content, state in _new_files(source, run, target, brought, dry_run):
         is_launch = name.endswith(".jsonl")
+        if link := layout.link_to((target / name).parent):
+            brought.refused[run.files[name]] = f"{link} is a link here, and nothing is written through one"
+            continue
         if not dry_run:
             if why := _problem(run, name, content, machine, brought):
                 brought.refused[run.files[name]] = why

@@ -239,16 +239,21 @@ def of_file(file: IO[bytes], label: str, temporary: Path, stack: ExitStack, limi
     head = file.read(4)
     file.seek(0)
     try:
-        if head[:2] == b"PK":
-            return _zip(stack.enter_context(zipfile.ZipFile(file)), sorting)
         if head.lstrip()[:1] == b"<":
             file = _archive_in_page(file)
             head = file.read(2)
         if head[:2] == b"\x1f\x8b":
             file = _unpack(file, label, temporary, stack)
-        return _tar(stack.enter_context(inputs.open_tar(file)), sorting)
+        is_zip = head[:2] == b"PK"
+        source = (
+            _zip(stack.enter_context(zipfile.ZipFile(file)), sorting) if is_zip
+            else _tar(stack.enter_context(inputs.open_tar(file)), sorting)
+        )  # fmt: skip
     except (*inputs.NOT_A_TAR, *_NOT_A_ZIP) as error:
         raise BadInput(f"{label} is no archive of facts, or it is damaged: {error}", hint=_HINT) from None
+    if not source.offers and not source.refused:
+        raise BadInput(f"{label} is no archive of facts: no file of a run is in it", hint=_HINT)
+    return source
 
 
 @contextmanager
@@ -263,9 +268,11 @@ def nameless(folder: Path) -> Iterator[IO[bytes]]:
 
 
 def _archive_in_page(file: IO[bytes]) -> IO[bytes]:
-    """Return the archive of facts that a report carries; empty if it carries none."""
+    """Return the archive of facts that a report carries. Raises ValueError if it carries none."""
     match = _CARRIED.search(file.read(_LARGEST_PAGE))
-    return io.BytesIO(base64.b64decode(match[1]) if match else b"")
+    if match is None:
+        raise ValueError("the page carries no facts")
+    return io.BytesIO(base64.b64decode(match[1]))
 
 
 def _unpack(file: IO[bytes], label: str, temporary: Path, stack: ExitStack) -> IO[bytes]:

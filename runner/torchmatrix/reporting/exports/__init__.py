@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from torchmatrix import __version__
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.files import content_of, files_below, write_whole
+from torchmatrix.core.files import content_of, disk_errors, files_below, write_whole
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting.charts import Chart, file_svg
 from torchmatrix.reporting.exports.columns import ABOUT_EACH as ABOUT
@@ -145,19 +145,15 @@ def write(
     answers: Mapping[str, Any] | None = None,
 ) -> list[str]:  # fmt: skip
     """Write an export; return the names of its files. `scale`: dots of a PNG for each point of its SVG. `answers`: for a file.
-    `force`: also write into a folder that holds other files, which stay. Raises BadInput.
+    `force`: also write into a folder that holds other files, which stay. Raises BadInput and EngineUnusable.
     """
     target, before = folder.absolute(), written_before(folder, force)
-    try:
+    with disk_errors(folder, hint="export to another folder, or free space"):
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
             part = Path(temporary) / "export"
             names = _fill(part, tables, list(charts), formats, scale, answers)
             _put(part, target, names, [name for name in before if name not in names])
-    except OSError as error:
-        raise BadInput(
-            f"can't write {folder}: {error.strerror or error}", hint="export to another folder, or free space"
-        ) from None
     return names
 
 

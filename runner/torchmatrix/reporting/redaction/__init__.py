@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core import assets, settings
-from torchmatrix.core.files import files_below
+from torchmatrix.core.files import disk_errors, files_below
 from torchmatrix.core.formatting import count
 from torchmatrix.facts import lines
 from torchmatrix.facts.lines import Event, Lines
@@ -268,5 +268,6 @@ def _shown(path: Path, run: RunFolder, redaction: Redaction) -> Path:
 
 
 def _put(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    with disk_errors(path, hint="free space there, or name another folder for temporary files: TMPDIR"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)

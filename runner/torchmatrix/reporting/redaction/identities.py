@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import plain_bytes, plain_open, write_whole
+from torchmatrix.core.files import disk_errors, plain_bytes, plain_open, write_whole
 from torchmatrix.reporting.redaction.secrets import GONE
 
 # Pseudonyms: the same for a name on every page of a results folder, stored with the facts and never published.
@@ -42,16 +42,11 @@ class Pseudonyms:
         """Store the pseudonyms in a results folder, readable only by its owner. Raises EngineUnusable."""
         path = root / FILE
         content = {"version": VERSION, "secret": self.secret, "numbers": self._numbers}
-        try:
-            with plain_open(root / LOCK, "a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                self._refuse_others(load(root) if path.exists() else self)
-                write_whole(path, json.dumps(content, indent=1).encode(), mode=0o600)
-        except OSError as error:
-            raise EngineUnusable(
-                f"can't write {path}: {error.strerror}",
-                hint="pseudonyms must stay the same from one publication to the next: make the results folder writable",
-            ) from None
+        hint = "pseudonyms must stay the same from one publication to the next: make the results folder writable"
+        with disk_errors(path, hint=hint), plain_open(root / LOCK, "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._refuse_others(load(root) if path.exists() else self)
+            write_whole(path, json.dumps(content, indent=1).encode(), mode=0o600)
 
     def _refuse_others(self, stored: "Pseudonyms") -> None:
         """Raise EngineUnusable if pseudonyms that were stored meanwhile would change."""

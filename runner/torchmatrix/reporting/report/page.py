@@ -19,8 +19,7 @@ from torchmatrix import __version__
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.published.claims import Claim, Tested
 from torchmatrix.core import assets
-from torchmatrix.core.errors import EngineUnusable
-from torchmatrix.core.files import write_to
+from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import figure, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import Panel, scale_of
@@ -119,14 +118,9 @@ def small(template: str, **context: Any) -> str:
 
 def save(page: str, output: Path) -> Path:
     """Write a page atomically. Raises EngineUnusable."""
-    try:
+    with disk_errors(output, hint="the facts are safe; write elsewhere: --output FILE"):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_to(output, page.encode())
-    except OSError as error:
-        raise EngineUnusable(
-            f"can't write {output}: {error.strerror}",
-            hint="the facts are safe; write elsewhere: --output FILE",
-        ) from None
     return output
 
 
