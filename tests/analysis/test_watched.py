@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from support.records import write_run
 from torchmatrix.analysis import run_summary, traces, watched
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Gpu, NodeDevices, OtherNode
+from torchmatrix.facts.host_lines import Gpu, NodeDevices, OtherNode
 from torchmatrix.reporting import report
 
 
@@ -67,7 +67,7 @@ def test_a_reading_that_may_be_another_gpus_is_nobodys(tmp_path: Path) -> None:
     readings = [(90.0 + t, reading(energy_joules=300.0 * t, power_watts=300.0, temperature_celsius=60)) for t in range(40)]
     identified = single(tmp_path / "a", readings=readings)
     assert watched.summarize(identified).power_watts == 300.0
-    twins = replace(identified, host=identified.host | {"gpus": [{"uuid": "GPU-0"}, {"uuid": "GPU-0"}, "?"]})
+    twins = replace(identified, host=identified.host | {"gpus": [{"uuid": "GPU-0"}, {"uuid": "GPU-0"}]})
     summary = watched.summarize(twins)
     assert math.isnan(summary.power_watts) and math.isnan(summary.energy_joules) and math.isnan(summary.temperature_first)
     assert traces.whole_of([identified]) and not traces.whole_of([twins])

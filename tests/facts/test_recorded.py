@@ -55,7 +55,7 @@ def test_the_record_of_an_earlier_version_names_its_cells_by_their_fields(run: R
         "resnet50-train-fp32-b4-64px",
         "cpu0+1",
     )
-    assert record.skips and all(skip.name.cell.startswith(f"{skip.name.stack}/") for skip in record.skips)
+    assert record.skips and all(skip.cell.startswith(f"{skip.stack}/") for skip in record.skips)
 
 
 @pytest.mark.parametrize("name", TABLES)

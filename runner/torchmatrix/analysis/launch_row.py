@@ -30,8 +30,8 @@ from torchmatrix.analysis.rows import (
 )
 from torchmatrix.core.formatting import as_text, number_or_nan
 from torchmatrix.facts import plausible
+from torchmatrix.facts.host_lines import AskedWorkload
 from torchmatrix.facts.launch import Launch, measured_seconds
-from torchmatrix.facts.parts import AskedWorkload
 from torchmatrix.facts.wire import Facts, SeenDevice
 from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, IN_FLOAT8, Factor
 
@@ -405,14 +405,14 @@ def _hardware(launch: Launch) -> dict[str, Any]:
     identities = {
         "identity": [launch.machine, *(node.machine for node in launch.other_nodes)],
         "board": [launch.host.get("board_id")],
-        "GPUs": [gpu.facts.get("slice_of") or gpu.uuid for gpu in gpus],
+        "GPUs": [gpu.slice_of or gpu.uuid for gpu in gpus],
     }
     return {name: sorted(map(str, values)) for name, values in identities.items() if values and all(values)}
 
 
 def _recipe(launch: Launch) -> str | None:
     """Return what the stack was built by: equal recipes give equal software."""
-    recipe = launch.image.facts.get("environment") if launch.image else None
+    recipe = launch.image.environment if launch.image else None
     return recipe if isinstance(recipe, str) else None
 
 

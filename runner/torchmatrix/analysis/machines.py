@@ -181,10 +181,10 @@ def _machine(run: RunFolder, record: RunRecord, in_folder: Collection[str]) -> M
         verified=identity is not None,
         gpus=gpus,
         cpu=host.get("cpu"),
-        cores=len(cores) if isinstance(cores, list) else 0,
-        memory_bytes=memory if isinstance(memory, int) else None,
+        cores=len(cores or ()),
+        memory_bytes=memory,
         conditions=of_machine(host),
-        **{name: text if isinstance(text := host.get(name), str) else None for name in ("driver", "os", "kernel")},
+        **{name: host.get(name) for name in ("driver", "os", "kernel")},
     )
 
 

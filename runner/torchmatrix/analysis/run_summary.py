@@ -304,7 +304,7 @@ def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[
         "matrix": record.matrix,
         "workload_hash": record.workload_hash,
         "planned": [name.cell for name in record.planned],
-        "skipped": {skip.name.cell: skip.reason for skip in record.skips},
+        "skipped": {skip.cell: skip.reason for skip in record.skips},
         "environments": _environments(parts),
         "launches": [brief.row | {"path": brief.row["path"][root:]} for brief in briefs],
         "unreadable_launches": [(as_text(file.path)[root:], file.reason) for part in parts for file in part.unreadable],

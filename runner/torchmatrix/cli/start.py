@@ -51,7 +51,7 @@ def printable_lines(text: str) -> str:
 
 def _write_attachments(store: "Results", observations: "SelfCheck", checks: "list[Check]", output: Path) -> list[Path]:
     """Write the findings as text, and with all observations as JSON, to attach to an issue. Raises BadInput."""
-    from torchmatrix.facts.reveals import SELF_CHECK
+    from torchmatrix.facts.reveals import SelfCheckFile, fields_of_struct
     from torchmatrix.reporting import redaction
     from torchmatrix.reporting.redaction import identities
     from torchmatrix.running import deep
@@ -63,9 +63,10 @@ def _write_attachments(store: "Results", observations: "SelfCheck", checks: "lis
     clean.know("host", observations.host.name)
     for event in observations.events:
         clean.learn_line(event)
-    clean.learn(record, SELF_CHECK)
+    fields = fields_of_struct(SelfCheckFile)
+    clean.learn(record, fields)
     text = f"torchmatrix {__version__}, doctor --deep\n{as_text(checks)}\n"
-    shown = {**clean.declared(record, SELF_CHECK), "events": list(filter(None, map(clean.line, observations.events)))}
+    shown = {**clean.declared(record, fields), "events": list(filter(None, map(clean.line, observations.events)))}
     contents = {".txt": clean.text(text), ".json": json.dumps(shown, indent=1) + "\n"}
     paths = [output.with_name(output.name + ending) for ending in contents]
     for path, content in zip(paths, contents.values(), strict=True):

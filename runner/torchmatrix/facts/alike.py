@@ -60,7 +60,7 @@ def _are_alike(launches: Sequence[Launch]) -> bool:
 
 def _recorded(launch: Launch) -> tuple[Any, ...]:
     image, report = launch.image, launch.reported
-    nodes = [(node.machine, node.gpus, node.facts.get("host")) for node in launch.other_nodes]
+    nodes = [(node.machine, node.gpus, node.host) for node in launch.other_nodes]
     built = image and (image.id or image.reference)
     return launch.machine, launch.host, launch.engine, launch.devices, built, report and report.facts, nodes
 

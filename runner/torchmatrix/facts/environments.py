@@ -9,8 +9,8 @@ from typing import Any
 
 from torchmatrix.core.formatting import clipped
 from torchmatrix.core.inputs import is_number
+from torchmatrix.facts.host_lines import Gpu
 from torchmatrix.facts.launch import Launch
-from torchmatrix.facts.parts import Gpu
 from torchmatrix.facts.reveals import Field, Fields
 from torchmatrix.facts.wire import Facts, Reveals
 
@@ -125,14 +125,12 @@ def _limit(key: str, unit: str, size: float = 1.0) -> Callable[[Source], str | N
 
 def _cores(source: Source) -> int | None:
     cores = source.host.get("cores")
-    return len(cores) if isinstance(cores, (list, tuple)) else None
+    return None if cores is None else len(cores)
 
 
 def _mitigations(source: Source) -> dict[str, str] | None:
     entries = source.host.get("mitigations")
-    if not isinstance(entries, list):
-        return None
-    return {name: text for name, _, text in (str(entry).partition(": ") for entry in entries)}
+    return None if entries is None else {name: text for name, _, text in (entry.partition(": ") for entry in entries)}
 
 
 def _pcie(pattern: str) -> Callable[[Source], str | None]:
@@ -176,11 +174,9 @@ def _between_gpus(key: str) -> Callable[[Source], str | None]:
         if len(places) < 2:
             return "none"
         last = max(places)
-        if not isinstance(rows, list) or len(rows) <= last:
+        if rows is None or len(rows) <= last or not all(len(row) > last for row in rows):
             return None
-        if not all(isinstance(row, list) and len(row) > last for row in rows):
-            return None
-        return ", ".join(sorted({str(rows[a][b]) for a in places for b in places if a != b}))
+        return ", ".join(sorted({rows[a][b] for a in places for b in places if a != b}))
 
     return read
 
@@ -307,16 +303,14 @@ def environment_of(launch: Launch) -> Environment:
     first = Source(launch=launch, host=launch.host, machine=launch.machine, highest=highest_readings(launch))
     entries = [*_entries(first, _OF_A_NODE, ""), *_gpu_entries(first, launch.devices.gpus, ""), *_entries(first, _OF_ALL, "")]
     for node in launch.other_nodes:
-        host, place = node.facts.get("host"), f"node {node.number} "
-        other = replace(first, host=host if isinstance(host, dict) else {}, machine=node.machine)
+        place, other = f"node {node.number} ", replace(first, host=node.host, machine=node.machine)
         entries += [*_entries(other, _OF_A_NODE, place), *_gpu_entries(other, node.gpus, place)]
     return dict(entries)
 
 
 def of_machine(host: Facts) -> Environment:
     """Return the conditions with a `key` that the record of a host holds: first the GPUs', all GPUs together."""
-    environment, devices = {}, host.get("gpus")
-    gpus = [gpu for gpu in devices if isinstance(gpu, dict)] if isinstance(devices, (list, tuple)) else []
+    environment, gpus = {}, host.get("gpus") or []
     vendors = {gpu.get("vendor") for gpu in gpus}
     for condition in sorted(CONDITIONS, key=lambda condition: condition.of != "GPU"):
         parts: Sequence[Facts] = gpus if condition.of == "GPU" else [host] if condition.of == "host" else []

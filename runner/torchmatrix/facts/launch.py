@@ -11,7 +11,8 @@ from pathlib import Path
 
 from torchmatrix.core.formatting import number_or_nan
 from torchmatrix.facts import parts, plausible, wire
-from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Transport, Unseen
+from torchmatrix.facts.host_lines import Exit, Header, OtherNode, Readings, Transport
+from torchmatrix.facts.parts import Unseen
 
 UNFINISHED = ("interrupted", "lost")
 """Outcomes that a continued run measures again."""
@@ -156,8 +157,8 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @property
     def _asked(self) -> plausible.Requested:
-        ranks, batch, factors = self.devices.count, self.batch, self.workload.factors
-        steps, windows = factors.get("steps"), factors.get("windows")
+        ranks, batch = self.devices.count, self.batch
+        steps, windows = self.workload.steps, self.workload.windows
         if self.trial_batch is not None:
             steps, windows = 1, windows and 1
         return plausible.Requested(
@@ -166,17 +167,16 @@ class Launch(Header, frozen=True, kw_only=True):
             here=ranks // self.devices.nodes,
             in_step=self.workload.mode == "train" and self.makes_figures,
             batch=batch * self.workload.items_each if isinstance(batch, int) else None,
-            steps=steps if isinstance(steps, int) else None,
-            exactly=not factors.get("seconds") or self.trial_batch is not None,
-            windows=windows if isinstance(windows, int) else None,
+            steps=steps,
+            exactly=not self.workload.seconds or self.trial_batch is not None,
+            windows=windows,
             requests=self._requests_asked,
             is_asynchronous=not self.devices.is_cpu,
         )
 
     @property
     def _requests_asked(self) -> int:
-        requests = self.workload.factors.get("requests")
-        return requests if isinstance(requests, int) and self.workload.mode == "infer" and self.trial_batch is None else 0
+        return (self.workload.requests or 0) if self.workload.mode == "infer" and self.trial_batch is None else 0
 
     @property
     def unchecked(self) -> str | None:
@@ -206,8 +206,7 @@ class Launch(Header, frozen=True, kw_only=True):
     @cached_property
     def ambiguous_devices(self) -> frozenset[str]:
         """Return the names that several GPUs share, as 0.1 recorded UUIDs of AMD's: a reading may be that of another GPU."""
-        gpus = self.host.get("gpus")
-        names = Counter(str(gpu.get("uuid")) for gpu in (gpus if isinstance(gpus, list) else ()) if isinstance(gpu, dict))
+        names = Counter(str(gpu.get("uuid")) for gpu in self.host.get("gpus") or ())
         names.update(self.devices_of_other_nodes)
         return frozenset(name for name, times in names.items() if times > 1)
 

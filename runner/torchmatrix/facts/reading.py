@@ -19,9 +19,10 @@ from torchmatrix.core.files import named_below
 from torchmatrix.core.formatting import number_or_nan
 from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts import lines, wire
+from torchmatrix.facts.host_lines import Exit, Header, OtherNode, Readings, Transport
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.lines import ARRIVED, Event, version_problem
-from torchmatrix.facts.parts import Exit, Header, OtherNode, Readings, Stamp, Transport, Unseen, misnamed, try_number
+from torchmatrix.facts.parts import Stamp, Unseen, misnamed, try_number
 from torchmatrix.facts.wire import Block
 
 _READ = (

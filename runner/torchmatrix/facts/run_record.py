@@ -2,45 +2,67 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from torchmatrix.core import inputs
-from torchmatrix.core.formatting import number_or_nan
 from torchmatrix.core.inputs import Malformed, Record
 from torchmatrix.facts import parts
+from torchmatrix.facts.host_lines import HostName, HostRecord, Identity, UsedMethod
 from torchmatrix.facts.lines import Event
-from torchmatrix.facts.wire import Facts, Finite, Moment, Number, Whole, decoded, without_nulls
+from torchmatrix.facts.wire import (
+    As,
+    Count,
+    Facts,
+    Finite,
+    Moment,
+    Number,
+    Open,
+    Seconds,
+    Term,
+    Text,
+    Texts,
+    Whole,
+    decoded,
+    without_nulls,
+)
 
 T = TypeVar("T")
 
 
-class CellName(Struct, frozen=True, kw_only=True):
+class RunLine(Struct, frozen=True, kw_only=True):
+    """A line of a run's record; `unix_seconds`: when it was written, NaN: unknown."""
+
+    unix_seconds: Moment = math.nan
+
+
+class CellName(RunLine, frozen=True, kw_only=True):
     """The id of a cell, and the fields that the id is made of. `ddp_workload`: the workload that this one explains."""
 
-    cell: str
-    stack: str
-    workload: str
-    ddp_workload: str
-    parallel: str
-    devices: str
+    cell: Text
+    stack: Text
+    workload: Text
+    ddp_workload: Text
+    parallel: Term
+    devices: Text
+    indices: tuple[Whole, ...] = ()
+    nodes: Count = 1
 
 
-class Skipped(Struct, frozen=True, kw_only=True):
+class Skipped(CellName, frozen=True, kw_only=True):
     """A cell that could not be measured: why, and what would help."""
 
-    name: CellName
-    reason: str
-    fix: str | None = None
+    reason: Text
+    fix: Text | None = None
 
 
-class FoundBatch(Struct, frozen=True, kw_only=True):
+class FoundBatch(RunLine, frozen=True, kw_only=True):
     """The batch that was found for a stack and workload; None: not even one item fits."""
 
-    stack: str
-    workload: str
+    stack: Text
+    workload: Text
     batch: Whole | None = None
 
 
@@ -50,8 +72,8 @@ class LaneTest(Struct, frozen=True, kw_only=True):
     `low`, `high`: the limits of the ratio; `alone`, `beside`: the throughputs of the rounds (items per second), in order.
     """
 
-    devices: str
-    cell: str
+    devices: Text
+    cell: Text
     ratio: Finite = math.nan
     low: Finite = math.nan
     high: Finite = math.nan
@@ -59,66 +81,61 @@ class LaneTest(Struct, frozen=True, kw_only=True):
     beside: tuple[Number, ...] = ()
 
 
-class ParallelTest(Struct, frozen=True, kw_only=True):
+class ParallelTest(RunLine, frozen=True, kw_only=True):
     """Whether launches on different devices disturb each other on this machine (analysis.disturbance).
 
-    `shown`: that they don't, so they were measured at once; `why`: in words.
+    `shown`: that they don't by more than `within`, so they were measured at once; `why`: in words.
     """
 
     shown: bool = False
-    why: str
+    why: Text
+    within: Number | None = None
     lanes: tuple[LaneTest, ...] = ()
 
 
-class RunGpu(Struct, frozen=True):
-    """The fields that are read of a GPU in the record of a host."""
+class RunExit(RunLine, frozen=True, kw_only=True):
+    """The end of a run, or of one of its sessions: see RunRecord."""
 
-    name: str | None = None
-
-
-class RunHost(Struct, frozen=True):
-    """The fields that are read of the record of a host."""
-
-    name: str | None = None
-    cpu: str | None = None
-    notes: tuple[str, ...] = ()
-    gpus: tuple[RunGpu, ...] = ()
+    complete: bool = False
+    seconds: Seconds = math.nan
+    estimated_seconds: Seconds = math.nan
 
 
 class SchedulerNode(Struct, frozen=True):
-    """The fields that are read of a node of a cluster that measured."""
+    """A node of a cluster that measured."""
 
-    name: str = field(name="host name")
+    name: HostName = field(name="host name")
+    gres: Text | None = None
 
 
 class Scheduler(Struct, frozen=True):
-    """The fields that are read of the scheduler in the first line."""
+    """The scheduler of a cluster; `placed`: its nodes by workload, where a workload has its own."""
 
-    name: str | None = None
-    version: str | None = None
+    name: Text | None = None
+    version: Text | None = None
     nodes: tuple[SchedulerNode, ...] = ()
+    placed: Open = {}
 
 
-class RunHeader(Struct, frozen=True, kw_only=True):
-    """The first line of a run's record.
+class RunHeader(RunLine, frozen=True, kw_only=True):
+    """The first line of a run's record, whose time is when the run began.
 
-    `unix_seconds`: when it began; NaN: unknown. `machine`: the identity of its machine (machine.identity); None in facts of
-    earlier versions. `key`: the request as one word; `matrix`: the text of the matrix.
+    `machine`: the identity of its machine (machine.identity); None in facts of earlier versions. `key`: the request as one
+    word; `matrix`: the text of the matrix.
     """
 
-    unix_seconds: Moment = math.nan
-    machine: str | None = None
-    key: str | None = None
-    command: str | None = None
-    matrix: str = ""
-    workload_hash: str | None = None
-    watch_notes: tuple[str, ...] = ()
-    host: dict[str, Any] = {}
-    method: dict[str, Any] = {}
-
-    def __post_init__(self) -> None:
-        """Raise Malformed if a part of the host that is read has the wrong type."""
-        decoded(self.host, RunHost)
+    tool: Text | None = None
+    machine: Identity | None = None
+    key: Text | None = None
+    command: Text | None = None
+    matrix: Text = ""
+    launches: Count | None = None
+    seed: Whole | None = None
+    workload_hash: Text | None = None
+    watch_notes: Texts = ()
+    host: HostRecord = {}
+    method: Annotated[dict[str, Any], As(UsedMethod)] = {}
+    scheduler: Scheduler = Scheduler()
 
 
 class RunRecord(RunHeader, frozen=True, kw_only=True):
@@ -150,8 +167,9 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
     for event in events:
         kinds.setdefault(event["event"], []).append(event)
     problems: list[str] = [damage] if damage else []
-    end = next((event for event in kinds.get("run-exit", ()) if event.get("complete") is True), None)
+    ends = tuple(_decode(kinds.get("run-exit", ()), lambda line: decoded(line, RunExit), problems))
     header = _header(next(iter(kinds.get("run", ())), {}), problems)
+    end = next((end for end in ends if end.complete), RunExit())
     return RunRecord(
         **header,
         planned=tuple(_decode(kinds.get("planned", ()), lambda line: decoded(parts.with_cell(line), CellName), problems)),
@@ -159,9 +177,9 @@ def record_of(events: Iterable[Event], verified: bool = False, damage: str | Non
         batches=tuple(_decode(kinds.get("batch", ()), lambda line: decoded(line, FoundBatch), problems)),
         parallel=next(iter(_decode(kinds.get("parallel", ()), _parallel, problems)), None),
         verified=verified,
-        complete=end is not None,
-        seconds=number_or_nan((end or {}).get("seconds")),
-        estimated_seconds=number_or_nan((end or {}).get("estimated_seconds")),
+        complete=end.complete,
+        seconds=end.seconds,
+        estimated_seconds=end.estimated_seconds,
         problems=tuple(problems),
     )
 
@@ -193,7 +211,7 @@ def _decode(lines: Iterable[Event], make: Callable[[Event], T], problems: list[s
 
 def _skipped(line: Event) -> Skipped:
     fix = None if line.get("fix") == "" else line.get("fix")
-    return decoded({**line, "name": parts.with_cell(line), "fix": fix}, Skipped)
+    return decoded({**parts.with_cell(line), "fix": fix}, Skipped)
 
 
 def _parallel(line: Event) -> ParallelTest:

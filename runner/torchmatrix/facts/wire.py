@@ -11,10 +11,11 @@ asks again.
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import cache
 from math import nan
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec import Meta, Struct, ValidationError, convert, defstruct, field
 
 from torchmatrix.core.inputs import Malformed, Record, is_number, short_json
 
@@ -39,6 +40,12 @@ class Reveals(Enum):
     VBIOS = "VBIOS"
     IMAGE = "image"
     TEXT = "text"
+
+
+class As(NamedTuple):
+    """The shape that the value of a field must have, though a reader gets the value as it was recorded."""
+
+    shape: Any
 
 
 Term = Annotated[str, Reveals.NOTHING]
@@ -113,10 +120,30 @@ class Line(Struct, frozen=True, tag_field="event"):
 def decoded(record: Record, struct: type[S]) -> S:
     """Return the record as a `struct`; the field `facts` of it and of its parts gets the whole record. Raises Malformed."""
     given = with_facts(record) if "facts" in struct.__struct_fields__ else without_nulls(record)
+    shapes = _shapes(struct)
     try:
+        if shapes:
+            convert(given, shapes)
         return convert(given, struct)
     except ValidationError as why:
         raise Malformed(_describe_error(str(why), given, struct)) from None
+
+
+@cache
+def _shapes(struct: type[Struct]) -> type[Struct] | None:
+    """Return a struct of the fields that are kept as recorded, with their shapes; None if there are none."""
+    hints = get_type_hints(struct, include_extras=True)
+    fields = {
+        name: shape_of(hints[of]) for name, of in zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
+    }
+    shapes: list[Any] = [(name, shape | None, None) for name, shape in fields.items() if shape]
+    return defstruct(f"{struct.__name__}Shapes", shapes) if shapes else None
+
+
+def shape_of(hint: Any) -> Any:
+    """Return the shape that the value of a field must have though it is kept as recorded; None for any other field."""
+    metadata = hint.__metadata__ if get_origin(hint) is Annotated else ()
+    return next((part.shape for part in metadata if isinstance(part, As)), None)
 
 
 def check(event: Record) -> None:

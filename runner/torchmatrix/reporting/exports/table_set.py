@@ -184,8 +184,7 @@ def other_rows(view: View) -> dict[str, list[Row]]:
         "gpus": gpu_specs.gpu_table(view.every_cell),
         "stacks": list(map(_stack, view.details.installed)),
         "skips": [
-            {"cell": skip.name.cell, "stack": skip.name.stack, "reason": skip.reason, "fix": skip.fix}
-            for skip in view.record.skips
+            {"cell": skip.cell, "stack": skip.stack, "reason": skip.reason, "fix": skip.fix} for skip in view.record.skips
         ],
         "failures": _failures(view),
         "findings": _findings(measured, published.mixed(view.index.figures)),

@@ -11,10 +11,9 @@ from torchmatrix.analysis.published.audit import IMPOSSIBLE, Finding
 from torchmatrix.analysis.rows import group_by, has_failed, is_ok
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
-from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts.launch import UNLIKE
-from torchmatrix.facts.run_record import RunRecord, Scheduler
-from torchmatrix.facts.wire import END_TO_END, LATENCY, decoded
+from torchmatrix.facts.run_record import RunRecord
+from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.table_set import View
@@ -29,10 +28,7 @@ WATCHED = {"temperature": "temperature_last", "power": "power_watts", "energy": 
 
 def nodes_in_words(record: RunRecord) -> str:
     """Name the nodes of a cluster that measured, such as "node1, node2 (slurm 22.05.8)"; "" on one machine."""
-    try:
-        scheduler = decoded(record.facts.get("scheduler") or {}, Scheduler)
-    except Malformed:
-        return ""
+    scheduler = record.scheduler
     names = ", ".join(node.name for node in scheduler.nodes)
     return f"{names} ({' '.join(filter(None, (scheduler.name, scheduler.version)))})" if names else ""
 
@@ -108,9 +104,9 @@ def latencies(view: View) -> list[tuple[str, str, list[dict[str, Any]]]]:
 
 def skips(view: View) -> list[dict[str, Any]]:
     """Group skips by stack and reason, because a stack that can't run skips all its cells."""
-    groups = group_by(view.record.skips, lambda skip: (skip.name.stack, skip.reason, skip.fix or "n/a"))
+    groups = group_by(view.record.skips, lambda skip: (skip.stack, skip.reason, skip.fix or "n/a"))
     return [
-        {"stack": stack, "reason": reason, "fix": fix, "cells": [skip.name.cell for skip in group]}
+        {"stack": stack, "reason": reason, "fix": fix, "cells": [skip.cell for skip in group]}
         for (stack, reason, fix), group in groups.items()
     ]
 
