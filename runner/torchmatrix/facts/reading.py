@@ -43,7 +43,9 @@ _READ = (
     *("warm-up", "remarks", "reference", "enqueue", "phase", "memory", "telemetry", "node", "transport", "failure"),
 )
 """The events that make fields of a launch; of several malformed lines the first in this order is reported."""
-_TYPES: Mapping[str, type[wire.Line]] = {**wire.EVENTS, "telemetry": Readings, "node": OtherNode, "transport": Transport}
+_OF_THE_HOST: Mapping[str, type[wire.Line]] = {"telemetry": Readings, "node": OtherNode, "transport": Transport}
+"""The lines of the host between the first and the last one."""
+_TYPES = {**wire.EVENTS, **_OF_THE_HOST}
 _PHASES = ("measure", "warm-up", "unseen", "seen")
 """The phases of blocks of steps."""
 _Rows = Sequence[Sequence[Any]]
@@ -108,6 +110,17 @@ def launch_of(path: Path, events: Sequence[Event], verified: bool = False) -> La
         return Unreadable(path=path, reason=str(why))
 
 
+def malformed_host_line(events: Iterable[Event]) -> str | None:
+    """Return why a line of the host, between the first and the last one, can't be read; None if all can."""
+    for event in events:
+        try:
+            if struct := _OF_THE_HOST.get(event["event"]):
+                wire.decoded(event, struct)
+        except Malformed as why:
+            return f'a line "{event["event"]}": {why}'
+    return None
+
+
 def launch_fields(events: Sequence[Event]) -> dict[str, Any]:
     """Return the fields of a launch that come from the workload's lines and the telemetry, and its first malformed line."""
     kinds: dict[str, list[Event]] = {}
@@ -166,7 +179,8 @@ def _decode(kinds: Mapping[str, Sequence[Event]]) -> tuple[dict[str, tuple[Any, 
             decoded[kind] = tuple(wire.decoded(event, _TYPES[kind]) for event in kinds.get(kind, ()))
         except Malformed as why:
             decoded[kind] = ()
-            problems.append(f'the workload wrote an invalid "{kind}" line: {why}')
+            writer = "the tool" if kind in _OF_THE_HOST else "the workload"
+            problems.append(f'{writer} wrote an invalid "{kind}" line: {why}')
     return decoded, next(iter(problems), None)
 
 

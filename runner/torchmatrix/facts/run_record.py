@@ -1,8 +1,8 @@
 """A run's own record (run.jsonl), typed: the request, the planned and skipped cells, how far the run got."""
 
 import math
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -20,7 +20,6 @@ from torchmatrix.facts.wire import (
     Moment,
     Number,
     Open,
-    Seconds,
     Term,
     Text,
     Texts,
@@ -28,8 +27,6 @@ from torchmatrix.facts.wire import (
     decoded,
     without_nulls,
 )
-
-T = TypeVar("T")
 
 
 class RunLine(Struct, frozen=True, kw_only=True):
@@ -97,8 +94,8 @@ class RunExit(RunLine, frozen=True, kw_only=True):
     """The end of a run, or of one of its sessions: see RunRecord."""
 
     complete: bool = False
-    seconds: Seconds = math.nan
-    estimated_seconds: Seconds = math.nan
+    seconds: Finite = math.nan
+    estimated_seconds: Finite = math.nan
 
 
 class SchedulerNode(Struct, frozen=True):
@@ -142,8 +139,8 @@ class RunRecord(RunHeader, frozen=True, kw_only=True):
     """One run. `facts`: its first line as it is, empty if that can't be read.
 
     `complete`: the run finished, after `seconds` in its last session, for which `estimated_seconds` were estimated (NaN:
-    unknown). `parallel`: None if nothing was tested. `verified`: the record has checksums, and they match. `problems`: lines
-    that can't be read, each with the reason.
+    unknown). `parallel`: None if nothing was tested. `verified`: the record has checksums, and they match. `malformed`: lines
+    that can't be read, each with the reason; `problems`: these, and what else is wrong with the record.
     """
 
     facts: Facts
@@ -152,6 +149,7 @@ class RunRecord(RunHeader, frozen=True, kw_only=True):
     batches: tuple[FoundBatch, ...]
     parallel: ParallelTest | None
     verified: bool
+    malformed: tuple[str, ...]
     complete: bool
     seconds: float
     estimated_seconds: float
@@ -159,54 +157,48 @@ class RunRecord(RunHeader, frozen=True, kw_only=True):
 
 
 def record_of(events: Iterable[Event], verified: bool = False, damage: str | None = None) -> RunRecord:
-    """Make the record from its events; malformed ones are left out and listed in `problems`.
+    """Make the record from its events; malformed ones are left out and listed.
 
     `verified`, `damage`: the result of checking the checksums; damage is a problem, too.
     """
     kinds: dict[str, list[Event]] = {}
     for event in events:
         kinds.setdefault(event["event"], []).append(event)
-    problems: list[str] = [damage] if damage else []
-    ends = tuple(_decode(kinds.get("run-exit", ()), lambda line: decoded(line, RunExit), problems))
-    header = _header(next(iter(kinds.get("run", ())), {}), problems)
-    end = next((end for end in ends if end.complete), RunExit())
+    malformed: list[str] = []
+    header = _header(next(iter(kinds.get("run", ())), {}), malformed)
+    of_kind = {kind: tuple(_decode(kinds.get(kind, ()), make, malformed)) for kind, make in _LINES.items()}
+    end = next((end for end in of_kind["run-exit"] if end.complete), RunExit())
+    is_to_come = inputs.is_to_come(header["unix_seconds"])
+    clock = f"its first line: unix_seconds is {header['unix_seconds']:.0f}, which is still to come: when it began isn't known"
     return RunRecord(
-        **header,
-        planned=tuple(_decode(kinds.get("planned", ()), lambda line: decoded(parts.with_cell(line), CellName), problems)),
-        skips=tuple(_decode(kinds.get("skip", ()), _skipped, problems)),
-        batches=tuple(_decode(kinds.get("batch", ()), lambda line: decoded(line, FoundBatch), problems)),
-        parallel=next(iter(_decode(kinds.get("parallel", ()), _parallel, problems)), None),
+        **header | ({"unix_seconds": math.nan} if is_to_come else {}),
+        planned=of_kind["planned"],
+        skips=of_kind["skip"],
+        batches=of_kind["batch"],
+        parallel=next(iter(of_kind["parallel"]), None),
         verified=verified,
+        malformed=tuple(malformed),
         complete=end.complete,
         seconds=end.seconds,
         estimated_seconds=end.estimated_seconds,
-        problems=tuple(problems),
+        problems=(*([damage] if damage else []), *malformed, *([clock] if is_to_come else [])),
     )
 
 
-def _header(line: Record, problems: list[str]) -> dict[str, Any]:
+def _header(line: Record, malformed: list[str]) -> dict[str, Any]:
     try:
-        header = decoded(line, RunHeader)
+        return {**asdict(decoded(line, RunHeader)), "facts": line}
     except Malformed as why:
-        problems.append(f"its first line: {why}")
-        return _header({}, problems)
-    return {**asdict(header), "unix_seconds": _begin(header.unix_seconds, problems), "facts": line}
+        malformed.append(f"its first line: {why}")
+        return _header({}, malformed)
 
 
-def _begin(unix_seconds: float, problems: list[str]) -> float:
-    """Return when the run began; NaN if unknown or still to come, since such a run would be the newest one for ever."""
-    if not inputs.is_to_come(unix_seconds):
-        return unix_seconds
-    problems.append(f"its first line: unix_seconds is {unix_seconds:.0f}, which is still to come: when it began isn't known")
-    return math.nan
-
-
-def _decode(lines: Iterable[Event], make: Callable[[Event], T], problems: list[str]) -> Iterable[T]:
+def _decode(lines: Iterable[Event], make: Callable[[Event], Any], malformed: list[str]) -> Iterable[Any]:
     for line in lines:
         try:
             yield make(line)
         except Malformed as why:
-            problems.append(f'a line "{line["event"]}": {why}')
+            malformed.append(f'a line "{line["event"]}": {why}')
 
 
 def _skipped(line: Event) -> Skipped:
@@ -217,3 +209,13 @@ def _skipped(line: Event) -> Skipped:
 def _parallel(line: Event) -> ParallelTest:
     lanes = line.get("lanes")
     return decoded({**line, "lanes": list(map(without_nulls, lanes)) if isinstance(lanes, list) else lanes}, ParallelTest)
+
+
+_LINES: Mapping[str, Callable[[Event], RunLine]] = {
+    "planned": lambda line: decoded(parts.with_cell(line), CellName),
+    "skip": _skipped,
+    "batch": lambda line: decoded(line, FoundBatch),
+    "parallel": _parallel,
+    "run-exit": lambda line: decoded(line, RunExit),
+}
+"""The lines of a record besides the first, by their event."""

@@ -15,8 +15,8 @@ from torchmatrix.core.files import disk_errors, plain_bytes, replacing, sync, wr
 from torchmatrix.facts import parts
 from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 from torchmatrix.facts.launch import Unreadable
-from torchmatrix.facts.lines import as_written, ends_of, lines_of, most_bytes
-from torchmatrix.facts.reading import launch_of
+from torchmatrix.facts.lines import as_written, lines_of, most_bytes
+from torchmatrix.facts.reading import launch_of, malformed_host_line
 from torchmatrix.facts.run_record import RunRecord, record_of
 from torchmatrix.facts.store import IDENTITY_DIGITS, Results
 
@@ -321,7 +321,8 @@ def _place(run: OfferedRun, record: bytes, layout: Layout, brought: ImportResult
 
     The folder is None if nothing is imported.
     """
-    begin, damage = beginning_of(record, run.folder.rpartition("/")[0].rpartition("/")[2]), ends_of(record).damage
+    begin, content = beginning_of(record, run.folder.rpartition("/")[0].rpartition("/")[2]), lines_of(record)
+    damage = content.damage or next(iter(record_of(content.events).malformed), None)
     target = layout.folder_for(run.id, begin) if begin else None
     is_here = target is not None and (target / RECORD).exists()
     if target is None or begin is None or (damage and not is_here):
@@ -385,15 +386,15 @@ def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, br
         return f"it is larger than {LONGEST_FILE_BYTES >> 20} MiB"
     if name.endswith(".log") or is_lock(name):
         return None
-    lines = ends_of(content)
+    lines = lines_of(content)
     if lines.damage:
         return lines.damage
-    if not lines.events:
-        return "it has no header"
     path = Path(name)
-    launch = launch_of(path, lines.events, lines.verified)
+    launch = launch_of(path, [*lines.events[:1], *lines.events[1:][-1:]], lines.verified)
     if isinstance(launch, Unreadable):
         return launch.reason
+    if why := malformed_host_line(lines.events):
+        return why
     if launch.run != run.id:
         return f"it belongs to run {launch.run}"
     if launch.cell != path.parent.as_posix():
