@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from support.records import write_run
 from torchmatrix.analysis import run_summary, traces, watched
-from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.host_lines import Gpu, NodeDevices, OtherNode
+from torchmatrix.facts.launch import Launch
 from torchmatrix.reporting import report
 
 

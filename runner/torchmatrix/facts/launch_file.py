@@ -16,7 +16,7 @@ from torchmatrix.core.formatting import LONGEST, clipped, in_one_line
 from torchmatrix.core.inputs import Malformed
 from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.facts import lines, wire
-from torchmatrix.facts.lines import ARRIVED, PREFIX, Event, version_problem
+from torchmatrix.facts.lines import ARRIVED, DEEPEST, PREFIX, Event, is_too_deep, version_problem
 from torchmatrix.facts.reveals import HOST_LINES
 
 # The border of a running workload: each line that it prints is an event, a text for the log, or the end of the launch.
@@ -25,8 +25,6 @@ from torchmatrix.facts.reveals import HOST_LINES
 # beyond the limits. Each line is checked here, once, while the launch runs. A line that is refused makes the launch `crashed`,
 # and the workload is ended.
 
-DEEPEST = 32
-"""Levels of lists and objects in a line; the protocol needs five."""
 _MARK = PREFIX.encode()
 _REBUILD = "rebuild the image (torchmatrix build)"
 
@@ -78,7 +76,7 @@ def _parse(line: bytes) -> Any:
         event = orjson.loads(text)
     except ValueError as error:
         event = _parse_lone_surrogates(text, line, str(error))
-    if text.count(b"[") + text.count(b"{") > DEEPEST and _is_deep(event, DEEPEST):
+    if is_too_deep(text, event):
         raise _refused(f"a line with more than {DEEPEST} levels of lists and objects", line)
     return event
 
@@ -91,11 +89,6 @@ def _parse_lone_surrogates(text: bytes, line: bytes, problem: str) -> Any:
     except (ValueError, RecursionError) as error:
         problem = str(error)
     raise _refused(f"a marked line that is not JSON: {problem}", line)
-
-
-def _is_deep(value: Any, levels: int) -> bool:
-    inside = value.values() if type(value) is dict else value if type(value) is list else ()
-    return levels == 0 or any(_is_deep(item, levels - 1) for item in inside if type(item) in (dict, list))
 
 
 def _refused(what: str, line: bytes) -> Refused:

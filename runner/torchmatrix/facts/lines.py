@@ -29,6 +29,10 @@ from torchmatrix.core.settings import MEGABYTE
 VERSION = 1
 PREFIX = "@matrix "
 
+DEEPEST = 32
+"""Levels of lists and objects in a line; the protocol needs five, the tool's own lines need six."""
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
 CUT_OFF = b" (cut off)"
 """The end of a line that a killed process or a full disk cut off, once another line follows."""
 
@@ -80,11 +84,27 @@ def _event(line: bytes) -> Event | None:
     try:
         event = orjson.loads(line)
     except ValueError:
-        return _event_in_odd_json(line)
-    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+        event = _parse_odd_json(line)
+    is_event = isinstance(event, dict) and isinstance(event.get("event"), str)
+    return event if is_event and not is_too_deep(line, event) else None
 
 
-def _event_in_odd_json(line: bytes) -> Event | None:
+def is_too_deep(text: bytes, value: Any) -> bool:
+    """Check whether a JSON value has more than DEEPEST levels, over which readers that follow them would stumble. `text`: it."""
+    brackets = text.translate(None, _NO_BRACKETS)
+    for _ in range(DEEPEST if len(brackets) > 2 * DEEPEST else 0):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not brackets:
+            return False
+    return len(brackets) > DEEPEST and _is_deep(value, DEEPEST)
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    inside = value.values() if type(value) is dict else value if type(value) is list else ()
+    return levels == 0 or any(_is_deep(item, levels - 1) for item in inside if type(item) in (dict, list))
+
+
+def _parse_odd_json(line: bytes) -> Any:
     """Parse what Python's json writes but orjson, four times as fast, refuses: NaN, Infinity, a lone surrogate."""
     try:
         event = json.loads(line.decode())  # of bytes it would guess the encoding
@@ -92,7 +112,7 @@ def _event_in_odd_json(line: bytes) -> Event | None:
             event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+    return event
 
 
 DAMAGED = "damaged"
