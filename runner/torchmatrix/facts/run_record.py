@@ -19,7 +19,7 @@ from torchmatrix.facts.wire import (
     Finite,
     Moment,
     Number,
-    Open,
+    Reveals,
     Term,
     Text,
     Texts,
@@ -111,7 +111,7 @@ class Scheduler(Struct, frozen=True):
     name: Text | None = None
     version: Text | None = None
     nodes: tuple[SchedulerNode, ...] = ()
-    placed: Open = {}
+    placed: Annotated[dict[str, tuple[str, ...]], Reveals.TEXT] = {}
 
 
 class RunHeader(RunLine, frozen=True, kw_only=True):

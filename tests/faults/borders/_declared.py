@@ -3,6 +3,7 @@
 import copy
 import types
 from collections.abc import Iterator, Mapping
+from functools import cache
 from random import Random
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -80,6 +81,7 @@ def _with(sample: Any, given: Any) -> Any:
     return given
 
 
+@cache
 def _sample(hint: Any) -> Any:
     """Return a value of a declared type; of structs with all their fields."""
     if get_origin(hint) is Annotated:
@@ -93,4 +95,6 @@ def _sample(hint: Any) -> Any:
         return parts[0] if origin is Literal else _sample(parts[0])
     if origin is tuple:
         return [_sample(part) for part in parts if part is not ...]
-    return {int: 1, float: 1.0, bool: False, str: "x"}.get(hint, {"x": "x"})
+    if origin is dict:
+        return {"x": _sample(parts[1])}
+    return {int: 1, float: 1.0, bool: False, str: "x"}.get(hint, [])
