@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from support.records import write_run
 from torchmatrix.analysis import run_summary, traces, watched
-from torchmatrix.facts.host_lines import Gpu, NodeDevices, OtherNode
+from torchmatrix.facts.host_lines import OtherNode
+from torchmatrix.facts.host_parts import Gpu, NodeDevices
 from torchmatrix.facts.launch import Launch
 from torchmatrix.reporting import report
 

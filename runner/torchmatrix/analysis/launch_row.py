@@ -30,7 +30,7 @@ from torchmatrix.analysis.rows import (
 )
 from torchmatrix.core.formatting import as_text, number_or_nan
 from torchmatrix.facts import plausible
-from torchmatrix.facts.host_lines import AskedWorkload
+from torchmatrix.facts.host_parts import AskedWorkload
 from torchmatrix.facts.launch import Launch, measured_seconds
 from torchmatrix.facts.wire import Facts, SeenDevice
 from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, IN_FLOAT8, Factor

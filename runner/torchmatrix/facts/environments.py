@@ -9,7 +9,7 @@ from typing import Any
 
 from torchmatrix.core.formatting import clipped
 from torchmatrix.core.inputs import is_number
-from torchmatrix.facts.host_lines import Gpu
+from torchmatrix.facts.host_parts import Gpu
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reveals import Field, Fields
 from torchmatrix.facts.wire import Facts, Reveals

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 from msgspec import Struct
 
-from torchmatrix.facts import host_lines, run_record
+from torchmatrix.facts import host_lines, host_parts, run_record
 from torchmatrix.facts.wire import EVENTS, Clock, Noted, Number, Reveals, Text, Texts, shape_of
 
 
@@ -104,8 +104,8 @@ class SelfCheckFile(Struct, frozen=True, kw_only=True):
     stack: Text | None = None
     engine: Text | None = None
     command: Text | None = None
-    machine: host_lines.Identity | None = None
-    host: host_lines.HostRecord = {}
+    machine: host_parts.Identity | None = None
+    host: host_parts.HostRecord = {}
     seconds: Number | None = None
     ended: Text | None = None
     watch_notes: Texts = ()

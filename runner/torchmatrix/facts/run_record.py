@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from torchmatrix.core import inputs
 from torchmatrix.core.inputs import Malformed, Record
 from torchmatrix.facts import parts
-from torchmatrix.facts.host_lines import HostName, HostRecord, Identity, UsedMethod
+from torchmatrix.facts.host_parts import HostName, HostRecord, Identity, UsedMethod
 from torchmatrix.facts.lines import Event
 from torchmatrix.facts.wire import (
     As,

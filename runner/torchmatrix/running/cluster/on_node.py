@@ -11,7 +11,7 @@ from torchmatrix.core.errors import BadInput, BuildFailed, LaunchFailed, ToolErr
 from torchmatrix.core.formatting import count
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Execution, Image, LaunchSpec
-from torchmatrix.facts.host_lines import device_on
+from torchmatrix.facts.host_parts import device_on
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import Proven, proof_of
 from torchmatrix.facts.store import RunFolder
