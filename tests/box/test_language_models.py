@@ -70,6 +70,23 @@ def test_a_users_configuration_is_built_as_it_says(real_python: str, tmp_path: P
     assert code and "is not the file that was asked for" in only(events, "failure")["message"]
 
 
+LEARNED = """
+import argparse, sys
+sys.path.insert(0, sys.argv[1])
+import families
+families.learn(argparse.Namespace(model="m", model_file=sys.argv[2], model_sha256=""))
+print(families.entry_of("m")["config"]["time_step_limit"])
+"""
+
+
+def test_an_infinite_number_is_read_as_either_transformers_writes_it(real_python: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    for infinite in ("Infinity", '{"__float__": "Infinity"}'):
+        path.write_text('{"model_type": "mamba2", "time_step_limit": [0.0, %s]}' % infinite)
+        command = [real_python, "-c", LEARNED, str(assets.WORKLOAD), str(path)]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[0.0, inf]\n"
+
+
 @pytest.mark.parametrize("content", ["[1]", '{"model_type"', "{}", json.dumps({**TINY, "quantization_config": "mxfp4"})])
 @pytest.mark.representative
 def test_a_file_that_is_no_configuration_is_named(real_python: str, tmp_path: Path, content: str) -> None:

@@ -55,7 +55,7 @@ def learn(args):
         return
     content = read_file(args.model_file, args.model_sha256)
     try:
-        config = json.loads(content)
+        config = json.loads(content, object_hook=_number_or_table)
         entry = {"unit": "tokens", "head": "CausalLM", "type": config.pop("model_type"), "is_users": True}
         entry["weights"] = (config.pop("quantization_config", None) or {}).get("quant_method")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -66,6 +66,11 @@ def learn(args):
     entry["config"] = dict({name: value for name, value in config.items() if name not in _NOT_OF_THE_SHAPE}, use_cache=False)
     LIBRARIES["transformers"]["models"][args.model] = entry
     args.model_file = ""
+
+
+def _number_or_table(table):
+    """Return the number for what transformers 5 writes for one that JSON lacks, such as {"__float__": "Infinity"}."""
+    return float(table["__float__"]) if list(table) == ["__float__"] else table
 
 
 _NOT_OF_THE_SHAPE = ("architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "auto_map")
