@@ -82,7 +82,7 @@ print(families.entry_of("m")["config"]["time_step_limit"])
 def test_an_infinite_number_is_read_as_either_transformers_writes_it(real_python: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     for infinite in ("Infinity", '{"__float__": "Infinity"}'):
-        path.write_text('{"model_type": "mamba2", "time_step_limit": [0.0, %s]}' % infinite)
+        path.write_text(f'{{"model_type": "mamba2", "time_step_limit": [0.0, {infinite}]}}')
         command = [real_python, "-c", LEARNED, str(assets.WORKLOAD), str(path)]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[0.0, inf]\n"
 
