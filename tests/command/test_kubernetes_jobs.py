@@ -40,6 +40,16 @@ def cluster(tmp_path: Path, share: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask again for half a second only, and wait for an answer as long."""
+    from torchmatrix.running.cluster import kubernetes
+
+    monkeypatch.setattr(job_system, "PATIENCE_POLLS", 10)
+    monkeypatch.setattr(job_system, "REMOVAL_POLLS", 10)
+    monkeypatch.setattr(kubernetes, "ANSWER_SECONDS", 0.5)
+
+
+@pytest.fixture
 def run(tmp_path: Path, share: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr("os.getuid", lambda: 1000)
     for module in ("kubernetes.config", "kubernetes.config.kube_config"):  # which read KUBECONFIG once, when they are imported
@@ -175,10 +185,14 @@ def test_a_pod_gets_all_gpus_of_its_node_and_a_node_that_shows_others_is_left_ou
     assert (pod["activeDeadlineSeconds"], pod["imagePullSecrets"]) == (180, [{"name": "registry"}])
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_refusal_by_the_server_is_an_error_with_a_hint(cluster: Cluster, run: Run) -> None:
     for answer, code, message in (
         ((403, 'nodes is forbidden: User "u" cannot list'), 4, "Kubernetes refused: nodes is forbidden"),
-        ((404, "no such thing"), 2, "Kubernetes refused: no such thing"),
+        ((401, "Unauthorized"), 4, "Kubernetes refused: Unauthorized"),
+        ((400, "no such thing"), 2, "Kubernetes refused: no such thing"),
+        ((404, {"message": "no such namespace", "details": {"name": "x", "kind": "namespaces"}}), 2, "no such namespace"),
+        ((404, "no such thing"), 4, "Kubernetes refused: no such thing"),
         ((500, "etcd is away"), 4, "Kubernetes refused: etcd is away"),
     ):
         cluster.answer = answer
@@ -190,6 +204,7 @@ def test_a_refusal_by_the_server_is_an_error_with_a_hint(cluster: Cluster, run: 
     assert done.returncode == 2 and "no node has the labels" in done.stderr
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_mistake_is_an_error_with_a_hint(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     kubeconfig, settings = tmp_path / "kubeconfig", tmp_path / "settings.toml"
     for words, message in (

@@ -1,7 +1,7 @@
 """A stand-in for the API server of Kubernetes: it checks what it is sent by the published schemas, and plays the pods.
 
 A pod's command runs as a process of this machine, with the claim where the pod mounts it. A test may name a fault for each Job
-that makes a launch.
+that makes a launch, and for each request.
 """
 
 import json
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +22,12 @@ import kubernetes_validate
 
 TOKEN = "not-for-logs"
 VERSIONS = ("1.27", "1.31", "1.37")
+GARBLED = {
+    "null": b"null", "a list": b"[]", "a text": b'"here"', "an empty object": b"{}", "no JSON": b"<html>\x1b[2J", "nothing": b"",
+    "a list of null": b'{"kind": "JobList", "items": [null]}', "a deep list": b"[" * 100_000 + b"]" * 100_000,
+    "an object of nulls": b'{"kind": "JobList", "items": [{"metadata": null, "status": null}], "gitVersion": null}',
+}  # fmt: skip
+"""Answers that no API server gives, by the name of the fault. Further faults of a request: see Cluster."""
 _NOW = "2026-01-01T00:00:00Z"
 _STATUS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "unschedulable": lambda pod: {
@@ -58,7 +65,11 @@ def node(name: str, *, ready: bool = True, gpus: int = 0, **spec: Any) -> dict[s
 class Cluster:
     """A cluster's state. `faults`: of the next Jobs that make launches, in their order. `created`: all Jobs that were sent.
     `most`: pods of a node at once. `on_launch`: is called after the start of each launch. `answer`: an error that every request
-    gets.
+    gets: what the server says is its body, or the message in it.
+
+    `disturb`: is called with each request, such as "GET pods", and returns its fault or None: a name in GARBLED; a status code;
+    "ended" (the connection, without an answer), "silent" (for a second), "cut" (the answer), "empty" (the list). A fault that
+    begins with "after " comes after the request was carried out, the others instead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +82,8 @@ class Cluster:
         self.invalid: list[str] = []
         self.most = 0
         self.on_launch: Callable[[int], object] = lambda number: None
-        self.answer: tuple[int, str] | None = None
+        self.answer: tuple[int, str | dict[str, Any]] | None = None
+        self.disturb: Callable[[str], str | None] = lambda request: None
         self._lock = threading.RLock()
 
     def create(self, job: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -83,6 +95,10 @@ class Cluster:
                     self.invalid.append(str(error))
                     return 422, {"message": "invalid"}
             name = job["metadata"]["name"]
+            if name in self.jobs:
+                details = {"name": name, "group": "batch", "kind": "jobs"}
+                text = f'jobs.batch "{name}" already exists'
+                return 409, {"kind": "Status", "message": text, "reason": "AlreadyExists", "details": details}
             job["metadata"]["namespace"], job["status"] = "default", {"active": 1}
             self.created.append(job)
             self.jobs[name] = job
@@ -149,6 +165,15 @@ class Cluster:
             key, _, value = label.partition("=")
             return [item for item in items if item["metadata"]["labels"].get(key) == value]
 
+    def delete_one(self, name: str, for_show: bool) -> tuple[int, dict[str, Any]]:
+        with self._lock:
+            if name not in self.jobs:
+                details = {"name": name, "group": "batch", "kind": "jobs"}
+                text = f'jobs.batch "{name}" not found'
+                return 404, {"kind": "Status", "message": text, "reason": "NotFound", "details": details}
+            self.delete([] if for_show else [name])
+            return 200, {"kind": "Status", "apiVersion": "v1"}
+
     def delete(self, names: list[str]) -> None:
         with self._lock:
             for name in names:
@@ -167,18 +192,19 @@ def _handler(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
         def _answered(self) -> tuple[int, dict[str, Any]]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             where = urlsplit(self.path)
-            label = parse_qs(where.query).get("labelSelector", [""])[0]
+            options = parse_qs(where.query)
+            label = options.get("labelSelector", [""])[0]
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 return 401, {"message": "Unauthorized"}
             if cluster.answer:
-                return cluster.answer[0], {"message": cluster.answer[1]}
+                status, answer = cluster.answer
+                return status, {"message": answer} if isinstance(answer, str) else answer
             jobs = "/apis/batch/v1/namespaces/default/jobs"
             if self.command == "DELETE" and where.path == jobs:
                 cluster.delete([job["metadata"]["name"] for job in cluster.listed("jobs", label)])
                 return 200, {"kind": "Status", "apiVersion": "v1"}
             if self.command == "DELETE" and where.path.startswith(jobs):
-                cluster.delete([where.path.rpartition("/")[2]])
-                return 200, {"kind": "Status", "apiVersion": "v1"}
+                return cluster.delete_one(where.path.rpartition("/")[2], options.get("dryRun") == ["All"])
             if self.command == "POST" and where.path == jobs:
                 return cluster.create(json.loads(body))
             build = {name: "x" for name in ("buildDate", "compiler", "gitCommit", "gitTreeState", "goVersion", "platform")}
@@ -191,13 +217,32 @@ def _handler(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
             return (200, gets[where.path]()) if where.path in gets else (404, {"message": f"no {where.path}"})
 
         def do_GET(self) -> None:
-            status, answer = self._answered()
+            resource = next(name for name in ("jobs", "pods", "nodes", "version") if f"/{name}" in self.path)
+            fault = cluster.disturb(f"{self.command} {resource}") or ""
+            what = fault.removeprefix("after ")
+            status, answer = 500, {"message": "disturbed"}
+            if not fault or what != fault or what in ("cut", "empty"):
+                status, answer = self._answered()
+            else:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
             content = json.dumps(answer).encode()
+            if what == "silent":
+                time.sleep(1.0)
+            if what in ("ended", "silent"):
+                self.close_connection = True
+                return
+            if what.isdecimal():
+                status, content = int(what), b'{"kind": "Status", "message": "disturbed"}'
+            elif what in GARBLED:
+                status, content = 200, GARBLED[what]
+            elif what == "empty" and self.command == "GET" and "items" in answer:
+                content = json.dumps({**answer, "items": []}).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(content[: len(content) // 2] if what == "cut" else content)
+            self.close_connection = self.close_connection or what == "cut"
 
         do_POST = do_DELETE = do_GET
 

@@ -8,6 +8,7 @@ its own.
 import hashlib
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -91,7 +92,7 @@ def prepare(
     Continues the order that asks for the same and isn't done. `locked`: refuse if matrix.lock doesn't match the matrix.
     `ab`: only what these two stacks share.
     """
-    system, matrix = _job_system(scheduler), selection.matrix_of_two(matrix_file.load(path), request, ab)
+    system, matrix = _job_system(scheduler, tell), selection.matrix_of_two(matrix_file.load(path), request, ab)
     _refuse_unfit(system, matrix, results.absolute(), path.absolute().parent)
     version, nodes = system.version(), system.nodes()
     if not any(node.standing.is_usable for node in nodes):
@@ -107,8 +108,8 @@ def prepare(
                 tell(f"{member.name} is {member.in_words}")
             tell(f"asking {node.name}{f' (and {len(alike) - 1} like it)' if len(alike) > 1 else ''} what it has")
             questions.append((alike, node, stack.enter_context(_describing_job(system, order, node))))
-        for alike, node, job_name in questions:
-            facts = _await_facts(system, order, node, job_name, tell)
+        for alike, node, job in questions:
+            facts = _await_facts(system, order, node, job, tell)
             if isinstance(facts, str):
                 silent |= {member.name: f"{node.name} said nothing{facts}; see {order.place / 'jobs'}" for member in alike}
             elif isinstance(facts, NodeError):
@@ -123,19 +124,19 @@ def prepare(
     return Cluster(system=system, version=version, order=order, kinds=tuple(kinds), silent=silent)
 
 
-def _job_system(name: str) -> JobSystem:
+def _job_system(name: str, tell: Callable[[str], None]) -> JobSystem:
     """Return the job system of this name, as the settings describe it."""
     if name == "slurm":
         from torchmatrix.running.cluster.slurm import Slurm
 
-        return Slurm(settings.load().slurm)
+        return Slurm(settings.load().slurm, tell)
     try:
         from torchmatrix.running.cluster.kubernetes import Kubernetes
     except ImportError:
         raise EngineUnusable(
             "the client for Kubernetes is not installed", hint="pip install 'torchmatrix[kubernetes]'"
         ) from None
-    return Kubernetes(settings.load().kubernetes)
+    return Kubernetes(settings.load().kubernetes, tell)
 
 
 def _refuse_unfit(system: JobSystem, matrix: Matrix, *places: Path) -> None:
@@ -210,33 +211,40 @@ def _waiting_rank(node: Node) -> tuple[bool, bool, bool]:
 
 @contextmanager
 def _describing_job(system: JobSystem, order: RunRequest, node: Node) -> Iterator[str]:
-    """Submit a job on a node that describes it, unless it did before; yields the job's name, and ends the job at last."""
-    name = f"{order.job_name}-{node.name}"
-    if orders.node_facts(order, node.name) is None:
-        words = ("on-node", "describe", str(order.place), node.name)
-        output = str(order.place / "jobs" / f"{node.name}.out")
-        system.submit(
-            job_system.Submission(words=words, name=name, nodes=(node.name,), tasks=(0,), output=output, gpus=node.gpus)
-        )
+    """Submit a job on a node that describes it, unless it did before; yields the job's id, and ends the job at last."""
+    submission = job_system.Submission(
+        words=("on-node", "describe", str(order.place), node.name),
+        name=_describing_name(order, node),
+        nodes=(node.name,),
+        tasks=(0,),
+        output=str(order.place / "jobs" / f"{node.name}.out"),
+        key=uuid.uuid4().hex[:8],
+        gpus=node.gpus,
+    )
     try:
-        yield name
+        yield system.submit(submission) if orders.node_facts(order, node.name) is None else ""
     finally:
-        system.cancel(name)
+        system.cancel_or_tell(submission.name)
+
+
+def _describing_name(order: RunRequest, node: Node) -> str:
+    return f"{order.job_name}-{node.name}"
 
 
 def _await_facts(
-    system: JobSystem, order: RunRequest, node: Node, name: str, tell: Callable[[str], None]
+    system: JobSystem, order: RunRequest, node: Node, job: str, tell: Callable[[str], None]
 ) -> NodeFacts | NodeError | str:
     """Return a node's description of itself, however long its job waits; why there is none if the job ends without one."""
     polls, most, reported, why = 0, job_system.SETTLING_POLLS, "", ""
     while polls < most:
         if (facts := orders.node_facts(order, node.name)) is not None:
             return facts
-        tasks = system.tasks(name)
+        tasks = system.tasks(_describing_name(order, node))
         why = next((f": {task.why}" for task in tasks if task.why), why)
         waiting = [task for task in tasks if task.state not in job_system.OVER]
-        polls = 0 if waiting else polls + 1
         most = job_system.STALE_POLLS if any(task.state == "COMPLETED" for task in tasks) else job_system.SETTLING_POLLS
+        polls = 0 if waiting else polls + 1
+        polls = 0 if polls >= most and not tasks and system.has(job) else polls
         reason = waiting[0].reason if waiting and waiting[0].state == "PENDING" else "None"
         if reason not in ("None", "Priority", reported):
             reported = reason

@@ -1,15 +1,22 @@
 """Ask the scheduler of a cluster, whichever it is, for nodes and for jobs on them. Knows nothing of matrices and launches."""
 
+import itertools
 import re
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.errors import EngineUnusable, ToolError
 
 POLL_SECONDS = 2.0
 """The interval at which the controller is asked, once for all jobs."""
+PATIENCE_POLLS = 150
+"""The time, in polls, for which a scheduler that gives no answer is asked again: about five minutes."""
+REMOVAL_POLLS = 30
+"""The same when jobs are ended, after which the command ends anyway."""
 SETTLING_POLLS = 3
 """A job is over before its node's last line is seen on a shared file system."""
 STALE_POLLS = 45
@@ -19,6 +26,7 @@ OVER = frozenset({
     "REVOKED", "SPECIAL_EXIT",
 })  # fmt: skip
 """States from which a job doesn't come back, unless Slurm requeues it; all job systems use Slurm's words."""
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +82,7 @@ class Task:
 class Submission:
     """A submission: an array of `tasks`, one at a time, on `nodes` with all their `gpus`, `after` other jobs.
 
-    `words`: of the command of torchmatrix that each task runs.
+    `words`: of the command of torchmatrix that each task runs. `key`: the same when it is sent again.
     """
 
     words: tuple[str, ...]
@@ -82,12 +90,33 @@ class Submission:
     nodes: tuple[str, ...]
     tasks: Sequence[int]
     output: str
+    key: str
     gpus: int = 0
     after: tuple[str, ...] = ()
 
 
 class NotNow(EngineUnusable):
     """The error when a scheduler takes no more jobs for the time being: a limit on their number is reached."""
+
+
+class Unanswered(EngineUnusable):
+    """The error when a scheduler gave no answer, or one that soon may be another: what was asked may have been carried out."""
+
+
+def answered(ask: Callable[[], Answer], tell: Callable[[str], None], polls: int | None = None) -> Answer:
+    """Return what `ask` does, called again while it raises Unanswered, for the time of so many polls. Raises Unanswered."""
+    patience_seconds = POLL_SECONDS * (PATIENCE_POLLS if polls is None else polls)
+    since = time.monotonic()
+    for attempt in itertools.count(1):
+        try:
+            return ask()
+        except Unanswered as error:
+            if time.monotonic() - since > patience_seconds:
+                raise
+            if attempt == 2:
+                tell(f"note: {error}; asking again, for {patience_seconds / 60:.0f} minutes at most")
+        time.sleep(POLL_SECONDS)
+    raise AssertionError
 
 
 class JobSystem(ABC):
@@ -106,6 +135,9 @@ class JobSystem(ABC):
     queues = True
     shared: Path | None = None
 
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
+
     @abstractmethod
     def version(self) -> str:
         """Return its version. Raises EngineUnusable where there is none."""
@@ -116,7 +148,15 @@ class JobSystem(ABC):
 
     @abstractmethod
     def submit(self, submission: Submission) -> str:
-        """Submit an array and return the job's id. Raises BadInput if it is refused, NotNow at a limit."""
+        """Submit an array and return the job's id; the same one for the same key. Raises BadInput if it is refused, NotNow."""
+
+    @abstractmethod
+    def job_of(self, name: str, key: str) -> str:
+        """Return the id of the job that is or would be submitted under this key; empty if there is none. Raises Unanswered."""
+
+    def has(self, job: str) -> bool:
+        """Check whether a job is there that `tasks` doesn't list, as far as its scheduler can tell. Raises Unanswered."""
+        return False
 
     @abstractmethod
     def tasks(self, name: str) -> list[Task]:
@@ -124,7 +164,21 @@ class JobSystem(ABC):
 
     @abstractmethod
     def cancel(self, name: str) -> None:
-        """End all jobs of this name, waiting or running."""
+        """End all jobs of this name, waiting or running. Raises Unanswered."""
+
+    @abstractmethod
+    def how_to_cancel(self, name: str) -> str:
+        """Return the command by which a user ends all jobs of this name."""
+
+    def cancel_or_tell(self, name: str) -> bool:
+        """End all jobs of this name, or tell how to; return whether that worked."""
+        try:
+            self.cancel(name)
+        except ToolError as error:
+            self.tell(f"note: jobs may be left, as {self.title} was asked in vain to end them: {error}")
+            self.tell(f"hint: {self.how_to_cancel(name)}")
+            return False
+        return True
 
     @abstractmethod
     def most_tasks(self) -> int:

@@ -5,13 +5,14 @@ it: a complete launch is not made again, and of two complete tries only the late
 """
 
 import time
+import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchmatrix.core.errors import EngineUnusable, ExitCode, ToolError
+from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode, ToolError
 from torchmatrix.core.formatting import count
 from torchmatrix.facts.launch import UNFINISHED, Launch
 from torchmatrix.facts.reading import launches_below, sorted_out
@@ -41,8 +42,8 @@ _STUCK = (
 )
 """Words in the reason of a job that needs somebody's help, or that other jobs keep waiting for long."""
 _DETACHED = "submitted; the same command without --detach watches, and writes the report; scancel --name={} ends it"
-MOST_UNANSWERED = 150
-"""Polls in a row: about five minutes, and longer where the controller's commands wait themselves."""
+MOST_REFUSALS = 150
+"""Polls in a row in which a scheduler takes no job, and has none of this run: about five minutes."""
 MOST_RETRIES = 2
 """The most retries of a launch that the cluster lost."""
 THE_CELLS = {"FAILED": "crashed", "OUT_OF_MEMORY": "oom", "TIMEOUT": "timeout", "DEADLINE": "timeout"}
@@ -151,17 +152,23 @@ class Submitted:
 
     def _submit(self, batch: Batch) -> None:
         order, kind = self.cluster.order, batch.kind
-        number = orders.keep_launches(order, kind.home, [(cell.id, its_round) for cell, its_round in batch.launches])
+        key = uuid.uuid4().hex[:8]
+        number = orders.keep_launches(order, kind.home, [(cell.id, its_round) for cell, its_round in batch.launches], key)
         submission = job_system.Submission(
             words=("on-node", "launch", str(order.place), str(number)),
             name=self.cluster.name,
             nodes=batch.nodes,
             tasks=range(len(batch.launches)),
             output=str(order.place / "jobs" / f"{number}-%a.out"),
+            key=key,
             gpus=next(node.gpus for node in kind.nodes if node.name == batch.nodes[0]),
             after=tuple(dict.fromkeys(self.last[node] for node in batch.nodes if node in self.last and not batch.retries)),
         )
-        job = self.cluster.system.submit(submission)
+        try:
+            job = self.cluster.system.submit(submission)
+        except (BadInput, job_system.NotNow):
+            orders.drop_launches(order, number)
+            raise
         self.last |= {} if batch.retries else dict.fromkeys(batch.nodes, job)
         orders.keep_job(order, number, job)
         for task, (cell, its_round) in enumerate(batch.launches):
@@ -171,11 +178,12 @@ class Submitted:
 def submit_all(cluster: Cluster) -> Submitted:
     """Submit what is neither complete nor with Slurm already: a node makes its launches one after the other, round by round."""
     submitted = Submitted(cluster=cluster, most_tasks=cluster.system.most_tasks())
-    _attach(submitted)
+    todo = {kind.home: run.todo(kind.session, kind.folder(cluster.order.run)) for kind in cluster.kinds}
+    _attach(submitted, todo)
     held = {(waiting.kind.home, waiting.cell.id, waiting.number) for waiting in submitted.waiting.values()}
     for kind in cluster.kinds:
         by_round: dict[int, list[tuple[Cell, int]]] = {}
-        for cell, number in run.todo(kind.session, kind.folder(cluster.order.run)):
+        for cell, number in todo[kind.home]:
             by_round.setdefault(number, []).append((cell, number))
         for launches in by_round.values():
             left = [(cell, number) for cell, number in launches if (kind.home, cell.id, number) not in held]
@@ -186,34 +194,42 @@ def submit_all(cluster: Cluster) -> Submitted:
     return submitted
 
 
-def _attach(submitted: Submitted) -> None:
-    """Take up the launches that an earlier command submitted and that Slurm still has."""
-    order, arrays = submitted.cluster.order, orders.jobs_of(submitted.cluster.order)
-    kinds = {kind.home: (kind, {cell.id: cell for cell in kind.session.plan.cells}) for kind in submitted.cluster.kinds}
-    for task in submitted.cluster.system.tasks(submitted.cluster.name) if arrays else ():
-        job, index = job_system.array_index(task.id)
-        if job not in arrays or task.state in job_system.OVER:
-            continue
-        home, launches = orders.launches_of(order, arrays[job])
-        cell, number = launches[index]
-        kind, cells = kinds[home]
-        submitted.waiting[task.id] = SubmittedLaunch(kind=kind, cell=cells[cell], number=number)
+def _attach(submitted: Submitted, todo: Mapping[str, Sequence[tuple[Cell, int]]]) -> None:
+    """Take up the launches that an earlier command submitted and that Slurm still has, whether or not it noted that.
+
+    `todo`: the launches that aren't complete, by the folder of their runs.
+    """
+    system, name, order = submitted.cluster.system, submitted.cluster.name, submitted.cluster.order
+    arrays, kinds = orders.jobs_of(order), {kind.home: kind for kind in submitted.cluster.kinds}
+    tasks = {task.id: task for task in system.tasks(name)} if arrays else {}
+    for number, (key, noted) in arrays.items():
+        home, launches = orders.launches_of(order, number)
+        missing = {(cell.id, its_round): cell for cell, its_round in todo[home]}
+        job = noted or system.job_of(name, key)
+        is_hidden = bool(job) and any(launch in missing for launch in launches)
+        is_hidden = is_hidden and not any(job_system.array_index(task)[0] == job for task in tasks) and system.has(job)
+        for index, (cell, its_round) in enumerate(launches):
+            task = tasks.get(f"{job}_{index}")
+            is_there = task.state not in job_system.OVER if task else is_hidden
+            if is_there and (cell, its_round) in missing:
+                waiting = SubmittedLaunch(kind=kinds[home], cell=missing[cell, its_round], number=its_round)
+                submitted.waiting[f"{job}_{index}"] = waiting
 
 
 def watch(submitted: Submitted) -> Generator[ProgressEvent, None, None]:
     """Yield what becomes of the launches until none is left; submit lost launches again."""
-    unanswered, reported = 0, set[str]()
+    refusals, reported = 0, set[str]()
     while submitted.waiting or submitted.later:
         time.sleep(job_system.POLL_SECONDS)
         try:
             submitted.submit()
-            tasks = {task.id: task for task in submitted.cluster.system.tasks(submitted.cluster.name)}
-        except EngineUnusable:  # a controller may be restarted; its jobs go on meanwhile
-            unanswered += 1
-            if unanswered > MOST_UNANSWERED:
+        except job_system.NotNow:  # others' jobs are at the limit, and may end
+            refusals += 1
+            if refusals > MOST_REFUSALS:
                 raise
             continue
-        unanswered = 0
+        refusals = 0
+        tasks = {task.id: task for task in submitted.cluster.system.tasks(submitted.cluster.name)}
         for name, waiting in list(submitted.waiting.items()):
             # tasks that are cancelled together stand as one job
             task = tasks.get(name) or tasks.get(job_system.array_index(name)[0])
@@ -248,6 +264,9 @@ def _settle(submitted: Submitted, name: str, waiting: SubmittedLaunch, task: Tas
     waiting.polls += 1
     state = task.state if task else submitted.cluster.system.gone
     if waiting.polls < (job_system.STALE_POLLS if state == "COMPLETED" else job_system.SETTLING_POLLS):
+        return None
+    if not task and submitted.cluster.system.has(job_system.array_index(name)[0]):
+        waiting.polls = 0
         return None
     del submitted.waiting[name]
     if state == "CANCELLED":
@@ -335,12 +354,14 @@ class Clustered(Scheduler):
     def cancel(self) -> None:
         """End all launches that were submitted, and wait until they have been closed."""
         system, name = self._cluster.system, self._cluster.name
-        with suppress(EngineUnusable):
-            system.cancel(name)
+        if not system.cancel_or_tell(name):
+            return
+        with suppress(ToolError):
             for _ in range(int(60 / job_system.POLL_SECONDS)):
                 if all(task.state in job_system.OVER for task in system.tasks(name)):
                     return
                 time.sleep(job_system.POLL_SECONDS)
+        self._tell(f"note: jobs are still ending; hint: {system.how_to_cancel(name)}")
 
     def collect(self) -> None:
         missing, seconds = 0, time.monotonic() - self._submitted.begun

@@ -9,21 +9,22 @@ import json
 import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kubernetes import client, config
 from kubernetes.utils import parse_quantity
 from urllib3.exceptions import HTTPError
 
-from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.errors import BadInput, EngineUnusable, ToolError
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.settings import KubernetesSettings
 from torchmatrix.running.cluster import job_system
-from torchmatrix.running.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task
+from torchmatrix.running.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task, Unanswered
 from torchmatrix.running.kubernetes import GPUS, pod
 
 RUN = "app.kubernetes.io/instance"
@@ -32,6 +33,8 @@ KEPT_SECONDS = 3600
 """How long the cluster keeps a Job that is over; its launch is on the claim."""
 ANSWER_SECONDS = 60.0
 """The time in which the API server must answer."""
+_PASSING = (404, 408, 409, 425, 429)
+"""Status codes that soon may be others: of a server or proxy that is starting, busy, or changing the same object."""
 _AGAIN = "kubectl cluster-info tells whether it answers; the same command then continues"
 _SETTINGS = "docs/kubernetes.md explains [kubernetes] in the settings"
 _HOPELESS = {
@@ -44,6 +47,23 @@ _OF_NODE = {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Pr
 """Reasons of a failed pod that lie with its node."""
 _DRIVERS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "node.kubernetes.io/instance-type", "kubernetes.io/arch")
 """Labels by which nodes differ."""
+Made = TypeVar("Made")
+
+
+class _AlreadyThere(EngineUnusable):
+    """The error when the name of an object is taken."""
+
+
+class _NotThere(EngineUnusable):
+    """The error when a named object is not there."""
+
+
+def _kind(answer: Mapping[str, Any]) -> str:
+    return str(answer["kind"])
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return str(item["metadata"]["name"])
 
 
 class Node(job_system.Node):
@@ -69,7 +89,8 @@ class Kubernetes(JobSystem):
     name, title, look = "kubernetes", "Kubernetes", "kubectl describe nodes"
     gone, queues = "CANCELLED", False
 
-    def __init__(self, site: KubernetesSettings) -> None:
+    def __init__(self, site: KubernetesSettings, tell: Callable[[str], None]) -> None:
+        super().__init__(tell)
         missing = [key for key in ("image", "claim", "folder") if not getattr(site, key)]
         if missing:
             raise BadInput(f"[kubernetes] in the settings has no {' and no '.join(missing)}", hint=_SETTINGS)
@@ -92,14 +113,15 @@ class Kubernetes(JobSystem):
         self._given_up: dict[str, dict[str, Task]] = {}
 
     def version(self) -> str:
-        return str(self._asked(client.VersionApi(self._api).get_code)["gitVersion"]).removeprefix("v")
+        return self._asked(client.VersionApi(self._api).get_code, lambda answer: str(answer["gitVersion"])).removeprefix("v")
 
     def nodes(self) -> Sequence[Node]:
-        items = self._asked(self._core.list_node, label_selector=self._site.selector or "").get("items", [])
-        nodes = sorted((self._node(item) for item in items), key=lambda node: node.name)
-        if not nodes:
-            raise BadInput("no node has the labels of [kubernetes] selector", hint=f"{self.look} shows the labels")
-        return nodes
+        for _ in range(job_system.SETTLING_POLLS):
+            nodes = self._listed(partial(self._core.list_node, label_selector=self._site.selector or ""), self._node)
+            if nodes:
+                return sorted(nodes, key=lambda node: node.name)
+            time.sleep(job_system.POLL_SECONDS)
+        raise BadInput("no node has the labels of [kubernetes] selector", hint=f"{self.look} shows the labels")
 
     def _node(self, item: dict[str, Any]) -> Node:
         spec, status, labels = item.get("spec", {}), item.get("status", {}), item["metadata"].get("labels", {})
@@ -124,9 +146,30 @@ class Kubernetes(JobSystem):
         return 1
 
     def submit(self, submission: Submission) -> str:
-        job = f"{_label(submission.name)}-{uuid.uuid4().hex[:8]}"
-        self._asked(self._batch.create_namespaced_job, self._site.namespace, self._job(job, submission))
+        job = self.job_of(submission.name, submission.key)
+        try:
+            create = self._batch.create_namespaced_job
+            self._asked(partial(create, self._site.namespace, self._job(job, submission)), _name)
+        except _AlreadyThere:  # it was created before, but no answer came
+            if job not in self._listed(partial(self._batch.list_namespaced_job, **self._of(submission.name)), _name):
+                hint = f"kubectl get job {job} --namespace {self._site.namespace} shows it; the same command then continues"
+                raise BadInput(f"Kubernetes has a Job {job} that is not of this run", hint=hint) from None
         return job
+
+    def job_of(self, name: str, key: str) -> str:
+        return f"{_label(name)}-{key}" if key else ""
+
+    def has(self, job: str) -> bool:
+        """Check whether a Job exists, also if a list leaves it out: to delete it for show needs no right that isn't needed."""
+        try:
+            self._asked(partial(self._batch.delete_namespaced_job, job, self._site.namespace, dry_run="All"), _kind)
+        except _NotThere:
+            return False
+        return True
+
+    def _of(self, name: str) -> dict[str, Any]:
+        """Return where and by which label the server finds the Jobs of this name and their pods."""
+        return {"namespace": self._site.namespace, "label_selector": f"{RUN}={_label(name)}"}
 
     def _job(self, name: str, submission: Submission) -> dict[str, Any]:
         site, vendor, (node,) = self._site, self._vendors[submission.nodes[0]], submission.nodes
@@ -170,19 +213,18 @@ class Kubernetes(JobSystem):
         }
 
     def tasks(self, name: str) -> list[Task]:
-        label = _label(name)
-        wanted = {"namespace": self._site.namespace, "label_selector": f"{RUN}={label}"}
-        pods = self._asked(self._core.list_namespaced_pod, **wanted).get("items", [])
-        by_job = {item["metadata"].get("labels", {}).get("job-name"): item for item in pods}
-        given_up, tasks = self._given_up.setdefault(label, {}), []
-        for job in self._asked(self._batch.list_namespaced_job, **wanted).get("items", []):
-            job_name = job["metadata"]["name"]
-            if job_name in given_up:
+        pods = dict(self._listed(partial(self._core.list_namespaced_pod, **self._of(name)), _of_job))
+        list_jobs = partial(self._batch.list_namespaced_job, **self._of(name))
+        given_up, tasks = self._given_up.setdefault(name, {}), []
+        for task in self._listed(list_jobs, lambda job: _task(job, pods.get(_name(job)))):
+            job, _ = job_system.array_index(task.id)
+            if job in given_up:
                 continue
-            task = _task(job, by_job.get(job_name))
-            if self._is_in_vain(job_name, task):
-                given_up[job_name] = replace(task, state="FAILED", why=task.reason or "no pod was started")
-                self._asked(self._batch.delete_namespaced_job, job_name, self._site.namespace, propagation_policy="Background")
+            if self._is_in_vain(job, task):
+                given_up[job] = replace(task, state="FAILED", why=task.reason or "no pod was started")
+                with suppress(_NotThere):
+                    delete = partial(self._batch.delete_namespaced_job, job, self._site.namespace)
+                    self._asked(partial(delete, propagation_policy="Background"), _kind)
             else:
                 tasks.append(task)
         return [*tasks, *given_up.values()]
@@ -190,40 +232,76 @@ class Kubernetes(JobSystem):
     def _is_in_vain(self, job: str, task: Task) -> bool:
         """Check whether a pod can't be started, by its reason or since it has waited for too long."""
         if task.state != "PENDING":
+            self._waiting.pop(job, None)
             return False
         since = self._waiting.setdefault(job, time.monotonic())
         return task.reason.partition(":")[0] in _HOPELESS or time.monotonic() - since > 60 * self._site.wait_minutes
 
     def cancel(self, name: str) -> None:
-        wanted = {"label_selector": f"{RUN}={_label(name)}", "propagation_policy": "Foreground"}
-        self._asked(self._batch.delete_collection_namespaced_job, self._site.namespace, **wanted)
+        delete = partial(self._batch.delete_collection_namespaced_job, propagation_policy="Foreground", **self._of(name))
+        self._asked(delete, _kind, job_system.REMOVAL_POLLS)
 
-    def _asked(self, call: Callable[..., Any], *words: Any, **options: Any) -> dict[str, Any]:
-        """Return the server's answer. Raises BadInput and EngineUnusable in its words, NotNow where a quota is used up."""
-        try:
-            answer = self._api.sanitize_for_serialization(call(*words, **options, _request_timeout=ANSWER_SECONDS))
-        except client.ApiException as error:
-            message = _message(error)
-            if "exceeded quota" in message or error.status == 429:
-                hint = "wait until some have ended; the same command continues"
-                raise NotNow(f"Kubernetes takes no more jobs: {message}", hint=hint) from None
-            if error.status in (400, 404, 422):
-                raise BadInput(f"Kubernetes refused: {message}", hint=_SETTINGS) from None
-            hint = "kubectl auth can-i tells your rights" if error.status in (401, 403) else _AGAIN
-            raise EngineUnusable(f"Kubernetes refused: {message}", hint=hint) from None
-        except (HTTPError, ValueError) as error:
-            reason = printable(clipped(str(getattr(error, "reason", None) or error), 300))
-            raise EngineUnusable(f"the API server of Kubernetes gave no answer: {reason}", hint=_AGAIN) from None
-        return dict(answer)
+    def how_to_cancel(self, name: str) -> str:
+        return f"kubectl delete jobs --namespace {self._site.namespace} --selector {RUN}={_label(name)} ends them"
+
+    def _listed(self, call: Callable[..., Any], make: Callable[[dict[str, Any]], Made]) -> list[Made]:
+        """Return what `make` makes of each item of a list, as `_asked` does."""
+
+        def read(answer: dict[str, Any]) -> list[Made]:
+            if not _kind(answer).endswith("List"):
+                raise ValueError
+            return [make(item) for item in answer.get("items") or []]
+
+        return self._asked(call, read)
+
+    def _asked(self, call: Callable[..., Any], read: Callable[[dict[str, Any]], Made], polls: int | None = None) -> Made:
+        """Return what `read` makes of the server's answer, which is waited for.
+
+        Raises BadInput and EngineUnusable in the server's words, NotNow where a quota is used up, Unanswered after `polls`.
+        """
+        return job_system.answered(partial(_answer, call, read), self.tell, polls)
 
 
-def _message(error: client.ApiException) -> str:
-    """Return what the server says of an error, without the headers of its answer."""
+def _answer(call: Callable[..., Any], read: Callable[[dict[str, Any]], Made]) -> Made:
+    """Send a request; return what `read` makes of the answer. Raises ToolError."""
     try:
-        message = json.loads(error.body or "")["message"]
-    except (ValueError, KeyError, TypeError):
-        message = error.reason
-    return printable(clipped(f"{message}", 500))
+        response = call(_preload_content=False, _request_timeout=ANSWER_SECONDS)
+        status, reason, content = response.status, response.reason, response.data
+    except client.ApiException as error:  # which some versions of the client raise themselves
+        status, reason, content = error.status or 0, error.reason, error.body or ""
+    except HTTPError as error:
+        reason = printable(clipped(str(getattr(error, "reason", None) or error), 300))
+        raise Unanswered(f"the API server of Kubernetes gave no answer: {reason}", hint=_AGAIN) from None
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        answer = None
+    if not 200 <= status < 300:
+        raise _refusal(status, answer if isinstance(answer, dict) else {"message": reason})
+    try:
+        return read(answer)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        text = printable(clipped(content.decode(errors="replace"), 100))
+        raise Unanswered(f"the API server of Kubernetes gave an answer that is not its own: {text}", hint=_AGAIN) from None
+
+
+def _refusal(status: int, answer: Mapping[str, Any]) -> ToolError:
+    """Return the error that the server's Status object means. https://kubernetes.io/docs/reference/using-api/api-concepts/"""
+    message = printable(clipped(f"{answer.get('message')}", 500))
+    text, details = f"Kubernetes refused: {message}", answer.get("details")
+    kind = details.get("kind") if isinstance(details, dict) and details.get("name") else ""
+    if "exceeded quota" in message:
+        hint = "wait until some have ended; the same command continues"
+        return NotNow(f"Kubernetes takes no more jobs: {message}", hint=hint)
+    if status == 409 and answer.get("reason") == "AlreadyExists":
+        return _AlreadyThere(text, hint=_AGAIN)
+    if status in (400, 422) or (status == 404 and kind == "namespaces"):
+        return BadInput(text, hint=_SETTINGS)
+    if status == 404 and kind:
+        return _NotThere(text, hint=_AGAIN)
+    if status >= 500 or status in _PASSING or (not status and "CERTIFICATE" not in message):
+        return Unanswered(text, hint=_AGAIN)
+    return EngineUnusable(text, hint="kubectl auth can-i tells your rights" if status in (401, 403) else _AGAIN)
 
 
 def _label(name: str) -> str:
@@ -231,6 +309,11 @@ def _label(name: str) -> str:
     label = re.sub(r"[^a-z0-9-]", "-", name.lower())
     digest = hashlib.sha256(name.encode()).hexdigest()
     return label if label == name.lower() and len(label) <= 52 else f"{label[:43]}-{digest[:8]}"
+
+
+def _of_job(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name of a pod's Job, and the pod."""
+    return str(pod["metadata"].get("labels", {}).get("job-name")), pod
 
 
 def _task(job: Mapping[str, Any], pod: Mapping[str, Any] | None) -> Task:

@@ -109,6 +109,7 @@ class _Batch:
 class _Array:
     home: str
     launches: Launches
+    key: str = ""
 
 
 def keep(order: RunRequest, matrix: str, lock: bytes | None) -> None:
@@ -215,23 +216,35 @@ def _batch_path(order: RunRequest, home: str, key: tuple[str, str]) -> Path:
     return order.place / "batches" / home / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
 
 
-def keep_launches(order: RunRequest, home: str, launches: Sequence[tuple[str, int]]) -> int:
-    """Write the launches of one array on the node whose runs are in the folder `home`; return the array's number."""
+def keep_launches(order: RunRequest, home: str, launches: Sequence[tuple[str, int]], key: str = "") -> int:
+    """Write the launches of one array on the node whose runs are in the folder `home`; return the array's number.
+
+    `key`: under which it will be submitted, however often its answer is lost.
+    """
     number = len(list((order.place / "jobs").glob("*.json"))) + 1
     with disk_errors(order.place):
-        content = json.dumps({"home": home, "launches": list(launches)}).encode()
+        content = json.dumps({"home": home, "launches": list(launches), "key": key}).encode()
         write_whole(order.place / "jobs" / f"{number}.json", content)
     return number
 
 
 def launches_of(order: RunRequest, number: int) -> tuple[str, Launches]:
     """Return the folder and the launches of an array. Raises BadInput."""
+    array = _array(order, number)
+    return array.home, array.launches
+
+
+def _array(order: RunRequest, number: int) -> _Array:
     path = order.place / "jobs" / f"{number}.json"
     try:
-        array = _read(path, lambda _: _Array, _how_to_begin(order.place))
+        return _read(path, lambda _: _Array, _how_to_begin(order.place))
     except FileNotFoundError:
         raise BadInput(f"{path} is gone", hint=_how_to_begin(order.place)) from None
-    return array.home, array.launches
+
+
+def drop_launches(order: RunRequest, number: int) -> None:
+    """Remove an array that was refused."""
+    (order.place / "jobs" / f"{number}.json").unlink()
 
 
 def keep_job(order: RunRequest, number: int, job: str) -> None:
@@ -240,9 +253,11 @@ def keep_job(order: RunRequest, number: int, job: str) -> None:
         write_whole(order.place / "jobs" / f"{number}.id", job.encode())
 
 
-def jobs_of(order: RunRequest) -> dict[str, int]:
-    """Return the arrays by the ids of their jobs."""
-    return {path.read_text(): int(path.stem) for path in (order.place / "jobs").glob("*.id") if path.stem.isdecimal()}
+def jobs_of(order: RunRequest) -> dict[int, tuple[str, str]]:
+    """Return the key of each array, and the id of its job; empty where no answer was noted. Raises BadInput."""
+    numbers = [int(path.stem) for path in (order.place / "jobs").glob("*.json") if path.stem.isdecimal()]
+    ids = {number: order.place / "jobs" / f"{number}.id" for number in sorted(numbers)}
+    return {number: (_array(order, number).key, path.read_text() if path.exists() else "") for number, path in ids.items()}
 
 
 def close(order: RunRequest) -> None:

@@ -6,12 +6,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.settings import SlurmSettings
 from torchmatrix.running.cluster import job_system
-from torchmatrix.running.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task
+from torchmatrix.running.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task, Unanswered
 
 # Slurm's words for the state of a node, and their meaning for a job that asks for this node.
 
@@ -84,6 +85,8 @@ _LIMITS = (
     "Resource temporarily",
 )
 """Words in a refusal that is due to the number of jobs."""
+_UNANSWERED = ("Unable to contact", "timed out", "Zero Bytes", "Communication ", "standby mode", "Connection ")
+"""Words of a command whose controller did not answer; it may have carried out what it was asked. Slurm's slurm_errno.c"""
 _AGAIN = "is the controller up? scontrol ping tells; the same command then continues"
 _NO_PARTITION = (
     "name one in the settings: [slurm] partition; nodes that are powered down may be hidden (PrivateData=cloud in slurm.conf)"
@@ -105,7 +108,8 @@ class Slurm(JobSystem):
 
     name, title, look = "slurm", "Slurm", "sinfo"
 
-    def __init__(self, site: SlurmSettings) -> None:
+    def __init__(self, site: SlurmSettings, tell: Callable[[str], None] = lambda text: None) -> None:
+        super().__init__(tell)
         self._site = site
         self.engine, self.nodes_used = LAUNCHERS.get(site.launcher, "auto"), site.nodes
 
@@ -132,17 +136,44 @@ class Slurm(JobSystem):
         return sorted(nodes, key=lambda node: _natural_key(node.name))
 
     def submit(self, submission: Submission) -> str:
-        """Submit an array and return the job's id. Raises BadInput with Slurm's own words if it refuses, NotNow at a limit."""
+        """Submit an array and return the job's id. Raises BadInput with Slurm's own words if it refuses, NotNow at a limit.
+
+        Slurm takes the same job twice: before it is asked again, the job is looked for.
+        """
+        sent = False
+
+        def submit_once() -> str:
+            nonlocal sent
+            job = self._job_now(submission.name, submission.key) if sent else ""
+            sent = True
+            return job or self._submit(submission)
+
+        return job_system.answered(submit_once, self.tell)
+
+    def _submit(self, submission: Submission) -> str:
         script = f"#!/bin/sh\nexec {shlex.join([sys.executable, '-m', 'torchmatrix', *submission.words])}\n"
-        done = self._run(["sbatch", "--parsable", *self._options(submission)], script, on_timeout=NotNow)
+        done = self._run(["sbatch", "--parsable", *self._options(submission)], script)
+        job = done.stdout.strip().partition(";")[0]
         if done.returncode:
             message = done.stderr.strip().removeprefix("sbatch: error: ") or f"sbatch ended with {done.returncode}"
             if any(word in message for word in _LIMITS):
                 raise NotNow(
                     f"Slurm takes no more jobs: {message}", hint="wait until some have ended; the same command continues"
                 )
+            if any(word in message for word in _UNANSWERED):
+                raise Unanswered(f"sbatch failed: {message}", hint=_AGAIN)
             raise BadInput(f"Slurm refused the job: {message}", hint="fix [slurm] in the settings; sinfo shows the partitions")
-        return done.stdout.strip().partition(";")[0]
+        if not job.isdecimal():
+            raise Unanswered("sbatch printed no job's id", hint=_AGAIN)
+        return job
+
+    def job_of(self, name: str, key: str) -> str:
+        """Return the id of the job of this name with the key as its comment, or ""."""
+        return job_system.answered(partial(self._job_now, name, key), self.tell)
+
+    def _job_now(self, name: str, key: str) -> str:
+        lines = self._output_now(["squeue", "-h", "-t", "all", "-n", name, "-o", "%i|%k"]).splitlines() if key else []
+        return next((job_system.array_index(line)[0].partition("|")[0] for line in lines if line.endswith(f"|{key}")), "")
 
     def most_tasks(self) -> int:
         """Return how many tasks an array may have: the setting MaxArraySize."""
@@ -157,7 +188,11 @@ class Slurm(JobSystem):
 
     def cancel(self, name: str) -> None:
         """End all jobs of this name, waiting or running."""
-        self._run(["scancel", f"--name={name}", f"--user={os.getuid()}"])
+        words = ["scancel", f"--name={name}", f"--user={os.getuid()}"]
+        job_system.answered(partial(self._output_now, words), self.tell, job_system.REMOVAL_POLLS)
+
+    def how_to_cancel(self, name: str) -> str:
+        return f"scancel --name={name} ends them"
 
     def seconds_left(self, job: str) -> float | None:
         """Return the seconds until a job's time limit; None if it has none, or is over."""
@@ -183,6 +218,7 @@ class Slurm(JobSystem):
         site = self._site
         named = {
             "job-name": submission.name,
+            "comment": submission.key,
             "array": f"{','.join(map(str, submission.tasks))}%1",
             "nodelist": ",".join(submission.nodes),
             "nodes": str(len(submission.nodes)),
@@ -198,17 +234,18 @@ class Slurm(JobSystem):
         return [*kept, "--requeue", "--kill-on-invalid-dep=yes", *(["--exclusive"] if site.exclusive else [])]
 
     def _output_of(self, words: Sequence[str]) -> str:
-        """Return what a command prints. Raises EngineUnusable if it fails."""
+        """Return what a command prints, repeated while it fails. Raises EngineUnusable."""
+        return job_system.answered(partial(self._output_now, words), self.tell)
+
+    def _output_now(self, words: Sequence[str]) -> str:
         done = self._run(words)
         if done.returncode:
             lines = done.stderr.strip().splitlines()
-            raise EngineUnusable(f"{words[0]} failed: {lines[-1] if lines else done.returncode}", hint=_AGAIN)
+            raise Unanswered(f"{words[0]} failed: {lines[-1] if lines else done.returncode}", hint=_AGAIN)
         return done.stdout
 
     @staticmethod
-    def _run(
-        words: Sequence[str], text: str = "", on_timeout: type[EngineUnusable] = EngineUnusable
-    ) -> subprocess.CompletedProcess[str]:
+    def _run(words: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
         if not shutil.which(words[0]):
             raise EngineUnusable(
                 f"there is no {words[0]} here",
@@ -219,7 +256,7 @@ class Slurm(JobSystem):
                 words, input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=ANSWER_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
-            raise on_timeout(f"{words[0]} gave no answer in {ANSWER_SECONDS:g} s", hint=_AGAIN) from None
+            raise Unanswered(f"{words[0]} gave no answer in {ANSWER_SECONDS:g} s", hint=_AGAIN) from None
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:
