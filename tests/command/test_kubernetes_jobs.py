@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from support import FAKE_PYTHON, invoke, kube_cluster, until
-from support.kube_cluster import TOKEN, Cluster, node
+from support.kube_cluster import GARBLED, TOKEN, Cluster, node
 from support.slurm_cluster import FAKE_STACK
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
@@ -41,12 +42,9 @@ def cluster(tmp_path: Path, share: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask again for half a second only, and wait for an answer as long."""
-    from torchmatrix.running.cluster import kubernetes
-
+    """Ask again for half a second only."""
     monkeypatch.setattr(job_system, "PATIENCE_POLLS", 10)
     monkeypatch.setattr(job_system, "REMOVAL_POLLS", 10)
-    monkeypatch.setattr(kubernetes, "ANSWER_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -167,6 +165,138 @@ def test_ctrl_c_between_two_submissions_leaves_no_job(
     done = run()
     assert done.returncode == 130 and len(launched) == 1, done.stderr
     assert not cluster.jobs and not cluster.running()
+
+
+SHORT = ("500", "429", "404", "409", "503", "ended", "cut", "empty", *GARBLED)
+"""Faults that the next request may not meet, by their names in the stand-in."""
+
+
+def in_turn(fault: str) -> Callable[[str], str | None]:
+    """Return what disturbs every first, third … request of a kind."""
+    seen: Counter[str] = Counter()
+
+    def disturb(request: str) -> str | None:
+        seen[request] += 1
+        return fault if seen[request] % 2 else None
+
+    return disturb
+
+
+@pytest.mark.representative
+@pytest.mark.parametrize(
+    "fault", ["after ended", *SHORT, *(f"after {fault}" for fault in SHORT if fault not in ("ended", "empty"))]
+)
+def test_no_launch_is_lost_or_made_twice_if_each_request_meets_a_fault_once(
+    share: Path, cluster: Cluster, run: Run, fault: str
+) -> None:
+    cluster.disturb = in_turn(fault)
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.launched) == 1
+    assert len(cluster.created) == 2 and cluster.most == 1, "a node was asked twice"
+    assert ["launch" in str(job) for job in cluster.jobs.values()] == [True], "the Job that described the node is left"
+
+
+@pytest.mark.representative
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("begin", ["POST jobs 2", "GET version", "POST jobs 1", "GET pods 1", "GET jobs 9"])
+@pytest.mark.parametrize("fault", ["after ended", "500"])
+def test_a_fault_that_lasts_ends_the_command_which_says_what_is_left_and_can_be_repeated(
+    share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, fault: str, begin: str
+) -> None:
+    monkeypatch.setenv("FAKE_SECONDS", "2")
+    seen: Counter[str] = Counter()
+
+    def disturb(request: str) -> str | None:
+        seen[request] += 1
+        seen["begun"] |= begin in (request, f"{request} {seen[request]}")
+        return fault if seen["begun"] and (is_away or "DELETE" not in request) else None
+
+    for is_away in (False, True):
+        cluster.disturb, words = disturb, ("--new", "*resnet18*")
+        seen.clear()
+        done = run(*words)
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert done.returncode == 4 and len(errors) == 1 and "hint: " in done.stderr, done.stderr
+        if is_away and cluster.running():
+            assert "kubectl delete jobs --namespace default --selector app.kubernetes.io/instance=torchmatrix-" in done.stderr
+        elif not is_away:
+            assert not cluster.running() and not cluster.jobs
+    cluster.disturb = lambda request: None
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    assert len(set(cluster.launched)) == len(cluster.launched) and cluster.most == 1, cluster.launched
+
+
+@pytest.mark.representative
+@pytest.mark.parametrize("lists", ["GET jobs, GET pods", "GET jobs", "GET pods"])
+def test_lists_that_leave_everything_out_end_nothing(
+    share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, lists: str
+) -> None:
+    monkeypatch.setenv("FAKE_SECONDS", "2")
+    cluster.disturb = lambda request: "empty" if request in lists else None
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.launched) == 1
+
+
+@pytest.mark.representative
+@pytest.mark.parametrize("post", [2, 1])
+@pytest.mark.parametrize("fault", ["after ended", "ended"])
+@pytest.mark.parametrize("lists", ["GET jobs, GET pods", ""])
+def test_a_command_that_is_killed_while_it_sends_a_job_is_continued_without_a_second_one(
+    tmp_path: Path, share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, post: int, fault: str, lists: str
+) -> None:
+    """Kill it before or after the server created the Job; the command that continues may then see empty lists at first."""
+    monkeypatch.setenv("FAKE_SECONDS", "1")
+    killed, posts = [], iter(range(1, 9))
+
+    def disturb(request: str) -> str | None:
+        if killed or request != "POST jobs" or next(posts) != post:
+            return "empty" if killed and request in lists and not cluster.launched[1:] else None
+        process.kill()
+        killed.append(process.wait())
+        return fault
+
+    cluster.disturb = disturb
+    words = ("run", "--engine", "kubernetes", "*resnet18*")
+    process = kube_cluster.begun(share, tmp_path / "kubeconfig", tmp_path / "settings.toml", *words)
+    process.communicate()
+    assert killed
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.launched) == 1
+    assert len(Results(share / "results").runs()) == 1
+
+
+def test_a_server_that_is_silent_after_it_created_a_job_is_asked_again(
+    share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torchmatrix.running.cluster import kubernetes
+
+    monkeypatch.setattr(kubernetes, "ANSWER_SECONDS", 5.0)
+    disturb = in_turn("after silent")
+    cluster.disturb = lambda request: disturb(request) if request == "POST jobs" else None
+    cluster.silence_seconds = 8.0
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.launched) == 1
+
+
+def test_a_foreign_job_of_the_same_name_is_an_error_and_stays(cluster: Cluster, run: Run) -> None:
+    create = cluster.create
+
+    def taken(job: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        name = job["metadata"]["name"]
+        cluster.jobs[name] = {"metadata": {"name": name, "labels": {"app.kubernetes.io/instance": "another"}}, "spec": {}}
+        return create(job)
+
+    cluster.create = taken  # type: ignore[method-assign]
+    done = run("*resnet18*")
+    assert done.returncode == 2 and "that is not of this run" in done.stderr and "hint: kubectl get job" in done.stderr
+    assert len(cluster.jobs) == 1 and not cluster.created
+    cluster.create = create  # type: ignore[method-assign]
+    assert run("*resnet18*").returncode == 0
 
 
 def test_a_pod_gets_all_gpus_of_its_node_and_a_node_that_shows_others_is_left_out(

@@ -16,14 +16,15 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import kubernetes_validate
 
 TOKEN = "not-for-logs"
 VERSIONS = ("1.27", "1.31", "1.37")
 GARBLED = {
-    "null": b"null", "a list": b"[]", "a text": b'"here"', "an empty object": b"{}", "no JSON": b"<html>\x1b[2J", "nothing": b"",
+    "null": b"null", "a list": b"[]", "a text": b'"here"', "an empty object": b"{}",
+    "no JSON": b"<html>\x1b[2J", "nothing": b"",
     "a list of null": b'{"kind": "JobList", "items": [null]}', "a deep list": b"[" * 100_000 + b"]" * 100_000,
     "an object of nulls": b'{"kind": "JobList", "items": [{"metadata": null, "status": null}], "gitVersion": null}',
 }  # fmt: skip
@@ -68,8 +69,8 @@ class Cluster:
     gets: what the server says is its body, or the message in it.
 
     `disturb`: is called with each request, such as "GET pods", and returns its fault or None: a name in GARBLED; a status code;
-    "ended" (the connection, without an answer), "silent" (for a second), "cut" (the answer), "empty" (the list). A fault that
-    begins with "after " comes after the request was carried out, the others instead.
+    "ended" (the connection, without an answer), "silent" (for `silence_seconds`), "cut" (the answer), "empty" (the list). A
+    fault that begins with "after " comes after the request was carried out, the others instead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,6 +85,7 @@ class Cluster:
         self.on_launch: Callable[[int], object] = lambda number: None
         self.answer: tuple[int, str | dict[str, Any]] | None = None
         self.disturb: Callable[[str], str | None] = lambda request: None
+        self.silence_seconds = 0.0
         self._lock = threading.RLock()
 
     def create(self, job: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -149,6 +151,12 @@ class Cluster:
     def _end(self, name: str, condition: str) -> None:
         self.jobs[name]["status"] = {"conditions": [{"type": condition, "status": "True"}]}
 
+    @property
+    def launched(self) -> list[str]:
+        """Return the words of the Jobs that make launches, of each Job that was ever created."""
+        words = [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in self.created]
+        return [" ".join(args) for args in words if "launch" in args]
+
     def listed(self, resource: str, label: str) -> list[dict[str, Any]]:
         with self._lock:
             for name, process in list(self.processes.items()):
@@ -184,65 +192,70 @@ class Cluster:
                     self.jobs.pop(name, None)
                     self.pods.pop(name, None)
 
+    def answer_to(self, method: str, where: SplitResult, body: bytes) -> tuple[int, dict[str, Any]]:
+        """Carry out a request; return the status and the object of the answer."""
+        options = parse_qs(where.query)
+        label = options.get("labelSelector", [""])[0]
+        if self.answer:
+            status, answer = self.answer
+            return status, {"message": answer} if isinstance(answer, str) else answer
+        jobs = "/apis/batch/v1/namespaces/default/jobs"
+        if method == "DELETE" and where.path == jobs:
+            self.delete([job["metadata"]["name"] for job in self.listed("jobs", label)])
+            return 200, {"kind": "Status", "apiVersion": "v1"}
+        if method == "DELETE" and where.path.startswith(jobs):
+            return self.delete_one(where.path.rpartition("/")[2], options.get("dryRun") == ["All"])
+        if method == "POST" and where.path == jobs:
+            return self.create(json.loads(body))
+        build = {name: "x" for name in ("buildDate", "compiler", "gitCommit", "gitTreeState", "goVersion", "platform")}
+        gets: dict[str, Callable[[], dict[str, Any]]] = {
+            "/version/": lambda: {"major": "1", "minor": "34", "gitVersion": "v1.34.1", **build},
+            "/api/v1/nodes": lambda: {"kind": "NodeList", "apiVersion": "v1", "items": self.nodes},
+            "/api/v1/namespaces/default/pods": lambda: {"kind": "PodList", "items": self.listed("pods", label)},
+            jobs: lambda: {"kind": "JobList", "items": self.listed("jobs", label)},
+        }
+        return (200, gets[where.path]()) if where.path in gets else (404, {"message": f"no {where.path}"})
+
+
+def _disturbed(what: str, status: int, answer: dict[str, Any]) -> tuple[int, bytes]:
+    """Return the status and the body of an answer with a fault; as they are without one."""
+    if what.isdecimal():
+        return int(what), b'{"kind": "Status", "message": "disturbed"}'
+    if what in GARBLED:
+        return 200, GARBLED[what]
+    return status, json.dumps(answer | ({"items": []} if what == "empty" and "items" in answer else {})).encode()
+
 
 def _handler(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def _answered(self) -> tuple[int, dict[str, Any]]:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            where = urlsplit(self.path)
-            options = parse_qs(where.query)
-            label = options.get("labelSelector", [""])[0]
+        def _answered(self, body: bytes) -> tuple[int, dict[str, Any]]:
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 return 401, {"message": "Unauthorized"}
-            if cluster.answer:
-                status, answer = cluster.answer
-                return status, {"message": answer} if isinstance(answer, str) else answer
-            jobs = "/apis/batch/v1/namespaces/default/jobs"
-            if self.command == "DELETE" and where.path == jobs:
-                cluster.delete([job["metadata"]["name"] for job in cluster.listed("jobs", label)])
-                return 200, {"kind": "Status", "apiVersion": "v1"}
-            if self.command == "DELETE" and where.path.startswith(jobs):
-                return cluster.delete_one(where.path.rpartition("/")[2], options.get("dryRun") == ["All"])
-            if self.command == "POST" and where.path == jobs:
-                return cluster.create(json.loads(body))
-            build = {name: "x" for name in ("buildDate", "compiler", "gitCommit", "gitTreeState", "goVersion", "platform")}
-            gets: dict[str, Callable[[], dict[str, Any]]] = {
-                "/version/": lambda: {"major": "1", "minor": "34", "gitVersion": "v1.34.1", **build},
-                "/api/v1/nodes": lambda: {"kind": "NodeList", "apiVersion": "v1", "items": cluster.nodes},
-                "/api/v1/namespaces/default/pods": lambda: {"kind": "PodList", "items": cluster.listed("pods", label)},
-                jobs: lambda: {"kind": "JobList", "items": cluster.listed("jobs", label)},
-            }
-            return (200, gets[where.path]()) if where.path in gets else (404, {"message": f"no {where.path}"})
+            return cluster.answer_to(self.command, urlsplit(self.path), body)
 
         def do_GET(self) -> None:
             resource = next(name for name in ("jobs", "pods", "nodes", "version") if f"/{name}" in self.path)
             fault = cluster.disturb(f"{self.command} {resource}") or ""
             what = fault.removeprefix("after ")
-            status, answer = 500, {"message": "disturbed"}
-            if not fault or what != fault or what in ("cut", "empty"):
-                status, answer = self._answered()
-            else:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            content = json.dumps(answer).encode()
+            is_instead = fault == what != "" and what not in ("cut", "empty")
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, answer = (500, {}) if is_instead else self._answered(body)
             if what == "silent":
-                time.sleep(1.0)
+                time.sleep(cluster.silence_seconds)
             if what in ("ended", "silent"):
                 self.close_connection = True
                 return
-            if what.isdecimal():
-                status, content = int(what), b'{"kind": "Status", "message": "disturbed"}'
-            elif what in GARBLED:
-                status, content = 200, GARBLED[what]
-            elif what == "empty" and self.command == "GET" and "items" in answer:
-                content = json.dumps({**answer, "items": []}).encode()
+            self._send(*_disturbed(what, status, answer), is_cut=what == "cut")
+
+        def _send(self, status: int, content: bytes, is_cut: bool) -> None:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content[: len(content) // 2] if what == "cut" else content)
-            self.close_connection = self.close_connection or what == "cut"
+            self.wfile.write(content[: len(content) // 2] if is_cut else content)
+            self.close_connection |= is_cut
 
         do_POST = do_DELETE = do_GET
 
@@ -250,6 +263,25 @@ def _handler(cluster: Cluster) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
+
+
+_AS_USER = """
+import os, sys
+os.getuid = lambda: 1000
+from torchmatrix import cli
+from torchmatrix.running.cluster import job_system
+job_system.POLL_SECONDS = 0.05
+sys.exit(cli.invoke(sys.argv[1:]))
+"""
+
+
+def begun(folder: Path, kubeconfig: Path, settings: Path, *words: str) -> "subprocess.Popen[str]":
+    """Start a command in a process of its own, as if the user weren't root; it polls often."""
+    variables = {"KUBECONFIG": str(kubeconfig), "TORCHMATRIX_SETTINGS": str(settings)}
+    return subprocess.Popen(
+        [sys.executable, "-c", _AS_USER, *words],
+        cwd=folder, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -148,7 +148,7 @@ class Kubernetes(JobSystem):
     def submit(self, submission: Submission) -> str:
         job = self.job_of(submission.name, submission.key)
         try:
-            create = self._batch.create_namespaced_job
+            create: Callable[..., Any] = self._batch.create_namespaced_job
             self._asked(partial(create, self._site.namespace, self._job(job, submission)), _name)
         except _AlreadyThere:  # it was created before, but no answer came
             if job not in self._listed(partial(self._batch.list_namespaced_job, **self._of(submission.name)), _name):
