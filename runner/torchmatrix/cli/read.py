@@ -1,6 +1,5 @@
 """Verbs that read facts: compare, history, audit, export, gate; report is in render.py."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, say_undated, say_unreadable, write_file
+from torchmatrix.cli.console import in_json, say, say_undated, say_unreadable, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -70,7 +69,7 @@ def compare(
     between = history.variances_of_history(store, *both, compared, held)
     cells_by_run = history.families(store, *both, price_list=held)
     comparison = comparing.compare(*both, "own" if own_batch else "same", between, compared, cells_by_run, held)
-    print(json.dumps(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons))
+    print(in_json(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons))
     refused = all(row.refused for row in comparison.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
 
@@ -121,9 +120,7 @@ def history(
     read = _collect_unreadable(unreadable, facts_cache.each(store, runs, held))
     trend_list = trends.trends(trends.series(read, shown), shown)
     say_unreadable(unreadable)
-    print(
-        json.dumps({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list)
-    )
+    print(in_json({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list))
     if output or not as_json:
         say(f"{count(len(runs), 'run')}: {page.save(pages.render(trend_list), output or options.HISTORY)}")
 
@@ -158,7 +155,7 @@ def audit(
         record |= {"checked": asdict(checked)}
         record |= {"unparsed": [asdict(row) for row in stated.unparsed], "findings": [asdict(row) for row in findings]}
         record |= {"unreadable": [{"file": str(row.path), "reason": row.reason} for row in stated.unreadable]}
-        print(json.dumps(record))
+        print(in_json(record))
     else:
         words = (verb_texts.findings_in_words(findings) if findings else "", verb_texts.unparsed_in_words(stated.unparsed))
         print("\n".join(filter(None, words)), end="\n" if any(words) else "")
@@ -356,7 +353,7 @@ def gate(
             )
         result = gating.judge(runs, gate_options, judged.accept(store, result, accept or (), because))
     where = None if results == options.RESULTS else results
-    print(json.dumps(verdicts.record(result, where)) if as_json else verdicts.text(result, where), flush=True)
+    print(in_json(verdicts.record(result, where)) if as_json else verdicts.text(result, where), flush=True)
     try:
         write_verdict(result, junit, markdown, where)
     finally:

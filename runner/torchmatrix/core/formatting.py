@@ -1,6 +1,7 @@
 """Format texts and numbers for a terminal, a table and JSON: an unknown number is NaN or None, and n/a to a reader."""
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +16,17 @@ def clipped(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+_JOINERS = "\u200c\u200d"
+"""They join or part the letters of several scripts, and emoji."""
+
+
 def printable(text: str) -> str:
-    """Return the text with blanks for all that could control a terminal or break the line."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    """Return the text with blanks for all that could control a terminal, hide or turn round text, or break the line."""
+    return text if text.isprintable() else "".join(character if _is_shown(character) else " " for character in text)
+
+
+def _is_shown(character: str) -> bool:
+    return character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs"
 
 
 def as_text(path: object) -> str:
