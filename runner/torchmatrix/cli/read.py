@@ -195,6 +195,7 @@ def export(
     scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")] = 2.0,
     prices: options.PricesOption = None,
     redact: options.RedactOption = False,
+    with_messages: options.MessagesOption = False,
     force: Annotated[bool, typer.Option("--force", help="Write even if the folder holds other files; they stay.")] = False,
 ) -> None:
     """Write the tables and charts of a run, or of several machines, as files.
@@ -210,13 +211,16 @@ def export(
     if (baseline_gpu or own_batch) and not machines:
         word = "--baseline-gpu" if baseline_gpu else "--own-batch"
         raise BadInput(f"{word} is about several machines", hint="add --machines")
+    options.refuse_messages(with_messages, redact)
     chosen = exports.names_of(formats or exports.usable())
     if not formats and exports.PARQUET not in chosen:
         say(f"without Parquet: it needs pyarrow ({exports.INSTALL})")
     store = Results(results)
     say_undated(store)
     if machines:
-        _export_machines(store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, redact, force)
+        _export_machines(
+            store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, (redact, with_messages), force
+        )
         return
     run = select_one(store, words[0] if len(words) == 2 else "last")
     from torchmatrix.analysis import facts_cache
@@ -226,9 +230,8 @@ def export(
     exports.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = price_list_for(prices, [run])
     with scratch() as temporary:
-        shown, details = (
-            (redaction.redacted(store, run, temporary, say), None) if redact else (run, facts_cache.details(store, run))
-        )
+        shown = redaction.redacted(store, run, temporary, say, with_messages) if redact else run
+        details = None if redact else facts_cache.details(store, run)
         view = report.view_of(shown, found=details, price_list=held)
         overview = report.overview_of(view, report.last_before(shown, view.summary))
         drawn, answers = overview.every if charts else (), overview.answers.as_record()
@@ -239,10 +242,10 @@ def export(
 
 def _export_machines(
     store: "Results", target: Path, formats: Sequence[str], charts: tuple[bool, float],
-    basis: tuple[str | None, bool], prices: Path | None, redact: bool, force: bool,
+    basis: tuple[str | None, bool], prices: Path | None, redact: tuple[bool, bool], force: bool,
 ) -> None:  # fmt: skip
     """Export the comparison of all machines. `charts`: whether to write charts, and their scale. `basis`: the baseline GPU, and
-    whether each machine has its own batch."""
+    whether each machine has its own batch. `redact`: whether the facts are redacted, and whether messages stay then."""
     from torchmatrix.analysis.prices import price_list_for
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts.store import select_each
@@ -252,7 +255,7 @@ def _export_machines(
     runs = select_each(store, ["all"], None, None)
     held = price_list_for(prices, runs)
     with scratch() as temporary:
-        chosen = one_of_each(store, runs, [], temporary if redact else None)
+        chosen = one_of_each(store, runs, [], temporary if redact[0] else None, redact[1])
         fleet, relative = machines_page.compared(chosen, *basis, held)
         shown = machines_page.shown_of(fleet, relative)
         drawn, answers = shown.charts if charts[0] else (), shown.answers.as_record()

@@ -54,7 +54,7 @@ def _write_attachments(store: "Results", observations: "SelfCheck", checks: "lis
 
     record: dict[str, Any] = {"torchmatrix": __version__, **deep.as_record(observations), "findings": as_records(checks)}
     pseudonyms = identities.load(store.root)
-    clean = redaction.for_results(store, True, pseudonyms)
+    clean = redaction.for_results(store, True, pseudonyms, with_messages=True)
     clean.know("host", observations.host.name)
     for event in observations.events:
         clean.learn_line(event)

@@ -1,7 +1,6 @@
 """Format texts and numbers for a terminal, a table and JSON: an unknown number is NaN or None, and n/a to a reader."""
 
 import math
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,11 +21,8 @@ _JOINERS = "\u200c\u200d"
 
 def printable(text: str) -> str:
     """Return the text with blanks for all that could control a terminal, hide or turn round text, or break the line."""
-    return text if text.isprintable() else "".join(character if _is_shown(character) else " " for character in text)
-
-
-def _is_shown(character: str) -> bool:
-    return character.isprintable() or character in _JOINERS or unicodedata.category(character) == "Zs"
+    is_plain = text.isprintable()
+    return text if is_plain else "".join(c if c.isprintable() or c in _JOINERS else " " for c in text)
 
 
 def as_text(path: object) -> str:

@@ -2,8 +2,14 @@
 
 from collections.abc import Iterable
 from typing import Any, TextIO
+from unicodedata import category
 
 from torchmatrix.core.formatting import printable
+
+
+def _plain(line: str) -> str:
+    """Return a line printable, with its spaces of other widths: the paths on stdout are data."""
+    return line if line.isprintable() else "".join(c if category(c) == "Zs" else printable(c) for c in line)
 
 
 class PlainStream:
@@ -20,11 +26,8 @@ class PlainStream:
 
     def write(self, text: str) -> int:
         """Write a text of one or more lines. A part of a name that is not UTF-8 is written as an escape, such as \\udce9."""
-        if not text.isprintable():
-            escaped = text.encode(errors="backslashreplace").decode()
-            self.own.write("\n".join(map(printable, escaped.split("\n"))))
-        else:
-            self.own.write(text)
+        escaped = text.encode(errors="backslashreplace").decode()
+        self.own.write("\n".join(map(_plain, escaped.split("\n"))))
         return len(text)
 
     def writelines(self, texts: Iterable[str]) -> None:
