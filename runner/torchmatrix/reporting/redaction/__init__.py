@@ -36,6 +36,8 @@ __all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
 _NUMBERS: tuple[type, ...] = (int, float, type(None))
 _NO_NAMES = (None, Reveals.NOTHING, Reveals.TEXT, Reveals.MESSAGE, Reveals.IMAGE)
 """What a field may reveal whose texts are redacted word by word, not replaced by one pseudonym."""
+_COMMITS, _COMMIT = ("torch_git",), re.compile("[0-9a-f]{40}")
+"""Fields in which 40 hexadecimal digits are a commit."""
 WITHHELD = "the message is not published"
 """Stands for the message of a workload, a library or a build."""
 _identifier = lru_cache(4096)(without_secrets)
@@ -115,6 +117,11 @@ class Redaction:
         if fields and not self.with_messages:
             own = {"message": event["message"]} if event.get("own") is True and event["event"] == "exit" else {}
             event = {**_without_messages(event, fields), **own}
+        elif event["event"] == "exit" and all(isinstance(line, str) for line in event.get("tail") or ()):
+            event = {
+                **event,
+                "tail": self.text("\n".join(event.get("tail") or ())).splitlines(),
+            }  # a break may cut a credential
         if not self.enabled:
             redacted_line: Event = self.value(event)
             return redacted_line
@@ -165,6 +172,8 @@ class Redaction:
     def _member(self, name: str, member: Any, parent: Any, words: Collection[str] = ()) -> Any:
         if is_secret_name(name) or (name == "value" and is_secret_name(str(parent.get("name", "")))):
             return _without_texts(member)
+        if name in _COMMITS and isinstance(member, str) and _COMMIT.fullmatch(member):
+            return member
         return member if isinstance(member, _NUMBERS) else self.value(member, words)
 
 
