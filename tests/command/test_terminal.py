@@ -15,7 +15,7 @@ from support.records import write_run
 
 FORBIDDEN = "\x1b\x07\x9b\x9d\x9c\x85\r\b\x00\x7f\u2028\u2029\u061c\u200f\u202e\u2066\u00ad\ufeff\U000e0041\ud800\x0b\x0c\t"
 CONTROLS = f"\x1b]52;c;aGk=\x07 \x9b31m {FORBIDDEN}"
-ORDINARY = "שלום مرحبا می‌خواهم 日本語 한국어 ไทย हिन्दी Ελλάς Привет 😀👩‍💻 é\u00a0½"
+ORDINARY = "שלום مرحبا می‌خواهم 日本語 한국어 ไทย हिन्दी Ελλάς Привет 😀👩‍💻 é ½"
 HOSTILE = f"HELD\x1b[31m{ORDINARY}{CONTROLS}HELD"
 NAME = HOSTILE.encode(errors="replace").decode().replace("\x00", "")
 """The same as a name of a file, or on a command line."""
