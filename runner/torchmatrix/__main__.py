@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO, cast
+
+from torchmatrix.core.streams import PlainStream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -41,7 +43,7 @@ def _open_streams() -> None:
     """Open closed standard streams on /dev/null, so that no file of facts gets their number and nothing is printed into it.
 
     Characters that a terminal's encoding lacks are printed as escapes: no run is lost for a character. Progress that can't be
-    printed ends no measurement.
+    printed ends no measurement. What is printed can't control the terminal: messages, tracebacks, warnings of libraries.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -49,7 +51,8 @@ def _open_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode))
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     stream = io.BufferedWriter(_LossyStderr(2, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(stream, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+    errors = io.TextIOWrapper(stream, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+    sys.stdout, sys.stderr = cast(TextIO, PlainStream(sys.stdout)), cast(TextIO, PlainStream(errors))
 
 
 class _LossyStderr(io.FileIO):

@@ -15,6 +15,7 @@ import pytest
 
 from torchmatrix import cli
 from torchmatrix.core import settings
+from torchmatrix.core.streams import PlainStream
 from torchmatrix.engines.processes import environment_of
 
 FAKE_PYTHON = Path(__file__).parents[1] / "fake_python"
@@ -89,9 +90,7 @@ def invoke(folder: Path, *words: str, **variables: str) -> "subprocess.Completed
 
     Starting Python and importing what a verb needs takes a second; few tests are about that.
     """
-    output, errors = (
-        io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace", write_through=True) for _ in range(2)
-    )
+    output, errors = (PlainStream(io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)) for _ in range(2))
     command = ["torchmatrix", *words]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
         patch.chdir(folder)

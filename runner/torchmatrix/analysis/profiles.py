@@ -203,13 +203,16 @@ def parse(data: bytes) -> Traced:
 def _events(data: bytes) -> list[Any]:
     """Return the events of a trace.
 
-    Kineto doesn't escape all that JSON wants escaped: what orjson refuses, the slower parser may accept.
+    Kineto doesn't escape all that JSON wants escaped: what orjson refuses, the slower parser may accept. A lone surrogate in a
+    name becomes "?": no page can hold one.
     """
     try:
         document = orjson.loads(data)
     except ValueError:
         try:
             document = json.loads(data.decode(errors="replace"), strict=False)
+            if b"\\ud" in data:
+                document = json.loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
         except (ValueError, RecursionError) as error:
             raise Malformed(f"the trace is not JSON: {error}") from None
     events = document.get("traceEvents") if isinstance(document, dict) else document

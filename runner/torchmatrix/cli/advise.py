@@ -3,7 +3,6 @@
 What profile and why find is no figure, and is kept apart from all results.
 """
 
-import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import consume, preamble, say, say_undated, say_unreadable, volume_of, write_new
+from torchmatrix.cli.console import consume, in_json, preamble, say, say_undated, say_unreadable, volume_of, write_new
 from torchmatrix.cli.measured import measure_here
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
@@ -106,7 +105,7 @@ def advise(
         else "add --write FILE, then torchmatrix run --matrix FILE"
     )
     print(
-        json.dumps(verb_texts.advice_record(recommendation, folder.id))
+        in_json(verb_texts.advice_record(recommendation, folder.id))
         if as_json
         else verb_texts.advice_text(recommendation, folder.id, how)
     )
@@ -170,9 +169,7 @@ def bisect(
     while search.wanted:
         search = _search_one_step(search, runs)
     print(
-        json.dumps(search.as_record())
-        if as_json
-        else verb_texts.bisection_text(search, hunt.job, str(write) if write else None)
+        in_json(search.as_record()) if as_json else verb_texts.bisection_text(search, hunt.job, str(write) if write else None)
     )
 
 
@@ -259,7 +256,7 @@ def profile(
     preamble(s, volume)
     held = _profile_cell(s, profiles, chosen, steps, name_kernels, volume)
     (view,) = _read_profiles(s, [held], kernels=not operators)
-    print(json.dumps(profile_pages.profile_record(view)) if as_json else profile_pages.shares_in_words(view))
+    print(in_json(profile_pages.profile_record(view)) if as_json else profile_pages.shares_in_words(view))
     say(f"\ntrace, for ui.perfetto.dev: {held.path_of()}", volume)
     say(f"page: {page.save(profile_pages.of_profile(view), output)}", volume)
 
@@ -309,9 +306,7 @@ def why(
     held = [earlier or _profile_cell(s, profiles, cell, steps, name_kernels, volume) for cell, earlier in pairs]
     sides = _read_profiles(s, held, kernels=not operators)
     explanation = analysis.why(sides[0].side, sides[1].side)
-    print(
-        json.dumps(profile_pages.why_record(explanation, sides)) if as_json else profile_pages.why_in_words(explanation, sides)
-    )
+    print(in_json(profile_pages.why_record(explanation, sides)) if as_json else profile_pages.why_in_words(explanation, sides))
     say(f"\npage: {page.save(profile_pages.of_why(explanation, sides), output)}", volume)
 
 

@@ -1,5 +1,6 @@
 """Print what every verb prints on stderr: errors, the machine, progress; and set how much of it."""
 
+import json
 import shutil
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -35,6 +36,11 @@ def volume_of(quiet: bool, verbose: bool) -> Volume:
 
 def complain(message: str, hint: str) -> None:
     print(f"error: {message}\n\nhint: {hint}", file=sys.stderr)
+
+
+def in_json(value: Any, **how: Any) -> str:
+    """Return a value as JSON, in ASCII and with an escape for DEL, so that it is printed as it is; `how`: options of `json`."""
+    return json.dumps(value, **how).replace("\x7f", "\\u007f")
 
 
 def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
@@ -124,7 +130,7 @@ def tell(
 
     from torchmatrix.cli.narrate import Narrator
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(file=getattr(sys.stderr, "own", sys.stderr), highlight=False)  # the narrator's texts are printable
     with Narrator(console, todo, earlier, build_seconds=build_seconds, volume=volume, lanes=lanes) as narrator, closing(events):
         result = consume(events, narrator.tell)
     if name_ready and narrator.ready:

@@ -1,6 +1,5 @@
 """Verbs that manage what is kept: lock, bundle, clean."""
 
-import json
 import re
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import complain, say, volume_of
+from torchmatrix.cli.console import complain, in_json, say, volume_of
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, BuildFailed, ExitCode, NothingSelected, ToolError
 from torchmatrix.core.formatting import count, printable
@@ -180,7 +179,7 @@ def bundle_kubernetes(
         raise BadInput(f"--name {name} is no name for Kubernetes", hint="use up to 52 small letters, digits and -")
     words = (*(globs or ()), *(word for condition in where or () for word in ("--where", condition)))
     wanted = kubernetes.Wanted(name=name, image=image, claim=claim, gpus=gpus, vendor=vendor, nodes=nodes, words=words)
-    print(json.dumps(kubernetes.manifests(matrix, wanted), indent=2))
+    print(in_json(kubernetes.manifests(matrix, wanted), indent=2))
 
 
 @options.app.command()
@@ -257,7 +256,7 @@ def gather(
             print(_summary(copied[-1], dry_run))
     if as_json:
         failed = [{"error": str(error), "hint": error.hint} for error in errors]
-        print(json.dumps({"dry_run": dry_run, "sources": [result.as_record() for result in copied], "errors": failed}))
+        print(in_json({"dry_run": dry_run, "sources": [result.as_record() for result in copied], "errors": failed}))
     refused = options.exit_code_of_failures(sum(len(result.refused) for result in copied))
     raise typer.Exit(max([*(error.exit_code for error in errors), refused], default=ExitCode.OK))
 

@@ -1,6 +1,5 @@
 """Verbs that measure: build, run, batch, explain, reproduce."""
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import preamble, say, tell, volume_of
+from torchmatrix.cli.console import in_json, preamble, say, tell, volume_of
 from torchmatrix.cli.measured import (
     Measured,
     as_typed,
@@ -196,7 +195,7 @@ def explain(
     if done.stopped_by:
         raise done.stopped_by
     rows = terminal.decomposition(done.folder)
-    print(json.dumps(rows) if as_json else terminal.decomposition_in_words(rows))
+    print(in_json(rows) if as_json else terminal.decomposition_in_words(rows))
     raise typer.Exit(done.exit_code)
 
 
@@ -282,7 +281,7 @@ def _end(done: list[Measured], as_json: bool = False, *, is_list: bool = False) 
     """Print the results of all runs on stdout, then exit, or raise what stopped one. `is_list`: print JSON as a list."""
     if as_json:
         records = [measured.as_record() for measured in done]
-        print(json.dumps(records if is_list else records[0]), flush=True)
+        print(in_json(records if is_list else records[0]), flush=True)
     else:
         print("\n".join(measured.in_words() for measured in done), flush=True)
     stopped = next((measured.stopped_by for measured in done if measured.stopped_by), None)

@@ -66,6 +66,12 @@ NOW = {
 """What the workload does after it has reported the end of a phase, in the user's terms. Waits already come with a text."""
 
 
+def _line_of(*parts: str | tuple[str, str]) -> Text:
+    """Return one line of texts, some with a style. They come from outside: no markup, nothing that controls a terminal."""
+    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+    return Text.assemble(*((printable(text), style) for text, style in pairs), no_wrap=True)
+
+
 @dataclass(kw_only=True, slots=True)
 class _LaneState:
     """The state of a lane. `current`: its launch, as cell id and round, which began at `begin`; `now`: that in words."""
@@ -106,7 +112,10 @@ class Narrator:
         self._built = False
         self.ready: list[str] = []
         is_shown = console.is_terminal and volume > Volume.QUIET
-        live = Live(get_renderable=self._render, console=console, transient=True, refresh_per_second=REFRESHES_PER_SECOND)
+        live = Live(
+            get_renderable=self._render, console=console, transient=True, refresh_per_second=REFRESHES_PER_SECOND,
+            redirect_stdout=False, redirect_stderr=False,
+        )  # fmt: skip
         self._live = live if is_shown else None
 
     def __enter__(self) -> "Narrator":
@@ -135,7 +144,7 @@ class Narrator:
         elif isinstance(event, Heated):
             self._line("heated", "green", f"{event.devices} for {plan.duration_in_words(event.seconds)}")
         elif isinstance(event, LaunchWaits):
-            self._line("waits", "yellow", f"{event.cell.id} for {event.place}: {printable(event.reason)}")
+            self._line("waits", "yellow", f"{event.cell.id} for {event.place}: {event.reason}")
         else:
             self._tell_progress(event)
 
@@ -150,7 +159,7 @@ class Narrator:
             self._show(event.cell, "starting")
         elif isinstance(event, LaunchCommand):
             if self._volume is Volume.VERBOSE:
-                self._console.print(Text(f"$ {event.command}", style="dim"), soft_wrap=True)
+                self._print((f"$ {event.command}", "dim"))
         elif isinstance(event, LaunchPhase):
             phase = NOW.get(event.phase, event.phase)
             compiles = phase == "first step" and event.cell.workload.compile
@@ -165,13 +174,13 @@ class Narrator:
         """Show what runs now. A long id loses its end, so that stack and model stay."""
         lane = self._lane(cell)
         text = f"  round {lane.current[1]}: {doing}" if lane.current and lane.current[0] == cell.id else f"  {doing}"
-        text = clipped(printable(text), self._console.width // 2)
+        text = clipped(text, self._console.width // 2)
         lane.now = clipped(cell.id, self._console.width - len(text)) + text
 
     def _tell_build_line(self, event: BuildLine) -> None:
-        self._builds[event.stack] = f"building {event.stack}: {printable(event.line)}"
+        self._builds[event.stack] = f"building {event.stack}: {event.line}"
         if self._volume is Volume.VERBOSE:
-            self._console.print(Text.assemble((f"{event.stack} | ", "dim"), printable(event.line)), soft_wrap=True)
+            self._print((f"{event.stack} | ", "dim"), event.line)
 
     def _tell_sizes(self, event: ImagesSized) -> None:
         """Print how much disk space each image adds to the ones before it, if something was built."""
@@ -226,15 +235,17 @@ class Narrator:
         self._line(outcome, "green" if outcome == "ok" else "red", message, before=f"[{self._done}/{self._total}] ")
 
     def _line(self, mark: str, color: str, text: str, before: str = "") -> None:
-        """Print a line that stays; with --quiet only for failures. Never as markup, since `text` comes from outside."""
-        if self._volume is Volume.QUIET and color != "red":
-            return
-        self._console.print(Text.assemble(before, (f"{mark:<8}", color), " ", text), highlight=False, soft_wrap=True)
+        """Print a line that stays; with --quiet only for failures."""
+        if self._volume is not Volume.QUIET or color == "red":
+            self._print(before, (f"{mark:<8}", color), " ", text)
+
+    def _print(self, *parts: str | tuple[str, str]) -> None:
+        self._console.print(_line_of(*parts), highlight=False, soft_wrap=True)
 
     def _render(self) -> Group:
         """Return what is under way: a line for each build or for the launch, then the bar with the time left."""
         lines = [*self._builds.values(), *(lane.now for lane in list(self._lane_states.values()) if lane.now)]
-        shown: list[Text | Table] = [Text(clipped(line, self._console.width), no_wrap=True) for line in lines]
+        shown: list[Text | Table] = [_line_of(clipped(line, self._console.width)) for line in lines]
         if self._total:
             bar = Table.grid(padding=(0, 1))
             progress = ProgressBar(total=self._total, completed=self._done, width=BAR_CHARACTERS)

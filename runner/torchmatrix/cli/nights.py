@@ -1,10 +1,10 @@
 """The verbs of nightly: run, install, status, remove, keep."""
 
-import json
+import codecs
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, volume_of
+from torchmatrix.cli.console import in_json, say, volume_of
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import count
@@ -80,7 +80,7 @@ def nightly_run(
     volume = volume_of(quiet, verbose)
     settings = _night_options(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     shows = volume is Volume.VERBOSE or (sys.stderr.isatty() and volume is Volume.NORMAL)
-    end = night.run_night(settings, partial(say, volume=volume), _show if shows else _hide, if_missed)
+    end = night.run_night(settings, partial(say, volume=volume), _shown() if shows else _hide, if_missed)
     print(end.summary)
     raise typer.Exit(end.exit_code)
 
@@ -151,7 +151,7 @@ def nightly_status(
     from torchmatrix.nightly import timers
 
     status = timers.status(matrix, results, say)
-    print(json.dumps(status) if as_json else "\n".join(f"{name:<11} {text}" for name, text in _status_in_words(status)))
+    print(in_json(status) if as_json else "\n".join(f"{name:<11} {text}" for name, text in _status_in_words(status)))
 
 
 def _status_in_words(status: dict[str, Any]) -> list[tuple[str, str]]:
@@ -281,9 +281,14 @@ def _parse_parameters(verb: str, words: Sequence[str]) -> dict[str, Any]:
         raise BadInput(f"--{verb}-with: {error.format_message()}", hint=f"see torchmatrix {verb} --help") from None
 
 
-def _show(data: bytes) -> None:
-    sys.stderr.buffer.write(data)
-    sys.stderr.flush()
+def _shown() -> Callable[[bytes], None]:
+    """Return what shows the output of the steps on stderr, wherever a piece of it begins and ends."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def show(data: bytes) -> None:
+        print(decoder.decode(data), end="", file=sys.stderr, flush=True)
+
+    return show
 
 
 def _hide(data: bytes) -> None:

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.cli.console import tell
+from torchmatrix.cli.console import in_json, tell
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode
 
@@ -41,6 +41,6 @@ def _join(place: Path, array: str, task: str, spec: str) -> None:
 
     def write_event(event: dict[str, Any]) -> None:
         with lock:
-            print(json.dumps(event, default=str), flush=True)
+            print(in_json(event, default=str), flush=True)
 
     take_part(place, int(array), int(task), json.loads(spec), write_event, lambda: bool(sys.stdin.readline()))

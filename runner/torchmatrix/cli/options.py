@@ -153,6 +153,14 @@ MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")
 ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of recorded results.")]
 
 
+def refuse_messages(asked: bool, is_published: bool) -> None:
+    """Raise BadInput for --with-messages where nothing is left out."""
+    if asked and not is_published:
+        raise BadInput(
+            "--with-messages is about pages to be published", hint="add --redact, or leave it out: nothing is missing"
+        )
+
+
 def _engine_of(*names: str) -> Any:
     return typer.Option("--engine", help=f"{', '.join(names[:-1])} or {names[-1]}.", autocompletion=complete_one_of(*names))
 
@@ -237,6 +245,12 @@ PricesOption = Annotated[
 ]
 RedactOption = Annotated[
     bool, typer.Option("--redact", help="Replace hosts, users, serial numbers and private addresses with pseudonyms.")
+]
+MessagesOption = Annotated[
+    bool,
+    typer.Option(
+        "--with-messages", help="With --redact or --publish: show also what failed workloads, libraries and builds said."
+    ),
 ]
 ProfilesOption = Annotated[Path, typer.Option("--profiles", help="Where profiles are kept (never used as results).")]
 StepsOption = Annotated[int, typer.Option("--steps", min=1, max=1_000, help="Steps to trace.")]

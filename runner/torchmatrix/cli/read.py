@@ -1,6 +1,5 @@
 """Verbs that read facts: compare, history, audit, export, gate; report is in render.py."""
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, say_undated, say_unreadable, write_file
+from torchmatrix.cli.console import in_json, say, say_undated, say_unreadable, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -70,7 +69,7 @@ def compare(
     between = history.variances_of_history(store, *both, compared, held)
     cells_by_run = history.families(store, *both, price_list=held)
     comparison = comparing.compare(*both, "own" if own_batch else "same", between, compared, cells_by_run, held)
-    print(json.dumps(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons))
+    print(in_json(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons))
     refused = all(row.refused for row in comparison.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
 
@@ -121,9 +120,7 @@ def history(
     read = _collect_unreadable(unreadable, facts_cache.each(store, runs, held))
     trend_list = trends.trends(trends.series(read, shown), shown)
     say_unreadable(unreadable)
-    print(
-        json.dumps({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list)
-    )
+    print(in_json({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list))
     if output or not as_json:
         say(f"{count(len(runs), 'run')}: {page.save(pages.render(trend_list), output or options.HISTORY)}")
 
@@ -158,7 +155,7 @@ def audit(
         record |= {"checked": asdict(checked)}
         record |= {"unparsed": [asdict(row) for row in stated.unparsed], "findings": [asdict(row) for row in findings]}
         record |= {"unreadable": [{"file": str(row.path), "reason": row.reason} for row in stated.unreadable]}
-        print(json.dumps(record))
+        print(in_json(record))
     else:
         words = (verb_texts.findings_in_words(findings) if findings else "", verb_texts.unparsed_in_words(stated.unparsed))
         print("\n".join(filter(None, words)), end="\n" if any(words) else "")
@@ -198,6 +195,7 @@ def export(
     scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")] = 2.0,
     prices: options.PricesOption = None,
     redact: options.RedactOption = False,
+    with_messages: options.MessagesOption = False,
     force: Annotated[bool, typer.Option("--force", help="Write even if the folder holds other files; they stay.")] = False,
 ) -> None:
     """Write the tables and charts of a run, or of several machines, as files.
@@ -213,13 +211,16 @@ def export(
     if (baseline_gpu or own_batch) and not machines:
         word = "--baseline-gpu" if baseline_gpu else "--own-batch"
         raise BadInput(f"{word} is about several machines", hint="add --machines")
+    options.refuse_messages(with_messages, redact)
     chosen = exports.names_of(formats or exports.usable())
     if not formats and exports.PARQUET not in chosen:
         say(f"without Parquet: it needs pyarrow ({exports.INSTALL})")
     store = Results(results)
     say_undated(store)
     if machines:
-        _export_machines(store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, redact, force)
+        _export_machines(
+            store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, (redact, with_messages), force
+        )
         return
     run = select_one(store, words[0] if len(words) == 2 else "last")
     from torchmatrix.analysis import facts_cache
@@ -229,9 +230,8 @@ def export(
     exports.written_before(Path(words[-1]), force)  # refuses before anything is drawn
     held = price_list_for(prices, [run])
     with scratch() as temporary:
-        shown, details = (
-            (redaction.redacted(store, run, temporary, say), None) if redact else (run, facts_cache.details(store, run))
-        )
+        shown = redaction.redacted(store, run, temporary, say, with_messages) if redact else run
+        details = None if redact else facts_cache.details(store, run)
         view = report.view_of(shown, found=details, price_list=held)
         overview = report.overview_of(view, report.last_before(shown, view.summary))
         drawn, answers = overview.every if charts else (), overview.answers.as_record()
@@ -242,10 +242,10 @@ def export(
 
 def _export_machines(
     store: "Results", target: Path, formats: Sequence[str], charts: tuple[bool, float],
-    basis: tuple[str | None, bool], prices: Path | None, redact: bool, force: bool,
+    basis: tuple[str | None, bool], prices: Path | None, redact: tuple[bool, bool], force: bool,
 ) -> None:  # fmt: skip
     """Export the comparison of all machines. `charts`: whether to write charts, and their scale. `basis`: the baseline GPU, and
-    whether each machine has its own batch."""
+    whether each machine has its own batch. `redact`: whether the facts are redacted, and whether messages stay then."""
     from torchmatrix.analysis.prices import price_list_for
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts.store import select_each
@@ -255,7 +255,7 @@ def _export_machines(
     runs = select_each(store, ["all"], None, None)
     held = price_list_for(prices, runs)
     with scratch() as temporary:
-        chosen = one_of_each(store, runs, [], temporary if redact else None)
+        chosen = one_of_each(store, runs, [], temporary if redact[0] else None, redact[1])
         fleet, relative = machines_page.compared(chosen, *basis, held)
         shown = machines_page.shown_of(fleet, relative)
         drawn, answers = shown.charts if charts[0] else (), shown.answers.as_record()
@@ -356,7 +356,7 @@ def gate(
             )
         result = gating.judge(runs, gate_options, judged.accept(store, result, accept or (), because))
     where = None if results == options.RESULTS else results
-    print(json.dumps(verdicts.record(result, where)) if as_json else verdicts.text(result, where), flush=True)
+    print(in_json(verdicts.record(result, where)) if as_json else verdicts.text(result, where), flush=True)
     try:
         write_verdict(result, junit, markdown, where)
     finally:

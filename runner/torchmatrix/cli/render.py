@@ -26,6 +26,7 @@ class _PageOptions:
 
     output: Path
     redact: bool
+    with_messages: bool
     baseline: str | None
     baseline_gpu: str | None
     own_batch: bool
@@ -65,6 +66,7 @@ def report(
     since: options.SinceOption = None,
     host: options.HostOption = None,
     redact: options.RedactOption = False,
+    with_messages: options.MessagesOption = False,
     prices: options.PricesOption = None,
     baseline: Annotated[
         str | None,
@@ -81,7 +83,11 @@ def report(
     """
     from torchmatrix.facts.store import Results, select_each
 
-    page_options = _PageOptions(output=output, redact=redact, baseline=baseline, baseline_gpu=baseline_gpu, own_batch=own_batch)
+    page_options = _PageOptions(
+        output=output, redact=redact, with_messages=with_messages, baseline=baseline, baseline_gpu=baseline_gpu,
+        own_batch=own_batch,
+    )  # fmt: skip
+    options.refuse_messages(with_messages, redact or publish is not None)
     if publish and (machines or page_options.of_machines or baseline):
         raise BadInput(
             "--publish renders all its pages by itself",
@@ -96,18 +102,21 @@ def report(
     gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
     held = price_list_for(prices, runs)
     if publish:
-        _publish(store, runs, publish, redact, held)
+        _publish(store, runs, publish, page_options, held)
     elif several or len(runs) > 1:
         _compare_machines(store, runs, named, page_options, held)
     else:
         _render(store, runs[0], page_options, held)
 
 
-def _publish(store: "Results", runs: "Sequence[RunFolder]", folder: Path, redact: bool, held: "PriceList") -> None:
+def _publish(
+    store: "Results", runs: "Sequence[RunFolder]", folder: Path, page_options: _PageOptions, held: "PriceList"
+) -> None:
     from torchmatrix.reporting import site
 
     gc.enable()  # of thousands of runs not everything is needed to the end
-    pages = site.publish(store, runs, folder, redact=redact, held=held, tell=say)
+    redact, with_messages = page_options.redact, page_options.with_messages
+    pages = site.publish(store, runs, folder, redact=redact, with_messages=with_messages, held=held, tell=say)
     say(f"{count(len(pages.written), 'run')} written, {len(pages.kept)} unchanged")
     print(pages.index)
 
@@ -120,7 +129,8 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
         from torchmatrix.reporting import redaction
         from torchmatrix.reporting import report as pages
 
-        shown = redaction.redacted(store, run, temporary, say) if page_options.redact else run
+        with_messages = page_options.with_messages
+        shown = redaction.redacted(store, run, temporary, say, with_messages) if page_options.redact else run
         page = pages.page_of(shown, page_options.baseline, held, details)
         say(f"{page.answers.in_words(width())}\n")
         print(pages.save(page.text, page_options.output))
@@ -133,13 +143,14 @@ def _compare_machines(
     from torchmatrix.reporting.report import page
 
     with scratch() as temporary:
-        chosen = one_of_each(store, runs, named, temporary if page_options.redact else None)
+        redact_into = temporary if page_options.redact else None
+        chosen = one_of_each(store, runs, named, redact_into, page_options.with_messages)
         made = machines_page.compared(chosen, page_options.baseline_gpu, page_options.own_batch, held)
         print(page.save(machines_page.page_of(*made), page_options.output))
 
 
 def one_of_each(
-    store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], redact_into: Path | None
+    store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], redact_into: Path | None, with_messages: bool
 ) -> "list[Chosen]":
     """Choose one run of each machine, redact it into `redact_into` if that is given, and say how many runs are left out.
 
@@ -162,5 +173,6 @@ def one_of_each(
     if older := len(runs) - len(chosen):
         say(f"{count(len(chosen), 'machine')}, each by its newest complete run; {count(older, 'other run')} left out")
     if redact_into:
-        return machines.newest_complete([redaction.redacted(store, machine.run, redact_into, say) for machine in chosen])
+        copies = [redaction.redacted(store, machine.run, redact_into, say, with_messages) for machine in chosen]
+        return machines.newest_complete(copies)
     return chosen

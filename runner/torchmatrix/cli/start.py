@@ -8,7 +8,7 @@ import typer
 
 from torchmatrix import __version__
 from torchmatrix.cli import measured, options
-from torchmatrix.cli.console import consume, preamble, say, write_file
+from torchmatrix.cli.console import consume, in_json, preamble, say, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.formatting import count, printable
 
@@ -38,15 +38,10 @@ def check_deeply(
     say(f"stack: {chosen.name}; a load of {seconds:g} s on every device")
     observations = consume(examination.examine(s, chosen, recipe, seconds), lambda line: say(printable(line)))
     checks = findings(observations)
-    print(json.dumps(as_records(checks)) if as_json else printable_lines(as_text(checks)))
+    print(in_json(as_records(checks)) if as_json else as_text(checks))
     written = _write_attachments(s.results, observations, checks, output)
     say(f"written for an issue, with names and identities replaced: {', '.join(map(str, written))}")
     return max(check.exit_code for check in checks)
-
-
-def printable_lines(text: str) -> str:
-    """Remove from a text of several lines what could steer a terminal."""
-    return "\n".join(map(printable, text.splitlines()))
 
 
 def _write_attachments(store: "Results", observations: "SelfCheck", checks: "list[Check]", output: Path) -> list[Path]:
@@ -59,7 +54,7 @@ def _write_attachments(store: "Results", observations: "SelfCheck", checks: "lis
 
     record: dict[str, Any] = {"torchmatrix": __version__, **deep.as_record(observations), "findings": as_records(checks)}
     pseudonyms = identities.load(store.root)
-    clean = redaction.for_results(store, True, pseudonyms)
+    clean = redaction.for_results(store, True, pseudonyms, with_messages=True)
     clean.know("host", observations.host.name)
     for event in observations.events:
         clean.learn_line(event)
@@ -129,7 +124,7 @@ def list_presets(as_json: options.JsonOption = False) -> None:
     here, prerequisites = host.detect(), Prerequisites(containers=containers_answer())
     presets = [_describe_preset(name, here, prerequisites) for name in variants.preset_names()]
     if as_json:
-        print(json.dumps(presets))
+        print(in_json(presets))
         return
     for row in presets:
         size = f"{count(len(row['stacks']), 'stack')}, {count(row['cells'], 'cell')}, {row['here']} of them run here"
@@ -179,7 +174,7 @@ def doctor(
     if stack is not None:
         raise BadInput("--stack needs --deep", hint="torchmatrix doctor --deep --stack NAME")
     checks = examination.examine(matrix, results, engine)
-    print(json.dumps(as_records(checks)) if as_json else as_text(checks))
+    print(in_json(as_records(checks)) if as_json else as_text(checks))
     raise typer.Exit(max(check.exit_code for check in checks))
 
 
@@ -218,7 +213,7 @@ def plan(
     preamble(s)
     say()
     if as_json:
-        print(json.dumps(_plan_as_json(s)))
+        print(in_json(_plan_as_json(s)))
         return
     for line in measured.batches_in_words(s):
         say(line)

@@ -58,7 +58,14 @@ class BuildFailed(Exception):
 
 
 class LaunchFailed(Exception):
-    """The engine could not start or keep one launch; its outcome is recorded, and the other cells continue."""
+    """The engine could not start or keep one launch; its outcome is recorded, and the other cells continue.
+
+    `is_own`: the text is a sentence of the tool, which quotes neither an engine nor a workload.
+    """
+
+    def __init__(self, text: str, is_own: bool = False) -> None:
+        super().__init__(text)
+        self.is_own = is_own
 
 
 def lack_of(error: BaseException) -> tuple[str, str] | None:

@@ -15,9 +15,14 @@ def clipped(text: str, longest: int = LONGEST) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+_JOINERS = "\u200c\u200d"
+"""They join or part the letters of several scripts, and emoji."""
+
+
 def printable(text: str) -> str:
-    """Return the text with blanks for all that could control a terminal or break the line."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    """Return the text with blanks for all that could control a terminal, hide or turn round text, or break the line."""
+    is_plain = text.isprintable()
+    return text if is_plain else "".join(c if c.isprintable() or c in _JOINERS else " " for c in text)
 
 
 def as_text(path: object) -> str:

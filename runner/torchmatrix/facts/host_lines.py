@@ -21,7 +21,7 @@ from torchmatrix.facts.host_parts import (
     UsedMethod,
 )
 from torchmatrix.facts.parts import ddp_workload
-from torchmatrix.facts.wire import As, Clock, Facts, Line, Moment, Number, Text, Texts, Whole, without_nulls
+from torchmatrix.facts.wire import As, Clock, Facts, Line, Message, Moment, Number, Text, Texts, Whole, without_nulls
 
 
 class Header(Struct, frozen=True, kw_only=True, dict=True):
@@ -76,16 +76,18 @@ class Exit(Struct, frozen=True, kw_only=True, tag_field="event", tag="exit"):
     """The last line of a launch file. `reason`: the outcome, if the host ended or refused the launch; `tail`: of the log.
 
     `beside`: the cells that ran on other devices during the launch. `losses_compared`: how many losses of a rank were
-    compared with those of the launch that was proven in full; None: they were not compared.
+    compared with those of the launch that was proven in full; None: they were not compared. `own`: the message is a sentence of
+    the tool, which quotes neither an engine nor a build nor a workload.
     """
 
     unix_seconds: Number | None = None
     monotonic_seconds: Number | None = None
     returncode: Whole | None = None
     reason: Text | None = None
-    message: Text | None = None
+    message: Message | None = None
+    own: bool = False
     oom_killed: bool = False
-    tail: Texts = ()
+    tail: tuple[Message, ...] = ()
     beside: Texts = ()
     losses_compared: Whole | None = None
 

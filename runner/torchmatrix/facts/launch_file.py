@@ -56,7 +56,7 @@ def _event(line: bytes) -> Event:
     if not isinstance(event, dict) or type(event.get("event")) is not str:
         raise _refused("a marked line that is no event", line)
     if problem := version_problem(event):
-        raise Refused(problem)
+        raise Refused(problem, is_own=True)
     kind = event["event"]
     if kind in HOST_LINES:
         raise _refused(f'an event "{kind}", which only the host may write', line)
@@ -127,7 +127,9 @@ class LaunchFile:
         """
         with self._lock:
             if self._is_full():
-                raise Refused(f"the launch's file is full: {self._site.launch_file_mb} MB (setting launch_file_mb)")
+                raise Refused(
+                    f"the launch's file is full: {self._site.launch_file_mb} MB (setting launch_file_mb)", is_own=True
+                )
             arrived = f', "{ARRIVED}": {time.monotonic()}}}'.encode()
             with disk_errors(self.path):
                 lines.append_text(self._events, text[:-1] + arrived, self._end)
@@ -137,7 +139,7 @@ class LaunchFile:
         data = line.decode(errors="replace").rstrip("\n").encode() + b"\n"
         self._tail = [*self._tail[1 - TAIL_LINES :], data[:500].decode(errors="ignore").rstrip("\n")]
         if self._logged + len(data) > self._site.log_mb * MEGABYTE:
-            raise Refused(f"the workload printed more than {self._site.log_mb} MB (setting log_mb)")
+            raise Refused(f"the workload printed more than {self._site.log_mb} MB (setting log_mb)", is_own=True)
         if self._log is None:
             with disk_errors(self.path):
                 self._log = open_new(self.path.with_suffix(".log"))

@@ -28,7 +28,8 @@ class Reveals(Enum):
     """What a text in a field may reveal, by which it is redacted; numbers and closed lists of words reveal nothing.
 
     NOTHING: a word of torchmatrix, a library or a vendor. IMAGE: a registry or mirror. TEXT: anything, such as paths, names and
-    credentials. The others: an identity, which becomes a pseudonym of this kind.
+    credentials. MESSAGE: what an error of a workload, library or build says, which is published on request only. The others: an
+    identity, which becomes a pseudonym of this kind.
     """
 
     NOTHING = "nothing"
@@ -40,6 +41,7 @@ class Reveals(Enum):
     VBIOS = "VBIOS"
     IMAGE = "image"
     TEXT = "text"
+    MESSAGE = "message"
 
 
 class As(NamedTuple):
@@ -51,6 +53,7 @@ class As(NamedTuple):
 Term = Annotated[str, Reveals.NOTHING]
 Text = Annotated[str, Reveals.TEXT]
 Texts = tuple[Text, ...]
+Message = Annotated[str, Reveals.MESSAGE]
 Open = Annotated[dict[str, Any], Reveals.TEXT]
 Noted = Annotated[Any, Reveals.TEXT]
 """What no reader computes with: shown at most, of any type."""
@@ -411,7 +414,7 @@ class ClockReading(Line, frozen=True, tag="clock"):
 class NoUnseen(Line, frozen=True, tag="unseen", kw_only=True):
     """Why there are no steps on unseen batches."""
 
-    error: Text
+    error: Message
 
 
 class WarmUp(Line, frozen=True, tag="warm-up"):
@@ -491,7 +494,7 @@ class Collective(Line, frozen=True, tag="collective", kw_only=True):
 
     operation: Word
     sizes: tuple[Probe, ...] = ()
-    error: Text | None = None
+    error: Message | None = None
 
 
 class ProbedDevice(Struct, frozen=True):
@@ -612,7 +615,7 @@ class Reference(Line, frozen=True, tag="reference"):
     tolerances: Annotated[list[Any], Reveals.NOTHING] = []
     agrees: bool | None = None
     quiet: bool | None = None
-    error: Text | None = None
+    error: Message | None = None
     proof: Text | None = None
     flops_scope: Text | None = None
     unwatched: Text | None = None
@@ -668,7 +671,7 @@ class Failure(Line, frozen=True, tag="failure", kw_only=True):
 
     kind: Literal["crashed", "oom", "numerics", "unsupported"]
     rank: Count | None = None
-    message: Text | None = None
+    message: Message | None = None
 
 
 class Done(Line, frozen=True, tag="done"):

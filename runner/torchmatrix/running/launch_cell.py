@@ -181,7 +181,8 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
         execution = _start(job, attempt, image)
     except LaunchFailed as failure:
         reason, message = ("interrupted", INTERRUPTED) if _is_ending(job) else ("crashed", str(failure))
-        yield _not_started(job, attempt, ready, reason, message, f"torchmatrix run '{cell.id}'")
+        own = failure.is_own or message == INTERRUPTED
+        yield _not_started(job, attempt, ready, reason, message, f"torchmatrix run '{cell.id}'", own)
         if reason == "interrupted":
             raise KeyboardInterrupt from None
         return
@@ -193,14 +194,14 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
         yield from _run(job, attempt, execution, file)
     except LaunchFailed as failure:
         if _is_ending(job):
-            file.close(reason="interrupted", message=INTERRUPTED)
+            file.close(reason="interrupted", message=INTERRUPTED, own=True)
             raise KeyboardInterrupt from None
-        file.close(reason="crashed", message=str(failure))
+        file.close(reason="crashed", message=str(failure), own=failure.is_own)
     except EngineLost as lost:
         file.close(reason="interrupted", message=str(lost))
         raise
     except (KeyboardInterrupt, GeneratorExit):
-        file.close(reason="interrupted", message=INTERRUPTED)
+        file.close(reason="interrupted", message=INTERRUPTED, own=True)
         raise
     finally:
         file.abandon()
@@ -257,7 +258,7 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
     neighbours = {"beside": job.lanes.neighbours(cell.id)} if job.lanes else {}
     if timed_out.is_set():
         message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
-        file.close(reason="timeout", message=message, returncode=end.returncode, **neighbours)
+        file.close(reason="timeout", message=message, own=True, returncode=end.returncode, **neighbours)
     elif end.problem:
         file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed, **neighbours)
     else:
@@ -270,7 +271,7 @@ def _compare_losses(attempt: Attempt, path: Path) -> dict[str, Any]:
     if attempt.proven is None or not (launch := launch_at(path)).is_done:
         return {}
     comparison = compare(launch, attempt.proven)
-    wrong = {"reason": "numerics", "message": comparison.contradiction} if comparison.contradiction else {}
+    wrong = {"reason": "numerics", "message": comparison.contradiction, "own": True} if comparison.contradiction else {}
     return {"losses_compared": comparison.losses, **wrong}
 
 
@@ -349,14 +350,17 @@ def record_failed_build(job: Job, cell: Cell, number: int, failure: BuildFailed)
 
 
 def record_failure(job: Job, cell: Cell, number: int, reason: str, message: str, command: str) -> LaunchFinished:
-    """Record a launch that could not be started at all, as a fact."""
-    return _not_started(job, Attempt(cell=cell, number=number, batch=0), None, reason, message, command)
+    """Record a launch that could not be started at all, as a fact. The message of a build may quote anything."""
+    own = reason != "build-failed"
+    return _not_started(job, Attempt(cell=cell, number=number, batch=0), None, reason, message, command, own)
 
 
-def _not_started(job: Job, attempt: Attempt, ready: Ready | None, reason: str, message: str, command: str) -> LaunchFinished:
+def _not_started(
+    job: Job, attempt: Attempt, ready: Ready | None, reason: str, message: str, command: str, own: bool
+) -> LaunchFinished:
     file = _new_file(job, attempt)
     file.event("launch", **_header(job, attempt, ready, file.number), image=None, command=command)
-    file.close(reason=reason, message=message)
+    file.close(reason=reason, message=message, own=own)
     return LaunchFinished(cell=attempt.cell, number=attempt.number, launch=launch_at(file.path), seconds=0.0)
 
 

@@ -7,6 +7,9 @@ With `enabled`: names of hosts and users, identities of machines, UUIDs, serial 
 addresses, container ids and the registries and mirrors of a private site become pseudonyms (host-1, GPU-2), the same in all
 texts and all runs of a results folder. A name of one or two characters, or one that is a common word, is replaced in its own
 field only. Fields of a workload's events that the wire schema doesn't have are left out.
+
+What a workload, a library or a build says of its failure is free text, in which credentials can only be guessed. It stays away
+from what is published but for `with_messages`; the tool's own sentences stay.
 """
 
 import getpass
@@ -31,18 +34,23 @@ from torchmatrix.reporting.redaction.secrets import GONE, MOST_CHARACTERS, each_
 __all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
 
 _NUMBERS: tuple[type, ...] = (int, float, type(None))
-_NO_NAMES = (None, Reveals.NOTHING, Reveals.TEXT, Reveals.IMAGE)
+_NO_NAMES = (None, Reveals.NOTHING, Reveals.TEXT, Reveals.MESSAGE, Reveals.IMAGE)
 """What a field may reveal whose texts are redacted word by word, not replaced by one pseudonym."""
+_COMMITS, _COMMIT = ("torch_git",), re.compile("[0-9a-f]{40}")
+"""Fields in which 40 hexadecimal digits are a commit."""
+WITHHELD = "the message is not published"
+"""Stands for the message of a workload, a library or a build."""
 _identifier = lru_cache(4096)(without_secrets)
 
 
 class Redaction:
     """Removes from texts and JSON values what must not be shown. `roots`: absolute folders and their replacements.
     It must learn names before it changes the texts that hold them; `staged` does so for a whole run.
+    `with_messages`: messages of workloads, libraries and builds stay in the lines, redacted as all texts are.
     """
 
-    def __init__(self, *, enabled: bool, roots: Mapping[str, str], names: Pseudonyms) -> None:
-        self.enabled = enabled
+    def __init__(self, *, enabled: bool, roots: Mapping[str, str], names: Pseudonyms, with_messages: bool = False) -> None:
+        self.enabled, self.with_messages = enabled, with_messages
         self._identities = Identities(names)
         self._places = Places(roots, enabled, lambda host: self._identities.of("mirror", host))
         self._done: dict[str, str] = {}
@@ -105,10 +113,18 @@ class Redaction:
 
     def line(self, event: Event) -> Event | None:
         """Redact a line; if enabled, without the fields that nobody declares, and None for a line that nobody declares."""
+        fields = fields_of(event["event"])
+        if fields and not self.with_messages:
+            own = {"message": event["message"]} if event.get("own") is True and event["event"] == "exit" else {}
+            event = {**_without_messages(event, fields), **own}
+        elif event["event"] == "exit" and all(isinstance(line, str) for line in event.get("tail") or ()):
+            event = {
+                **event,
+                "tail": self.text("\n".join(event.get("tail") or ())).splitlines(),
+            }  # a break may cut a credential
         if not self.enabled:
             redacted_line: Event = self.value(event)
             return redacted_line
-        fields = fields_of(event["event"])
         if fields is None:
             self.dropped |= {("", name) for name in event}
             return None
@@ -156,7 +172,26 @@ class Redaction:
     def _member(self, name: str, member: Any, parent: Any, words: Collection[str] = ()) -> Any:
         if is_secret_name(name) or (name == "value" and is_secret_name(str(parent.get("name", "")))):
             return _without_texts(member)
+        if name in _COMMITS and isinstance(member, str) and _COMMIT.fullmatch(member):
+            return member
         return member if isinstance(member, _NUMBERS) else self.value(member, words)
+
+
+def _without_messages(value: Any, fields: Fields) -> Any:
+    """Replace the messages in an object, or in each of a list, by a sentence that says that they are left out."""
+    if isinstance(value, (list, tuple)):
+        return [_without_messages(member, fields) for member in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_message(member, fields.get(name, _UNDECLARED)) for name, member in value.items()}
+
+
+def _without_message(value: Any, field: Field) -> Any:
+    if field.fields:
+        return _without_messages(value, field.fields)
+    if field.reveals is not Reveals.MESSAGE or not value:
+        return value
+    return [WITHHELD] if isinstance(value, (list, tuple)) else WITHHELD
 
 
 def _texts(value: Any, fields: Fields | None, reveals: Reveals | None = None) -> Iterator[tuple[Reveals | None, str]]:
@@ -184,11 +219,11 @@ def _without_texts(value: Any) -> Any:
     return value if isinstance(value, (bool, type(None))) else GONE
 
 
-def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction:
+def for_results(results: Results, enabled: bool, names: Pseudonyms, with_messages: bool = False) -> Redaction:
     """Return the redaction for publishing the runs of a results folder from this machine, by this user, at this site."""
     roots = {str(root): "results" for root in (results.root, results.root.resolve())}
     roots |= {str(assets.ROOT): ".", str(Path.home()): "~"}
-    redaction = Redaction(enabled=enabled, roots=roots, names=names)
+    redaction = Redaction(enabled=enabled, roots=roots, names=names, with_messages=with_messages)
     with suppress(OSError, KeyError):  # no such user in a container
         redaction.know("user", getpass.getuser())
     for address in settings.load().mirrors.values():
@@ -196,13 +231,15 @@ def for_results(results: Results, enabled: bool, names: Pseudonyms) -> Redaction
     return redaction
 
 
-def redacted(results: Results, run: RunFolder, root: Path, tell: Callable[[str], None]) -> RunFolder:
+def redacted(
+    results: Results, run: RunFolder, root: Path, tell: Callable[[str], None], with_messages: bool = False
+) -> RunFolder:
     """Copy a run's facts below `root` with pseudonyms, which are stored for the next time; tell of fields that are left out.
 
     Raises EngineUnusable.
     """
     names = load(results.root)
-    cleaner = for_results(results, True, names)
+    cleaner = for_results(results, True, names, with_messages)
     copy = staged(run, cleaner, root)
     names.save(results.root)
     tell_dropped(cleaner, tell)
@@ -218,7 +255,7 @@ def tell_dropped(cleaner: Redaction, tell: Callable[[str], None]) -> None:
 def cleaned(run: RunFolder, root: Path) -> RunFolder:
     """Copy a run's facts below `root` without credentials and absolute paths, with all names as they are."""
     results = Results(run.path.parent.parent)
-    return staged(run, for_results(results, False, load(results.root)), root)
+    return staged(run, for_results(results, False, load(results.root), with_messages=True), root)
 
 
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:

@@ -110,7 +110,7 @@ _NOUNS = (
     "passwords?|passwd|passphrase|passcode|passwort|kennwort|contrase[nñ]a|wachtwoord|senha|pwd|storepass|keypass|secrets?|credentials?|creds|authorization|cookies?|"
     "auth_?token|(?:api|app|access|private|secret|sign(?:ing)?|account|encryption|(?:pre_?)?shared|master|ssh|auth|deploy|service|"
     "subscription|license|storage|session|webhook|ngc|wandb|client|fernet|hmac)_?key|(?:oauth|amz|goog)_signature|bearer|(?:j|php)?sess(?:ion)?_?id|(?:^|_)(?:pass|auth|jwt|csrf|xsrf|pw|psk|t?otp)|"
-    "(?:db|user|smtp|mysql|mariadb|pg|redis|admin|root|ftp|mail|proxy|mongo|sudo|login|registry|docker)pass|(?:root|bind)pw"
+    "private_key_id|docker_?config_?json|access_signature|(?:^|_)sig$|(?:db|user|smtp|mysql|mariadb|pg|redis|admin|root|ftp|mail|proxy|mongo|sudo|login|registry|docker)pass|(?:root|bind)pw"
 )
 _FIELDS = re.compile(
     rf"(?:{_NOUNS})(?:$|_?\d+$|_(?!file|path|name|count|type|kind|length|len|size|id$))"
@@ -141,7 +141,7 @@ def without_secrets(text: str) -> str:
     if len(text) > MOST_CHARACTERS:
         cut = len(text) - MOST_CHARACTERS + _CUT_BEFORE
         return f"{_scanned(text[:MOST_CHARACTERS])[:-_CUT_BEFORE]}… ({cut} letters were cut)"
-    return _scanned(text)
+    return _CONTINUED.sub(rf"\1{GONE}", _scanned(text))
 
 
 def each_without_secrets(members: Sequence[str]) -> list[str]:
@@ -154,11 +154,25 @@ def each_without_secrets(members: Sequence[str]) -> list[str]:
 
 
 def _scanned(text: str) -> str:
+    text = _CUT.sub(_cut_token, text) if "\n" in text else text
     for pattern, replacement in _FORMS:
         text = pattern.sub(replacement, text)
     for spans_in in (_named_values, _command_values):
         text = _without(text, spans_in(text))
     return text
+
+
+def _cut_token(match: re.Match[str]) -> str:
+    """Redact both halves of a token that a line break cuts."""
+    begin, end = match["begin"], match["end"]
+    spans = (found.span() for found in _SHAPED.finditer(begin + end))
+    is_cut = _DIGITS_40.fullmatch(begin + end) or any(at < len(begin) < to for at, to in spans)
+    return f"{GONE}{match['break']}{GONE}" if is_cut else match[0]
+
+
+def _commit(match: re.Match[str]) -> str:
+    """Redact 40 hexadecimal digits, as of W&B's keys, unless the word before them says that they are a commit."""
+    return match[0] if _COMMIT.search(match.string, max(0, match.start() - 30), match.start()) else GONE
 
 
 def _without(text: str, spans: Iterator[Span]) -> str:
@@ -202,6 +216,14 @@ _PARAMETER = re.compile(r"(?i)(?:key|sig|signature|auth|code|session|token|secre
 _ATTRIBUTE = re.compile(r"""\bname=["']([\w.-]+)["']""")
 _PASSWORD = r""":(?!\d{1,5}(?:[/?#]|$))[^\s"'<>@]{1,200}"""
 """The password of an address whose user has a slash: one without a dot is no host, and a host follows the password."""
+_SHAPED = re.compile("|".join(SHAPES))
+_DIGITS_40 = re.compile(r"(?<![\w@/:.+-])[0-9a-f]{40}(?![\w-])")
+_REST = r"(?P<end>(?=[A-Za-z]{0,80}[0-9]|[0-9]{1,80}[A-Za-z]|[A-Za-z]{20})[A-Za-z0-9+/_-]{4,300}={0,2})(?![\w+/=:.(\[-])"
+"""What may be the second half of a token, at the begin of a line."""
+_CUT = re.compile(rf"(?<![\w.+/-])(?P<begin>[\w.+/-]{{1,300}})(?P<break>\r?\n[ \t]{{0,40}}){_REST}")
+_CONTINUED = re.compile(rf"({GONE}\r?\n[ \t]{{0,40}}){_REST}")
+"""A credential that ends with its line goes on in the next line, if that begins with letters and digits at random."""
+_COMMIT = re.compile(r"(?i)(?:commit|revision|rev|git|sha1?|hash|ref|tree|version|head|at)[\"']?[\s:=@/(]{1,4}[\"']?\Z")
 _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"{KEY}.*?(?:-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL), GONE),
     (re.compile(r"""(?i)([a-z\d]:(?:\\*/){2})[^\s/"'<>]*@"""), r"\1"),
@@ -212,14 +234,16 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     (re.compile(r"""([?&;])([\w.-]{1,80})=([^&\s"'#<>]*)"""), _parameter),
     (re.compile(r"(?P<begin><(?P<tag>[\w.:-]{1,80})(?P<attributes>\s[^<>]{1,300})>)[^<]{1,5000}(?=</)"), _element),
     (re.compile(r"(<name>([\w.-]{1,100})</name>\s{0,80}<value>)[^<]{1,5000}(?=</)"), _property),
-    (re.compile("|".join(SHAPES)), GONE),
+    (re.compile(r"(?<![\w.+/:@-])[\w.+-]{1,80}:(?!//)[^\s\"'<>@:/,;()\[\]{}]{1,200}@(?=(?!sha\d)[A-Za-z0-9])"), f"{GONE}@"),
+    (_SHAPED, GONE),
+    (_DIGITS_40, _commit),
     (re.compile(rf"(?i)(?<![a-z])(bearer{GAP}{{1,4}})[\w.~+/=-]{{16,}}"), rf"\1{GONE}"),
     (re.compile(r"(?i)(?<![a-z])(basic\s{1,4})([A-Za-z0-9+/]{6,2000}={0,2})"), _basic),
 )
 """Credentials that are recognized by their form."""
 
 _TELLING = re.compile(
-    r"(?i)pass|pwd|secret|token|key|cred|auth|cookie|jwt|bearer|sess|[cx]srf|signature|psk|otp|kennwort|contrase|wachtwoord|senha"
+    r"(?i)pass|pwd|secret|token|key|cred|auth|cookie|jwt|bearer|sess|[cx]srf|sig(?:nature)?(?:\Z|[_.-])|dockerconfig|psk|otp|kennwort|contrase|wachtwoord|senha"
     r"|p(?:w|at)\Z"
 )
 _NAME = re.compile(r"[\w.-]+")
@@ -240,6 +264,7 @@ _IN_BRACKETS, _NO_FIELD = re.compile(rf"[(]\s{{0,4}}{QUOTE}\Z"), re.compile(rf"(
 _QUOTED = re.compile(rf"[bBrRuUfF]{{0,2}}{QUOTE}")
 _RANDOM = r"(?=[^\d\s]{0,80}\d)(?=[^A-Za-z\s]{0,80}[A-Za-z])[\w+/=-]{14,}"
 _AT_RANDOM = re.compile(_RANDOM)
+_LIKELY = re.compile(r"(?=[^\d\s]{0,80}\d)(?=[^A-Za-z\s]{0,80}[A-Za-z])[^\s\"'`]{6,}")
 _NO_VALUE = re.compile(r"(?i)(?:none|null|nil|true|false|undefined|not(?: set)?)\Z|[/~.]\S*\Z|[^\w\s…]{1,3}\Z")
 _COUNTED, _NUMBER = re.compile(r"(?i)(?:token|pass)(?:_[a-z]+)?\Z"), re.compile(r"\d{1,5}\Z|\d{1,9}\.\d{1,9}\Z")
 """Tokens that a model reads and its passes are counted, so they have numbers."""
@@ -258,6 +283,7 @@ _ORDINARY = (
     r"ok|okay|accepted|rejected|prompt|manager|authentication|protected|changed|reset|updated|stored|saved|read|sent|taken)\b)"
 )
 """Words that follow "password" in sentences and are no password."""
+_VARIABLE = r"[A-Z][A-Z0-9_]{0,60}_(?:KEY|TOKEN|SECRET|PASSWORD)"
 _COMMANDS = (
     rf"\bsshpass{_S}(?:-(?!p)\w+{_S}){{0,3}}-p(?:{_S})?",
     rf"\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|regctl|cosign|az|apptainer|singularity){_S}(?:{_W}{_S}){{0,4}}?"
@@ -283,7 +309,7 @@ _COMMANDS = (
     rf"(?<![\w-])(?:-[uU]|--(?:proxy-)?user|--(?:src-|dest-)?creds|--cert)(?:{_S}|=)?(?!-)(?:[^\s:%,\"'/]{{1,200}}[:%])(?!\d{{1,7}}(?!\w))(?=\S)",
     rf"-pass\w{{0,5}}{_S}pass:",
     rf"\blogin{_S}{_W}{_S}password{_S}",
-    rf"(?m:^)[ \t]*password[ \t]+{_ORDINARY}(?=\S+[ \t]*(?m:$))",
+    rf"(?m:^)[ \t]*(?:login[ \t]+|export[ \t]+)?(?:passw(?:or)?d|{_VARIABLE})[ \t]+{_ORDINARY}(?=\S+[ \t]*(?m:$))",
     rf"{_PROSE}\s{{1,4}}(?i:(?:is|was|are|were|equals|ist)(?:\s{{1,4}}(?:now|(?:set|changed)\s{{1,4}}to))?:?\s{{1,4}})(?={QUOTE}?{_MIXED})",
     rf"(?i:\bpass(?:word|phrase|code)\s{{1,4}}(?:is|was):?\s{{1,4}}){_ORDINARY}",
     rf"(?i:\b(?:token|secret|key)(?:\s{{1,4}}(?:is|was):?)?\s{{1,4}})(?={QUOTE}?{_RANDOM})",
@@ -352,6 +378,8 @@ def _may_follow(text: str, name: str, begin: int, after: re.Match[str]) -> bool:
     sign, at = after["sign"], after.end()
     if sign == ">":
         return text[begin - 1 : begin] == "<"
+    if sign == "," and name.startswith("-") and not after["close"]:
+        return not text.startswith("-", at)
     if sign == ",":
         is_pair = name.startswith("-") or bool(
             (_IN_BRACKETS if name.lower() == "token" else _NO_FIELD).search(text, max(0, begin - 20), begin)
@@ -359,7 +387,12 @@ def _may_follow(text: str, name: str, begin: int, after: re.Match[str]) -> bool:
         return is_pair and bool(after["close"].strip("`")) and _QUOTED.match(text, at) is not None
     if sign:
         return True
-    is_given = name.startswith("-") or _DECLARES.search(text, max(0, begin - 20), begin) or _AT_RANDOM.match(text, at)
+    is_given = (
+        name.startswith("-")
+        or _DECLARES.search(text, max(0, begin - 20), begin)
+        or _AT_RANDOM.match(text, at)
+        or ((name.isupper() or name == "passwd") and _LIKELY.match(text, at))
+    )
     return bool(is_given and at > after.end("close") and not text.startswith("--", at))
 
 

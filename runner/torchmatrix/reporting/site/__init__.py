@@ -51,6 +51,7 @@ def publish(
     target: Path,
     *,
     redact: bool,
+    with_messages: bool = False,
     held: PriceList = NONE,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Site:
@@ -58,6 +59,7 @@ def publish(
 
     One command at a time publishes into a site; the next one waits.
     `redact`: with pseudonyms for hosts, users, devices and private addresses; a site is redacted or not, never half.
+    `with_messages`: with what failed workloads, libraries and builds said.
     Raises BadInput if the folder isn't a site or was published the other way, EngineUnusable if it can't be written.
     """
     try:
@@ -65,7 +67,7 @@ def publish(
         pages.known_pages(target)  # refuse somebody else's folder before anything is written into it
         with _site_lock(target, tell):
             names = load(results.root)
-            cleaner = redaction.for_results(results, redact, names)
+            cleaner = redaction.for_results(results, redact, names, with_messages)
             links = pages.permalinks_of(target, _publishable(runs, tell), names, cleaner, redact)
             written = list(_write_runs(target, links, cleaner, names, held, tell))
             _write_front(target, results, links, cleaner, held, names)
@@ -114,7 +116,7 @@ def _write_runs(
     tell: Callable[[str], None],
 ) -> Iterator[str]:
     """Write the folders of the runs whose facts or renderers changed since the last time; yield their permalinks."""
-    prints = {run: _fingerprint(run, cleaner.enabled, price_list) for run in links}
+    prints = {run: _fingerprint(run, cleaner, price_list) for run in links}
     due = [(number, run) for number, run in enumerate(links, start=1) if not _is_published(target, links[run], prints[run])]
     with scratch() as temporary:
         copies = (_waiting(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
@@ -146,7 +148,7 @@ def _write_front(
     """Write the files at the root, if any run or the choice of runs changed since; site.json comes last."""
     entries, before = pages.known_pages(target), pages.state_of(target)
     prints = sorted((slug, str(about.get("fingerprint"))) for slug, about in entries.items())
-    made_from = hashlib.sha256(repr((prints, sorted(links.values()), cleaner.enabled, _hash_of_sources())).encode()).hexdigest()
+    made_from = hashlib.sha256(repr((prints, sorted(links.values()), _ways(cleaner), _hash_of_sources())).encode()).hexdigest()
     if before.get("fingerprint") == made_from and (target / "index.html").exists():
         return
     files = front.files(results, links, entries, cleaner, price_list, names.secret)
@@ -206,12 +208,17 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
 
 
-def _fingerprint(run: RunFolder, redacted: bool, price_list: PriceList) -> str:
+def _ways(cleaner: Redaction) -> tuple[bool, bool]:
+    """Return what pages of the same facts depend on."""
+    return cleaner.enabled, cleaner.with_messages
+
+
+def _fingerprint(run: RunFolder, cleaner: Redaction, price_list: PriceList) -> str:
     """Return a hash that changes with any file of the run's facts, with the options, and with the renderers."""
     files = sorted((path.relative_to(run.path).as_posix(), path.stat()) for path in run.path.rglob("*") if path.is_file())
     facts = [(name, status.st_size, status.st_mtime_ns) for name, status in files]
     return hashlib.sha256(
-        repr((facts, redacted, sorted(map(repr, price_list.prices.values())), _hash_of_sources())).encode()
+        repr((facts, _ways(cleaner), sorted(map(repr, price_list.prices.values())), _hash_of_sources())).encode()
     ).hexdigest()
 
 

@@ -301,8 +301,21 @@ def _cleaned(run: RunSummary, cleaner: Redaction) -> RunSummary:
             cleaner.text(stack): {cleaner.text(label): words for label, words in environment.items()}
             for stack, environment in environments.items()
         },
-        launches=cleaner.value(run.launches, _WORDS),
+        launches=cleaner.value(tuple(_without_messages(row, cleaner.with_messages) for row in run.launches), _WORDS),
     )
+
+
+_MESSAGES = frozenset({"error", "unchecked", "only_seen"})
+"""The fields of a launch's row that may quote a workload, an engine or a build."""
+_TOLD_BY_US = ("timeout", "lost", "unlike")
+"""The outcomes whose reason is a sentence of the tool."""
+
+
+def _without_messages(row: Mapping[str, Any], with_messages: bool) -> Mapping[str, Any]:
+    """Return a launch's row without what others said of it, but for `with_messages`."""
+    if with_messages or row.get("outcome") in _TOLD_BY_US:
+        return row
+    return {name: redaction.WITHHELD if name in _MESSAGES and value else value for name, value in row.items()}
 
 
 def _page_of(slug: str) -> str:
