@@ -107,19 +107,23 @@ def history(
     store = Results(results)
     say_undated(store)
     runs = select(store, word, since, host)
-    from torchmatrix.analysis import facts_cache, metrics
-    from torchmatrix.analysis import history as trends
+    from torchmatrix.analysis import facts_cache, metrics, run_index
     from torchmatrix.analysis.prices import metric_for, price_list_for
-    from torchmatrix.reporting import history_page as pages
-    from torchmatrix.reporting import terminal
-    from torchmatrix.reporting.report import page
 
     gc.disable()  # as in report
     unreadable: list[Unreadable] = []
     held = price_list_for(prices, runs)
     shown = metric_for(metrics.named(metric), held)
-    read = _collect_unreadable(unreadable, facts_cache.each(store, runs, held))
-    trend_list = trends.trends(trends.series(read, shown), shown)
+    of_nights = None if held.prices else run_index.rows(store, runs, unreadable, shown)
+    from torchmatrix.analysis import history as trends  # with numpy: the rows are read by several processes
+    from torchmatrix.reporting import history_page as pages
+    from torchmatrix.reporting import terminal
+    from torchmatrix.reporting.report import page
+
+    if of_nights is None:
+        read = _collect_unreadable(unreadable, facts_cache.each(store, runs, held))
+        of_nights = (row for run in read for row in trends.rows_of(run, shown))
+    trend_list = trends.trends(trends.with_differences(of_nights), shown)
     say_unreadable(unreadable)
     print(
         json.dumps({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from torchmatrix.analysis import facts_cache
+from torchmatrix.analysis import facts_cache, run_index
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.analysis.rows import Row, counted_difference, has_failed, work_difference
@@ -391,7 +391,7 @@ def read_runs(
     if named.path == folder.path:
         raise BadInput(f"{named.id} is the run to judge and its own baseline", hint="name an older run: --baseline RUN")
     since = [run for run in earlier if run.started > named.started]
-    return [*facts_cache.read(results, [named]), *_nights(results, since, judged, count), judged]
+    return [*run_index.summaries(results, [named]), *_nights(results, since, judged, count), judged]
 
 
 def _nights(results: Results, earlier: Sequence[RunFolder], judged: RunSummary, count: int) -> list[RunSummary]:
@@ -399,7 +399,7 @@ def _nights(results: Results, earlier: Sequence[RunFolder], judged: RunSummary, 
     nights: list[RunSummary] = []
     for _ in range(_LOOK_BACK):
         chunk, earlier = earlier[-count:], earlier[:-count]
-        nights = [run for run in facts_cache.read(results, chunk) if is_night_of(run, judged)] + nights
+        nights = [run for run in run_index.summaries(results, chunk) if is_night_of(run, judged)] + nights
         if len(nights) >= count or not earlier:
             break
     return nights[-count:]

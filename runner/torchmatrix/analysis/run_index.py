@@ -1,0 +1,252 @@
+"""One file per metric with what histories and gates read of each run, so that the next reading opens only runs that changed.
+
+RESULTS/.cache/METRIC.runs is derived from the facts and may be deleted at any time. After a line that names the code that wrote
+it, records are only appended, each as its length, its CRC-32 and msgpack. Reading ends at the first one that is damaged or cut
+off; the runs of those that are lost are read again. Values that many runs have in common, such as environments, stand in it
+once.
+"""
+
+import fcntl
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from msgspec import DecodeError, Struct, msgpack
+
+from torchmatrix.analysis.facts_cache import FOLDER, FOLDER_SIZE, as_columns, as_rows, code, files_below, forget_removed_runs
+from torchmatrix.analysis.launch_row import night_columns
+from torchmatrix.analysis.metrics import THROUGHPUT, Metric
+from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.run_summary import Facts, RunSummary, brief_facts, processes_for, shared_out, summary_from
+from torchmatrix.core.files import plain_open
+from torchmatrix.core.formatting import as_text
+from torchmatrix.facts.launch import Unreadable
+from torchmatrix.facts.store import Results, RunFolder, host_of
+
+_HEAD = struct.Struct("<II")
+_RUNS_PER_PIECE = 32
+"""Runs that are read together, and appended together."""
+_OF_RUN = ("host", "run", "started")
+"""The columns of rows that follow from the run's folder."""
+
+Files = tuple[tuple[str, int, int], ...]
+"""See facts_cache.files_below."""
+
+
+class _Entry(Struct, array_like=True, tag=True, frozen=True):
+    """One run. `run`: HOST/ID; `shared`: the keys of the values that `summary` and `rows`, both packed, share with others."""
+
+    run: str
+    files: Files
+    shared: tuple[str, ...]
+    summary: bytes
+    rows: bytes
+
+
+class _Value(Struct, array_like=True, tag=True, frozen=True):
+    """A value that several entries share; `key`: its hash."""
+
+    key: str
+    value: Any
+
+
+_Record = _Entry | _Value
+_decoder = msgpack.Decoder(_Record)
+
+
+def summaries(results: Results, runs: Sequence[RunFolder], metric: Metric = THROUGHPUT) -> list[RunSummary]:
+    """Return the summaries of `runs`, in their order, whose launches have night_columns only."""
+    index = _updated(results, runs, metric)
+    return [summary_from(run, index.summary(run)) for run in runs]
+
+
+def rows(
+    results: Results, runs: Sequence[RunFolder], unreadable: list[Unreadable], metric: Metric = THROUGHPUT
+) -> Iterator[Row]:
+    """Return history.rows_of each of `runs`, in their order; add their files that can't be read to `unreadable`. Call it before
+    numpy is loaded: see run_summary.read_parts.
+    """
+    return _rows_in(_updated(results, runs, metric), runs, unreadable)
+
+
+def _rows_in(index: "_Index", runs: Sequence[RunFolder], unreadable: list[Unreadable]) -> Iterator[Row]:
+    for run in runs:
+        rows_of_run, files = index.rows(run)
+        unreadable += [Unreadable(path=Path(as_text(run.path) + path), reason=reason) for path, reason in files]
+        names = {"host": host_of(run), "run": run.id, "started": run.started}
+        for row in rows_of_run:
+            yield names | row | {"environment": index.values[row["environment"]]}
+
+
+def _updated(results: Results, runs: Sequence[RunFolder], metric: Metric) -> "_Index":
+    """Return the index, in which all of `runs` are as they are now."""
+    index = _Index(path=results.root / FOLDER / f"{metric.name}.runs", head=f"torchmatrix {code()} {metric.name}\n".encode())
+    forget_removed_runs(results)
+    index.load()
+    index.forget([name for name in index.entries if not os.path.exists(f"{results.root}/{name}/run.jsonl")])  # noqa: PTH110
+    stale = [run for run in runs if not ((entry := index.entries.get(_name(run))) and _is_current(run, entry.files))]
+    pieces = [stale[begin : begin + _RUNS_PER_PIECE] for begin in range(0, len(stale), _RUNS_PER_PIECE)]
+    for records in shared_out(partial(_records, metric=metric), pieces, processes_for(len(stale))):
+        index.add(records)
+    return index
+
+
+def _name(run: RunFolder) -> str:
+    return f"{host_of(run)}/{run.id}"
+
+
+def _is_current(run: RunFolder, files: Files) -> bool:
+    """Check whether the files of a run are those of its entry; its folders are listed only where one of them has changed."""
+    root = str(run.path)
+    try:
+        for path, size, changed in files:
+            state = os.stat(root + path)
+            if state.st_mtime_ns != changed or size not in (FOLDER_SIZE, state.st_size):
+                return _plain(files) == _plain(files_below(run.path))
+    except OSError:
+        return False
+    return True
+
+
+def _plain(files: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    return [file for file in files if file[1] != FOLDER_SIZE]
+
+
+def _records(runs: Sequence[RunFolder], metric: Metric) -> list[_Record]:
+    """Read runs; return their entries, and before these the values that they share."""
+    from torchmatrix.analysis.history import rows_of  # with numpy, which several processes load only once they have begun
+
+    values: dict[str, _Record] = {}
+    entries: list[_Record] = []
+    for run in runs:
+        files = tuple(files_below(run.path))  # before they are read
+        facts = brief_facts(run, night_columns(metric))
+        summary = summary_from(run, facts)
+        shared: dict[str, _Record] = {}
+        matrix = _share(shared, facts["matrix"])
+        environments = {stack: _share(shared, environment) for stack, environment in facts["environments"].items()}
+        launches = as_columns(facts["launches"])
+        of_run = [
+            {name: value for name, value in row.items() if name not in _OF_RUN}
+            | {"environment": _share(shared, row["environment"])}
+            for row in rows_of(summary, metric)
+        ]
+        unreadable = [*facts["unreadable_launches"], *facts["problems"]]
+        entries.append(
+            _Entry(
+                run=_name(run), files=files, shared=tuple(shared),
+                summary=msgpack.encode(facts | {"matrix": matrix, "environments": environments, "launches": launches}),
+                rows=msgpack.encode((of_run, unreadable)),
+            )
+        )  # fmt: skip
+        values |= shared
+    return [*values.values(), *entries]
+
+
+def _share(shared: dict[str, _Record], value: Any) -> str:
+    key = hashlib.blake2b(msgpack.encode(value), digest_size=12).hexdigest()
+    shared.setdefault(key, _Value(key=key, value=value))
+    return key
+
+
+@dataclass(kw_only=True)
+class _Index:
+    """The index as read, and as it is appended to. `head`: its first line; `values`: what entries share, by key."""
+
+    path: Path
+    head: bytes
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    _end: int = 0
+    """Up to here the file is as this command read or wrote it; 0: nothing of it counts."""
+
+    def load(self) -> None:
+        """Read the file, as far as it is sound."""
+        with suppress(OSError), plain_open(self.path, "rb") as file:
+            data = file.read()
+            if data.startswith(self.head):
+                self._end = len(self.head) + self._take(memoryview(data)[len(self.head) :])
+
+    def summary(self, run: RunFolder) -> Facts:
+        """Return the facts of a run's summary."""
+        facts: Facts = msgpack.decode(self.entries[_name(run)].summary)
+        environments = {stack: self.values[key] for stack, key in facts["environments"].items()}
+        shared = {"matrix": self.values[facts["matrix"]], "environments": environments}
+        return facts | shared | {"launches": as_rows(facts["launches"])}
+
+    def rows(self, run: RunFolder) -> tuple[list[Row], list[tuple[str, str]]]:
+        """Return the rows of a run, with the keys of their environments, and its files that can't be read, and why."""
+        rows_of_run, unreadable = msgpack.decode(self.entries[_name(run)].rows)
+        return rows_of_run, unreadable
+
+    def add(self, records: Iterable[_Record]) -> None:
+        """Append records, without values that it has, to the file too unless that can't be written."""
+        new = [record for record in records if isinstance(record, _Entry) or record.key not in self.values]
+        packed = b"".join(map(_packed, new))
+        self._take(memoryview(packed))
+        with suppress(OSError):
+            self._write(packed)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Remove the entries of runs, and what only they shared. What another command appends meanwhile may be lost."""
+        for name in names:
+            del self.entries[name]
+        if names:
+            used = {key for entry in self.entries.values() for key in entry.shared}
+            self.values = {key: value for key, value in self.values.items() if key in used}
+            kept: list[_Record] = [_Value(key=key, value=value) for key, value in self.values.items()]
+            self._end = 0
+            with suppress(OSError):
+                self._write(b"".join(map(_packed, [*kept, *self.entries.values()])))
+
+    def _take(self, data: memoryview) -> int:
+        """Take in whole records; return how many bytes they have. An entry counts if all that it shares is there."""
+        end = 0
+        while record := _record_at(data, end):
+            end += _HEAD.size + _HEAD.unpack_from(data, end)[0]
+            if isinstance(record, _Value):
+                self.values[record.key] = record.value
+            elif self.values.keys() >= set(record.shared):
+                self.entries[record.run] = record
+        return end
+
+    def _write(self, packed: bytes) -> None:
+        """Write behind what is sound, whatever another command has appended or damaged meanwhile. Raises OSError."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with plain_open(self.path, "ab"):  # makes it
+            pass
+        with plain_open(self.path, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not self._end or file.read(len(self.head)) != self.head:
+                packed, self._end = self.head + packed, 0
+            file.seek(self._end)
+            self._end += self._take(memoryview(file.read()))
+            file.truncate(self._end)
+            file.seek(self._end)
+            file.write(packed)
+        self._end += len(packed)
+
+
+def _record_at(data: memoryview, place: int) -> _Record | None:
+    """Return the record that begins at a place; None if there is no sound one."""
+    if place + _HEAD.size > len(data):
+        return None
+    length, checksum = _HEAD.unpack_from(data, place)
+    packed = data[place + _HEAD.size : place + _HEAD.size + length]
+    if len(packed) != length or zlib.crc32(packed) != checksum:
+        return None
+    with suppress(DecodeError):
+        return _decoder.decode(packed)
+    return None
+
+
+def _packed(record: _Record) -> bytes:
+    packed = msgpack.encode(record)
+    return _HEAD.pack(len(packed), zlib.crc32(packed)) + packed
