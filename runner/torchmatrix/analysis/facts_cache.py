@@ -5,7 +5,6 @@ read; what only a report needs follows. A run is read anew when one of its files
 that reads them; and where a cached file can't be read.
 """
 
-import glob
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.prices import NONE, PriceList, charge
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
 from torchmatrix.core.files import open_regular, write_whole
-from torchmatrix.facts.store import Results, RunFolder, host_of
+from torchmatrix.facts.store import Results, RunFolder, folders_in, host_of
 
 T = TypeVar("T")
 FOLDER = ".cache"
@@ -111,10 +110,11 @@ def _keep(path: Path, key: bytes, facts: tuple[Facts, Facts]) -> None:
 
 def forget_removed_runs(results: Results) -> None:
     """Remove what is cached of runs that are no longer there."""
-    with suppress(OSError):
-        for path in glob.iglob("*/*", root_dir=results.root / FOLDER):
-            if not os.path.exists(f"{results.root}/{path}/run.jsonl"):  # noqa: PTH110 (a path takes ten times as long)
-                (results.root / FOLDER / path).unlink()
+    for host in folders_in(str(results.root / FOLDER)):
+        with suppress(OSError), os.scandir(host) as runs:
+            for run in runs:
+                if not os.path.exists(f"{results.root}/{os.path.basename(host)}/{run.name}/run.jsonl"):  # noqa: PTH110, PTH119
+                    Path(run.path).unlink()
 
 
 @cache

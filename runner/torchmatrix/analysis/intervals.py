@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import gammaln, polygamma, stdtrit
 
 from torchmatrix.analysis.centers import central, mean_of, median_of, of_normal, squared_error, variance_of
+from torchmatrix.analysis.special import gammaln, polygamma, stdtrit
 
 # Moderated scatter of one cell, learned from the other cells of its run.
 #

@@ -11,15 +11,17 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
 from msgspec import DecodeError, Struct, msgpack
 
+from torchmatrix.analysis import metrics
 from torchmatrix.analysis.facts_cache import FOLDER, FOLDER_SIZE, as_columns, as_rows, code, files_below, forget_removed_runs
 from torchmatrix.analysis.launch_row import night_columns
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
@@ -57,8 +59,16 @@ class _Value(Struct, array_like=True, tag=True, frozen=True):
     value: Any
 
 
+class _Begin(Struct, array_like=True, tag="_Entry", frozen=True):
+    """The begin of an entry, which is read alone where the rest isn't needed yet."""
+
+    run: str
+    files: Files
+    shared: tuple[str, ...]
+
+
 _Record = _Entry | _Value
-_decoder = msgpack.Decoder(_Record)
+_begins, _entries = msgpack.Decoder(_Begin | _Value), msgpack.Decoder(_Entry)
 
 
 def summaries(results: Results, runs: Sequence[RunFolder], metric: Metric = THROUGHPUT) -> list[RunSummary]:
@@ -87,13 +97,15 @@ def _rows_in(index: "_Index", runs: Sequence[RunFolder], unreadable: list[Unread
 
 def _updated(results: Results, runs: Sequence[RunFolder], metric: Metric) -> "_Index":
     """Return the index, in which all of `runs` are as they are now."""
-    index = _Index(path=results.root / FOLDER / f"{metric.name}.runs", head=f"torchmatrix {code()} {metric.name}\n".encode())
+    index = _Index(
+        path=results.root / FOLDER / f"{metric.name}.runs", head=f"torchmatrix {code()} {metric.name}\n".encode(),
+        wanted={_name(run) for run in runs},
+    )  # fmt: skip
     forget_removed_runs(results)
-    index.load()
-    index.forget([name for name in index.entries if not os.path.exists(f"{results.root}/{name}/run.jsonl")])  # noqa: PTH110
-    stale = [run for run in runs if not ((entry := index.entries.get(_name(run))) and _is_current(run, entry.files))]
+    index.load(lambda name: os.path.exists(f"{results.root}/{name}/run.jsonl"))  # noqa: PTH110 (a Path takes ten times as long)
+    stale = [run for run in runs if not _is_current(run, index.files(run))]
     pieces = [stale[begin : begin + _RUNS_PER_PIECE] for begin in range(0, len(stale), _RUNS_PER_PIECE)]
-    for records in shared_out(partial(_records, metric=metric), pieces, processes_for(len(stale))):
+    for records in shared_out(partial(_records, name=metric.name), pieces, processes_for(len(stale))):
         index.add(records)
     return index
 
@@ -107,22 +119,23 @@ def _is_current(run: RunFolder, files: Files) -> bool:
     root = str(run.path)
     try:
         for path, size, changed in files:
-            state = os.stat(root + path)
+            state = os.stat(root + path)  # noqa: PTH116 (a Path takes as long as the call)
             if state.st_mtime_ns != changed or size not in (FOLDER_SIZE, state.st_size):
                 return _plain(files) == _plain(files_below(run.path))
     except OSError:
         return False
-    return True
+    return bool(files)
 
 
 def _plain(files: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
     return [file for file in files if file[1] != FOLDER_SIZE]
 
 
-def _records(runs: Sequence[RunFolder], metric: Metric) -> list[_Record]:
-    """Read runs; return their entries, and before these the values that they share."""
+def _records(runs: Sequence[RunFolder], name: str) -> list[_Record]:
+    """Read runs for the metric of this name; return their entries, and before these the values that they share."""
     from torchmatrix.analysis.history import rows_of  # with numpy, which several processes load only once they have begun
 
+    metric = metrics.named(name)
     values: dict[str, _Record] = {}
     entries: list[_Record] = []
     for run in runs:
@@ -158,66 +171,75 @@ def _share(shared: dict[str, _Record], value: Any) -> str:
 
 @dataclass(kw_only=True)
 class _Index:
-    """The index as read, and as it is appended to. `head`: its first line; `values`: what entries share, by key."""
+    """The index as read, and as it is appended to. `head`: its first line; `wanted`: the runs whose entries are kept in memory,
+    in `packed`; `values`: what entries share, by key.
+    """
 
     path: Path
     head: bytes
-    entries: dict[str, _Entry] = field(default_factory=dict)
+    wanted: set[str]
+    packed: dict[str, bytes] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     _end: int = 0
     """Up to here the file is as this command read or wrote it; 0: nothing of it counts."""
 
-    def load(self) -> None:
-        """Read the file, as far as it is sound."""
+    def load(self, is_there: Callable[[str], bool]) -> None:
+        """Read the file, as far as it is sound. Write it anew if it has entries of runs that are gone, or many old ones."""
         with suppress(OSError), plain_open(self.path, "rb") as file:
-            data = file.read()
-            if data.startswith(self.head):
-                self._end = len(self.head) + self._take(memoryview(data)[len(self.head) :])
+            if file.read(len(self.head)) == self.head:
+                runs = [record.run for record in self._take(file) if isinstance(record, _Begin)]
+                self._end = file.tell()
+                names = set(filter(is_there, set(runs)))
+                if len(names) < len(set(runs)) or len(runs) > 2 * len(names) + _RUNS_PER_PIECE:
+                    self._write_anew(names)
+
+    def files(self, run: RunFolder) -> Files:
+        """Return the files of a run when it was read; none if it is not in the index."""
+        packed = self.packed.get(_name(run))
+        return _begins.decode(packed).files if packed else ()
 
     def summary(self, run: RunFolder) -> Facts:
         """Return the facts of a run's summary."""
-        facts: Facts = msgpack.decode(self.entries[_name(run)].summary)
+        facts: Facts = msgpack.decode(_entries.decode(self.packed[_name(run)]).summary)
         environments = {stack: self.values[key] for stack, key in facts["environments"].items()}
         shared = {"matrix": self.values[facts["matrix"]], "environments": environments}
         return facts | shared | {"launches": as_rows(facts["launches"])}
 
     def rows(self, run: RunFolder) -> tuple[list[Row], list[tuple[str, str]]]:
         """Return the rows of a run, with the keys of their environments, and its files that can't be read, and why."""
-        rows_of_run, unreadable = msgpack.decode(self.entries[_name(run)].rows)
+        rows_of_run, unreadable = msgpack.decode(_entries.decode(self.packed[_name(run)]).rows)
         return rows_of_run, unreadable
 
     def add(self, records: Iterable[_Record]) -> None:
         """Append records, without values that it has, to the file too unless that can't be written."""
         new = [record for record in records if isinstance(record, _Entry) or record.key not in self.values]
-        packed = b"".join(map(_packed, new))
-        self._take(memoryview(packed))
+        framed = b"".join(map(_framed, map(msgpack.encode, new)))
+        for _ in self._take(BytesIO(framed)):
+            pass
         with suppress(OSError):
-            self._write(packed)
+            self._write(framed)
 
-    def forget(self, names: Sequence[str]) -> None:
-        """Remove the entries of runs, and what only they shared. What another command appends meanwhile may be lost."""
-        for name in names:
-            del self.entries[name]
-        if names:
-            used = {key for entry in self.entries.values() for key in entry.shared}
-            self.values = {key: value for key, value in self.values.items() if key in used}
-            kept: list[_Record] = [_Value(key=key, value=value) for key, value in self.values.items()]
-            self._end = 0
-            with suppress(OSError):
-                self._write(b"".join(map(_packed, [*kept, *self.entries.values()])))
+    def _write_anew(self, names: set[str]) -> None:
+        """Leave out all but the last entries of these runs, and what only others shared. Raises OSError."""
+        with plain_open(self.path, "rb") as file:
+            file.seek(len(self.head))
+            last = {record.run: (record, packed) for record, packed in _sound(file) if isinstance(record, _Begin)}
+        kept = [last[name] for name in sorted(names)]
+        used = dict.fromkeys(key for entry, _ in kept for key in entry.shared)
+        values = [msgpack.encode(_Value(key=key, value=self.values[key])) for key in used if key in self.values]
+        self._end = 0
+        self._write(b"".join(map(_framed, [*values, *(packed for _, packed in kept)])))
 
-    def _take(self, data: memoryview) -> int:
-        """Take in whole records; return how many bytes they have. An entry counts if all that it shares is there."""
-        end = 0
-        while record := _record_at(data, end):
-            end += _HEAD.size + _HEAD.unpack_from(data, end)[0]
+    def _take(self, file: IO[bytes]) -> Iterator[_Begin | _Value]:
+        """Take in the sound records that follow, and yield them. An entry counts if all that it shares is there."""
+        for record, packed in _sound(file):
             if isinstance(record, _Value):
                 self.values[record.key] = record.value
-            elif self.values.keys() >= set(record.shared):
-                self.entries[record.run] = record
-        return end
+            elif record.run in self.wanted and self.values.keys() >= set(record.shared):
+                self.packed[record.run] = packed
+            yield record
 
-    def _write(self, packed: bytes) -> None:
+    def _write(self, framed: bytes) -> None:
         """Write behind what is sound, whatever another command has appended or damaged meanwhile. Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with plain_open(self.path, "ab"):  # makes it
@@ -225,28 +247,32 @@ class _Index:
         with plain_open(self.path, "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not self._end or file.read(len(self.head)) != self.head:
-                packed, self._end = self.head + packed, 0
+                framed, self._end = self.head + framed, 0
             file.seek(self._end)
-            self._end += self._take(memoryview(file.read()))
-            file.truncate(self._end)
-            file.seek(self._end)
-            file.write(packed)
-        self._end += len(packed)
+            if self._end:
+                for _ in _sound(file):
+                    pass
+            file.truncate()
+            file.write(framed)
+            self._end = file.tell()
 
 
-def _record_at(data: memoryview, place: int) -> _Record | None:
-    """Return the record that begins at a place; None if there is no sound one."""
-    if place + _HEAD.size > len(data):
-        return None
-    length, checksum = _HEAD.unpack_from(data, place)
-    packed = data[place + _HEAD.size : place + _HEAD.size + length]
-    if len(packed) != length or zlib.crc32(packed) != checksum:
-        return None
-    with suppress(DecodeError):
-        return _decoder.decode(packed)
-    return None
+def _sound(file: IO[bytes]) -> Iterator[tuple[_Begin | _Value, bytes]]:
+    """Yield the records that follow, each as it is read and as it stands there, up to the first that is damaged or cut off;
+    the file is then at the end of the last one.
+    """
+    while True:
+        place, head = file.tell(), file.read(_HEAD.size)
+        if len(head) == _HEAD.size:
+            length, checksum = _HEAD.unpack(head)
+            packed = file.read(length)
+            if len(packed) == length and zlib.crc32(packed) == checksum:
+                with suppress(DecodeError):
+                    yield _begins.decode(packed), packed
+                    continue
+        file.seek(place)
+        return
 
 
-def _packed(record: _Record) -> bytes:
-    packed = msgpack.encode(record)
+def _framed(packed: bytes) -> bytes:
     return _HEAD.pack(len(packed), zlib.crc32(packed)) + packed

@@ -89,7 +89,8 @@ _LAUNCH_ONLY = ("run", "round", "throughput", "requests", "path", "seconds", "st
 
 # What a report needs of each launch: small enough to be passed between processes. Loads no numpy.
 
-Piece, Done = TypeVar("Piece"), TypeVar("Done")
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
 Facts = dict[str, Any]
 """Plain values, for a file."""
 FEWEST_FILES = 200
@@ -176,9 +177,7 @@ def shared_out(work: Callable[[Piece], Done], pieces: Sequence[Piece], processes
     yield from map(work, pieces[done:])
 
 
-def _part(
-    folders: Iterable[Iterable[Path]], planned: Sequence[CellName], columns: Collection[str] | None
-) -> Part:
+def _part(folders: Iterable[Iterable[Path]], planned: Sequence[CellName], columns: Collection[str] | None) -> Part:
     return part_of((launch_in(path) for folder in folders for path in folder), _order(planned), columns)
 
 

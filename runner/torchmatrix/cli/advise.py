@@ -249,8 +249,7 @@ def profile(
 
     Runs the cell under torch.profiler and shows operators or kernels, gaps, memory and a trace. Records no result.
     """
-    from torchmatrix.reporting import profile_pages
-    from torchmatrix.reporting.report import page
+    from torchmatrix.reporting import page, profile_pages
     from torchmatrix.running import profiling, session
 
     volume = volume_of(quiet, verbose)
@@ -291,8 +290,7 @@ def why(
     cells that have no profile yet.
     """
     from torchmatrix.analysis import why as analysis
-    from torchmatrix.reporting import profile_pages
-    from torchmatrix.reporting.report import page
+    from torchmatrix.reporting import page, profile_pages
     from torchmatrix.running import profiling, session
 
     if again and recorded:

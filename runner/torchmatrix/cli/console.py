@@ -70,9 +70,10 @@ def say_undated(results: "Results") -> None:
     """Name the runs that are never `last`, since it isn't known when they began, and those whose names no word can match."""
     from torchmatrix.facts.store import host_of, undated
 
-    for path in results.misnamed()[:MOST_UNREADABLE]:
+    listed, misnamed = results.listed()
+    for path in misnamed[:MOST_UNREADABLE]:
         say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")
-    if runs := undated(results):
+    if runs := undated(listed):
         names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in runs[:MOST_UNREADABLE]))
         more = f" and {len(runs) - MOST_UNREADABLE} more" if len(runs) > MOST_UNREADABLE else ""
         say(f"note: when {names}{more} began isn't known, or is still to come: never taken for the last run")

@@ -117,8 +117,7 @@ def history(
     of_nights = None if held.prices else run_index.rows(store, runs, unreadable, shown)
     from torchmatrix.analysis import history as trends  # with numpy: the rows are read by several processes
     from torchmatrix.reporting import history_page as pages
-    from torchmatrix.reporting import terminal
-    from torchmatrix.reporting.report import page
+    from torchmatrix.reporting import page, terminal
 
     if of_nights is None:
         read = _collect_unreadable(unreadable, facts_cache.each(store, runs, held))

@@ -129,8 +129,7 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
 def _compare_machines(
     store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], page_options: _PageOptions, held: "PriceList"
 ) -> None:
-    from torchmatrix.reporting import machines_page
-    from torchmatrix.reporting.report import page
+    from torchmatrix.reporting import machines_page, page
 
     with scratch() as temporary:
         chosen = one_of_each(store, runs, named, temporary if page_options.redact else None)

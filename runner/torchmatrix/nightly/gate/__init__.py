@@ -373,12 +373,13 @@ def read_runs(
     With `baseline`, the run that it names comes first, followed by the nights since then. `word` and `baseline` are words of
     facts.store.select. Raises BadInput, and NothingSelected if there is no run at all.
     """
-    if not results.runs():
+    runs = results.runs()
+    if not runs:
         raise NothingSelected(
             f"no runs in {results.root}", hint="measure twice, then compare: torchmatrix run, torchmatrix gate"
         )
-    folder = _only_run(select(results, word, host=host), word)
-    here = select(results, "all", host=host_of(folder))
+    folder = _only_run(select(results, word, host=host, all_runs=runs), word)
+    here = select(results, "all", host=host_of(folder), all_runs=runs)
     earlier = [run for run in here[: [run.path for run in here].index(folder.path)] if not math.isnan(run.started)]
     (judged,) = facts_cache.read(results, [folder])
     count = max(LONGEST, nights)
@@ -387,7 +388,7 @@ def read_runs(
             hint = "name the run to compare it with: --baseline RUN"
             raise BadInput(f"it isn't known when {folder.id} began, so not which nights were before it", hint=hint)
         return [*_nights(results, earlier, judged, count), judged]
-    named = _only_run(select(results, baseline, host=host_of(folder)), baseline)
+    named = _only_run(select(results, baseline, host=host_of(folder), all_runs=runs), baseline)
     if named.path == folder.path:
         raise BadInput(f"{named.id} is the run to judge and its own baseline", hint="name an older run: --baseline RUN")
     since = [run for run in earlier if run.started > named.started]

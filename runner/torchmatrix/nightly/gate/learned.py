@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtrc, ndtr
 
 from torchmatrix.analysis import intervals
+from torchmatrix.analysis.special import bdtrc, ndtr
 
 Array = np.ndarray[Any, Any]
 """Numbers or flags: a row is a cell's figure, a column a night."""
