@@ -95,12 +95,12 @@ class Trend:
     @property
     def first(self) -> float:
         """Return the value of the first measured run; NaN without any."""
-        return float(next((row["value"] for row in self.measured), math.nan))
+        return float(next((row["value"] for row in self.rows if row["value"] > 0), math.nan))
 
     @property
     def last(self) -> float:
         """Return the value of the last measured run; NaN without any."""
-        return float(next((row["value"] for row in reversed(self.measured)), math.nan))
+        return float(next((row["value"] for row in reversed(self.rows) if row["value"] > 0), math.nan))
 
     @property
     def change(self) -> float:
@@ -212,6 +212,9 @@ def _with_differences(row: Row, last_environments: dict[tuple[str, str], environ
     if not environments.is_told(environment):
         return row | {"environment": {}, _ENVIRONMENT: {}}
     before = last_environments.get(key, environment)
+    if before is environment or before == environment:
+        last_environments[key] = environment
+        return row | {"environment": {}, _ENVIRONMENT: environment}
     last_environments[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | environment
     return row | {"environment": environments.changed(before, environment), _ENVIRONMENT: environment}
 

@@ -7,7 +7,8 @@ from all its launches (`cell`). Unknown numbers are NaN, other unknowns None, se
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +47,17 @@ _NO_OTHER_SETTING = frozenset({
 })  # fmt: skip
 
 
-def row_of(launch: Launch, columns: Collection[str] | None = None) -> Row:
+def row_of(launch: Launch, columns: frozenset[str] | None = None) -> Row:
     """Return the row of a launch: all entries by their sources, or those of `columns`."""
     read = Read(launch)
-    return {name: of(read) for name, of in _LAUNCH_READERS if columns is None or name in columns}
+    return {name: of(read) for name, of in _readers(columns)}
+
+
+@lru_cache(16)
+def _readers(columns: frozenset[str] | None) -> tuple[tuple[str, "Of"], ...]:
+    return tuple(
+        (column.source, column.of) for column in ENTRIES if column.of and (columns is None or column.source in columns)
+    )
 
 
 def night_columns(metric: Metric) -> frozenset[str]:
@@ -381,7 +389,6 @@ _OF_NIGHTS = (
     *("statistic", "outcome", "error", "left_out", "parameters", "flops_per_item", "formula_flops_per_item", "flops_from"),
     *("recipe", "operations", "work", "hardware", "path"),
 )
-_LAUNCH_READERS = tuple((column.source, column.of) for column in ENTRIES if column.of)
 
 
 def _cold_compile_seconds(cell: "Cell") -> list[float]:

@@ -92,7 +92,7 @@ def _rows_in(index: "_Index", runs: Sequence[RunFolder], unreadable: list[Unread
         unreadable += [Unreadable(path=Path(as_text(run.path) + path), reason=reason) for path, reason in files]
         names = {"host": host_of(run), "run": run.id, "started": run.started}
         for row in rows_of_run:
-            yield names | row | {"environment": index.values[row["environment"]]}
+            yield {**names, **row, "environment": index.values[row["environment"]]}
 
 
 def _updated(results: Results, runs: Sequence[RunFolder], metric: Metric) -> "_Index":
@@ -102,7 +102,7 @@ def _updated(results: Results, runs: Sequence[RunFolder], metric: Metric) -> "_I
         wanted={_name(run) for run in runs},
     )  # fmt: skip
     forget_removed_runs(results)
-    index.load(lambda name: os.path.exists(f"{results.root}/{name}/run.jsonl"))  # noqa: PTH110 (a Path takes ten times as long)
+    index.load(lambda name: name in index.wanted or os.path.exists(f"{results.root}/{name}/run.jsonl"))  # noqa: PTH110 (a Path takes ten times as long)
     stale = [run for run in runs if not _is_current(run, index.files(run))]
     pieces = [stale[begin : begin + _RUNS_PER_PIECE] for begin in range(0, len(stale), _RUNS_PER_PIECE)]
     for records in shared_out(partial(_records, name=metric.name), pieces, processes_for(len(stale))):

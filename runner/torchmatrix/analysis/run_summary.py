@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -140,7 +140,7 @@ def _order(planned: Sequence[CellName]) -> Order:
 
 
 def read_parts(
-    run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES, columns: Collection[str] | None = None
+    run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES, columns: frozenset[str] | None = None
 ) -> list[Part]:
     """Read all launches of a run, by several processes where that pays. Call it before numpy is loaded: a fork has no
     threads. `columns`: see part_of.
@@ -177,7 +177,7 @@ def shared_out(work: Callable[[Piece], Done], pieces: Sequence[Piece], processes
     yield from map(work, pieces[done:])
 
 
-def _part(folders: Iterable[Iterable[Path]], planned: Sequence[CellName], columns: Collection[str] | None) -> Part:
+def _part(folders: Iterable[Iterable[Path]], planned: Sequence[CellName], columns: frozenset[str] | None) -> Part:
     return part_of((launch_in(path) for folder in folders for path in folder), _order(planned), columns)
 
 
@@ -188,7 +188,7 @@ def _has_one_thread() -> bool:
         return False
 
 
-def part_of(launch_files: Iterable[Launch | Unreadable], order: Order, columns: Collection[str] | None = None) -> Part:
+def part_of(launch_files: Iterable[Launch | Unreadable], order: Order, columns: frozenset[str] | None = None) -> Part:
     """Return the part of these launches, all attempts of each among them. `columns`: only these in their rows, and nothing of
     what only a report needs; None: everything.
     """
@@ -231,7 +231,7 @@ def _brief(launch: Launch, is_first: bool) -> Brief:
     )
 
 
-def _row_only(launch: Launch, columns: Collection[str]) -> Brief:
+def _row_only(launch: Launch, columns: frozenset[str]) -> Brief:
     return Brief(row=row_of(launch, columns), started=launch.unix_seconds, errors=(), spent=None, installed=None)
 
 
@@ -349,7 +349,7 @@ def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[
     return summary, details
 
 
-def brief_facts(run: RunFolder, columns: Collection[str]) -> Facts:
+def brief_facts(run: RunFolder, columns: frozenset[str]) -> Facts:
     """Read the facts of a run's summary, of each launch only these columns."""
     record = run.read_record()
     return facts_of(run, record, read_parts(run, record, 1, columns))[0]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import consume, preamble, say, say_undated, say_unreadable, volume_of, write_new
+from torchmatrix.cli.console import consume, list_runs, preamble, say, say_unreadable, volume_of, write_new
 from torchmatrix.cli.measured import measure_here
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
@@ -88,7 +88,7 @@ def advise(
         word, what, choices = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", [*MODES])
         raise BadInput(f"unknown {what} {shown(word)}", hint=nearest(word, choices))
     store = Results(results)
-    say_undated(store)
+    list_runs(store)
     folder = select_one(store, run)
     held = price_list_for(prices, [folder])
     sought = metric_for(advice.metric_of(aim, mode), held)

@@ -14,7 +14,7 @@ from torchmatrix.core.formatting import as_text, count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
-    from torchmatrix.facts.store import Results
+    from torchmatrix.facts.store import Results, RunFolder
     from torchmatrix.running.launch_order import Lane
     from torchmatrix.running.progress import ProgressEvent
     from torchmatrix.running.session import Session
@@ -66,9 +66,10 @@ def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.N
         say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 
 
-def say_undated(results: "Results") -> None:
-    """Name the runs that are never `last`, since it isn't known when they began, and those whose names no word can match."""
-    from torchmatrix.facts.store import host_of, undated
+def list_runs(results: "Results") -> "list[RunFolder]":
+    """Return all runs, oldest first. Name those that are never `last`, since it isn't known when they began, and those whose
+    names no word can match."""
+    from torchmatrix.facts.store import host_of, in_order, undated
 
     listed, misnamed = results.listed()
     for path in misnamed[:MOST_UNREADABLE]:
@@ -77,6 +78,7 @@ def say_undated(results: "Results") -> None:
         names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in runs[:MOST_UNREADABLE]))
         more = f" and {len(runs) - MOST_UNREADABLE} more" if len(runs) > MOST_UNREADABLE else ""
         say(f"note: when {names}{more} began isn't known, or is still to come: never taken for the last run")
+    return in_order(listed)
 
 
 def width() -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, say_undated, say_unreadable, write_file
+from torchmatrix.cli.console import list_runs, say, say_unreadable, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -60,7 +60,7 @@ def compare(
     store = Results(results)
     held = price_list_for(prices, store.runs() if prices else ())
     compared = metric_for(metrics.named(metric), held)
-    say_undated(store)
+    list_runs(store)
     sides = [choose_launches(store, word) for word in (a, b)]
     for side in sides:
         say_unreadable(side.unreadable)
@@ -105,8 +105,7 @@ def history(
     from torchmatrix.facts.store import Results, select
 
     store = Results(results)
-    say_undated(store)
-    runs = select(store, word, since, host)
+    runs = select(store, word, since, host, list_runs(store))
     from torchmatrix.analysis import facts_cache, metrics, run_index
     from torchmatrix.analysis.prices import metric_for, price_list_for
 
@@ -220,7 +219,7 @@ def export(
     if not formats and exports.PARQUET not in chosen:
         say(f"without Parquet: it needs pyarrow ({exports.INSTALL})")
     store = Results(results)
-    say_undated(store)
+    list_runs(store)
     if machines:
         _export_machines(store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, redact, force)
         return
@@ -348,8 +347,7 @@ def gate(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
     store = Results(results)
-    say_undated(store)
-    runs = read_runs(store, run, nights, baseline, host)
+    runs = read_runs(store, run, nights, baseline, host, list_runs(store))
     say_unreadable([*(file for past in runs for file in past.unreadable), *judged.unreadable_record(store, runs[-1].host)])
     result = gating.judge(runs, gate_options, judged.read_accepted(store, runs[-1].host))
     if accept or because:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, say_undated, width
+from torchmatrix.cli.console import list_runs, say, width
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -89,7 +89,7 @@ def report(
         )
     store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
     several = bool(publish or machines or page_options.of_machines)
-    say_undated(store)
+    list_runs(store)
     runs = select_each(store, named or ["all" if several else "last"], since, host)
     from torchmatrix.analysis.prices import price_list_for
 

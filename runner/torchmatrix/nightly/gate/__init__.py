@@ -366,14 +366,15 @@ _LOOK_BACK = 4
 
 
 def read_runs(
-    results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None
-) -> list[RunSummary]:
+    results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None,
+    all_runs: Sequence[RunFolder] | None = None,
+) -> list[RunSummary]:  # fmt: skip
     """Read the runs for `judge`, oldest first: LONGEST nights, or as many as make the baseline, then the run that `word` names.
 
     With `baseline`, the run that it names comes first, followed by the nights since then. `word` and `baseline` are words of
     facts.store.select. Raises BadInput, and NothingSelected if there is no run at all.
     """
-    runs = results.runs()
+    runs = results.runs() if all_runs is None else all_runs
     if not runs:
         raise NothingSelected(
             f"no runs in {results.root}", hint="measure twice, then compare: torchmatrix run, torchmatrix gate"
