@@ -193,9 +193,8 @@ def _most_improbable_cut(logs: Figures, shrinking: float) -> int | None:
     drawn_in = _without_outliers(logs)
     chances, distances = _compared_in(drawn_in, intervals, shrinking)
     ends = np.cumsum([end - begin - 2 * SHORTEST + 1 for begin, end in intervals])
-    for number in np.lexsort((-distances, chances)):
-        if chances[number] * len(chances) >= ALPHA:
-            return None
+    improbable = np.flatnonzero(chances * len(chances) < ALPHA)
+    for number in improbable[np.lexsort((-distances[improbable], chances[improbable]))].tolist():
         place = int(np.searchsorted(ends, number, "right"))
         begin, end = intervals[place]
         at = end - SHORTEST + 1 - int(ends[place] - number)

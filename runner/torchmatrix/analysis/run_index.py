@@ -46,8 +46,8 @@ class _Entry(Struct, array_like=True, tag=True, frozen=True):
     """One run. `run`: HOST/ID; `shared`: the keys of the values that `summary` and `rows`, both packed, share with others."""
 
     run: str
-    files: Files
     shared: tuple[str, ...]
+    files: Files
     summary: bytes
     rows: bytes
 
@@ -63,7 +63,6 @@ class _Begin(Struct, array_like=True, tag="_Entry", frozen=True):
     """The begin of an entry, which is read alone where the rest isn't needed yet."""
 
     run: str
-    files: Files
     shared: tuple[str, ...]
 
 
@@ -154,7 +153,7 @@ def _records(runs: Sequence[RunFolder], name: str) -> list[_Record]:
         unreadable = [*facts["unreadable_launches"], *facts["problems"]]
         entries.append(
             _Entry(
-                run=_name(run), files=files, shared=tuple(shared),
+                run=_name(run), shared=tuple(shared), files=files,
                 summary=msgpack.encode(facts | {"matrix": matrix, "environments": environments, "launches": launches}),
                 rows=msgpack.encode((of_run, unreadable)),
             )
@@ -196,7 +195,7 @@ class _Index:
     def files(self, run: RunFolder) -> Files:
         """Return the files of a run when it was read; none if it is not in the index."""
         packed = self.packed.get(_name(run))
-        return _begins.decode(packed).files if packed else ()
+        return _entries.decode(packed).files if packed else ()
 
     def summary(self, run: RunFolder) -> Facts:
         """Return the facts of a run's summary."""
