@@ -35,7 +35,7 @@ from torchmatrix.facts.store import Results, RunFolder, host_of
 _HEAD = struct.Struct("<II")
 _RUNS_PER_PIECE = 32
 """Runs that are read together, and appended together."""
-_OF_RUN = ("host", "run", "started")
+_OF_RUN = {"host": None, "run": None, "started": None}
 """The columns of rows that follow from the run's folder."""
 
 Files = tuple[tuple[str, int, int], ...]
@@ -91,7 +91,7 @@ def _rows_in(index: "_Index", runs: Sequence[RunFolder], unreadable: list[Unread
         unreadable += [Unreadable(path=Path(as_text(run.path) + path), reason=reason) for path, reason in files]
         names = {"host": host_of(run), "run": run.id, "started": run.started}
         for row in rows_of_run:
-            yield {**names, **row, "environment": index.values[row["environment"]]}
+            yield row | names | {"environment": index.values[row["environment"]]}
 
 
 def _updated(results: Results, runs: Sequence[RunFolder], metric: Metric) -> "_Index":
@@ -145,11 +145,7 @@ def _records(runs: Sequence[RunFolder], name: str) -> list[_Record]:
         matrix = _share(shared, facts["matrix"])
         environments = {stack: _share(shared, environment) for stack, environment in facts["environments"].items()}
         launches = as_columns(facts["launches"])
-        of_run = [
-            {name: value for name, value in row.items() if name not in _OF_RUN}
-            | {"environment": _share(shared, row["environment"])}
-            for row in rows_of(summary, metric)
-        ]
+        of_run = [row | _OF_RUN | {"environment": _share(shared, row["environment"])} for row in rows_of(summary, metric)]
         unreadable = [*facts["unreadable_launches"], *facts["problems"]]
         entries.append(
             _Entry(
