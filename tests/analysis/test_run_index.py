@@ -252,6 +252,13 @@ def test_what_cannot_be_read_is_said_each_time(results: Results) -> None:
         assert file.path == path and "header" in file.reason
 
 
+def test_files_whose_names_are_no_utf8_are_read(results: Results) -> None:
+    cell = results.runs()[0].path / "stack-a/resnet50-train-fp32-b4/gpu0"
+    cell.rename(cell.with_name(os.fsdecode(b"gpu\xe9")))
+    for _ in range(2):
+        assert from_index(results) == from_facts(results)
+
+
 def test_several_commands_at_once_read_the_same(results: Results) -> None:
     code = (
         "import sys; from pathlib import Path\n"

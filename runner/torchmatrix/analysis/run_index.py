@@ -138,7 +138,7 @@ def _records(runs: Sequence[RunFolder], name: str) -> list[_Record]:
     values: dict[str, _Record] = {}
     entries: list[_Record] = []
     for run in runs:
-        files = tuple(files_below(run.path))  # before they are read
+        files = tuple((as_text(path), size, changed) for path, size, changed in files_below(run.path))  # before they are read
         facts = brief_facts(run, night_columns(metric))
         summary = summary_from(run, facts)
         shared: dict[str, _Record] = {}
