@@ -18,8 +18,7 @@ from pathlib import Path
 from support import invented
 from torchmatrix.analysis import machines
 from torchmatrix.facts.store import Results
-from torchmatrix.reporting import machines_page, report
-from torchmatrix.reporting.report import page
+from torchmatrix.reporting import machines_page, page, report
 
 TARGET = Path(__file__).parents[1] / "reports" / "example"
 PICTURES = (

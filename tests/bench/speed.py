@@ -1,4 +1,4 @@
-"""Prints how fast the tool itself is, beside its targets. Run: .venv/bin/python tests/bench/speed.py [--docker]
+"""Prints how fast the tool itself is, beside its targets. Run: .venv/bin/python tests/bench/speed.py [--docker] [--runs]
 
 Medians of several runs where a run is short; no assertion, since machines differ. The commands may write bytecode, as they do
 for users; the first run of each, which compiles, isn't counted. Reports and sites have a bench of their own, pages.py. Needs a
@@ -48,7 +48,10 @@ WORKLOAD = '[[workload]]\ndevice = "cpu"\nmodel = "resnet50"\nbatch = 1\n'
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--docker", action="store_true", help="also rebuild a real image after editing the workload")
+    parser.add_argument("--runs", action="store_true", help="only histories and gates of 5 000 runs")
     options = parser.parse_args()
+    if options.runs:
+        return many_runs()
     tell("torchmatrix --help", "0.25 s", f"{help_seconds():.2f} s")
     tell("plan of 100 000 cells, in the process", "2 s", f"{plan_seconds():.2f} s")
     tell("torchmatrix plan of 100 000 cells, whole command", "2 s", f"{plan_command_seconds():.2f} s")
@@ -64,6 +67,7 @@ def main() -> None:
         tell("the same, its newest 10 runs", "0.5 s", f"{newest:.3f} s")
         tell("torchmatrix history of it, whole command", "20 s", history_cost(folder))
         tell("torchmatrix gate of it, whole command", "2 s", gate_cost(folder))
+    many_runs()
     if options.docker:
         tell("torchmatrix build, all is built", "2 s", cached_build())
         tell("new image after editing the workload, per stack", "2 s", f"{rebuild_seconds():.2f} s")
@@ -241,6 +245,51 @@ def write_year(root: Path) -> None:
             host = {"name": "testhost", "driver": "570.1" if night < 100 else "575.2", "cores": list(range(64))}
             launches.append({**names, "rate": rate, "outcome": outcome, "host": host, "round": launch + 1})
         write_run(root, launches, run=run)
+
+
+MANY_RUNS = (
+    ("history, first,", "25 s, 220 MB", ("history",)),
+    ("history, again,", "4 s, 220 MB", ("history",)),
+    ("gate", "2.5 s", ("gate",)),
+)
+
+
+def many_runs() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_many_runs(Path(folder) / "results")
+        for what, target, words in MANY_RUNS:
+            tell(f"{what} of 5 000 runs x 4 launches", target, spent(folder, *words))
+
+
+def write_many_runs(root: Path) -> None:
+    """Write 5 000 nights of four cells, one launch each, with 1 % of scatter; one cell loses 5 % on the way, some launches
+    fail.
+    """
+    random = Random(0)
+    for night, run in enumerate(nights(5000, "2010-01-01")):
+        host = {"name": "testhost", "driver": "570.1" if night < 1500 else "575.2", "cores": list(range(64))}
+        launches = [
+            {
+                "stack": f"stack-{cell % 2}", "workload": f"resnet50-train-fp32-b{cell // 2}", "host": host,
+                "rate": 100.0 * random.gauss(1.0, 0.01) * (0.95 if cell == 0 and night >= 1500 else 1.0),
+                "outcome": "crashed" if random.random() < 0.01 else "ok",
+            }
+            for cell in range(4)
+        ]  # fmt: skip
+        write_run(root, launches, run=run)
+
+
+def spent(folder: str, *words: str) -> str:
+    """Run the whole command; return its seconds of the wall and of the CPU, and the peak of its largest process."""
+    command = [str(Path(sys.executable).parent / "torchmatrix"), *words]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode in (ExitCode.OK, ExitCode.REGRESSION), process.returncode
+    seconds = time.perf_counter() - begin
+    return f"{seconds:.1f} s, of the CPU {used.ru_utime + used.ru_stime:.1f} s, {used.ru_maxrss / 1e3:.0f} MB"
 
 
 def index_seconds(results: Results) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ import pytest
 from support import Command, full_device, invented
 from support.records import write_run
 from torchmatrix.core.errors import EngineUnusable
-from torchmatrix.reporting.report import page
+from torchmatrix.reporting import page
 
 PRICES = "gpu,price_per_hour,purchase_price,currency,source,date\nH200 SXM,3.6,30000,EUR,us,2026-01-31\n"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from support.records import write_run
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting import report
-from torchmatrix.reporting.report.page import figure
+from torchmatrix.reporting.page import figure
 
 
 def page_of(tmp_path: Path, *launches: dict, **more: object) -> str:

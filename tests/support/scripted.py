@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.report.page import source
+from torchmatrix.reporting.page import source
 
 _BEGIN = """({source, told}) => {
     const script = new Function(source + "return {rowsOf, itemsOf, choose, panelsOf, SHOWN};")();

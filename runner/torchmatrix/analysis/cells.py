@@ -174,16 +174,21 @@ class Cell:
         texts = (f"{number} of them: {why}" if len(reasons) > 1 else why for why, number in reasons.items())
         return reasons.total(), "; ".join(texts)
 
-    def summary(self, column: str = "throughput") -> Row:
-        """Return a metric's summary: n, failed, left_out and why, the figure, low, high, cv, verdict, …"""
-        values, estimate, moments = self.values(column), self.estimate(column), self.moments(column)
-        n = len(values)
-        cv = math.sqrt(variance_of(values)) / mean_of(values) if n > 1 else math.nan
+    def figure(self, column: str = "throughput") -> Row:
+        """Return a metric's figure: n, failed, left_out and why, the value, low, high, cv."""
+        values, estimate = self.values(column), self.estimate(column)
         left_out, why = self.left_out
         return {
-            "n": n, "failed": self.failed, "left_out": left_out, "left_out_why": why,
+            "n": len(values), "failed": self.failed, "left_out": left_out, "left_out_why": why,
             column: estimate.value, "low": estimate.low, "high": estimate.high,
-            "cv": cv, "verdict": intervals.noise_verdict(cv, n),
+            "cv": math.sqrt(variance_of(values)) / mean_of(values) if len(values) > 1 else math.nan,
+        }  # fmt: skip
+
+    def summary(self, column: str = "throughput") -> Row:
+        """Return a metric's figure, and its verdict, what is detectable, outliers, levels."""
+        figure, values, moments = self.figure(column), self.values(column), self.moments(column)
+        return figure | {
+            "verdict": intervals.noise_verdict(figure["cv"], len(values)),
             "detectable": pair_of_moments(moments, moments).detectable(intervals.CONFIDENCE) if moments else math.nan,
             "outliers": intervals.outliers(values), "levels": self.levels,
         }  # fmt: skip

@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.special import fdtrc
 
 from torchmatrix.analysis.cube_points import Best, Point, Points, best_of, points_of, word_of
 from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, adjusted, geometric_mean
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.special import fdtrc
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, judged
 from torchmatrix.matrix.factors import BY_NAME, Value
 

@@ -8,6 +8,7 @@ that reads them; and where a cached file can't be read.
 import hashlib
 import json
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,11 +22,14 @@ from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.prices import NONE, PriceList, charge
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
 from torchmatrix.core.files import open_regular, write_whole
-from torchmatrix.facts.store import Results, RunFolder, host_of
+from torchmatrix.facts.store import Results, RunFolder, folders_in, host_of
 
 T = TypeVar("T")
 FOLDER = ".cache"
 _LONGEST_LINE = 200
+FOLDER_SIZE = -1
+_YOUNG_NS = 3_000_000_000
+"""The time of a folder is coarse: FAT counts in 2 s, the clock of a server may differ."""
 _PACKAGES = ("core", "machine", "facts", "matrix", "planning", "analysis")
 """The packages that analysis may import: a change in any of them may change what is read from a launch's file."""
 
@@ -40,7 +44,7 @@ def read(results: Results, runs: Sequence[RunFolder], price_list: PriceList = NO
 def each(results: Results, runs: Sequence[RunFolder], price_list: PriceList = NONE) -> Iterator[RunSummary]:
     """Yield the summaries of `runs` one at a time, so that thousands of runs needn't be in memory at once."""
     if runs:
-        _forget_removed_runs(results)
+        forget_removed_runs(results)
     for run in runs:
         summary = _cached_or_read(results, run, lambda facts: summary_from(run, facts[0]), 1)  # noqa: B023 (called at once)
         charge(summary.launches, price_list)
@@ -49,7 +53,7 @@ def each(results: Results, runs: Sequence[RunFolder], price_list: PriceList = NO
 
 def details(results: Results, run: RunFolder) -> RunDetails:
     """Return the details of a run that a report shows."""
-    _forget_removed_runs(results)
+    forget_removed_runs(results)
     return _cached_or_read(results, run, lambda facts: _details(run, facts), 2)
 
 
@@ -64,7 +68,7 @@ def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
 
 def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
     """Return what `use` makes of the first `parts` that are cached of a run, else of what is read now and then cached."""
-    path, key = results.root / FOLDER / host_of(run) / run.id, f"{_code()} {_signature(run.path)}".encode()
+    path, key = results.root / FOLDER / host_of(run) / run.id, f"{code()} {_signature(run.path)}".encode()
     with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return use(_kept(path, key, parts))
     facts = _facts(run)
@@ -92,27 +96,29 @@ def _kept(path: Path, key: bytes, parts: int) -> list[Facts]:
             raise ValueError("a size that isn't one")
         packed = [file.read(int(size)) for size in sizes[:parts]]
     first, *rest = (json.loads(zlib.decompress(part)) for part in packed)
-    return [first | {"launches": _rows(first["launches"])}, *rest]
+    return [first | {"launches": as_rows(first["launches"])}, *rest]
 
 
 def _keep(path: Path, key: bytes, facts: tuple[Facts, Facts]) -> None:
     summary, rest = facts
     path.parent.mkdir(parents=True, exist_ok=True)
-    parts = summary | {"launches": _columns(summary["launches"])}, rest
+    parts = summary | {"launches": as_columns(summary["launches"])}, rest
     packed = [zlib.compress(json.dumps(part).encode(), 1) for part in parts]
     sizes = " ".join(str(len(piece)) for piece in packed)
     write_whole(path, key + f" {sizes}\n".encode() + b"".join(packed))
 
 
-def _forget_removed_runs(results: Results) -> None:
-    with suppress(OSError):
-        for path in (results.root / FOLDER).glob("*/*"):
-            if not (results.root / path.parent.name / path.name / "run.jsonl").exists():
-                path.unlink()
+def forget_removed_runs(results: Results) -> None:
+    """Remove what is cached of runs that are no longer there."""
+    for host in folders_in(str(results.root / FOLDER)):
+        with suppress(OSError), os.scandir(host) as runs:
+            for run in runs:
+                if not os.path.exists(f"{results.root}/{os.path.basename(host)}/{run.name}/run.jsonl"):  # noqa: PTH110, PTH119
+                    Path(run.path).unlink()
 
 
 @cache
-def _code() -> str:
+def code() -> str:
     """Return a hash of the code that reads facts, so that what older code has read is read again."""
     packages = [(Path(__file__).parents[1] / package).resolve(strict=True) for package in _PACKAGES]
     sources = sorted(path for package in packages for path in package.rglob("*.py"))
@@ -121,27 +127,40 @@ def _code() -> str:
 
 def _signature(folder: Path) -> str:
     """Return a hash of the name, size and time of each file that counts; taken before these are read."""
-    states, pending, root = [], [str(folder)], len(str(folder))
+    states = (f"{path} {size} {changed}" for path, size, changed in files_below(folder) if size != FOLDER_SIZE)
+    return hashlib.sha256("\n".join(states).encode(errors="surrogateescape")).hexdigest()
+
+
+def files_below(folder: Path) -> list[tuple[str, int, int]]:
+    """Return path, size and time of change (in nanoseconds) of each file that counts, and of each folder, whose size is
+    FOLDER_SIZE; paths begin below `folder`. Taken before these are read.
+
+    A folder that changed just now may change again without a trace in its time: it has 0.
+    """
+    states, pending, root, now = [], [str(folder)], len(str(folder)), time.time_ns()
     while pending:
         folder_path = pending.pop()
-        with suppress(OSError), os.scandir(folder_path) as entries:
-            for entry in entries:
-                if entry.name.endswith(".jsonl"):
-                    states.append(f"{entry.path[root:]} {_state(entry)}")
-                elif entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-    return hashlib.sha256("\n".join(sorted(states)).encode(errors="surrogateescape")).hexdigest()
+        with suppress(OSError):
+            changed = os.stat(folder_path).st_mtime_ns  # noqa: PTH116 (a path takes as long as the call)
+            states.append((folder_path[root:], FOLDER_SIZE, changed if abs(now - changed) > _YOUNG_NS else 0))
+            with os.scandir(folder_path) as entries:
+                for entry in entries:
+                    if entry.name.endswith(".jsonl"):
+                        states.append((entry.path[root:], *_state(entry)))
+                    elif entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+    return sorted(states)
 
 
-def _state(entry: os.DirEntry[str]) -> str:
+def _state(entry: os.DirEntry[str]) -> tuple[int, int]:
     try:
         state = entry.stat()
-    except OSError:
-        return "gone"
-    return f"{state.st_size} {state.st_mtime_ns}"
+    except OSError:  # gone
+        return 0, 0
+    return state.st_size, state.st_mtime_ns
 
 
-def _columns(rows: Sequence[Facts]) -> Facts:
+def as_columns(rows: Sequence[Facts]) -> Facts:
     """Return the launches by columns, equal values once: a third of the size, and of the time to read it."""
     columns = columns_of(rows, tuple(rows[0])) if rows else {}
     same = {name: values[0] for name, values in columns.items() if _are_same(values)}
@@ -149,7 +168,7 @@ def _columns(rows: Sequence[Facts]) -> Facts:
     return {"count": len(rows), "names": list(columns), "same": same, "each": each}
 
 
-def _rows(table: Facts) -> list[Facts]:
+def as_rows(table: Facts) -> list[Facts]:
     same = {name: _restored(value) for name, value in table["same"].items()}
     each = {name: list(map(_restored, values)) for name, values in table["each"].items()}
     columns = [each[name] if name in each else repeat(same[name], table["count"]) for name in table["names"]]

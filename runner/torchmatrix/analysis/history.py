@@ -95,12 +95,12 @@ class Trend:
     @property
     def first(self) -> float:
         """Return the value of the first measured run; NaN without any."""
-        return float(next((row["value"] for row in self.measured), math.nan))
+        return float(next((row["value"] for row in self.rows if row["value"] > 0), math.nan))
 
     @property
     def last(self) -> float:
         """Return the value of the last measured run; NaN without any."""
-        return float(next((row["value"] for row in reversed(self.measured)), math.nan))
+        return float(next((row["value"] for row in reversed(self.rows) if row["value"] > 0), math.nan))
 
     @property
     def change(self) -> float:
@@ -132,8 +132,13 @@ def series(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> list[Row]
     nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not launched; `reason`: then why.
     `environment`: how the cell's environment differs from that of the previous run in which its stack recorded one.
     """
+    return with_differences(row for run in runs for row in rows_of(run, metric))
+
+
+def with_differences(rows: Iterable[Row]) -> list[Row]:
+    """Return rows of rows_of, the oldest run first, with the differences of their environments, as `series` does."""
     last_environments: dict[tuple[str, str], environments.Environment] = {}
-    return [_with_differences(row, last_environments) for run in runs for row in _rows(run, metric)]
+    return [_with_differences(row, last_environments) for row in rows]
 
 
 def trends(rows: Iterable[Row], metric: Metric = THROUGHPUT) -> list[Trend]:
@@ -156,7 +161,8 @@ def never_launched(trends_of_cells: Sequence[Trend]) -> dict[str, list[str]]:
     return cells
 
 
-def _rows(run: RunSummary, metric: Metric) -> Iterator[Row]:
+def rows_of(run: RunSummary, metric: Metric) -> Iterator[Row]:
+    """Yield the rows of one run as `series` does, each with its whole `environment`; empty if the cell was not launched."""
     by_cell = run.cells.named
     for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
         names = {"host": run.host, "cell": cell, "run": run.id, "started": run.started}
@@ -165,7 +171,7 @@ def _rows(run: RunSummary, metric: Metric) -> Iterator[Row]:
 
 
 def _launched(run: RunSummary, cell: Cell, metric: Metric) -> Row:
-    last, summary = cell.last, cell.summary(metric.column)
+    last, summary = cell.last, cell.figure(metric.column)
     environment = dict(run.environments.get(last["stack"], {}))
     if summary["n"]:
         values = ((run.workload_hash or environments.UNKNOWN)[:12], str(last["batch"]), str(last["method"]))
@@ -206,6 +212,9 @@ def _with_differences(row: Row, last_environments: dict[tuple[str, str], environ
     if not environments.is_told(environment):
         return row | {"environment": {}, _ENVIRONMENT: {}}
     before = last_environments.get(key, environment)
+    if before is environment or before == environment:
+        last_environments[key] = environment
+        return row | {"environment": {}, _ENVIRONMENT: environment}
     last_environments[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | environment
     return row | {"environment": environments.changed(before, environment), _ENVIRONMENT: environment}
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import gammaln, polygamma, stdtrit
 
 from torchmatrix.analysis.centers import central, mean_of, median_of, of_normal, squared_error, variance_of
+from torchmatrix.analysis.special import gammaln, polygamma, stdtrit
 
 # Moderated scatter of one cell, learned from the other cells of its run.
 #
@@ -28,6 +28,8 @@ UNLIKE = np.linspace(0.05, 3.0, 30)
 """Candidates for the standard deviation of the logarithm of cells' true variances, equally likely before."""
 _AROUND = np.linspace(-3.0, 3.0, 49)
 """Candidates for s0²: the logarithm of its ratio to the median of the variances."""
+_TOGETHER = 2000
+"""Cells times candidates that are computed at once: few cells soon, and many in little memory."""
 _LEAST = 1e-5
 """A variance counts as at least this share of the median (as in limma's fitFDist): launches may be equal by rounding."""
 
@@ -70,12 +72,13 @@ def learned_prior(variances: Sequence[float], freedoms: Sequence[float]) -> Prio
 
 def _likelihood(logs: Numbers, freedom: Numbers) -> Numbers:
     """Return the likelihood by UNLIKE and _AROUND, of all cells together; the sum is 1."""
-    distance = logs - _AROUND[:, None]
-    logs_of_likelihood = np.empty((len(UNLIKE), len(_AROUND)))
-    for place, d0 in enumerate(map(_prior_freedom, UNLIKE)):
+    distance, parts = logs - _AROUND[:, None], []
+    times, half, together = np.exp(distance), freedom / 2 * distance, max(1, _TOGETHER // len(logs))
+    for begin in range(0, len(UNLIKE), together):
+        d0 = np.array(list(map(_prior_freedom, UNLIKE[begin : begin + together])))[:, None, None]
         fixed = gammaln((freedom + d0) / 2) - gammaln(d0 / 2) + freedom / 2 * np.log(freedom / d0)
-        each = fixed + freedom / 2 * distance - (freedom + d0) / 2 * np.log1p(freedom / d0 * np.exp(distance))
-        logs_of_likelihood[place] = each.sum(axis=1)
+        parts.append((fixed + half - (freedom + d0) / 2 * np.log1p(freedom / d0 * times)).sum(axis=-1))
+    logs_of_likelihood = np.concatenate(parts)
     likely = np.exp(logs_of_likelihood - logs_of_likelihood.max())
     return np.asarray(likely / likely.sum())
 

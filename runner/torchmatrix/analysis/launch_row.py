@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +47,22 @@ _NO_OTHER_SETTING = frozenset({
 })  # fmt: skip
 
 
-def row_of(launch: Launch) -> Row:
-    """Return the row of a launch: all entries by their sources."""
+def row_of(launch: Launch, columns: frozenset[str] | None = None) -> Row:
+    """Return the row of a launch: all entries by their sources, or those of `columns`."""
     read = Read(launch)
-    return {name: of(read) for name, of in _LAUNCH_READERS}
+    return {name: of(read) for name, of in _readers(columns)}
+
+
+@lru_cache(16)
+def _readers(columns: frozenset[str] | None) -> tuple[tuple[str, "Of"], ...]:
+    return tuple(
+        (column.source, column.of) for column in ENTRIES if column.of and (columns is None or column.source in columns)
+    )
+
+
+def night_columns(metric: Metric) -> frozenset[str]:
+    """Return the columns of launches that histories of a metric and the gate read."""
+    return frozenset((*_OF_NIGHTS, metric.column, *(gated.column for gated in metrics.GATED)))
 
 
 def cell_values(cell: "Cell") -> Row:
@@ -371,7 +384,11 @@ ENTRIES: tuple[Column, ...] = (
            **_LAUNCH_ONLY),
     *_JOB_COLUMNS, *_RESULT_COLUMNS, *_RUNNING_COLUMNS, *_TELEMETRY_COLUMNS, *_INTERNAL,
 )  # fmt: skip
-_LAUNCH_READERS = tuple((column.source, column.of) for column in ENTRIES if column.of)
+_OF_NIGHTS = (
+    *("run", "round", "cell", "stack", "workload", "device_list", "parallel", "ddp_workload", "unit", "batch", "method"),
+    *("statistic", "outcome", "error", "left_out", "parameters", "flops_per_item", "formula_flops_per_item", "flops_from"),
+    *("recipe", "operations", "work", "hardware", "path"),
+)
 
 
 def _cold_compile_seconds(cell: "Cell") -> list[float]:

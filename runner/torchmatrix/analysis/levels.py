@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaincc, stdtr
 
 from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM, Numbers, adjusted
 from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.special import gammaincc, stdtr
 from torchmatrix.core.formatting import in_digits
 
 # Two levels of launches, as where a library chooses its algorithm, or memory is laid out, anew in each launch.
@@ -191,15 +191,29 @@ def _most_improbable_cut(logs: Figures, shrinking: float) -> int | None:
     if not intervals:
         return None
     drawn_in = _without_outliers(logs)
-    compared = [_compared(drawn_in[begin:end], shrinking) for begin, end in intervals]
-    chances, distances = (np.concatenate(column) for column in zip(*compared, strict=True))
-    cuts = [(begin, at, end) for begin, end in intervals for at in range(begin + SHORTEST, end - SHORTEST + 1)]
-    for number in np.lexsort((-distances, chances)):
-        if chances[number] * len(chances) >= ALPHA:
-            return None
-        if _is_step(logs, *cuts[number]):
-            return int(cuts[number][1])
+    chances, distances = _compared_in(drawn_in, intervals, shrinking)
+    ends = np.cumsum([end - begin - 2 * SHORTEST + 1 for begin, end in intervals])
+    improbable = np.flatnonzero(chances * len(chances) < ALPHA)
+    for number in improbable[np.lexsort((-distances[improbable], chances[improbable]))].tolist():
+        place = int(np.searchsorted(ends, number, "right"))
+        begin, end = intervals[place]
+        at = end - SHORTEST + 1 - int(ends[place] - number)
+        if _is_step(logs, begin, at, end):
+            return at
     return None
+
+
+def _compared_in(values: Figures, intervals: Sequence[tuple[int, int]], shrinking: float) -> tuple[Figures, Figures]:
+    """Return _compared of each interval, one after the other; those of one length are computed together."""
+    lengths = np.array([end - begin for begin, end in intervals])
+    cuts = lengths - 2 * SHORTEST + 1
+    first, chances, distances = np.cumsum(cuts) - cuts, np.empty(cuts.sum()), np.empty(cuts.sum())
+    for length in set(lengths.tolist()):
+        alike = np.flatnonzero(lengths == length)
+        places = first[alike][:, None] + np.arange(length - 2 * SHORTEST + 1)
+        windows = np.lib.stride_tricks.sliding_window_view(values, length)[[intervals[place][0] for place in alike.tolist()]]
+        chances[places], distances[places] = _compared(windows, shrinking)
+    return chances, distances
 
 
 def _intervals(length: int) -> list[tuple[int, int]]:
@@ -222,13 +236,14 @@ def _without_outliers(logs: Figures) -> Figures:
 
 
 def _compared(values: Figures, shrinking: float) -> tuple[Figures, Figures]:
-    """Return for every cut of `values` the chance of Student's t between its sides (pooled variance, two-sided), and |t|."""
-    n = len(values)
+    """Return for every cut of `values`, along their last axis, the chance of Student's t between its sides (pooled variance,
+    two-sided), and |t|."""
+    n = values.shape[-1]
     left = np.arange(SHORTEST, n - SHORTEST + 1)
     right = n - left
-    sums = np.cumsum(values)
-    before, after = sums[left - 1] / left, (sums[-1] - sums[left - 1]) / right
-    squares = np.sum(values**2) - left * before**2 - right * after**2
+    sums = np.cumsum(values, axis=-1)
+    before, after = sums[..., left - 1] / left, (sums[..., -1:] - sums[..., left - 1]) / right
+    squares = np.sum(values**2, axis=-1, keepdims=True) - left * before**2 - right * after**2
     resolution = (NOTEWORTHY / 100) ** 2  # so that figures without any scatter have a t
     variance = np.maximum(squares / (n - 2), resolution)
     t = shrinking * np.abs(before - after) / np.sqrt(variance * (1 / left + 1 / right))

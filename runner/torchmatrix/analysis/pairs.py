@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtr
 
 from torchmatrix.analysis import intervals
+from torchmatrix.analysis.special import stdtr
 from torchmatrix.facts.run_record import LaneTest, ParallelTest
 
 

@@ -2,15 +2,15 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix.analysis import time_split
 from torchmatrix.analysis.launch_row import cell_values, row_of
@@ -89,6 +89,8 @@ _LAUNCH_ONLY = ("run", "round", "throughput", "requests", "path", "seconds", "st
 
 # What a report needs of each launch: small enough to be passed between processes. Loads no numpy.
 
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
 Facts = dict[str, Any]
 """Plain values, for a file."""
 FEWEST_FILES = 200
@@ -137,30 +139,46 @@ def _order(planned: Sequence[CellName]) -> Order:
     return lambda cell, path: (places.get(cell, len(places)), path.rpartition("/")[2])
 
 
-def read_parts(run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES) -> list[Part]:
+def read_parts(
+    run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES, columns: frozenset[str] | None = None
+) -> list[Part]:
     """Read all launches of a run, by several processes where that pays. Call it before numpy is loaded: a fork has no
-    threads.
+    threads. `columns`: see part_of.
     """
     folders = list(group_by(launch_files(run.path), lambda path: path.parent).values())  # all attempts of a launch are in one
-    processes = min(usable_cpus(), most) if sum(map(len, folders)) >= FEWEST_FILES and _has_one_thread() else 1
-    if processes == 1:
-        return [_part(folders, record.planned)]
-    size = ceil(len(folders) / (PIECES * processes))
-    pieces = [folders[begin : begin + size] for begin in range(0, len(folders), size)]
-    pool = ProcessPoolExecutor(processes, get_context("fork"), help_only, (os.getpid(),))
-    try:
-        tasks = [pool.submit(_part, piece, record.planned) for piece in pieces]
-        return [task.result() for task in tasks]
-    except (BrokenProcessPool, OSError):  # a process was killed, for example out of memory, or none could be started
-        return [_part(folders, record.planned)]
-    finally:
-        for helper in active_children():  # the helpers have nothing left to do, or an interruption must not wait for them
-            helper.kill()
-        pool.shutdown(cancel_futures=True)
+    processes = processes_for(sum(map(len, folders)), most)
+    size = ceil(len(folders) / (PIECES * processes)) if processes > 1 else len(folders)
+    pieces = [folders[begin : begin + size] for begin in range(0, len(folders), max(1, size))]
+    return list(shared_out(partial(_part, planned=record.planned, columns=columns), pieces, processes))
 
 
-def _part(folders: Iterable[Iterable[Path]], planned: Sequence[CellName]) -> Part:
-    return part_of((launch_in(path) for folder in folders for path in folder), _order(planned))
+def processes_for(files: int, most: int = MOST_PROCESSES) -> int:
+    """Return how many processes read so many files, or folders, soonest; one where threads run."""
+    return min(usable_cpus(), most) if files >= FEWEST_FILES and _has_one_thread() else 1
+
+
+def shared_out(work: Callable[[Piece], Done], pieces: Sequence[Piece], processes: int) -> Iterator[Done]:
+    """Yield what `work` makes of each piece, in their order, made by several processes; by this one if one is killed, for
+    example out of memory, or none can be started.
+    """
+    done = 0
+    if processes > 1:
+        pool = ProcessPoolExecutor(processes, get_context("fork"), help_only, (os.getpid(),))
+        try:
+            for result in pool.map(work, pieces):
+                done += 1
+                yield result
+        except (BrokenProcessPool, OSError):
+            pass
+        finally:
+            for helper in active_children():  # the helpers have nothing left to do, or an interruption must not wait for them
+                helper.kill()
+            pool.shutdown(cancel_futures=True)
+    yield from map(work, pieces[done:])
+
+
+def _part(folders: Iterable[Iterable[Path]], planned: Sequence[CellName], columns: frozenset[str] | None) -> Part:
+    return part_of((launch_in(path) for folder in folders for path in folder), _order(planned), columns)
 
 
 def _has_one_thread() -> bool:
@@ -170,16 +188,21 @@ def _has_one_thread() -> bool:
         return False
 
 
-def part_of(launch_files: Iterable[Launch | Unreadable], order: Order) -> Part:
-    """Return the part of these launches, all attempts of each among them."""
+def part_of(launch_files: Iterable[Launch | Unreadable], order: Order, columns: frozenset[str] | None = None) -> Part:
+    """Return the part of these launches, all attempts of each among them. `columns`: only these in their rows, and nothing of
+    what only a report needs; None: everything.
+    """
     attempts, unreadable = sorted_out(launch_files)
     launches = sorted(counting(attempts), key=lambda launch: order(launch.cell, as_text(launch.path)))
     counted = {launch.path for launch in launches}
     first = {launch.stack.name: launch for launch in reversed(launches) if launch.reported}
     return Part(
-        briefs=tuple(_brief(launch, launch is first.get(launch.stack.name)) for launch in launches),
+        briefs=tuple(
+            _row_only(launch, columns) if columns else _brief(launch, launch is first.get(launch.stack.name))
+            for launch in launches
+        ),
         repeated=tuple((launch.cell, launch.outcome) for launch in attempts if launch.path not in counted),
-        traces=whole_of(launches),
+        traces={} if columns else whole_of(launches),
         environments=_launch_environments(launches),
         unreadable=tuple(unreadable),
     )
@@ -206,6 +229,10 @@ def _brief(launch: Launch, is_first: bool) -> Brief:
         spent=spent_by(launch),
         installed=_launch_installed(launch) if is_first else None,
     )
+
+
+def _row_only(launch: Launch, columns: frozenset[str]) -> Brief:
+    return Brief(row=row_of(launch, columns), started=launch.unix_seconds, errors=(), spent=None, installed=None)
 
 
 def _launch_installed(launch: Launch) -> Facts:
@@ -320,6 +347,12 @@ def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[
         "installed": _installed(briefs),
     }
     return summary, details
+
+
+def brief_facts(run: RunFolder, columns: frozenset[str]) -> Facts:
+    """Read the facts of a run's summary, of each launch only these columns."""
+    record = run.read_record()
+    return facts_of(run, record, read_parts(run, record, 1, columns))[0]
 
 
 def summary_from(run: RunFolder, facts: Facts) -> RunSummary:

@@ -167,7 +167,7 @@ def _scatter(throughputs: Iterable[float]) -> float:
 
 def _f_test(between: float, compiled: int, same: float, reused: int) -> float:
     """Return the probability that equal variances give such a ratio or a larger one."""
-    from scipy.special import fdtrc  # with NumPy: see _quantiles
+    from torchmatrix.analysis.special import fdtrc  # with NumPy: see _quantiles
 
     if min(compiled, reused) < FEWEST or not same > 0:
         return math.nan

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, stdtr
 
 from torchmatrix.analysis import intervals
 from torchmatrix.analysis.pairs import UNTESTED, Chances, Pair, freedom_of, pair_of_moments
+from torchmatrix.analysis.special import ndtri, stdtr
 
 FALSE_DISCOVERIES = 1 - intervals.CONFIDENCE
 """The share of FASTER and SLOWER that may be false, on average; for SAME half of it, as that takes two one-sided tests."""

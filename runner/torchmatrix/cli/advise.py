@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import consume, in_json, preamble, say, say_undated, say_unreadable, volume_of, write_new
+from torchmatrix.cli.console import consume, in_json, list_runs, preamble, say, say_unreadable, volume_of, write_new
 from torchmatrix.cli.measured import measure_here
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
@@ -87,7 +87,7 @@ def advise(
         word, what, choices = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", [*MODES])
         raise BadInput(f"unknown {what} {shown(word)}", hint=nearest(word, choices))
     store = Results(results)
-    say_undated(store)
+    list_runs(store)
     folder = select_one(store, run)
     held = price_list_for(prices, [folder])
     sought = metric_for(advice.metric_of(aim, mode), held)
@@ -246,8 +246,7 @@ def profile(
 
     Runs the cell under torch.profiler and shows operators or kernels, gaps, memory and a trace. Records no result.
     """
-    from torchmatrix.reporting import profile_pages
-    from torchmatrix.reporting.report import page
+    from torchmatrix.reporting import page, profile_pages
     from torchmatrix.running import profiling, session
 
     volume = volume_of(quiet, verbose)
@@ -288,8 +287,7 @@ def why(
     cells that have no profile yet.
     """
     from torchmatrix.analysis import why as analysis
-    from torchmatrix.reporting import profile_pages
-    from torchmatrix.reporting.report import page
+    from torchmatrix.reporting import page, profile_pages
     from torchmatrix.running import profiling, session
 
     if again and recorded:

@@ -15,7 +15,7 @@ from torchmatrix.core.formatting import as_text, count, printable
 
 if TYPE_CHECKING:
     from torchmatrix.facts.launch import Unreadable
-    from torchmatrix.facts.store import Results
+    from torchmatrix.facts.store import Results, RunFolder
     from torchmatrix.running.launch_order import Lane
     from torchmatrix.running.progress import ProgressEvent
     from torchmatrix.running.session import Session
@@ -72,16 +72,19 @@ def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.N
         say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 
 
-def say_undated(results: "Results") -> None:
-    """Name the runs that are never `last`, since it isn't known when they began, and those whose names no word can match."""
-    from torchmatrix.facts.store import host_of, undated
+def list_runs(results: "Results") -> "list[RunFolder]":
+    """Return all runs, oldest first. Name those that are never `last`, since it isn't known when they began, and those whose
+    names no word can match."""
+    from torchmatrix.facts.store import host_of, in_order, undated
 
-    for path in results.misnamed()[:MOST_UNREADABLE]:
+    listed, misnamed = results.listed()
+    for path in misnamed[:MOST_UNREADABLE]:
         say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")
-    if runs := undated(results):
+    if runs := undated(listed):
         names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in runs[:MOST_UNREADABLE]))
         more = f" and {len(runs) - MOST_UNREADABLE} more" if len(runs) > MOST_UNREADABLE else ""
         say(f"note: when {names}{more} began isn't known, or is still to come: never taken for the last run")
+    return in_order(listed)
 
 
 def width() -> int:

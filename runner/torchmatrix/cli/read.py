@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import in_json, say, say_undated, say_unreadable, write_file
+from torchmatrix.cli.console import in_json, list_runs, say, say_unreadable, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -59,7 +59,7 @@ def compare(
     store = Results(results)
     held = price_list_for(prices, store.runs() if prices else ())
     compared = metric_for(metrics.named(metric), held)
-    say_undated(store)
+    list_runs(store)
     sides = [choose_launches(store, word) for word in (a, b)]
     for side in sides:
         say_unreadable(side.unreadable)
@@ -104,21 +104,23 @@ def history(
     from torchmatrix.facts.store import Results, select
 
     store = Results(results)
-    say_undated(store)
-    runs = select(store, word, since, host)
-    from torchmatrix.analysis import facts_cache, metrics
-    from torchmatrix.analysis import history as trends
+    runs = select(store, word, since, host, list_runs(store))
+    from torchmatrix.analysis import facts_cache, metrics, run_index
     from torchmatrix.analysis.prices import metric_for, price_list_for
-    from torchmatrix.reporting import history_page as pages
-    from torchmatrix.reporting import terminal
-    from torchmatrix.reporting.report import page
 
     gc.disable()  # as in report
     unreadable: list[Unreadable] = []
     held = price_list_for(prices, runs)
     shown = metric_for(metrics.named(metric), held)
-    read = _collect_unreadable(unreadable, facts_cache.each(store, runs, held))
-    trend_list = trends.trends(trends.series(read, shown), shown)
+    of_nights = None if held.prices else run_index.rows(store, runs, unreadable, shown)
+    from torchmatrix.analysis import history as trends  # with numpy: the rows are read by several processes
+    from torchmatrix.reporting import history_page as pages
+    from torchmatrix.reporting import page, terminal
+
+    if of_nights is None:
+        read = _collect_unreadable(unreadable, facts_cache.each(store, runs, held))
+        of_nights = (row for run in read for row in trends.rows_of(run, shown))
+    trend_list = trends.trends(trends.with_differences(of_nights), shown)
     say_unreadable(unreadable)
     print(in_json({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list))
     if output or not as_json:
@@ -216,7 +218,7 @@ def export(
     if not formats and exports.PARQUET not in chosen:
         say(f"without Parquet: it needs pyarrow ({exports.INSTALL})")
     store = Results(results)
-    say_undated(store)
+    list_runs(store)
     if machines:
         _export_machines(
             store, Path(words[0]), chosen, (charts, scale), (baseline_gpu, own_batch), prices, (redact, with_messages), force
@@ -345,8 +347,7 @@ def gate(
         nights=nights, named=baseline is not None, strict=strict, canary=tuple(canary or ()), tolerance=tolerance / 100
     )
     store = Results(results)
-    say_undated(store)
-    runs = read_runs(store, run, nights, baseline, host)
+    runs = read_runs(store, run, nights, baseline, host, list_runs(store))
     say_unreadable([*(file for past in runs for file in past.unreadable), *judged.unreadable_record(store, runs[-1].host)])
     result = gating.judge(runs, gate_options, judged.read_accepted(store, runs[-1].host))
     if accept or because:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, say_undated, width
+from torchmatrix.cli.console import list_runs, say, width
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -95,7 +95,7 @@ def report(
         )
     store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
     several = bool(publish or machines or page_options.of_machines)
-    say_undated(store)
+    list_runs(store)
     runs = select_each(store, named or ["all" if several else "last"], since, host)
     from torchmatrix.analysis.prices import price_list_for
 
@@ -139,8 +139,7 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
 def _compare_machines(
     store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], page_options: _PageOptions, held: "PriceList"
 ) -> None:
-    from torchmatrix.reporting import machines_page
-    from torchmatrix.reporting.report import page
+    from torchmatrix.reporting import machines_page, page
 
     with scratch() as temporary:
         redact_into = temporary if page_options.redact else None

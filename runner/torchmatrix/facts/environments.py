@@ -271,9 +271,9 @@ CONDITIONS = (
 )
 """All conditions, from the machine's identity to each package in the container."""
 _BY_NAME = {condition.name: condition for condition in CONDITIONS}
-_OF_A_GPU = tuple(condition for condition in CONDITIONS if condition.of == "GPU")
-_OF_A_NODE = tuple(condition for condition in CONDITIONS if condition.of == "host")
-_OF_ALL = tuple(condition for condition in CONDITIONS if condition.of not in ("host", "GPU"))
+_OF_A_GPU = tuple(condition for condition in _BY_NAME.items() if condition[1].of == "GPU")
+_OF_A_NODE = tuple(condition for condition in _BY_NAME.items() if condition[1].of == "host")
+_OF_ALL = tuple(condition for condition in _BY_NAME.items() if condition[1].of not in ("host", "GPU"))
 
 
 @lru_cache(4096)
@@ -326,17 +326,18 @@ def _gpu_entries(source: Source, gpus: Iterable[Gpu], place: str) -> Iterator[tu
             yield f"{place}GPU {index} {label.removeprefix('GPU ')}", words
 
 
-def _entries(source: Source, conditions: Iterable[Condition], place: str) -> Iterator[tuple[str, str]]:
-    """Yield label and words of each condition. An expanding condition has no label of its own, unless it is unknown."""
+def _entries(source: Source, conditions: Iterable[tuple[str, Condition]], place: str) -> Iterator[tuple[str, str]]:
+    """Yield label and words of each condition, given with its name. An expanding condition has no label of its own, unless it
+    is unknown."""
     vendor = source.launch.devices.vendor
-    for condition in conditions:
+    for name, condition in conditions:
         if condition.vendors and vendor not in condition.vendors:
             continue
         value = condition.value_in(source)
         if isinstance(value, dict) and condition.expands:
-            yield from ((f"{place}{condition.name} {name}", words) for name, words in value.items())
+            yield from ((f"{place}{name} {entry}", words) for entry, words in value.items())
         else:
-            yield f"{place}{condition.name}", UNKNOWN if value is None else condition.words(value)
+            yield place + name, UNKNOWN if value is None else condition.words(value)
 
 
 def is_told(environment: Environment) -> bool:

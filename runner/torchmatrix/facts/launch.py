@@ -155,7 +155,7 @@ class Launch(Header, frozen=True, kw_only=True):
         edges = [[block.edges for block in blocks if block.edges] for blocks in (self.windows, self.warm_up_blocks)]
         return parts.judge_clocks(self.stamps, *edges)
 
-    @property
+    @cached_property
     def _asked(self) -> plausible.Requested:
         ranks, batch = self.devices.count, self.batch
         steps, windows = self.workload.steps, self.workload.windows

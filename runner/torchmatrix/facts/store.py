@@ -14,13 +14,15 @@ results/HOST/RUN/pinned                         the user's mark: this run is nev
 import calendar
 import hashlib
 import math
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import count, takewhile
+from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,11 @@ class RunFolder:
         self.id = path.name
         self._end, self._read_bytes = lines.End(), 0
 
+    @cached_property
+    def _stamp(self) -> float | None:
+        stamp = _STAMP.fullmatch(self.id)
+        return float(calendar.timegm(tuple(map(int, stamp.groups()[:6])))) if stamp else None
+
     @property
     def record(self) -> Path:
         """Return the path of the run's own file."""
@@ -76,10 +83,8 @@ class RunFolder:
 
         A time that lies in the future is ignored.
         """
-        if stamp := _STAMP.fullmatch(self.id):
-            seconds = float(calendar.timegm(tuple(int(part) for part in stamp.groups()[:6])))
-            if not inputs.is_to_come(seconds):
-                return seconds
+        if self._stamp is not None and not inputs.is_to_come(self._stamp):
+            return self._stamp
         return self.read_record().unix_seconds
 
     def append(self, kind: str, **fields: Any) -> None:
@@ -203,16 +208,19 @@ class Results:
             yield
 
     def runs(self) -> list[RunFolder]:
-        """List all runs but those of `misnamed`, oldest first; runs with an unknown start come before all others."""
-        return in_order(RunFolder(path.parent) for path in self.root.glob("*/*/run.jsonl") if self._is_named(path))
+        """List all runs but those that are misnamed, oldest first; runs with an unknown start come before all others."""
+        return in_order(self.listed()[0])
 
-    def misnamed(self) -> list[Path]:
-        """List the folders of runs whose names, or whose hosts' names, are no UTF-8: no page or table could name them."""
-        return sorted(path.parent for path in self.root.glob("*/*/run.jsonl") if not self._is_named(path))
-
-    def _is_named(self, record: Path) -> bool:
-        name = str(record.relative_to(self.root))
-        return name == as_text(name)
+    def listed(self) -> tuple[list[RunFolder], list[Path]]:
+        """List all runs, in no order, and the folders of those whose names, or whose hosts' names, are no UTF-8: no page or
+        table could name them."""
+        runs, misnamed = [], []
+        for place in folders_in(str(self.root)):
+            for path in folders_in(place):
+                if os.path.exists(f"{path}/run.jsonl"):  # noqa: PTH110 (a Path takes ten times as long)
+                    name = path[len(place) - len(os.path.basename(place)) :]  # noqa: PTH119
+                    runs.append(RunFolder(Path(path))) if name == as_text(name) else misnamed.append(Path(path))
+        return runs, sorted(misnamed)
 
     def home(self, host: str, machine: str | None) -> str:
         """Return the folder for the runs of this machine: its host's name, with the identity's start if another machine has it.
@@ -282,6 +290,13 @@ class Results:
         return cells
 
 
+def folders_in(path: str) -> list[str]:
+    """List the folders in a folder, also those that links lead to; none where it can't be read."""
+    with suppress(OSError), os.scandir(path) as entries:
+        return [entry.path for entry in entries if entry.is_dir()]
+    return []
+
+
 def in_order(runs: Iterable[RunFolder]) -> list[RunFolder]:
     """Sort runs, oldest first: those with an unknown start before all others, those of one second by their numbers."""
 
@@ -301,15 +316,19 @@ _AGE = re.compile(r"last-([0-9]{1,6})([hdw])")
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-def select(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> list[RunFolder]:
+def select(
+    results: Results, word: str = "last", since: str | None = None, host: str | None = None,
+    all_runs: Sequence[RunFolder] | None = None,
+) -> list[RunFolder]:  # fmt: skip
     """Return the runs that `word` names, oldest first; never none.
 
     `word`: last (the newest); last~N (N before the newest); last-7d, last-12h, last-2w (started within that time before now);
     all; a run's id, or HOST/RUN if several hosts have a run of that id. `since`: started on that day or later
     (2026-01-31, or 2026-01-31T12:00; UTC unless it says otherwise). `host`: the name of its folder. Date and host narrow the
-    runs first: last is then the newest of the rest. Raises BadInput naming the known runs.
+    runs first: last is then the newest of the rest. `all_runs`: as results.runs() listed them. Raises BadInput naming the known
+    runs.
     """
-    runs = results.runs()
+    runs = results.runs() if all_runs is None else all_runs
     begin = _moment(since) if since else None
     narrowed = [run for run in runs if host in (None, host_of(run)) and (begin is None or run.started >= begin)]
     chosen = find(narrowed, word)
@@ -329,9 +348,9 @@ def select_each(results: Results, words: Sequence[str], since: str | None = None
     return in_order(runs.values())
 
 
-def undated(results: Results) -> list[RunFolder]:
-    """List the runs whose start is unknown or lies in the future: none of them is ever the last."""
-    return list(takewhile(lambda run: math.isnan(run.started), results.runs()))
+def undated(runs: Iterable[RunFolder]) -> list[RunFolder]:
+    """Return the runs whose start is unknown or lies in the future, in order: none of them is ever the last."""
+    return in_order(run for run in runs if math.isnan(run.started))
 
 
 def select_one(results: Results, word: str = "last", since: str | None = None, host: str | None = None) -> RunFolder:

@@ -9,9 +9,8 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.history import Change, Trend, never_launched
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.facts.environments import Differences, differences_in_words
-from torchmatrix.reporting import terminal, words
+from torchmatrix.reporting import page, terminal, words
 from torchmatrix.reporting.charts import lines as drawing
-from torchmatrix.reporting.report import page
 
 MOST_HEADLINES = 8
 MOST_ROWS = 400

@@ -17,13 +17,14 @@ from torchmatrix.analysis.published.claims import Beside
 from torchmatrix.analysis.rows import Row, is_ok, makes_figures
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.store import Results
+from torchmatrix.reporting import page
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data, data_of
 from torchmatrix.reporting.gpus import COLOURS, ComparedGpus, Gpus
 from torchmatrix.reporting.gpus import shown as shown_of_gpus
 from torchmatrix.reporting.overview import Cells
-from torchmatrix.reporting.report import page, sections
-from torchmatrix.reporting.report.page import utc
+from torchmatrix.reporting.page import utc
+from torchmatrix.reporting.report import sections
 
 # Grids: for each number of devices a table workload x GPU of the relative figures (analysis/across.py).
 

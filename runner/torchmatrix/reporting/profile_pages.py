@@ -9,10 +9,9 @@ from torchmatrix.analysis import profiles
 from torchmatrix.analysis.profiles import MEMORY, TRACE, Memory, Profile
 from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Measured, Side, Why, largest
 from torchmatrix.core.formatting import clipped, count, figure, is_known, printable, without_nan
-from torchmatrix.reporting import words
+from torchmatrix.reporting import page, words
 from torchmatrix.reporting.charts import lines
-from torchmatrix.reporting.report import page
-from torchmatrix.reporting.report.page import utc
+from torchmatrix.reporting.page import utc
 
 # The output of `profile` and `why`: lines for the terminal and records for JSON.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from torchmatrix.analysis import facts_cache
+from torchmatrix.analysis import facts_cache, run_index
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.metrics import GATED, Metric
 from torchmatrix.analysis.rows import Row, counted_difference, has_failed, work_difference
@@ -366,19 +366,21 @@ _LOOK_BACK = 4
 
 
 def read_runs(
-    results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None
-) -> list[RunSummary]:
+    results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None,
+    all_runs: Sequence[RunFolder] | None = None,
+) -> list[RunSummary]:  # fmt: skip
     """Read the runs for `judge`, oldest first: LONGEST nights, or as many as make the baseline, then the run that `word` names.
 
     With `baseline`, the run that it names comes first, followed by the nights since then. `word` and `baseline` are words of
     facts.store.select. Raises BadInput, and NothingSelected if there is no run at all.
     """
-    if not results.runs():
+    runs = results.runs() if all_runs is None else all_runs
+    if not runs:
         raise NothingSelected(
             f"no runs in {results.root}", hint="measure twice, then compare: torchmatrix run, torchmatrix gate"
         )
-    folder = _only_run(select(results, word, host=host), word)
-    here = select(results, "all", host=host_of(folder))
+    folder = _only_run(select(results, word, host=host, all_runs=runs), word)
+    here = select(results, "all", host=host_of(folder), all_runs=runs)
     earlier = [run for run in here[: [run.path for run in here].index(folder.path)] if not math.isnan(run.started)]
     (judged,) = facts_cache.read(results, [folder])
     count = max(LONGEST, nights)
@@ -387,11 +389,11 @@ def read_runs(
             hint = "name the run to compare it with: --baseline RUN"
             raise BadInput(f"it isn't known when {folder.id} began, so not which nights were before it", hint=hint)
         return [*_nights(results, earlier, judged, count), judged]
-    named = _only_run(select(results, baseline, host=host_of(folder)), baseline)
+    named = _only_run(select(results, baseline, host=host_of(folder), all_runs=runs), baseline)
     if named.path == folder.path:
         raise BadInput(f"{named.id} is the run to judge and its own baseline", hint="name an older run: --baseline RUN")
     since = [run for run in earlier if run.started > named.started]
-    return [*facts_cache.read(results, [named]), *_nights(results, since, judged, count), judged]
+    return [*run_index.summaries(results, [named]), *_nights(results, since, judged, count), judged]
 
 
 def _nights(results: Results, earlier: Sequence[RunFolder], judged: RunSummary, count: int) -> list[RunSummary]:
@@ -399,7 +401,7 @@ def _nights(results: Results, earlier: Sequence[RunFolder], judged: RunSummary, 
     nights: list[RunSummary] = []
     for _ in range(_LOOK_BACK):
         chunk, earlier = earlier[-count:], earlier[:-count]
-        nights = [run for run in facts_cache.read(results, chunk) if is_night_of(run, judged)] + nights
+        nights = [run for run in run_index.summaries(results, chunk) if is_night_of(run, judged)] + nights
         if len(nights) >= count or not earlier:
             break
     return nights[-count:]

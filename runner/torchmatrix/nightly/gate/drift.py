@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri, stdtr
 
 from torchmatrix.analysis.intervals import NOTEWORTHY
+from torchmatrix.analysis.special import ndtri, stdtr
 from torchmatrix.nightly.gate import learned
 from torchmatrix.nightly.gate.learned import Array
 from torchmatrix.nightly.gate.noise import Panel

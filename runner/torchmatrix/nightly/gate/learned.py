@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtrc, ndtr
 
 from torchmatrix.analysis import intervals
+from torchmatrix.analysis.special import bdtrc, ndtr
 
 Array = np.ndarray[Any, Any]
 """Numbers or flags: a row is a cell's figure, a column a night."""
@@ -26,6 +26,7 @@ _ALIKE, _TOO_LOW, _FEW, _MOST_ALIKE = 1.1, 3.0, 10, 0.8
 is off contains the median of the seven before it. _FEW independent pairs are added; more than _MOST_ALIKE is not
 believed."""
 _FREEDOMS = np.geomspace(1.0, 1000.0, 25)
+_LOGS = np.log(_FREEDOMS)
 
 
 def moderate(variances: Array, freedoms: Array, enough: Array) -> tuple[Array, Array]:
@@ -58,11 +59,13 @@ def likeness(errors: Array, kept: Array) -> Array:
 
 def factors(freedoms: Array, v: Array, alike: Array, cells: int) -> Array:
     """Return `factor` for each cell, with its correlation in steps of 0.1, interpolated between degrees of freedom."""
-    limits, alike = np.empty(len(v)), alike.round(1)
+    limits, alike, logs = np.empty(len(v)), alike.round(1), np.log(freedoms)
     for variance, correlation in set(zip(v.tolist(), alike.tolist(), strict=True)):
-        alike_rows = (v == variance) & (alike == correlation)
-        table = [factor(freedom, variance, correlation, FALSE / cells) for freedom in _FREEDOMS.tolist()]
-        limits[alike_rows] = np.exp(np.interp(np.log(freedoms[alike_rows]), np.log(_FREEDOMS), np.log(table)))
+        alike_rows, table = (v == variance) & (alike == correlation), np.full(len(_FREEDOMS), math.nan)
+        after = np.searchsorted(_LOGS, logs[alike_rows], "right")
+        for place in set(np.clip([after - 1, after], 0, len(table) - 1).ravel().tolist()):  # only those interpolated between
+            table[place] = factor(float(_FREEDOMS[place]), variance, correlation, FALSE / cells)
+        limits[alike_rows] = np.exp(np.interp(logs[alike_rows], _LOGS, np.log(table)))
     return limits
 
 

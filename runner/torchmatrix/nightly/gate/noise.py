@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
 
 from torchmatrix.analysis.centers import central, median_of
 from torchmatrix.analysis.intervals import NOTEWORTHY
 from torchmatrix.analysis.pairs import pair
+from torchmatrix.analysis.special import ndtri
 from torchmatrix.nightly.gate import learned
 from torchmatrix.nightly.gate.learned import RECENT, Array
 

@@ -15,14 +15,14 @@ from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.speedups import Since, since
 from torchmatrix.core.files import scratch
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import cubes, exports, redaction, verb_texts
+from torchmatrix.reporting import cubes, exports, page, redaction, verb_texts
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data, RunTables, data_of
 from torchmatrix.reporting.exports.formats import to_markdown
 from torchmatrix.reporting.exports.table_set import View, make_view, view_of
 from torchmatrix.reporting.overview import Answers, Cells, Overview, cells, overview
-from torchmatrix.reporting.report import page, sections
-from torchmatrix.reporting.report.page import save, utc
+from torchmatrix.reporting.page import save, utc
+from torchmatrix.reporting.report import sections
 
 # The data embedded in a page: tables as CSV, the facts, a table for pasting.
 

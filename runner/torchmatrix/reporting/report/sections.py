@@ -17,7 +17,7 @@ from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.table_set import View
-from torchmatrix.reporting.report.page import ratio
+from torchmatrix.reporting.page import ratio
 
 LAUNCH_BOUND = 0.9
 """The share of time spent enqueuing above which the host is the bottleneck."""

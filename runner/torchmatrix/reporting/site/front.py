@@ -24,11 +24,10 @@ from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import figure, is_known, printable, without_nan
 from torchmatrix.facts.environments import fields_of
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import exports, history_page, machines_page, redaction, terminal
+from torchmatrix.reporting import exports, history_page, machines_page, page, redaction, terminal
 from torchmatrix.reporting.exports.columns import MACHINE_TABLES as TABLES
+from torchmatrix.reporting.page import utc
 from torchmatrix.reporting.redaction import Redaction
-from torchmatrix.reporting.report import page
-from torchmatrix.reporting.report.page import utc
 from torchmatrix.reporting.site.pages import RUNS, WORDS, Page, as_files, place_of
 
 # Badges: a small image for every cell, for other pages: left the cell, right its newest figure and date.

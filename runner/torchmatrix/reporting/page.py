@@ -10,20 +10,22 @@ import time
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markupsafe import Markup
 
 from torchmatrix import __version__
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.analysis.published.claims import Claim, Tested
 from torchmatrix.core import assets
 from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import figure, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import Panel, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
+
+if TYPE_CHECKING:
+    from torchmatrix.analysis.published.claims import Claim, Tested
 
 # The templates' filters, which write figures: four significant digits, n/a if unknown.
 
@@ -49,7 +51,7 @@ def _limits(interval: Interval, kind: str) -> str:
     return "n/a" if math.isnan(interval.low) else f"{write(interval.low)} – {write(interval.high)}"
 
 
-def _range(claim: Claim | Tested) -> str:
+def _range(claim: "Claim | Tested") -> str:
     """Write a range from low to high; one number if they are equal, "more than" if there is no upper end."""
     if math.isinf(claim.high):
         return f"more than {claim.low:g}"
