@@ -12,7 +12,7 @@ import pytest
 
 from support import PATIENCE_SECONDS, until
 from torchmatrix.core.errors import EngineUnusable, ExitCode
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import Results, RunFolder, keep_model
 from torchmatrix.nightly import journal, keeping
 from torchmatrix.nightly.journal import Journal, decide
 from torchmatrix.nightly.night import NOT_STARTED, TIMED_OUT, Log, NightOptions, carry_out, run_night
@@ -373,6 +373,9 @@ def a_run(root: Path, name: str, complete: bool = True, host: str = "testhost", 
     (folder.path / "builds").mkdir()
     (folder.path / "builds/stack.log").write_text("log")
     folder.keep_lock("stack", "torch==2.5.1")
+    keep_model(folder.models, "nets/mine.py", b"import torch")
+    for killed in (".run.jsonl.0.part", "locks/.stack.lock.1.part"):  # while they were written
+        (folder.path / killed).touch()
     if complete:
         folder.append("run-exit", complete=True)
     return folder

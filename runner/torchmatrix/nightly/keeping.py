@@ -16,9 +16,10 @@ from torchmatrix.nightly.journal import FOLDER, STAMP, Journal, Night
 
 PIN = "pinned"
 _OURS = re.compile(
-    r"run\.(jsonl|part)|builds/[^/]+\.log|locks/[^/]+\.lock|contexts/.+|.+/(round|batch|probe)\d+-try\d+\.(jsonl|log)"
+    r"run\.(jsonl|part)|builds/[^/]+\.log|locks/[^/]+\.lock|(contexts|models)/.+|(.+/)?\.[^/]+\.\d+\.part"
+    r"|.+/(round|batch|probe)\d+-try\d+\.(jsonl|log)"
 )
-"""The files of a run's folder: see facts/store.py; `reproduce` adds the contexts of builds."""
+"""The files of a run's folder: see facts/store.py; `reproduce` adds the contexts of builds, a killed command a .part file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
