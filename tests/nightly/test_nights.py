@@ -135,7 +135,9 @@ print("said by", name, flush=True)
 if name == "run" and told not in (2, 3, 4):
     import shlex
     cut = [path.parent for path in results.glob("testhost/*/run.jsonl") if "run-exit" not in path.read_text()]
-    folder = cut[0] if cut and "--new" not in words else results / "testhost" / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + float(os.environ.get("JUMP", "0"))))
+    free = [path for n in ("", "-2", "-3") if not (path := results / "testhost" / (stamp + n)).exists()]
+    folder = cut[0] if cut and "--new" not in words else free[0]
     folder.mkdir(parents=True, exist_ok=True)
     lines = [{"event": "run", "command": shlex.join(["torchmatrix", *words])}]
     lines += [] if told in (4.5, 130) else [{"event": "run-exit", "complete": True}]
@@ -208,6 +210,18 @@ def test_a_run_of_the_same_command_that_is_dated_into_the_future_or_renamed_is_n
     run.path.rename(run.path.with_name(name)).joinpath("run.jsonl").write_text(text)
     exit_code, steps, summary = night(tmp_path, monkeypatch, {"run": 4})
     assert (exit_code, steps) == (4, ["run"]) and "no run" in summary
+
+
+@pytest.mark.parametrize("seconds", [-7200, -2 * 86400, 3 * 86400])
+def test_a_clock_that_jumps_costs_a_night_neither_its_run_nor_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    night(tmp_path, monkeypatch, {})
+    earlier = {run.path for run in Results(tmp_path / "results").runs()}
+    monkeypatch.setenv("JUMP", str(seconds))
+    exit_code, steps, summary = night(tmp_path, monkeypatch, {})
+    (run,) = {run.path for run in Results(tmp_path / "results").runs()} - earlier
+    assert exit_code == 0 and steps == ["run", "gate", "report", "history"] and f"testhost/{run.name}: " in summary
 
 
 def test_a_run_that_is_interrupted_by_itself_interrupts_the_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,11 +450,13 @@ def test_what_is_pinned_renamed_linked_or_holds_what_is_not_ours_stays(tmp_path:
     a_run(tmp_path / "elsewhere", day(7)).path.rename(tmp_path / "moved")
     (host / day(7)).symlink_to(tmp_path / "moved")
     a_run(tmp_path, "before-the-driver")
+    a_run(tmp_path, "20991231T235959Z").record.write_text('{"event": "run", "unix_seconds": 4102444799.0}\n')
     a_run(tmp_path, day(1), host="another")
     reasons = {run.run.id: run.stays for run in keeping.stored_runs(results, "testhost", [f"testhost/{day(4)}", day(6)])}
     assert reasons == {
         "before-the-driver": "renamed", day(1): "pinned", day(2): "holds files that are not ours: notes.md",
         day(3): "holds files that are not ours: stack/link", day(4): "pinned", day(5): None, day(6): "pinned", day(7): "a link",
+        "20991231T235959Z": "when it began is still to come",
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ A run is pinned by a file `pinned` in its folder (touch results/HOST/RUN/pinned)
 Nothing but our own files is ever removed: a run whose folder holds anything else stays, and so do links.
 """
 
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -150,6 +151,8 @@ def _why_it_stays(run: RunFolder, pins: Sequence[str]) -> str | None:
         return "pinned"
     if not STAMP.fullmatch(run.id):
         return "renamed"
+    if math.isnan(run.started):
+        return "when it began is still to come"
     if run.path.is_symlink() or run.path.parent.is_symlink():
         return "a link"
     foreign = sorted(

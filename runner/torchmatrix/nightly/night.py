@@ -194,6 +194,12 @@ def gate_arguments(options: NightOptions, run: RunFolder) -> list[str]:
     return [*options.gate_words, run.id, "--host", run.path.parent.name]
 
 
+def _begun_by(commands: Sequence[Sequence[str]], runs: Sequence[RunFolder]) -> RunFolder | None:
+    """Return the newest of `runs` that one of these commands began; None if there is none."""
+    typed = {shlex.join(["torchmatrix", *words]) for words in commands}
+    return next((run for run in reversed(runs) if run.read_record().command in typed), None)
+
+
 class _Night:
     """A night under way; `codes`: how its steps ended; `removed`: how many old runs went."""
 
@@ -274,23 +280,20 @@ class _Night:
         words = ["run", *options.run_words, "--matrix", str(options.matrix), "--results", str(options.results)]
         words += ["--engine", options.engine, "--output", str(options.reports / "index.html")]
         commands = (words, [*words, "--new"])
-        self.run = self._run_of(commands) if self.decision.continues else None
+        earlier = self.results.runs()
+        if self.decision.continues:
+            self.run = _begun_by(commands, [run for run in earlier if run.started >= self.began])
         if self.run and is_complete(self.run):
             self.say(f"{name_of(self.run)} is complete: nothing is left to measure")
             self.codes["run"] = ExitCode.OK if set(self._outcomes()) <= {"ok", UNLIKE} else ExitCode.CELL_NOT_OK
             return
         try:
             self._run_step(*(commands[0] if self.run else commands[1]), limit_seconds=None)
-        finally:
-            self.run = self._run_of(commands)
+        finally:  # told by what was there before, not by the time: a clock may jump in any night
+            paths = {run.path for run in earlier}
+            self.run = _begun_by(commands, [run for run in self.results.runs() if run.path not in paths]) or self.run
         if self.codes["run"] == ExitCode.INTERRUPTED:
             raise KeyboardInterrupt
-
-    def _run_of(self, commands: Sequence[Sequence[str]]) -> RunFolder | None:
-        """Return the newest run that one of these commands began since the night began: the run may have been renamed."""
-        typed = {shlex.join(["torchmatrix", *words]) for words in commands}
-        runs = [run for run in self.results.runs() if run.started >= self.began]
-        return next((run for run in reversed(runs) if run.read_record().command in typed), None)
 
     def _remove_old_runs(self) -> None:
         """Remove old runs of the host of this night's run, or of the last night's that had one."""
