@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
@@ -23,8 +24,12 @@ def main() -> NoReturn:
     """Complete for a shell, or carry out the command line and exit."""
     if COMPLETION in os.environ:  # the command's own `main` answers the shell and exits
         typer.main.get_command(app).main(prog_name="torchmatrix")
-    _interrupt_on_signals()
-    sys.exit(invoke(sys.argv[1:]))
+    numbers, code = _interrupt_on_signals(), int(ExitCode.INTERRUPTED)
+    with suppress(KeyboardInterrupt):  # once more, while the first is reported
+        code = invoke(sys.argv[1:])
+    for number in numbers:  # nothing is left to tidy up: now they end the process, without a traceback
+        signal.signal(number, signal.SIG_DFL)
+    sys.exit(code)
 
 
 def invoke(words: list[str]) -> int:
@@ -61,16 +66,19 @@ def invoke(words: list[str]) -> int:
         return ExitCode.BAD_INPUT
 
 
-def _interrupt_on_signals() -> None:
-    """Let SIGTERM end a run as Ctrl-C does; SIGHUP and SIGINT too, unless nohup or a shell's background job ignores them."""
+def _interrupt_on_signals() -> list[signal.Signals]:
+    """Let SIGTERM end a run as Ctrl-C does; SIGHUP and SIGINT too, unless nohup or a shell's background job ignores them.
+
+    Return these signals.
+    """
 
     def interrupt(number: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
+    others = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in (signal.SIGTERM, *others):
+        signal.signal(number, interrupt)
+    return [signal.SIGTERM, *others]
 
 
 @app.callback(invoke_without_command=True)
