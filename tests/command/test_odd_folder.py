@@ -1,5 +1,6 @@
-"""Every verb works in a folder whose name is no UTF-8, with such a home, results, caches and output."""
+"""Every verb works in a folder whose name is no UTF-8, with such a home, results, caches and output; and without a home."""
 
+import pwd
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ LINES = (
     "gate --junit \udcfcout.xml --markdown \udcfcout.md", "nightly run --engine local",
     "nightly install --print --backend cron", "nightly status", "nightly keep --keep 1", "nightly remove",
     "lock --engine local", "bundle export b\udcfc.tar --engine local", "bundle import b\udcfc.tar --into i\udcfc",
-    "clean --all", "clean --yes",
+    "clean --engine local --all", "clean --engine local --yes",
 )  # fmt: skip
 
 
@@ -43,3 +44,23 @@ def test_names_that_are_no_utf_8_are_names(tmp_path: Path) -> None:
     for name in ("run.html", "report.html", "history.html", "profile.html", "site/index.html", "tables"):
         assert (here / "\udcfcout" / name).exists(), name
     assert list((here / "g\udce4").iterdir())
+
+
+def test_a_user_without_a_home_can_do_what_others_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run as a user whom nobody knows, without HOME."""
+    asked: list[int] = []
+
+    def unknown(number: int) -> None:
+        asked.append(number)
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    text = f'[run]\nlaunches = 1\n{FAKE_STACK}model = "resnet18"\nbatch = 2\nsteps = 5\nwindows = 2\n'
+    (tmp_path / "matrix.toml").write_text(text.format(python=FAKE_PYTHON))
+    lines = ("presets", "plan --engine local", "run --engine local", "report --redact", "nightly status", "nightly remove")
+    for line in (*lines, "nightly install --print --backend cron", "clean --engine local"):
+        done = invoke(tmp_path, *line.split(" "), TORCHMATRIX_CACHE=str(tmp_path / "cache"))
+        assert done.returncode == 0, (line, done.stderr)
+    assert asked

@@ -180,7 +180,7 @@ def full_reference(reference: str) -> str:
 @cache
 def load() -> Settings:
     """Read the file and the environment once. Raises BadInput."""
-    usual = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "torchmatrix" / "settings.toml"
+    usual = Path(os.environ.get("XDG_CONFIG_HOME") or home_folder() / ".config") / "torchmatrix" / "settings.toml"
     values = _from_file(Path(os.environ.get("TORCHMATRIX_SETTINGS") or usual))
     for key in _KEYS.keys() - {"slurm", "kubernetes"}:
         if text := os.environ.get(f"TORCHMATRIX_{key.upper()}"):
@@ -271,12 +271,20 @@ def node_name() -> str:
     return os.environ.get("TORCHMATRIX_NODE") or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
+def home_folder() -> Path:
+    """Return this user's home; / for a user without one, such as an arbitrary one in a container, as Docker does."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
+
+
 def cache_folder() -> Path:
     """Return the folder of virtualenvs, compile caches and everything else that can be made again."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torchmatrix"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "torchmatrix"
     return Path(os.environ.get("TORCHMATRIX_CACHE") or usual).absolute()
 
 
 def state_folder() -> Path:
     """Return the folder of what can't be made again: this machine's identity, if the system gives it none."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "torchmatrix"
+    return Path(os.environ.get("XDG_STATE_HOME") or home_folder() / ".local" / "state") / "torchmatrix"

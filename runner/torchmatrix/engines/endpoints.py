@@ -10,6 +10,7 @@ from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.files import content_of
+from torchmatrix.core.settings import home_folder
 
 # Docker's endpoint, found as Docker's own client finds it.
 #
@@ -59,7 +60,7 @@ def is_asked() -> bool:
 
 def endpoint() -> Endpoint:
     """Return the endpoint in use. Raises EngineUnusable if its context isn't there or can't be read."""
-    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    folder = Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker")
     if (folder / "config.json").is_fifo():  # Docker's library waits for its writer
         raise EngineUnusable(f"{folder / 'config.json'} is a pipe", hint="remove it, or name another folder: DOCKER_CONFIG=DIR")
     if host := os.environ.get("DOCKER_HOST"):

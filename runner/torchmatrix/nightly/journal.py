@@ -22,6 +22,7 @@ from typing import Any
 from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode
 from torchmatrix.core.files import hold_lock, plain_open
 from torchmatrix.core.inputs import is_number
+from torchmatrix.core.settings import home_folder
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.engines.choose import VARIABLES
 from torchmatrix.facts.lines import Event, read_lines
@@ -224,7 +225,7 @@ def name_for(matrix: Path) -> str:
 
 def settings_folder() -> Path:
     """Return the folder of the environment files, the scripts for cron and the records of what is installed."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "torchmatrix" / "nightly"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home_folder() / ".config") / "torchmatrix" / "nightly"
 
 
 def timetable(

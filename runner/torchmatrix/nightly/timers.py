@@ -15,6 +15,7 @@ from typing import Any
 
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import lock_holder, write_whole
+from torchmatrix.core.settings import home_folder
 from torchmatrix.engines.choose import SERVICES
 from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.store import run_event
@@ -75,7 +76,7 @@ def unit_folder(is_system: bool) -> Path:
     """Return the folder of the machine's units, or of this user's."""
     if is_system:
         return Path("/etc/systemd/system")
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home_folder() / ".config") / "systemd" / "user"
 
 
 def unit_timers(name: str) -> tuple[str, str]:

@@ -222,7 +222,7 @@ def _without_texts(value: Any) -> Any:
 def for_results(results: Results, enabled: bool, names: Pseudonyms, with_messages: bool = False) -> Redaction:
     """Return the redaction for publishing the runs of a results folder from this machine, by this user, at this site."""
     roots = {str(root): "results" for root in (results.root, results.root.resolve())}
-    roots |= {str(assets.ROOT): ".", str(Path.home()): "~"}
+    roots |= {str(assets.ROOT): ".", str(settings.home_folder()): "~"}
     redaction = Redaction(enabled=enabled, roots=roots, names=names, with_messages=with_messages)
     with suppress(OSError, KeyError):  # no such user in a container
         redaction.know("user", getpass.getuser())
