@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support import Command
+from support import FAKE_PYTHON, Command
 from support.records import write_run
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
@@ -64,6 +64,26 @@ def test_each_hostile_workload_costs_its_own_launch_and_the_run_goes_on(
         assert not log.exists() or log.stat().st_size <= 1_000_000, kind
     page = (tmp_path / "reports/index.html").read_text()
     assert "10000</b> images/s" in page and page.count('<span class="tag">crashed</span>') >= len(recorded)
+
+
+@pytest.mark.parametrize("what", ["truncate -cs 0", "rm -f"])
+def test_a_launch_whose_file_somebody_else_changes_ends_the_run_and_is_measured_again(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path, what: str
+) -> None:
+    program, harmful = tmp_path / "python", tmp_path / "harmful"
+    program.write_text(
+        f'#!/bin/sh\n{FAKE_PYTHON} "$@" || exit\n'
+        f"[ -e {harmful} ] && for file in {tmp_path}/results/*/*/*/*/*/round*.jsonl; do {what} $file; done\nexit 0\n"
+    )
+    program.chmod(0o755)
+    harmful.touch()
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace(str(FAKE_PYTHON), str(program)))
+    done = torchmatrix("run", "*cpu0")
+    assert done.returncode == 4 and "what else writes into the results" in done.stderr and "images/s" not in done.stdout
+    harmful.unlink()
+    done = torchmatrix("run", "*cpu0")
+    assert done.returncode == 0, done.stderr
+    assert "2 ok" in done.stderr and len(Results(tmp_path / "results").runs()) == 1
 
 
 def test_later_commands_on_that_folder_work_and_its_facts_stay(

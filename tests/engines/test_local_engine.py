@@ -166,6 +166,40 @@ def test_a_program_that_is_no_python_is_a_failed_build(torchmatrix: Command, tmp
     assert "Traceback" not in done.stderr
 
 
+def _with_program(tmp_path: Path, *lines: str) -> Path:
+    """Make a matrix whose interpreter is a shell script that leaves its process, and a child's, in a file; return that file."""
+    program, pids = tmp_path / "python3", tmp_path / "pids"
+    program.write_text("\n".join(("#!/bin/sh", f"sleep 1000 > {tmp_path}/null 2>&1 &", f"echo $$ $! > {pids}", *lines)))
+    program.chmod(0o755)
+    (tmp_path / "matrix.toml").write_text(
+        f'[[stack]]\npython = "{program}"\naccelerator = "cpu"\n[[workload]]\ndevice = "cpu"\nmodel = "resnet18"\nbatch = 2\n'
+    )
+    return pids
+
+
+def _live(pids: Path) -> list[str]:
+    return [pid for pid in pids.read_text().split() if Path("/proc", pid).exists()]
+
+
+def test_a_program_that_is_no_python_and_prints_without_end_leaves_nothing(torchmatrix: Command, tmp_path: Path) -> None:
+    pids = _with_program(tmp_path, "head -c 9000000 /dev/zero | tr '\\0' x")
+    done = torchmatrix("run", "*cpu0", "--launches", "1")
+    assert done.returncode == 1 and "build-failed" in done.stderr and len(done.stderr) < 9000
+    until(lambda: not _live(pids))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_interpreter_that_is_looked_at_ends_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    pids = _with_program(tmp_path, "exec sleep 1000")
+    words = [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--engine", "local"]
+    process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    until(lambda: pids.exists() and pids.read_text().endswith("\n"), process)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == (130 if number == signal.SIGINT else -number) and "Traceback" not in stderr
+    until(lambda: not _live(pids))
+
+
 @pytest.mark.thorough
 def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_build(real_python: str, tmp_path: Path) -> None:
     from torchmatrix.core.errors import BuildFailed

@@ -1,6 +1,5 @@
 """Run a `docker build` in one of two ways: buildx, which keeps downloaded packages between builds, or else the docker SDK."""
 
-import atexit
 import io
 import os
 import re
@@ -11,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -152,16 +151,11 @@ def buildx(where: Endpoint, build: Build, log: Log) -> None:
     with context_archive(files) as archive, subprocess.Popen(
         containment.supervised_command([*command, "-"], archive), pass_fds=[archive.fileno()], start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_variables(where),
-    ) as process:  # fmt: skip
+    ) as process, containment.ended_at_exit(process):  # fmt: skip
         assert process.stdout is not None
-        end = partial(containment.end_supervised, process)
-        atexit.register(end)  # builds run in threads, which an interruption ends silently
-        try:
-            for line in (data.decode(errors="replace").rstrip() for data in process.stdout if data.strip()):
-                outcome.add(plain(line))
-                log(line)
-        finally:
-            atexit.unregister(end)
+        for line in (data.decode(errors="replace").rstrip() for data in process.stdout if data.strip()):
+            outcome.add(plain(line))
+            log(line)
     if process.returncode:
         raise BuildFailed(outcome.failure(build))
 

@@ -1,17 +1,19 @@
 """Contain the processes of a launch: limits, control groups, and a supervisor that ends them with this tool."""
 
+import atexit
 import hashlib
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -248,6 +250,41 @@ def end_supervised(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -
         process.kill()
         process.wait()
 
+
+@contextmanager
+def ended_at_exit(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> Iterator[None]:
+    """End a supervised command also where this process ends: builds run in threads, which an interruption ends silently."""
+    end = partial(end_supervised, process)
+    atexit.register(end)
+    try:
+        yield
+    finally:
+        atexit.unregister(end)
+
+
+def answer_of(argv: Sequence[str], seconds: float) -> tuple[int, str]:
+    """Run a command below a supervisor; return its exit code and the begin of its output. Raises OSError, TimeoutExpired."""
+    begin = time.monotonic()
+    command, pipe = supervised_command(argv), subprocess.PIPE
+    with subprocess.Popen(
+        command, start_new_session=True, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT
+    ) as process, ended_at_exit(process):  # fmt: skip
+        limit = threading.Timer(seconds, end_supervised, [process])
+        limit.daemon = True
+        limit.start()
+        assert process.stdout is not None
+        output = process.stdout.read(MOST_ANSWER_BYTES)
+        if len(output) == MOST_ANSWER_BYTES:
+            end_supervised(process)
+        code = process.wait()
+        limit.cancel()
+    if time.monotonic() - begin >= seconds:
+        raise subprocess.TimeoutExpired(argv, seconds)
+    return code, output.decode(errors="replace")
+
+
+MOST_ANSWER_BYTES = 1 << 20
+"""How much of a command's output is kept as its answer; beyond it, the command is ended."""
 
 _FOREIGN = ("PYTHON", "APPTAINER", "SINGULARITY", *masks.VARIABLES)
 _KEPT = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")

@@ -13,7 +13,8 @@ from torchmatrix import __version__
 from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed
 from torchmatrix.core.files import write_whole
-from torchmatrix.engines import packages, processes
+from torchmatrix.core.formatting import clipped
+from torchmatrix.engines import containment, packages, processes
 from torchmatrix.engines.containment import LIBRARIES, OWNER_VARIABLE, changes_results, inherited_variables, withheld_variables
 from torchmatrix.engines.engine import (
     Capabilities,
@@ -34,6 +35,9 @@ from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 
 _VERSION = "import platform; print(platform.python_version())"
+INSPECTION_SECONDS = 300.0
+NOT_STARTED = 127
+"""The exit code of a supervisor whose command can't be started, as of a shell."""
 
 
 class LocalEngine:
@@ -216,13 +220,15 @@ def _inspect_interpreter(python: str) -> dict[str, Any]:
     """Return the versions of an existing interpreter and its torch. Raises BuildFailed if it isn't a Python with torch."""
     code = "import json,torch,sys; print(json.dumps({'torch': torch.__version__, 'python': sys.version.split()[0]}))"
     try:
-        result = subprocess.run([python, "-c", code], capture_output=True, encoding="utf-8", errors="replace", timeout=300)
+        returncode, output = containment.answer_of([python, "-c", code], INSPECTION_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildFailed(f"{python} can't be run: {error}") from None
-    if result.returncode:
-        last = (result.stderr.strip().splitlines() or ["no output"])[-1]
-        raise BuildFailed(f"{python} has no usable torch: {last}")
-    for line in reversed(result.stdout.splitlines()):  # a site's own hooks may print further lines at the end
+    lines = output.strip().splitlines() or ["no output"]
+    if returncode == NOT_STARTED:
+        raise BuildFailed(f"{python} can't be run: {clipped(lines[-1].rpartition(': ')[2])}")
+    if returncode:
+        raise BuildFailed(f"{python} has no usable torch: {clipped(lines[-1])}")
+    for line in reversed(lines):  # a site's own hooks may print further lines at the end
         with suppress(ValueError, RecursionError):
             versions = json.loads(line)
             if isinstance(versions, dict) and versions.keys() == {"torch", "python"}:

@@ -1,6 +1,5 @@
 """Resolve a stack's Python requirements exactly: with uv, for the container's Python, every file with its hash."""
 
-import atexit
 import hashlib
 import os
 import re
@@ -9,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -38,16 +36,11 @@ def run_logged(
         containment.supervised_command(command),
         env=variables, cwd=folder, start_new_session=True, encoding="utf-8", errors="replace",
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as process:  # fmt: skip
+    ) as process, containment.ended_at_exit(process):  # fmt: skip
         assert process.stdout is not None
-        end = partial(containment.end_supervised, process)
-        atexit.register(end)  # builds run in threads, which an interruption ends silently
-        try:
-            for line in process.stdout:
-                lines.append(line.rstrip())
-                log(lines[-1])
-        finally:
-            atexit.unregister(end)
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            log(lines[-1])
     return process.returncode, lines
 
 

@@ -116,7 +116,8 @@ class RunFolder:
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         name = f"{kind}{number}"
-        for tries in count(1 + len(list(folder.glob(f"{name}-try*.jsonl")))):
+        taken = {path.stem for path in folder.glob(f"{name}-try*.*")}  # also where somebody removed the launch, but not its log
+        for tries in count(1 + len(taken)):
             with suppress(FileExistsError):  # made meanwhile, by another node of a cluster
                 return LaunchFile(folder / f"{name}-try{tries}.jsonl", tries)
         raise AssertionError("a count has no end")

@@ -13,10 +13,11 @@ from typing import Any, Protocol
 from torchmatrix import __version__
 from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.core import settings
-from torchmatrix.core.errors import BuildFailed, EngineLost, LaunchFailed
+from torchmatrix.core.errors import BadInput, BuildFailed, EngineLost, EngineUnusable, LaunchFailed
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Recipe, Rendezvous, time_limit
 from torchmatrix.facts import launch_file, lines
+from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import Proven, compare, launch_at
 from torchmatrix.facts.store import RunFolder, keep_model
@@ -205,7 +206,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
         raise
     finally:
         file.abandon()
-    done, seconds = launch_at(file.path), time.monotonic() - begin
+    done, seconds = _launch_in(file), time.monotonic() - begin
     note = "; ".join(watched.summarize(done).errors)
     yield LaunchFinished(cell=cell, number=attempt.number, launch=done, seconds=seconds, note=note)
 
@@ -262,13 +263,21 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
     elif end.problem:
         file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed, **neighbours)
     else:
-        compared = _compare_losses(attempt, file.path) if end.returncode == 0 else {}
+        compared = _compare_losses(attempt, file) if end.returncode == 0 else {}
         file.close(returncode=end.returncode, oom_killed=end.oom_killed, **compared, **neighbours)
 
 
-def _compare_losses(attempt: Attempt, path: Path) -> dict[str, Any]:
+def _launch_in(file: LaunchFile) -> Launch:
+    """Return the launch of a file that was just written. Raises EngineUnusable if somebody else changed or removed it."""
+    try:
+        return launch_at(file.path)
+    except BadInput as why:
+        raise EngineUnusable(str(why), hint="end what else writes into the results; the same command then continues") from None
+
+
+def _compare_losses(attempt: Attempt, file: LaunchFile) -> dict[str, Any]:
     """Return fields for the last line that compare a launch with the launch of its cell that was proven in full."""
-    if attempt.proven is None or not (launch := launch_at(path)).is_done:
+    if attempt.proven is None or not (launch := _launch_in(file)).is_done:
         return {}
     comparison = compare(launch, attempt.proven)
     wrong = {"reason": "numerics", "message": comparison.contradiction, "own": True} if comparison.contradiction else {}
@@ -361,7 +370,7 @@ def _not_started(
     file = _new_file(job, attempt)
     file.event("launch", **_header(job, attempt, ready, file.number), image=None, command=command)
     file.close(reason=reason, message=message, own=own)
-    return LaunchFinished(cell=attempt.cell, number=attempt.number, launch=launch_at(file.path), seconds=0.0)
+    return LaunchFinished(cell=attempt.cell, number=attempt.number, launch=_launch_in(file), seconds=0.0)
 
 
 def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dict[str, Any]:
