@@ -75,3 +75,5 @@ def test_a_setting_overrides_the_identity(site: Callable[..., Any], tmp_path: Pa
     assert chosen == as_identity("the third box") != as_identity("the fourth box")
     site(TORCHMATRIX_MACHINE="0123456789abcdef")
     assert identity(tmp_path) == "0123456789abcdef"
+    site(TORCHMATRIX_MACHINE="b\udcfcro")  # no UTF-8
+    assert len(str(identity(tmp_path))) == 16 and identity(tmp_path) != as_identity("b\udce4ro")

@@ -74,7 +74,7 @@ def test_what_is_due_at_noon(
     hours_ago: float, code: int | None, run: str | None, at: str | None, due: bool, continues: bool
 ) -> None:
     noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
-    events = [began("n1", noon - hours_ago * HOUR), *([] if code is None else [ended("n1", code, run)])]
+    events = [began(day(1), noon - hours_ago * HOUR), *([] if code is None else [ended(day(1), code, run)])]
     decision = decide(events, noon, at)
     assert (decision.is_due, decision.continues is not None) == (due, continues)
 
@@ -258,6 +258,16 @@ def test_a_night_goes_on_with_its_own_run_and_does_not_measure_twice(tmp_path: P
     )  # as if it had been cut while the gate judged
     exit_code, steps, _ = night(tmp_path, monkeypatch, {})
     assert exit_code == 0 and steps == ["gate", "report", "history"] and len(Results(tmp_path / "results").runs()) == 1
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "x\0y", "", "n" * 300, None, 7])
+def test_a_cut_night_whose_name_is_damaged_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: object
+) -> None:
+    Journal(options_for(tmp_path).results).append("night", night=name, matrix=str(tmp_path / "matrix.toml"))
+    exit_code, steps, _ = night(tmp_path, monkeypatch, {})
+    assert exit_code == 0 and steps == ["run", "gate", "report", "history"]
+    assert not list(tmp_path.glob("*.log")) and len(list(tmp_path.rglob("*.log"))) == 1
 
 
 def test_a_night_of_another_matrix_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ def as_identity(text: str) -> str:
 
 
 def _hash(key: str, more: str) -> str:
-    return hmac.new(key.encode(), _APPLICATION + more.encode(), hashlib.sha256).hexdigest()[:16]
+    return hmac.new(key.encode(errors="surrogateescape"), _APPLICATION + more.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def _machine_id(path: Path) -> str | None:

@@ -140,10 +140,13 @@ def nights(events: Iterable[Event]) -> list[Night]:
 
 
 def decide(events: list[Event], now: float, at: str | None) -> Next:
-    """Decide what to do at `now`, in Unix seconds. `at`: begin a night only if that of the last HH:MM was not measured."""
+    """Decide what to do at `now`, in Unix seconds. `at`: begin a night only if that of the last HH:MM was not measured.
+
+    A night whose name is damaged is not continued: the name is that of its log.
+    """
     past = nights(events)
     last = past[-1] if past else None
-    if last and last.was_cut and 0 <= now - last.began < CONTINUE_WITHIN_SECONDS:
+    if last and last.was_cut and STAMP.fullmatch(last.id) and 0 <= now - last.began < CONTINUE_WITHIN_SECONDS:
         return Next(is_due=True, continues=last, why=f"continues the night {last.id}, which was cut short")
     if at is None:
         return Next(is_due=True, why="a new night")
