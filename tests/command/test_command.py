@@ -197,6 +197,22 @@ def test_an_interruption_ends_the_launch_says_so_and_leaves_nothing_behind(
     assert "interrupted" in (tmp_path / "reports/index.html").read_text()
 
 
+def test_ctrl_c_while_a_run_imports_a_library_is_an_interruption_though_no_report_can_import_it_again(
+    fake_matrix: Path, tmp_path: Path
+) -> None:
+    """NumPy refuses: what is in C is initialized once per process."""
+    (tmp_path / "numpy.py").write_text(
+        "import sys\nif hasattr(sys, 'once'):\n    raise ImportError('cannot load module more than once per process')\n"
+        "sys.once = True\nraise KeyboardInterrupt\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "torchmatrix", "run", "--engine", "local"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 130 and "error: interrupted" in done.stderr and "library" not in done.stderr
+    assert "stopped; writing a report" in done.stderr
+
+
 def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n")
     with subprocess.Popen(

@@ -217,7 +217,12 @@ def measure(
         except ToolError as error:
             stopped_by = stopped_by or error
         several = len(parts) > 1
-        return [_write_report(part, output, stopped_by, volume, several, scheduler.is_cluster) for part in parts]
+        try:
+            return [_write_report(part, output, stopped_by, volume, several, scheduler.is_cluster) for part in parts]
+        except (ImportError, AttributeError):  # a library whose import Ctrl-C interrupted can't be imported once more
+            if isinstance(stopped_by, KeyboardInterrupt):
+                raise stopped_by from None
+            raise
 
 
 def measure_here(s: "Session", output: Path, *, new: bool = False, **more: Any) -> Measured:
