@@ -77,7 +77,7 @@ def test_a_launch_whose_file_somebody_else_changes_ends_the_run_and_is_measured_
     )
     program.chmod(0o755)
     harmful.touch()
-    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace(str(FAKE_PYTHON), str(program)))
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace(str(FAKE_PYTHON), str(program)), encoding="utf-8")
     done = torchmatrix("run", "*cpu0")
     assert done.returncode == 4 and "what else writes into the results" in done.stderr and "images/s" not in done.stdout
     harmful.unlink()

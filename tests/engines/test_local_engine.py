@@ -178,7 +178,7 @@ def _with_program(tmp_path: Path, *lines: str) -> Path:
 
 
 def _live(pids: Path) -> list[str]:
-    return [pid for pid in pids.read_text().split() if Path("/proc", pid).exists()]
+    return [pid for pid in pids.read_text(encoding="utf-8").split() if Path("/proc", pid).exists()]
 
 
 def test_a_program_that_is_no_python_and_prints_without_end_leaves_nothing(torchmatrix: Command, tmp_path: Path) -> None:
