@@ -68,6 +68,17 @@ def test_what_a_killed_command_left_is_removed_and_nothing_else_is(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["torchmatrix-clone"]
 
 
+def test_a_scratch_folder_in_a_place_of_its_own_outlives_no_second_command_there(tmp_path: Path) -> None:
+    holds = HOLDS.replace("scratch()", f"scratch(Path({str(tmp_path)!r}))").replace(
+        "import sys", "import sys; from pathlib import Path"
+    )
+    with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout and Path(other.stdout.readline().strip()).parent == tmp_path
+        other.kill()
+    with scratch(tmp_path) as folder:
+        assert list(tmp_path.iterdir()) == [folder]
+
+
 def test_a_written_file_is_whole_and_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:
     write_whole(tmp_path / "a", b"one")
     (tmp_path / "usual").touch()

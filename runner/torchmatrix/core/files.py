@@ -25,7 +25,7 @@ _LINK = "it is a symbolic link"
 _NOT_PLAIN = "it is not a plain file"
 _MOST_LINKS = 40
 """The number of links that Linux follows."""
-_SCRATCH = "torchmatrix-scratch."
+_SCRATCH = ".torchmatrix-scratch."
 
 
 class NotPlain(OSError):
@@ -309,17 +309,19 @@ def _is_descriptor(path: Path) -> bool:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def scratch(within: Path | None = None) -> Iterator[Path]:
     """Yield a temporary folder, removed at the end; first remove those that killed commands left. Raises OSError.
 
-    Each is locked by its command as long as the command lives.
+    `within`: a folder to make it in, if not the machine's for temporary files. Each is locked by its command as long as the
+    command lives.
     """
-    for abandoned in Path(tempfile.gettempdir()).glob(_SCRATCH + "?" * 8):
+    place = within or Path(tempfile.gettempdir())
+    for abandoned in place.glob(_SCRATCH + "?" * 8):
         with suppress(OSError), _locked(abandoned):
             shutil.rmtree(abandoned)
     folder = None
     while folder is None:
-        made = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+        made = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=place))
         with suppress(BlockingIOError, FileNotFoundError):  # another command just mistook it for an abandoned one
             lock = _lock(made)
             folder = made
