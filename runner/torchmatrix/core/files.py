@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import os
 import re
-import shutil
+import secrets
 import socket
 import stat
 import tempfile
@@ -308,6 +308,26 @@ def _is_descriptor(path: Path) -> bool:
     return path.name.isdecimal() and path.parent.resolve() == Path("/proc/self/fd").resolve()
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a folder, with what in it is write-protected or lies deeper than a path or a recursion reaches. Raises OSError.
+
+    What a folder holds is moved up before it is removed in its turn.
+    """
+    folder.chmod(0o700)
+    prefix, numbers, pending = secrets.token_hex(8), count(), [folder]
+    while pending:
+        place = pending.pop()
+        for path in list(place.iterdir()):
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+                continue
+            path.chmod(0o700)
+            pending.append(path if place == folder else path.rename(folder / f"{prefix}{next(numbers)}"))
+        if place != folder:
+            place.rmdir()
+    folder.rmdir()
+
+
 @contextmanager
 def scratch(within: Path | None = None) -> Iterator[Path]:
     """Yield a temporary folder, removed at the end; first remove those that killed commands left. Raises OSError.
@@ -318,7 +338,7 @@ def scratch(within: Path | None = None) -> Iterator[Path]:
     place = within or Path(tempfile.gettempdir())
     for abandoned in place.glob(_SCRATCH + "?" * 8):
         with suppress(OSError), _locked(abandoned):
-            shutil.rmtree(abandoned)
+            remove_tree(abandoned)
     folder = None
     while folder is None:
         made = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=place))
@@ -328,7 +348,8 @@ def scratch(within: Path | None = None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(folder)
         os.close(lock)
 
 
