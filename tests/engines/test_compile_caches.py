@@ -188,7 +188,7 @@ def test_a_cache_in_use_is_left_alone(tmp_path: Path, local: Launch, folder: Pat
     assert not list(folder.glob(".own-*"))
 
 
-@pytest.mark.parametrize("how", ODD)
+@pytest.mark.parametrize("how", ["fail", "link", "sparse"])
 def test_a_container_that_fails_or_leaves_something_odd_seals_nothing(contained: Launch, how: str) -> None:
     assert contained(how)[:2] == ("new", COLD)
     assert contained()[:2] == ("new", COLD)
