@@ -209,9 +209,7 @@ def test_buildx_builds_on_the_daemon_that_is_used(
     assert built.startswith(f"{printed}|buildx build --builder {builder} --load ")
 
 
-@pytest.mark.parametrize(
-    "answer", ["null", "[]", "7", '"text"', "NaN", "<html>502 Bad Gateway</html>", "", "[" * 5_000, "[null]"]
-)
+@pytest.mark.parametrize("answer", ["null", "[null]", "7", '"text"', "NaN", "<html>502 Bad Gateway</html>", "", "[" * 5_000])
 def test_an_answer_that_no_daemon_gives_ends_with_its_path_and_a_hint(config: Path, tmp_path: Path, answer: str) -> None:
     paths = ("/info", "/images/json", "/volumes", "/containers/json", "/images/torchmatrix/x:1/json")
     with daemon(tmp_path / "d.sock", nothing, told=dict.fromkeys(paths, answer)) as host:

@@ -59,7 +59,7 @@ def daemon(
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = re.sub(r"^/v[\d.]+", "", self.path)
+            path = re.sub(r"^/v[\d.]+|\?.*", "", self.path)
             self._answer(200, answers[path]) if path in answers else self._answer(404, {"message": "page not found"})
 
         do_HEAD = do_GET

@@ -26,7 +26,7 @@ from torchmatrix.engines import builders, containers, endpoints, packages, volum
 from torchmatrix.engines.caches import CacheFacts
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, error_text
 from torchmatrix.engines.containment import Limits, kernel_oom_kills, limits_of
-from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
+from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, is_our_tag, tag_of
 from torchmatrix.engines.endpoints import Endpoint
 from torchmatrix.engines.engine import (
     Capabilities,
@@ -317,13 +317,13 @@ class DockerEngine:
         return removed
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
-        """Return images and volumes that carry our label."""
+        """Return images and volumes that carry our label; a user's image made from one of ours has inherited its own."""
         leftovers = []
         with answering():
             for image in self._client.images.list(filters={"label": f"{LABEL}.environment"}):
-                if image.labels.get(f"{LABEL}.environment") not in keep:
-                    name = image.tags[0] if image.tags else str(image.id)
-                    leftovers.append(Leftover(kind="image", name=name, bytes=image.attrs.get("Size")))
+                names = [tag for tag in image.tags if is_our_tag(tag)] if image.tags else [str(image.id)]
+                if names and image.labels.get(f"{LABEL}.environment") not in keep:
+                    leftovers.append(Leftover(kind="image", name=names[0], bytes=image.attrs.get("Size")))
             for volume in self._client.volumes.list(filters={"label": LABEL}):
                 if volumes.volume_environment(str(volume.name)) not in keep:
                     leftovers.append(Leftover(kind="volume", name=str(volume.name), bytes=None))
