@@ -53,6 +53,18 @@ def test_a_scratch_folder_is_there_in_the_block_only(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_scratch_folder_goes_however_deep_it_is_and_what_its_links_lead_to_stays(tmp_path: Path) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "file").touch()
+    deep = "import os, sys\nos.chdir(sys.argv[1])\nfor _ in range(3000):\n os.mkdir('d')\n os.chdir('d')\nos.chmod('.', 0)"
+    with scratch() as folder:
+        (folder / "link").symlink_to(tmp_path / "victim")
+        (folder / "d").touch(mode=0o400)
+        (folder / "below").mkdir()
+        subprocess.run([sys.executable, "-c", deep, folder / "below"], check=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["victim", "file"]
+
+
 def test_what_a_killed_command_left_is_removed_and_nothing_else_is(tmp_path: Path) -> None:
     (tmp_path / "torchmatrix-clone").mkdir()
     with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
@@ -66,6 +78,17 @@ def test_what_a_killed_command_left_is_removed_and_nothing_else_is(tmp_path: Pat
         with scratch():
             assert not theirs.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["torchmatrix-clone"]
+
+
+def test_a_scratch_folder_in_a_place_of_its_own_outlives_no_second_command_there(tmp_path: Path) -> None:
+    holds = HOLDS.replace("scratch()", f"scratch(Path({str(tmp_path)!r}))").replace(
+        "import sys", "import sys; from pathlib import Path"
+    )
+    with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout and Path(other.stdout.readline().strip()).parent == tmp_path
+        other.kill()
+    with scratch(tmp_path) as folder:
+        assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_written_file_is_whole_and_has_the_permissions_of_any_new_file(tmp_path: Path) -> None:

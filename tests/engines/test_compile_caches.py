@@ -32,6 +32,14 @@ write(kernel, "kernel")
 write(os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], "locks", "key.lock"), str(os.getpid()))
 if how == "link":
     os.symlink("/etc/passwd", os.path.join(folder, "link"))
+if how == "sparse":
+    write(os.path.join(folder, "sparse"), "")
+    os.truncate(os.path.join(folder, "sparse"), 1 << 42)
+if how == "deep":
+    os.chdir(folder)
+    for _ in range(3000):
+        os.mkdir("d")
+        os.chdir("d")
 if how == "fail":
     sys.exit(1)
 if how == "poison":
@@ -126,7 +134,10 @@ def test_the_first_launch_fills_the_cache_and_later_ones_only_read_it(local: Lau
     assert local(name="other") == ("new", COLD, Exit(returncode=0, oom_killed=False)), "each workload has its own"
 
 
-@pytest.mark.parametrize("how", ["fail", "link"])
+ODD = ["fail", "link", "sparse", "deep"]
+
+
+@pytest.mark.parametrize("how", ODD)
 def test_a_launch_that_fails_or_leaves_something_odd_seals_nothing(local: Launch, how: str) -> None:
     assert local(how)[:2] == ("new", COLD)
     assert local()[:2] == ("new", COLD)
@@ -175,6 +186,12 @@ def test_a_cache_in_use_is_left_alone(tmp_path: Path, local: Launch, folder: Pat
     other.release()
     assert local()[:2] == ("sealed", WARM)
     assert not list(folder.glob(".own-*"))
+
+
+@pytest.mark.parametrize("how", ["fail", "link", "sparse"])
+def test_a_container_that_fails_or_leaves_something_odd_seals_nothing(contained: Launch, how: str) -> None:
+    assert contained(how)[:2] == ("new", COLD)
+    assert contained()[:2] == ("new", COLD)
 
 
 @pytest.mark.thorough

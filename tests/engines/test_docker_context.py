@@ -15,7 +15,8 @@ from support.sites import Authority
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import builders
 from torchmatrix.engines.choose import choose
-from torchmatrix.engines.docker import connect
+from torchmatrix.engines.docker import DockerEngine, connect
+from torchmatrix.engines.docker_images import DockerImages
 from torchmatrix.engines.endpoints import Endpoint, default_socket, endpoint
 from torchmatrix.machine.host import detect
 
@@ -206,3 +207,22 @@ def test_buildx_builds_on_the_daemon_that_is_used(
     inspected, built = (tmp_path / "said").read_text().splitlines()
     assert inspected == f"{printed}|buildx inspect {builder}"
     assert built.startswith(f"{printed}|buildx build --builder {builder} --load ")
+
+
+@pytest.mark.parametrize("answer", ["null", "[null]", "7", '"text"', "NaN", "<html>502 Bad Gateway</html>", "", "[" * 5_000])
+def test_an_answer_that_no_daemon_gives_ends_with_its_path_and_a_hint(config: Path, tmp_path: Path, answer: str) -> None:
+    paths = ("/info", "/images/json", "/volumes", "/containers/json", "/images/torchmatrix/x:1/json")
+    with daemon(tmp_path / "d.sock", nothing, told=dict.fromkeys(paths, answer)) as host:
+        engine = DockerEngine(connect(Endpoint(host=host)))
+        for ask, path in (
+            (engine.facts, "/info"),
+            (engine.version, "/info"),
+            (lambda: engine.machine(detect()), "/info"),
+            (engine.why_unlimited, "/info"),
+            (lambda: engine.leftovers(()), "/images/json"),
+            (lambda: engine.remove_orphans("somebody"), "/containers/json"),
+            (lambda: DockerImages(connect(Endpoint(host=host))).has("torchmatrix/x:1"), "/images/torchmatrix/x:1/json"),
+        ):
+            with pytest.raises(EngineUnusable, match=f"its answer to /v[0-9.]+{path} is not what Docker would say") as caught:
+                ask()
+            assert caught.value.hint

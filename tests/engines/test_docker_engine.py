@@ -10,7 +10,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from support import OLDEST_MATRIX, PATIENCE_SECONDS, Command, until
+from support import OLDEST_MATRIX, PATIENCE_SECONDS, Command, archive_of, until
 from torchmatrix.core import assets
 from torchmatrix.engines import recipes
 from torchmatrix.engines.containers import DockerExecution, container_options
@@ -302,3 +302,23 @@ def test_a_users_own_model_is_in_the_container_to_be_read_only(
     assert launch.workload.own and "-v" in launch.command and "/opt/model/net.py:ro" in launch.command
     pasted = subprocess.run(launch.command, shell=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert pasted.returncode == 0 and '"event": "done"' in pasted.stdout, pasted.stderr
+
+
+def test_a_users_image_made_from_one_of_ours_is_never_a_leftover(client: docker.DockerClient) -> None:
+    name, environment = uuid.uuid4().hex[:12], uuid.uuid4().hex[:12]
+    ours, theirs, copy = f"torchmatrix/{name}:1", f"users/{name}:1", f"a-copy/{name}:1"
+    for tag, text in (
+        (ours, f"FROM scratch\nLABEL torchmatrix.environment={environment}\n"),
+        (theirs, f"FROM {ours}\nLABEL a=b\n"),
+    ):
+        client.images.build(fileobj=archive_of({"Dockerfile": text}), custom_context=True, tag=tag, rm=True)
+    client.images.get(ours).tag(*copy.split(":"))
+    try:
+        engine = DockerEngine(client)
+        (left,) = [left for left in engine.leftovers(()) if name in left.name]
+        assert left.name == ours and engine.remove(left) is None
+        assert not [left for left in engine.leftovers(()) if name in left.name]
+        assert client.images.get(theirs) and client.images.get(copy)
+    finally:
+        client.images.remove(theirs)
+        client.images.remove(copy)

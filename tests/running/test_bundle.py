@@ -4,8 +4,10 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import tarfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,7 +114,7 @@ def test_a_flipped_byte_in_any_file_changes_nothing(load: Callable[..., bundle.I
     ],
 )
 def test_a_name_that_no_bundle_has_is_refused(load: Callable[..., bundle.Imported], tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadInput, match="contains files that no bundle has"):
+    with pytest.raises(BadInput, match=r"contains files that no bundle has"):
         load(write(tmp_path / "b.tar", {**FILES, name: b"x"}))
     assert_untouched(tmp_path)
 
@@ -172,6 +174,59 @@ def test_a_matrix_that_is_there_stays_unless_forced(load: Callable[..., bundle.I
     assert (folder / "matrix.lock").read_text() == "mine" and not (folder / "matrix.toml").exists()
     load(write(tmp_path / "b.tar", FILES), force=True)
     assert (folder / "matrix.lock").read_bytes() == FILES["matrix.lock"]
+
+
+def test_an_import_that_was_killed_is_repeated_and_another_file_of_the_user_stays_unless_forced(
+    load: Callable[..., bundle.Imported], tmp_path: Path
+) -> None:
+    folder, archive = tmp_path / "over-there", write(tmp_path / "b.tar", FILES)
+    load(archive)
+    (folder / "models" / "net.py").unlink()
+    load(archive)
+    assert (folder / "models" / "net.py").read_bytes() == FILES["own/models/net.py"]
+    for name in ("presets/mine.toml", "models/net.py"):
+        (folder / name).write_text("mine")
+        with pytest.raises(BadInput, match=rf"over-there already has {name}"):
+            load(archive)
+        assert (folder / name).read_text() == "mine"
+        load(archive, force=True)
+    (folder / "matrix.toml").unlink()
+    (folder / "matrix.toml").symlink_to("/nowhere/matrix.toml")
+    with pytest.raises(BadInput, match=r"over-there already has matrix\.toml"):
+        load(archive)
+
+
+@pytest.mark.parametrize("obstacle", ["over-there", "over-there/matrix.lock", "over-there/presets", "cache/wheelhouse"])
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, os.mkfifo])
+def test_what_is_in_the_way_is_named_before_anything_is_written(
+    load: Callable[..., bundle.Imported], tmp_path: Path, obstacle: str, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / obstacle
+    path.parent.mkdir(exist_ok=True)
+    make(path)
+    before = sorted(tmp_path.rglob("*"))
+    is_fine = path.is_file() == (path.name == "matrix.lock") and not path.is_fifo()
+    for force in (True,) if is_fine else (False, True):
+        with nullcontext() if is_fine else pytest.raises(BadInput, match=f"{path.name} is in the way|already has") as caught:
+            load(write(tmp_path / "b.tar", FILES), force)
+        if not is_fine:
+            assert caught.value.hint and sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "b.tar"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "own/matrix.toml/a.py", "own/models/net.py/a.py", "own/presets/mine.toml/a.py", f"presets/{'a' * 300}.toml",
+        f"wheelhouse/{'a' * 300}.whl", f"own/{'a' * 300}/a.py", f"own/{'a/' * 3000}a.py",
+    ],
+)  # fmt: skip
+def test_files_that_no_folder_can_hold_are_refused_before_anything_is_written(
+    load: Callable[..., bundle.Imported], tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(BadInput, match=r"contains files that no bundle has|has a file below another file") as caught:
+        load(write(tmp_path / "b.tar", {**FILES, name: b"x"}))
+    assert caught.value.hint
+    assert_untouched(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -40,19 +40,26 @@ def forbidden(path: str) -> tuple[int, str]:
 
 
 @contextmanager
-def daemon(where: Path | str, sees: Sees, certificate: Path | None = None, podman: bool = False) -> Iterator[str]:
-    """Yield a daemon's address. It says that it has this machine's name and kernel. `where`: its socket, or an IP address."""
+def daemon(
+    where: Path | str, sees: Sees, certificate: Path | None = None, podman: bool = False, told: dict[str, str] | None = None
+) -> Iterator[str]:
+    """Yield a daemon's address. It says that it has this machine's name and kernel. `where`: its socket, or an IP address.
+
+    `told`: other answers, as texts, by path.
+    """
     info = {
         "Name": socket.gethostname(), "ID": "AAAA:BBBB", "KernelVersion": platform.release(), "OperatingSystem": "Other OS",
         "Architecture": "x86_64", "NCPU": 3, "MemTotal": 1 << 34,
     }  # fmt: skip
     components = [{"Name": "Podman Engine", "Version": "5.4.0"}] if podman else []
-    answers = {"/_ping": "OK", "/info": info}
+    answers: dict[str, Any] = {"/_ping": "OK", "/info": info}
     answers["/version"] = {"ApiVersion": "1.41", "Os": "linux", "Arch": "amd64", "Components": components}
+
+    answers |= told or {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = re.sub(r"^/v[\d.]+", "", self.path)
+            path = re.sub(r"^/v[\d.]+|\?.*", "", self.path)
             self._answer(200, answers[path]) if path in answers else self._answer(404, {"message": "page not found"})
 
         do_HEAD = do_GET

@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import os
 import re
-import shutil
+import secrets
 import socket
 import stat
 import tempfile
@@ -25,7 +25,7 @@ _LINK = "it is a symbolic link"
 _NOT_PLAIN = "it is not a plain file"
 _MOST_LINKS = 40
 """The number of links that Linux follows."""
-_SCRATCH = "torchmatrix-scratch."
+_SCRATCH = ".torchmatrix-scratch."
 
 
 class NotPlain(OSError):
@@ -308,25 +308,48 @@ def _is_descriptor(path: Path) -> bool:
     return path.name.isdecimal() and path.parent.resolve() == Path("/proc/self/fd").resolve()
 
 
+def remove_tree(folder: Path) -> None:
+    """Remove a folder, with what in it is write-protected or lies deeper than a path or a recursion reaches. Raises OSError.
+
+    What a folder holds is moved up before it is removed in its turn.
+    """
+    folder.chmod(0o700)
+    prefix, numbers, pending = secrets.token_hex(8), count(), [folder]
+    while pending:
+        place = pending.pop()
+        for path in list(place.iterdir()):
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+                continue
+            path.chmod(0o700)
+            pending.append(path if place == folder else path.rename(folder / f"{prefix}{next(numbers)}"))
+        if place != folder:
+            place.rmdir()
+    folder.rmdir()
+
+
 @contextmanager
-def scratch() -> Iterator[Path]:
+def scratch(within: Path | None = None) -> Iterator[Path]:
     """Yield a temporary folder, removed at the end; first remove those that killed commands left. Raises OSError.
 
-    Each is locked by its command as long as the command lives.
+    `within`: a folder to make it in, if not the machine's for temporary files. Each is locked by its command as long as the
+    command lives.
     """
-    for abandoned in Path(tempfile.gettempdir()).glob(_SCRATCH + "?" * 8):
+    place = within or Path(tempfile.gettempdir())
+    for abandoned in place.glob(_SCRATCH + "?" * 8):
         with suppress(OSError), _locked(abandoned):
-            shutil.rmtree(abandoned)
+            remove_tree(abandoned)
     folder = None
     while folder is None:
-        made = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+        made = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=place))
         with suppress(BlockingIOError, FileNotFoundError):  # another command just mistook it for an abandoned one
             lock = _lock(made)
             folder = made
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(folder)
         os.close(lock)
 
 

@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import shutil
 import tarfile
 import tempfile
 import weakref
@@ -12,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from torchmatrix.core.files import plain_open, sha256_of, text_of, write_whole
+from torchmatrix.core.files import named_below, plain_open, remove_tree, sha256_of, text_of, write_whole
 
 # The seal of a compile cache: a digest of everything that a launch could execute from it.
 #
 # The first launch of a stack and workload compiles into an empty cache, which is then sealed. Later launches get a copy of it.
 # The digest covers names and contents; a cache that holds anything but folders and plain files is never sealed.
 
+MOST_BYTES = 8 << 30
+"""The most that a cache is kept of, as each launch gets a copy in memory; a sparse file could take days to read."""
 COMPLETE = "complete"
 """The file by which the workload marks the cache of a complete launch."""
 BROKEN = "the compile cache was changed while the launch ran: it is thrown away, and the next launch compiles again"
@@ -42,11 +43,14 @@ class CacheFacts:
 def digest_of_folder(folder: Path) -> str | None:
     """Return the digest of a folder; None if it can't be sealed. Raises OSError."""
     entries: list[tuple[str, str]] = []
-    for path in folder.rglob("*"):
+    left = MOST_BYTES
+    for path in named_below(folder, "*"):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             return None
         if path.is_file():
+            if (left := left - path.stat().st_size) < 0:
+                return None
             with path.open("rb") as file:
                 entries.append((name, sha256_of(file)))
         else:
@@ -60,10 +64,11 @@ def digest_of_archive(chunks: Iterable[bytes]) -> str | None:
     Raises tarfile.TarError.
     """
     entries: list[tuple[str, str]] = []
+    left = MOST_BYTES
     with tarfile.open(fileobj=cast("IO[bytes]", _Stream(iter(chunks))), mode="r|") as archive:
         for member in archive:
             name = member.name.partition("/")[2]
-            if not (member.isfile() or member.isdir()):
+            if not (member.isfile() or member.isdir()) or (left := left - member.size) < 0:
                 return None
             if member.isfile():
                 file = archive.extractfile(member)
@@ -196,7 +201,7 @@ def _seal(folder: Path) -> None:
     if digest is None:
         return
     work.rename(sealed)
-    for path in (*sealed.rglob("*"), sealed):
+    for path in (*named_below(sealed, "*"), sealed):
         path.chmod(path.stat().st_mode & ~_WRITE_BITS)
     write_whole(folder / "seal", digest.encode())
 
@@ -232,11 +237,3 @@ def _remove(path: Path) -> None:
         remove_tree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder that may contain sealed ones. Raises OSError."""
-    for path in (folder, *folder.rglob("*")):
-        if path.is_dir() and not path.is_symlink():
-            path.chmod(0o700)
-    shutil.rmtree(folder)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shlex
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,10 +11,12 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import docker
 from docker.errors import APIError, DockerException
 from docker.tls import TLSConfig
+from requests import Response
 from requests.exceptions import RequestException
 
 from torchmatrix import __version__
@@ -23,7 +26,7 @@ from torchmatrix.engines import builders, containers, endpoints, packages, volum
 from torchmatrix.engines.caches import CacheFacts
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, error_text
 from torchmatrix.engines.containment import Limits, kernel_oom_kills, limits_of
-from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, tag_of
+from torchmatrix.engines.docker_images import DockerImages, answering, environment_tag_of, is_our_tag, tag_of
 from torchmatrix.engines.endpoints import Endpoint
 from torchmatrix.engines.engine import (
     Capabilities,
@@ -49,6 +52,9 @@ INFO_KEYS = (
 )  # fmt: skip
 """The fields of `docker info` that are recorded."""
 API_SECONDS = 120
+_LISTS = re.compile(r"/(images|containers)/json$|/history$")
+_OBJECTS = re.compile(r"/(info|version|json|create|wait)$|/volumes(/[^/]+)?$")
+"""The paths of requests that are answered by a list of objects, or by one object. https://docs.docker.com/engine/api/"""
 
 
 def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.DockerClient:
@@ -60,6 +66,7 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
     try:
         client = _client(where)
         weakref.finalize(client, client.api.close)  # whoever drops the client leaves no connection open
+        client.api.hooks["response"].append(_check_answer)
         client.ping()
     except (DockerException, RequestException, OSError, ValueError) as error:
         raise EngineUnusable(
@@ -67,6 +74,23 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
             hint=f"start {name}, set DOCKER_HOST, or run without containers: --engine local",
         ) from None
     return client
+
+
+def _check_answer(answer: Response, *, stream: bool = False, **settings: object) -> None:
+    """Raise DockerException for an answer that isn't what the SDK and this package take from it: an object, or a list of them.
+
+    A proxy before a daemon, or a daemon that is being stopped, may answer anything.
+    """
+    path = urlsplit(answer.url).path
+    kind = list if _LISTS.search(path) else dict if _OBJECTS.search(path) else None
+    if kind is None or stream or not answer.ok or answer.request.method == "DELETE":
+        return
+    try:
+        content = answer.json()
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, kind) or not all(isinstance(one, dict) for one in content if kind is list):
+        raise DockerException(f"its answer to {path} is not what Docker would say")
 
 
 def _client(where: Endpoint) -> docker.DockerClient:
@@ -112,8 +136,12 @@ class DockerEngine:
 
     def facts(self) -> dict[str, Any]:
         """Return version, storage and runtimes of the daemon, for the record."""
-        info = self._client.info()
+        info = self._info()
         return {"engine": self.name, "client": docker.__version__, **{key: info.get(key) for key in INFO_KEYS}}
+
+    def _info(self) -> dict[str, Any]:
+        with answering():
+            return dict(self._client.info())
 
     @property
     def store(self) -> DockerImages | None:
@@ -126,7 +154,7 @@ class DockerEngine:
 
     def machine(self, here: Host) -> Host:
         """Return the daemon's machine, as the daemon describes it. Raises EngineUnusable if containers can't have its GPUs."""
-        info = self._client.info()
+        info = self._info()
         info = {**info, "ID": None} if self._podman else info  # Podman's changes from answer to answer
         host = seen_through(here, info, self._is_here)
         if host.vendor == "nvidia" and self._podman:
@@ -248,8 +276,7 @@ class DockerEngine:
             return []
         if self._podman:
             return None
-        with answering():
-            info = self._client.info()
+        info = self._info()
         if "nvidia" in (info.get("Runtimes") or {}):
             return []
         return [str(device.get("ID")) for device in info.get("DiscoveredDevices") or [] if device.get("Source") == "cdi"]
@@ -269,8 +296,7 @@ class DockerEngine:
     def _find_limits(self) -> Limits:
         """Return the limits that the daemon's machine can enforce, looked up once."""
         if self._limits is None:
-            with answering():
-                info = self._client.info()
+            info = self._info()
             limits = limits_of(info.get("MemTotal") if info.get("MemoryLimit") else None)
             self._limits = limits if info.get("PidsLimit") else replace(limits, processes=None)
         return self._limits
@@ -291,13 +317,13 @@ class DockerEngine:
         return removed
 
     def leftovers(self, keep: Collection[str]) -> list[Leftover]:
-        """Return images and volumes that carry our label."""
+        """Return images and volumes that carry our label; a user's image made from one of ours has inherited its own."""
         leftovers = []
         with answering():
             for image in self._client.images.list(filters={"label": f"{LABEL}.environment"}):
-                if image.labels.get(f"{LABEL}.environment") not in keep:
-                    name = image.tags[0] if image.tags else str(image.id)
-                    leftovers.append(Leftover(kind="image", name=name, bytes=image.attrs.get("Size")))
+                names = [tag for tag in image.tags if is_our_tag(tag)] if image.tags else [str(image.id)]
+                if names and image.labels.get(f"{LABEL}.environment") not in keep:
+                    leftovers.append(Leftover(kind="image", name=names[0], bytes=image.attrs.get("Size")))
             for volume in self._client.volumes.list(filters={"label": LABEL}):
                 if volumes.volume_environment(str(volume.name)) not in keep:
                     leftovers.append(Leftover(kind="volume", name=str(volume.name), bytes=None))

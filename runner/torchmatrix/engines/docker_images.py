@@ -33,6 +33,7 @@ _LAYER = re.compile(r"[0-9a-f]{64}/(VERSION|json|layer\.tar)")
 """Names in archives of older daemons, where a layer that several images share is a link to the first one's."""
 _LISTS = ("manifest.json", "index.json", "repositories", "oci-layout")
 _MOST_MEMBERS = 20_000
+_OURS = "torchmatrix/"
 
 
 def verify_saved(archive: IO[bytes], ids: Mapping[str, str]) -> None:
@@ -250,9 +251,14 @@ def environment_tag_of(recipe: Recipe) -> str:
     return f"{_repository(recipe)}:environment-{recipe.environment}"
 
 
+def is_our_tag(tag: str) -> bool:
+    """Check whether a tag is one that a recipe gives; Podman puts a registry before it."""
+    return tag.removeprefix("localhost/").removeprefix("docker.io/").startswith(_OURS)
+
+
 def _repository(recipe: Recipe) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", recipe.stack.lower().replace(".", "_dot_")).replace("-dot-", ".").strip("-.")
-    return f"torchmatrix/{name}"
+    return f"{_OURS}{name}"
 
 
 def repository(reference: str) -> str:

@@ -18,9 +18,9 @@ from typing import Any
 
 from torchmatrix.core import files
 from torchmatrix.core.errors import BuildFailed, LaunchFailed
-from torchmatrix.core.files import plain_open
+from torchmatrix.core.files import plain_open, remove_tree
 from torchmatrix.engines import containment
-from torchmatrix.engines.caches import LocalCache, remove_tree
+from torchmatrix.engines.caches import LocalCache
 from torchmatrix.engines.containment import OWNER_VARIABLE, ControlGroup, GroupPlace, Limits, kernel_oom_kills, limits_of
 from torchmatrix.engines.engine import Exit, Image, LaunchSpec, Leftover, Line, Output, disk_of
 from torchmatrix.machine.cpu import quota

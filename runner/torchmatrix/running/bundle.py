@@ -7,18 +7,18 @@ their ids, and what the machine must be like. Import reads the whole archive onc
 import hashlib
 import io
 import json
+import os
 import re
 import tarfile
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from torchmatrix import __version__
 from torchmatrix.core import assets, inputs
 from torchmatrix.core.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
-from torchmatrix.core.files import NotPlain, disk_errors, open_regular, replacing, resolve_links, sha256_of
+from torchmatrix.core.files import NotPlain, disk_errors, open_regular, replacing, resolve_links, scratch, sha256_of
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.settings import cache_folder
 from torchmatrix.core.toml_keys import shown
@@ -38,6 +38,8 @@ _NAMES = re.compile(
 """The files that a bundle may hold; none can lie outside the folders that an import writes to."""
 _TAG = re.compile(r"torchmatrix/[a-z0-9._-]+:[A-Za-z0-9._-]+")
 MOST_FILES = 20_000
+MOST_LETTERS = 240
+"""The most characters of a file's name: disks take 255, and a file that is being written has a longer name."""
 _CUT = "copy the archive again; nothing was imported"
 
 
@@ -65,8 +67,8 @@ def _write(
 ) -> None:
     store = s.engines.builder.store
     target = resolve_links(archive.absolute())
-    with replacing(target) as file, tempfile.TemporaryDirectory(prefix=".torchmatrix-", dir=target.parent) as temporary:
-        folder, ids = Path(temporary), dict[str, str]()
+    with replacing(target) as file, scratch(target.parent) as folder:
+        ids = dict[str, str]()
         if store:
             tell(f"saving the images of {', '.join(recipe.stack for recipe in recipes)}")
             ids = store.save(recipes, folder / IMAGES)
@@ -140,22 +142,55 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
         )
     if index["images"] and IMAGES not in index["files"]:
         raise BadInput(f"{archive} is incomplete: it lists images, but has no {IMAGES}", hint=_CUT)
-    models = sorted(name.removeprefix(OWN) for name in index["files"] if name.startswith(OWN))
-    taken = [name for name in ("matrix.toml", "matrix.lock", *models) if (folder / name).exists()]
-    if taken and not force:
-        raise BadInput(f"{folder} already has {' and '.join(taken)}", hint="name another folder with --into, or use --force")
     wheelhouse = cache_folder() / "wheelhouse"
+    places = _places(index["files"], folder, wheelhouse)
+    _refuse_obstacles(places, index["files"], folder, force)
     with _members(file) as tar:
         if index["images"] and engine.store:  # first: if they are refused, nothing is written
             engine.store.load(_content(tar, tar.getmember(IMAGES)), index["images"], force)
         for member in tar:
             if member.name in (INDEX, IMAGES):
                 continue
-            is_wheel = member.name.startswith(WHEELS)
-            place = wheelhouse / PurePosixPath(member.name).name if is_wheel else folder / member.name.removeprefix(OWN)
-            _write_member(_content(tar, member), place, index["files"][member.name]["sha256"])
+            _write_member(_content(tar, member), places[member.name], index["files"][member.name]["sha256"])
     has_wheels = any(name.startswith(WHEELS) for name in index["files"])
     return Imported(folder=folder, images=tuple(index["images"]), wheelhouse=wheelhouse if has_wheels else None)
+
+
+def _places(files: Mapping[str, Any], folder: Path, wheelhouse: Path) -> dict[str, Path]:
+    """Return where an import writes each file of a bundle but the images. Raises BadInput if one would lie below another."""
+    places = {
+        name: wheelhouse / name.removeprefix(WHEELS) if name.startswith(WHEELS) else folder / name.removeprefix(OWN)
+        for name in files
+        if name != IMAGES
+    }
+    if below := [name for name, place in places.items() if not set(places.values()).isdisjoint(place.parents)]:
+        raise BadInput(f"the bundle has a file below another file: {shown(below[0])}", hint="don't import it")
+    return places
+
+
+def _refuse_obstacles(places: Mapping[str, Path], files: Mapping[str, Any], folder: Path, force: bool) -> None:
+    """Raise BadInput, before anything is written, for another file in a place, unless forced, or what can't be replaced."""
+    ours = {name: place for name, place in places.items() if not name.startswith(WHEELS)}
+    taken = [name for name, place in ours.items() if _is_there(place) and not _is_same(place, files[name]["sha256"])]
+    if taken and not force:
+        names = " and ".join(name.removeprefix(OWN) for name in taken[:5])
+        raise BadInput(f"{folder} already has {names}", hint="name another folder with --into, or use --force")
+    for place in places.values():
+        inner = next(path for path in (place, *place.parents) if _is_there(path))
+        if not (inner.is_dir() if inner != place else place.is_file() or place.is_symlink()):
+            raise BadInput(f"{inner} is in the way", hint="move it away, or name another folder with --into")
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.lexists(path)
+
+
+def _is_same(path: Path, sha256: str) -> bool:
+    """Check whether a path is a plain file with this content."""
+    try:
+        return not path.is_symlink() and _sha256(path) == sha256
+    except OSError:
+        return False
 
 
 def _open(archive: Path) -> IO[bytes]:
@@ -194,11 +229,16 @@ def _verify(file: IO[bytes], archive: Path) -> dict[str, Any]:
     wrong = sorted(name for name in wanted.keys() | hashes.keys() if wanted.get(name) != hashes.get(name))
     if wrong:
         raise BadInput(f"{archive} is cut short or damaged: {', '.join(map(shown, wrong[:5]))}", hint=_CUT)
-    strange = sorted(name for name in wanted if not _NAMES.fullmatch(name))
+    strange = sorted(name for name in wanted if not _NAMES.fullmatch(name) or _is_too_long(name))
     if strange:
         listing = ", ".join(map(shown, strange[:5]))
         raise BadInput(f"{archive} contains files that no bundle has: {listing}", hint="don't import it")
     return index
+
+
+def _is_too_long(name: str) -> bool:
+    """Check whether a name, or a part of it, is longer than any of ours, and than disks take."""
+    return len(name) > 1_000 or max(map(len, name.split("/"))) > MOST_LETTERS
 
 
 def _read_index(tar: tarfile.TarFile, archive: Path) -> dict[str, Any]:
@@ -259,7 +299,7 @@ def _write_member(content: IO[bytes], path: Path, sha256: str) -> None:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return sha256_of(file)
 
 

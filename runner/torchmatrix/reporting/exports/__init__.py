@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import tarfile
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import IO, Any
 
 from torchmatrix import __version__
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.files import content_of, disk_errors, files_below, write_whole
+from torchmatrix.core.files import content_of, disk_errors, files_below, scratch, write_whole
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting.charts import Chart, file_svg
 from torchmatrix.reporting.exports.columns import ABOUT_EACH as ABOUT
@@ -150,8 +149,8 @@ def write(
     target, before = folder.absolute(), written_before(folder, force)
     with disk_errors(folder, hint="export to another folder, or free space"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
-            part = Path(temporary) / "export"
+        with scratch(target.parent) as temporary:
+            part = temporary / "export"
             names = _fill(part, tables, list(charts), formats, scale, answers)
             _put(part, target, names, [name for name in before if name not in names])
     return names

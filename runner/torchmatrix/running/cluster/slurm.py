@@ -93,6 +93,10 @@ _NO_PARTITION = (
 )
 
 
+_NODE = re.compile(r"(\w[\w.-]*)\|([^|]+)\|([^|]+)\|([^|]*)\|([^|]*)\|(\d{1,9})\+?\|(\d{1,12})\+?")
+"""A line of `nodes`; what else is printed, such as a site's own words, is none."""
+
+
 class Node(job_system.Node):
     """A node as Slurm describes it: `gres` such as gpu:a100:8, `state` such as idle or idle~."""
 
@@ -120,7 +124,7 @@ class Slurm(JobSystem):
     def nodes(self) -> Sequence[Node]:
         """Return the nodes of the settings' partition, or of the default one, by name. Raises EngineUnusable, BadInput."""
         lines = self._output_of(["sinfo", "-h", "-N", "-o", "%N|%P|%T|%G|%f|%c|%m"]).splitlines()
-        rows = [line.split("|") for line in lines if line.count("|") == 6]
+        rows = [row.groups() for row in map(_NODE.fullmatch, lines) if row]
         wanted = self._site.partition
         matching = [row for row in rows if (row[1].rstrip("*") == wanted if wanted else row[1].endswith("*"))]
         if not matching:
@@ -128,9 +132,7 @@ class Slurm(JobSystem):
             which = f'no partition "{wanted}" with nodes' if wanted else "no default partition with nodes"
             raise BadInput(f"Slurm has {which}; it has: {partitions}", hint=_NO_PARTITION)
         nodes = [
-            Node(
-                name=name, state=state.lower(), gres=gres, features=features, cpus=int(cpus), memory_mb=int(memory.rstrip("+"))
-            )
+            Node(name=name, state=state.lower(), gres=gres, features=features, cpus=int(cpus), memory_mb=int(memory))
             for name, _, state, gres, features, cpus, memory in matching
         ]
         return sorted(nodes, key=lambda node: _natural_key(node.name))
