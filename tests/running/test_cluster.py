@@ -258,9 +258,8 @@ def test_lines_of_sinfo_that_describe_no_node_are_none(monkeypatch: pytest.Monke
     good = "node1|tests*|idle|gpu:2|(null)|2|1000\nnode2|tests*|mixed|(null)|(null)|4+|2000+"
     odd = "node3|tests*|idle|||x|1000\nnode4|tests*|idle|||2|lots\n|tests*|idle|||2|1000\n../../x|tests*|idle|||2|1000"
     program = tmp_path / "sinfo"
-    program.write_text(
-        f"#!/bin/sh\ncat <<'END'\nSite news: all is well\n{odd}\n<html>\n|||||||\n{good}\nnode5|tests*|idle|||{'9' * 5000}|1\nEND\n"
-    )
+    last = f"<html>\n|||||||\n{good}\nnode5|tests*|idle|||{'9' * 5000}|1"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\nSite news: all is well\n{odd}\n{last}\nEND\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     nodes = Slurm(SlurmSettings()).nodes()
