@@ -256,11 +256,22 @@ def test_the_commands_say_what_the_settings_say(monkeypatch: pytest.MonkeyPatch)
 
 def test_lines_of_sinfo_that_describe_no_node_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     good = "node1|tests*|idle|gpu:2|(null)|2|1000\nnode2|tests*|mixed|(null)|(null)|4+|2000+"
-    odd = "node3|tests*|idle|||x|1000\nnode4|tests*|idle|||2|lots\n|tests*|idle|||2|1000\n../../x|tests*|idle|||2|1000"
+    counts = ("x|1000", "2|lots", f"{'9' * 5000}|1")
+    odd = ["all is well", "<html>", "|||||||", "../x|tests*|idle|||2|9", *(f"node3|tests*|idle|||{text}" for text in counts)]
     program = tmp_path / "sinfo"
-    last = f"<html>\n|||||||\n{good}\nnode5|tests*|idle|||{'9' * 5000}|1"
-    program.write_text(f"#!/bin/sh\ncat <<'END'\nSite news: all is well\n{odd}\n{last}\nEND\n")
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join([*odd, good, "END", ""]))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     nodes = Slurm(SlurmSettings()).nodes()
     assert [(node.name, node.cpus, node.memory_mb) for node in nodes] == [("node1", 2, 1000), ("node2", 4, 2000)]
+
+
+@pytest.mark.parametrize("groups", ["[]", "[[]]", '[["a"], []]', "{}", "null", "[[1]]", "[", "\ufeff"])
+def test_damaged_groups_and_a_damaged_matrix_of_an_order_are_refused_with_a_way_out(tmp_path: Path, groups: str) -> None:
+    order = order_in(tmp_path)
+    (order.place / "groups.json").write_text(groups)
+    (order.place / "matrix.toml").write_bytes(b"\xff\xfe")
+    for read in (orders.groups_of, orders.text_of):
+        with pytest.raises(BadInput) as caught:
+            read(order)
+        assert "--new begins a new run" in caught.value.hint

@@ -151,8 +151,8 @@ def _read_if_written(path: Path, type_of: Callable[[Any], type[Content]], hint: 
 
 
 def text_of(order: RunRequest) -> str:
-    """Return the matrix file as it was when the run began."""
-    return (order.place / "matrix.toml").read_text(encoding="utf-8")
+    """Return the matrix file as it was when the run began. Raises BadInput."""
+    return inputs.read_text(order.place / "matrix.toml", hint=_how_to_begin(order.place))
 
 
 def unfinished(results: Path, tell: Callable[[str], None], scheduler: str = "slurm") -> list[RunRequest]:
@@ -174,7 +174,11 @@ def keep_groups(order: RunRequest, groups: Sequence[Sequence[str]]) -> None:
 
 def groups_of(order: RunRequest) -> list[list[str]] | None:
     """Return what `keep_groups` wrote; None if it hasn't yet. Raises BadInput."""
-    return _read_if_written(order.place / "groups.json", lambda _: list[list[str]], _how_to_begin(order.place))
+    path, hint = order.place / "groups.json", _how_to_begin(order.place)
+    groups = _read_if_written(path, lambda _: list[list[str]], hint)
+    if groups is not None and not all((groups, *groups)):
+        raise BadInput(f"{path} is damaged: it has a group without nodes", hint=hint)
+    return groups
 
 
 def keep_node(order: RunRequest, name: str, facts: NodeFacts | NodeError) -> None:
