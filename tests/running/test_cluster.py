@@ -275,3 +275,13 @@ def test_damaged_groups_and_a_damaged_matrix_of_an_order_are_refused_with_a_way_
         with pytest.raises(BadInput) as caught:
             read(order)
         assert "--new begins a new run" in caught.value.hint
+
+
+def test_a_job_id_that_cant_be_read_is_one_that_was_not_noted(tmp_path: Path) -> None:
+    order = order_in(tmp_path)
+    number = orders.keep_launches(order, "home", [("a/b/c", 1)], "k1")
+    for content, job in ((b"17", "17"), (b"\xff\xfe1", ""), (b"", "")):
+        (order.place / "jobs" / f"{number}.id").write_bytes(content)
+        assert orders.jobs_of(order) == {number: ("k1", job)}
+    (order.place / "jobs" / f"{number}.id").unlink()
+    assert orders.jobs_of(order) == {number: ("k1", "")}

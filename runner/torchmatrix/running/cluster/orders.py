@@ -258,10 +258,11 @@ def keep_job(order: RunRequest, number: int, job: str) -> None:
 
 
 def jobs_of(order: RunRequest) -> dict[int, tuple[str, str]]:
-    """Return the key of each array, and the id of its job; empty where no answer was noted. Raises BadInput."""
+    """Return the key of each array, and the id of its job; empty where no answer was noted, or can be read. Raises BadInput."""
     numbers = [int(path.stem) for path in (order.place / "jobs").glob("*.json") if path.stem.isdecimal()]
     ids = {number: order.place / "jobs" / f"{number}.id" for number in sorted(numbers)}
-    return {number: (_array(order, number).key, path.read_text() if path.exists() else "") for number, path in ids.items()}
+    noted = {number: path.read_bytes() if path.is_file() else b"" for number, path in ids.items()}
+    return {number: (_array(order, number).key, job.decode() if job.isascii() else "") for number, job in noted.items()}
 
 
 def close(order: RunRequest) -> None:
