@@ -46,7 +46,7 @@ def test_only_what_both_have_is_measured_and_the_selection_narrows_it(torchmatri
     (row,) = data["comparison"]["rows"]
     assert row["stacks"] == ["a", "c"] and row["launches"] == [2, 2] and row["verdict"] == "SAME" and row["detectable"] == 0.01
     skips = Results(two.parent / "results").runs()[0].read_record().skips
-    assert [skip.name.cell for skip in skips] == ["c/resnet50-train-fp32-b8-224px/cpu0"]
+    assert [skip.cell for skip in skips] == ["c/resnet50-train-fp32-b8-224px/cpu0"]
     assert "a doesn't do the same" in skips[0].reason
 
 

@@ -27,7 +27,8 @@ OF_THAT_KIND = ("--print", "--dry-run", "--recorded")
 
 def content(folder: Path) -> dict[str, object]:
     """Return what is in a folder: of each file its content, rights and time of change, but nothing of the caches."""
-    paths = (path for path in folder.rglob("*") if not path.is_relative_to(folder / "caches"))
+    caches = folder / "caches", folder / "results" / ".cache"
+    paths = (path for path in folder.rglob("*") if not any(map(path.is_relative_to, caches)))
     return {str(path): _state(path) for path in paths}
 
 

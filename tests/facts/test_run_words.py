@@ -58,7 +58,7 @@ def test_a_run_dated_in_the_future_is_reported_and_never_the_newest(
     results: Results, tmp_path: Path, name: str, begun: float | None
 ) -> None:
     write_run(tmp_path, [{}], run=name, unix_seconds=begun)
-    assert [run.id for run in undated(results)] == [name] and ids(results, "all") == [name, *IDS]
+    assert [run.id for run in undated(results.runs())] == [name] and ids(results, "all") == [name, *IDS]
     assert ids(results, "last") == IDS[3:] and ids(results, "last-9999w") == IDS
     assert ids(results, "all", since="2026-01-03") == IDS[2:]
     assert [run.id for run in select_each(results, ["last", name])] == [name, IDS[3]]
@@ -80,7 +80,7 @@ def test_a_clock_that_keeps_local_time_makes_no_newest_run(tmp_path: Path, hours
 
 def test_an_id_that_is_still_to_come_gives_way_to_the_record(results: Results, tmp_path: Path) -> None:
     write_run(tmp_path, [], run="20990101T000000Z", unix_seconds=1.5e9)
-    assert ids(results, "all") == ["20990101T000000Z", *IDS] and not undated(results)
+    assert ids(results, "all") == ["20990101T000000Z", *IDS] and not undated(results.runs())
 
 
 def test_a_date_and_a_host_narrow_what_a_word_can_name(results: Results) -> None:

@@ -103,7 +103,7 @@ def launch_lines(
     if steps is None:
         steps = max(requested, round(rate * 20.0 / (used * n))) if rate and readings and not edges else requested
     named = stack if isinstance(stack, dict) else {"name": stack, "torch": "2.5.1"}
-    items = used * steps * n * int((job or {}).get("accumulate", 1))
+    items = used * steps * n * int((job or {}).get("accumulate") or 1)
     if rate is None and (readings or edges):
         edges = edges or (100.0, 120.0)
         rate = items / (edges[1] - edges[0])

@@ -217,6 +217,8 @@ _ATTRIBUTE = re.compile(r"""\bname=["']([\w.-]+)["']""")
 _PASSWORD = r""":(?!\d{1,5}(?:[/?#]|$))[^\s"'<>@]{1,200}"""
 """The password of an address whose user has a slash: one without a dot is no host, and a host follows the password."""
 _SHAPED = re.compile("|".join(SHAPES))
+_HOST = r"(?!sha\d)[A-Za-z0-9][\w-]{0,62}(?:[:/]|\.\w)"
+"""The begin of a host with a domain, a port or a path: a name alone may be anything, as in net.py:Net@0123."""
 _DIGITS_40 = re.compile(r"(?<![\w@/:.+-])[0-9a-f]{40}(?![\w-])")
 _REST = r"(?P<end>(?=[A-Za-z]{0,80}[0-9]|[0-9]{1,80}[A-Za-z]|[A-Za-z]{20})[A-Za-z0-9+/_-]{4,300}={0,2})(?![\w+/=:.(\[-])"
 """What may be the second half of a token, at the begin of a line."""
@@ -234,7 +236,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     (re.compile(r"""([?&;])([\w.-]{1,80})=([^&\s"'#<>]*)"""), _parameter),
     (re.compile(r"(?P<begin><(?P<tag>[\w.:-]{1,80})(?P<attributes>\s[^<>]{1,300})>)[^<]{1,5000}(?=</)"), _element),
     (re.compile(r"(<name>([\w.-]{1,100})</name>\s{0,80}<value>)[^<]{1,5000}(?=</)"), _property),
-    (re.compile(r"(?<![\w.+/:@-])[\w.+-]{1,80}:(?!//)[^\s\"'<>@:/,;()\[\]{}]{1,200}@(?=(?!sha\d)[A-Za-z0-9])"), f"{GONE}@"),
+    (re.compile(rf"(?<![\w.+/:@-])[\w.+-]{{1,80}}:(?!//)[^\s\"'<>@:/,;()\[\]{{}}]{{1,200}}@(?={_HOST})"), f"{GONE}@"),
     (_SHAPED, GONE),
     (_DIGITS_40, _commit),
     (re.compile(rf"(?i)(?<![a-z])(bearer{GAP}{{1,4}})[\w.~+/=-]{{16,}}"), rf"\1{GONE}"),
