@@ -12,8 +12,13 @@ from pathlib import Path
 import pytest
 
 import vendor_guard
+from support.records import launch_lines
 from support.vendors import TORCH, plain_wheel, torch_wheel, wheel
 from torchmatrix.core import assets
+from torchmatrix.core.inputs import Malformed
+from torchmatrix.facts import wire
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_of
 
 Guard = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -144,3 +149,15 @@ def test_constraints_hold_what_pip_understands() -> None:
 @pytest.mark.parametrize("requirement", ["transformers==4.57.6", "Transformers", "transformers[torch]>=4", "transformers<5"])
 def test_the_name_in_a_requirement(requirement: str) -> None:
     assert vendor_guard.name_of(requirement) == "transformers"
+
+
+def test_what_the_guard_says_is_what_the_wire_and_a_launchs_header_take(guard: Guard) -> None:
+    assert guard("record").returncode == 0
+    said = json.loads(guard("check").stdout.strip().split("\n")[-1])
+    result = {"losses": {"resnet18": 2.5}, "compiled": True, "vendor": said}
+    wire.check({"event": "self-test", **result})
+    first, *others = launch_lines()
+    launch = launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), [{**first, "image": {**first["image"], "self_test": result}}, *others])
+    assert isinstance(launch, Launch) and launch.image and launch.image.facts["self_test"]["vendor"] == said
+    with pytest.raises(Malformed, match="vendor is "):
+        wire.check({"event": "self-test", **result, "vendor": "nvidia"})

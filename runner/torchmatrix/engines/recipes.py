@@ -16,12 +16,13 @@ from typing import Any
 from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, LaunchFailed
 from torchmatrix.core.files import write_whole
+from torchmatrix.core.inputs import Malformed
 from torchmatrix.engines import lockfile, packages
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, line_text, requested_lock, time_limit
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.engines.packages import finds_python, python_sources
-from torchmatrix.facts import launch_file
+from torchmatrix.facts import launch_file, wire
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI, Stack
 from torchmatrix.planning.fit import Prerequisites
@@ -174,9 +175,11 @@ def ensure_selftest(engine: Engine, image: Image, recipe: Recipe, marks: Path, o
 def known_selftest(engine: Engine, recipe: Recipe, marks: Path) -> dict[str, Any] | None:
     """Return the result of the self-test when the recipe was built here, or None."""
     try:
-        return dict(json.loads(_mark_path(engine, recipe, marks).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
+        stored = dict(json.loads(_mark_path(engine, recipe, marks).read_text(encoding="utf-8")))
+        wire.decoded(stored, wire.SelfTest)
+    except (OSError, ValueError, TypeError, RecursionError, Malformed):
         return None
+    return stored
 
 
 def _mark_path(engine: Engine, recipe: Recipe, marks: Path) -> Path:
@@ -274,7 +277,7 @@ def resolve_stacks(
 
 def _with_added(lock: StackLock, tested: Mapping[str, Any] | None, log: Callable[[str], None]) -> StackLock:
     """Add to the lock the packages that building here added to a vendor's image: only the image knows what fits."""
-    added = (tested or {}).get("vendor", {}).get("added", [])
+    added = ((tested or {}).get("vendor") or {}).get("added")
     if not tested or not added:
         return lock
     python = ".".join(str(tested["python"]).split(".")[:2])

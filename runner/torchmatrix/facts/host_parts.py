@@ -22,6 +22,7 @@ from torchmatrix.facts.wire import (
     Term,
     Text,
     Texts,
+    VendorPackages,
     Whole,
 )
 
@@ -240,9 +241,9 @@ class OfEngine(Struct, frozen=True, kw_only=True):
 
 
 class OfSelfTest(Struct, frozen=True, kw_only=True):
-    """The result of an image's self-test."""
+    """What a launch keeps of its image's self-test."""
 
-    vendor: Term | None = None
+    vendor: VendorPackages | None = None
     losses: Noted = None
     compiled: bool | None = None
 

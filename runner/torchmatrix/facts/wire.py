@@ -658,12 +658,24 @@ class Part(Line, frozen=True, tag="part", kw_only=True):
             raise ValueError(f"number is {self.number}, count is {self.count}")
 
 
+class VendorPackages(Struct, frozen=True, kw_only=True):
+    """What a vendor's image kept: its packages' digests by name; `added`: the packages that building added."""
+
+    torch: Text | None = None
+    python: Text | None = None
+    digests: Annotated[dict[Text, Text], Reveals.TEXT] = {}
+    added: Texts = ()
+
+
 class SelfTest(Line, frozen=True, tag="self-test"):
-    """The versions that are installed in an image."""
+    """The result of an image's self-test, and the versions that are installed in it. `vendor`: None for our own images."""
 
     python: Text | None = None
     torch: Text | None = None
     packages: Texts = ()
+    losses: Noted = None
+    compiled: bool | None = None
+    vendor: VendorPackages | None = None
 
 
 class Failure(Line, frozen=True, tag="failure", kw_only=True):
