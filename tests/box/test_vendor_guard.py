@@ -157,7 +157,9 @@ def test_what_the_guard_says_is_what_the_wire_and_a_launchs_header_take(guard: G
     result = {"losses": {"resnet18": 2.5}, "compiled": True, "vendor": said}
     wire.check({"event": "self-test", **result})
     first, *others = launch_lines()
-    launch = launch_of(Path("h/r/s/w/d/round1-try1.jsonl"), [{**first, "image": {**first["image"], "self_test": result}}, *others])
+    launch = launch_of(
+        Path("h/r/s/w/d/round1-try1.jsonl"), [{**first, "image": {**first["image"], "self_test": result}}, *others]
+    )
     assert isinstance(launch, Launch) and launch.image and launch.image.facts["self_test"]["vendor"] == said
     with pytest.raises(Malformed, match="vendor is "):
         wire.check({"event": "self-test", **result, "vendor": "nvidia"})

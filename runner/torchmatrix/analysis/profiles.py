@@ -26,7 +26,7 @@ from msgspec import Meta, Struct, field
 
 from torchmatrix.core import inputs
 from torchmatrix.core.files import disk_errors, plain_bytes, write_whole
-from torchmatrix.core.inputs import Malformed, is_number
+from torchmatrix.core.inputs import Malformed, is_number, json_bytes
 from torchmatrix.facts.wire import Moment, OneOrMore, decoded
 
 # Profiles on disk: a profiler's traces of a cell's steps. In a folder of their own, so that no reader of results meets one.
@@ -100,8 +100,7 @@ def save_profile(root: Path, host: str, record: Mapping[str, Any], traces: Mappi
         folder.mkdir(parents=True, exist_ok=True)
         for name, packed in traces.items():
             write_whole(folder / f"{name}.json.gz", packed)
-        text = json.dumps({"profile": VERSION, "host": host, **record}, indent=1, ensure_ascii=False)
-        write_whole(folder / RECORD, text.encode(errors="replace"))  # a command may name a path that is not UTF-8
+        write_whole(folder / RECORD, json_bytes({"profile": VERSION, "host": host, **record}, indent=1))
     return read_profile(folder)
 
 
@@ -212,7 +211,7 @@ def _events(data: bytes) -> list[Any]:
         try:
             document = json.loads(data.decode(errors="replace"), strict=False)
             if b"\\ud" in data:
-                document = json.loads(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
+                document = json.loads(json_bytes(document))
         except (ValueError, RecursionError) as error:
             raise Malformed(f"the trace is not JSON: {error}") from None
     events = document.get("traceEvents") if isinstance(document, dict) else document

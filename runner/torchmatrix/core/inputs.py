@@ -89,6 +89,11 @@ def toml_of(text: str, name: str, *, hint: str, complaint: str = " is not valid 
     return dict(_check(data, name, hint))
 
 
+def json_bytes(value: Any, indent: int | None = None) -> bytes:
+    """Return a value as JSON in UTF-8; a lone surrogate, which no file or page can hold, becomes "?". Raises RecursionError."""
+    return json.dumps(value, indent=indent, ensure_ascii=False).encode(errors="replace")
+
+
 def json_of(text: str | bytes, name: str, *, hint: str, takes_infinity: bool = False) -> Any:
     """Parse a JSON text. Raises BadInput, also for NaN and Infinity, which JSON doesn't have, unless `takes_infinity`."""
 

@@ -13,7 +13,7 @@ from torchmatrix.core import settings
 from torchmatrix.core.errors import LaunchFailed
 from torchmatrix.core.files import disk_errors, open_new
 from torchmatrix.core.formatting import LONGEST, clipped, in_one_line
-from torchmatrix.core.inputs import Malformed
+from torchmatrix.core.inputs import Malformed, json_bytes
 from torchmatrix.core.settings import MEGABYTE
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.lines import ARRIVED, DEEPEST, PREFIX, Event, is_too_deep, version_problem
@@ -85,7 +85,7 @@ def _parse_lone_surrogates(text: bytes, line: bytes, problem: str) -> Any:
     """Parse JSON in which Python wrote lone surrogates, for names that are not UTF-8; replace them: no file can hold them."""
     try:
         if b"\\ud" in text:
-            return orjson.loads(json.dumps(json.loads(text.decode()), ensure_ascii=False).encode(errors="replace"))
+            return orjson.loads(json_bytes(json.loads(text.decode())))
     except (ValueError, RecursionError) as error:
         problem = str(error)
     raise _refused(f"a marked line that is not JSON: {problem}", line)

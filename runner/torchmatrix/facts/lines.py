@@ -21,7 +21,7 @@ import orjson
 
 from torchmatrix.core import settings
 from torchmatrix.core.files import plain_bytes
-from torchmatrix.core.inputs import short_json
+from torchmatrix.core.inputs import json_bytes, short_json
 from torchmatrix.core.settings import MEGABYTE
 
 # Format of the lines: JSON objects with a kind, as the workload process prints them (version 1) and as they are stored on disk
@@ -103,7 +103,7 @@ def _parse_odd_json(line: bytes) -> Any:
     try:
         event = json.loads(line.decode())  # of bytes it would guess the encoding
         if b"\\ud" in line:  # perhaps a lone surrogate, which a workload can print but no file or table can hold
-            event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
+            event = json.loads(json_bytes(event))
     except (ValueError, RecursionError):
         return None
     return event
