@@ -192,7 +192,7 @@ class DockerEngine:
         if recipe.source != "wheels":
             return lock
         resolved = packages.resolve(recipe.requires, str(recipe.index), lock.python, log, lock.platform)
-        (installer,) = packages.resolve([packages.UV], PYPI, lock.python, log, lock.platform)
+        (installer,) = packages.resolve([packages.installer()], PYPI, lock.python, log, lock.platform)
         return replace(lock, packages=resolved, installer=installer)
 
     def platform(self) -> str:

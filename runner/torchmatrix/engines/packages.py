@@ -55,8 +55,6 @@ WHEELS_ONLY = ("--only-binary", ":all:")
 """uv's options on this machine: a source package is a program, which would run as this user to be resolved or built."""
 _NO_SOURCES = "; only wheels are used, since a package's source would run on this machine: ask for a version that has a wheel"
 LAYERS = ("toolkit", "libraries", "rest", "torch")
-UV = f"uv=={metadata.version('uv')}"
-"""The installer of the packages in a container: the version that resolved them."""
 NEUTRAL_FOLDER = Path("/")
 """Where uv runs: settings in the folder of a matrix (uv.toml, pyproject.toml) could name other indexes. The user's apply."""
 
@@ -192,6 +190,14 @@ def index_options(index: str, for_container: bool = False) -> list[str]:
 def _user_mirror() -> str | None:
     names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
     return next((os.environ[name] for name in names if name in os.environ), None)
+
+
+def installer() -> str:
+    """Return the installer of the packages in a container: the version of uv that resolved them. Raises BuildFailed."""
+    try:
+        return f"uv=={metadata.version('uv')}"
+    except metadata.PackageNotFoundError:
+        raise BuildFailed(f"uv isn't installed for {sys.executable}; hint: {sys.executable} -m pip install uv") from None
 
 
 def run_uv(arguments: list[str], log: Callable[[str], None], mark: Mapping[str, str] | None = None) -> list[str]:

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import vl_convert
-
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.analysis.rows import Row
 from torchmatrix.core.errors import BadInput
@@ -289,6 +287,10 @@ def _renderer() -> Iterator[None]:
 
 
 def png_of(svg: str, scale: float = 2.0) -> bytes:
-    """Render a drawing with `scale` pixels per point."""
+    """Render a drawing with `scale` pixels per point. Raises BadInput without vl-convert, OSError if it fails."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise BadInput("PNG charts need vl-convert-python", hint="pip install vl-convert-python, or use --no-charts") from None
     with _renderer():
         return bytes(vl_convert.svg_to_png(svg, scale=scale))
