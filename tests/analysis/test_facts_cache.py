@@ -13,7 +13,7 @@ import pytest
 
 from support import PATIENCE_SECONDS
 from support.records import launch_lines, nights, write_run
-from torchmatrix.analysis import facts_cache, run_summary
+from torchmatrix.analysis import facts_cache, run_index, run_summary
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import last_tries
@@ -250,3 +250,34 @@ def test_a_run_without_a_record_of_its_time_or_any_launch_is_read(tmp_path: Path
 
 def test_nothing_is_written_where_there_are_no_runs(tmp_path: Path) -> None:
     assert read(Results(tmp_path / "none")) == [] and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("link", [".cache", ".cache/{host}", ".cache/gpu09"])
+def test_nothing_is_written_or_removed_behind_a_link_in_place_of_the_cache(
+    results: Results, tmp_path_factory: pytest.TempPathFactory, link: str
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for name in ("thesis.txt", "projects/thesis.txt", "projects/20260101T000000Z"):
+        (elsewhere / name).parent.mkdir(exist_ok=True)
+        (elsewhere / name).write_text("precious")
+    (elsewhere / "projects/link").symlink_to(elsewhere / "thesis.txt")
+    place = results.root / link.format(host=results.runs()[0].path.parent.name)
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(elsewhere if link == ".cache" else elsewhere / "projects")
+    before = sorted(elsewhere.rglob("*"))
+    summaries = [read(results), run_index.summaries(results, results.runs()), read(results)]
+    facts_cache.details(results, results.runs()[0])
+    assert sorted(elsewhere.rglob("*")) == before and place.is_symlink()
+    assert {(elsewhere / "thesis.txt").read_text(), (elsewhere / "projects/thesis.txt").read_text()} == {"precious"}
+    assert [len(each) for each in summaries] == [3, 3, 3]
+
+
+def test_a_file_in_the_cache_that_is_not_ours_stays(results: Results) -> None:
+    read(results)
+    mine = results.root / ".cache/gpu09/notes.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    gone = files_of(results)[0]
+    (results.root / ".cache/gpu09" / gone.name).write_bytes(gone.read_bytes())
+    read(results)
+    assert [path.name for path in mine.parent.iterdir()] == ["notes.txt"], "what is cached of a run that is gone goes"

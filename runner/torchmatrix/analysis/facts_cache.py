@@ -8,6 +8,7 @@ that reads them; and where a cached file can't be read.
 import hashlib
 import json
 import os
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +22,14 @@ from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.prices import NONE, PriceList, charge
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
-from torchmatrix.core.files import open_regular, write_whole
+from torchmatrix.core.files import open_regular, plain_open, write_whole
 from torchmatrix.facts.store import Results, RunFolder, folders_in, host_of
 
 T = TypeVar("T")
 FOLDER = ".cache"
 _LONGEST_LINE = 200
+_KEY = re.compile(rb"[0-9a-f]{16} [0-9a-f]{64}( [0-9]+){2}\n")
+"""The first line of a cached run: the code that read it, its files, the sizes of both parts."""
 FOLDER_SIZE = -1
 _YOUNG_NS = 3_000_000_000
 """The time of a folder is coarse: FAT counts in 2 s, the clock of a server may differ."""
@@ -69,6 +72,8 @@ def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
 def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
     """Return what `use` makes of the first `parts` that are cached of a run, else of what is read now and then cached."""
     path, key = results.root / FOLDER / host_of(run) / run.id, f"{code()} {_signature(run.path)}".encode()
+    if leads_elsewhere(path):
+        return use(_facts(run))
     with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return use(_kept(path, key, parts))
     facts = _facts(run)
@@ -108,13 +113,29 @@ def _keep(path: Path, key: bytes, facts: tuple[Facts, Facts]) -> None:
     write_whole(path, key + f" {sizes}\n".encode() + b"".join(packed))
 
 
+def leads_elsewhere(path: Path) -> bool:
+    """Check whether a link leads from the cache to where nothing is read, written or removed: what lies there isn't ours."""
+    folders = path.parents[: 2 if path.parent.name != FOLDER else 1]
+    return any(folder.is_symlink() for folder in folders)
+
+
 def forget_removed_runs(results: Results) -> None:
-    """Remove what is cached of runs that are no longer there."""
-    for host in folders_in(str(results.root / FOLDER)):
+    """Remove what is cached of runs that are no longer there: files that begin as ours do, in folders that are no links."""
+    cache = results.root / FOLDER
+    if cache.is_symlink():
+        return
+    for host in folders_in(str(cache), follow_links=False):
         with suppress(OSError), os.scandir(host) as runs:
             for run in runs:
-                if not os.path.exists(f"{results.root}/{os.path.basename(host)}/{run.name}/run.jsonl"):  # noqa: PTH110, PTH119
+                is_there = os.path.exists(f"{results.root}/{os.path.basename(host)}/{run.name}/run.jsonl")  # noqa: PTH110, PTH119
+                if not is_there and _is_ours(Path(run.path)):
                     Path(run.path).unlink()
+
+
+def _is_ours(path: Path) -> bool:
+    """Check whether a file begins with the key of a cached run; a link never does. Raises OSError."""
+    with plain_open(path, "rb") as file:
+        return _KEY.match(file.readline(_LONGEST_LINE)) is not None
 
 
 @cache

@@ -22,7 +22,16 @@ from typing import IO, Any
 from msgspec import DecodeError, Struct, msgpack
 
 from torchmatrix.analysis import metrics
-from torchmatrix.analysis.facts_cache import FOLDER, FOLDER_SIZE, as_columns, as_rows, code, files_below, forget_removed_runs
+from torchmatrix.analysis.facts_cache import (
+    FOLDER,
+    FOLDER_SIZE,
+    as_columns,
+    as_rows,
+    code,
+    files_below,
+    forget_removed_runs,
+    leads_elsewhere,
+)
 from torchmatrix.analysis.launch_row import night_columns
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.rows import Row
@@ -180,6 +189,8 @@ class _Index:
 
     def load(self, is_there: Callable[[str], bool]) -> None:
         """Read the file, as far as it is sound. Write it anew if it has entries of runs that are gone, or many old ones."""
+        if leads_elsewhere(self.path):
+            return
         with suppress(OSError), plain_open(self.path, "rb") as file:
             if file.read(len(self.head)) == self.head:
                 runs = [record.run for record in self._take(file) if isinstance(record, _Begin)]
@@ -236,6 +247,8 @@ class _Index:
 
     def _write(self, framed: bytes) -> None:
         """Write behind what is sound, whatever another command has appended or damaged meanwhile. Raises OSError."""
+        if leads_elsewhere(self.path):
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with plain_open(self.path, "ab"):  # makes it
             pass

@@ -311,8 +311,11 @@ def _is_descriptor(path: Path) -> bool:
 def remove_tree(folder: Path) -> None:
     """Remove a folder, with what in it is write-protected or lies deeper than a path or a recursion reaches. Raises OSError.
 
-    What a folder holds is moved up before it is removed in its turn.
+    What a folder holds is moved up before it is removed in its turn. Of a link only itself is removed.
     """
+    if folder.is_symlink():
+        folder.unlink()
+        return
     folder.chmod(0o700)
     prefix, numbers, pending = secrets.token_hex(8), count(), [folder]
     while pending:

@@ -12,6 +12,7 @@ results/HOST/RUN/pinned                         the user's mark: this run is nev
 """
 
 import calendar
+import errno
 import hashlib
 import math
 import os
@@ -52,6 +53,8 @@ def keep_model(folder: Path, path: str, content: bytes) -> Path:
     """Keep the file of a user's own model as it is measured, below `folder`; return the path, which is read only."""
     place = folder / path
     with disk_errors(place):
+        if folder.is_symlink() or folder.parent.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
         if not place.exists() or place.read_bytes() != content:
             place.parent.mkdir(parents=True, exist_ok=True)
             write_whole(place, content)
@@ -291,10 +294,10 @@ class Results:
         return cells
 
 
-def folders_in(path: str) -> list[str]:
+def folders_in(path: str, *, follow_links: bool = True) -> list[str]:
     """List the folders in a folder, also those that links lead to; none where it can't be read."""
     with suppress(OSError), os.scandir(path) as entries:
-        return [entry.path for entry in entries if entry.is_dir()]
+        return [entry.path for entry in entries if entry.is_dir(follow_symlinks=follow_links)]
     return []
 
 

@@ -105,6 +105,8 @@ def set_aside(results: Results, run: Stored) -> None:
 
 def sweep(results: Results) -> None:
     """Remove runs that were set aside, also by a removal that was interrupted; files that are not ours stay where they are."""
+    if _aside(results).is_symlink():
+        return
     for folder, _, names in os.walk(_aside(results), topdown=False):
         for path in (Path(folder) / name for name in names):
             within = "/".join(path.relative_to(_aside(results)).parts[2:])
