@@ -162,7 +162,7 @@ def test_a_folder_that_cant_be_listed_there_is_named_and_the_rest_comes(
     assert result.new == 3 and result.refused == {"gpu02": "it can't be read there: Permission denied"}
 
 
-LISTS = f"echo /x; echo '81a4 500 1 ./gpu01/{RUN}/run.jsonl'"
+LISTS = f"echo /x; echo '81a4 500 1 ./gpu01/{RUN}/run.jsonl'; echo ."
 FEW = Limits(files=1000, seconds=0.4)
 
 
@@ -199,6 +199,61 @@ def test_a_file_that_the_other_side_lists_and_never_sends_is_missing(tmp_path: P
     standing_in(tmp_path, monkeypatch, LISTS, "head -c 1024 /dev/zero")
     result = gather(Results(tmp_path / "here"), "box:x")
     assert result.refused == {f"gpu01/{RUN}/run.jsonl": "it was listed, but did not come"} and not result.runs_here
+
+
+@pytest.mark.parametrize("bytes_sent", [0, 30, 200])
+def test_a_list_that_is_cut_off_is_not_taken_for_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_sent: int
+) -> None:
+    run = measured(tmp_path / "there")
+    standing_in(tmp_path, monkeypatch, f'sh -c "$last" | head -c {bytes_sent}')
+    with pytest.raises(EngineUnusable, match="can.t reach box:"):
+        gather(Results(tmp_path / "here"), f"box:{run.path.parents[1]}")
+    assert not facts(tmp_path / "here")
+
+
+def test_files_from_before_1970_come_as_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
+    for path in (run.record, run.launches()[1].path):
+        os.utime(path, (-300_000_000, -300_000_000))
+    standing_in(tmp_path, monkeypatch)
+    result = gather(here, f"box:{run.path.parents[1]}")
+    assert (result.new, result.others, result.refused) == (3, 0, {}) and facts(here.root) == facts(tmp_path / "there")
+
+
+@pytest.mark.parametrize(
+    ("program", "why"), [("'", "can't be read as a command"), ("/nowhere/ssh -v", "no program /nowhere/ssh")]
+)
+def test_a_command_for_ssh_that_cant_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str
+) -> None:
+    monkeypatch.setenv("TORCHMATRIX_SSH", program)
+    with pytest.raises(BadInput, match=why) as error:
+        gather(Results(tmp_path / "here"), "box:x")
+    assert "TORCHMATRIX_SSH" in f"{error.value} {error.value.hint}"
+
+
+@pytest.mark.parametrize("word", ["http://[x", "https://]", "http://[::1/x"])
+def test_what_is_no_address_is_bad_input(tmp_path: Path, word: str) -> None:
+    with pytest.raises(BadInput, match="is no address"):
+        gather(Results(tmp_path / "here"), word)
+
+
+@pytest.mark.parametrize("address", ["//[", "http://[", "//[::1", "http://a]", "runs/%00", "runs/\0", "\ud800", "a\nb"])
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_site_that_names_what_is_no_address_loses_no_other_run(
+    served: tuple[Path, str], tmp_path: Path, address: str, is_served: bool
+) -> None:
+    root, base = served
+    measured(tmp_path / "there")
+    published(tmp_path / "there", root)
+    site = json.loads((root / "site.json").read_text(encoding="utf-8"))
+    archive = {"address": address, "bytes": 5, "sha256": "0"}
+    site["runs"] = [{"page": address, "facts": None}, {"page": "x", "facts": archive}, *site["runs"]]
+    (root / "site.json").write_text(json.dumps(site), encoding="utf-8")
+    result = gather(Results(tmp_path / "here"), base if is_served else str(root))
+    assert result.new == 3 and len(result.refused) == 2
+    assert "no archive of its facts" in next(iter(result.refused.values()))
 
 
 def test_a_source_is_never_read_as_an_option_of_ssh(tmp_path: Path) -> None:

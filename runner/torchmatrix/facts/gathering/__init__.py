@@ -28,7 +28,7 @@ from torchmatrix import __version__
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import hold_lock, open_regular
 from torchmatrix.core.formatting import count
-from torchmatrix.core.inputs import Malformed
+from torchmatrix.core.inputs import Malformed, short_json
 from torchmatrix.facts.gathering import remote, sources
 from torchmatrix.facts.gathering.importer import AlreadyHere, ImportResult, Layout, Ledger, import_run, runs_of
 from torchmatrix.facts.gathering.sources import Limits, Source
@@ -48,7 +48,19 @@ _AGAIN = "check the address and the network; the same command then goes on"
 
 def is_site(word: str) -> bool:
     """Check whether `word` is the address of a site, or a folder that was published."""
-    return urlsplit(word).scheme in ("http", "https") or (Path(word) / LIST).is_file()
+    return word.lower().startswith(("http://", "https://")) or (Path(word) / LIST).is_file()
+
+
+def _joined(base: str, address: str) -> str:
+    """Return an address of a site. Raises Malformed for what is none, such as half a bracket or a NUL."""
+    try:
+        joined = urljoin(base, address)
+        urlsplit(joined)
+        if "\0" in unquote(joined) or not joined.isprintable():
+            raise ValueError
+    except ValueError:
+        raise Malformed(f"{short_json(address)} is no address") from None
+    return joined
 
 
 class _Archive(Struct, frozen=True, kw_only=True):
@@ -76,18 +88,21 @@ def of_site(word: str, ledger: Ledger, temporary: Path, limits: Limits) -> Itera
     for run in _read_list(base, word, limits):
         try:
             facts = decoded(run.get("facts") or {}, _Archive)
+            label = _joined(base, facts.address)
         except Malformed as why:
-            yield None, _refused(urljoin(base, str(run.get("page"))), f"the site has no archive of its facts: {why}")
+            yield (
+                None,
+                _refused(f"{base}{short_json(run.get('page')).strip(chr(34))}", f"the site has no archive of its facts: {why}"),
+            )
             continue
         if already_here := ledger.find(facts.sha256):
             yield None, already_here
             continue
         with ExitStack() as stack:
-            yield facts.sha256, _download(base, facts, temporary, stack, limits)
+            yield facts.sha256, _download(base, label, facts, temporary, stack, limits)
 
 
-def _download(base: str, facts: _Archive, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
-    label = urljoin(base, facts.address)
+def _download(base: str, label: str, facts: _Archive, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
     if not label.startswith(base) or ".." in unquote(facts.address):
         return _refused(label, "it lies outside of the site")
     try:
@@ -130,9 +145,12 @@ def _read_list(base: str, word: str, limits: Limits) -> list[dict[str, Any]]:
 
 def _base_address(word: str) -> str:
     """Return the address that all others are relative to; it ends with a slash."""
-    if not urlsplit(word).scheme:
+    if not word.lower().startswith(("http://", "https://")):
         return Path(word).resolve().as_uri() + "/"
-    address = urlsplit(word)._replace(query="", fragment="").geturl()
+    try:
+        address = urlsplit(word)._replace(query="", fragment="").geturl()
+    except ValueError as why:
+        raise BadInput(f"{word} is no address: {why}", hint="name the first page of a site, or its folder") from None
     head, _, last = address.rpartition("/")
     return f"{head}/" if last.endswith((".html", ".json")) or not last else f"{address}/"
 

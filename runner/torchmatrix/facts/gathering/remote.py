@@ -7,6 +7,7 @@ and its configuration; nothing is ever typed. TORCHMATRIX_SSH: another command t
 import os
 import re
 import shlex
+import shutil
 import signal
 import stat
 import subprocess
@@ -28,7 +29,9 @@ _HOST = r"(?P<host>(?:[^\s/:@]+@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s/:@\[\]]+))"
 _PLACE = re.compile(rf"{_HOST}:(?P<path>.*)", re.DOTALL)
 _URL = re.compile(rf"ssh://{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?P<path>/.*)", re.DOTALL)
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-o", "ControlMaster=auto")
-_LISTED = re.compile(rb"([0-9a-f]{1,8}) ([0-9]{1,18}) ([0-9]{1,18}) \./(.+)")
+_LISTED = re.compile(rb"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)")
+_END = b".\n"
+"""The last line of a list: without it the list was cut off."""
 _UNREAD = re.compile(r"(?:find|stat): (?:cannot stat\w* )?'?\./(.+?)'?: (.+)")
 """The message of find or stat for a file that it can't read; the rest is listed."""
 _UNREADABLE = "it can't be read there"
@@ -37,6 +40,7 @@ _MOST_ERROR_BYTES = 64 << 10
 _HEADER_BYTES = 4 << 10
 """The size of a file's header in a tar, with a long name and the padding."""
 _GRACE_SECONDS = 10.0
+_VARIABLE = "TORCHMATRIX_SSH"
 _LOST = 255
 """The exit code of ssh when the connection or its login fails."""
 
@@ -55,10 +59,21 @@ def of_remote(word: str, stack: ExitStack, limits: Limits) -> Source:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tm-", ignore_cleanup_errors=True))
     port = ["-p", place["port"]] if place.groupdict().get("port") else []
     shared = ("-o", f"ControlPath={folder}/c", "-o", "ControlPersist=60")
-    ssh = [*shlex.split(os.environ.get("TORCHMATRIX_SSH") or "ssh"), *_OPTIONS, *shared, *port]
+    ssh = [*_program(), *_OPTIONS, *shared, *port]
     host = re.sub(r"[\[\]]", "", host)
     stack.callback(_end_connection, [*ssh, "-O", "exit", "--", host])
     return _Remote([*ssh, "--", host], word, path, limits).source()
+
+
+def _program() -> list[str]:
+    """Return the words that begin ssh's command line. Raises BadInput if the variable that names them can't be used."""
+    try:
+        words = shlex.split(os.environ.get(_VARIABLE, "")) or ["ssh"]
+    except ValueError as why:
+        raise BadInput(f"{_VARIABLE} can't be read as a command: {why}", hint="quote it as a shell would") from None
+    if shutil.which(words[0]) is None:
+        raise BadInput(f"there is no program {words[0]}", hint=f"install OpenSSH's client, or name another one in {_VARIABLE}")
+    return words
 
 
 class _Remote:
@@ -76,17 +91,19 @@ class _Remote:
         wanted = "-name '*.jsonl' -o -name '*.log' -o -path '*/locks/*.lock' -o -type l"
         names = rf"\( {wanted} \) ! -type d -exec stat -c '%f %s %Y %n' {{}} +"
         sorting, entries, root = Sorting(label=self._label, limits=self._limits), list[re.Match[bytes]](), b""
-        script = f"{self._cd} && pwd -P && find . -name '.?*' -prune -o {names}"
+        script = f"{self._cd} && pwd -P || exit; find . -name '.?*' -prune -o {names}; code=$?; echo .; exit $code"
         with self._running(script, subprocess.DEVNULL, self._limits.seconds) as (stream, end):
-            root = stream.readline(_LONGEST_LINE).rstrip(b"\n")
-            while line := stream.readline(_LONGEST_LINE):
+            root, line = stream.readline(_LONGEST_LINE).rstrip(b"\n"), b""
+            for line in iter(partial(stream.readline, _LONGEST_LINE), b""):
                 if entry := _LISTED.fullmatch(line.removesuffix(b"\n")):
                     entries.append(entry)
-                else:
+                elif line != _END:
                     sorting.others += 1
                 if len(entries) + sorting.others > self._limits.files:
                     raise BadInput(f"{self._label} lists more than {self._limits.files:,} files", hint="name one of its runs")
             code, errors = end()
+        if line != _END:
+            self._fail(code or _LOST, errors)
         self._sort(sorting, root, entries)
         unread = {match[1]: match[2] for line in errors if (match := _UNREAD.fullmatch(line))}
         sorting.refused |= {self._prefix + name: f"{_UNREADABLE}: {why}" for name, why in unread.items()}
