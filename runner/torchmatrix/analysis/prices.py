@@ -35,6 +35,10 @@ AMOUNTS = {
 """The columns that hold numbers, with their fields of Price."""
 _TEXTS = ("currency", "source", "date")
 COLUMNS = ("gpu", *AMOUNTS, *_TEXTS)
+_PLAIN = re.compile(r"[-+0-9.eE]+")
+"""float() takes more, such as 1_000 and digits of other scripts."""
+_LEAST, _MOST = 1e-9, 1e15
+"""Of amounts and hours: what they make stays a number, in whatever currency."""
 _CURRENCY = re.compile(r"[A-Za-z]{2,8}|[€$£¥₹₩]")
 _NEEDED = ("gpu", *_TEXTS)
 _HINT = "docs/publishing.md describes the format, under Prices"
@@ -232,11 +236,13 @@ def _amount(name: str, value: Any, problems: list[str]) -> float:
     if value == "":
         return math.nan
     try:
-        amount = math.nan if isinstance(value, bool) else float(value)
+        amount = math.nan if isinstance(value, bool) or not _PLAIN.fullmatch(str(value).strip()) else float(value)
     except (TypeError, ValueError):
         amount = math.nan
     if not (math.isfinite(amount) and amount > 0):
         problems.append(f'{name} "{value}" is not a number above 0')
+    elif not _LEAST <= amount <= _MOST:
+        problems.append(f'{name} "{value}" is not from {_LEAST:g} to {_MOST:g}')
     return amount
 
 
