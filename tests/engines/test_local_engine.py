@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from support import PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, until
-from torchmatrix.engines.processes import LocalExecution, environment_of
+from torchmatrix.core.errors import BuildFailed
+from torchmatrix.engines.processes import LocalExecution, environment_of, lock_of, make_and_use
 from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.store import Results
 
@@ -202,7 +203,6 @@ def test_an_interpreter_that_is_looked_at_ends_with_the_command(tmp_path: Path, 
 
 @pytest.mark.thorough
 def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_build(real_python: str, tmp_path: Path) -> None:
-    from torchmatrix.core.errors import BuildFailed
     from torchmatrix.engines import recipes
     from torchmatrix.engines.choose import choose
     from torchmatrix.engines.engine import Image
@@ -224,3 +224,47 @@ def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_bu
     with pytest.raises(BuildFailed, match=r"self-test: .*torch is 2\.5\.1.*, not 2\.5\.0"):
         recipes.ensure_selftest(local, image, lying, tmp_path / "marks", "test-self", lines.append)
     assert not list((tmp_path / "marks").glob("*other*"))
+
+
+USES = """
+import sys
+from pathlib import Path
+from torchmatrix.engines.processes import make_and_use
+path = Path(sys.argv[1])
+make_and_use(path, path.is_dir, path.mkdir)
+print("in use", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_running_run_uses_is_not_removed_and_goes_when_it_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "stacks" / "a"
+    user = subprocess.Popen([sys.executable, "-c", USES, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert user.stdout and user.stdout.readline() == "in use\n"
+    make_and_use(path, path.is_dir, path.mkdir)  # several may use it, and this process again and again
+    make_and_use(path, path.is_dir, path.mkdir)
+    other = subprocess.run([sys.executable, "-c", REMOVES, str(path)], capture_output=True, text=True, check=True)
+    assert other.stdout == "a run makes it or uses it\n" and path.is_dir()
+    path.rmdir()
+    make_and_use(path, path.is_dir, path.mkdir)  # what somebody removed by hand is made again
+    assert path.is_dir()
+    user.communicate("")
+
+
+REMOVES = """
+import sys
+from pathlib import Path
+from torchmatrix.engines.processes import remove_unused
+print(remove_unused(Path(sys.argv[1])))
+"""
+
+
+def test_a_virtualenv_of_somebody_else_is_used_without_a_lock(tmp_path: Path) -> None:
+    path = tmp_path / "stacks" / "a"
+    path.mkdir(parents=True)
+    (path.parent / ".a.used").mkdir()  # as one that can't be opened
+    make_and_use(path, path.is_dir, path.mkdir)
+    other = path.with_name("b")
+    lock_of(other).mkdir()
+    with pytest.raises(BuildFailed, match="can't write"):
+        make_and_use(other, other.is_dir, other.mkdir)

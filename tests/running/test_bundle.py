@@ -39,7 +39,7 @@ class StandIn:
 
     name: str = "local"
     machine: str = "linux/amd64"
-    store: None = None
+    store: Any = None
 
     def platform(self) -> str:
         return self.machine
@@ -174,6 +174,26 @@ def test_a_matrix_that_is_there_stays_unless_forced(load: Callable[..., bundle.I
     assert (folder / "matrix.lock").read_text() == "mine" and not (folder / "matrix.toml").exists()
     load(write(tmp_path / "b.tar", FILES), force=True)
     assert (folder / "matrix.lock").read_bytes() == FILES["matrix.lock"]
+
+
+def test_what_comes_into_the_folder_during_an_import_stays_unless_forced(site: Site, tmp_path: Path) -> None:
+    site()
+    folder = tmp_path / "over-there"
+    archive = write(tmp_path / "b.tar", FILES | {"images.tar": b"x"}, images={"torchmatrix/a:1": "sha256:0"})
+
+    class Store:
+        """Another import, which ends while this one loads its images."""
+
+        def load(self, content: object, images: object, force: bool) -> None:
+            folder.mkdir(exist_ok=True)
+            (folder / "matrix.toml").write_text("another's")
+
+    engine: Any = StandIn(store=Store())
+    with pytest.raises(BadInput, match=r"over-there already has matrix\.toml"):
+        bundle.load(archive, folder, engine, False)
+    assert (folder / "matrix.toml").read_text() == "another's"
+    bundle.load(archive, folder, engine, True)
+    assert (folder / "matrix.toml").read_bytes() == FILES["matrix.toml"]
 
 
 def test_an_import_that_was_killed_is_repeated_and_another_file_of_the_user_stays_unless_forced(

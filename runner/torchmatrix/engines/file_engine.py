@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -68,10 +68,7 @@ class ImageFiles:
 
     def image(self, recipe: Recipe, log: Log) -> Image:
         """Return the image, and make it if it isn't there. Raises BuildFailed."""
-        if not self.has(recipe):
-            with processes.exclusively(self._path(recipe)):
-                if not self.has(recipe):
-                    self._make(recipe, log)
+        processes.make_and_use(self._path(recipe), partial(self.has, recipe), partial(self._make, recipe, log))
         try:
             record = json.loads(self._facts_path(recipe).read_bytes())
             lock, facts = recipe.lock or from_text(record["lock"]), record["facts"] | {"locked": recipe.lock is not None}

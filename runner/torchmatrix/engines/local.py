@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,8 @@ class LocalEngine:
             python = recipe.arguments["PYTHON"]
         else:
             python = str(self._venv(recipe) / "bin" / "python")
-            if not self.is_ready(recipe):
-                with processes.exclusively(self._venv(recipe)):
-                    if not self.is_ready(recipe):
-                        self._make_virtualenv(recipe, log)
+            make = partial(self._make_virtualenv, recipe, log)
+            processes.make_and_use(self._venv(recipe), partial(self.is_ready, recipe), make)
             lock = from_text(self._mark(recipe).read_text(encoding="utf-8"))
         facts = {
             "kind": recipe.source,
@@ -156,7 +155,7 @@ class LocalEngine:
         return [*processes.left_files("virtualenv", stacks, keep), *self._resources.caches_left(keep)]
 
     def remove(self, leftover: Leftover) -> str | None:
-        """Remove the folder, unless another run is building it."""
+        """Remove the folder, unless a run makes it or uses it."""
         return processes.remove_unused(Path(leftover.name))
 
     def _uv(self, arguments: list[str], log: Log) -> list[str]:

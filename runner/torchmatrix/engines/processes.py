@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from platform import machine
 from types import MappingProxyType, TracebackType
-from typing import Any
+from typing import IO, Any
 
 from torchmatrix.core import files
 from torchmatrix.core.errors import BuildFailed, LaunchFailed
@@ -234,7 +235,10 @@ class LaunchResources:
 
     def compile_cache(self, image: Image, spec: LaunchSpec) -> LocalCache:
         """Open the compile cache of a launch."""
-        return LocalCache(self._folder / "compile" / image.environment, spec.cache)
+        folder = self._folder / "compile" / image.environment
+        with suppress(BuildFailed, OSError):  # the cache says why it can't be kept
+            make_and_use(folder, folder.is_dir, partial(folder.mkdir, parents=True, exist_ok=True))
+        return LocalCache(folder, spec.cache)
 
     def remove_orphans(self, owner: str) -> list[str]:
         """End this user's processes that carry the mark of `owner`, and its groups; the caller holds the owner's lock."""
@@ -259,35 +263,56 @@ def lock_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
-@contextmanager
-def exclusively(path: Path) -> Iterator[None]:
-    """Let one tool at a time make `path`: another run with other results may share the cache. Whoever waited finds it made.
+_in_use: dict[Path, int] = {}
+"""The locked files of what this process uses, by path: they stay open as long as it lives."""
 
-    Raises BuildFailed.
+
+def make_and_use(path: Path, is_ready: Callable[[], bool], make: Callable[[], None]) -> None:
+    """Make `path` unless it is ready, one tool at a time, and keep others from removing it as long as this process lives.
+
+    Another run with other results may share the cache. Raises BuildFailed.
     """
+    if path not in _in_use:
+        with suppress(BuildFailed):  # in a cache of somebody else, who alone can remove it
+            with _locked(_use_of(path), fcntl.LOCK_SH) as lock:
+                _in_use[path] = os.dup(lock.fileno())
+    if not is_ready():
+        with _locked(lock_of(path), fcntl.LOCK_EX):
+            if not is_ready():  # whoever waited finds it made
+                make()
+
+
+def _use_of(path: Path) -> Path:
+    """Return the lock file that all who use `path` share, and that whoever removes it holds alone."""
+    return path.with_name(f".{path.name}.used")
+
+
+def _locked(file: Path, how: int) -> IO[str]:
+    """Open and lock a file, which is made if need be. Raises BuildFailed; BlockingIOError if it shouldn't wait."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = plain_open(lock_of(path), "a")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock: IO[str] = plain_open(file, "a")
     except OSError as error:
-        raise BuildFailed(f"can't write {path.parent}: {error.strerror}") from None
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        raise BuildFailed(f"can't write {file.parent}: {error.strerror}") from None
+    fcntl.flock(lock, how)
+    return lock
 
 
 def remove_unused(path: Path, *mark: Path) -> str | None:
-    """Remove a folder or a file, unless another run is making it; return why that could not be done.
+    """Remove a folder or a file, unless a run makes or uses it; return why that could not be done.
 
     `mark`: files without which it means nothing, and which go first.
     """
+    alone = fcntl.LOCK_EX | fcntl.LOCK_NB
     try:
-        with plain_open(lock_of(path), "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _locked(lock_of(path), alone), _locked(_use_of(path), alone):
             for file in mark:
                 file.unlink(missing_ok=True)
             remove_tree(path) if path.is_dir() else path.unlink()
     except BlockingIOError:
-        return "another run is building it"
+        return "a run makes it or uses it"
+    except BuildFailed as failure:
+        return str(failure)
     except OSError as error:
         return error.strerror or str(error)
     return None

@@ -151,7 +151,9 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
         for member in tar:
             if member.name in (INDEX, IMAGES):
                 continue
-            _write_member(_content(tar, member), places[member.name], index["files"][member.name]["sha256"])
+            place = {member.name: places[member.name]}
+            _refuse_obstacles(place, index["files"], folder, force)  # what has come there meanwhile
+            _write_member(_content(tar, member), place[member.name], index["files"][member.name]["sha256"])
     has_wheels = any(name.startswith(WHEELS) for name in index["files"])
     return Imported(folder=folder, images=tuple(index["images"]), wheelhouse=wheelhouse if has_wheels else None)
 
