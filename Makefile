@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help matrix demo plan report doctor test test-all thorough faults proof twice versions check docs clean
+.PHONY: help matrix demo plan report doctor test test-all thorough faults gpu proof twice versions check docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -44,6 +44,9 @@ versions: $(TM) ## measure PyTorch 1.12 to the newest on the CPU, in containers 
 
 faults: $(VENV)/dev ## break the tool in all ways known, and see that nothing is lost (root for all of them; 15 minutes)
 	@cd tests && $(abspath $(BIN))/python -m faults $(ARGS)
+
+gpu: $(VENV)/dev ## test on this machine's GPU, with the python3 that has PyTorch (GPU_PYTHON names another; eight minutes)
+	@$(PYTEST) -n 0 -m gpu tests/gpu $(ARGS)
 
 proof: $(VENV)/dev ## test the instrument with real training: A/A, a negative control, a bare loop (about half an hour)
 	@cd tests && PYTHONPATH=bench:../images/workload $(abspath $(BIN))/python -m proof.table $(ARGS)
