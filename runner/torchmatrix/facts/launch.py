@@ -302,8 +302,9 @@ def last_tries(launches: Iterable[Launch]) -> list[Launch]:
     return list(last.values())
 
 
-def _rank(launch: Launch) -> tuple[bool, int]:
-    return launch.outcome not in UNFINISHED, launch.number
+def _rank(launch: Launch) -> tuple[bool, bool, int]:
+    """Rank a try; one that never began, of which only the end of a job is known, replaces none that did."""
+    return launch.outcome not in UNFINISHED, launch.start is not None, launch.number
 
 
 def bare_uuid(uuid: str) -> str:

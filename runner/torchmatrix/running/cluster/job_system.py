@@ -154,9 +154,9 @@ class JobSystem(ABC):
     def job_of(self, name: str, key: str) -> str:
         """Return the id of the job that is or would be submitted under this key; empty if there is none. Raises Unanswered."""
 
+    @abstractmethod
     def has(self, job: str) -> bool:
-        """Check whether a job is there that `tasks` doesn't list, as far as its scheduler can tell. Raises Unanswered."""
-        return False
+        """Check whether a job, or one task of it, is there that `tasks` doesn't list, and isn't over. Raises Unanswered."""
 
     @abstractmethod
     def tasks(self, name: str) -> list[Task]:

@@ -88,6 +88,8 @@ class Submitted:
     begun: float = field(default_factory=time.monotonic)
     last: dict[str, str] = field(default_factory=dict)
     """The job after which a node's next one may begin."""
+    finished: set[str] = field(default_factory=set)
+    """The tasks whose launches are complete: their jobs end by themselves."""
     refused_at: int | None = None
     """How many launches were with Slurm when it took no more; None if it takes all."""
 
@@ -169,8 +171,8 @@ class Submitted:
         except (BadInput, job_system.NotNow):
             orders.drop_launches(order, number)
             raise
+        job = orders.keep_job(order, number, job)
         self.last |= {} if batch.retries else dict.fromkeys(batch.nodes, job)
-        orders.keep_job(order, number, job)
         for task, (cell, its_round) in enumerate(batch.launches):
             self.waiting[f"{job}_{task}"] = SubmittedLaunch(kind=kind, cell=cell, number=its_round, retries=batch.retries)
 
@@ -205,9 +207,10 @@ def _attach(submitted: Submitted, todo: Mapping[str, Sequence[tuple[Cell, int]]]
     for number, (key, noted) in arrays.items():
         home, launches = orders.launches_of(order, number)
         missing = {(cell.id, its_round): cell for cell, its_round in todo[home]}
-        job = noted or system.job_of(name, key)
-        is_hidden = bool(job) and any(launch in missing for launch in launches)
-        is_hidden = is_hidden and not any(job_system.array_index(task)[0] == job for task in tasks) and system.has(job)
+        job, is_hidden = noted, False
+        if any(launch in missing for launch in launches) and not any(job_system.array_index(task)[0] == job for task in tasks):
+            job = system.job_of(name, key) or noted  # what was noted may be damaged
+            is_hidden = bool(job) and system.has(job)
         for index, (cell, its_round) in enumerate(launches):
             task = tasks.get(f"{job}_{index}")
             is_there = task.state not in job_system.OVER if task else is_hidden
@@ -259,13 +262,14 @@ def _settle(submitted: Submitted, name: str, waiting: SubmittedLaunch, task: Tas
     folder = waiting.kind.folder(submitted.cluster.order.run)
     if launch := next((launch for launch in _tries(folder, waiting) if launch.outcome not in UNFINISHED), None):
         del submitted.waiting[name]
+        submitted.finished.add(name)
         note = f"try {launch.number}" if launch.number > 1 else ""
         return LaunchFinished(cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=note)
     waiting.polls += 1
     state = task.state if task else submitted.cluster.system.gone
     if waiting.polls < (job_system.STALE_POLLS if state == "COMPLETED" else job_system.SETTLING_POLLS):
         return None
-    if not task and submitted.cluster.system.has(job_system.array_index(name)[0]):
+    if not task and submitted.cluster.system.has(name):
         waiting.polls = 0
         return None
     del submitted.waiting[name]
@@ -378,4 +382,7 @@ class Clustered(Scheduler):
         if missing:
             text, hint = f"{count(missing, 'launch')} not measured", "the same command continues the run"
             raise ToolError(text, hint=hint, exit_code=ExitCode.INCOMPLETE)
+        tasks = self._cluster.system.tasks(self._cluster.name)
+        if any(task.state not in (*job_system.OVER, "COMPLETING") and task.id not in self._submitted.finished for task in tasks):
+            self.cancel()  # such as one that Slurm took twice
         orders.close(self._cluster.order)

@@ -162,7 +162,8 @@ class Kubernetes(JobSystem):
     def has(self, job: str) -> bool:
         """Check whether a Job exists, also if a list leaves it out: to delete it for show needs no right that isn't needed."""
         try:
-            self._asked(partial(self._batch.delete_namespaced_job, job, self._site.namespace, dry_run="All"), _kind)
+            name, _ = job_system.array_index(job)
+            self._asked(partial(self._batch.delete_namespaced_job, name, self._site.namespace, dry_run="All"), _kind)
         except _NotThere:
             return False
         return True

@@ -75,12 +75,13 @@ def why_not_given(host: Host) -> str:
 
 
 def launch(place: Path, number: int, task: int) -> Generator[ProgressEvent, None, None]:
-    """Make the launch `task` of the array `number`, unless another node has made it meanwhile."""
+    """Make the launch `task` of the array `number`, unless another node has made it meanwhile, or Slurm took the array twice."""
     order = orders.read(place)
     home, launches = orders.launches_of(order, number)
     cell, its_round = launches[task]
     folder = RunFolder(order.results / home / order.run)
-    if folder.is_done(cell, its_round):
+    job_id = os.environ.get("SLURM_ARRAY_JOB_ID")
+    if folder.is_done(cell, its_round) or (job_id and orders.keep_job(order, number, job_id) != job_id):
         return
     s = session_of(order, [cell], [])
     refuse_others(s.host)

@@ -12,7 +12,9 @@ results/.slurm/RUN/jobs/*.out         what the jobs printed
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -249,20 +251,34 @@ def _array(order: RunRequest, number: int) -> _Array:
 def drop_launches(order: RunRequest, number: int) -> None:
     """Remove an array that was refused."""
     (order.place / "jobs" / f"{number}.json").unlink()
+    _job_path(order, number).unlink(missing_ok=True)
 
 
-def keep_job(order: RunRequest, number: int, job: str) -> None:
-    """Write the id of the job that an array became."""
-    with disk_errors(order.place):
-        write_whole(order.place / "jobs" / f"{number}.id", job.encode())
+def keep_job(order: RunRequest, number: int, job: str) -> str:
+    """Write the id of the job that an array became, unless one is written; return the one that is.
+
+    The job that begins first writes it, too: a submission whose answer came late may have become two jobs.
+    """
+    with disk_errors(order.place), suppress(FileExistsError), _job_path(order, number).open("xb") as file:
+        file.write(job.encode())
+    return _job(order, number) or job
+
+
+def _job_path(order: RunRequest, number: int) -> Path:
+    return order.place / "jobs" / f"{number}.id"
+
+
+def _job(order: RunRequest, number: int) -> str:
+    """Return the id of an array's job; empty where none was written, or it can't be read."""
+    path = _job_path(order, number)
+    written = path.read_bytes() if path.is_file() else b""
+    return written.decode() if re.fullmatch(rb"\w[\w-]*", written) else ""
 
 
 def jobs_of(order: RunRequest) -> dict[int, tuple[str, str]]:
     """Return the key of each array, and the id of its job; empty where no answer was noted, or can be read. Raises BadInput."""
-    numbers = [int(path.stem) for path in (order.place / "jobs").glob("*.json") if path.stem.isdecimal()]
-    ids = {number: order.place / "jobs" / f"{number}.id" for number in sorted(numbers)}
-    noted = {number: path.read_bytes() if path.is_file() else b"" for number, path in ids.items()}
-    return {number: (_array(order, number).key, job.decode() if job.isascii() else "") for number, job in noted.items()}
+    numbers = sorted(int(path.stem) for path in (order.place / "jobs").glob("*.json") if path.stem.isdecimal())
+    return {number: (_array(order, number).key, _job(order, number)) for number in numbers}
 
 
 def close(order: RunRequest) -> None:

@@ -140,7 +140,7 @@ class Slurm(JobSystem):
     def submit(self, submission: Submission) -> str:
         """Submit an array and return the job's id. Raises BadInput with Slurm's own words if it refuses, NotNow at a limit.
 
-        Slurm takes the same job twice: before it is asked again, the job is looked for.
+        Slurm takes the same job twice: before it is asked again, or a refusal is believed, the job is looked for.
         """
         sent = False
 
@@ -148,7 +148,12 @@ class Slurm(JobSystem):
             nonlocal sent
             job = self._job_now(submission.name, submission.key) if sent else ""
             sent = True
-            return job or self._submit(submission)
+            try:
+                return job or self._submit(submission)
+            except (BadInput, NotNow):  # which a site's own wrapper or plugin may cause after Slurm took the job
+                if job := self._job_now(submission.name, submission.key):
+                    return job
+                raise
 
         return job_system.answered(submit_once, self.tell)
 
@@ -162,7 +167,7 @@ class Slurm(JobSystem):
                 raise NotNow(
                     f"Slurm takes no more jobs: {message}", hint="wait until some have ended; the same command continues"
                 )
-            if any(word in message for word in _UNANSWERED):
+            if done.returncode < 0 or any(word in message for word in _UNANSWERED):
                 raise Unanswered(f"sbatch failed: {message}", hint=_AGAIN)
             raise BadInput(f"Slurm refused the job: {message}", hint="fix [slurm] in the settings; sinfo shows the partitions")
         if not job.isdecimal():
@@ -176,6 +181,18 @@ class Slurm(JobSystem):
     def _job_now(self, name: str, key: str) -> str:
         lines = self._output_now(["squeue", "-h", "-t", "all", "-n", name, "-o", "%i|%k"]).splitlines() if key else []
         return next((job_system.array_index(line)[0].partition("|")[0] for line in lines if line.endswith(f"|{key}")), "")
+
+    def has(self, job: str) -> bool:
+        """Check whether a job is there that isn't over; squeue may print nothing though there are jobs."""
+        return job_system.answered(partial(self._has_now, job), self.tell)
+
+    def _has_now(self, job: str) -> bool:
+        done = self._run(["scontrol", "show", "job", "--oneliner", job])
+        states = re.findall(r"\bJobState=(\w+)", done.stdout)
+        words = done.stdout + done.stderr
+        if not states and "Invalid job id" not in words and f"{job} not found" not in words:
+            raise Unanswered(f"scontrol didn't say whether there is a job {job}", hint=_AGAIN)
+        return not job_system.OVER.issuperset(states)
 
     def most_tasks(self) -> int:
         """Return how many tasks an array may have: the setting MaxArraySize."""
