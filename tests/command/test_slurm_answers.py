@@ -39,11 +39,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def run(tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs one launch of a second where one of Slurm's commands is a script, which knows $REAL."""
+    """Return a function that runs one launch of three seconds where one of Slurm's commands is a script, which knows $REAL."""
     python, programs = tmp_path / "slow" / "python", tmp_path / "programs"
     for folder in (python.parent, programs):
         folder.mkdir()
-    python.write_text(FAKE_PYTHON.read_text().replace("ITEM_SECONDS = 0.0001", "ITEM_SECONDS = 0.05"))
+    python.write_text(FAKE_PYTHON.read_text().replace("ITEM_SECONDS = 0.0001", "ITEM_SECONDS = 0.1"))
     python.chmod(0o755)
     (tmp_path / "settings.toml").write_text(SETTINGS)
     (tmp_path / "matrix.toml").write_text(MATRIX.format(python=python))
@@ -70,7 +70,7 @@ def launches(folder: Path) -> list[Launch]:
     ("command", "script"),
     [
         ("squeue", f'if {IS_BEGUN} && [ $(ls "$HERE"/silent* | wc -l) -lt 12 ]; then mktemp "$HERE"/silentXXX; exit 0; fi >/dev/null'),
-        ("sbatch", f'cat >"$HERE/script.$$"; exec <"$HERE/script.$$"\nif {IS_FIRST}; then (sleep 3; $REAL "$@") >/dev/null 2>&1 & sleep 9; fi'),
+        ("sbatch", f'cat >"$HERE/script.$$"; exec <"$HERE/script.$$"\nif {IS_FIRST}; then (sleep 2.2; $REAL "$@" <"$HERE/script.$$") >/dev/null 2>&1 & sleep 9; fi'),
         ("sbatch", f"if {IS_FIRST}; then $REAL \"$@\" >/dev/null; kill -9 $$; fi"),
         ("sbatch", f'if {IS_FIRST}; then $REAL "$@" >/dev/null; echo "sbatch: error: the plugin has no log" >&2; exit 1; fi'),
         ("sbatch", f'cat >"$HERE/script.$$"; exec <"$HERE/script.$$"\nif {IS_FIRST}; then $REAL --hold "$@" <"$HERE/script.$$" >/dev/null; fi'),

@@ -180,6 +180,16 @@ def test_a_throttled_repetition_that_was_interrupted_does_not_lose_the_first_try
     assert kept.path.name == "round1-try1.jsonl" and kept.outcome == "ok" and run.is_done(launch.cell, 1)
 
 
+def test_a_try_of_which_only_the_end_of_its_job_is_known_replaces_none_that_began(tmp_path: Path) -> None:
+    (launch,) = write_run(tmp_path, [{"start": {"waited_seconds": 1.0}}]).launches()
+    record = {**header(2), "start": None, "image": None}
+    end = {"event": "exit", "returncode": None, "reason": "crashed"}
+    launch.path.with_name("round1-try2.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (record, end)))
+    both = Results(tmp_path).runs()[0].launches()
+    assert {launch.outcome for launch in both} == {"ok", "crashed"}
+    assert [launch.outcome for launch in last_tries(both)] == ["ok"]
+
+
 def test_a_reading_that_comes_after_the_end_is_not_written(tmp_path: Path) -> None:
     file = LaunchFile(tmp_path / "round1-try1.jsonl")
     file.event("launch", cell="c")

@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,51 @@ def test_a_job_id_that_cant_be_read_is_one_that_was_not_noted(tmp_path: Path) ->
         assert orders.jobs_of(order) == {number: ("k1", job)}
     (order.place / "jobs" / f"{number}.id").unlink()
     assert orders.jobs_of(order) == {number: ("k1", "")}
+
+
+LOCK = b"# a lock\n"
+SPOILED: dict[str, Callable[[Path], object]] = {
+    "empty": replaced_by(b""),
+    "NUL": replaced_by(b"\0" * 64),
+    "an object": replaced_by(b"{}"),
+    "nested": replaced_by(b"a = " + b"[" * 5000),
+    "cut": cut,
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("name", ["matrix.toml", "matrix.lock"])
+@pytest.mark.parametrize("damage", SPOILED.values(), ids=SPOILED)
+def test_a_damaged_matrix_or_lock_of_an_order_is_told_from_another_one(
+    tmp_path: Path, name: str, damage: Callable[[Path], object]
+) -> None:
+    order = replace(order_in(tmp_path), digests=orders.digests(MATRIX, LOCK))
+    orders.keep(order, MATRIX, LOCK)
+    assert orders.unfinished(tmp_path, print) == [order]
+    orders.refuse_damaged(order)
+    damage(order.place / name)
+    (held,) = orders.unfinished(tmp_path, print)
+    with pytest.raises(BadInput, match=re.escape(str(order.place / name))) as raised:
+        orders.refuse_damaged(held)
+    assert "--new begins a new run" in raised.value.hint
+
+
+def test_an_older_version_s_order_without_checksums_is_read(tmp_path: Path) -> None:
+    order = order_in(tmp_path)
+    record = json.loads((order.place / "order.json").read_text())
+    del record["digests"]
+    (order.place / "order.json").write_text(json.dumps(record))
+    (held,) = orders.unfinished(tmp_path, print)
+    assert held == order and orders.found_digests(held) == orders.digests(MATRIX, None)
+    orders.refuse_damaged(held)
+
+
+@pytest.mark.parametrize("content", [b"\0" * 9, b"17 18", b"-v", b"../1", b"1\n"])
+def test_a_job_s_id_that_is_none_counts_as_not_noted_and_the_first_that_is_written_stays(tmp_path: Path, content: bytes) -> None:
+    order = order_in(tmp_path)
+    number = orders.keep_launches(order, "home", [("a/b/c", 1)], "k1")
+    assert orders.keep_job(order, number, "17") == "17" and orders.keep_job(order, number, "18") == "17"
+    (order.place / "jobs" / f"{number}.id").write_bytes(content)
+    assert orders.keep_job(order, number, "18") == "18" and orders.jobs_of(order) == {number: ("k1", "")}
+    orders.drop_launches(order, number)
+    assert not list((order.place / "jobs").iterdir())

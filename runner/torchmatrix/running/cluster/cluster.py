@@ -16,6 +16,7 @@ from pathlib import Path
 
 from torchmatrix.core import settings
 from torchmatrix.core.errors import BadInput, EngineUnusable, ToolError
+from torchmatrix.core.formatting import printable
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts.store import Results, RunFolder
@@ -120,6 +121,7 @@ def prepare(
                 kinds.append(_make_kind(matrix, order, alike, facts, nodes=len(alike) if system.queues else 1))
     if locked:
         refuse_unlocked(recipes.lock_path(path), list(dict.fromkeys(note for kind in kinds for note in kind.session.notes)))
+    _refuse_without_nodes(order, [kind.home for kind in kinds], silent)
     kinds = kinds if order.held() else [replace(kind, session=without_locks(kind.session)) for kind in kinds]
     return Cluster(system=system, version=version, order=order, kinds=tuple(kinds), silent=silent)
 
@@ -159,6 +161,7 @@ def _continue_or_begin(
     *, new: bool, tell: Callable[[str], None],
 ) -> RunRequest:  # fmt: skip
     """Return the unfinished order of the same cells, with the same lock, measured in the same way, or a new one."""
+    lock = orders.content_of(recipes.lock_path(path), "torchmatrix lock writes it anew")
     wanted = RunRequest(
         run=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
         results=results,
@@ -169,18 +172,15 @@ def _continue_or_begin(
         where=tuple(where),
         request=request,
         ab=ab,
+        digests=orders.digests(matrix.text, lock),
     )
-    lock = _content_of(recipes.lock_path(path))
     for held in () if new else orders.unfinished(results, tell, system.name):
-        same = replace(held, run=wanted.run) == wanted
-        if same and orders.text_of(held) == matrix.text and _content_of(held.lock) == lock:
+        same = replace(held, run=wanted.run, digests=wanted.digests) == wanted
+        if same and (held.digests or orders.found_digests(held)) == wanted.digests:
+            orders.refuse_damaged(held)
             return held
     orders.keep(wanted, matrix.text, lock)
     return wanted
-
-
-def _content_of(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
 
 
 def _groups(system: JobSystem, order: RunRequest, nodes: Sequence[Node]) -> list[tuple[Node, ...]]:
@@ -251,6 +251,22 @@ def _await_facts(
             tell(f"waiting for {node.name}: {reason}; Ctrl-C ends it")
         time.sleep(job_system.POLL_SECONDS)
     return why
+
+
+def _refuse_without_nodes(order: RunRequest, homes: Sequence[str], silent: Mapping[str, str]) -> None:
+    """Raise EngineUnusable if launches of a continued run have no kind of node any more: its nodes changed."""
+    for number in orders.jobs_of(order):
+        home, _ = orders.launches_of(order, number)
+        if home not in homes:
+            place = order.place / "jobs" / f"{number}.json"
+            begun = [name for group in orders.groups_of(order) or () for name in group]
+            reasons = [f"{name} is left out: {why}" for name, why in silent.items() if name in begun]
+            reasons = reasons or [f"they measure for results/{', results/'.join(homes)}"]
+            raise EngineUnusable(
+                f"{place} has launches for results/{printable(home)}, which no node of this run measures any more: "
+                + "; ".join(reasons),
+                hint="with the nodes as they were, the same command continues the run; --new begins one on those there are",
+            )
 
 
 def _make_kind(matrix: Matrix, order: RunRequest, alike: tuple[Node, ...], facts: NodeFacts, nodes: int) -> NodeGroup:

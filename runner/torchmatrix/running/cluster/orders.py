@@ -43,7 +43,8 @@ Content = TypeVar("Content")
 class RunRequest:
     """The request of a run. `folder`: of the matrix, for the user's own models. `engine`: runs a launch on its node.
 
-    `globs`, `where`: which cells. `ab`: only the cells that these two stacks share.
+    `globs`, `where`: which cells. `ab`: only the cells that these two stacks share. `digests`: of the matrix and its lock as
+    they were; empty in orders of earlier versions.
     """
 
     run: str
@@ -55,6 +56,7 @@ class RunRequest:
     request: Request
     ab: TwoStacks | None = None
     scheduler: str = "slurm"
+    digests: tuple[str, ...] = ()
 
     @property
     def place(self) -> Path:
@@ -154,7 +156,36 @@ def _read_if_written(path: Path, type_of: Callable[[Any], type[Content]], hint: 
 
 def text_of(order: RunRequest) -> str:
     """Return the matrix file as it was when the run began. Raises BadInput."""
-    return inputs.read_text(order.place / "matrix.toml", hint=_how_to_begin(order.place))
+    path, hint = order.place / "matrix.toml", _how_to_begin(order.place)
+    try:
+        return inputs.read_text(path, hint=hint)
+    except FileNotFoundError:
+        raise BadInput(f"{path} is gone", hint=hint) from None
+
+
+def content_of(path: Path, hint: str) -> bytes | None:
+    """Return the content of a file; None if there is none. Raises BadInput."""
+    try:
+        return inputs.read_bytes(path, hint=hint, most_bytes=inputs.LARGE_FILE_BYTES)
+    except FileNotFoundError:
+        return None
+
+
+def digests(matrix: str, lock: bytes | None) -> tuple[str, ...]:
+    """Return checksums of a matrix and its lock, by which damage is told from another matrix."""
+    return tuple(hashlib.sha256(content).hexdigest()[:16] for content in (matrix.encode(), lock or b""))
+
+
+def found_digests(order: RunRequest) -> tuple[str, ...]:
+    """Return the checksums of an order's matrix and lock, as they are. Raises BadInput."""
+    return digests(text_of(order), content_of(order.lock, _how_to_begin(order.place)))
+
+
+def refuse_damaged(order: RunRequest) -> None:
+    """Raise BadInput if the matrix or its lock is not as it was when the run began."""
+    for path, was, is_now in zip((order.place / "matrix.toml", order.lock), order.digests, found_digests(order), strict=False):
+        if is_now != was:
+            raise BadInput(f"{path} is damaged: it is not as it was when the run began", hint=_how_to_begin(order.place))
 
 
 def unfinished(results: Path, tell: Callable[[str], None], scheduler: str = "slurm") -> list[RunRequest]:
@@ -165,7 +196,7 @@ def unfinished(results: Path, tell: Callable[[str], None], scheduler: str = "slu
             readable.append(read(path.parent))
         except BadInput as error:
             tell(f"note: this run can't be continued: {error}")
-    return [order for order in readable if (order.place / "matrix.toml").exists() and not is_done(order)]
+    return [order for order in readable if not is_done(order)]
 
 
 def keep_groups(order: RunRequest, groups: Sequence[Sequence[str]]) -> None:
