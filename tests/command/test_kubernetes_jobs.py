@@ -1,6 +1,7 @@
 """`run --engine kubernetes` on a stand-in for the API server: each launch is a Job, whatever becomes of its pod."""
 
 import _thread
+import re
 import sys
 import threading
 from collections import Counter
@@ -281,6 +282,57 @@ def test_a_server_that_is_silent_after_it_created_a_job_is_asked_again(
     done = run("*resnet18*")
     assert done.returncode == 0, done.stderr
     assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.launched) == 1
+
+
+def ending(job: dict[str, Any]) -> None:
+    job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+
+def unlabelled(job: dict[str, Any]) -> None:
+    job["metadata"]["labels"] = {}
+
+
+@pytest.mark.parametrize(
+    ("happens", "told"), [(ending, "was ended, but is still there"), (unlabelled, "Kubernetes has its job torchmatrix-")]
+)
+def test_what_an_end_is_waited_for_is_told(
+    share: Path,
+    cluster: Cluster,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    happens: Callable[[dict[str, Any]], None],
+    told: str,
+) -> None:
+    monkeypatch.setenv("FAKE_SECONDS", "4")
+    monkeypatch.setattr(job_system, "STALE_POLLS", 10)
+    cluster.on_launch = lambda number: happens(cluster.created[-1])
+    done = run("*resnet18*")
+    assert done.returncode == 0 and len([line for line in done.stderr.splitlines() if told in line]) == 1, done.stderr
+    assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.launched) == 1
+
+
+@pytest.mark.parametrize("happens", ["other GPUs", "another machine", "another home"])
+def test_a_kind_of_node_that_drops_out_of_a_continued_run_is_named(
+    share: Path, cluster: Cluster, run: Run, happens: str
+) -> None:
+    cluster.nodes[1]["status"]["allocatable"]["memory"] = "16Gi"
+    cluster.faults = ["", "deleted"]
+    done = run("*resnet18*")
+    assert done.returncode == 6, done.stderr
+    before = [launch.outcome for launch in launches(share)]
+    (order,) = share.glob("results/.kubernetes/*")
+    facts, (array, *_) = order / "nodes" / "node2.json", order.glob("jobs/*.json")
+    if happens == "other GPUs":
+        facts.unlink()
+        cluster.nodes[1]["status"]["allocatable"]["nvidia.com/gpu"] = "2"
+    elif happens == "another machine":
+        facts.write_text(re.sub('"machine": "[^"]*', '"machine": "reimaged', facts.read_text()))
+    else:
+        array.write_text(re.sub('"home": "[^"]*', r'"home": "../evil\\u001b', array.read_text()))
+    done = run("*resnet18*")
+    assert done.returncode == 4 and "which no node of this run measures any more: " in done.stderr, done.stderr
+    assert "node2" in done.stderr and "--new begins" in done.stderr and "\x1b" not in done.stderr
+    assert [launch.outcome for launch in launches(share)] == before
 
 
 def test_a_foreign_job_of_the_same_name_is_an_error_and_stays(cluster: Cluster, run: Run) -> None:

@@ -28,6 +28,8 @@ SETTINGS = '[slurm]\nlauncher = "bare"\nexclusive = false\n'
 IS_FIRST = '[[ "$*" == *jobs/1-* ]] && mkdir "$HERE/first" 2>/dev/null'
 """Holds for the first command that submits launches."""
 IS_BEGUN = 'ls "$HERE"/results/*/*/*/*/*/round1-try1.jsonl >/dev/null 2>&1'
+KEPT = 'cat >"$HERE/script.$$"; exec <"$HERE/script.$$"'
+"""Keeps what is submitted, to submit it again."""
 Run = Callable[[str, str], "CompletedProcess[str]"]
 
 
@@ -65,18 +67,28 @@ def launches(folder: Path) -> list[Launch]:
     return [launch for run_folder in Results(folder / "results").runs() for launch in run_folder.launches()]
 
 
+ODD: dict[str, tuple[str, str]] = {
+    "squeue prints nothing": (
+        "squeue",
+        f"""if {IS_BEGUN} && [ $(ls "$HERE"/silent* | wc -l) -lt 12 ]; then mktemp "$HERE"/silentXXX; exit 0; fi >/dev/null""",
+    ),
+    "sbatch is late": (
+        "sbatch",
+        f"""{KEPT}
+        if {IS_FIRST}; then (sleep 2.2; $REAL "$@" <"$HERE/script.$$") >/dev/null 2>&1 & sleep 9; fi""",
+    ),
+    "sbatch submits twice": (
+        "sbatch", f"""{KEPT}
+        if {IS_FIRST}; then $REAL --hold "$@" <"$HERE/script.$$" >/dev/null; fi""",
+    ),
+    "sbatch submits and is killed": ("sbatch", f"""if {IS_FIRST}; then $REAL "$@" >/dev/null; kill -9 $$; fi"""),
+    "sbatch submits and fails": ("sbatch", f"""if {IS_FIRST}; then $REAL "$@" >/dev/null; echo "no log" >&2; exit 1; fi"""),
+}  # fmt: skip
+"""Scripts in the place of one of Slurm's commands."""
+
+
 @pytest.mark.representative
-@pytest.mark.parametrize(
-    ("command", "script"),
-    [
-        ("squeue", f'if {IS_BEGUN} && [ $(ls "$HERE"/silent* | wc -l) -lt 12 ]; then mktemp "$HERE"/silentXXX; exit 0; fi >/dev/null'),
-        ("sbatch", f'cat >"$HERE/script.$$"; exec <"$HERE/script.$$"\nif {IS_FIRST}; then (sleep 2.2; $REAL "$@" <"$HERE/script.$$") >/dev/null 2>&1 & sleep 9; fi'),
-        ("sbatch", f"if {IS_FIRST}; then $REAL \"$@\" >/dev/null; kill -9 $$; fi"),
-        ("sbatch", f'if {IS_FIRST}; then $REAL "$@" >/dev/null; echo "sbatch: error: the plugin has no log" >&2; exit 1; fi'),
-        ("sbatch", f'cat >"$HERE/script.$$"; exec <"$HERE/script.$$"\nif {IS_FIRST}; then $REAL --hold "$@" <"$HERE/script.$$" >/dev/null; fi'),
-    ],
-    ids=["squeue prints nothing", "sbatch is late", "sbatch is killed", "sbatch fails, but submits", "sbatch submits twice"],
-)  # fmt: skip
+@pytest.mark.parametrize(("command", "script"), ODD.values(), ids=ODD)
 def test_a_launch_is_made_once_whatever_slurm_s_commands_answer(
     tmp_path: Path, cluster: Cluster, run: Run, command: str, script: str
 ) -> None:

@@ -326,7 +326,9 @@ def test_an_older_version_s_order_without_checksums_is_read(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"\0" * 9, b"17 18", b"-v", b"../1", b"1\n"])
-def test_a_job_s_id_that_is_none_counts_as_not_noted_and_the_first_that_is_written_stays(tmp_path: Path, content: bytes) -> None:
+def test_a_job_s_id_that_is_none_counts_as_not_noted_and_the_first_that_is_written_stays(
+    tmp_path: Path, content: bytes
+) -> None:
     order = order_in(tmp_path)
     number = orders.keep_launches(order, "home", [("a/b/c", 1)], "k1")
     assert orders.keep_job(order, number, "17") == "17" and orders.keep_job(order, number, "18") == "17"

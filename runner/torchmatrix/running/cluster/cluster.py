@@ -244,8 +244,10 @@ def _await_facts(
         waiting = [task for task in tasks if task.state not in job_system.OVER]
         most = job_system.STALE_POLLS if any(task.state == "COMPLETED" for task in tasks) else job_system.SETTLING_POLLS
         polls = 0 if waiting else polls + 1
-        polls = 0 if polls >= most and not tasks and system.has(job) else polls
         reason = waiting[0].reason if waiting and waiting[0].state == "PENDING" else "None"
+        reason = "its job is being ended" if waiting and waiting[0].state == "COMPLETING" else reason
+        if polls >= most and not tasks and system.has(job):
+            polls, reason = 0, system.hidden(job)
         if reason not in ("None", "Priority", reported):
             reported = reason
             tell(f"waiting for {node.name}: {reason}; Ctrl-C ends it")

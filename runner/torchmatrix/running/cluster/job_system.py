@@ -158,6 +158,10 @@ class JobSystem(ABC):
     def has(self, job: str) -> bool:
         """Check whether a job, or one task of it, is there that `tasks` doesn't list, and isn't over. Raises Unanswered."""
 
+    def hidden(self, job: str) -> str:
+        """Say that a job is there that `tasks` doesn't list."""
+        return f"{self.title} has its job {array_index(job)[0]}, but doesn't list it"
+
     @abstractmethod
     def tasks(self, name: str) -> list[Task]:
         """Return the tasks of all jobs of this name that are still listed, also those that are over. Raises EngineUnusable."""

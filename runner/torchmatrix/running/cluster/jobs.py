@@ -28,18 +28,8 @@ from torchmatrix.running.scheduler import Part, Scheduler
 from torchmatrix.running.session import Session
 
 _STUCK = (
-    "held",
-    "Held",
-    "DOWN",
-    "DRAINED",
-    "NotAvail",
-    "Invalid",
-    "Licenses",
-    "NeverSatisfied",
-    "QOS",
-    "Assoc",
-    "Unschedulable",
-)
+    "held", "Held", "DOWN", "DRAINED", "NotAvail", "Invalid", "Licenses", "NeverSatisfied", "QOS", "Assoc", "Unschedulable",
+)  # fmt: skip
 """Words in the reason of a job that needs somebody's help, or that other jobs keep waiting for long."""
 _DETACHED = "submitted; the same command without --detach watches, and writes the report; scancel --name={} ends it"
 MOST_REFUSALS = 150
@@ -52,13 +42,14 @@ THE_CELLS = {"FAILED": "crashed", "OUT_OF_MEMORY": "oom", "TIMEOUT": "timeout", 
 
 @dataclass(kw_only=True, slots=True)
 class SubmittedLaunch:
-    """A launch that is with Slurm. `polls`: how often its job was found to be over; `retries`: how often it was lost."""
+    """A launch that is with Slurm. `polls`: how often its job was found over, `ending`: ending; `retries`: how often lost."""
 
     kind: NodeGroup
     cell: Cell
     number: int
     started: bool = False
     polls: int = 0
+    ending: int = 0
     retries: int = 0
 
 
@@ -77,6 +68,7 @@ class Submitted:
     """The launches that are with Slurm, by job and task. `later`: launches that it doesn't take yet, in their order.
 
     `cancelled`: launches that somebody else ended. `most_tasks`: of one array. `enough`: the cells that need no further rounds.
+    `finished`: tasks whose launches are complete, so that their jobs end by themselves. `reported`: what waits were reported.
     """
 
     cluster: Cluster
@@ -89,7 +81,7 @@ class Submitted:
     last: dict[str, str] = field(default_factory=dict)
     """The job after which a node's next one may begin."""
     finished: set[str] = field(default_factory=set)
-    """The tasks whose launches are complete: their jobs end by themselves."""
+    reported: set[str] = field(default_factory=set)
     refused_at: int | None = None
     """How many launches were with Slurm when it took no more; None if it takes all."""
 
@@ -208,7 +200,7 @@ def _attach(submitted: Submitted, todo: Mapping[str, Sequence[tuple[Cell, int]]]
         home, launches = orders.launches_of(order, number)
         missing = {(cell.id, its_round): cell for cell, its_round in todo[home]}
         job, is_hidden = noted, False
-        if any(launch in missing for launch in launches) and not any(job_system.array_index(task)[0] == job for task in tasks):
+        if any(launch in missing for launch in launches) and not any(task.startswith(f"{job}_") for task in tasks):
             job = system.job_of(name, key) or noted  # what was noted may be damaged
             is_hidden = bool(job) and system.has(job)
         for index, (cell, its_round) in enumerate(launches):
@@ -221,7 +213,7 @@ def _attach(submitted: Submitted, todo: Mapping[str, Sequence[tuple[Cell, int]]]
 
 def watch(submitted: Submitted) -> Generator[ProgressEvent, None, None]:
     """Yield what becomes of the launches until none is left; submit lost launches again."""
-    refusals, reported = 0, set[str]()
+    refusals = 0
     while submitted.waiting or submitted.later:
         time.sleep(job_system.POLL_SECONDS)
         try:
@@ -237,50 +229,61 @@ def watch(submitted: Submitted) -> Generator[ProgressEvent, None, None]:
             # tasks that are cancelled together stand as one job
             task = tasks.get(name) or tasks.get(job_system.array_index(name)[0])
             if task and task.state not in job_system.OVER:
-                yield from _report(waiting, task, reported)
-            elif event := _settle(submitted, name, waiting, task):
-                yield event
+                yield from _report(submitted, waiting, task)
+            else:
+                yield from _settle(submitted, name, waiting, task)
         submitted.add_further()
 
 
-def _report(waiting: SubmittedLaunch, task: Task, reported: set[str]) -> Iterator[ProgressEvent]:
+def _report(submitted: Submitted, waiting: SubmittedLaunch, task: Task) -> Iterator[ProgressEvent]:
     """Report that a launch begins, again after a requeue, or once why it waits, if only somebody's help ends that."""
     waiting.polls = 0
+    waiting.ending = waiting.ending + 1 if task.state == "COMPLETING" else 0
     is_running = task.state == "RUNNING"
     if is_running and not waiting.started:
         yield LaunchStarted(cell=waiting.cell, number=waiting.number)
     waiting.started = is_running
+    if task.state == "PENDING" and any(word in task.reason for word in _STUCK):
+        yield from _report_wait(submitted, waiting, task.reason)
+    if waiting.ending == job_system.STALE_POLLS:
+        job, _ = job_system.array_index(task.id)
+        yield from _report_wait(submitted, waiting, f"its job {job} was ended, but is still there; is its node?")
+
+
+def _report_wait(submitted: Submitted, waiting: SubmittedLaunch, reason: str) -> Iterator[LaunchWaits]:
+    """Report a reason to wait once for each place."""
     place = "+".join(waiting.kind.at[waiting.cell.id])
-    text = f"{place}: {task.reason}"
-    if task.state == "PENDING" and any(word in task.reason for word in _STUCK) and text not in reported:
-        reported.add(text)
-        yield LaunchWaits(cell=waiting.cell, place=place, reason=task.reason)
+    if (text := f"{place}: {reason}") not in submitted.reported:
+        submitted.reported.add(text)
+        yield LaunchWaits(cell=waiting.cell, place=place, reason=reason)
 
 
-def _settle(submitted: Submitted, name: str, waiting: SubmittedLaunch, task: Task | None) -> LaunchFinished | None:
-    """Return how a launch ended whose job is over; None if that isn't clear yet, or if it was submitted again."""
+def _settle(submitted: Submitted, name: str, waiting: SubmittedLaunch, task: Task | None) -> Iterator[ProgressEvent]:
+    """Yield how a launch ended whose job is over; nothing if that isn't clear yet, or if it was submitted again."""
     folder = waiting.kind.folder(submitted.cluster.order.run)
     if launch := next((launch for launch in _tries(folder, waiting) if launch.outcome not in UNFINISHED), None):
         del submitted.waiting[name]
         submitted.finished.add(name)
         note = f"try {launch.number}" if launch.number > 1 else ""
-        return LaunchFinished(cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=note)
+        yield LaunchFinished(cell=waiting.cell, number=waiting.number, launch=launch, seconds=launch.seconds, note=note)
+        return
     waiting.polls += 1
-    state = task.state if task else submitted.cluster.system.gone
+    system = submitted.cluster.system
+    state = task.state if task else system.gone
     if waiting.polls < (job_system.STALE_POLLS if state == "COMPLETED" else job_system.SETTLING_POLLS):
-        return None
-    if not task and submitted.cluster.system.has(name):
+        return
+    if not task and system.has(name):
         waiting.polls = 0
-        return None
+        yield from _report_wait(submitted, waiting, system.hidden(name))
+        return
     del submitted.waiting[name]
     if state == "CANCELLED":
         submitted.cancelled.append(waiting)
-        return None
-    if _is_cluster_failure(state, folder, waiting) and waiting.retries < MOST_RETRIES:
+    elif _is_cluster_failure(state, folder, waiting) and waiting.retries < MOST_RETRIES:
         nodes = waiting.kind.at[waiting.cell.id]
         submitted.add(waiting.kind, nodes, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
-        return None
-    return _record_lost(submitted.cluster, folder, waiting, f"{state} ({task.why})" if task and task.why else state)
+    else:
+        yield _record_lost(submitted.cluster, folder, waiting, f"{state} ({task.why})" if task and task.why else state)
 
 
 def _is_cluster_failure(state: str, folder: RunFolder, waiting: SubmittedLaunch) -> bool:
@@ -383,6 +386,6 @@ class Clustered(Scheduler):
             text, hint = f"{count(missing, 'launch')} not measured", "the same command continues the run"
             raise ToolError(text, hint=hint, exit_code=ExitCode.INCOMPLETE)
         tasks = self._cluster.system.tasks(self._cluster.name)
-        if any(task.state not in (*job_system.OVER, "COMPLETING") and task.id not in self._submitted.finished for task in tasks):
+        if {task.id for task in tasks if task.state not in (*job_system.OVER, "COMPLETING")} - self._submitted.finished:
             self.cancel()  # such as one that Slurm took twice
         orders.close(self._cluster.order)

@@ -47,6 +47,8 @@ _OF_NODE = {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Pr
 """Reasons of a failed pod that lie with its node."""
 _DRIVERS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "node.kubernetes.io/instance-type", "kubernetes.io/arch")
 """Labels by which nodes differ."""
+_QUANTITY = re.compile(r"\+?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII)
+"""https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/, without what no node offers"""
 Made = TypeVar("Made")
 
 
@@ -79,6 +81,7 @@ class Node(job_system.Node):
 _WHY_NOT = {
     "NotReady": "its kubelet does not answer, or it has no room",
     "SchedulingDisabled": "an administrator took it out of service",
+    "Unreadable": "what the server says of it can't be read, such as its quantities",
     "Tainted": "it takes only pods that tolerate its taints",
 }
 
@@ -124,22 +127,29 @@ class Kubernetes(JobSystem):
         raise BadInput("no node has the labels of [kubernetes] selector", hint=f"{self.look} shows the labels")
 
     def _node(self, item: dict[str, Any]) -> Node:
+        try:
+            return self._readable_node(item)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            name = printable(clipped(_name(item), 300))
+            return Node(name=name, state="Unreadable", gres="(null)", features="", cpus=0, memory_mb=0)
+
+    def _readable_node(self, item: dict[str, Any]) -> Node:
         spec, status, labels = item.get("spec", {}), item.get("status", {}), item["metadata"].get("labels", {})
         conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", [])}
         offered = status.get("allocatable", {})
         strict = [taint for taint in spec.get("taints", []) if taint["effect"] != "PreferNoSchedule"]
         is_ready, is_taken = conditions.get("Ready") == "True", any(taint["key"] not in GPUS.values() for taint in strict)
         state = "NotReady" if not is_ready else "SchedulingDisabled" if spec.get("unschedulable") else "Ready"
-        vendor = next((vendor for vendor, resource in GPUS.items() if int(offered.get(resource, 0))), "")
+        vendor = next((vendor for vendor, resource in GPUS.items() if _quantity(offered, resource)), "")
         name = item["metadata"]["name"]
         self._vendors[name] = vendor
         return Node(
             name=name,
             state="Tainted" if state == "Ready" and is_taken else state,
-            gres=f"gpu:{vendor}:{offered[GPUS[vendor]]}" if vendor else "(null)",
+            gres=f"gpu:{vendor}:{_quantity(offered, GPUS[vendor])}" if vendor else "(null)",
             features=",".join(labels[label] for label in _DRIVERS if label in labels),
-            cpus=int(parse_quantity(offered.get("cpu", "0"))),
-            memory_mb=int(parse_quantity(offered.get("memory", "0")) / 2**30) * 1024,
+            cpus=_quantity(offered, "cpu"),
+            memory_mb=_quantity(offered, "memory") // 2**30 * 1024,
         )
 
     def most_tasks(self) -> int:
@@ -263,6 +273,14 @@ class Kubernetes(JobSystem):
         return job_system.answered(partial(_answer, call, read), self.tell, polls)
 
 
+def _quantity(offered: Mapping[str, Any], resource: str) -> int:
+    """Return how much of a resource a node offers, rounded down; 0 where it isn't listed. Raises ValueError."""
+    text = str(offered.get(resource, 0))
+    if not _QUANTITY.fullmatch(text):
+        raise ValueError(f"{text} is no quantity")
+    return int(parse_quantity(text))
+
+
 def _answer(call: Callable[..., Any], read: Callable[[dict[str, Any]], Made]) -> Made:
     """Send a request; return what `read` makes of the answer. Raises ToolError."""
     try:
@@ -327,6 +345,7 @@ def _task(job: Mapping[str, Any], pod: Mapping[str, Any] | None) -> Task:
         state = "COMPLETED"
     elif "Failed" in conditions:
         state, why = _failure(pod)
+        why = printable(clipped(why, 300))
     elif pod is None or pod.get("status", {}).get("phase", "Pending") == "Pending":
         state, reason = "PENDING", _waiting_reason(pod)
     node = (pod or {}).get("spec", {}).get("nodeName", "")

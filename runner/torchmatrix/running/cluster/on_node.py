@@ -75,7 +75,7 @@ def why_not_given(host: Host) -> str:
 
 
 def launch(place: Path, number: int, task: int) -> Generator[ProgressEvent, None, None]:
-    """Make the launch `task` of the array `number`, unless another node has made it meanwhile, or Slurm took the array twice."""
+    """Make the launch `task` of the array `number`, unless another node has made it, or another job makes its array."""
     order = orders.read(place)
     home, launches = orders.launches_of(order, number)
     cell, its_round = launches[task]

@@ -130,7 +130,10 @@ def keep(order: RunRequest, matrix: str, lock: bytes | None) -> None:
 
 def read(place: Path) -> RunRequest:
     """Return the order in this folder. Raises BadInput."""
-    return _read(place / "order.json", lambda _: RunRequest, _how_to_begin(place))
+    order = _read(place / "order.json", lambda _: RunRequest, _how_to_begin(place))
+    if order.run != place.name:
+        raise BadInput(f"{place / 'order.json'} is damaged: it is of another run", hint=_how_to_begin(place))
+    return order
 
 
 def _how_to_begin(place: Path) -> str:
