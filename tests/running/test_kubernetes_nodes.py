@@ -84,6 +84,13 @@ def test_a_node_that_is_described_as_none_spoils_no_other(
     assert [(read.name, read.standing.is_usable) for read in kubernetes.nodes()] == [("good", True), ("odd", False)]
 
 
+@pytest.mark.parametrize("name", ["../../../evil", "a/b", "n" * 253, "", ".", "..", "a\x1b[2J", "-o"])
+def test_a_node_whose_name_is_none_is_left_out(cluster: Cluster, kubernetes: Kubernetes, name: str) -> None:
+    cluster.nodes = [node("good"), node(name)]
+    (odd,) = (read for read in kubernetes.nodes() if read.name != "good")
+    assert not odd.standing.is_usable and odd.name.isprintable()
+
+
 @pytest.mark.parametrize("reason", ["Strange", "Evicted", "DeadlineExceeded"])
 def test_what_ended_a_pod_is_said_in_few_printable_words(cluster: Cluster, kubernetes: Kubernetes, reason: str) -> None:
     named = {"metadata": {"name": "j", "labels": {RUN: "run", "job-name": "j"}}}

@@ -1,7 +1,7 @@
 """Submit the launches of a run as Slurm arrays, one per node and round; watch and collect them. Yields progress events.
 
 A node that dies makes Slurm run a job twice. Each try writes a file of its own in the run's folder, whose last line completes
-it: a complete launch is not made again, and of two complete tries only the later one counts.
+it: a complete launch is not made again, and of two complete tries that began only the later one counts.
 """
 
 import time

@@ -49,6 +49,8 @@ _DRIVERS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "node.kubernet
 """Labels by which nodes differ."""
 _QUANTITY = re.compile(r"\+?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII)
 """https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/, without what no node offers"""
+_NODE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
+"""A DNS subdomain; it becomes the name of files."""
 Made = TypeVar("Made")
 
 
@@ -141,7 +143,8 @@ class Kubernetes(JobSystem):
         is_ready, is_taken = conditions.get("Ready") == "True", any(taint["key"] not in GPUS.values() for taint in strict)
         state = "NotReady" if not is_ready else "SchedulingDisabled" if spec.get("unschedulable") else "Ready"
         vendor = next((vendor for vendor, resource in GPUS.items() if _quantity(offered, resource)), "")
-        name = item["metadata"]["name"]
+        if not _NODE_NAME.fullmatch(name := _name(item)):
+            raise ValueError(f"{name} is no name of a node")
         self._vendors[name] = vendor
         return Node(
             name=name,
