@@ -207,7 +207,7 @@ def test_a_list_that_is_cut_off_is_not_taken_for_the_whole(
 ) -> None:
     run = measured(tmp_path / "there")
     standing_in(tmp_path, monkeypatch, f'sh -c "$last" | head -c {bytes_sent}')
-    with pytest.raises(EngineUnusable, match="can.t reach box:"):
+    with pytest.raises(EngineUnusable, match=r"can.t reach box:"):
         gather(Results(tmp_path / "here"), f"box:{run.path.parents[1]}")
     assert not facts(tmp_path / "here")
 

@@ -273,9 +273,9 @@ def make_and_use(path: Path, is_ready: Callable[[], bool], make: Callable[[], No
     Another run with other results may share the cache. Raises BuildFailed.
     """
     if path not in _in_use:
-        with suppress(BuildFailed):  # in a cache of somebody else, who alone can remove it
-            with _locked(_use_of(path), fcntl.LOCK_SH) as lock:
-                _in_use[path] = os.dup(lock.fileno())
+        # A cache of somebody else may have no lock that can be opened: that user alone can remove what is in it.
+        with suppress(BuildFailed), _locked(_use_of(path), fcntl.LOCK_SH) as lock:
+            _in_use[path] = os.dup(lock.fileno())
     if not is_ready():
         with _locked(lock_of(path), fcntl.LOCK_EX):
             if not is_ready():  # whoever waited finds it made
