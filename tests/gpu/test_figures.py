@@ -33,8 +33,10 @@ def test_the_peak_of_memory_is_what_the_driver_sees(
         assert reserved <= used <= reserved + 4 * GIB, "the driver counts the context and libraries besides"
 
 
-def test_energy_power_and_clocks_agree(machine: Machine, measured: Callable[[str], Run], seen: dict[str, Any]) -> None:
-    run = measured("resnet50-amp-bf16")
+def test_energy_power_and_clocks_agree(machine: Machine, seen: dict[str, Any]) -> None:
+    """The driver's counter needs windows of ten seconds."""
+    run = machine.run(machine.workload("resnet50", 128, precision="amp-bf16", channels_last=True, seconds=10, windows=1))
+    assert run.done.returncode == 0, run.done.stderr
     (launch,), (row,) = run.launches, run.rows
     readings = [reading for each in launch.telemetry for reading in each.readings if reading["device"] != "cpu"]
     seen |= {
@@ -62,6 +64,8 @@ def test_a_launch_warms_up_until_its_steps_are_steady(
 
 
 def test_the_second_launch_finds_its_compiled_code(machine: Machine, seen: dict[str, Any]) -> None:
+    if not machine.is_real:
+        pytest.skip("torch.compile compiles nothing for the invented device")
     run = machine.run(machine.workload("resnet50", 64, precision="amp-bf16", compile=True, channels_last=True), launches=2)
     assert run.done.returncode == 0, run.done.stderr
     first, second = run.rows
@@ -107,6 +111,8 @@ def test_inference_in_few_bits_is_held_against_fp32(
 def test_generation_is_held_against_the_roof_and_against_fp32(
     machine: Machine, measured: Callable[[str], Run], seen: dict[str, Any], cell: str
 ) -> None:
+    if not machine.is_real and cell == "decoder-compiled":
+        pytest.skip("torch.compile compiles nothing for the invented device")
     run = measured(cell)
     assert run.done.returncode == 0, run.done.stderr
     (row,) = run.rows
@@ -138,3 +144,4 @@ def test_the_deep_doctor_finds_nothing_wrong(machine: Machine, seen: dict[str, A
     done = machine.command(tmp_path, "doctor", "--deep", "--engine", "local", "--seconds", seconds)
     seen |= {"exit code": done.returncode, "said": done.stdout[-6000:], "errors": done.stderr[-1000:]}
     assert done.returncode in ((0,) if machine.is_real else (0, 1)), done.stdout + done.stderr
+    assert "invalid" not in done.stdout and "precision" in done.stdout

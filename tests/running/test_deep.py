@@ -236,8 +236,8 @@ def test_the_whole_check_on_a_cpu_is_written_without_names(
     assert "secret-host-7" not in text and str(tmp_path) not in text and "host-1" in text
 
 
-@pytest.mark.thorough
-def test_the_whole_check_on_invented_gpus_finds_them_by_uuid(real_python: str, two_gpus: Host, tmp_path: Path) -> None:
+def checked_whole(real_python: str, two_gpus: Host, tmp_path: Path, count: int) -> list[Check]:
+    """Run the whole check on the first `count` of two invented GPUs."""
     python = tmp_path / "python"
     script = json.dumps({"folder": str(tmp_path), "uuids": UUIDS, "peers": False})
     python.write_text(
@@ -250,7 +250,7 @@ def test_the_whole_check_on_invented_gpus_finds_them_by_uuid(real_python: str, t
     results = Results(tmp_path / "results")
     local = choose("local", results.owner).local
     image = local.build(recipes.recipes(stack)[0], lambda line: None)
-    steps = look(two_gpus, local, image, stack.name, all_devices(two_gpus, range(2)), results.owner, 1.0)
+    steps = look(two_gpus, local, image, stack.name, all_devices(two_gpus, range(count)), results.owner, 1.0)
     try:
         while True:
             next(steps)
@@ -258,10 +258,23 @@ def test_the_whole_check_on_invented_gpus_finds_them_by_uuid(real_python: str, t
         result = over.value
     checks = findings(result)
     assert finding(checks, "box").mark == "ok", result.tail
+    assert deep.as_record(result)["ended"] is None
+    return checks
+
+
+@pytest.mark.thorough
+def test_the_whole_check_of_one_gpu_says_what_needs_two(real_python: str, two_gpus: Host, tmp_path: Path) -> None:
+    checks = checked_whole(real_python, two_gpus, tmp_path, 1)
+    assert "1 device, in the host's order, by UUID" in finding(checks, "device mapping").finding
+    assert finding(checks, "all-reduce").finding == "not checked: that needs two devices"
+
+
+@pytest.mark.thorough
+def test_the_whole_check_on_invented_gpus_finds_them_by_uuid(real_python: str, two_gpus: Host, tmp_path: Path) -> None:
+    checks = checked_whole(real_python, two_gpus, tmp_path, 2)
     assert "2 devices, in the host's order, by UUID" in finding(checks, "device mapping").finding
     assert {check.subject: check.finding for check in checks}[
         "precision tf32"
     ] == "really computes in: matmul tf32, convolution tf32"
     assert "every element right on every rank; nccl" in finding(checks, "all-reduce").finding
     assert [check.finding for check in checks if check.subject == "peer access"][1].startswith("driver and container disagree")
-    assert deep.as_record(result)["ended"] is None

@@ -512,10 +512,10 @@ class ProbedDevice(Struct, frozen=True):
 
 
 class ProbedDevices(Line, frozen=True, tag="devices", kw_only=True):
-    """The devices of the self-check and how they talk."""
+    """The devices of the self-check and how they talk. `backend`: None for one device, which talks to none."""
 
     devices: tuple[ProbedDevice, ...]
-    backend: Term
+    backend: Term | None = None
 
 
 class Peers(Line, frozen=True, tag="peers"):
