@@ -62,7 +62,7 @@ class Machine:
     is_real: bool
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def workload(self, model: str, batch: int, **settings: object) -> str:
+    def workload(self, model: str, batch: int | str, **settings: object) -> str:
         """Return a [[workload]] of the matrix: as given on a real GPU, tiny on the invented one."""
         if not self.is_real:
             model, batch, small = _SMALL.get(model, (model, batch, {}))

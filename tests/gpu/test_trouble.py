@@ -22,7 +22,7 @@ _OCCUPY = (
 def test_a_batch_that_does_not_fit_is_out_of_memory(machine: Machine, seen: dict[str, Any]) -> None:
     if not machine.is_real:
         pytest.skip("tests/box/test_cuda_code.py has the invented device run out of memory")
-    run = machine.run(machine.workload("resnet50", 65536, precision="fp32"))
+    run = machine.run(machine.workload("resnet50", 4096, precision="fp32"))
     (row,) = run.rows
     seen |= {"outcome": row["outcome"], "error": row["error"]}
     assert row["outcome"] == "oom" and run.done.returncode == 1
@@ -31,7 +31,7 @@ def test_a_batch_that_does_not_fit_is_out_of_memory(machine: Machine, seen: dict
 def test_the_largest_batch_is_looked_for(machine: Machine, seen: dict[str, Any]) -> None:
     if not machine.is_real:
         pytest.skip("the invented device has the memory of this machine")
-    run = machine.run(machine.workload("resnet50", 1, batch="auto", precision="amp-bf16", image_size=512, channels_last=True))
+    run = machine.run(machine.workload("resnet50", "auto", precision="amp-bf16", image_size=512, channels_last=True))
     seen |= {"batches": [(row["batch"], row["outcome"]) for row in run.rows], "said": run.done.stderr[-1500:]}
     assert run.done.returncode == 0, run.done.stderr
     assert run.rows[-1]["batch"] >= 32
