@@ -215,6 +215,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_build_is_a_failed_build_and_the
         image = engine.build(recipe, lambda line: None)
         assert engine.is_ready(recipe) and image.lock and len(image.lock.packages) == 5
     finally:
+        del engine  # it holds locks on its cache as long as it is there
         subprocess.run(["umount", str(disk)], check=True)
 
 

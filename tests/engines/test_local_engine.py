@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from support import PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, until
 from torchmatrix.core.errors import BuildFailed
-from torchmatrix.engines.processes import LocalExecution, environment_of, lock_of, make_and_use
+from torchmatrix.engines.processes import LocalExecution, Uses, environment_of, lock_of
 from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.store import Results
 
@@ -226,12 +227,28 @@ def test_a_stack_is_tested_once_after_its_build_and_one_that_lies_is_a_failed_bu
     assert not list((tmp_path / "marks").glob("*other*"))
 
 
+def test_a_launch_that_ends_while_the_tool_is_stopped_keeps_its_last_lines(fake_matrix: Path, tmp_path: Path) -> None:
+    """As by Ctrl-Z and fg, or by Slurm's suspend and resume."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torchmatrix", "run", "*cpu0", "--launches", "1", "--engine", "local"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "FAKE_SECONDS": "1.5"},
+    )  # fmt: skip
+    until(lambda: any('"warm-up"' in path.read_text() for path in tmp_path.rglob("cpu0/round*.jsonl")), process)
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(5)  # the launch ends meanwhile
+    os.kill(process.pid, signal.SIGCONT)
+    _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, stderr
+    (run,) = Results(tmp_path / "results").runs()
+    assert [launch.outcome for launch in run.launches()] == ["ok"]
+
+
 USES = """
 import sys
 from pathlib import Path
-from torchmatrix.engines.processes import make_and_use
-path = Path(sys.argv[1])
-make_and_use(path, path.is_dir, path.mkdir)
+from torchmatrix.engines.processes import Uses
+path, uses = Path(sys.argv[1]), Uses()
+uses.make(path, path.is_dir, path.mkdir)
 print("in use", flush=True)
 sys.stdin.read()
 """
@@ -241,14 +258,19 @@ def test_what_a_running_run_uses_is_not_removed_and_goes_when_it_has_ended(tmp_p
     path = tmp_path / "stacks" / "a"
     user = subprocess.Popen([sys.executable, "-c", USES, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert user.stdout and user.stdout.readline() == "in use\n"
-    make_and_use(path, path.is_dir, path.mkdir)  # several may use it, and this process again and again
-    make_and_use(path, path.is_dir, path.mkdir)
+    uses = Uses()
+    uses.make(path, path.is_dir, path.mkdir)  # several may use it, and this process again and again
+    uses.make(path, path.is_dir, path.mkdir)
     other = subprocess.run([sys.executable, "-c", REMOVES, str(path)], capture_output=True, text=True, check=True)
     assert other.stdout == "a run makes it or uses it\n" and path.is_dir()
     path.rmdir()
-    make_and_use(path, path.is_dir, path.mkdir)  # what somebody removed by hand is made again
+    uses.make(path, path.is_dir, path.mkdir)  # what somebody removed by hand is made again
     assert path.is_dir()
     user.communicate("")
+    assert subprocess.run([sys.executable, "-c", REMOVES, str(path)], capture_output=True, text=True).stdout == other.stdout
+    del uses
+    subprocess.run([sys.executable, "-c", REMOVES, str(path)], check=True)
+    assert not path.exists()
 
 
 REMOVES = """
@@ -263,8 +285,8 @@ def test_a_virtualenv_of_somebody_else_is_used_without_a_lock(tmp_path: Path) ->
     path = tmp_path / "stacks" / "a"
     path.mkdir(parents=True)
     (path.parent / ".a.used").mkdir()  # as one that can't be opened
-    make_and_use(path, path.is_dir, path.mkdir)
+    Uses().make(path, path.is_dir, path.mkdir)
     other = path.with_name("b")
     lock_of(other).mkdir()
     with pytest.raises(BuildFailed, match="can't write"):
-        make_and_use(other, other.is_dir, other.mkdir)
+        Uses().make(other, other.is_dir, other.mkdir)

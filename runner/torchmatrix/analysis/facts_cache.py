@@ -22,7 +22,7 @@ from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.prices import NONE, PriceList, charge
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
-from torchmatrix.core.files import open_regular, plain_open, write_whole
+from torchmatrix.core.files import link_below, open_regular, plain_open, write_whole
 from torchmatrix.facts.store import Results, RunFolder, folders_in, host_of
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
 def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
     """Return what `use` makes of the first `parts` that are cached of a run, else of what is read now and then cached."""
     path, key = results.root / FOLDER / host_of(run) / run.id, f"{code()} {_signature(run.path)}".encode()
-    if leads_elsewhere(path):
+    if link_below(results.root, path.parent):  # what lies behind it isn't ours: it is neither read, written nor removed
         return use(_facts(run))
     with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return use(_kept(path, key, parts))
@@ -111,12 +111,6 @@ def _keep(path: Path, key: bytes, facts: tuple[Facts, Facts]) -> None:
     packed = [zlib.compress(json.dumps(part).encode(), 1) for part in parts]
     sizes = " ".join(str(len(piece)) for piece in packed)
     write_whole(path, key + f" {sizes}\n".encode() + b"".join(packed))
-
-
-def leads_elsewhere(path: Path) -> bool:
-    """Check whether a link leads from the cache to where nothing is read, written or removed: what lies there isn't ours."""
-    folders = path.parents[: 2 if path.parent.name != FOLDER else 1]
-    return any(folder.is_symlink() for folder in folders)
 
 
 def forget_removed_runs(results: Results) -> None:

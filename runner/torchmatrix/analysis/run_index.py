@@ -30,7 +30,6 @@ from torchmatrix.analysis.facts_cache import (
     code,
     files_below,
     forget_removed_runs,
-    leads_elsewhere,
 )
 from torchmatrix.analysis.launch_row import night_columns
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
@@ -189,7 +188,7 @@ class _Index:
 
     def load(self, is_there: Callable[[str], bool]) -> None:
         """Read the file, as far as it is sound. Write it anew if it has entries of runs that are gone, or many old ones."""
-        if leads_elsewhere(self.path):
+        if self.path.parent.is_symlink():
             return
         with suppress(OSError), plain_open(self.path, "rb") as file:
             if file.read(len(self.head)) == self.head:
@@ -247,7 +246,7 @@ class _Index:
 
     def _write(self, framed: bytes) -> None:
         """Write behind what is sound, whatever another command has appended or damaged meanwhile. Raises OSError."""
-        if leads_elsewhere(self.path):
+        if self.path.parent.is_symlink():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with plain_open(self.path, "ab"):  # makes it

@@ -119,7 +119,7 @@ def files_below(folder: Path) -> list[Path]:
 def named_below(folder: Path, names: str) -> list[Path]:
     """List what folder.rglob(names) finds, sorted, in a third of the time: not only plain files.
 
-    A folder that can't be read is listed, too, whatever its name: reading it gives the reason.
+    A folder that can't be read, or is a link, is listed, too, whatever its name: reading it gives the reason.
     """
     fits, paths, pending = re.compile(fnmatch.translate(names)).match, [], [str(folder)]
     while pending:
@@ -131,11 +131,26 @@ def named_below(folder: Path, names: str) -> list[Path]:
                         paths.append(entry.path)
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
+                    elif entry.is_symlink() and not fits(entry.name) and entry.is_dir():
+                        paths.append(entry.path)
         except (FileNotFoundError, NotADirectoryError):  # it has gone
             pass
         except OSError:
             paths.append(inside)
     return [Path(path) for path in sorted(paths, key=lambda path: path.split("/"))]
+
+
+def link_below(root: Path, path: Path) -> Path | None:
+    """Return the first link on the way from `root`, which may be one, to a path below it, which counts; None without one."""
+    folders = [path, *path.parents][: len(path.parts) - len(root.parts)]
+    return next((folder for folder in reversed(folders) if folder.is_symlink()), None)
+
+
+def make_below(root: Path, folder: Path) -> None:
+    """Make a folder below `root`. Raises OSError; also if a link is on the way: what lies behind it isn't ours."""
+    if link := link_below(root, folder):
+        raise OSError(errno.ELOOP, "it is a link, and nothing is written through one", str(link))
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def sha256_of(content: IO[bytes]) -> str:

@@ -61,6 +61,7 @@ class ImageFiles:
 
     def __init__(self, folder: Path, ending: str, convert: Convert, owner: str) -> None:
         self._folder, self._ending, self._convert, self._owner = folder, ending, convert, owner
+        self._uses = processes.Uses()
 
     def has(self, recipe: Recipe) -> bool:
         """Check whether the image file and its facts are there."""
@@ -68,7 +69,7 @@ class ImageFiles:
 
     def image(self, recipe: Recipe, log: Log) -> Image:
         """Return the image, and make it if it isn't there. Raises BuildFailed."""
-        processes.make_and_use(self._path(recipe), partial(self.has, recipe), partial(self._make, recipe, log))
+        self._uses.make(self._path(recipe), partial(self.has, recipe), partial(self._make, recipe, log))
         try:
             record = json.loads(self._facts_path(recipe).read_bytes())
             lock, facts = recipe.lock or from_text(record["lock"]), record["facts"] | {"locked": recipe.lock is not None}

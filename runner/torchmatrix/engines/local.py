@@ -93,7 +93,7 @@ class LocalEngine:
         else:
             python = str(self._venv(recipe) / "bin" / "python")
             make = partial(self._make_virtualenv, recipe, log)
-            processes.make_and_use(self._venv(recipe), partial(self.is_ready, recipe), make)
+            self._resources.uses.make(self._venv(recipe), partial(self.is_ready, recipe), make)
             lock = from_text(self._mark(recipe).read_text(encoding="utf-8"))
         facts = {
             "kind": recipe.source,

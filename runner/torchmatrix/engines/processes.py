@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -117,8 +118,9 @@ class LocalExecution:
             selector.register(self._process.stdout, selectors.EVENT_READ, "out")  # type: ignore[arg-type]
             selector.register(self._process.stderr, selectors.EVENT_READ, "err")  # type: ignore[arg-type]
             while selector.get_map():
+                has_ended = self._process.poll() is not None  # asked first: what it wrote is then there to be read
                 ready = selector.select(timeout=1.0)
-                if not ready and self._process.poll() is not None:
+                if not ready and has_ended:
                     break
                 for key, _ in ready:
                     data = os.read(key.fd, 1 << 16)
@@ -203,6 +205,7 @@ class LaunchResources:
     """Control groups, ports and compile caches of an engine. `folder`: what the engine keeps, its compile caches included."""
 
     def __init__(self, folder: Path) -> None:
+        self.uses = Uses()
         self._folder = folder
         self._place: GroupPlace | None = None
         self._ports: set[int] = set()
@@ -237,7 +240,7 @@ class LaunchResources:
         """Open the compile cache of a launch."""
         folder = self._folder / "compile" / image.environment
         with suppress(BuildFailed, OSError):  # the cache says why it can't be kept
-            make_and_use(folder, folder.is_dir, partial(folder.mkdir, parents=True, exist_ok=True))
+            self.uses.make(folder, folder.is_dir, partial(folder.mkdir, parents=True, exist_ok=True))
         return LocalCache(folder, spec.cache)
 
     def remove_orphans(self, owner: str) -> list[str]:
@@ -263,23 +266,23 @@ def lock_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.lock")
 
 
-_in_use: dict[Path, int] = {}
-"""The locked files of what this process uses, by path: they stay open as long as it lives."""
+class Uses:
+    """What an engine uses of a cache that other runs share: locked while the engine is there, so that nobody removes it."""
 
+    def __init__(self) -> None:
+        self._held: set[Path] = set()
 
-def make_and_use(path: Path, is_ready: Callable[[], bool], make: Callable[[], None]) -> None:
-    """Make `path` unless it is ready, one tool at a time, and keep others from removing it as long as this process lives.
-
-    Another run with other results may share the cache. Raises BuildFailed.
-    """
-    if path not in _in_use:
-        # A cache of somebody else may have no lock that can be opened: that user alone can remove what is in it.
-        with suppress(BuildFailed), _locked(_use_of(path), fcntl.LOCK_SH) as lock:
-            _in_use[path] = os.dup(lock.fileno())
-    if not is_ready():
-        with _locked(lock_of(path), fcntl.LOCK_EX):
-            if not is_ready():  # whoever waited finds it made
-                make()
+    def make(self, path: Path, is_ready: Callable[[], bool], make: Callable[[], None]) -> None:
+        """Make `path` unless it is ready, one tool at a time, and use it from now on. Raises BuildFailed."""
+        if path not in self._held:
+            # A cache of somebody else may have no lock that can be opened: that user alone can remove what is in it.
+            with suppress(BuildFailed), _locked(_use_of(path), fcntl.LOCK_SH) as lock:
+                weakref.finalize(self, os.close, os.dup(lock.fileno()))
+                self._held.add(path)
+        if not is_ready():
+            with _locked(lock_of(path), fcntl.LOCK_EX):
+                if not is_ready():  # whoever waited finds it made
+                    make()
 
 
 def _use_of(path: Path) -> Path:

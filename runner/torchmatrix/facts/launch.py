@@ -232,7 +232,7 @@ class Launch(Header, frozen=True, kw_only=True):
     @property
     def has_empty_window(self) -> bool:
         """Check whether a timed window took no time on some rank: then its clock is broken and there is no figure."""
-        return any(min(window.seconds) <= 0 for window in self.windows)
+        return any(min(window.seconds) < _SHORTEST_WINDOW_SECONDS for window in self.windows)
 
     @property
     def seconds(self) -> float:
@@ -259,6 +259,10 @@ class Launch(Header, frozen=True, kw_only=True):
             or _first_failed_rank(self.exit.tail)
             or in_words(self.exit.returncode, next((line for line in reversed(self.exit.tail) if line.strip()), ""))
         )
+
+
+_SHORTEST_WINDOW_SECONDS = 1e-6
+"""No step is shorter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

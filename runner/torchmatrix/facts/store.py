@@ -12,7 +12,6 @@ results/HOST/RUN/pinned                         the user's mark: this run is nev
 """
 
 import calendar
-import errno
 import hashlib
 import math
 import os
@@ -29,7 +28,7 @@ from typing import Any
 
 from torchmatrix.core import inputs, settings
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import disk_errors, hold_lock, plain_bytes, plain_open, write_whole
+from torchmatrix.core.files import disk_errors, hold_lock, make_below, plain_bytes, plain_open, write_whole
 from torchmatrix.core.formatting import as_text
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.facts import lines, parts
@@ -53,13 +52,15 @@ def keep_model(folder: Path, path: str, content: bytes) -> Path:
     """Keep the file of a user's own model as it is measured, below `folder`; return the path, which is read only."""
     place = folder / path
     with disk_errors(place):
-        if folder.is_symlink() or folder.parent.is_symlink():
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
         if not place.exists() or place.read_bytes() != content:
-            place.parent.mkdir(parents=True, exist_ok=True)
+            make_below(folder.parent.parent, place.parent)
             write_whole(place, content)
             place.chmod(0o444)
     return place
+
+
+_MOVE_BACK = "what is in it belongs into a plain folder: move it back, or begin a new run (--new); free space if it is full"
+"""The hint where the folder of a cell can't be made."""
 
 
 class RunFolder:
@@ -116,8 +117,8 @@ class RunFolder:
         `kind`: round, batch (a trial of the batch `number`) or probe (the `number`-th whose figure doesn't count).
         """
         folder = self.path / cell
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        with disk_errors(folder, hint=_MOVE_BACK):
+            make_below(self.path, folder)
         name = f"{kind}{number}"
         taken = {path.stem for path in folder.glob(f"{name}-try*.*")}  # also where somebody removed the launch, but not its log
         for tries in count(1 + len(taken)):
@@ -146,7 +147,7 @@ class RunFolder:
         """Write the file that keeps the content of the image of `stack`."""
         path = self.lock_of(stack)
         with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_below(self.path, path.parent)
             write_whole(path, text.encode())
 
     @property
@@ -158,7 +159,7 @@ class RunFolder:
         """Return the path of the build log of a stack, and make its folder."""
         folder = self.path / "builds"
         with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_below(self.path, folder)
         return folder / f"{stack}.log"
 
     def lines(self) -> Lines:
@@ -220,7 +221,7 @@ class Results:
         table could name them."""
         runs, misnamed = [], []
         for place in folders_in(str(self.root)):
-            for path in folders_in(place):
+            for path in () if os.path.basename(place).startswith(".") else folders_in(place):  # noqa: PTH119
                 if os.path.exists(f"{path}/run.jsonl"):  # noqa: PTH110 (a Path takes ten times as long)
                     name = path[len(place) - len(os.path.basename(place)) :]  # noqa: PTH119
                     runs.append(RunFolder(Path(path))) if name == as_text(name) else misnamed.append(Path(path))

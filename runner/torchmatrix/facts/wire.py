@@ -371,7 +371,7 @@ class Stream(OfRank, frozen=True, tag="stream", kw_only=True):
     phase: Word
     unit: Word
     items: Annotated[tuple[OneOrMore, ...], Meta(min_length=1)]
-    seconds: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], Meta(min_length=1)]
+    seconds: Annotated[tuple[Annotated[float, Meta(ge=1e-9, le=1e9)], ...], Meta(min_length=1)]
     requests: tuple[Count, ...] = ()
 
     def __post_init__(self) -> None:
@@ -382,7 +382,7 @@ class Stream(OfRank, frozen=True, tag="stream", kw_only=True):
                 raise ValueError(f"{name} has {len(values)} pieces, seconds has {len(self.seconds)}")
 
 
-Rate = Annotated[float, Meta(gt=0, le=1e18)]
+Rate = Annotated[float, Meta(ge=1e-3, le=1e18)]
 
 
 class Roof(Line, frozen=True, tag="roof", kw_only=True):
@@ -401,7 +401,7 @@ class Roof(Line, frozen=True, tag="roof", kw_only=True):
     product_flops_per_second: Rate
     weight_bytes: Rate
     cache_bytes: Rate
-    prefill_flops: Annotated[float, Meta(gt=0, le=1e30)]
+    prefill_flops: Annotated[float, Meta(ge=1e-3, le=1e30)]
     product_type: Word
     array_bytes: Count | None = None
     expert_share: Annotated[float, Meta(gt=0, le=1)] | None = None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchmatrix.core.files import link_below, make_below
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly.journal import FOLDER, STAMP, Journal, Night
 
@@ -99,13 +100,13 @@ def logs_without_runs(logs: Iterable[Path], nights: Iterable[Night], runs: Seque
 def set_aside(results: Results, run: Stored) -> None:
     """Move a whole run to where `sweep` removes it, so that nobody ever reads half of one."""
     aside = _aside(results) / run.run.path.parent.name
-    aside.mkdir(parents=True, exist_ok=True)
+    make_below(results.root, aside)
     run.run.path.rename(aside / run.run.id)
 
 
 def sweep(results: Results) -> None:
     """Remove runs that were set aside, also by a removal that was interrupted; files that are not ours stay where they are."""
-    if _aside(results).is_symlink():
+    if link_below(results.root, _aside(results)):
         return
     for folder, _, names in os.walk(_aside(results), topdown=False):
         for path in (Path(folder) / name for name in names):

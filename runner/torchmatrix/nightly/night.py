@@ -87,9 +87,12 @@ def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = No
             _end(process)
             return TIMED_OUT
         except KeyboardInterrupt:
-            process.terminate()
-            _copy(process, log, None)
-            process.wait()
+            try:
+                process.terminate()
+                _copy(process, log, None)
+                process.wait()
+            except KeyboardInterrupt:  # once more: it has a grace period left
+                _end(process)
             raise
 
 
@@ -101,11 +104,12 @@ def _copy(process: "subprocess.Popen[bytes]", log: Log, limit_seconds: float | N
     assert process.stdout is not None
     begin, descriptor = time.monotonic(), process.stdout.fileno()
     while limit_seconds is None or time.monotonic() - begin < limit_seconds:
+        has_ended = process.poll() is not None  # asked first: what it wrote is then there to be read
         ready, _, _ = select.select([descriptor], [], [], 0.2)
         data = os.read(descriptor, 1 << 16) if ready else b""
         if data:
             log.write(data)
-        elif ready or process.poll() is not None:
+        elif ready or has_ended:
             return True
     return False
 

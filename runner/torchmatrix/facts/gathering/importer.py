@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
-from torchmatrix.core.files import disk_errors, plain_bytes, replacing, sync, write_whole
+from torchmatrix.core.files import disk_errors, link_below, plain_bytes, replacing, sync, write_whole
 from torchmatrix.facts import parts
 from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 from torchmatrix.facts.launch import Unreadable
@@ -109,9 +109,8 @@ class Layout:
 
     def link_to(self, place: Path) -> Path | None:
         """Return the first folder on the way to a file or folder of the results that is a link, relative to the results."""
-        inner = place.relative_to(self._results.root)
-        folders = (path for path in (inner, *inner.parents) if (self._results.root / path).is_symlink())
-        return min(folders, default=None, key=lambda path: len(path.parts))
+        link = link_below(self._results.root, place)
+        return link and link.relative_to(self._results.root)
 
     def folders_of(self, run: str) -> list[Path]:
         """Return the folders of runs of this id, of whatever machine."""
