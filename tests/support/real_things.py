@@ -160,7 +160,7 @@ def uv_wheel(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFacto
     folder, platform = tmp_path_factory.mktemp("uv"), DockerEngine(client).platform()
     if recipes.unreachable_indexes([PYPI]):
         pytest.skip("PyPI does not answer: no wheel of uv for the container")
-    lines = packages.resolve([packages.UV], PYPI, "3.11", lambda line: None, platform)
+    lines = packages.resolve([packages.installer()], PYPI, "3.11", lambda line: None, platform)
     packages.download(lines, PYPI, "3.11", platform, folder, lambda line: None)
     (wheel,) = folder.iterdir()
     return wheel
