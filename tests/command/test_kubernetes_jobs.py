@@ -138,7 +138,8 @@ def test_ctrl_c_deletes_the_jobs_of_this_run_alone_and_the_same_command_continue
     cluster.on_launch = lambda number: threading.Thread(target=interrupt).start() if number == 1 else None
     done = run("*resnet18*")
     assert done.returncode == 130 and "ending the jobs" in done.stderr, done.stderr
-    assert [job for job in cluster.jobs] == ["foreign"] and not cluster.running()
+    assert cluster.left == ["foreign"]
+    until(lambda: not cluster.running())
     monkeypatch.delenv("FAKE_SECONDS")
     cluster.on_launch = lambda number: None
     done = run("*resnet18*")
@@ -165,7 +166,8 @@ def test_ctrl_c_between_two_submissions_leaves_no_job(
     monkeypatch.setattr(Kubernetes, "submit", interrupted)
     done = run()
     assert done.returncode == 130 and len(launched) == 1, done.stderr
-    assert not cluster.jobs and not cluster.running()
+    assert not cluster.left
+    until(lambda: not cluster.running())
 
 
 SHORT = ("500", "429", "404", "409", "503", "ended", "cut", "empty", *GARBLED)
@@ -222,7 +224,8 @@ def test_a_fault_that_lasts_ends_the_command_which_says_what_is_left_and_can_be_
         if is_away and cluster.running():
             assert "kubectl delete jobs --namespace default --selector app.kubernetes.io/instance=torchmatrix-" in done.stderr
         elif not is_away:
-            assert not cluster.running() and not cluster.jobs
+            assert not cluster.left
+            until(lambda: not cluster.running())
     cluster.disturb = lambda request: None
     done = run("*resnet18*")
     assert done.returncode == 0, done.stderr

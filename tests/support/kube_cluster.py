@@ -148,6 +148,11 @@ class Cluster:
     def running(self) -> list[str]:
         return [name for name, process in self.processes.items() if process.poll() is None and name in self.pods]
 
+    @property
+    def left(self) -> list[str]:
+        """Return the Jobs that nobody has ended; one that was ended stays a moment, until its process has gone."""
+        return [name for name, job in self.jobs.items() if "deletionTimestamp" not in job["metadata"]]
+
     def _end(self, name: str, condition: str) -> None:
         self.jobs[name]["status"] = {"conditions": [{"type": condition, "status": "True"}]}
 
