@@ -307,7 +307,7 @@ def test_a_launch_whose_mode_has_no_windows_is_ok_by_its_streams_and_has_no_thro
         (lambda line: {"requests": [0]}, 'the workload wrote an invalid "stream" line: requests has 1 pieces, seconds has 2'),
         (
             lambda line: {"seconds": [0.4, 0.0]},
-            'the workload wrote an invalid "stream" line: seconds[1] is 0.0, not a number > 0.0',
+            'the workload wrote an invalid "stream" line: seconds[1] is 0.0, not a number >= 1e-09',
         ),
         (lambda line: {"seconds": [0.4, None]}, 'the workload wrote an invalid "stream" line: seconds'),
         (lambda line: {"items": [32, 0]}, 'the workload wrote an invalid "stream" line: items'),
