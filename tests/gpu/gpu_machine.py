@@ -66,7 +66,7 @@ class Machine:
         """Return a [[workload]] of the matrix: as given on a real GPU, tiny on the invented one."""
         if not self.is_real:
             model, batch, small = _SMALL.get(model, (model, batch, {}))
-            settings = {**settings, **{key: value for key, value in small.items() if key in settings or key != "output_length"}}
+            settings = {**settings, **small}
         text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
         times = SHORT if self.is_real else "steps = 3\nwindows = 2\nwarmup_steps = 6\nwarmup_cap = 6\n"
         kept = "".join(line for line in times.splitlines(keepends=True) if line.split(" =")[0] not in settings)
@@ -82,8 +82,7 @@ class Machine:
         for file in files:
             shutil.copy(file, folder)
         done = self.command(folder, "run", "--engine", "local")
-        found = [launch for run in Results(folder / "results").runs() for launch in run.launches()]
-        return Run(done=done, folder=folder, launches=tuple(sorted(found, key=lambda launch: launch.monotonic_seconds or 0.0)))
+        return Run(done=done, folder=folder, launches=tuple(launches_in(folder)))
 
     def write_matrix(self, folder: Path, *workloads: str, launches: int = 1) -> None:
         """Write matrix.toml: one stack, the interpreter; one GPU."""
@@ -130,6 +129,12 @@ class Machine:
         )
         assert done.returncode == 0, done.stderr[-2000:]
         return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def launches_in(folder: Path) -> list[Launch]:
+    """Return all launches that a folder of a matrix has results of, in the order in which they began."""
+    launches = (launch for run in Results(folder / "results").runs() for launch in run.launches())
+    return sorted(launches, key=lambda launch: launch.monotonic_seconds or 0.0)
 
 
 _SMALL: dict[str, tuple[str, int, dict[str, object]]] = {

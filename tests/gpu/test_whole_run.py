@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from cells import DECODER, GENERATE
-from gpu_machine import Machine
+from gpu_machine import Machine, launches_in
 
 from torchmatrix.analysis.run_summary import launch_rows
-from torchmatrix.facts.store import Results
 
 
 def test_a_matrix_of_three_launches_becomes_a_report(
@@ -27,10 +26,9 @@ def test_a_matrix_of_three_launches_becomes_a_report(
     seen |= {"exit code": done.returncode, "outcomes": told["outcomes"], "said": done.stderr[-2500:]}
     page = (tmp_path / "reports/index.html").read_text(encoding="utf-8")
     exported = machine.command(tmp_path, "export", "out", "--no-charts")
-    launches = [launch for run in Results(tmp_path / "results").runs() for launch in run.launches()]
     seen["rows"] = [
         {key: row[key] for key in ("workload", "throughput", "outcome", "remarks", "changed_settings", "energy_problem")}
-        for row in launch_rows(launches)
+        for row in launch_rows(launches_in(tmp_path))
     ]
     if output := pytestconfig.getoption("output", default=""):
         kept = Path(output)
@@ -39,17 +37,14 @@ def test_a_matrix_of_three_launches_becomes_a_report(
     assert done.returncode == 0, done.stderr
     assert exported.returncode == 0, exported.stderr
     assert set(told["outcomes"]) == {"ok"}
-    cells = (
-        json.loads((tmp_path / "out/cells.json").read_text(encoding="utf-8")) if (tmp_path / "out/cells.json").exists() else []
-    )
-    assert not cells or len(cells) == 5
+    assert len(json.loads((tmp_path / "out/cells.json").read_text(encoding="utf-8"))) == 5
     assert "GPU" in page
 
 
 def test_no_honest_launch_of_this_session_raised_an_alarm(machine: Machine, seen: dict[str, Any]) -> None:
     """Each launch of a listed model that the other tests made counts: none of them is told to be wrong."""
     folders = [path.parent for path in machine.folder.glob("*/matrix.toml") if "net.py" not in path.read_text(encoding="utf-8")]
-    launches = [launch for folder in folders for run in Results(folder / "results").runs() for launch in run.launches()]
+    launches = [launch for folder in folders for launch in launches_in(folder)]
     alarms = {str(launch.path.parent.name): launch.error for launch in launches if launch.outcome == "numerics"}
     remarks = {launch.workload.id: launch.remarks for launch in launches if launch.remarks}
     seen |= {"launches": len(launches), "alarms": alarms, "remarks": remarks}

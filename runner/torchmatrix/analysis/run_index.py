@@ -35,7 +35,7 @@ from torchmatrix.analysis.launch_row import night_columns
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.run_summary import Facts, RunSummary, brief_facts, processes_for, shared_out, summary_from
-from torchmatrix.core.files import plain_open
+from torchmatrix.core.files import make_below, plain_open
 from torchmatrix.core.formatting import as_text
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, RunFolder, host_of
@@ -246,9 +246,7 @@ class _Index:
 
     def _write(self, framed: bytes) -> None:
         """Write behind what is sound, whatever another command has appended or damaged meanwhile. Raises OSError."""
-        if self.path.parent.is_symlink():
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_below(self.path.parents[1], self.path.parent)
         with plain_open(self.path, "ab"):  # makes it
             pass
         with plain_open(self.path, "r+b") as file:

@@ -127,12 +127,11 @@ def named_below(folder: Path, names: str) -> list[Path]:
         try:
             with os.scandir(inside) as entries:
                 for entry in entries:
-                    if fits(entry.name):
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    if fits(entry.name) or (not is_folder and entry.is_dir()):
                         paths.append(entry.path)
-                    if entry.is_dir(follow_symlinks=False):
+                    if is_folder:
                         pending.append(entry.path)
-                    elif entry.is_symlink() and not fits(entry.name) and entry.is_dir():
-                        paths.append(entry.path)
         except (FileNotFoundError, NotADirectoryError):  # it has gone
             pass
         except OSError:

@@ -35,6 +35,8 @@ _TORCHRUN_WORDS = (
 
 _SUMMARY = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+) ")
 """A line of torchrun's summary, such as "  exitcode  : -6 (pid: 7)"."""
+_SHORTEST_WINDOW_SECONDS = 1e-6
+"""No step is shorter."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -259,10 +261,6 @@ class Launch(Header, frozen=True, kw_only=True):
             or _first_failed_rank(self.exit.tail)
             or in_words(self.exit.returncode, next((line for line in reversed(self.exit.tail) if line.strip()), ""))
         )
-
-
-_SHORTEST_WINDOW_SECONDS = 1e-6
-"""No step is shorter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
