@@ -146,10 +146,10 @@ GENERATE = (
 def test_a_generation_in_bfloat16_is_timed_by_pieces_and_held_against_what_is_free_of_the_device(
     on_cuda: Callable[..., Done],
 ) -> None:
-    done = on_cuda(*GENERATE, memory_bytes=64 << 20, below=BELOW)
+    done = on_cuda(*GENERATE, memory_bytes=8 << 20, below=BELOW)
     assert done.code == 0, done.stderr
     roof = only(done.events, "roof")
-    assert roof["product_type"] == "bfloat16" and 2**20 < roof["array_bytes"] < 2**25, "half of what is free, not 1 GiB"
+    assert roof["product_type"] == "bfloat16" and 2**20 < roof["array_bytes"] < 8 << 19, "half of what is free, not 1 GiB"
     assert min(value for name, value in roof.items() if name.endswith("per_second")) > 0
     assert [event["phase"] for event in done.events if event["event"] == "stream"] == ["prefill", "decode"]
     cold, warm = (event["peak_bytes"][0] for event in done.events if event["event"] == "memory")

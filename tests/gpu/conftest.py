@@ -16,7 +16,7 @@ import pytest
 from cells import CELLS
 from gpu_machine import Machine, Run
 
-FIRST = ("test_identity", "test_speed", "test_figures", "test_trouble", "test_sabotage", "test_whole_run")
+FIRST = ("test_gpu_identity", "test_speed", "test_gpu_figures", "test_trouble", "test_sabotage", "test_whole_run")
 """The files, the most telling first."""
 HERE = Path(__file__).parent
 _seen: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in ours:
         item.add_marker(pytest.mark.gpu)
         item.add_marker(pytest.mark.xdist_group("gpu"))
-        if item.path.stem != "test_identity":
+        if item.path.stem != "test_gpu_identity":
             item.add_marker(pytest.mark.thorough)
     places = [place for place, item in enumerate(items) if item.path.parent == HERE]
     ordered = sorted(ours, key=lambda item: FIRST.index(item.path.stem))
