@@ -168,12 +168,16 @@ def test_an_interruption_while_a_library_evaluates_text_has_the_exit_code_of_any
     [
         ("atexit.register(os.kill, os.getpid(), number)", None),  # after all that is to be done, Python itself still works
         ("sys.stderr = types.SimpleNamespace(write=lambda text: os.kill(os.getpid(), number), flush=int)", 130),
+        (
+            "sys.stderr = types.SimpleNamespace(write=lambda text: (time.sleep(0.2), os.kill(os.getpid(), number)), flush=int)",
+            130,
+        ),
     ],
 )
 def test_an_interruption_once_more_while_or_after_the_first_is_reported_makes_no_traceback(
     fake_matrix: Path, tmp_path: Path, when: str, code: int | None, number: signal.Signals
 ) -> None:
-    text = f"import atexit, os, sys, types\nnumber = {int(number)}\n{when}\nraise KeyboardInterrupt"
+    text = f"import atexit, os, sys, time, types\nnumber = {int(number)}\n{when}\nraise KeyboardInterrupt"
     (tmp_path / "docker.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "torchmatrix", "plan", "--engine", "docker"],
@@ -182,13 +186,16 @@ def test_an_interruption_once_more_while_or_after_the_first_is_reported_makes_no
     assert done.returncode == (code or -number) and "Traceback" not in done.stderr and "Exception" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "numbers", [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGHUP,), (signal.SIGTERM, signal.SIGHUP), (signal.SIGINT,) * 5]
+)
 def test_an_interruption_ends_the_launch_says_so_and_leaves_nothing_behind(
-    fake_matrix: Path, tmp_path: Path, number: signal.Signals
+    fake_matrix: Path, tmp_path: Path, numbers: tuple[signal.Signals, ...]
 ) -> None:
     process = start(tmp_path, "hang")
     assert fakes_alive(tmp_path)
-    process.send_signal(number)
+    for number in numbers:
+        process.send_signal(number)
     stdout, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130, stderr
     assert stdout.splitlines() == ["reports/index.html"] and re.search(r"^fake/\S+/cpu0 .* interrupted$", stderr, re.MULTILINE)

@@ -119,3 +119,15 @@ def test_a_launch_whose_losses_were_not_compared_says_so(tmp_path: Path) -> None
     assert launch(tmp_path, "round2-try1", exit={"losses_compared": 0}).unchecked == words
     assert launch(tmp_path, "round2-try1", exit={"losses_compared": 9}).unchecked is None
     assert launch(tmp_path, "round1-try1", proof="full").unchecked is None
+
+
+@pytest.mark.parametrize(
+    "said", [{"agrees": False}, {"agrees": False, "problems": ["no gradient"]}, {"problems": ["no gradient"]}]
+)
+def test_a_launch_whose_proof_failed_has_no_figure_though_it_ended_as_done(tmp_path: Path, said: dict[str, Any]) -> None:
+    honest = launch(tmp_path, "round1-try1", proof="full")
+    path = tmp_path / "round1-try1.jsonl"
+    path.write_text(path.read_text().replace('"proof": "full"', f'"proof": "full", {json.dumps(said)[1:-1]}'))
+    lying = launch_at(path)
+    assert honest.is_ok and lying.outcome == "crashed"
+    assert lying.error and said.get("problems", ["no reason"])[0] in lying.error

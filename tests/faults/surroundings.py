@@ -48,7 +48,9 @@ def results_vanish(place: Workplace) -> int:
     process = place.start(variables=LONGER)
     until(lambda: place.is_measuring, process)
     shutil.rmtree(place.results.root, ignore_errors=True)
-    ended_as(place.end(process), 4)
+    ended = place.end(process)
+    ended_as(ended, 4)
+    assert "removed" in ended.stderr, f"it doesn't say what happened:\n{ended.stderr}"
     place.ended.clear()  # what was reported is gone by somebody's hand
     shutil.rmtree(place.results.root, ignore_errors=True)
     completes(place)

@@ -207,6 +207,7 @@ def test_the_configuration_of_a_language_model_is_a_model_that_counts_tokens(tmp
     "content",
     [
         {**CONFIG, "vocab_size": None, "quantization_config": None, "n_positions": 64},
+        {**CONFIG, "max_position_embeddings": None, "n_positions": 256},
         {**CONFIG, "time_step_limit": [0.0, float("inf")]},  # as transformers 4 writes it
         b"\xef\xbb\xbf" + json.dumps(CONFIG).encode(),
     ],

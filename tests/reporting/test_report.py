@@ -80,6 +80,15 @@ def test_hostile_strings_are_inert(tmp_path: Path) -> None:
         json.loads(data)
 
 
+def test_what_controls_a_terminal_or_turns_text_round_is_a_blank_in_a_page(tmp_path: Path) -> None:
+    controls = "\x1b[2J\x9b31m\x07\r\u202eabc\u2066\u200f\x7f"
+    failed = {"outcome": "crashed", "error": f"first{controls}\n\tsecond", "command": f"x{controls}"}
+    page = page_of(tmp_path, {"stack": f"s{controls}"}, {"stack": "b", **failed}, matrix=f"m{controls}")
+    assert "first [2J 31m" in page and not {*controls} & {*page} - {*"[2J31mabc"} and "\n" in page
+    for data in Scripts(page).data:
+        json.loads(data)
+
+
 def test_credentials_and_homes_do_not_travel_with_a_page(tmp_path: Path) -> None:
     token, home = "ghp_" + "a1B2" * 6, str(Path.home() / "project")
     error = f"pip failed: git+https://alice:hunter22@host.example/x.git, Authorization: Bearer {token}, in {home}"

@@ -1,8 +1,10 @@
 """The command `torchmatrix`: the only package that prints or exits. Heavy imports are inside the verbs."""
 
+import math
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 from typing import Annotated, NoReturn
 
@@ -18,6 +20,8 @@ from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 __all__ = ["advise", "invoke", "keep", "main", "measure", "nights", "on_node", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
+
+ONE_INTERRUPTION_SECONDS = 0.1
 
 
 def main() -> NoReturn:
@@ -69,11 +73,15 @@ def invoke(words: list[str]) -> int:
 def _interrupt_on_signals() -> list[signal.Signals]:
     """Let SIGTERM end a run as Ctrl-C does; SIGHUP and SIGINT too, unless nohup or a shell's background job ignores them.
 
-    Return these signals.
+    Signals that follow at once, as SIGHUP follows systemd's SIGTERM, are one interruption. Return these signals.
     """
+    last = -math.inf
 
-    def interrupt(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before > ONE_INTERRUPTION_SECONDS:
+            raise KeyboardInterrupt
 
     others = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
     for number in (signal.SIGTERM, *others):

@@ -629,6 +629,13 @@ class Reference(Line, frozen=True, tag="reference"):
         """Return the largest of the differences; NaN if there is none."""
         return max((value if is_number(value) else nan for value in self.differences), default=nan)
 
+    @property
+    def disproof(self) -> str | None:
+        """Return why the work was not done; None if it was, or could not be compared."""
+        if self.agrees is not False and not self.problems:
+            return None
+        return f"the proof of its work failed, yet it ended as done: {next(iter(self.problems), 'no reason was given')}"
+
 
 class Profile(Line, frozen=True, tag="profile", kw_only=True):
     """How long a step takes for each rank, without the profiler and with it."""

@@ -250,7 +250,7 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         optimizer=entry["optimizer"],
         takes=tuple(entry["takes"]),
         parameters=entry.get("parameters"),
-        positions=config.get("max_position_embeddings", config.get("n_positions")),
+        positions=config.get("max_position_embeddings") or config.get("n_positions"),
         transformers=entry.get("transformers"),
         generates=entry["unit"] == "tokens",
         kv_bytes_per_token=entry.get("kv_bytes_per_token", 0),

@@ -96,6 +96,8 @@ FILTERS = {
 _INDENTED = re.compile(r"\n[ \t]*(?=</?t[dhr]\b)")
 """White space between the parts of a table: browsers ignore it, and it would be a tenth of a large page."""
 _ENDS = re.compile(r"</t[dr]>\s*(?=<t[dr][\s>]|</t(?:r|body)>)")
+_CONTROLLING = re.compile("[\0-\b\v-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""C0 and C1 but tab and line feed, and the bidirectional controls: https://www.unicode.org/reports/tr9/"""
 MOST_UNPACKED = 200
 """A table with more rows is parsed when its fold is opened (fold.html.j2)."""
 _MARKING = 'document.documentElement.classList.add("scripted")'
@@ -105,12 +107,15 @@ _PACKING = """document.write('<noscript class="packed">')"""
 
 
 def render(template: str, **context: Any) -> str:
-    """Render a page from `template`. Bytes of a name that are no UTF-8 become escapes, such as \\udce9."""
+    """Render a page from `template`. Bytes of a name that are no UTF-8 become escapes, such as \\udce9.
+
+    What controls a terminal, or turns text round, becomes a blank: a reader sees, and copies, what was written.
+    """
     hashes = " ".join(_hash(text) for text in (_script(), _MARKING, _PACKING))
     fixed = {"version": __version__, "script": _script(), "script_hashes": Markup(hashes)}
     page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
     page = page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
-    return page.encode(errors="backslashreplace").decode()
+    return _CONTROLLING.sub(" ", page).encode(errors="backslashreplace").decode()
 
 
 def small(template: str, **context: Any) -> str:
