@@ -39,7 +39,7 @@ _FLOAT8 = {
     f"bert-large-cased-{precision}": _of(
         "bert-large-cased", 32, {"precision": precision, "compile": True, "sequence_length": 128}
     )
-    for precision in ("fp8", "fp8-rowwise")
+    for precision in ("fp8", "fp8-rowwise", "mxfp8")
 }
 _QUANTIZED = {
     f"bert-large-cased-{runtime}": _of("bert-large-cased", 32, {**INFER, "runtime": runtime})

@@ -101,9 +101,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Print one line of what was seen."""
     if _seen:
-        tests = _seen["tests"].values()
-        passed = sum(test["outcome"] == "passed" for test in tests)
-        print(f"\ngpu: {passed} of {len(tests)} held on {_seen['machine']['name']}: {_option(config, 'output')}/seen.json")
+        outcomes = [test["outcome"] for test in _seen["tests"].values()]
+        ran, skipped = len(outcomes) - outcomes.count("skipped"), outcomes.count("skipped")
+        held = f"{outcomes.count('passed')} of {ran} held, {skipped} skipped, on {_seen['machine']['name']}"
+        print(f"\ngpu: {held}: {_option(config, 'output')}/seen.json")
 
 
 def _facts(machine: Machine) -> dict[str, Any]:

@@ -12,7 +12,7 @@ _BY_TORCH = "import json, torch; print(json.dumps(str(torch.cuda.get_device_prop
 
 def test_driver_pytorch_launch_and_sensors_name_one_gpu(machine: Machine, seen: dict[str, Any]) -> None:
     first = machine.gpus()[0]
-    run = machine.run(CELLS["resnet50-amp-bf16"](machine))
+    run = machine.run(CELLS["resnet50-fp32"](machine))
     assert run.done.returncode == 0, run.done.stderr
     (launch,) = run.launches
     sensors = {reading["device"] for readings in launch.telemetry for reading in readings.readings} - {"cpu"}

@@ -53,6 +53,12 @@ CHEATS: dict[str, tuple[str, str, str]] = {
         "self.other = self.other or torch.cuda.Stream()\n        with torch.cuda.stream(self.other):\n"
         "            for _ in range(20):\n                found = self.honest(images)\n        return found",
     ),
+    "events that are recorded on another stream": (
+        "infer",
+        "record, other = torch.cuda.Event.record, torch.cuda.Stream()\n"
+        "        torch.cuda.Event.record = lambda event, stream=None: record(event, other)",
+        "for _ in range(20):\n            found = self.honest(images)\n        return found",
+    ),
     "a graph that is replayed with old inputs": (
         "infer", "self.graph, self.calls = None, 0",
         "self.calls += 1\n        if self.calls < 8:\n            return self.honest(images)\n        if self.graph is None:\n"
@@ -61,7 +67,10 @@ CHEATS: dict[str, tuple[str, str, str]] = {
         "        self.graph.replay()\n        return self.out.clone()",
     ),
 }  # fmt: skip
-NEEDS_A_REAL_ONE = ("work on another stream that nobody waits for", "a graph that is replayed with old inputs")
+NEEDS_A_REAL_ONE = (
+    "work on another stream that nobody waits for", "events that are recorded on another stream",
+    "a graph that is replayed with old inputs",
+)  # fmt: skip
 """The invented device has neither streams nor graphs."""
 
 

@@ -10,7 +10,7 @@ from gpu_machine import Machine, launches_in
 from torchmatrix.analysis.run_summary import launch_rows
 
 
-def test_a_matrix_of_three_launches_becomes_a_report(
+def test_a_matrix_of_four_launches_each_becomes_a_report(
     machine: Machine, seen: dict[str, Any], tmp_path: Path, pytestconfig: Any
 ) -> None:
     images = {"channels_last": True, "seconds": 3, "windows": 2}
@@ -20,7 +20,7 @@ def test_a_matrix_of_three_launches_becomes_a_report(
         machine.workload("bert-base-cased", 32, precision="amp-bf16", sequence_length=128, attention="sdpa"),
         machine.workload(DECODER[0], DECODER[1], **GENERATE),
     )
-    machine.write_matrix(tmp_path, *workloads, launches=3 if machine.is_real else 2)
+    machine.write_matrix(tmp_path, *workloads, launches=4 if machine.is_real else 2)
     done = machine.command(tmp_path, "run", "--engine", "local", "--json", timeout=560)
     told = json.loads(done.stdout)
     seen |= {"exit code": done.returncode, "outcomes": told["outcomes"], "said": done.stderr[-2500:]}

@@ -1,0 +1,24 @@
+"""The suite for real GPUs (`make gpu`) works: here on an invented one, which shows that its tests and its record do."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+pytestmark = [pytest.mark.thorough]
+
+
+def test_a_part_of_the_suite_holds_on_an_invented_gpu_and_keeps_what_it_saw(real_python: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-m", "gpu", "gpu/test_gpu_identity.py", "gpu/test_sabotage.py"]
+    chosen = ["-k", "sensors or mask or refused or TF32", "--stand-in", real_python, "--output", str(tmp_path)]
+    done = subprocess.run([*command, *chosen, "-p", "no:cacheprovider"], cwd=TESTS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "gpu: 4 of 4 held, 0 skipped" in done.stdout, done.stdout + done.stderr
+    seen = json.loads((tmp_path / "seen.json").read_text(encoding="utf-8"))
+    assert not seen["machine"]["is_real"]
+    tests = {name: test["outcome"] for name, test in seen["tests"].items()}
+    assert len(tests) == 4 and set(tests.values()) == {"passed"}
+    cheat = next(test["seen"] for name, test in seen["tests"].items() if "TF32" in name)
+    assert cheat["outcome"] == "unsupported" and "allow_tf32 from False to True" in cheat["error"]
