@@ -112,6 +112,15 @@ def test_a_clock_that_makes_up_for_a_slow_window_after_its_end_was_reported_is_w
     assert "right after timed window 0 of " in str(after_the_window(jump, 0.0, 0.0).wrong)
 
 
+@pytest.mark.parametrize(("seconds", "known"), [(0.6, True), (0.75, False), (1.3, False), (1.5, True)])
+def test_a_workload_that_was_stopped_right_at_a_windows_end_is_not_called_wrong(seconds: float, known: bool) -> None:
+    """The line at the end came late: a stop explains it, and so does a clock that catches up. None needs so long."""
+    arrivals = [stamp for stamp in stamps(lambda moment: moment, lambda: 0.001) if stamp[0] < WINDOW[0]]
+    arrivals += [(moment, moment + 0.003) for moment in (WINDOW[1] + seconds + 0.2 * step for step in range(40))]
+    judged = parts.judge_clocks(arrivals, [WINDOW])
+    assert (judged == NOTHING) if seconds < 0.7 else bool(judged.wrong) == known and bool(judged.unknown) != known
+
+
 def test_too_few_lines_give_no_judgement() -> None:
     assert parts.judge_clocks([], [WINDOW]) == NOTHING and parts.clock_offset([]) is None
     assert parts.judge_clocks([(1.0, 1.0)], []) == NOTHING

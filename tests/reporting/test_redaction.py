@@ -8,6 +8,7 @@ import pytest
 
 from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.facts.reveals import fields_of
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import redaction, report
 from torchmatrix.reporting.redaction import Pseudonyms, Redaction, identities
@@ -234,6 +235,20 @@ def test_fields_with_telling_names_lose_their_values() -> None:
         "variables": {"MY_API_KEY": "…", "NCCL_DEBUG": "INFO"}, "password": "…", "tokens": 3, "key": "ca27", "token": None,
     }  # fmt: skip
     assert is_secret_name("HF_TOKEN") and is_secret_name("apiKey".lower()) and not is_secret_name("TOKENIZERS_PARALLELISM")
+
+
+WRONG = (1e-300, True, None, "abc", 3, [1], [["a"]], ["a", None], {"a": "b"}, [{"a": "b"}])
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_a_line_whose_fields_have_other_types_than_declared_is_redacted_all_the_same(value: Any) -> None:
+    for kind in ("exit", "launch", "failure", "setup", "telemetry", "run", "no-such-line"):
+        names = [*(fields_of(kind) or {}), "tail", "message", "own", "readings", "processes"]
+        for event in ({"event": kind, name: value} for name in names):
+            for enabled, with_messages in ((True, True), (True, False), (False, True), (False, False)):
+                cleaning = Redaction(enabled=enabled, roots={}, names=Pseudonyms(), with_messages=with_messages)
+                cleaning.learn_line(event)
+                cleaning.line(event)
 
 
 def test_pseudonyms_stay_the_same_from_one_publication_to_the_next(tmp_path: Path) -> None:

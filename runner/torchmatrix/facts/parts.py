@@ -60,8 +60,9 @@ RELATIVE, SECONDS = 0.01, 0.05
 BURST, LATE = 0.5, 0.5
 """Lines that came within BURST seconds were read at once: one delay of a busy host may make all of them late; up to LATE
 seconds are no finding."""
-IDLE_RELATIVE, IDLE_SECONDS = 0.02, 0.5
-"""The workload reports the time again after at most this share of a window's length plus these seconds."""
+IDLE_RELATIVE, IDLE_SECONDS, WAIT_SECONDS = 0.02, 0.5, 0.7
+"""The workload reports the time again after at most this share of a window's length plus these seconds. Up to WAIT_SECONDS
+more, it may as well have been stopped for a moment, by a busy or a frozen machine: then it isn't known whether its clock is."""
 AROUND = 8
 """The number of lines of which the fastest counts; more of them until they are no burst."""
 
@@ -111,7 +112,8 @@ def _judge_after(window: Edges, where: str, stamps: Sequence[Stamp], timed: Sequ
     begins = [first for first, _ in timed if first >= end]
     idle = min([written for written, _ in later] + begins, default=end) - end
     if idle > allowed:
-        yield ClockJudgement(f"the workload reports nothing in the {idle:.3f} s {where} of {end - begin:.3f} s")
+        silent = f"the workload reports nothing in the {idle:.3f} s {where} of {end - begin:.3f} s"
+        yield ClockJudgement(silent) if idle > allowed + WAIT_SECONDS else ClockJudgement(unknown=f"{silent}: did it wait?")
     if len(later) == 2:
         workloads, hosts = (later[1][clock] - later[0][clock] for clock in (0, 1))
         if workloads - hosts > allowed and min([workloads, *(begun - later[0][0] for begun in begins)]) > allowed:

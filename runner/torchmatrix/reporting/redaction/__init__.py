@@ -115,13 +115,10 @@ class Redaction:
         """Redact a line; if enabled, without the fields that nobody declares, and None for a line that nobody declares."""
         fields = fields_of(event["event"])
         if fields and not self.with_messages:
-            own = {"message": event["message"]} if event.get("own") is True and event["event"] == "exit" else {}
-            event = {**_without_messages(event, fields), **own}
-        elif event["event"] == "exit" and all(isinstance(line, str) for line in event.get("tail") or ()):
-            event = {
-                **event,
-                "tail": self.text("\n".join(event.get("tail") or ())).splitlines(),
-            }  # a break may cut a credential
+            is_own = event["event"] == "exit" and event.get("own") is True and "message" in event
+            event = {**_without_messages(event, fields), **({"message": event["message"]} if is_own else {})}
+        elif event["event"] == "exit" and isinstance(tail := event.get("tail"), list) and all(isinstance(x, str) for x in tail):
+            event = {**event, "tail": self.text("\n".join(tail)).splitlines()}  # a break may cut a credential
         if not self.enabled:
             redacted_line: Event = self.value(event)
             return redacted_line
