@@ -68,7 +68,7 @@ class Machine:
             model, batch, small = _SMALL.get(model, (model, batch, {}))
             settings = {**settings, **small}
         text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
-        times = SHORT if self.is_real else "steps = 3\nwindows = 2\nwarmup_steps = 6\nwarmup_cap = 6\n"
+        times = SHORT if self.is_real else "steps = 3\nwindows = 2\nwarmup_steps = 16\nwarmup_cap = 16\n"
         kept = "".join(line for line in times.splitlines(keepends=True) if line.split(" =")[0] not in settings)
         return f'[[workload]]\nmodel = "{model}"\nbatch = {json.dumps(batch)}\n{text}{kept}'
 

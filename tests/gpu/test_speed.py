@@ -42,6 +42,8 @@ def test_training_is_measured_proven_and_plausible(
     machine: Machine, measured: Callable[[str], Run], bare_before: Callable[[str], dict[str, float]], seen: dict[str, Any],
     model: str, setting: str,
 ) -> None:  # fmt: skip
+    if not machine.is_real and setting == "compiled":
+        pytest.skip("torch.compile compiles nothing for the invented device")
     bare = bare_before(model).get(setting)
     run = measured(f"{model}-{setting}")
     assert run.done.returncode == 0, run.done.stderr
