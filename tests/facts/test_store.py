@@ -100,6 +100,21 @@ def test_the_reason_is_what_failed_and_not_how_torchrun_sums_it_up(tmp_path: Pat
         assert launch_at(file.path).error == cause
 
 
+def test_the_reason_of_an_exception_that_no_python_code_catches_is_its_own_and_no_frame_of_its_stack(tmp_path: Path) -> None:
+    """The log is what torch 2.5.1 prints when C++ code throws where nothing catches it, without the addresses."""
+    log = (
+        "terminate called after throwing an instance of 'c10::Error'",
+        "  what():  CUDA error: CUDA driver version is insufficient for CUDA runtime version",
+        "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be …",
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+        "Device-side assertions were explicitly omitted for this error check; the error probably arose while …",
+        "Exception raised from c10_cuda_check_implementation at ../c10/cuda/CUDAException.cpp:43 (most recent call first):",
+        "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x96 (0x7f in libc10.so)",
+        "frame #1: c10::detail::torchCheckFail(char const*, char const*, unsigned int, std::string const&) + 0x64 (0x7f in …)",
+    )
+    assert ended(tmp_path, -6, *log).error == "CUDA error: CUDA driver version is insufficient for CUDA runtime version"
+
+
 @pytest.mark.parametrize(
     ("code", "log", "message"),
     [

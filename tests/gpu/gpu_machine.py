@@ -141,7 +141,7 @@ _SMALL: dict[str, tuple[str, int, dict[str, object]]] = {
     "resnet50": ("resnet18", 2, {"image_size": 32}),
     "bert-large-cased": ("bert-tiny", 2, {"sequence_length": 16}),
     "bert-base-cased": ("bert-tiny", 2, {"sequence_length": 16}),
-    "llama-3.2-1b-shape": ("lm-1m", 2, {"sequence_length": 8, "output_length": 4}),
+    "llama-3.2-1b-shape": ("lm-1m", 2, {"sequence_length": 8, "output_length": 4, "precision": "fp32"}),
 }
 """What stands for a model on the invented device: its name, batch and sizes."""
 

@@ -33,6 +33,10 @@ _TORCHRUN_WORDS = (
 )
 """Words that torchrun adds to a failure: they look like errors and name no cause."""
 
+_AROUND = re.compile(
+    r"frame #\d+:|Exception raised from |(CUDA|HIP) kernel errors might|For debugging|Device-side assertions? were"
+)
+"""Lines that C++ code of PyTorch prints after the one that names the cause: its stack, and advice."""
 _SUMMARY = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+) ")
 """A line of torchrun's summary, such as "  exitcode  : -6 (pid: 7)"."""
 _SHORTEST_WINDOW_SECONDS = 1e-6
@@ -319,11 +323,14 @@ def bare_uuid(uuid: str) -> str:
 def _last_error(tail: Sequence[str]) -> str | None:
     """Return the last line that looks like an error, but first a time-out of NCCL, which ends the process without an exception.
 
-    torchrun sums up after every failed process; its own lines name no cause.
+    An exception of C++ code that ends the process is followed by advice and its stack, in whose names errors occur; torchrun
+    sums up after every failed process: such lines name no cause.
     """
-    errors = [line.strip() for line in tail if "error" in line.lower() or "exception" in line.lower()]
+    errors = [
+        line.strip().removeprefix("what():").strip() for line in tail if "error" in line.lower() or "exception" in line.lower()
+    ]
     late = [line.strip() for line in tail if "Watchdog caught collective operation timeout" in line]
-    causes = [line for line in errors if not any(word in line for word in _TORCHRUN_WORDS)]
+    causes = [line for line in errors if not _AROUND.match(line) and not any(word in line for word in _TORCHRUN_WORDS)]
     return next((lines[-1] for lines in (late, causes) if lines), None)
 
 
