@@ -143,9 +143,10 @@ def test_a_profile_has_kernels_and_a_gap_that_add_up(machine: Machine, seen: dic
 
 
 def test_the_deep_doctor_finds_nothing_wrong(machine: Machine, seen: dict[str, Any], tmp_path: Any) -> None:
+    if not machine.is_real:
+        pytest.skip("products of 8192 x 8192 in 16 bits take minutes on a CPU; tests/running/test_deep.py has smaller ones")
     machine.write_matrix(tmp_path, CELLS["resnet50-amp-bf16"](machine))
-    seconds = "10" if machine.is_real else "1"
-    done = machine.command(tmp_path, "doctor", "--deep", "--engine", "local", "--seconds", seconds)
+    done = machine.command(tmp_path, "doctor", "--deep", "--engine", "local", "--seconds", "10")
     seen |= {"exit code": done.returncode, "said": done.stdout[-6000:], "errors": done.stderr[-1000:]}
-    assert done.returncode in ((0,) if machine.is_real else (0, 1)), done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "invalid" not in done.stdout and "precision" in done.stdout
