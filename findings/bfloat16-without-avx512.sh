@@ -3,8 +3,8 @@
 #
 # Seen with Python 3.11 on x86-64, one thread, products of 512 x 512: float32 35 to 63 GFLOP/s, bfloat16 and float16 1.3; the same
 # with torch 2.5.1, and for convolutions (50 and 1.0). oneDNN has no kernel of 16 bits for AVX2, so that torch's own loop runs.
-# torch.autocast("cpu"), whose default is bfloat16, says nothing of it: no error, no warning; with torch 2.7.1, ResNet-50 trained at 0.09
-# of its throughput in float32. torch.ops.mkldnn._is_mkldnn_bf16_supported() tells it.
+# torch.autocast("cpu"), whose default is bfloat16, says nothing of it: no error, no warning. With torch 2.7.1, ResNet-50 trained
+# at 0.09 of its throughput in float32. torch.ops.mkldnn._is_mkldnn_bf16_supported() tells it.
 # Two variables make every x86-64 CPU one without AVX-512. Exits with 1 if any of that has changed. Takes 6 GB below TMPDIR.
 set -eu
 folder=$(mktemp -d)

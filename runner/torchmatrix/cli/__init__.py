@@ -20,8 +20,8 @@ from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 __all__ = ["advise", "invoke", "keep", "main", "measure", "nights", "on_node", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
-
 ONE_INTERRUPTION_SECONDS = 0.1
+"""Signals that follow each other within so long interrupt once."""
 
 
 def main() -> NoReturn:

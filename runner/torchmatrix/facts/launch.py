@@ -154,8 +154,7 @@ class Launch(Header, frozen=True, kw_only=True):
             or plausible.contradiction_of_requests(self.requests, self.windows, self._asked, clock)
             or plausible.contradiction_of_streams(self.streams, self._asked, clock)
             or self._clock.wrong
-            or (self.reference and self.reference.disproof)
-            or None
+            or (self.reference.disproof if self.reference else None)
         )
 
     @cached_property

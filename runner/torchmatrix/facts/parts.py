@@ -62,7 +62,7 @@ BURST, LATE = 0.5, 0.5
 seconds are no finding."""
 IDLE_RELATIVE, IDLE_SECONDS, WAIT_SECONDS = 0.02, 0.5, 0.7
 """The workload reports the time again after at most this share of a window's length plus these seconds. Up to WAIT_SECONDS
-more, it may as well have been stopped for a moment, by a busy or a frozen machine: then it isn't known whether its clock is."""
+more, a busy machine may as well have stopped it for a moment: nothing tells that from a clock that catches up."""
 AROUND = 8
 """The number of lines of which the fastest counts; more of them until they are no burst."""
 

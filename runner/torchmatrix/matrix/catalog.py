@@ -239,6 +239,11 @@ def usual_optimizer(model: str) -> str:
     return entry.optimizer if entry else "sgd"
 
 
+def positions_in(config: dict[str, Any]) -> int | None:
+    """Return how many tokens a configuration of transformers allows; None if it says none."""
+    return config.get("max_position_embeddings") or config.get("n_positions")
+
+
 def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
     """Make a model of its entry, completed by the entry of its library."""
     entry = {**facts, **facts["models"][name]}
@@ -250,7 +255,7 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         optimizer=entry["optimizer"],
         takes=tuple(entry["takes"]),
         parameters=entry.get("parameters"),
-        positions=config.get("max_position_embeddings") or config.get("n_positions"),
+        positions=positions_in(config),
         transformers=entry.get("transformers"),
         generates=entry["unit"] == "tokens",
         kv_bytes_per_token=entry.get("kv_bytes_per_token", 0),

@@ -134,8 +134,7 @@ def _read_config(path: str, folder: Path | None) -> OwnModel:
         raise _wrong(f"{path}: quantization_config must be a table whose quant_method is a text")
     if line := credentials.line_of_first(content.decode()):
         raise _wrong(f"{path}, line {line}: holds a credential; the file is copied into results, bundles and boxes: remove it")
-    positions = config.get("max_position_embeddings") or config.get("n_positions")
-    return OwnModel(path=path, name=kind, unit="tokens", content=content, positions=positions)
+    return OwnModel(path=path, name=kind, unit="tokens", content=content, positions=catalog.positions_in(config))
 
 
 def _wrong(message: str) -> BadInput:
