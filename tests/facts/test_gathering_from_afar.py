@@ -55,6 +55,20 @@ def test_a_folder_of_another_machine_comes_and_later_only_what_is_new(there: Cal
     assert (more.runs, more.new, more.here) == (["gpu01/20260102T000000Z"], 2, 3)
 
 
+@pytest.mark.parametrize("greeting", ["Welcome to gpu01\n", "/root/results\n", "81a4 5 6 ./x\n", "no end of line"])
+def test_what_a_login_prints_by_itself_is_no_fact(
+    there: Callable[[Path], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, greeting: str
+) -> None:
+    run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
+    greets = tmp_path / "greets"
+    greets.write_text(f"#!/bin/sh\nprintf %s '{greeting}'\nexec {os.environ['TORCHMATRIX_SSH']} \"$@\"\n")
+    greets.chmod(0o755)
+    monkeypatch.setenv("TORCHMATRIX_SSH", str(greets))
+    result = gather(here, there(run.path))
+    assert (result.runs, result.new, result.others) == ([f"gpu01/{RUN}"], 3, 0)
+    assert facts(here.root) == facts(tmp_path / "there")
+
+
 def test_a_run_that_is_still_going_on_there_grows_here(there: Callable[[Path], str], tmp_path: Path) -> None:
     run, here = measured(tmp_path / "there"), Results(tmp_path / "here")
     path = run.launches()[0].path
@@ -162,6 +176,7 @@ def test_a_folder_that_cant_be_listed_there_is_named_and_the_rest_comes(
     assert result.new == 3 and result.refused == {"gpu02": "it can't be read there: Permission denied"}
 
 
+BEGINS = "echo torchmatrix begins; "
 LISTS = f"echo /x; echo '81a4 500 1 ./gpu01/{RUN}/run.jsonl'; echo ."
 FEW = Limits(files=1000, seconds=0.4)
 
@@ -171,6 +186,7 @@ FEW = Limits(files=1000, seconds=0.4)
     [
         ("yes ./x", "exit 0", "lists more than 1,000 files"),
         (f"yes '81a4 500 1 ./gpu01/{RUN}/a/b/c/round1-try1.jsonl'", "exit 0", "lists more than 1,000 files"),
+        ("cat /dev/urandom", "exit 0", "lists more than 1,000 files"),
         ("cat /dev/zero", "exit 0", "lists more than 1,000 files"),
         ("echo /x; exec sleep 9", "exit 0", "took longer than 0 s"),
         ("while printf x; do sleep 0.01; done", "exit 0", "took longer than 0 s"),
@@ -189,14 +205,14 @@ def test_no_other_side_is_waited_for_or_read_without_end(
         info.size, info.type = 5 << 30, member_type
         (tmp_path / name).write_bytes(info.tobuf(tarfile.GNU_FORMAT))
         monkeypatch.setenv(name, str(tmp_path / name))
-    standing_in(tmp_path, monkeypatch, listing, fetching)
+    standing_in(tmp_path, monkeypatch, BEGINS + listing, BEGINS + fetching)
     with pytest.raises((BadInput, EngineUnusable), match=why):
         gather(Results(tmp_path / "here"), "box:x", limits=replace(FEW, slowest=1 << 30 if "sleep" in fetching else 1 << 20))
     assert not facts(tmp_path / "here")
 
 
 def test_a_file_that_the_other_side_lists_and_never_sends_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    standing_in(tmp_path, monkeypatch, LISTS, "head -c 1024 /dev/zero")
+    standing_in(tmp_path, monkeypatch, BEGINS + LISTS, BEGINS + "head -c 1024 /dev/zero")
     result = gather(Results(tmp_path / "here"), "box:x")
     assert result.refused == {f"gpu01/{RUN}/run.jsonl": "it was listed, but did not come"} and not result.runs_here
 

@@ -30,13 +30,17 @@ _PLACE = re.compile(rf"{_HOST}:(?P<path>.*)", re.DOTALL)
 _URL = re.compile(rf"ssh://{_HOST}(?::(?P<port>[0-9]{{1,5}}))?(?P<path>/.*)", re.DOTALL)
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15", "-o", "ControlMaster=auto")
 _LISTED = re.compile(rb"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,18}) \./(.+)")
+_BEGIN = b"torchmatrix begins\n"
+"""Printed before anything else: what a login prints by itself (~/.bashrc, a forced command) stands before it."""
 _END = b".\n"
 """The last line of a list: without it the list was cut off."""
 _UNREAD = re.compile(r"(?:find|stat): (?:cannot stat\w* )?'?\./(.+?)'?: (.+)")
 """The message of find or stat for a file that it can't read; the rest is listed."""
 _UNREADABLE = "it can't be read there"
+_BEGINS = f"echo {_BEGIN.decode().strip()}; "
 _LONGEST_LINE = 16 << 10
 _MOST_ERROR_BYTES = 64 << 10
+_MOST_GREETING_LINES = 1000
 _HEADER_BYTES = 4 << 10
 """The size of a file's header in a tar, with a long name and the padding."""
 _GRACE_SECONDS = 10.0
@@ -154,7 +158,8 @@ class _Remote:
         Raises EngineUnusable if it takes longer than `seconds`.
         """
         process = subprocess.Popen(
-            [*self._command, f"exec sh -c {shlex.quote(script)}"], stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*self._command, f"exec sh -c {shlex.quote(_BEGINS + script)}"],
+            stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
         )  # fmt: skip
         assert process.stdout is not None and process.stderr is not None
@@ -180,6 +185,7 @@ class _Remote:
             return process.returncode, [in_one_line(line) for line in text.splitlines() if line.strip()]
 
         try:
+            _skip_greeting(process.stdout)
             yield process.stdout, end
         finally:
             watch.cancel()
@@ -202,6 +208,14 @@ def _keep_first(stream: IO[bytes], kept: bytearray) -> None:
     with suppress(ValueError, OSError), stream:
         while data := stream.read1(_LONGEST_LINE):  # type: ignore[attr-defined]  # it is a BufferedReader
             kept += data[: _MOST_ERROR_BYTES - len(kept)]
+
+
+def _skip_greeting(stream: IO[bytes]) -> None:
+    """Read a stream until our own first line has passed; no further than a greeting may be long."""
+    for _ in range(_MOST_GREETING_LINES):
+        line = stream.readline(_LONGEST_LINE)
+        if not line or line.endswith(_BEGIN):
+            return
 
 
 def _end_connection(command: Sequence[str]) -> None:
