@@ -1,10 +1,11 @@
 """Honest mistakes in a model's file: the figure stands, and the workload says in words what it is a figure of."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.boxes import bench, only, own_model
+from support.boxes import KERNELS, WITH_KERNELS, bench, only, own_model
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 NET = """\
@@ -98,7 +99,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-def remarks(python: str, folder: Path, words: tuple[str, ...], parts: dict[str, str], **more: int) -> list[str]:
+def remarks(python: str, folder: Path, words: tuple[str, ...], parts: dict[str, str], **more: Any) -> list[str]:
     empty = dict.fromkeys(("init", "forward", "batch", "loss"), "pass")
     _, events, stderr = bench(python, *own_model(folder, NET.format_map(empty | parts)), *words, **more)
     assert any(event["event"] == "remarks" for event in events), stderr
@@ -112,8 +113,23 @@ def test_what_a_models_file_does_otherwise_is_told_in_words(real_python: str, tm
     assert any(expected in text for text in texts), texts
 
 
+@pytest.mark.parametrize(
+    ("precision", "answer", "texts"),
+    [
+        ("amp-bf16", "False", ["oneDNN has no kernels for bfloat16 on this CPU: products take far longer than in float32"]),
+        ("amp-bf16", "True", []),
+        ("amp-bf16", "torch.ops.mkldnn._is_not_there()", []),
+        ("fp32", "False", []),
+    ],
+)
+def test_products_in_16_bits_without_kernels_for_them_are_told(
+    real_python: str, tmp_path: Path, precision: str, answer: str, texts: list[str]
+) -> None:
+    assert remarks(real_python, tmp_path, (*INFER, "--precision", precision), {}, before=KERNELS.format(answer)) == texts
+
+
 @pytest.mark.parametrize("words", [(), INFER, LAST, ("--precision", "amp-bf16"), ("--no-eval", *INFER)], ids=" ".join)
 @pytest.mark.representative
 def test_of_an_honest_model_nothing_is_told(real_python: str, tmp_path: Path, words: tuple[str, ...]) -> None:
-    assert remarks(real_python, tmp_path, words, {}) == []
-    assert remarks(real_python, tmp_path, words, {}, processes=2) == []
+    assert remarks(real_python, tmp_path, words, {}, before=WITH_KERNELS) == []
+    assert remarks(real_python, tmp_path, words, {}, before=WITH_KERNELS, processes=2) == []

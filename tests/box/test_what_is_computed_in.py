@@ -6,7 +6,7 @@ import pytest
 from test_kinds_of_own_models import NET
 
 from support import sabotaged
-from support.boxes import bench, only, own_model
+from support.boxes import WITH_KERNELS, bench, only, own_model
 from torchmatrix.facts import wire
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
@@ -129,7 +129,8 @@ def test_a_plain_model_computes_in_what_was_asked_for(
 def test_products_that_are_added_up_in_bfloat16_are_bfloat16_and_told(real_python: str, tmp_path: Path) -> None:
     """Add up as torch 1.12 does on a CPU, six times as far from float64 as others."""
     words = (*written(tmp_path, "", "pass"), *INFER, "--precision", "amp-bf16")
-    code, events, stderr = bench(real_python, *words, before=sabotaged.BEFORE.format("products_summed_in_bfloat16"))
+    before = WITH_KERNELS + sabotaged.BEFORE.format("products_summed_in_bfloat16")
+    code, events, stderr = bench(real_python, *words, before=before)
     assert code == 0, stderr
     (rank,) = only(events, "precision")["effective"]
     assert rank["matmul"] == "bf16" and rank["bf16_sums"] == ["matmul"] and rank["relative_errors"]["matmul"] > 0.015

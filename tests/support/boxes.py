@@ -46,6 +46,11 @@ def loss(outputs, targets):
 _servers: dict[str, "subprocess.Popen[str]"] = {}
 
 
+KERNELS = "import torch\ntorch.ops.mkldnn._is_mkldnn_bf16_supported = lambda: {}\n"
+"""Run before the workload, it answers whether this CPU has kernels for bfloat16."""
+WITH_KERNELS = KERNELS.format(True)
+
+
 def bench(
     python: str, *words: str, processes: int = 1, before: str = "", fresh: bool = False, **variables: str
 ) -> tuple[int, list[dict[str, Any]], str]:

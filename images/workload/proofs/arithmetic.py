@@ -104,11 +104,16 @@ def mixed(args, types):
     return None
 
 
+def type_of_products(precision):
+    """Return the name of the type that products are asked for in."""
+    return _PRODUCT_TYPES.get(precision, "bfloat16")
+
+
 def _types_to_judge(args, types):
     """Return rows of (what, numbers by type, requested type); none for a quantized model, whose types the probe judges."""
     if args.quantized:
         return []
-    expected = _PRODUCT_TYPES.get(args.precision, "bfloat16")
+    expected = type_of_products(args.precision)
     products = [("products", types["products"] or {}, expected), ("backward products", types["backward"] or {}, expected)]
     return [*products, ("weights", types["parameters"], _WEIGHT_TYPES.get(args.precision, "float32"))]
 
