@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import random
 import re
 import shutil
 import tarfile
@@ -20,10 +21,10 @@ from test_redaction import PLANTED, leaks, planted_run
 
 from support import PATIENCE_SECONDS
 from support.records import nights, write_run
-from torchmatrix.analysis import facts_cache, history
+from torchmatrix.analysis import facts_cache, history, machines
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import exports, site
+from torchmatrix.reporting import exports, redaction, site
 from torchmatrix.reporting.redaction import identities
 from torchmatrix.reporting.site.front import atom_feed, badge_address
 from torchmatrix.reporting.site.pages import ABOUT, read_page
@@ -139,6 +140,29 @@ def test_the_front_page_of_two_machines_compares_them_and_lists_what_is_newest(t
     shutil.rmtree(tmp_path / "r/beta")
     publish(tmp_path / "r", tmp_path / "site")
     assert not list((tmp_path / "site/tables").iterdir())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_machines_stay_apart_in_what_is_published_whatever_their_runs_know_of_them(tmp_path: Path, seed: int) -> None:
+    """A run without an identity belongs to the machine of its folder, if there is one: other runs of the folder say so."""
+    drawn = random.Random(seed)
+    identities = [{}, {"machine": "a" * 16}, {"machine": "b" * 16}]
+    for night in range(1, 8):
+        folder, identity = (drawn.choice("cd"), drawn.choice(identities)) if night < 7 else ("e", {"machine": "e" * 16})
+        launches = [{"rate": 100.0 + night}, {"rate": 101.0 + night}]
+        write_run(tmp_path / "r", launches, run=f"2026010{night}T000000Z", folder=folder, **identity)
+    results = Results(tmp_path / "r")
+    chosen = machines.newest_complete(results.runs())
+    for redact in (False, True):
+        publish(tmp_path / "r", tmp_path / f"site-{redact}", redact)
+        cells = json.loads((tmp_path / f"site-{redact}/tables/machine_cells.json").read_text())
+        assert sorted(row["items_per_second"] for row in cells) == sorted(float(each.run.id[7]) + 100.5 for each in chosen)
+        assert len({row["machine"] for row in cells}) == len(chosen) > 1
+    with redaction.redacting(results, print) as cleaner:
+        copies = redaction.staged_choice(chosen, cleaner, tmp_path / "copies")
+    assert [copy.run.id for copy in copies] == [choice.run.id for choice in chosen]
+    assert [copy.machine.verified for copy in copies] == [choice.machine.verified for choice in chosen]
+    assert not {copy.machine.id for copy in copies} & {choice.machine.id for choice in chosen}
 
 
 def test_the_tables_of_the_front_page_and_of_the_history_are_there_as_json(tmp_path: Path) -> None:

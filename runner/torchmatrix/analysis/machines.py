@@ -7,7 +7,7 @@ identity, which is unverified, since two machines may have the same name.
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -107,6 +107,17 @@ def grouped(runs: Sequence[RunFolder]) -> list[tuple[Machine, list[RunFolder]]]:
 def newest_complete(runs: Sequence[RunFolder]) -> list[Chosen]:
     """Return the newest complete run of each machine in `runs` (oldest first), else its newest run, with a note."""
     return [_choose_run(machine, own_runs) for machine, own_runs in grouped(runs)]
+
+
+def copied(chosen: Sequence[Chosen], copies: Sequence[RunFolder], identity: Callable[[str], str]) -> list[Chosen]:
+    """Return the same choice for copies of its runs: each stays a machine of its own, whichever other runs were copied.
+
+    `identity`: returns what stands in the copies for a machine's identity.
+    """
+    known = [[identity(choice.machine.id)] if choice.machine.verified else [] for choice in chosen]
+    machines = [_machine(run, _first_line(run), own) for run, own in zip(copies, known, strict=True)]
+    labels = _labels(machines)
+    return [_choose_run(replace(made, label=labels[made.id]), [run]) for made, run in zip(machines, copies, strict=True)]
 
 
 def find(runs: Sequence[RunFolder], word: str) -> Chosen | None:

@@ -172,6 +172,6 @@ def one_of_each(
     if older := len(runs) - len(chosen):
         say(f"{count(len(chosen), 'machine')}, each by its newest complete run; {count(older, 'other run')} left out")
     if redact_into:
-        copies = [redaction.redacted(store, machine.run, redact_into, say, with_messages) for machine in chosen]
-        return machines.newest_complete(copies)
+        with redaction.redacting(store, say, with_messages) as cleaner:
+            return redaction.staged_choice(chosen, cleaner, redact_into)
     return chosen

@@ -14,12 +14,14 @@ from what is published but for `with_messages`; the tool's own sentences stay.
 
 import getpass
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.analysis import machines
+from torchmatrix.analysis.machines import Chosen
 from torchmatrix.core import assets, settings
 from torchmatrix.core.files import disk_errors, files_below
 from torchmatrix.core.formatting import count
@@ -31,7 +33,7 @@ from torchmatrix.facts.wire import Reveals
 from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load
 from torchmatrix.reporting.redaction.secrets import GONE, MOST_CHARACTERS, each_without_secrets, is_secret_name, without_secrets
 
-__all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "staged"]
+__all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "redacting", "staged", "staged_choice"]
 
 _NUMBERS: tuple[type, ...] = (int, float, type(None))
 _NO_NAMES = (None, Reveals.NOTHING, Reveals.TEXT, Reveals.MESSAGE, Reveals.IMAGE)
@@ -235,12 +237,28 @@ def redacted(
 
     Raises EngineUnusable.
     """
+    with redacting(results, tell, with_messages) as cleaner:
+        return staged(run, cleaner, root)
+
+
+@contextmanager
+def redacting(results: Results, tell: Callable[[str], None], with_messages: bool = False) -> Iterator[Redaction]:
+    """Yield the redaction with pseudonyms; at the end store these and tell of fields that are left out.
+
+    Raises EngineUnusable.
+    """
     names = load(results.root)
     cleaner = for_results(results, True, names, with_messages)
-    copy = staged(run, cleaner, root)
+    yield cleaner
     names.save(results.root)
     tell_dropped(cleaner, tell)
-    return copy
+
+
+def staged_choice(chosen: Sequence[Chosen], redaction: Redaction, root: Path) -> list[Chosen]:
+    """Copy the facts of chosen runs, redacted, below `root`, and return the same choice of the copies."""
+    return machines.copied(
+        chosen, [staged(choice.run, redaction, root) for choice in chosen], partial(redaction.named, "machine")
+    )
 
 
 def tell_dropped(cleaner: Redaction, tell: Callable[[str], None]) -> None:

@@ -199,7 +199,7 @@ def _comparison(
     if len(chosen) < 2:
         return {}
     with scratch() as temporary:
-        shown = machines.newest_complete([redaction.staged(choice.run, cleaner, temporary) for choice in chosen])
+        shown = redaction.staged_choice(chosen, cleaner, temporary)
         pages = {copy.machine.id: _page_of(links[choice.run]) for copy, choice in zip(shown, chosen, strict=True)}
         fleet, relative = machines_page.compared(shown, price_list=price_list)
         tables = as_files(exports.of_machines(fleet, relative))
