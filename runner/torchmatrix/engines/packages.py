@@ -243,10 +243,14 @@ UV_PYTHONS = ("https://github.com/astral-sh/python-build-standalone/releases", "
 """Where uv's own Pythons come from: all versions of uv use the first address, newer ones also the second."""
 
 
-def finds_python(request: str) -> bool:
-    """Check whether uv finds such a Python here. `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path."""
+def lacks_python(request: str) -> bool:
+    """Check whether uv says that there is no such Python here; where it can't look, the build will fail with its reason.
+
+    `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path.
+    """
     command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
-    return subprocess.run(command, env=environment(), cwd=NEUTRAL_FOLDER, capture_output=True).returncode == 0
+    found = subprocess.run(command, env=environment(), cwd=NEUTRAL_FOLDER, capture_output=True)
+    return found.returncode != 0 and b"No interpreter found" in found.stderr
 
 
 def python_sources() -> list[str]:

@@ -21,7 +21,7 @@ from torchmatrix.engines import lockfile, packages
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.engines.engine import Engine, Image, LaunchSpec, Log, Recipe, line_text, requested_lock, time_limit
 from torchmatrix.engines.lockfile import StackLock
-from torchmatrix.engines.packages import finds_python, python_sources
+from torchmatrix.engines.packages import lacks_python, python_sources
 from torchmatrix.facts import launch_file, wire
 from torchmatrix.matrix import catalog
 from torchmatrix.matrix.stacks import PYPI, Stack
@@ -332,11 +332,11 @@ def find_prerequisites(stacks: Iterable[Stack], engine: Engine, locks: Mapping[s
 
 def _pythonless(stacks: Sequence[Stack], locks: Mapping[str, StackLock]) -> frozenset[str]:
     """Return the stacks whose Python is neither here nor available from where uv gets it; a lock leaves no choice of Python."""
-    is_found = cache(finds_python)
+    is_lacking = cache(lacks_python)
     wheels = {
         s: (locks[s.name].python,) if s.name in locks else (s.python, s.python_range) for s in stacks if s.source == "wheels"
     }
-    lacking = [stack for stack, requests in wheels.items() if not any(is_found(request) for request in requests if request)]
+    lacking = [stack for stack, requests in wheels.items() if all(is_lacking(request) for request in requests if request)]
     sources = set(python_sources()) if lacking else set()
     remote = {url for url in sources if url.startswith("http")}
     if sources - unreachable_indexes(remote):
