@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from torchmatrix.analysis import facts_cache, history, run_index
 from torchmatrix.analysis.launch_row import night_columns
 from torchmatrix.analysis.metrics import METRICS, THROUGHPUT, Metric, named
 from torchmatrix.analysis.run_summary import shared_out
+from torchmatrix.core import inputs
+from torchmatrix.core.formatting import is_known
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results
 from torchmatrix.nightly import gate
@@ -317,3 +320,23 @@ def test_many_runs_are_read_by_several_processes(many: Results) -> None:
         [sys.executable, "-c", code, str(many.root)], capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
     assert (done.stdout, done.stderr) == (from_facts(many) + "\n", "")
+
+
+@pytest.mark.parametrize("is_wrong_first", [True, False])
+def test_what_a_wrong_clock_shows_is_gone_once_it_is_right(
+    results: Results, monkeypatch: pytest.MonkeyPatch, is_wrong_first: bool
+) -> None:
+    """The clock goes to 2020, before or after the runs were read for the first time."""
+
+    def problems(seconds: float) -> tuple[list[str], list[str]]:
+        monkeypatch.setattr(inputs.time, "time", lambda: seconds)
+        unreadable: list[Unreadable] = []
+        rows = list(run_index.rows(results, results.runs(), unreadable))
+        assert {is_known(row["started"]) for row in rows} == {seconds > 1.7e9}
+        read = facts_cache.read(results, results.runs())
+        return [file.reason for file in unreadable], [problem.reason for run in read for problem in run.problems]
+
+    right = time.time()
+    for seconds in (1.58e9, right) if is_wrong_first else (right, 1.58e9, right):
+        for found in problems(seconds):
+            assert ["still to come" in reason for reason in found] == [True] * (4 if seconds < right else 0), found

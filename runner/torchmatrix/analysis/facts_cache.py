@@ -23,6 +23,7 @@ from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.prices import NONE, PriceList, charge
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
 from torchmatrix.core.files import link_below, open_regular, plain_open, write_whole
+from torchmatrix.core.formatting import is_known
 from torchmatrix.facts.store import Results, RunFolder, folders_in, host_of
 
 T = TypeVar("T")
@@ -72,7 +73,8 @@ def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
 def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
     """Return what `use` makes of the first `parts` that are cached of a run, else of what is read now and then cached."""
     path, key = results.root / FOLDER / host_of(run) / run.id, f"{code()} {_signature(run.path)}".encode()
-    if link_below(results.root, path.parent):  # what lies behind it isn't ours: it is neither read, written nor removed
+    is_linked = link_below(results.root, path.parent)  # what lies behind it isn't ours: it is neither read, written nor removed
+    if is_linked or not is_known(run.started):  # what is read of a run that is still to come changes with the clock
         return use(_facts(run))
     with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return use(_kept(path, key, parts))

@@ -36,7 +36,7 @@ from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.rows import Row
 from torchmatrix.analysis.run_summary import Facts, RunSummary, brief_facts, processes_for, shared_out, summary_from
 from torchmatrix.core.files import make_below, plain_open
-from torchmatrix.core.formatting import as_text
+from torchmatrix.core.formatting import as_text, is_known
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, RunFolder, host_of
 
@@ -122,7 +122,12 @@ def _name(run: RunFolder) -> str:
 
 
 def _is_current(run: RunFolder, files: Files) -> bool:
-    """Check whether the files of a run are those of its entry; its folders are listed only where one of them has changed."""
+    """Check whether the files of a run are those of its entry; its folders are listed only where one of them has changed.
+
+    A run whose start isn't known has no entry that counts: it may be still to come, until the clock is put right.
+    """
+    if not is_known(run.started):
+        return False
     root = str(run.path)
     try:
         for path, size, changed in files:
@@ -146,7 +151,8 @@ def _records(runs: Sequence[RunFolder], name: str) -> list[_Record]:
     values: dict[str, _Record] = {}
     entries: list[_Record] = []
     for run in runs:
-        files = tuple((as_text(path), size, changed) for path, size, changed in files_below(run.path))  # before they are read
+        below = files_below(run.path) if is_known(run.started) else ()  # before they are read
+        files = tuple((as_text(path), size, changed) for path, size, changed in below)
         facts = brief_facts(run, night_columns(metric))
         summary = summary_from(run, facts)
         shared: dict[str, _Record] = {}
