@@ -35,15 +35,14 @@ def fleet(root: Path, **gpus_and_launches: tuple[str, list[dict[str, Any]]]) -> 
         driver, gib = GPUS[gpu]
         gpu_facts = {"name": driver, "uuid": f"{name}-0", "memory_bytes": gib * 2**30, "power_limit_watts": 300.0 + len(parts)}
         host = {"name": name, "cpu": "c", "gpus": [gpu_facts] * 2, "cores": [0], "driver": f"5{len(parts)}"}
-        rows = [{"device": driver, "memory_bytes": gib * 2**30, "cell": _cell(fields), **fields} for fields in launches]
+        rows = [{"device": driver, "memory_bytes": gib * 2**30, "workload": _workload(fields), **fields} for fields in launches]
         run = write_run(root / name, rows, folder=name, host=host, machine=f"id-{name}")
         parts.append((machines.of_runs([run])[0], run_summary.launch_rows(run.launches())))
     return machines.fleet_rows(parts)
 
 
-def _cell(fields: dict[str, Any]) -> str:
-    settings = "-".join(f"{key}{value}" for key, value in sorted(fields["job"].items()))
-    return f"{fields['stack']['name']}/{settings}/gpu{'+'.join(map(str, fields.get('devices', (0,))))}"
+def _workload(fields: dict[str, Any]) -> str:
+    return "-".join(f"{key}{value}" for key, value in sorted(fields["job"].items()))
 
 
 def shown(relative: across.Relative, *columns: str) -> list[tuple[Any, ...]]:

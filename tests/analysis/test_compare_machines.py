@@ -23,11 +23,7 @@ def cell(rate: float, job: dict[str, Any] | None = None, stack: dict[str, Any] =
     """Return three launches about this rate."""
     batch = (job or {}).get("batch", 4)
     workload = "-".join([f"b{batch}", *(f"{key}-{value}" for key, value in sorted((job or {}).items()) if key != "batch")])
-    names = {
-        "stack": stack,
-        "workload": workload,
-        "cell": f"{stack['name']}/{workload}/gpu{'+'.join(map(str, more.get('devices', (0,))))}",
-    }
+    names = {"stack": stack, "workload": workload}
     return [{"rate": rate * share / 100, "job": {"batch": batch, **(job or {})}, **names, **more} for share in RATES]
 
 

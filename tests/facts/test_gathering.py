@@ -204,13 +204,12 @@ def test_without_identities_two_machines_are_told_apart_by_their_hardware(tmp_pa
 
 def test_a_launch_of_another_run_cell_or_machine_is_refused(tmp_path: Path) -> None:
     run = measured(tmp_path / "there", launches=4)
-    for launch, change in zip(
-        run.launches(), ({"run": "other"}, {"cell": "a/b/c"}, {"machine": SECOND}, {"round": 9}), strict=True
-    ):
+    moved = {"cell": f"b/{run.launches()[0].cell.partition('/')[2]}", "stack": {"name": "b"}}
+    for launch, change in zip(run.launches(), ({"run": "other"}, moved, {"machine": SECOND}, {"round": 9}), strict=True):
         head, *rest = lines.read(launch.path).events
         launch.path.write_bytes(lines.packed([head | change, *rest]))
     result = gathered(tmp_path / "here", tmp_path / "there")
-    reasons = ("belongs to run other", "belongs to cell a/b/c", "another machine", "copied or renamed")
+    reasons = ("belongs to run other", "belongs to cell b/", "another machine", "copied or renamed")
     assert result.new == 0 and all(word in why for word, why in zip(reasons, result.refused.values(), strict=True))
 
 

@@ -2,18 +2,22 @@
 
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.records import launch_lines, write_run
+from torchmatrix.analysis import facts_cache
 from torchmatrix.core.errors import EngineUnusable
-from torchmatrix.facts import store
+from torchmatrix.facts import lines, store
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
 from torchmatrix.facts.store import Results, RunFolder, select
+
+CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
 
 
 def header(number: int = 1) -> dict[str, Any]:
@@ -30,6 +34,39 @@ def test_a_launch_cut_off_at_any_byte_is_lost_and_nothing_else(tmp_path: Path) -
         assert isinstance(result, Unreadable) if size < header else result.outcome == "lost"
     launch.path.write_bytes(data)
     assert launch_at(launch.path).outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("copied", "copy"),
+    [
+        ("stack-a", "stack-a.bak"), ("stack-a", "old/stack-a"), ("stack-a/resnet50-train-fp32-b4", "stack-a/other"),
+        ("stack-a/resnet50-train-fp32-b4/gpu0", "stack-a/resnet50-train-fp32-b4/gpu1"),
+        ("stack-a/resnet50-train-fp32-b4/gpu0", "stack-b/resnet50-train-fp32-b4/gpu0"), ("", "run.bak"),
+    ],
+)  # fmt: skip
+def test_a_copy_of_launches_in_their_run_counts_as_no_launch(tmp_path: Path, copied: str, copy: str) -> None:
+    run = write_run(tmp_path, [{"rate": 100.0}, {"rate": 101.0}, {"rate": 90.0, "stack": "stack-b"}])
+    before = [launch.path for launch in run.launches()]
+    shutil.copytree(run.path / copied, tmp_path / "copy")
+    shutil.copytree(tmp_path / "copy", run.path / copy, dirs_exist_ok=True)
+    everything = list(run.everything())
+    refused = [item for item in everything if isinstance(item, Unreadable)]
+    kept = [launch.path for launch in run.launches()]
+    assert all("it was copied or moved" in item.reason for item in refused) and len(kept) + len(refused) == len(everything)
+    assert kept == (before[:2] if copy.startswith("stack-b") else before)  # the copy has taken the place of stack-b's launch
+    assert store.verified(Results(tmp_path)).unreadable == tuple(refused)
+    of_summary = facts_cache.details_of(run).summary
+    assert (len(of_summary.launches), len(of_summary.unreadable_launches)) == (len(kept), len(refused))
+
+
+@pytest.mark.parametrize("part", ["stack", "workload", "gpus"])
+def test_a_launch_that_names_another_cell_than_it_ran_is_not_read(tmp_path: Path, part: str) -> None:
+    (launch,) = write_run(tmp_path, [{}]).launches()
+    head, *rest = lines.read(launch.path).events
+    name = {"stack": "name", "workload": "id", "gpus": "label"}[part]
+    launch.path.write_bytes(lines.packed([head | {part: head[part] | {name: "another"}}, *rest]))
+    refused = read_launch(launch.path)
+    assert isinstance(refused, Unreadable) and refused.reason.startswith(f"its cell is {launch.cell}, but it ran ")
 
 
 def test_a_run_whose_record_does_not_fit_on_the_disk_leaves_no_empty_folder(
@@ -59,18 +96,18 @@ def test_done_without_samples_or_with_a_bad_exit_is_no_success(tmp_path: Path) -
 
 def test_files_are_only_ever_appended_to_and_tries_never_overwritten(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    first = folder.new_launch("a/b/c", 1)
+    first = folder.new_launch(CELL, 1)
     first.copy(json.dumps(header()).encode())
     size = first.path.stat().st_size
     first.event("exit", reason="interrupted")
     assert first.path.stat().st_size > size
-    assert not folder.is_done("a/b/c", 1)
-    second = folder.new_launch("a/b/c", 1)
+    assert not folder.is_done(CELL, 1)
+    second = folder.new_launch(CELL, 1)
     assert second.path.name == "round1-try2.jsonl" and first.path.exists()
     assert second.number == 2
     second.copy(json.dumps(header(2)).encode())
     second.close(reason="timeout", message="m")
-    assert folder.is_done("a/b/c", 1) and not folder.is_done("a/b/c", 2)
+    assert folder.is_done(CELL, 1) and not folder.is_done("a/b/c", 2)
     first.abandon()
 
 

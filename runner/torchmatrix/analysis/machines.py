@@ -27,7 +27,7 @@ from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
-from torchmatrix.facts.store import Results, RunFolder, host_of
+from torchmatrix.facts.store import Results, RunFolder, host_of, run_around
 
 UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
 _SHORTEST_ID = 4
@@ -325,7 +325,8 @@ def choose_launches(results: Results, word: str) -> ChosenLaunches:
 
 
 def _in_folder(path: Path) -> ChosenLaunches:
-    launches, unreadable = sorted_out(launches_below(path))
+    run = run_around(path)
+    launches, unreadable = sorted_out(launches_below(path, run=run.path if run else None))
     if not launches:
         broken = f" that can be read; {_broken(unreadable)}" if unreadable else ""
         raise BadInput(f"{path} has no launches{broken}", hint="name a cell's or a run's folder, or a launch file")

@@ -149,7 +149,7 @@ def read_parts(
     processes = processes_for(sum(map(len, folders)), most)
     size = ceil(len(folders) / (PIECES * processes)) if processes > 1 else len(folders)
     pieces = [folders[begin : begin + size] for begin in range(0, len(folders), max(1, size))]
-    return list(shared_out(partial(_part, planned=record.planned, columns=columns), pieces, processes))
+    return list(shared_out(partial(_part, run=run.path, planned=record.planned, columns=columns), pieces, processes))
 
 
 def processes_for(files: int, most: int = MOST_PROCESSES) -> int:
@@ -177,8 +177,8 @@ def shared_out(work: Callable[[Piece], Done], pieces: Sequence[Piece], processes
     yield from map(work, pieces[done:])
 
 
-def _part(folders: Iterable[Iterable[Path]], planned: Sequence[CellName], columns: frozenset[str] | None) -> Part:
-    return part_of((launch_in(path) for folder in folders for path in folder), _order(planned), columns)
+def _part(folders: Iterable[Iterable[Path]], run: Path, planned: Sequence[CellName], columns: frozenset[str] | None) -> Part:
+    return part_of((launch_in(path, run) for folder in folders for path in folder), _order(planned), columns)
 
 
 def _has_one_thread() -> bool:

@@ -62,6 +62,11 @@ class Header(Struct, frozen=True, kw_only=True, dict=True):
     facts: Facts
 
     @property
+    def cell_of_parts(self) -> str:
+        """Return the id of the cell that stack, workload and devices make."""
+        return f"{self.stack.name}/{self.workload.id}/{self.devices.label}"
+
+    @property
     def ddp_id(self) -> str:
         """Return the id of the workload that this one explains; its own if it explains none."""
         return self.ddp_workload or ddp_workload(self.workload.id, self.workload.parallel)

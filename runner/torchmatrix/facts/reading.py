@@ -67,9 +67,12 @@ def launch_at(path: Path) -> Launch:
     return launch
 
 
-def launches_below(folder: Path, names: str = "round*-try*.jsonl") -> Iterator[Launch | Unreadable]:
-    """Read the launches in a folder of results, in the order of their paths; without batch trials, whose names differ."""
-    return map(launch_in, launch_files(folder, names))
+def launches_below(folder: Path, names: str = "round*-try*.jsonl", run: Path | None = None) -> Iterator[Launch | Unreadable]:
+    """Read the launches in a folder of results, in the order of their paths; without batch trials, whose names differ.
+
+    `run`: the folder of the run that it belongs to, if there is one.
+    """
+    return (launch_in(path, run) for path in launch_files(folder, names))
 
 
 def launch_files(folder: Path, names: str = "round*-try*.jsonl") -> list[Path]:
@@ -77,12 +80,19 @@ def launch_files(folder: Path, names: str = "round*-try*.jsonl") -> list[Path]:
     return named_below(folder, names)
 
 
-def launch_in(path: Path) -> Launch | Unreadable:
-    """Read the launch in a file of a results folder; Unreadable if the file's name doesn't fit it."""
+def launch_in(path: Path, run: Path | None = None) -> Launch | Unreadable:
+    """Read the launch in a file of a results folder; Unreadable if it is misplaced."""
     launch = read_launch(path)
-    if isinstance(launch, Launch) and (why := misnamed(path, launch.round, launch.number)):
+    if isinstance(launch, Launch) and (why := misplaced(path, launch, run)):
         return Unreadable(path=path, reason=why)
     return launch
+
+
+def misplaced(path: Path, launch: Launch, run: Path | None) -> str | None:
+    """Return why a file's name or its folder in that of its run don't fit its launch, or None: a copy would count twice."""
+    if run is not None and path.parent.absolute() != run.absolute() / launch.cell:
+        return f"it belongs to cell {launch.cell}: it was copied or moved"
+    return misnamed(path, launch.round, launch.number)
 
 
 def sorted_out(found: Iterable[Launch | Unreadable]) -> tuple[list[Launch], list[Unreadable]]:
@@ -104,8 +114,10 @@ def launch_of(path: Path, events: Sequence[Event], verified: bool = False) -> La
     try:
         end = wire.decoded(events[-1], Exit) if events[-1]["event"] == "exit" else None
         numbered = events[0] if "try" in events[0] else {**events[0], "try": try_number(path)}
-        header = asdict(wire.decoded(numbered, Header))
-        return Launch(path=path, exit=end, verified=verified, **header, **launch_fields(events[1:]))
+        header = wire.decoded(numbered, Header)
+        if header.cell != header.cell_of_parts:
+            return Unreadable(path=path, reason=f"its cell is {header.cell}, but it ran {header.cell_of_parts}")
+        return Launch(path=path, exit=end, verified=verified, **asdict(header), **launch_fields(events[1:]))
     except Malformed as why:
         return Unreadable(path=path, reason=str(why))
 

@@ -31,11 +31,11 @@ from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import disk_errors, hold_lock, make_below, plain_bytes, plain_open, write_whole
 from torchmatrix.core.formatting import as_text
 from torchmatrix.core.toml_keys import shown
-from torchmatrix.facts import lines, parts
+from torchmatrix.facts import lines
 from torchmatrix.facts.launch import UNFINISHED, Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.lines import Event, Lines, most_bytes
-from torchmatrix.facts.reading import launch_files, launch_of, launches_below, sorted_out
+from torchmatrix.facts.reading import launch_files, launch_of, launches_below, misplaced, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
 
 IDENTITY_DIGITS = 6
@@ -128,12 +128,12 @@ class RunFolder:
 
     def tries(self, cell: str, number: int) -> int:
         """Count the launches of this cell and round that ended by themselves."""
-        launches, _ = sorted_out(launches_below(self.path / cell, f"round{number}-try*.jsonl"))
+        launches, _ = sorted_out(launches_below(self.path / cell, f"round{number}-try*.jsonl", self.path))
         return sum(launch.outcome not in UNFINISHED for launch in launches)
 
     def of_cell(self, cell: str) -> list[Launch]:
         """Read the launches of one cell."""
-        return sorted_out(launches_below(self.path / cell))[0]
+        return sorted_out(launches_below(self.path / cell, run=self.path))[0]
 
     def is_done(self, cell: str, number: int) -> bool:
         """Check whether this launch was completed, with any outcome, so that a continued run leaves it alone."""
@@ -177,11 +177,16 @@ class RunFolder:
 
     def everything(self) -> Iterator[Launch | Unreadable]:
         """Read all launches, and the launch files that can't be read, in the order of their paths."""
-        return launches_below(self.path)
+        return launches_below(self.path, run=self.path)
 
     def launches(self) -> list[Launch]:
         """Read all launches that can be read, in the order of their paths."""
         return sorted_out(self.everything())[0]
+
+
+def run_around(path: Path) -> RunFolder | None:
+    """Return the run that a file or folder lies in, or is; None if it lies in none."""
+    return next((run for run in map(RunFolder, (path.absolute(), *path.absolute().parents)) if run.record.is_file()), None)
 
 
 class Results:
@@ -421,7 +426,7 @@ def verified(results: Results) -> Verified:
     for run in results.runs():
         unreadable += [Unreadable(path=run.record, reason=problem) for problem in run.read_record().problems]
         for path in launch_files(run.path):
-            outcome = _verify(path)
+            outcome = _verify(path, run.path)
             if isinstance(outcome, Unreadable):
                 unreadable.append(outcome)
             else:
@@ -429,7 +434,7 @@ def verified(results: Results) -> Verified:
     return Verified(verified=counts[True], unverified=counts[False], unreadable=tuple(unreadable))
 
 
-def _verify(path: Path) -> bool | Unreadable:
+def _verify(path: Path, run: Path) -> bool | Unreadable:
     try:
         content = lines.ends_of(plain_bytes(path, most_bytes()))
     except OSError as error:
@@ -438,5 +443,5 @@ def _verify(path: Path) -> bool | Unreadable:
     launch = Unreadable(path=path, reason=damage) if damage else launch_of(path, content.events, content.verified)
     if isinstance(launch, Unreadable):
         return launch
-    why = parts.misnamed(path, launch.round, launch.number)
+    why = misplaced(path, launch, run)
     return Unreadable(path=path, reason=why) if why else launch.verified

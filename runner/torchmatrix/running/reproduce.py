@@ -12,7 +12,7 @@ from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.launch import Launch, throughput
 from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.run_record import RunRecord
-from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.facts.store import Results, RunFolder, run_around
 from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.matrix.workloads import ddp_id
@@ -57,12 +57,13 @@ def find(results: Path, target: str) -> Launch:
 
 def _run_of(launch: Launch) -> tuple[RunFolder, RunRecord]:
     """Return the run that a launch belongs to, and its record."""
-    folders = [RunFolder(parent) for parent in launch.path.absolute().parents if (parent / "run.jsonl").exists()]
-    if not folders or not folders[0].read_record().matrix:
+    run = run_around(launch.path)
+    record = run and run.read_record()
+    if not run or not record or not record.matrix:
         raise BadInput(
             f"{launch.path} does not belong to a run: there is no run.jsonl above it", hint="copy the whole run's folder"
         )
-    return folders[0], folders[0].read_record()
+    return run, record
 
 
 def _models_of(launch: Launch, folder: RunFolder) -> Path:

@@ -294,7 +294,8 @@ def _is_cluster_failure(state: str, folder: RunFolder, waiting: SubmittedLaunch)
 
 
 def _tries(folder: RunFolder, waiting: SubmittedLaunch) -> Iterator[Launch]:
-    launches, _ = sorted_out(launches_below(folder.path / waiting.cell.id, f"round{waiting.number}-try*.jsonl"))
+    names = f"round{waiting.number}-try*.jsonl"
+    launches, _ = sorted_out(launches_below(folder.path / waiting.cell.id, names, folder.path))
     return reversed(launches)
 
 
