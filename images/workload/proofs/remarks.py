@@ -6,6 +6,7 @@ Most of them can only concern a user's file: inputs, loss and frozen parameters 
 import torch
 
 import chance
+import devices
 import families
 import measurements
 from proofs.arithmetic import MATTERS, type_of_products
@@ -91,18 +92,10 @@ def _attention(args, begun, watched):
 
 
 def _without_kernels(args):
-    """Report products in 16 bits on a CPU for which oneDNN has no kernels, as one without AVX-512: torch's own loop runs.
-
-    It takes 40 times as long as in float32 (seen with torch 2.5.1 and 2.15.0). Nothing is said where this torch can't tell.
-    """
-    name = {"bfloat16": "bf16", "float16": "fp16"}.get(type_of_products(args.precision))
-    if args.device != "cpu" or args.runtime != "eager" or name is None:
-        return []
-    try:
-        has_kernels = getattr(torch.ops.mkldnn, "_is_mkldnn_%s_supported" % name)()
-    except (AttributeError, RuntimeError):
-        return []
-    return [] if has_kernels else [_SLOW % type_of_products(args.precision)]
+    """Report products in 16 bits for which this device has no kernels, so that torch's own loop runs."""
+    name = type_of_products(args.precision)
+    has_kernels = args.runtime != "eager" or devices.of_kind(args.device)(0).has_kernels(name)
+    return [] if has_kernels else [_SLOW % name]
 
 
 _SLOW = "oneDNN has no kernels for %s on this CPU: products take far longer than in float32"
