@@ -355,6 +355,16 @@ def test_a_users_mistake_gets_a_message_a_hint_and_its_exit_code(
     assert message in done.stderr and "\nhint: " in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("verb", ["plan", "run", "build", "batch", "explain", "profile", "why nothing*", "reproduce llm-cpu"])
+@pytest.mark.parametrize("selection", [["nothing*"], ["nothing*", "--where", "mode=train"], ["*", "--where", "model=none"]])
+def test_a_selection_of_no_cell_is_said_by_every_verb(
+    torchmatrix: Command, fake_matrix: Path, verb: str, selection: list[str]
+) -> None:
+    done = torchmatrix(*verb.split(), *selection)
+    assert done.returncode == 3 and "Traceback" not in done.stderr, done.stderr
+    assert "no cell" in done.stderr and "\nhint: " in done.stderr
+
+
 @pytest.mark.parametrize("where", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:9", "nonsense://x"])
 def test_an_unreachable_engine_that_was_asked_for_is_an_error(torchmatrix: Command, fake_matrix: Path, where: str) -> None:
     done = torchmatrix("run", engine="auto", DOCKER_HOST=where)

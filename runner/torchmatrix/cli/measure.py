@@ -190,7 +190,7 @@ def explain(
             "no selected cell trains on more than one device",
             hint="torchmatrix plan lists all ids; choose one that ends in gpu0+1 or more",
         )
-    done = measure_here(s, output, new=new, volume=volume, globs=globs, where=where)
+    done = measure_here(s, output, new=new, volume=volume, globs=globs, where=where or [])
     say(f"report: {done.report}\n", volume)
     if done.stopped_by:
         raise done.stopped_by

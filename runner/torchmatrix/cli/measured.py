@@ -225,11 +225,19 @@ def measure(
             raise
 
 
-def measure_here(s: "Session", output: Path, *, new: bool = False, **more: Any) -> Measured:
+def measure_here(
+    s: "Session",
+    output: Path,
+    *,
+    new: bool = False,
+    volume: Volume = Volume.NORMAL,
+    globs: Sequence[str] = (),
+    where: Sequence[str] = (),
+) -> Measured:
     """Run what is planned on this machine, as `measure` does."""
     from torchmatrix.running.scheduler import Here
 
-    return measure(Here(s, new=new), output, **more)[0]
+    return measure(Here(s, new=new), output, volume=volume, globs=globs, where=where)[0]
 
 
 def _announce(scheduler: "Scheduler", globs: Sequence[str], where: Sequence[str], volume: Volume) -> "list[Part]":

@@ -57,12 +57,14 @@ def find(results: Path, target: str) -> Launch:
 
 def _run_of(launch: Launch) -> tuple[RunFolder, RunRecord]:
     """Return the run that a launch belongs to, and its record."""
-    run = run_around(launch.path)
-    record = run and run.read_record()
-    if not run or not record or not record.matrix:
+    if (run := run_around(launch.path)) is None:
         raise BadInput(
             f"{launch.path} does not belong to a run: there is no run.jsonl above it", hint="copy the whole run's folder"
         )
+    record = run.read_record()
+    if not record.matrix:
+        why = f": {record.problems[0]}" if record.problems else ""
+        raise BadInput(f"{run.record} holds no matrix{why}", hint="name a launch of another run")
     return run, record
 
 
