@@ -28,7 +28,7 @@ from torchmatrix.cli import invoke
 from torchmatrix.facts.store import Results
 
 RECORDED = Path(__file__).parent / "data" / "recorded"
-NOW = 1_770_000_000.0
+NOW = 1_790_000_000.0
 """A moment after all the invented runs: the same each time."""
 _STACKS = ("torch2.5.1-cu124", "torch2.7.1-cu128", "ngc-25.02")
 _MODELS = (("resnet50", "resnet50-train"), ("bert-base-cased", "bert-base-train"))
@@ -154,7 +154,7 @@ def readings(root: Path, out: Path) -> Iterator[tuple[str, list[str]]]:
         yield f"audit-{run}", ["audit", run, *at, "--json"]
         for model, aim in product([model for model, _ in _MODELS], ("throughput", "memory")):
             yield f"advise-{run}-{model}-{aim}", ["advise", model, "--run", run, "--aim", aim, *at, "--json"]
-    hosts = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    hosts = sorted(path.name for path in root.iterdir() if not path.name.startswith(".")) if root.is_dir() else []
     pairs = [("last", "last"), *([("last", "last~1")] if len(runs) > 1 else []), *pairwise(hosts)]
     pairs += [(_STACKS[0], _STACKS[1])]
     for place, (a, b) in enumerate(pairs):
