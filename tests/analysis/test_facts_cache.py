@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import zlib
@@ -15,6 +16,7 @@ from support import PATIENCE_SECONDS
 from support.records import launch_lines, nights, write_run
 from torchmatrix.analysis import facts_cache, run_index, run_summary
 from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.core import assets
 from torchmatrix.facts.environments import environment_of
 from torchmatrix.facts.launch import last_tries
 from torchmatrix.facts.store import Results, RunFolder
@@ -281,3 +283,17 @@ def test_a_file_in_the_cache_that_is_not_ours_stays(results: Results) -> None:
     (results.root / ".cache/gpu09" / gone.name).write_bytes(gone.read_bytes())
     read(results)
     assert [path.name for path in mine.parent.iterdir()] == ["notes.txt"], "what is cached of a run that is gone goes"
+
+
+def test_another_data_sheet_makes_another_cache(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shares of a data sheet's bandwidth are among the figures of launches."""
+    before = facts_cache.code()
+    shutil.copy(assets.PUBLISHED / "gpus.csv", tmp_path)
+    monkeypatch.setattr(assets, "PUBLISHED", tmp_path)
+    facts_cache.code.cache_clear()
+    assert facts_cache.code() == before
+    with (tmp_path / "gpus.csv").open("a") as sheet:
+        sheet.write("My GPU\n")
+    facts_cache.code.cache_clear()
+    assert facts_cache.code() != before
+    facts_cache.code.cache_clear()

@@ -22,6 +22,7 @@ from torchmatrix.analysis import run_summary
 from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.prices import NONE, PriceList, charge
 from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
+from torchmatrix.core import assets
 from torchmatrix.core.files import link_below, open_regular, plain_open, write_whole
 from torchmatrix.core.formatting import is_known
 from torchmatrix.facts.store import Results, RunFolder, folders_in, host_of
@@ -136,10 +137,11 @@ def _is_ours(path: Path) -> bool:
 
 @cache
 def code() -> str:
-    """Return a hash of the code that reads facts, so that what older code has read is read again."""
+    """Return a hash of the code that reads facts, and of the data sheets: what was read by others is read again."""
     packages = [(Path(__file__).parents[1] / package).resolve(strict=True) for package in _PACKAGES]
     sources = sorted(path for package in packages for path in package.rglob("*.py"))
-    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    read = [source.read_bytes() for source in (*sources, assets.PUBLISHED / "gpus.csv")]
+    return hashlib.sha256(b"".join(read)).hexdigest()[:16]
 
 
 def _signature(folder: Path) -> str:
