@@ -276,10 +276,38 @@ def test_a_lock_or_a_record_that_is_a_link_is_refused_and_what_it_leads_to_stays
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "gpu01/20260101T000000Z.bak", "gpu01/20260101T000000Z-2", "gpu01/a copy", "gpu01.bak/20260101T000000Z",
+        "aaa/20260101T000000Z", "aaa/copy",
+    ],
+)  # fmt: skip
+def test_a_copy_of_a_run_is_no_other_run(tmp_path: Path, copy: str) -> None:
+    """A run's own launches go on after the copy was made; the copy is found by the line that its record begins with."""
+    run = write_run(tmp_path, [{"rate": 100.0}], folder="gpu01", unix_seconds=1767225601.37)
+    other = write_run(tmp_path, [{"rate": 100.0}], folder="gpu02", unix_seconds=1767225601.37)
+    shutil.copytree(run.path, tmp_path / copy)
+    run.append("planned", cell="later")
+    listed = Results(tmp_path).listed()
+    assert [found.path for found in listed.runs] == [run.path, other.path]
+    assert {found.path: original.path for found, original in listed.copies.items()} == {tmp_path / copy: run.path}
+    shutil.rmtree(run.path)
+    (left,) = (found for found in Results(tmp_path).runs() if found.path != other.path)
+    assert left.path == tmp_path / copy and not Results(tmp_path).listed().copies
+
+
+def test_runs_whose_records_cant_be_read_are_no_copies(tmp_path: Path) -> None:
+    for name in ("20260101T000000Z", "20260101T000000Z-2"):
+        (tmp_path / "gpu01" / name).mkdir(parents=True)
+        (tmp_path / "gpu01" / name / "run.jsonl").write_bytes(b"")
+    assert len(Results(tmp_path).runs()) == 2
+
+
 def test_runs_of_one_second_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     names = ["20260101T000000Z", *(f"20260101T000000Z-{number}" for number in range(2, 13))]
-    for name in sorted(names):
-        write_run(tmp_path, [], run=name)
+    for number, name in enumerate(sorted(names)):
+        write_run(tmp_path, [], run=name, seed=number)
     assert [run.id for run in Results(tmp_path).runs()] == names
     assert [run.id for run in select(Results(tmp_path), "last~1")] == ["20260101T000000Z-11"]
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Generator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -73,18 +74,22 @@ def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.N
 
 
 def list_runs(results: "Results") -> "list[RunFolder]":
-    """Return all runs, oldest first. Name those that are never `last`, since it isn't known when they began, and those whose
-    names no word can match."""
-    from torchmatrix.facts.store import host_of, in_order, undated
+    """Return all runs, oldest first. Name those that are never `last`, since it isn't known when they began, and those that
+    are left out."""
+    from torchmatrix.facts.store import host_of, undated
 
-    listed, misnamed = results.listed()
-    for path in misnamed[:MOST_UNREADABLE]:
+    listed = results.listed()
+    for path in listed.misnamed[:MOST_UNREADABLE]:
         say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")
-    if runs := undated(listed):
+    for copy, original in islice(listed.copies.items(), MOST_UNREADABLE):
+        say(printable(f"note: {copy.path} is left out: it is a copy of {host_of(original)}/{original.id}"))
+    if len(listed.copies) > MOST_UNREADABLE:
+        say(f"note: so are {len(listed.copies) - MOST_UNREADABLE} more copies of runs")
+    if runs := undated(listed.runs):
         names = printable(", ".join(f"{host_of(run)}/{run.id}" for run in runs[:MOST_UNREADABLE]))
         more = f" and {len(runs) - MOST_UNREADABLE} more" if len(runs) > MOST_UNREADABLE else ""
         say(f"note: when {names}{more} began isn't known, or is still to come: never taken for the last run")
-    return in_order(listed)
+    return listed.runs
 
 
 def width() -> int:

@@ -13,6 +13,7 @@ results/HOST/RUN/pinned                         the user's mark: this run is nev
 
 import calendar
 import hashlib
+import json
 import math
 import os
 import re
@@ -24,11 +25,11 @@ from datetime import datetime, timezone
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchmatrix.core import inputs, settings
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import disk_errors, hold_lock, make_below, plain_bytes, plain_open, write_whole
+from torchmatrix.core.files import disk_errors, hold_lock, make_below, open_regular, plain_bytes, plain_open, write_whole
 from torchmatrix.core.formatting import as_text
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.facts import lines
@@ -59,6 +60,8 @@ def keep_model(folder: Path, path: str, content: bytes) -> Path:
     return place
 
 
+_NEAR_SECONDS, _LONGEST_BEGIN = 60.0, 4 << 20
+"""The name of a run's folder and its record say within this when it began. The first line of a record holds the matrix."""
 _MOVE_BACK = "what is in it belongs into a plain folder: move it back, or begin a new run (--new); free space if it is full"
 """The hint where the folder of a cell can't be made."""
 
@@ -189,6 +192,18 @@ def run_around(path: Path) -> RunFolder | None:
     return next((run for run in map(RunFolder, (path.absolute(), *path.absolute().parents)) if run.record.is_file()), None)
 
 
+class Listed(NamedTuple):
+    """The runs of a results folder, oldest first, and what is left out of them.
+
+    `misnamed`: folders whose names, or whose hosts' names, are no UTF-8: no page or table could name them. `copies`: folders
+    that somebody copied, with the run that each is a copy of: it would count twice.
+    """
+
+    runs: list[RunFolder]
+    misnamed: list[Path]
+    copies: dict[RunFolder, RunFolder]
+
+
 class Results:
     """A results folder."""
 
@@ -218,19 +233,20 @@ class Results:
             yield
 
     def runs(self) -> list[RunFolder]:
-        """List all runs but those that are misnamed, oldest first; runs with an unknown start come before all others."""
-        return in_order(self.listed()[0])
+        """List all runs but those that are left out, oldest first; runs with an unknown start come before all others."""
+        return self.listed().runs
 
-    def listed(self) -> tuple[list[RunFolder], list[Path]]:
-        """List all runs, in no order, and the folders of those whose names, or whose hosts' names, are no UTF-8: no page or
-        table could name them."""
-        runs, misnamed = [], []
+    def listed(self) -> "Listed":
+        """List all runs, and what is left out of them."""
+        found, misnamed = [], []
         for place in folders_in(str(self.root)):
             for path in () if os.path.basename(place).startswith(".") else folders_in(place):  # noqa: PTH119
                 if os.path.exists(f"{path}/run.jsonl"):  # noqa: PTH110 (a Path takes ten times as long)
                     name = path[len(place) - len(os.path.basename(place)) :]  # noqa: PTH119
-                    runs.append(RunFolder(Path(path))) if name == as_text(name) else misnamed.append(Path(path))
-        return runs, sorted(misnamed)
+                    found.append(RunFolder(Path(path))) if name == as_text(name) else misnamed.append(Path(path))
+        runs = in_order(found)
+        copies = dict(_copies(runs))
+        return Listed(runs=[run for run in runs if run not in copies], misnamed=sorted(misnamed), copies=copies)
 
     def home(self, host: str, machine: str | None) -> str:
         """Return the folder for the runs of this machine: its host's name, with the identity's start if another machine has it.
@@ -316,6 +332,40 @@ def in_order(runs: Iterable[RunFolder]) -> list[RunFolder]:
         return -math.inf if math.isnan(started) else started, number, run.id, run.path
 
     return sorted(runs, key=key)
+
+
+def _copies(runs: Iterable[RunFolder]) -> Iterator[tuple[RunFolder, RunFolder]]:
+    """Yield each copy among `runs` (in_order), and its original: the records of both begin with the same line.
+
+    The original is in the folder of its host, with the name that runs are given. Runs at different times are no copies.
+    """
+    near: list[list[RunFolder]] = []
+    last = -math.inf
+    for run in runs:
+        started = 0.0 if math.isnan(run.started) else run.started
+        near[-1].append(run) if started - last <= _NEAR_SECONDS else near.append([run])
+        last = started
+    for group in (group for group in near if len(group) > 1):
+        same: dict[bytes, list[tuple[bool, bool, int, Path, RunFolder]]] = {}
+        for run in group:
+            line, host = _begin_of(run)
+            stamp = _STAMP.fullmatch(run.id)
+            number = -int(stamp[7]) if stamp and stamp[7] else 0
+            same.setdefault(line, []).append((run.path.parent.name != host, stamp is None, number, run.path, run))
+        for line, found in same.items():
+            (*_, original), *copies = sorted(found)
+            yield from ((copy[-1], original) for copy in copies if line)
+
+
+def _begin_of(run: RunFolder) -> tuple[bytes, str]:
+    """Return the first line of a run's record and the host that it names; nothing where it can't be read."""
+    try:
+        with open_regular(run.record) as file:
+            line = file.readline(_LONGEST_BEGIN)
+        header = json.loads(line)
+        return line, str(header["host"]["name"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return b"", ""
 
 
 # Selection of runs by words: last, last~2, last-7d, all, an id; narrowed by date and by host
