@@ -345,6 +345,12 @@ def test_the_second_run_on_one_folder_says_who_holds_it(torchmatrix: Command, fa
         (["report", "--run", "x"], 2, "no run x in"),
         (["run", "--results", "/proc/results"], 4, "can't write /proc/results"),
         (["init"], 2, "already exists"),
+        (["gather", ""], 2, '"" names no source'),
+        *(
+            ([*verb.split(), path], 2, "isn't written over")
+            for verb in ("report --output", "history --output", "gate --junit", "gate --markdown", "init --output")
+            for path in ("results/h/R/run.jsonl", "results/.lock", "matrix.lock", "round1-try1.log")
+        ),
     ],
 )
 def test_a_users_mistake_gets_a_message_a_hint_and_its_exit_code(

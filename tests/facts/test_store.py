@@ -10,7 +10,8 @@ import pytest
 
 from support.records import launch_lines, write_run
 from torchmatrix.analysis import facts_cache
-from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.analysis.machines import choose_launches
+from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts import lines, store
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
@@ -21,7 +22,7 @@ CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
 
 
 def header(number: int = 1) -> dict[str, Any]:
-    return launch_lines()[0] | {"try": number}
+    return launch_lines(run="20260101T000000Z")[0] | {"try": number}
 
 
 def test_a_launch_cut_off_at_any_byte_is_lost_and_nothing_else(tmp_path: Path) -> None:
@@ -57,6 +58,22 @@ def test_a_copy_of_launches_in_their_run_counts_as_no_launch(tmp_path: Path, cop
     assert store.verified(Results(tmp_path)).unreadable == tuple(refused)
     of_summary = facts_cache.details_of(run).summary
     assert (len(of_summary.launches), len(of_summary.unreadable_launches)) == (len(kept), len(refused))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [({"run": "20251231T000000Z"}, "belongs to run 20251231T000000Z"), ({"machine": "b" * 16}, "on another machine, bbbb")],
+)
+def test_a_launch_of_another_run_or_machine_is_not_read(tmp_path: Path, change: dict[str, str], why: str) -> None:
+    run = write_run(tmp_path, [{"rate": 100.0}, {"rate": 200.0}], machine="a" * 16)
+    first, second = (launch.path for launch in run.launches())
+    head, *rest = lines.read(second).events
+    second.write_bytes(lines.packed([head | change, *rest]))
+    assert [launch.path for launch in run.launches()] == [first]
+    (refused,) = facts_cache.details_of(run).summary.unreadable_launches
+    assert why in refused.reason and [item.reason for item in store.verified(Results(tmp_path)).unreadable] == [refused.reason]
+    renamed = RunFolder(run.path.rename(run.path.with_name("mine")))
+    assert len(renamed.launches()) == (2 if "run" in change else 1)
 
 
 @pytest.mark.parametrize("part", ["stack", "workload", "gpus"])
@@ -274,6 +291,15 @@ def test_a_lock_or_a_record_that_is_a_link_is_refused_and_what_it_leads_to_stays
         with pytest.raises(EngineUnusable, match="symbolic link"):
             write()
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+@pytest.mark.parametrize("word", ["", "{0}", "{0}/testhost"])
+def test_a_word_never_means_the_launches_of_several_runs(tmp_path: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for run in ("20260101T000000Z", "20260102T000000Z"):
+        write_run(tmp_path, [{"rate": 100.0}], run=run)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=r'holds 2 runs, not one|"" is not a file'):
+        choose_launches(Results(tmp_path), word.format(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from support import PATIENCE_SECONDS
 from support.records import nights, write_run
 from torchmatrix.analysis import facts_cache, history, machines
 from torchmatrix.core.errors import BadInput
+from torchmatrix.facts import lines
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, redaction, site
 from torchmatrix.reporting.redaction import identities
@@ -33,7 +34,7 @@ from torchmatrix.reporting.site.pages import ABOUT, read_page
 def add_run(root: Path, run: str = "20260101T000000Z", host: str = "testhost", **more: Any) -> RunFolder:
     """Write a run of one cell with two launches under `root`/`host`/`run`."""
     about = {"name": host, "cpu": "Test CPU", "gpus": [], "cores": [0], "kernel": "6.1"}
-    made = write_run(root / ".making", [{"rate": 100.0}, {"rate": 101.0}], **{"host": about, **more})
+    made = write_run(root / ".making", [{"rate": 100.0}, {"rate": 101.0}], **{"host": about, "run": run, "key": run, **more})
     folder = root / host / run
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(made.path, folder)
@@ -333,7 +334,8 @@ def test_no_symbolic_link_is_followed(tmp_path: Path) -> None:
     add_run(tmp_path / "r")
     elsewhere = add_run(tmp_path / "other", "20260102T000000Z", host="secretbox")
     (tmp_path / "r/testhost/20260102T000000Z").symlink_to(elsewhere.path)
-    (tmp_path / "r/secretbox").symlink_to(elsewhere.path.parent)
+    another = add_run(tmp_path / "more", "20260103T000000Z", host="secretbox")
+    (tmp_path / "r/secretbox").symlink_to(another.path.parent)
     messages: list[str] = []
     site.publish(Results(tmp_path / "r"), Results(tmp_path / "r").runs(), tmp_path / "site", redact=False, tell=messages.append)
     assert len([line for line in messages if "left out" in line]) == 2
@@ -407,7 +409,9 @@ def test_several_runs_have_a_page_of_their_history(tmp_path: Path) -> None:
 
 def test_no_planted_word_is_in_any_byte_of_a_redacted_site(tmp_path: Path) -> None:
     run = planted_run(tmp_path / "gpubox7-results")
-    shutil.copytree(run.path, run.path.with_name("20260102T000000Z-gpubox7"))
+    other = RunFolder(shutil.copytree(run.path, run.path.with_name("20260102T000000Z-gpubox7")))
+    head, *rest = other.lines().events
+    other.record.write_bytes(lines.packed([head | {"key": "another"}, *rest]))
     publish(tmp_path / "gpubox7-results", tmp_path / "site", redact=True)
     count = 0
     for name, content in contents(tmp_path / "site").items():

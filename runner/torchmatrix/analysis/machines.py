@@ -18,7 +18,7 @@ from torchmatrix.analysis import gpu_specs, prices, run_summary
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.rows import Row, group_by, makes_figures
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import printable
+from torchmatrix.core.formatting import count, printable
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.facts import store
 from torchmatrix.facts.alike import counting
@@ -308,9 +308,9 @@ def choose_launches(results: Results, word: str) -> ChosenLaunches:
     """
     path = Path(word)
     try:
-        if path.is_file():
+        if word and path.is_file():
             return ChosenLaunches(launches=[launch_at(path)])
-        if path.is_dir():
+        if word and path.is_dir():
             return _in_folder(path)
     except OSError as error:
         raise BadInput(
@@ -326,7 +326,9 @@ def choose_launches(results: Results, word: str) -> ChosenLaunches:
 
 def _in_folder(path: Path) -> ChosenLaunches:
     run = run_around(path)
-    launches, unreadable = sorted_out(launches_below(path, run=run.path if run else None))
+    if run is None and (runs := [*path.glob("*/run.jsonl"), *path.glob("*/*/run.jsonl")]):
+        raise BadInput(f"{path} holds {count(len(runs), 'run')}, not one", hint="name one of them, by its folder or its id")
+    launches, unreadable = sorted_out(launches_below(path, run=run.place(run.read_record().machine) if run else None))
     if not launches:
         broken = f" that can be read; {_broken(unreadable)}" if unreadable else ""
         raise BadInput(f"{path} has no launches{broken}", hint="name a cell's or a run's folder, or a launch file")

@@ -23,7 +23,7 @@ from torchmatrix.core.process import help_only
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
-from torchmatrix.facts.reading import launch_files, launch_in, sorted_out
+from torchmatrix.facts.reading import Place, launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder, host_of
 from torchmatrix.facts.wire import ContainerReport
@@ -149,7 +149,8 @@ def read_parts(
     processes = processes_for(sum(map(len, folders)), most)
     size = ceil(len(folders) / (PIECES * processes)) if processes > 1 else len(folders)
     pieces = [folders[begin : begin + size] for begin in range(0, len(folders), max(1, size))]
-    return list(shared_out(partial(_part, run=run.path, planned=record.planned, columns=columns), pieces, processes))
+    part = partial(_part, run=run.place(record.machine), planned=record.planned, columns=columns)
+    return list(shared_out(part, pieces, processes))
 
 
 def processes_for(files: int, most: int = MOST_PROCESSES) -> int:
@@ -177,7 +178,7 @@ def shared_out(work: Callable[[Piece], Done], pieces: Sequence[Piece], processes
     yield from map(work, pieces[done:])
 
 
-def _part(folders: Iterable[Iterable[Path]], run: Path, planned: Sequence[CellName], columns: frozenset[str] | None) -> Part:
+def _part(folders: Iterable[Iterable[Path]], run: Place, planned: Sequence[CellName], columns: frozenset[str] | None) -> Part:
     return part_of((launch_in(path, run) for folder in folders for path in folder), _order(planned), columns)
 
 

@@ -143,9 +143,13 @@ def _starting_with(incomplete: str, words: Callable[[], Iterable[str]]) -> list[
 
 
 def a_file(path: Path | None) -> Path | None:
-    """Refuse "-" for a file to write: others take it for standard output, nobody wants a file of that name. Raises BadInput."""
+    """Refuse "-" for a file to write: others take it for standard output, nobody wants a file of that name; and a name that
+    facts or locks have: they would be lost. Raises BadInput.
+    """
     if path is not None and str(path) == "-":
         raise BadInput('"-" is not the name of a file', hint="name the file to write, such as out.txt")
+    if path is not None and {path.suffix, path.name} & {".jsonl", ".lock", ".log"}:
+        raise BadInput(f"{path} has the name of recorded facts or of a lock: it isn't written over", hint="name another file")
     return path
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict, force_setattr
 
@@ -67,10 +67,18 @@ def launch_at(path: Path) -> Launch:
     return launch
 
 
-def launches_below(folder: Path, names: str = "round*-try*.jsonl", run: Path | None = None) -> Iterator[Launch | Unreadable]:
+class Place(NamedTuple):
+    """The run that a file lies in. `run`: its folder; `id`: None if its folder was renamed; `machine`: None if unknown."""
+
+    run: Path
+    id: str | None = None
+    machine: str | None = None
+
+
+def launches_below(folder: Path, names: str = "round*-try*.jsonl", run: Place | None = None) -> Iterator[Launch | Unreadable]:
     """Read the launches in a folder of results, in the order of their paths; without batch trials, whose names differ.
 
-    `run`: the folder of the run that it belongs to, if there is one.
+    `run`: the one that the folder belongs to, if there is one.
     """
     return (launch_in(path, run) for path in launch_files(folder, names))
 
@@ -80,7 +88,7 @@ def launch_files(folder: Path, names: str = "round*-try*.jsonl") -> list[Path]:
     return named_below(folder, names)
 
 
-def launch_in(path: Path, run: Path | None = None) -> Launch | Unreadable:
+def launch_in(path: Path, run: Place | None = None) -> Launch | Unreadable:
     """Read the launch in a file of a results folder; Unreadable if it is misplaced."""
     launch = read_launch(path)
     if isinstance(launch, Launch) and (why := misplaced(path, launch, run)):
@@ -88,10 +96,16 @@ def launch_in(path: Path, run: Path | None = None) -> Launch | Unreadable:
     return launch
 
 
-def misplaced(path: Path, launch: Launch, run: Path | None) -> str | None:
-    """Return why a file's name or its folder in that of its run don't fit its launch, or None: a copy would count twice."""
-    if run is not None and path.parent.absolute() != run.absolute() / launch.cell:
+def misplaced(path: Path, launch: Launch, run: Place | None) -> str | None:
+    """Return why a launch doesn't belong where its file lies, or None: a copy would count twice, or for another machine."""
+    if run is None:
+        return misnamed(path, launch.round, launch.number)
+    if run.id and launch.run != run.id:
+        return f"it belongs to run {launch.run}: it was copied or moved"
+    if path.parent.absolute() != run.run.absolute() / launch.cell:
         return f"it belongs to cell {launch.cell}: it was copied or moved"
+    if run.machine and launch.machine and launch.machine != run.machine:
+        return f"it was measured on another machine, {launch.machine}"
     return misnamed(path, launch.round, launch.number)
 
 

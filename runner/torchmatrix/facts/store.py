@@ -36,7 +36,7 @@ from torchmatrix.facts import lines
 from torchmatrix.facts.launch import UNFINISHED, Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.lines import Event, Lines, most_bytes
-from torchmatrix.facts.reading import launch_files, launch_of, launches_below, misplaced, sorted_out
+from torchmatrix.facts.reading import Place, launch_files, launch_of, launches_below, misplaced, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
 
 IDENTITY_DIGITS = 6
@@ -131,12 +131,12 @@ class RunFolder:
 
     def tries(self, cell: str, number: int) -> int:
         """Count the launches of this cell and round that ended by themselves."""
-        launches, _ = sorted_out(launches_below(self.path / cell, f"round{number}-try*.jsonl", self.path))
+        launches, _ = sorted_out(launches_below(self.path / cell, f"round{number}-try*.jsonl", self.place()))
         return sum(launch.outcome not in UNFINISHED for launch in launches)
 
     def of_cell(self, cell: str) -> list[Launch]:
         """Read the launches of one cell."""
-        return sorted_out(launches_below(self.path / cell, run=self.path))[0]
+        return sorted_out(launches_below(self.path / cell, run=self.place()))[0]
 
     def is_done(self, cell: str, number: int) -> bool:
         """Check whether this launch was completed, with any outcome, so that a continued run leaves it alone."""
@@ -178,9 +178,13 @@ class RunFolder:
         content = self.lines()
         return record_of(content.events, content.verified, content.damage)
 
+    def place(self, machine: str | None = None) -> Place:
+        """Return what the launches in this folder must belong to; `machine`: the one of the run's record."""
+        return Place(run=self.path, id=self.id if self._stamp is not None else None, machine=machine)
+
     def everything(self) -> Iterator[Launch | Unreadable]:
         """Read all launches, and the launch files that can't be read, in the order of their paths."""
-        return launches_below(self.path, run=self.path)
+        return launches_below(self.path, run=self.place(self.read_record().machine))
 
     def launches(self) -> list[Launch]:
         """Read all launches that can be read, in the order of their paths."""
@@ -474,9 +478,10 @@ def verified(results: Results) -> Verified:
     """Verify all launches of all runs. Reads every file, but parses only its first and last line."""
     counts, unreadable = {True: 0, False: 0}, []
     for run in results.runs():
-        unreadable += [Unreadable(path=run.record, reason=problem) for problem in run.read_record().problems]
+        record = run.read_record()
+        unreadable += [Unreadable(path=run.record, reason=problem) for problem in record.problems]
         for path in launch_files(run.path):
-            outcome = _verify(path, run.path)
+            outcome = _verify(path, run.place(record.machine))
             if isinstance(outcome, Unreadable):
                 unreadable.append(outcome)
             else:
@@ -484,7 +489,7 @@ def verified(results: Results) -> Verified:
     return Verified(verified=counts[True], unverified=counts[False], unreadable=tuple(unreadable))
 
 
-def _verify(path: Path, run: Path) -> bool | Unreadable:
+def _verify(path: Path, run: Place) -> bool | Unreadable:
     try:
         content = lines.ends_of(plain_bytes(path, most_bytes()))
     except OSError as error:

@@ -196,6 +196,8 @@ def gather(
     `dry_run`: nothing is written, and new files are listed without being read. Raises BadInput or EngineUnusable if the
     source can't be read or the results can't be written; what came before stays. The same call then goes on.
     """
+    if not word:
+        raise BadInput('"" names no source', hint="name a folder, an archive, a machine or a site; . is this folder")
     brought = ImportResult(source=word)
     with ExitStack() as stack:
         if not dry_run:

@@ -295,7 +295,7 @@ def _is_cluster_failure(state: str, folder: RunFolder, waiting: SubmittedLaunch)
 
 def _tries(folder: RunFolder, waiting: SubmittedLaunch) -> Iterator[Launch]:
     names = f"round{waiting.number}-try*.jsonl"
-    launches, _ = sorted_out(launches_below(folder.path / waiting.cell.id, names, folder.path))
+    launches, _ = sorted_out(launches_below(folder.path / waiting.cell.id, names, folder.place()))
     return reversed(launches)
 
 
