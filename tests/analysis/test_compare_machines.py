@@ -154,8 +154,8 @@ def test_a_side_without_any_ok_launch_is_one_sentence(tmp_path: Path) -> None:
 
 def test_launches_of_two_machines_are_never_one_side(tmp_path: Path) -> None:
     compared(tmp_path, cell(1), cell(2))
-    both = choose_launches(Results(tmp_path), str(tmp_path)).launches
-    (row,) = compare.compare(both, choose_launches(Results(tmp_path), "b").launches).rows
+    a, b = (choose_launches(Results(tmp_path), name).launches for name in "ab")
+    (row,) = compare.compare([*a, *b], b).rows
     assert row.refused == "A has launches of 2 machines: name one"
 
 

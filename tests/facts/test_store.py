@@ -323,6 +323,16 @@ def test_a_copy_of_a_run_is_no_other_run(tmp_path: Path, copy: str) -> None:
     assert left.path == tmp_path / copy and not Results(tmp_path).listed().copies
 
 
+@pytest.mark.parametrize("content", [b"", b"<html>", b'{"event": "planned", "cell": "x"}\n'])
+def test_a_file_that_is_no_record_is_told(tmp_path: Path, content: bytes) -> None:
+    run = write_run(tmp_path, [{}])
+    run.record.write_bytes(content)
+    assert run.read_record().problems[0] in (store.NO_RECORD, run.lines().damage)
+    assert store.verified(Results(tmp_path)).unreadable[0].path == run.record
+    run.record.unlink()
+    assert run.read_record().problems == ()
+
+
 def test_runs_whose_records_cant_be_read_are_no_copies(tmp_path: Path) -> None:
     for name in ("20260101T000000Z", "20260101T000000Z-2"):
         (tmp_path / "gpu01" / name).mkdir(parents=True)

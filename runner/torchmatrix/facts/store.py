@@ -62,6 +62,7 @@ def keep_model(folder: Path, path: str, content: bytes) -> Path:
 
 _NEAR_SECONDS, _LONGEST_BEGIN = 60.0, 4 << 20
 """The name of a run's folder and its record say within this when it began. The first line of a record holds the matrix."""
+NO_RECORD = "it does not begin with the line of a run"
 _MOVE_BACK = "what is in it belongs into a plain folder: move it back, or begin a new run (--new); free space if it is full"
 """The hint where the folder of a cell can't be made."""
 
@@ -176,7 +177,9 @@ class RunFolder:
     def read_record(self) -> RunRecord:
         """Read the run's own record."""
         content = self.lines()
-        return record_of(content.events, content.verified, content.damage)
+        first = content.events[0]["event"] if content.events else None
+        is_none = first != "run" and (content.events or self.record.is_file())
+        return record_of(content.events, content.verified, content.damage or (NO_RECORD if is_none else None))
 
     def place(self, machine: str | None = None) -> Place:
         """Return what the launches in this folder must belong to; `machine`: the one of the run's record."""

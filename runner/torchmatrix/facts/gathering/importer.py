@@ -18,7 +18,7 @@ from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.lines import as_written, lines_of, most_bytes
 from torchmatrix.facts.reading import launch_of, malformed_host_line
 from torchmatrix.facts.run_record import RunRecord, record_of
-from torchmatrix.facts.store import IDENTITY_DIGITS, Results
+from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results
 
 # Results of an import
 
@@ -325,7 +325,7 @@ def _place(run: OfferedRun, record: bytes, layout: Layout, brought: ImportResult
     target = layout.folder_for(run.id, begin) if begin else None
     is_here = target is not None and (target / RECORD).exists()
     if target is None or begin is None or (damage and not is_here):
-        why = damage or "it does not begin with the line of a run"
+        why = damage or NO_RECORD
         brought.refused[run.record] = f"{why}; it is not taken{_and_other_files(run)}"
         return None, b""
     if is_here and not begins(target / RECORD, begin.content):
