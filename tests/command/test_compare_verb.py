@@ -98,7 +98,7 @@ def test_hostile_texts_do_not_reach_the_terminal(torchmatrix: Command, tmp_path:
     evil = {"name": "evil\x1b[31m", "torch": "2.5.1"}
     host = {"name": "box\x1b[0m", "cpu": "c", "gpus": [], "cores": [0]}
     for folder in ("a", "b"):
-        launches = [{**launch, "cell": f"evil/b4/gpu{i}"} for i, launch in enumerate(cells(1.0, 8, evil, host=host))]
+        launches = [{**launch, "workload": f"b4-{i}"} for i, launch in enumerate(cells(1.0, 8, evil, host=host))]
         write_run(tmp_path / "results", launches, folder=folder, host=host, machine=folder * 8)
     done = torchmatrix("compare", "a" * 8, "b" * 8)
     assert done.returncode == 0 and "\x1b" not in done.stdout + done.stderr

@@ -325,9 +325,11 @@ def choose_launches(results: Results, word: str) -> ChosenLaunches:
 
 
 def _in_folder(path: Path) -> ChosenLaunches:
-    run = run_around(path)
-    if run is None and (runs := [*path.glob("*/run.jsonl"), *path.glob("*/*/run.jsonl")]):
-        raise BadInput(f"{path} holds {count(len(runs), 'run')}, not one", hint="name one of them, by its folder or its id")
+    around = run_around(path)
+    below = [] if around else [RunFolder(record.parent) for end in ("*", "*/*") for record in path.glob(f"{end}/run.jsonl")]
+    if len(below) > 1:
+        raise BadInput(f"{path} holds {len(below)} runs, not one", hint="name one of them, by its folder or its id")
+    run = around or next(iter(below), None)
     launches, unreadable = sorted_out(launches_below(path, run=run.place(run.read_record().machine) if run else None))
     if not launches:
         broken = f" that can be read; {_broken(unreadable)}" if unreadable else ""
