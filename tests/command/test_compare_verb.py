@@ -18,8 +18,7 @@ def cells(rate: float, batch: int, stack: dict[str, Any] = CUDA, **more: Any) ->
     for devices in ((0,), (0, 1)):
         for size in (4, batch):
             workload = f"resnet50-train-fp32-b{size}"
-            cell = f"{stack['name']}/{workload}/gpu{'+'.join(map(str, devices))}"
-            fields = {"stack": stack, "job": {"batch": size}, "workload": workload, "cell": cell, "devices": devices, **more}
+            fields = {"stack": stack, "job": {"batch": size}, "workload": workload, "devices": devices, **more}
             launches += [{"rate": rate * len(devices) * share, **fields} for share in (0.995, 1.0, 1.005)]
     return launches
 

@@ -18,7 +18,7 @@ from torchmatrix.analysis import gpu_specs, prices, run_summary
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.rows import Row, group_by, makes_figures
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import count, printable
+from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.facts import store
 from torchmatrix.facts.alike import counting
