@@ -68,11 +68,10 @@ def launch_at(path: Path) -> Launch:
 
 
 class Place(NamedTuple):
-    """The run that a file lies in. `run`: its folder; `id`: None if its folder was renamed; `machine`: None if unknown."""
+    """The run that a file lies in. `run`: its folder; `id`: None if its folder was renamed."""
 
     run: Path
     id: str | None = None
-    machine: str | None = None
 
 
 def launches_below(folder: Path, names: str = "round*-try*.jsonl", run: Place | None = None) -> Iterator[Launch | Unreadable]:
@@ -97,15 +96,13 @@ def launch_in(path: Path, run: Place | None = None) -> Launch | Unreadable:
 
 
 def misplaced(path: Path, launch: Launch, run: Place | None) -> str | None:
-    """Return why a launch doesn't belong where its file lies, or None: a copy would count twice, or for another machine."""
+    """Return why a launch doesn't belong where its file lies, or None: a copy would count twice."""
     if run is None:
         return misnamed(path, launch.round, launch.number)
     if run.id and launch.run != run.id:
         return f"it belongs to run {launch.run}: it was copied or moved"
     if path.parent.absolute() != run.run.absolute() / launch.cell:
         return f"it belongs to cell {launch.cell}: it was copied or moved"
-    if run.machine and launch.machine and launch.machine != run.machine:
-        return f"it was measured on another machine, {launch.machine}"
     return misnamed(path, launch.round, launch.number)
 
 

@@ -181,13 +181,13 @@ class RunFolder:
         is_none = first != "run" and (content.events or self.record.is_file())
         return record_of(content.events, content.verified, content.damage or (NO_RECORD if is_none else None))
 
-    def place(self, machine: str | None = None) -> Place:
-        """Return what the launches in this folder must belong to; `machine`: the one of the run's record."""
-        return Place(run=self.path, id=self.id if self._stamp is not None else None, machine=machine)
+    def place(self) -> Place:
+        """Return what the launches in this folder must belong to."""
+        return Place(run=self.path, id=self.id if self._stamp is not None else None)
 
     def everything(self) -> Iterator[Launch | Unreadable]:
         """Read all launches, and the launch files that can't be read, in the order of their paths."""
-        return launches_below(self.path, run=self.place(self.read_record().machine))
+        return launches_below(self.path, run=self.place())
 
     def launches(self) -> list[Launch]:
         """Read all launches that can be read, in the order of their paths."""
@@ -481,10 +481,9 @@ def verified(results: Results) -> Verified:
     """Verify all launches of all runs. Reads every file, but parses only its first and last line."""
     counts, unreadable = {True: 0, False: 0}, []
     for run in results.runs():
-        record = run.read_record()
-        unreadable += [Unreadable(path=run.record, reason=problem) for problem in record.problems]
+        unreadable += [Unreadable(path=run.record, reason=problem) for problem in run.read_record().problems]
         for path in launch_files(run.path):
-            outcome = _verify(path, run.place(record.machine))
+            outcome = _verify(path, run.place())
             if isinstance(outcome, Unreadable):
                 unreadable.append(outcome)
             else:
