@@ -66,6 +66,11 @@ def _kind(answer: Mapping[str, Any]) -> str:
     return str(answer["kind"])
 
 
+def _deleted(answer: Mapping[str, Any]) -> list[str]:
+    """Return the names of deleted Jobs, where the answer lists them; it may be a Status. Raises errors of several kinds."""
+    return [] if _kind(answer) == "Status" else [_name(item) for item in answer["items"]]
+
+
 def _name(item: Mapping[str, Any]) -> str:
     return str(item["metadata"]["name"])
 
@@ -253,7 +258,7 @@ class Kubernetes(JobSystem):
 
     def cancel(self, name: str) -> None:
         delete = partial(self._batch.delete_collection_namespaced_job, propagation_policy="Foreground", **self._of(name))
-        self._asked(delete, _kind, job_system.REMOVAL_POLLS)
+        self._asked(delete, _deleted, job_system.REMOVAL_POLLS)
 
     def how_to_cancel(self, name: str) -> str:
         return f"kubectl delete jobs --namespace {self._site.namespace} --selector {RUN}={_label(name)} ends them"
