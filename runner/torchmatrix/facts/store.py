@@ -243,7 +243,7 @@ class Results:
         """List all runs but those that are left out, oldest first; runs with an unknown start come before all others."""
         return self.listed().runs
 
-    def listed(self) -> "Listed":
+    def listed(self) -> Listed:
         """List all runs, and what is left out of them."""
         found, misnamed = [], []
         for place in folders_in(str(self.root)):
@@ -334,11 +334,16 @@ def in_order(runs: Iterable[RunFolder]) -> list[RunFolder]:
     """Sort runs, oldest first: those with an unknown start before all others, those of one second by their numbers."""
 
     def key(run: RunFolder) -> tuple[float, int, str, Path]:
-        stamp, started = _STAMP.fullmatch(run.id), run.started
-        number = -int(stamp[7]) if stamp and stamp[7] else 0
-        return -math.inf if math.isnan(started) else started, number, run.id, run.path
+        started = run.started
+        return -math.inf if math.isnan(started) else started, _number(run), run.id, run.path
 
     return sorted(runs, key=key)
+
+
+def _number(run: RunFolder) -> int:
+    """Return the number of a run among those of its second, from its id; 0 if that has none."""
+    stamp = _STAMP.fullmatch(run.id)
+    return -int(stamp[7]) if stamp and stamp[7] else 0
 
 
 def _copies(runs: Iterable[RunFolder]) -> Iterator[tuple[RunFolder, RunFolder]]:
@@ -349,16 +354,16 @@ def _copies(runs: Iterable[RunFolder]) -> Iterator[tuple[RunFolder, RunFolder]]:
     near: list[list[RunFolder]] = []
     last = -math.inf
     for run in runs:
-        started = 0.0 if math.isnan(run.started) else run.started
+        started = run.started
+        started = 0.0 if math.isnan(started) else started
         near[-1].append(run) if started - last <= _NEAR_SECONDS else near.append([run])
         last = started
     for group in (group for group in near if len(group) > 1):
         same: dict[bytes, list[tuple[bool, bool, int, Path, RunFolder]]] = {}
         for run in group:
             line, host = _begin_of(run)
-            stamp = _STAMP.fullmatch(run.id)
-            number = -int(stamp[7]) if stamp and stamp[7] else 0
-            same.setdefault(line, []).append((run.path.parent.name != host, stamp is None, number, run.path, run))
+            is_renamed = _STAMP.fullmatch(run.id) is None
+            same.setdefault(line, []).append((run.path.parent.name != host, is_renamed, _number(run), run.path, run))
         for line, found in same.items():
             (*_, original), *copies = sorted(found)
             yield from ((copy[-1], original) for copy in copies if line)
