@@ -94,6 +94,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[.
     """Make this process, and the commands that it starts, live at another site: take variables, return its settings."""
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "TORCHMATRIX_MIRRORS", "TORCHMATRIX_WHEELHOUSE"):
         monkeypatch.delenv(name, raising=False)
+    (tmp_path / "settings.toml").touch()
     monkeypatch.setenv("TORCHMATRIX_SETTINGS", str(tmp_path / "settings.toml"))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("TORCHMATRIX_CACHE", str(tmp_path / "cache"))

@@ -13,6 +13,7 @@ from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_at
 from torchmatrix.facts.store import Results
 
 
@@ -111,7 +112,8 @@ def test_a_side_without_an_ok_launch_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_trial_of_a_batch_is_no_measurement(tmp_path: Path) -> None:
-    a, b = launches(tmp_path, "a", (100.0,), trial=True), launches(tmp_path, "b", (100.0,))
+    (trial,) = write_run(tmp_path / "a", [{"trial": True}]).path.rglob("round1-try1.jsonl")
+    a, b = [launch_at(trial.rename(trial.with_name("batch4-try1.jsonl")))], launches(tmp_path, "b", (100.0,))
     (row,) = compare.compare(a, b).rows
     assert row.refused is not None and "trial" in row.refused
 

@@ -75,6 +75,7 @@ def measured(case: Case, folder: Path) -> str:
     """Run one case and return its line of the table."""
     command = [str(Path(sys.executable).parent / "torchmatrix"), *case.words]
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    (folder / "settings.toml").touch()
     variables["TORCHMATRIX_SETTINGS"] = str(folder / "settings.toml")
     begin = time.perf_counter()
     with (folder / "said").open("w+") as stderr:

@@ -91,6 +91,7 @@ def test_a_mistake_in_the_file_is_named_with_a_way_out_and_without_the_secret(
         ("TORCHMATRIX_MEMORY_SHARE", "90%", "is not a share of the memory"),
         ("TORCHMATRIX_MEMORY_SHARE", "nan", "is not a share of the memory"),
         ("TORCHMATRIX_PROCESSES", "10", "is not a number of processes"),
+        ("TORCHMATRIX_SETTINGS", "/nowhere/settings.toml", "TORCHMATRIX_SETTINGS: there is no /nowhere/settings.toml"),
         ("TORCHMATRIX_CA_BUNDLE", "/nowhere/ca.pem", "there is no /nowhere/ca.pem"),
         ("TORCHMATRIX_CA_BUNDLE", "/etc/" + 300 * "x", "there is no /etc/xxx"),
         ("TORCHMATRIX_CA_BUNDLE", "~nobody-is-called-so/ca.pem", "there is no ~nobody-is-called-so/ca.pem"),

@@ -13,10 +13,13 @@ from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts import lines, store
+from torchmatrix.facts.gathering import gather
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
 from torchmatrix.facts.store import Results, RunFolder, select
+from torchmatrix.reporting import redaction
+from torchmatrix.reporting.redaction import Pseudonyms
 
 CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
 
@@ -58,6 +61,30 @@ def test_a_copy_of_launches_in_their_run_counts_as_no_launch(tmp_path: Path, cop
     assert store.verified(Results(tmp_path)).unreadable == tuple(refused)
     of_summary = facts_cache.details_of(run).summary
     assert (len(of_summary.launches), len(of_summary.unreadable_launches)) == (len(kept), len(refused))
+
+
+def test_launches_of_another_machine_in_a_run_are_not_read(tmp_path: Path) -> None:
+    """Two machines of one name began a run in the same second, and somebody merged their folders."""
+    one, other = (
+        write_run(tmp_path / machine, [{"rate": rate, "host": {"name": "gpu01"}}] * 2, folder="gpu01", machine=machine * 16)
+        for machine, rate in (("a", 100.0), ("b", 50.0))
+    )
+    (other.path / CELL / "round2-try1.jsonl").rename(one.path / CELL / "round2-try1.jsonl")
+    assert [launch.machine for launch in one.launches()] == ["a" * 16]
+    (refused,) = facts_cache.details_of(one).summary.unreadable_launches
+    assert f"it was measured on another machine, {'b' * 16}" in refused.reason
+
+
+def test_the_nodes_of_a_cluster_s_run_are_its_machines(tmp_path: Path) -> None:
+    """Also in a redacted copy and where the run is brought elsewhere; a machine that is none of them stays out."""
+    launches = [{"machine": name[-1] * 16, "host": {"name": name}} for name in ("node-a", "node-b", "node-c")]
+    nodes = [{"host name": "node-a", "gres": None}, {"host name": "node-b", "gres": None}]
+    run = write_run(tmp_path / "results", launches, machine="a" * 16, scheduler={"name": "Slurm", "nodes": nodes})
+    assert [launch.host["name"] for launch in run.launches()] == ["node-a", "node-b"]
+    cleaner = redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms())
+    assert len(redaction.staged(run, cleaner, tmp_path / "staged").launches()) == 2
+    brought = gather(Results(tmp_path / "here"), str(tmp_path / "results"))
+    assert brought.new == 2 and ["another machine" in why for why in brought.refused.values()] == [True]
 
 
 def test_a_launch_of_another_run_is_not_read(tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ def stand_in(python: str, folder: Path) -> Iterator[Machine]:
 
 def _environment(folder: Path) -> dict[str, str]:
     """Return variables by which the tool runs from this checkout and keeps its caches below the folder."""
+    (folder / "settings.toml").touch()
     path = os.pathsep.join(filter(None, [str(ROOT / "runner"), os.environ.get("PYTHONPATH")]))
     return {
         "PYTHONPATH": path,

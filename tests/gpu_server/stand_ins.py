@@ -104,6 +104,7 @@ def start(server: Server, folder: Path) -> Running:
         lines += _lines(number, facts)
     (folder / "scenario").write_text("".join(lines))
     (folder / "journal").touch()
+    (folder / "settings.toml").touch()
     libraries = folder / "lib"
     libraries.mkdir()
     environment = {

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,8 @@ from torchmatrix.facts import store
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, of_machine, unlike
 from torchmatrix.facts.launch import Launch, Unreadable
-from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
-from torchmatrix.facts.run_record import RunRecord, record_of
+from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import Results, RunFolder, host_of, run_around
 
 UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
@@ -86,7 +84,7 @@ class Chosen:
 
 def of_runs(runs: Sequence[RunFolder]) -> list[Machine]:
     """Return the machine of each run, in their order, as the machine's last run describes it. Labels are unique among them."""
-    records = [_first_line(run) for run in runs]
+    records = [run.read_header() for run in runs]
     identities: dict[Path, set[str]] = {}
     for run, record in zip(runs, records, strict=True):
         identities.setdefault(run.path.parent, set()).update(filter(None, [record.machine]))
@@ -115,7 +113,7 @@ def copied(chosen: Sequence[Chosen], copies: Sequence[RunFolder], identity: Call
     `identity`: returns what stands in the copies for a machine's identity.
     """
     known = [[identity(choice.machine.id)] if choice.machine.verified else [] for choice in chosen]
-    machines = [_machine(run, _first_line(run), own) for run, own in zip(copies, known, strict=True)]
+    machines = [_machine(run, run.read_header(), own) for run, own in zip(copies, known, strict=True)]
     labels = _labels(machines)
     return [_choose_run(replace(made, label=labels[made.id]), [run]) for made, run in zip(machines, copies, strict=True)]
 
@@ -169,14 +167,6 @@ def short_name(driver_name: str, memory_bytes: Any) -> str:
 def _is_name(name: str | None) -> bool:
     """Check whether a name tells which GPU or CPU it is."""
     return name is not None and not _NAMELESS.fullmatch(name)
-
-
-def _first_line(run: RunFolder) -> RunRecord:
-    """Return the run's record up to its first line, since there may be thousands of runs; empty if it can't be read."""
-    try:
-        return record_of(islice(read_lines(run.record), 1))
-    except OSError:
-        return record_of(())
 
 
 def _machine(run: RunFolder, record: RunRecord, in_folder: Collection[str]) -> Machine:

@@ -149,7 +149,7 @@ def read_parts(
     processes = processes_for(sum(map(len, folders)), most)
     size = ceil(len(folders) / (PIECES * processes)) if processes > 1 else len(folders)
     pieces = [folders[begin : begin + size] for begin in range(0, len(folders), max(1, size))]
-    part = partial(_part, run=run.place(), planned=record.planned, columns=columns)
+    part = partial(_part, run=run.place(record), planned=record.planned, columns=columns)
     return list(shared_out(part, pieces, processes))
 
 

@@ -181,7 +181,7 @@ def full_reference(reference: str) -> str:
 def load() -> Settings:
     """Read the file and the environment once. Raises BadInput."""
     usual = Path(os.environ.get("XDG_CONFIG_HOME") or home_folder() / ".config") / "torchmatrix" / "settings.toml"
-    values = _from_file(Path(os.environ.get("TORCHMATRIX_SETTINGS") or usual))
+    values = _from_file(usual)
     for key in _KEYS.keys() - {"slurm", "kubernetes"}:
         if text := os.environ.get(f"TORCHMATRIX_{key.upper()}"):
             values[key] = _from_environment(key, text)
@@ -197,10 +197,14 @@ def load() -> Settings:
     )
 
 
-def _from_file(path: Path) -> dict[str, Any]:
+def _from_file(usual: Path) -> dict[str, Any]:
+    """Read the file that TORCHMATRIX_SETTINGS names, which must be there, else the usual one. Raises BadInput."""
+    path = Path(os.environ.get("TORCHMATRIX_SETTINGS") or usual)
     try:
         text = inputs.read_text(path, hint=_FIX)
     except FileNotFoundError:
+        if path != usual:
+            raise _absent("TORCHMATRIX_SETTINGS", path, "fix or unset TORCHMATRIX_SETTINGS") from None
         text = ""
     data = inputs.toml_of(text, str(path), hint=_FIX, complaint=": can't read it")
     problems = Problems(text)
@@ -262,8 +266,11 @@ def _existing(key: str, text: str | None) -> Path | None:
         path = path.expanduser()
         if path.exists():
             return path.absolute()
-    place = clipped(printable(str(path)), 200)
-    raise BadInput(f"{key}: there is no {place}", hint=f"fix {key} in the settings or TORCHMATRIX_{key.upper()}")
+    raise _absent(key, path, f"fix {key} in the settings or TORCHMATRIX_{key.upper()}")
+
+
+def _absent(key: str, path: Path, hint: str) -> BadInput:
+    return BadInput(f"{key}: there is no {clipped(printable(str(path)), 200)}", hint=hint)
 
 
 def node_name() -> str:

@@ -68,10 +68,20 @@ def launch_at(path: Path) -> Launch:
 
 
 class Place(NamedTuple):
-    """The run that a file lies in. `run`: its folder; `id`: None if its folder was renamed."""
+    """The run that a file lies in. `run`: its folder; `id`: None if its folder was renamed.
+
+    `machine`: the identity of the machine that measures it, None if it isn't recorded; on a cluster, the first of its `nodes`.
+    """
 
     run: Path
     id: str | None = None
+    machine: str | None = None
+    nodes: frozenset[str] = frozenset()
+
+    def is_measured_by(self, launch: Launch) -> bool:
+        """Check whether the machine of a launch takes part in the run; True if either isn't recorded."""
+        known = self.machine and launch.machine
+        return not known or launch.machine == self.machine or launch.host.get("name") in self.nodes
 
 
 def launches_below(folder: Path, names: str = "round*-try*.jsonl", run: Place | None = None) -> Iterator[Launch | Unreadable]:
@@ -96,14 +106,16 @@ def launch_in(path: Path, run: Place | None = None) -> Launch | Unreadable:
 
 
 def misplaced(path: Path, launch: Launch, run: Place | None) -> str | None:
-    """Return why a launch doesn't belong where its file lies, or None: a copy would count twice."""
+    """Return why a launch doesn't belong where its file lies, or None: a copy would count twice, or with another machine."""
     if run is None:
         return misnamed(path, launch.round, launch.number)
     if run.id and launch.run != run.id:
         return f"it belongs to run {launch.run}: it was copied or moved"
     if path.parent.absolute() != run.run.absolute() / launch.cell:
         return f"it belongs to cell {launch.cell}: it was copied or moved"
-    return misnamed(path, launch.round, launch.number)
+    if not run.is_measured_by(launch):
+        return f"it was measured on another machine, {launch.machine}: it was copied or moved"
+    return misnamed(path, launch.round if launch.trial_batch is None else launch.trial_batch, launch.number)
 
 
 def sorted_out(found: Iterable[Launch | Unreadable]) -> tuple[list[Launch], list[Unreadable]]:

@@ -13,7 +13,6 @@ results/HOST/RUN/pinned                         the user's mark: this run is nev
 
 import calendar
 import hashlib
-import json
 import math
 import os
 import re
@@ -181,9 +180,23 @@ class RunFolder:
         is_none = first != "run" and (content.events or self.record.is_file())
         return record_of(content.events, content.verified, content.damage or (NO_RECORD if is_none else None))
 
-    def place(self) -> Place:
-        """Return what the launches in this folder must belong to."""
-        return Place(run=self.path, id=self.id if self._stamp is not None else None)
+    def begin(self) -> bytes:
+        """Read the first line of the run's own record, since there may be thousands of runs; empty if it can't be read."""
+        try:
+            with open_regular(self.record) as file:
+                return lines.as_written(file.readline(_LONGEST_BEGIN))
+        except OSError:
+            return b""
+
+    def read_header(self) -> RunRecord:
+        """Read the run's own record up to its first line; empty if that can't be read."""
+        return record_of(lines.events_in(self.begin()))
+
+    def place(self, record: RunRecord | None = None) -> Place:
+        """Return what the launches in this folder must belong to. `record`: the run's own, where it has been read."""
+        begin = self.read_header() if record is None else record
+        nodes = frozenset(node.name for node in begin.scheduler.nodes)
+        return Place(run=self.path, id=self.id if self._stamp is not None else None, machine=begin.machine, nodes=nodes)
 
     def everything(self) -> Iterator[Launch | Unreadable]:
         """Read all launches, and the launch files that can't be read, in the order of their paths."""
@@ -361,23 +374,14 @@ def _copies(runs: Iterable[RunFolder]) -> Iterator[tuple[RunFolder, RunFolder]]:
     for group in (group for group in near if len(group) > 1):
         same: dict[bytes, list[tuple[bool, bool, int, Path, RunFolder]]] = {}
         for run in group:
-            line, host = _begin_of(run)
+            line = run.begin()
+            host = record_of(lines.events_in(line)).host.get("name")
             is_renamed = _STAMP.fullmatch(run.id) is None
-            same.setdefault(line, []).append((run.path.parent.name != host, is_renamed, _number(run), run.path, run))
-        for line, found in same.items():
+            if host:
+                same.setdefault(line, []).append((run.path.parent.name != host, is_renamed, _number(run), run.path, run))
+        for found in same.values():
             (*_, original), *copies = sorted(found)
-            yield from ((copy[-1], original) for copy in copies if line)
-
-
-def _begin_of(run: RunFolder) -> tuple[bytes, str]:
-    """Return the first line of a run's record and the host that it names; nothing where it can't be read."""
-    try:
-        with open_regular(run.record) as file:
-            line = file.readline(_LONGEST_BEGIN)
-        header = json.loads(line)
-        return line, str(header["host"]["name"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return b"", ""
+            yield from ((copy[-1], original) for copy in copies)
 
 
 # Selection of runs by words: last, last~2, last-7d, all, an id; narrowed by date and by host

@@ -12,13 +12,12 @@ from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.files import disk_errors, link_below, plain_bytes, replacing, sync, write_whole
-from torchmatrix.facts import parts
 from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.lines import as_written, lines_of, most_bytes
-from torchmatrix.facts.reading import launch_of, malformed_host_line
+from torchmatrix.facts.reading import Place, launch_of, malformed_host_line, misplaced
 from torchmatrix.facts.run_record import RunRecord, record_of
-from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results
+from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results, RunFolder
 
 # Results of an import
 
@@ -128,7 +127,7 @@ class Layout:
     def _machine_in(self, host: str) -> str | None:
         """Return the machine of the newest run in a host's folder that records it, else of the newest; None without runs."""
         runs = (run for run in reversed(self._results.runs()) if run.path.parent.name == host)
-        records = (_beginning_in(run.record) for run in runs)
+        records = (run.read_header() for run in runs)
         newest = next(records, None)
         if newest is None:
             return None
@@ -141,19 +140,6 @@ def begins(path: Path, content: bytes) -> bool:
         return plain_bytes(path, most_bytes()).startswith(content)
     except OSError:
         return False
-
-
-def machine_in(record: Path) -> str | None:
-    """Return the identity of the machine in a run's record."""
-    return _beginning_in(record).machine
-
-
-def _beginning_in(path: Path) -> RunRecord:
-    try:
-        first = plain_bytes(path, most_bytes()).partition(b"\n")[0]
-    except OSError:
-        first = b""
-    return record_of(lines_of(first).events)
 
 
 def _machine(record: RunRecord) -> str:
@@ -285,14 +271,14 @@ def _import_files(
     source: Source, run: OfferedRun, target: Path, layout: Layout, brought: ImportResult, dry_run: bool
 ) -> list[Path]:
     """Import the files of a run that are new or have grown; return those that were written."""
-    machine, written = machine_in(target / RECORD), []
+    place, written = RunFolder(target).place()._replace(run=Path(), id=run.id), []
     for name, content, state in _new_files(source, run, target, brought, dry_run):
         is_launch = name.endswith(".jsonl")
         if link := layout.link_to((target / name).parent):
             brought.refused[run.files[name]] = f"{link} is a link here, and nothing is written through one"
             continue
         if not dry_run:
-            if why := _problem(run, name, content, machine, brought):
+            if why := _problem(place, name, content, brought):
                 brought.refused[run.files[name]] = why
                 continue
             if name.endswith(".log") and not (target / name).with_suffix(".jsonl").exists():
@@ -379,7 +365,7 @@ def _new_files(
     brought.lost += lost
 
 
-def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, brought: ImportResult) -> str | None:
+def _problem(place: Place, name: str, content: bytes, brought: ImportResult) -> str | None:
     """Return why a file is not taken, or None."""
     if len(content) > LONGEST_FILE_BYTES:
         return f"it is larger than {LONGEST_FILE_BYTES >> 20} MiB"
@@ -394,13 +380,7 @@ def _problem(run: OfferedRun, name: str, content: bytes, machine: str | None, br
         return launch.reason
     if why := malformed_host_line(lines.events):
         return why
-    if launch.run != run.id:
-        return f"it belongs to run {launch.run}"
-    if launch.cell != path.parent.as_posix():
-        return f"it belongs to cell {launch.cell}"
-    if machine and launch.machine and launch.machine != machine:
-        return f"it was measured on another machine, {launch.machine}"
-    if launch.trial_batch is None and (why := parts.misnamed(path, launch.round, launch.number)):
+    if why := misplaced(path, launch, place):
         return why
     brought.unverified += not launch.verified
     return None
