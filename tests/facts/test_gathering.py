@@ -213,6 +213,16 @@ def test_a_launch_of_another_run_cell_or_machine_is_refused(tmp_path: Path) -> N
     assert result.new == 0 and all(word in why for word, why in zip(reasons, result.refused.values(), strict=True))
 
 
+def test_a_renamed_run_comes_whole_and_a_copy_of_it_counts_once(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    shutil.copytree(run.path, run.path.with_name(f"{run.id}.bak"))
+    run.path.rename(run.path.with_name("before-the-driver"))
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert result.new == 6 and not result.refused
+    listed = Results(tmp_path / "here").listed()
+    assert [len(run.launches()) for run in listed.runs] == [3] and len(listed.copies) == 1
+
+
 def test_files_without_a_run_and_links_are_refused(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     (cell := tmp_path / "there/stray/a/b/c").mkdir(parents=True)

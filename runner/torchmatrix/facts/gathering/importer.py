@@ -271,7 +271,7 @@ def _import_files(
     source: Source, run: OfferedRun, target: Path, layout: Layout, brought: ImportResult, dry_run: bool
 ) -> list[Path]:
     """Import the files of a run that are new or have grown; return those that were written."""
-    place, written = RunFolder(target).place()._replace(run=Path(), id=run.id), []
+    place, written = RunFolder(target).place()._replace(run=Path()), []
     for name, content, state in _new_files(source, run, target, brought, dry_run):
         is_launch = name.endswith(".jsonl")
         if link := layout.link_to((target / name).parent):
