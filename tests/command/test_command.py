@@ -331,6 +331,15 @@ def test_the_second_run_on_one_folder_says_who_holds_it(torchmatrix: Command, fa
     assert "--results DIR" in second.stderr
 
 
+def test_a_page_is_not_written_over_what_a_link_leads_to(torchmatrix: Command, fake_matrix: Path) -> None:
+    assert torchmatrix("run").returncode == 0
+    (record,) = fake_matrix.parent.rglob("run.jsonl")
+    before = record.read_bytes()
+    (fake_matrix.parent / "latest.html").symlink_to(record)
+    done = torchmatrix("report", "--output", "latest.html")
+    assert done.returncode == 2 and "leads to one: it isn't written over" in done.stderr and record.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -349,8 +358,9 @@ def test_the_second_run_on_one_folder_says_who_holds_it(torchmatrix: Command, fa
         *(
             ([*verb.split(), path], 2, "isn't written over")
             for verb in ("report --output", "history --output", "gate --junit", "gate --markdown", "init --output")
-            for path in ("results/h/R/run.jsonl", "results/.lock", "matrix.lock", "round1-try1.log")
+            for path in ("results/h/R/run.jsonl", "results/.lock", "matrix.lock", "round1-try1.log", "model.py")
         ),
+        *(([*verb.split(), "matrix.toml"], 2, "isn't written over") for verb in ("report --output", "gate --markdown")),
     ],
 )
 def test_a_users_mistake_gets_a_message_a_hint_and_its_exit_code(

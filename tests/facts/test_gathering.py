@@ -205,12 +205,27 @@ def test_without_identities_two_machines_are_told_apart_by_their_hardware(tmp_pa
 def test_a_launch_of_another_run_cell_or_machine_is_refused(tmp_path: Path) -> None:
     run = measured(tmp_path / "there", launches=4)
     moved = {"cell": f"b/{run.launches()[0].cell.partition('/')[2]}", "stack": {"name": "b"}}
-    for launch, change in zip(run.launches(), ({"run": "other"}, moved, {"machine": SECOND}, {"round": 9}), strict=True):
+    for launch, change in zip(
+        run.launches(), ({"run": "20251231T000000Z"}, moved, {"machine": SECOND}, {"round": 9}), strict=True
+    ):
         head, *rest = lines.read(launch.path).events
         launch.path.write_bytes(lines.packed([head | change, *rest]))
     result = gathered(tmp_path / "here", tmp_path / "there")
-    reasons = ("belongs to run other", "belongs to cell b/", "another machine", "copied or renamed")
+    reasons = ("belongs to run 20251231T000000Z", "belongs to cell b/", "another machine", "copied or renamed")
     assert result.new == 0 and all(word in why for word, why in zip(reasons, result.refused.values(), strict=True))
+
+
+@pytest.mark.parametrize("identities", [(FIRST, SECOND), (None, None)])
+def test_runs_of_two_hosts_that_look_alike_both_come(tmp_path: Path, identities: tuple[str | None, ...]) -> None:
+    """Both began in one second, and their records have one size and one time; so they have again at the second gathering."""
+    for host, machine in zip(("gpu01", "gpu02"), identities, strict=True):
+        run = measured(tmp_path / "there", machine=machine, host=host)
+        for path in run.path.rglob("*.jsonl"):
+            os.utime(path, (1767225600, 1767225600))
+    for new in (6, 0):
+        result = gathered(tmp_path / "here", tmp_path / "there")
+        assert (result.new, result.here, result.refused) == (new, 6 - new, {})
+    assert sorted(run.path.parent.name for run in Results(tmp_path / "here").runs()) == ["gpu01", "gpu02"]
 
 
 def test_a_renamed_run_comes_whole_and_a_copy_of_it_counts_once(tmp_path: Path) -> None:
@@ -218,9 +233,9 @@ def test_a_renamed_run_comes_whole_and_a_copy_of_it_counts_once(tmp_path: Path) 
     shutil.copytree(run.path, run.path.with_name(f"{run.id}.bak"))
     run.path.rename(run.path.with_name("before-the-driver"))
     result = gathered(tmp_path / "here", tmp_path / "there")
-    assert result.new == 6 and not result.refused
-    listed = Results(tmp_path / "here").listed()
-    assert [len(run.launches()) for run in listed.runs] == [3] and len(listed.copies) == 1
+    (why,) = result.refused.values()
+    assert result.new == 3 and "it is a copy of gpu01/20260101T000000Z.bak; nothing of it is taken; nor are the other 3" in why
+    assert [len(run.launches()) for run in Results(tmp_path / "here").runs()] == [3]
 
 
 def test_files_without_a_run_and_links_are_refused(tmp_path: Path) -> None:

@@ -317,6 +317,15 @@ def test_a_lock_or_a_record_that_is_a_link_is_refused_and_what_it_leads_to_stays
     assert (tmp_path / "precious").read_text() == "mine"
 
 
+@pytest.mark.parametrize("word", ["..", "../gpu0/../../..", "{0}/testhost", "{0}/testhost/../testhost/20260101T000000Z"])
+def test_a_word_with_dots_or_beside_a_copy_means_its_run(tmp_path: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path, [{"rate": 100.0}, {"rate": 100.0}])
+    shutil.copytree(run.path, run.path.with_name(f"{run.id}.bak"))
+    monkeypatch.chdir(run.path / CELL)
+    chosen = choose_launches(Results(tmp_path), word.format(tmp_path))
+    assert len(chosen.launches) == 2 and not chosen.unreadable
+
+
 @pytest.mark.parametrize("word", ["", "{0}", "{0}/testhost"])
 def test_a_word_never_means_the_launches_of_several_runs(tmp_path: Path, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for run in ("20260101T000000Z", "20260102T000000Z"):
@@ -333,10 +342,14 @@ def test_a_word_never_means_the_launches_of_several_runs(tmp_path: Path, word: s
         "aaa/20260101T000000Z", "aaa/copy",
     ],
 )  # fmt: skip
-def test_a_copy_of_a_run_is_no_other_run(tmp_path: Path, copy: str) -> None:
-    """A run's own launches go on after the copy was made; the copy is found by the line that its record begins with."""
-    run = write_run(tmp_path, [{"rate": 100.0}], folder="gpu01", unix_seconds=1767225601.37)
-    other = write_run(tmp_path, [{"rate": 100.0}], folder="gpu02", unix_seconds=1767225601.37)
+@pytest.mark.parametrize("waited", [1.37, 3600.25])
+def test_a_copy_of_a_run_is_no_other_run(tmp_path: Path, copy: str, waited: float) -> None:
+    """A run's own launches go on after the copy was made; the copy is found by the line that its record begins with.
+
+    On a cluster that line is written once a node has answered.
+    """
+    run = write_run(tmp_path, [{"rate": 100.0}], folder="gpu01", unix_seconds=1767225600 + waited)
+    other = write_run(tmp_path, [{"rate": 100.0}], folder="gpu02", unix_seconds=1767225600 + waited)
     shutil.copytree(run.path, tmp_path / copy)
     run.append("planned", cell="later")
     listed = Results(tmp_path).listed()
@@ -345,6 +358,33 @@ def test_a_copy_of_a_run_is_no_other_run(tmp_path: Path, copy: str) -> None:
     shutil.rmtree(run.path)
     (left,) = (found for found in Results(tmp_path).runs() if found.path != other.path)
     assert left.path == tmp_path / copy and not Results(tmp_path).listed().copies
+
+
+def test_the_facts_of_a_published_page_beside_the_run_are_a_copy(tmp_path: Path) -> None:
+    """Their first line has no paths any more."""
+    run = write_run(tmp_path / "results", [{"rate": 100.0}], command="torchmatrix run --matrix /home/alice/matrix.toml")
+    shutil.copytree(redaction.cleaned(run, tmp_path / "page").path, tmp_path / "results" / "aaa" / run.id)
+    listed = Results(tmp_path / "results").listed()
+    assert [found.path for found in listed.runs] == [run.path] and listed.runs[0].begin() != next(iter(listed.copies)).begin()
+
+
+def test_launches_in_a_copy_of_a_run_without_a_record_are_its_own(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{"rate": 100.0}])
+    run.record.write_bytes(b"")
+    copy = RunFolder(shutil.copytree(run.path, run.path.with_name("backup")))
+    assert len(run.launches()) == 1 and not copy.launches()
+    run.path.rename(tmp_path / "elsewhere")
+    assert len(copy.launches()) == 1
+
+
+def test_a_run_that_went_on_under_another_name_keeps_its_launches(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{"rate": 100.0}, {"rate": 101.0}])
+    second = run.launches()[1].path
+    head, *rest = lines.read(second).events
+    second.write_bytes(lines.packed([head | {"run": "mine"}, *rest]))
+    assert len(run.launches()) == 2
+    write_run(tmp_path, [], run="mine")
+    assert len(run.launches()) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b'{"event": "planned", "cell": "x"}\n'])

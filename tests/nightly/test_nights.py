@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -468,6 +469,15 @@ def test_what_is_pinned_renamed_linked_or_holds_what_is_not_ours_stays(tmp_path:
         day(3): "holds files that are not ours: stack/link", day(4): "pinned", day(5): None, day(6): "pinned", day(7): "a link",
         "20991231T235959Z": "when it began is still to come",
     }  # fmt: skip
+
+
+def test_a_run_stays_while_there_is_a_copy_of_it_that_would_take_its_place(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        a_run(tmp_path, day(number))
+    shutil.copytree(tmp_path / "testhost" / day(1), tmp_path / "testhost" / f"{day(1)}.bak")
+    stored = keeping.stored_runs(Results(tmp_path), "testhost", [])
+    assert [run.stays for run in stored] == [f"copied to testhost/{day(1)}.bak, which would then count", None, None]
+    assert [run.run.id for run in keeping.choose(stored, 1, None, 0).remove] == [day(2)]
 
 
 def test_removing_takes_whole_runs_and_their_logs_and_nothing_else(tmp_path: Path) -> None:

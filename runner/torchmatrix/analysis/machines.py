@@ -6,6 +6,7 @@ identity, which is unverified, since two machines may have the same name.
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from torchmatrix.facts.environments import Environment, of_machine, unlike
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_at, launches_below, sorted_out
 from torchmatrix.facts.run_record import RunRecord
-from torchmatrix.facts.store import Results, RunFolder, host_of, run_around
+from torchmatrix.facts.store import Results, RunFolder, copies_among, host_of, run_around
 
 UNKNOWN_GPU, UNKNOWN_CPU = "unknown GPU", "CPU: unknown"
 _SHORTEST_ID = 4
@@ -298,6 +299,7 @@ def choose_launches(results: Results, word: str) -> ChosenLaunches:
     """
     path = Path(word)
     try:
+        path = Path(os.path.realpath(path)) if ".." in path.parts else path
         if word and path.is_file():
             return ChosenLaunches(launches=[launch_at(path)])
         if word and path.is_dir():
@@ -317,10 +319,12 @@ def choose_launches(results: Results, word: str) -> ChosenLaunches:
 def _in_folder(path: Path) -> ChosenLaunches:
     around = run_around(path)
     below = [] if around else [RunFolder(record.parent) for end in ("*", "*/*") for record in path.glob(f"{end}/run.jsonl")]
+    copies = copies_among(below)
+    below = [run for run in below if run not in copies]
     if len(below) > 1:
         raise BadInput(f"{path} holds {len(below)} runs, not one", hint="name one of them, by its folder or its id")
     run = around or next(iter(below), None)
-    launches, unreadable = sorted_out(launches_below(path, run=run.place() if run else None))
+    launches, unreadable = sorted_out(launches_below(path if around or run is None else run.path, run=run and run.place()))
     if not launches:
         broken = f" that can be read; {_broken(unreadable)}" if unreadable else ""
         raise BadInput(f"{path} has no launches{broken}", hint="name a cell's or a run's folder, or a launch file")

@@ -67,7 +67,7 @@ def advise(
     ] = None,
     write: Annotated[
         Path | None,
-        typer.Option("--write", metavar="FILE", help="Write a matrix that measures what is missing.", callback=options.a_file),
+        typer.Option("--write", metavar="FILE", help="Write a matrix of what is missing.", callback=options.a_matrix),
     ] = None,
     prices: options.PricesOption = None,
     results: options.ResultsOption = options.RESULTS,

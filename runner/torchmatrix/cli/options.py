@@ -1,5 +1,6 @@
 """Declare the command's options and arguments, their completion, its exit codes, and the groups of verbs."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from enum import IntEnum
@@ -144,12 +145,25 @@ def _starting_with(incomplete: str, words: Callable[[], Iterable[str]]) -> list[
 
 def a_file(path: Path | None) -> Path | None:
     """Refuse "-" for a file to write: others take it for standard output, nobody wants a file of that name; and a name that
-    facts or locks have: they would be lost. Raises BadInput.
+    facts, locks, matrices or models have, itself or where a link leads: they would be lost. Raises BadInput.
     """
-    if path is not None and str(path) == "-":
+    return _a_file(path, ".jsonl", ".lock", ".log", ".toml", ".py")
+
+
+def a_matrix(path: Path | None) -> Path | None:
+    """Refuse for a matrix to write what a_file refuses for others. Raises BadInput."""
+    return _a_file(path, ".jsonl", ".lock", ".log", ".py")
+
+
+def _a_file(path: Path | None, *kept: str) -> Path | None:
+    if path is None:
+        return None
+    if str(path) == "-":
         raise BadInput('"-" is not the name of a file', hint="name the file to write, such as out.txt")
-    if path is not None and {path.suffix, path.name} & {".jsonl", ".lock", ".log"}:
-        raise BadInput(f"{path} has the name of recorded facts or of a lock: it isn't written over", hint="name another file")
+    meant = Path(os.path.realpath(path))
+    if not {path.suffix, path.name, meant.suffix, meant.name}.isdisjoint(kept):
+        what = "recorded facts, a lock, a matrix or a model"
+        raise BadInput(f"{path} has the name of {what}, or leads to one: it isn't written over", hint="name another file")
     return path
 
 

@@ -149,7 +149,10 @@ def audit(
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import verb_texts
 
-    stated = verb_texts.stated(Results(results), target)
+    store = Results(results)
+    if not Path(target).is_file():
+        list_runs(store)
+    stated = verb_texts.stated(store, target)
     findings, several = auditing.check(stated.figures), coverage(stated.figures)
     checked = auditing.checked(stated.figures, stated.mixed)
     if as_json:

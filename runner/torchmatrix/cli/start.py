@@ -72,7 +72,7 @@ def _write_attachments(store: "Results", observations: "SelfCheck", checks: "lis
 
 @options.app.command()
 def init(
-    output: Annotated[Path, typer.Option("--output", help="The file to write.", callback=options.a_file)] = options.MATRIX,
+    output: Annotated[Path, typer.Option("--output", help="The file to write.", callback=options.a_matrix)] = options.MATRIX,
     python: Annotated[str | None, typer.Option("--python", help="A Python interpreter that already has PyTorch.")] = None,
     preset: Annotated[
         str | None,

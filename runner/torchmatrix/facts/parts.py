@@ -13,6 +13,8 @@ from torchmatrix.facts.wire import Block
 # takes an id or a file's name apart.
 
 _EXPLAINS = ("independent", "no-sync")
+RUN_ID = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)?", re.ASCII)
+"""The name that a run's folder is given; its owner may rename it."""
 _NAME = re.compile(r"(?:round|batch|probe)(\d+)-try(\d+)\.jsonl", re.ASCII)
 
 

@@ -5,6 +5,7 @@ A malformed line of the host (the first and the last) makes a file unreadable, o
 
 import copy
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -22,7 +23,7 @@ from torchmatrix.facts import lines, wire
 from torchmatrix.facts.host_lines import Exit, Header, OtherNode, Readings, Transport
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.lines import ARRIVED, Event, version_problem
-from torchmatrix.facts.parts import Stamp, Unseen, misnamed, try_number
+from torchmatrix.facts.parts import RUN_ID, Stamp, Unseen, misnamed, try_number
 from torchmatrix.facts.wire import Block
 
 _READ = (
@@ -68,15 +69,21 @@ def launch_at(path: Path) -> Launch:
 
 
 class Place(NamedTuple):
-    """The run that a file lies in. `run`: its folder; `id`: None if its folder was renamed.
+    """The run that a file lies in. `run`: its folder, which may have been renamed.
 
     `machine`: the identity of the machine that measures it, None if it isn't recorded; on a cluster, the first of its `nodes`.
     """
 
     run: Path
-    id: str | None = None
     machine: str | None = None
     nodes: frozenset[str] = frozenset()
+
+    def is_run_of(self, launch: Launch) -> bool:
+        """Check whether a launch belongs to the run: by the run's name, unless it or the launch's run has another by now."""
+        name, other = self.run.name, launch.run
+        if other == name or (RUN_ID.fullmatch(other) and RUN_ID.fullmatch(name)):
+            return other == name
+        return Path(other).name != other or not os.path.exists(f"{self.run.parent}/{other}/run.jsonl")  # noqa: PTH110 (an odd name)
 
     def is_measured_by(self, launch: Launch) -> bool:
         """Check whether the machine of a launch takes part in the run; True if either isn't recorded."""
@@ -109,7 +116,7 @@ def misplaced(path: Path, launch: Launch, run: Place | None) -> str | None:
     """Return why a launch doesn't belong where its file lies, or None: a copy would count twice, or with another machine."""
     if run is None:
         return misnamed(path, launch.round, launch.number)
-    if run.id and launch.run != run.id:
+    if not run.is_run_of(launch):
         return f"it belongs to run {launch.run}: it was copied or moved"
     if path.parent.absolute() != run.run.absolute() / launch.cell:
         return f"it belongs to cell {launch.cell}: it was copied or moved"

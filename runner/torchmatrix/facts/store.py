@@ -17,6 +17,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,12 +36,12 @@ from torchmatrix.facts import lines
 from torchmatrix.facts.launch import UNFINISHED, Launch, Unreadable
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.lines import Event, Lines, most_bytes
+from torchmatrix.facts.parts import RUN_ID
 from torchmatrix.facts.reading import Place, launch_files, launch_of, launches_below, misplaced, sorted_out
 from torchmatrix.facts.run_record import RunRecord, record_of
 
 IDENTITY_DIGITS = 6
 """The digits of a machine's identity that distinguish its folder from that of another machine with the same name."""
-_STAMP = re.compile(r"([12]\d{3})(0[1-9]|1[0-2])(\d\d)T(\d\d)(\d\d)(\d\d)Z(-\d+)?", re.ASCII)
 
 
 def run_event(kind: str, **fields: Any) -> Event:
@@ -59,8 +60,8 @@ def keep_model(folder: Path, path: str, content: bytes) -> Path:
     return place
 
 
-_NEAR_SECONDS, _LONGEST_BEGIN = 60.0, 4 << 20
-"""The name of a run's folder and its record say within this when it began. The first line of a record holds the matrix."""
+_LONGEST_BEGIN = 4 << 20
+"""The first line of a record holds the matrix."""
 NO_RECORD = "it does not begin with the line of a run"
 _MOVE_BACK = "what is in it belongs into a plain folder: move it back, or begin a new run (--new); free space if it is full"
 """The hint where the folder of a cell can't be made."""
@@ -75,8 +76,9 @@ class RunFolder:
         self._end, self._read_bytes = lines.End(), 0
 
     @cached_property
-    def _stamp(self) -> float | None:
-        stamp = _STAMP.fullmatch(self.id)
+    def stamp(self) -> float | None:
+        """Return the second of the name that the run was given; None if its folder was renamed."""
+        stamp = RUN_ID.fullmatch(self.id)
         return float(calendar.timegm(tuple(map(int, stamp.groups()[:6])))) if stamp else None
 
     @property
@@ -90,8 +92,8 @@ class RunFolder:
 
         A time that lies in the future is ignored.
         """
-        if self._stamp is not None and not inputs.is_to_come(self._stamp):
-            return self._stamp
+        if self.stamp is not None and not inputs.is_to_come(self.stamp):
+            return self.stamp
         return self.read_record().unix_seconds
 
     def append(self, kind: str, **fields: Any) -> None:
@@ -192,11 +194,15 @@ class RunFolder:
         """Read the run's own record up to its first line; empty if that can't be read."""
         return record_of(lines.events_in(self.begin()))
 
+    def mark(self) -> tuple[str, ...] | None:
+        """Return what the begin of the run's own record says of which run it is (mark_of)."""
+        return mark_of(self.begin())
+
     def place(self, record: RunRecord | None = None) -> Place:
         """Return what the launches in this folder must belong to. `record`: the run's own, where it has been read."""
         begin = self.read_header() if record is None else record
         nodes = frozenset(node.name for node in begin.scheduler.nodes)
-        return Place(run=self.path, id=self.id if self._stamp is not None else None, machine=begin.machine, nodes=nodes)
+        return Place(run=self.path, machine=begin.machine, nodes=nodes)
 
     def everything(self) -> Iterator[Launch | Unreadable]:
         """Read all launches, and the launch files that can't be read, in the order of their paths."""
@@ -265,7 +271,7 @@ class Results:
                     name = path[len(place) - len(os.path.basename(place)) :]  # noqa: PTH119
                     found.append(RunFolder(Path(path))) if name == as_text(name) else misnamed.append(Path(path))
         runs = in_order(found)
-        copies = dict(_copies(runs))
+        copies = copies_among(runs)
         return Listed(runs=[run for run in runs if run not in copies], misnamed=sorted(misnamed), copies=copies)
 
     def home(self, host: str, machine: str | None) -> str:
@@ -355,33 +361,33 @@ def in_order(runs: Iterable[RunFolder]) -> list[RunFolder]:
 
 def _number(run: RunFolder) -> int:
     """Return the number of a run among those of its second, from its id; 0 if that has none."""
-    stamp = _STAMP.fullmatch(run.id)
+    stamp = RUN_ID.fullmatch(run.id)
     return -int(stamp[7]) if stamp and stamp[7] else 0
 
 
-def _copies(runs: Iterable[RunFolder]) -> Iterator[tuple[RunFolder, RunFolder]]:
-    """Yield each copy among `runs` (in_order), and its original: the records of both begin with the same line.
+def mark_of(begin: bytes) -> tuple[str, ...] | None:
+    """Return what the first line of a record says of which run it is, the host's name first; None if nothing."""
+    event = next(lines.events_in(begin), {})
+    host = event.get("host")
+    name = host.get("name") if isinstance(host, dict) else None
+    known = [event.get(key) for key in ("unix_seconds", "machine", "seed", "key")]
+    return (name, *map(str, known)) if isinstance(name, str) and inputs.is_number(known[0]) else None
 
-    The original is in the folder of its host, with the name that runs are given. Runs at different times are no copies.
+
+def copies_among(runs: Sequence[RunFolder]) -> dict[RunFolder, RunFolder]:
+    """Return each copy among `runs` with its original: their records say that they are one run.
+
+    The original is in the folder of its host, with the name that runs are given. A run that was renamed may be a copy of any;
+    others are copies only of runs of the same second: most folders need no look into their records.
     """
-    near: list[list[RunFolder]] = []
-    last = -math.inf
+    seconds = Counter(run.stamp for run in runs)
+    same: dict[tuple[str, ...], list[tuple[bool, bool, int, Path, RunFolder]]] = {}
     for run in runs:
-        started = run.started
-        started = 0.0 if math.isnan(started) else started
-        near[-1].append(run) if started - last <= _NEAR_SECONDS else near.append([run])
-        last = started
-    for group in (group for group in near if len(group) > 1):
-        same: dict[bytes, list[tuple[bool, bool, int, Path, RunFolder]]] = {}
-        for run in group:
-            line = run.begin()
-            host = record_of(lines.events_in(line)).host.get("name")
-            is_renamed = _STAMP.fullmatch(run.id) is None
-            if host:
-                same.setdefault(line, []).append((run.path.parent.name != host, is_renamed, _number(run), run.path, run))
-        for found in same.values():
-            (*_, original), *copies = sorted(found)
-            yield from ((copy[-1], original) for copy in copies)
+        if (None in seconds or seconds[run.stamp] > 1) and (mark := run.mark()):
+            place = (run.path.parent.name != mark[0], run.stamp is None, _number(run), run.path, run)
+            same.setdefault(mark, []).append(place)
+    found = [[run for *_, run in sorted(places)] for places in same.values()]
+    return {copy: original for original, *copies in found for copy in copies}
 
 
 # Selection of runs by words: last, last~2, last-7d, all, an id; narrowed by date and by host

@@ -54,11 +54,16 @@ def name_of(run: RunFolder) -> str:
 
 def stored_runs(results: Results, host: str, pins: Sequence[str]) -> list[Stored]:
     """List the runs of one host, oldest first. `pins`: names of runs that stay, RUN or HOST/RUN."""
-    runs = [run for run in results.runs() if run.path.parent.name == host]
+    listed = results.listed()
+    runs = [run for run in listed.runs if run.path.parent.name == host]
+    copied = {original: f"copied to {name_of(copy)}, which would then count" for copy, original in listed.copies.items()}
     return [
-        Stored(run=run, is_complete=is_complete(run), bytes=bytes_on_disk(run.path), stays=_why_it_stays(run, pins))
+        Stored(
+            run=run, is_complete=is_complete(run), bytes=bytes_on_disk(run.path),
+            stays=_why_it_stays(run, pins) or copied.get(run),
+        )
         for run in runs
-    ]
+    ]  # fmt: skip
 
 
 def is_complete(run: RunFolder) -> bool:

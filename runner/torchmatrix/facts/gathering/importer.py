@@ -15,9 +15,10 @@ from torchmatrix.core.files import disk_errors, link_below, plain_bytes, replaci
 from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.lines import as_written, lines_of, most_bytes
+from torchmatrix.facts.parts import RUN_ID
 from torchmatrix.facts.reading import Place, launch_of, malformed_host_line, misplaced
 from torchmatrix.facts.run_record import RunRecord, record_of
-from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results, RunFolder
+from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results, RunFolder, folders_in, mark_of
 
 # Results of an import
 
@@ -105,6 +106,13 @@ class Layout:
         free = next(name for name in names if self._is_free_for(name, beginning.machine) or name == names[-1])
         self._machines[free] = beginning.machine
         return self._results.root / free / run
+
+    def original_of(self, target: Path, record: bytes) -> Path | None:
+        """Return the run beside `target` that begins as `record` does, if the folder `target` has no name of a run."""
+        if RUN_ID.fullmatch(target.name):
+            return None
+        mark, others = mark_of(record.partition(b"\n")[0]), map(RunFolder, map(Path, sorted(folders_in(str(target.parent)))))
+        return next((other.path for other in others if mark and other.mark() == mark), None)
 
     def link_to(self, place: Path) -> Path | None:
         """Return the first folder on the way to a file or folder of the results that is a link, relative to the results."""
@@ -271,7 +279,7 @@ def _import_files(
     source: Source, run: OfferedRun, target: Path, layout: Layout, brought: ImportResult, dry_run: bool
 ) -> list[Path]:
     """Import the files of a run that are new or have grown; return those that were written."""
-    place, written = RunFolder(target).place()._replace(run=Path()), []
+    place, written = RunFolder(target).place(), []
     for name, content, state in _new_files(source, run, target, brought, dry_run):
         is_launch = name.endswith(".jsonl")
         if link := layout.link_to((target / name).parent):
@@ -293,12 +301,16 @@ def _import_files(
 
 
 def _untouched(source: Source, run: OfferedRun, layout: Layout) -> Path | None:
-    """Return where this run is already with the same size and time of its record, so that it need not be fetched."""
+    """Return where this run is already with the same size and time of its record, so that it need not be fetched.
+
+    It must be in the folder of its host, and name its machine: another host may have begun a run in the same second.
+    """
     offer = source.offers[run.record]
     if not is_plain_part(run.id):
         return None
-    folders = [folder for folder in layout.folders_of(run.id) if _has_state(folder / RECORD, offer)]
-    return folders[0] if len(folders) == 1 else None
+    host = run.folder.rpartition("/")[0].rpartition("/")[2]
+    here = [folder for folder in layout.folders_of(run.id) if folder.parent.name == host and _has_state(folder / RECORD, offer)]
+    return here[0] if here and RunFolder(here[0]).read_header().machine else None
 
 
 def _place(run: OfferedRun, record: bytes, layout: Layout, brought: ImportResult) -> tuple[Path | None, bytes]:
@@ -318,6 +330,9 @@ def _place(run: OfferedRun, record: bytes, layout: Layout, brought: ImportResult
         brought.refused[run.record] = (
             f"{_shown(target)} begins otherwise: another run, or another copy of it; nothing of it is taken"
         )
+        return None, b""
+    if not is_here and (original := layout.original_of(target, record)):
+        brought.refused[run.record] = f"it is a copy of {_shown(original)}; nothing of it is taken{_and_other_files(run)}"
         return None, b""
     if damage:
         brought.refused[run.record] = damage
@@ -380,7 +395,7 @@ def _problem(place: Place, name: str, content: bytes, brought: ImportResult) -> 
         return launch.reason
     if why := malformed_host_line(lines.events):
         return why
-    if why := misplaced(path, launch, place):
+    if why := misplaced(place.run / name, launch, place):
         return why
     brought.unverified += not launch.verified
     return None
