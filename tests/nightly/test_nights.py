@@ -391,7 +391,7 @@ def a_run(root: Path, name: str, complete: bool = True, host: str = "testhost", 
     folder = RunFolder(root / host / name)
     cell = folder.path / "stack" / "workload" / "gpu0"
     cell.mkdir(parents=True)
-    folder.append("run", key="k")
+    folder.append("run", key="k", host={"name": host})
     (cell / "round1-try1.jsonl").write_bytes(b"x" * 1024 * kilobytes)
     (cell / "round1-try1.log").write_text("log")
     (cell / "batch64-try1.jsonl").write_text("{}")

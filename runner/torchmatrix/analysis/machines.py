@@ -324,7 +324,8 @@ def _in_folder(path: Path) -> ChosenLaunches:
     if len(below) > 1:
         raise BadInput(f"{path} holds {len(below)} runs, not one", hint="name one of them, by its folder or its id")
     run = around or next(iter(below), None)
-    launches, unreadable = sorted_out(launches_below(path if around or run is None else run.path, run=run and run.place()))
+    whole = path if around or run is None else run.path
+    launches, unreadable = sorted_out(launches_below(whole, run=run.place() if run else None))
     if not launches:
         broken = f" that can be read; {_broken(unreadable)}" if unreadable else ""
         raise BadInput(f"{path} has no launches{broken}", hint="name a cell's or a run's folder, or a launch file")
