@@ -16,7 +16,7 @@ def test_a_matrix_of_four_launches_each_becomes_a_report(
     images = {"channels_last": True, "seconds": 3, "windows": 2}
     workloads = (
         machine.workload("resnet50", 128, precision=["fp32", "amp"], **images),
-        machine.workload("resnet50", 128, precision="amp", compile=True, **images),
+        *([machine.workload("resnet50", 128, precision="amp", compile=True, **images)] if machine.is_real else []),
         machine.workload("bert-base-cased", 32, precision="amp-bf16", sequence_length=128, attention="sdpa"),
         machine.workload(DECODER[0], DECODER[1], **GENERATE),
     )
@@ -37,7 +37,7 @@ def test_a_matrix_of_four_launches_each_becomes_a_report(
     assert done.returncode == 0, done.stderr
     assert exported.returncode == 0, exported.stderr
     assert set(told["outcomes"]) == {"ok"}
-    assert len(json.loads((tmp_path / "out/cells.json").read_text(encoding="utf-8"))) == 5
+    assert len(json.loads((tmp_path / "out/cells.json").read_text(encoding="utf-8"))) == (5 if machine.is_real else 4)
     assert "GPU" in page
 
 

@@ -59,6 +59,8 @@ def install():
 
     for name, function in _API.items():
         setattr(getattr(torch, SCRIPT["kind"]), name, function)
+    if hasattr(torch, "accelerator"):  # torch 2.6; from 2.15 on AdamW asks it whether a graph is captured
+        torch.accelerator.current_stream = lambda device=None: SimpleNamespace(is_capturing=lambda: False)
     torch.autocast = torch.amp.autocast = torch.amp.autocast_mode.autocast = Autocast
     _map_collectives()
     torch.nn.modules.module.register_module_forward_pre_hook(FAILURES.enter)
