@@ -10,9 +10,9 @@ from gpu_machine import Machine, launches_in
 from torchmatrix.analysis.run_summary import launch_rows
 
 
-def test_a_matrix_of_four_launches_each_becomes_a_report(
-    machine: Machine, seen: dict[str, Any], tmp_path: Path, pytestconfig: Any
-) -> None:
+def test_a_matrix_of_four_launches_each_becomes_a_report(machine: Machine, seen: dict[str, Any], pytestconfig: Any) -> None:
+    folder = machine.folder / "whole"
+    folder.mkdir()
     images = {"channels_last": True, "seconds": 3, "windows": 2}
     workloads = (
         machine.workload("resnet50", 128, precision=["fp32", "amp"], **images),
@@ -20,15 +20,15 @@ def test_a_matrix_of_four_launches_each_becomes_a_report(
         machine.workload("bert-base-cased", 32, precision="amp-bf16", sequence_length=128, attention="sdpa"),
         machine.workload(DECODER[0], DECODER[1], **GENERATE),
     )
-    machine.write_matrix(tmp_path, *workloads, launches=4 if machine.is_real else 2)
-    done = machine.command(tmp_path, "run", "--engine", "local", "--json", timeout=560)
+    machine.write_matrix(folder, *workloads, launches=4 if machine.is_real else 2)
+    done = machine.command(folder, "run", "--engine", "local", "--json", timeout=560)
     told = json.loads(done.stdout)
     seen |= {"exit code": done.returncode, "outcomes": told["outcomes"], "said": done.stderr[-2500:]}
-    page = (tmp_path / "reports/index.html").read_text(encoding="utf-8")
-    exported = machine.command(tmp_path, "export", "out", "--no-charts")
+    page = (folder / "reports/index.html").read_text(encoding="utf-8")
+    exported = machine.command(folder, "export", "out", "--no-charts")
     seen["rows"] = [
         {key: row[key] for key in ("workload", "throughput", "outcome", "remarks", "changed_settings", "energy_problem")}
-        for row in launch_rows(launches_in(tmp_path))
+        for row in launch_rows(launches_in(folder))
     ]
     if output := pytestconfig.getoption("output", default=""):
         kept = Path(output)
@@ -37,7 +37,7 @@ def test_a_matrix_of_four_launches_each_becomes_a_report(
     assert done.returncode == 0, done.stderr
     assert exported.returncode == 0, exported.stderr
     assert set(told["outcomes"]) == {"ok"}
-    assert len(json.loads((tmp_path / "out/cells.json").read_text(encoding="utf-8"))) == (5 if machine.is_real else 4)
+    assert len(json.loads((folder / "out/cells.json").read_text(encoding="utf-8"))) == (5 if machine.is_real else 4)
     assert "GPU" in page
 
 
