@@ -338,6 +338,10 @@ def test_a_page_is_not_written_over_what_a_link_leads_to(torchmatrix: Command, f
     (fake_matrix.parent / "latest.html").symlink_to(record)
     done = torchmatrix("report", "--output", "latest.html")
     assert done.returncode == 2 and "leads to one: it isn't written over" in done.stderr and record.read_bytes() == before
+    with (fake_matrix.parent / "night.log").open("w") as log:  # as a line of cron has it
+        words = [sys.executable, "-m", "torchmatrix", "gate", "--markdown", "/dev/stdout"]
+        code = subprocess.run(words, cwd=fake_matrix.parent, stdout=log, check=False).returncode
+    assert code == 3 and "|" in (fake_matrix.parent / "night.log").read_text()
 
 
 @pytest.mark.parametrize(

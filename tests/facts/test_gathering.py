@@ -228,14 +228,24 @@ def test_runs_of_two_hosts_that_look_alike_both_come(tmp_path: Path, identities:
     assert sorted(run.path.parent.name for run in Results(tmp_path / "here").runs()) == ["gpu01", "gpu02"]
 
 
-def test_a_renamed_run_comes_whole_and_a_copy_of_it_counts_once(tmp_path: Path) -> None:
+def test_a_renamed_run_comes_whole_and_a_copy_of_it_is_here_already(tmp_path: Path) -> None:
+    """The copy was made before the last launch; it comes first, and what the run has more comes to it."""
     run = measured(tmp_path / "there")
-    shutil.copytree(run.path, run.path.with_name(f"{run.id}.bak"))
+    copy = RunFolder(shutil.copytree(run.path, run.path.with_name(f"{run.id}.bak")))
+    max(copy.path.rglob("round*.jsonl")).unlink()
     run.path.rename(run.path.with_name("before-the-driver"))
     result = gathered(tmp_path / "here", tmp_path / "there")
-    (why,) = result.refused.values()
-    assert result.new == 3 and "it is a copy of gpu01/20260101T000000Z.bak; nothing of it is taken; nor are the other 3" in why
+    assert (result.new, result.here, result.refused) == (3, 2, {})
     assert [len(run.launches()) for run in Results(tmp_path / "here").runs()] == [3]
+
+
+def test_a_run_that_was_renamed_at_its_source_goes_on_where_it_is_here(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    gathered(tmp_path / "here", tmp_path / "there")
+    run.path.rename(run.path.with_name("baseline"))
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert (result.new, result.here, result.refused) == (0, 3, {})
+    assert [run.id for run in Results(tmp_path / "here").runs()] == [RUN]
 
 
 def test_files_without_a_run_and_links_are_refused(tmp_path: Path) -> None:

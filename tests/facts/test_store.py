@@ -360,6 +360,44 @@ def test_a_copy_of_a_run_is_no_other_run(tmp_path: Path, copy: str, waited: floa
     assert left.path == tmp_path / copy and not Results(tmp_path).listed().copies
 
 
+@pytest.mark.parametrize("copy", ["gpu01/kept", "gpu01/20260101T000000Z", "backup/20260101T000000Z", "gpu01-bbbbbb/a"])
+def test_the_original_is_in_the_folder_of_its_machine(tmp_path: Path, copy: str) -> None:
+    """Two machines are called gpu01: the second one's runs are in a folder with the begin of its identity."""
+    first = write_run(tmp_path, [{}], folder="gpu01", machine="a" * 16, run="20260102T000000Z")
+    named = {"name": "gpu01", "cpu": "Test CPU", "gpus": [], "cores": [0, 1]}
+    run = write_run(tmp_path, [{}], folder="gpu01-bbbbbb", machine="b" * 16, host=named)
+    shutil.copytree(run.path, tmp_path / copy)
+    results = Results(tmp_path)
+    assert {found.path for found in results.runs()} == {run.path, first.path}
+    assert [results.home("gpu01", machine * 16) for machine in "ab"] == ["gpu01", "gpu01-bbbbbb"]
+
+
+def test_of_two_copies_with_names_of_the_user_s_the_one_with_more_launches_counts(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{}] * 3)
+    copy = RunFolder(shutil.copytree(run.path, run.path.with_name("a-before")))
+    max(copy.path.rglob("round*.jsonl")).unlink()
+    whole = run.path.rename(run.path.with_name("the-driver"))
+    assert [found.path for found in Results(tmp_path).runs()] == [whole]
+
+
+def test_another_run_of_the_same_second_beside_it_keeps_its_launches(tmp_path: Path) -> None:
+    """Two machines of one name began a run in one second; somebody put both into one folder."""
+    for machine in "ab":
+        write_run(tmp_path / machine, [{"rate": 100.0}], machine=machine * 16)
+    own = tmp_path / "a/testhost/20260101T000000Z"
+    other = RunFolder(shutil.copytree(tmp_path / "b/testhost/20260101T000000Z", own.with_name(f"{own.name}-server-b")))
+    assert len(other.launches()) == 1 and len(Results(tmp_path / "a").runs()) == 2
+
+
+def test_a_copy_of_a_record_without_a_host_is_known_by_its_time(tmp_path: Path) -> None:
+    for number in (1, 2):
+        run = RunFolder(tmp_path / f"host{number}/20260101T000000Z")
+        run.path.mkdir(parents=True)
+        run.append("run", key="k")
+    shutil.copytree(run.path, tmp_path / "x" / run.id)
+    assert {len(Results(tmp_path).runs()), len(Results(tmp_path).listed().copies)} == {2, 1}
+
+
 def test_the_facts_of_a_published_page_beside_the_run_are_a_copy(tmp_path: Path) -> None:
     """Their first line has no paths any more."""
     run = write_run(tmp_path / "results", [{"rate": 100.0}], command="torchmatrix run --matrix /home/alice/matrix.toml")

@@ -1,6 +1,5 @@
 """Declare the command's options and arguments, their completion, its exit codes, and the groups of verbs."""
 
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from enum import IntEnum
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
+from torchmatrix.core.files import resolve_links
 from torchmatrix.engines.choose import CLUSTERS, NAMES
 
 # The Typer application that the verbs' modules add to, and the groups of verbs in its help.
@@ -160,8 +160,10 @@ def _a_file(path: Path | None, *kept: str) -> Path | None:
         return None
     if str(path) == "-":
         raise BadInput('"-" is not the name of a file', hint="name the file to write, such as out.txt")
-    meant = Path(os.path.realpath(path))
-    if not {path.suffix, path.name, meant.suffix, meant.name}.isdisjoint(kept):
+    meant = path
+    with suppress(OSError):  # told where it is written
+        meant = resolve_links(path)
+    if not {name.casefold() for name in (path.suffix, path.name, meant.suffix, meant.name)}.isdisjoint(kept):
         what = "recorded facts, a lock, a matrix or a model"
         raise BadInput(f"{path} has the name of {what}, or leads to one: it isn't written over", hint="name another file")
     return path

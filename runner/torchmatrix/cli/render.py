@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import list_runs, say, width
+from torchmatrix.cli.console import list_runs, say, say_unreadable, width
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -132,6 +132,7 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
         with_messages = page_options.with_messages
         shown = redaction.redacted(store, run, temporary, say, with_messages) if page_options.redact else run
         page = pages.page_of(shown, page_options.baseline, held, details)
+        say_unreadable(page.unreadable)
         say(f"{page.answers.in_words(width())}\n")
         print(pages.save(page.text, page_options.output))
 

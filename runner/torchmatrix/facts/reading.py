@@ -22,8 +22,9 @@ from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.host_lines import Exit, Header, OtherNode, Readings, Transport
 from torchmatrix.facts.launch import Launch, Unreadable
-from torchmatrix.facts.lines import ARRIVED, Event, version_problem
+from torchmatrix.facts.lines import ARRIVED, Event, events_in, version_problem
 from torchmatrix.facts.parts import RUN_ID, Stamp, Unseen, misnamed, try_number
+from torchmatrix.facts.run_record import begin_of, record_of
 from torchmatrix.facts.wire import Block
 
 _READ = (
@@ -79,16 +80,25 @@ class Place(NamedTuple):
     nodes: frozenset[str] = frozenset()
 
     def is_run_of(self, launch: Launch) -> bool:
-        """Check whether a launch belongs to the run: by the run's name, unless it or the launch's run has another by now."""
+        """Check whether a launch belongs to the run: by the run's name, unless the folder has, or had, another.
+
+        Then it doesn't if it may as well be the copy of a launch of the run beside it that has that name.
+        """
         name, other = self.run.name, launch.run
         if other == name or (RUN_ID.fullmatch(other) and RUN_ID.fullmatch(name)):
             return other == name
-        return Path(other).name != other or not os.path.exists(f"{self.run.parent}/{other}/run.jsonl")  # noqa: PTH110 (an odd name)
+        beside = self.run.parent / Path(other).name
+        return not os.path.exists(beside / "run.jsonl") or _are_of_two_machines(self.run, beside)  # noqa: PTH110 (an odd name)
 
     def is_measured_by(self, launch: Launch) -> bool:
         """Check whether the machine of a launch takes part in the run; True if either isn't recorded."""
         known = self.machine and launch.machine
         return not known or launch.machine == self.machine or launch.host.get("name") in self.nodes
+
+
+def _are_of_two_machines(*runs: Path) -> bool:
+    records = [record_of(events_in(begin_of(run))) for run in runs]
+    return len({(record.machine, str(record.host.get("name"))) for record in records if record.facts}) > 1
 
 
 def launches_below(folder: Path, names: str = "round*-try*.jsonl", run: Place | None = None) -> Iterator[Launch | Unreadable]:

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from torchmatrix.core import inputs
+from torchmatrix.core.files import open_regular
 from torchmatrix.core.inputs import Malformed, Record
 from torchmatrix.facts import parts
 from torchmatrix.facts.host_parts import HostName, HostRecord, Identity, UsedMethod
-from torchmatrix.facts.lines import Event
+from torchmatrix.facts.lines import Event, as_written, events_in
 from torchmatrix.facts.wire import (
     As,
     Count,
@@ -154,6 +156,29 @@ class RunRecord(RunHeader, frozen=True, kw_only=True):
     seconds: float
     estimated_seconds: float
     problems: tuple[str, ...]
+
+
+LONGEST_BEGIN = 4 << 20
+"""The first line of a record holds the matrix."""
+
+
+def begin_of(folder: Path) -> bytes:
+    """Read the first line of the record in a run's folder; empty if it can't be read."""
+    try:
+        with open_regular(folder / "run.jsonl") as file:
+            return as_written(file.readline(LONGEST_BEGIN))
+    except OSError:
+        return b""
+
+
+def mark_of(begin: bytes) -> tuple[str, ...] | None:
+    """Return what the first line of a record says of which run it is; None if that is not enough to know it from others."""
+    event = next(events_in(begin), {})
+    host, seconds = event.get("host"), event.get("unix_seconds")
+    name = host.get("name") if isinstance(host, dict) else None
+    if not inputs.is_number(seconds) or (name is None and float(str(seconds)) % 1 == 0):
+        return None
+    return tuple(str(value) for value in (name, seconds, *map(event.get, ("machine", "seed", "key"))))
 
 
 def record_of(events: Iterable[Event], verified: bool = False, damage: str | None = None) -> RunRecord:

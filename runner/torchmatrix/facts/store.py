@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from torchmatrix.core import inputs, settings
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import disk_errors, hold_lock, make_below, open_regular, plain_bytes, plain_open, write_whole
+from torchmatrix.core.files import disk_errors, hold_lock, make_below, plain_bytes, plain_open, write_whole
 from torchmatrix.core.formatting import as_text
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.facts import lines
@@ -38,7 +38,7 @@ from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.lines import Event, Lines, most_bytes
 from torchmatrix.facts.parts import RUN_ID
 from torchmatrix.facts.reading import Place, launch_files, launch_of, launches_below, misplaced, sorted_out
-from torchmatrix.facts.run_record import RunRecord, record_of
+from torchmatrix.facts.run_record import RunRecord, begin_of, mark_of, record_of
 
 IDENTITY_DIGITS = 6
 """The digits of a machine's identity that distinguish its folder from that of another machine with the same name."""
@@ -60,8 +60,6 @@ def keep_model(folder: Path, path: str, content: bytes) -> Path:
     return place
 
 
-_LONGEST_BEGIN = 4 << 20
-"""The first line of a record holds the matrix."""
 NO_RECORD = "it does not begin with the line of a run"
 _MOVE_BACK = "what is in it belongs into a plain folder: move it back, or begin a new run (--new); free space if it is full"
 """The hint where the folder of a cell can't be made."""
@@ -184,11 +182,7 @@ class RunFolder:
 
     def begin(self) -> bytes:
         """Read the first line of the run's own record, since there may be thousands of runs; empty if it can't be read."""
-        try:
-            with open_regular(self.record) as file:
-                return lines.as_written(file.readline(_LONGEST_BEGIN))
-        except OSError:
-            return b""
+        return begin_of(self.path)
 
     def read_header(self) -> RunRecord:
         """Read the run's own record up to its first line; empty if that can't be read."""
@@ -365,29 +359,32 @@ def _number(run: RunFolder) -> int:
     return -int(stamp[7]) if stamp and stamp[7] else 0
 
 
-def mark_of(begin: bytes) -> tuple[str, ...] | None:
-    """Return what the first line of a record says of which run it is, the host's name first; None if nothing."""
-    event = next(lines.events_in(begin), {})
-    host = event.get("host")
-    name = host.get("name") if isinstance(host, dict) else None
-    known = [event.get(key) for key in ("unix_seconds", "machine", "seed", "key")]
-    return (name, *map(str, known)) if isinstance(name, str) and inputs.is_number(known[0]) else None
-
-
 def copies_among(runs: Sequence[RunFolder]) -> dict[RunFolder, RunFolder]:
     """Return each copy among `runs` with its original: their records say that they are one run.
 
-    The original is in the folder of its host, with the name that runs are given. A run that was renamed may be a copy of any;
-    others are copies only of runs of the same second: most folders need no look into their records.
+    The original is in the folder of its machine, with the name that runs are given; of several it has the most launches. A run
+    that was renamed may be a copy of any, others only of runs of the same second: most records need not be looked into.
     """
     seconds = Counter(run.stamp for run in runs)
-    same: dict[tuple[str, ...], list[tuple[bool, bool, int, Path, RunFolder]]] = {}
+    same: dict[tuple[str, ...], list[RunFolder]] = {}
     for run in runs:
         if (None in seconds or seconds[run.stamp] > 1) and (mark := run.mark()):
-            place = (run.path.parent.name != mark[0], run.stamp is None, _number(run), run.path, run)
-            same.setdefault(mark, []).append(place)
-    found = [[run for *_, run in sorted(places)] for places in same.values()]
+            same.setdefault(mark, []).append(run)
+
+    def place(run: RunFolder) -> tuple[int, bool, int, int, Path]:
+        return _strangeness(run), run.stamp is None, _number(run), -len(launch_files(run.path)), run.path
+
+    found = [sorted(alike, key=place) for alike in same.values() if len(alike) > 1]
     return {copy: original for original, *copies in found for copy in copies}
+
+
+def _strangeness(run: RunFolder) -> int:
+    """Return 0 for a run in the folder of its host and machine, 1 in that of its host, else 2 (see Results.home)."""
+    record, folder = run.read_header(), run.path.parent.name
+    host = str(record.host.get("name"))
+    begin, _, digits = folder.rpartition("-")
+    is_own = begin == host and len(digits) >= IDENTITY_DIGITS and (record.machine or "").startswith(digits)
+    return 0 if is_own else 1 if folder == host else 2
 
 
 # Selection of runs by words: last, last~2, last-7d, all, an id; narrowed by date and by host

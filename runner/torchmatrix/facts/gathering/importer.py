@@ -17,8 +17,8 @@ from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.lines import as_written, lines_of, most_bytes
 from torchmatrix.facts.parts import RUN_ID
 from torchmatrix.facts.reading import Place, launch_of, malformed_host_line, misplaced
-from torchmatrix.facts.run_record import RunRecord, record_of
-from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results, RunFolder, folders_in, mark_of
+from torchmatrix.facts.run_record import RunRecord, mark_of, record_of
+from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results, RunFolder, folders_in
 
 # Results of an import
 
@@ -98,21 +98,19 @@ class Layout:
         self._machines: dict[str, str | None] = {}
 
     def folder_for(self, run: str, beginning: Beginning) -> Path:
-        """Return the folder of a run with this beginning: where it is already, else a new one in its machine's folder."""
+        """Return the folder of a run with this beginning: where it is already, else a new one in its machine's folder.
+
+        A run that was renamed there may be here under the name that it was given.
+        """
         for folder in self.folders_of(run):
             if begins(folder / RECORD, beginning.content):
                 return folder
         names = [beginning.host, *(f"{beginning.host}-{beginning.machine[:digits]}" for digits in _DIGITS)]
         free = next(name for name in names if self._is_free_for(name, beginning.machine) or name == names[-1])
         self._machines[free] = beginning.machine
-        return self._results.root / free / run
-
-    def original_of(self, target: Path, record: bytes) -> Path | None:
-        """Return the run beside `target` that begins as `record` does, if the folder `target` has no name of a run."""
-        if RUN_ID.fullmatch(target.name):
-            return None
-        mark, others = mark_of(record.partition(b"\n")[0]), map(RunFolder, map(Path, sorted(folders_in(str(target.parent)))))
-        return next((other.path for other in others if mark and other.mark() == mark), None)
+        home, mark = self._results.root / free, mark_of(beginning.content)
+        others = [] if RUN_ID.fullmatch(run) or mark is None else map(RunFolder, map(Path, sorted(folders_in(str(home)))))
+        return next((other.path for other in others if other.mark() == mark), home / run)
 
     def link_to(self, place: Path) -> Path | None:
         """Return the first folder on the way to a file or folder of the results that is a link, relative to the results."""
@@ -330,9 +328,6 @@ def _place(run: OfferedRun, record: bytes, layout: Layout, brought: ImportResult
         brought.refused[run.record] = (
             f"{_shown(target)} begins otherwise: another run, or another copy of it; nothing of it is taken"
         )
-        return None, b""
-    if not is_here and (original := layout.original_of(target, record)):
-        brought.refused[run.record] = f"it is a copy of {_shown(original)}; nothing of it is taken{_and_other_files(run)}"
         return None, b""
     if damage:
         brought.refused[run.record] = damage

@@ -30,8 +30,10 @@ class Overview:
         return (*self.throughputs, *self.charts)
 
 
-def overview(cells: Cells, price_list: PriceList, since: Since | None = None, failed: Sequence[str] = ()) -> Overview:
-    """Build the overview of the cells of one machine or of several. `failed`: outcomes of launches without a figure."""
+def overview(
+    cells: Cells, price_list: PriceList, since: Since | None = None, failed: Sequence[str] = (), unread: int = 0
+) -> Overview:
+    """Build the overview of the cells of one machine or of several; `failed` and `unread` as in answers."""
     others = [
         charts.scaling_chart(cells),
         charts.effects_chart(cells),
@@ -42,7 +44,7 @@ def overview(cells: Cells, price_list: PriceList, since: Since | None = None, fa
         charts.generation_chart(cells),
     ]
     return Overview(
-        answers=answers(cells, price_list, since, failed),
+        answers=answers(cells, price_list, since, failed, unread),
         throughputs=tuple(charts.throughput_charts(cells)) if cells.rows else (),
         charts=tuple(chart for chart in others if chart),
     )

@@ -86,11 +86,13 @@ class Answers:
 RULE = "Which model and how many devices stand here was fixed by the matrix, not by the results."
 
 
-def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Sequence[str]) -> Answers:
-    """Answer for the cells of one run or of several machines; `failed`: outcomes of the launches without a figure."""
+def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Sequence[str], unread: int = 0) -> Answers:
+    """Answer for the cells of one run or of several machines; `failed`: outcomes of the launches without a figure; `unread`:
+    how many launch files can't be read.
+    """
     top = cells.best(cells.chosen)
     if not cells.rows:
-        return Answers(lead="Nothing has been launched.", each=())
+        return Answers(lead="No launch can be read." if unread else "Nothing has been launched.", each=())
     if top is None:
         why = f": {words.counted(failed)}" if failed else ""
         return Answers(lead=f"No cell was measured{why}.", each=())

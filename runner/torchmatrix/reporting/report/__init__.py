@@ -14,6 +14,7 @@ from torchmatrix.analysis.rows import is_ok
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.speedups import Since, since
 from torchmatrix.core.files import scratch
+from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import cubes, exports, page, redaction, verb_texts
 from torchmatrix.reporting.explorers import Explorers
@@ -64,10 +65,11 @@ MOST_FACTS_BYTES = 600_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A page as HTML, and the answers that it begins with."""
+    """A page as HTML, the answers that it begins with, and the launch files that can't be read."""
 
     text: str
     answers: Answers
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 def write(run: RunFolder, output: Path) -> tuple[Path, Answers]:
@@ -122,7 +124,7 @@ def rendered(view: View, links: Mapping[str, str], archive: exports.Archive | No
         shown=shown,
         **_context(view, explorers),
     )
-    return Page(text=text, answers=shown.answers)
+    return Page(text=text, answers=shown.answers, unreadable=view.summary.unreadable_launches)
 
 
 def explorers_of(view: View) -> Explorers:
@@ -145,7 +147,9 @@ def overview_of(view: View, before: Since | None = None, data: Data | None = Non
     marks = {row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row)) for row in view.every_cell}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and sections.is_other_build(row)}
-    return overview(Cells(data=data, marks=by_place, builds=builds), view.price_list, before, failed)
+    return overview(
+        Cells(data=data, marks=by_place, builds=builds), view.price_list, before, failed, len(view.summary.unreadable_launches)
+    )
 
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
