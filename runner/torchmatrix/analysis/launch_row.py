@@ -293,6 +293,8 @@ _TELEMETRY_COLUMNS = (
     a_number("temperature_last_celsius", "hottest device at the windows' end, median of the launches", "temperature_last",
              of=_telemetry("temperature_last"), cell=_median("temperature_last"), each="hottest device at their end"),
     a_number("clock_mhz", "mean over the timed windows, the slowest device", of=_telemetry("clock_mhz"), **_LAUNCH_ONLY),
+    a_text("lost_readings", "how many readings of which kind are not believable and left out", of=_telemetry("lost_readings"),
+           cell=lambda cell: "; ".join(dict.fromkeys(row["lost_readings"] for row in cell.ok if row["lost_readings"])) or None),
     a_flag("throttled", DEFINITIONS["throttled"], of=_telemetry("throttled"), **_LAUNCH_ONLY),
     a_flag("steady", DEFINITIONS["steady"], of=_telemetry("steady"), **_LAUNCH_ONLY),
     a_number("first_step_cold_seconds", "first step with torch.compile from an empty compile cache", "cold_compile_seconds",

@@ -6,7 +6,7 @@ moves nothing. Unknown is NaN or None, never 0.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -14,6 +14,8 @@ from operator import itemgetter
 from typing import Any
 
 from torchmatrix.analysis.centers import mean_of
+from torchmatrix.facts import believable
+from torchmatrix.facts.host_parts import Gpu
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.wire import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
@@ -105,8 +107,8 @@ class Watched:
     was as busy, to that in them, if it is lower by STEADY_CLOCK or more; else NaN. `at_limit`: the share of readings in which
     the power was at its limit; NaN if unknown. `under_load_seconds`: from the first block of the warm-up to the windows' end.
     `foreign`: other people's processes that were seen on the devices. `ecc_errors`: uncorrected ones that were counted
-    meanwhile. `quota_seconds`: how long a control group's quota made processes wait for CPUs, each counted. `errors`: why
-    devices could not be read.
+    meanwhile. `quota_seconds`: how long a control group's quota made processes wait for CPUs, each counted.
+    `lost_readings`: in words those that no device can have, which are left out. `errors`: why devices could not be read.
     """
 
     temperature_first: float
@@ -128,6 +130,7 @@ class Watched:
     foreign: tuple[str, ...]
     ecc_errors: float
     quota_seconds: float
+    lost_readings: str | None
     errors: tuple[str, ...]
 
 
@@ -136,11 +139,22 @@ _time = itemgetter(0)
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One device's readings in order of time: (monotonic seconds, reading)."""
+    """One device's believable readings in order of time: (monotonic seconds, reading).
 
-    points: tuple[tuple[float, Facts], ...]
+    `lost`: how many of each kind are not believable; `most_watts`: the power that it can't exceed.
+    """
+
+    points: believable.Points
+    lost: Mapping[str, believable.Lost] = field(default_factory=dict)
+    most_watts: float = believable.MOST_WATTS
     _found: dict[Any, list[tuple[float, Facts]]] = field(default_factory=dict, repr=False, compare=False)
     """A cache by windows: a dozen figures use the same ones."""
+
+    @classmethod
+    def of(cls, points: Iterable[tuple[float, Facts]], gpu: believable.Device | None) -> "Series":
+        """Make the series of a device from its readings, in any order; `gpu`: None for CPUs."""
+        kept, lost = believable.believable(tuple(sorted(points, key=_time)), gpu)
+        return cls(points=kept, lost=lost, most_watts=believable.most_watts(gpu))
 
     def inside(self, windows: Iterable[tuple[float, float]]) -> list[Facts]:
         """Return the readings in the windows."""
@@ -204,6 +218,7 @@ def summarize(launch: Launch) -> Watched:
         ),
         ecc_errors=sum(_counter_growth(device, windows, "ecc_uncorrected") for device in series),
         quota_seconds=sum(_counter_growth(device, windows, "quota_seconds") for device in _series_of(launch, hosts)),
+        lost_readings=believable.in_words([device.lost for device in series]),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
 
@@ -308,8 +323,17 @@ def _series_of(launch: Launch, devices: Sequence[str | None]) -> list[Series]:
     for sample in launch.telemetry:
         for reading in sample.readings:
             by_device.setdefault(reading["device"], []).append((sample.monotonic_seconds, reading))
-    readings = [by_device.get(device, []) if device not in launch.ambiguous_devices else [] for device in devices]
-    return [Series(points=tuple(sorted(points, key=_time))) for points in readings]
+    gpus = gpus_of(launch)
+    return [
+        Series.of(by_device.get(device, []) if device not in launch.ambiguous_devices else [], gpus.get(device))
+        for device in devices
+    ]
+
+
+def gpus_of(launch: Launch) -> dict[str | None, Gpu | None]:
+    """Return the GPU of each name in readings; None for CPUs."""
+    others = [gpu for node in launch.other_nodes for gpu in node.gpus or (None,)]
+    return {gpu.uuid: gpu for gpu in launch.devices.gpus} | dict(zip(launch.devices_of_other_nodes, others, strict=True))
 
 
 def _points(series: Sequence[Series]) -> list[tuple[float, Facts]]:
@@ -356,6 +380,8 @@ def energy_of(series: Sequence[Series], windows: list[tuple[float, float]]) -> t
     )
     if not joules > 0:
         return math.nan, "the energy counter could not be read around every window, or did not advance"
+    if joules > sum(device.most_watts for device in series) * sum(stop - start for start, stop in windows):
+        return math.nan, "the energy counter jumped"
     if any(later < earlier for device in series for earlier, later in pairwise(device.values(windows, "energy_joules"))):
         return math.nan, "the energy counter went back"
     power = _power(series, windows)

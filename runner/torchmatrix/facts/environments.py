@@ -9,6 +9,7 @@ from typing import Any
 
 from torchmatrix.core.formatting import clipped
 from torchmatrix.core.inputs import is_number
+from torchmatrix.facts.believable import is_believable, limits_of
 from torchmatrix.facts.host_parts import Gpu
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reveals import Field, Fields
@@ -154,13 +155,14 @@ def _loaded(title: str, key: str, unit: str = "", vendors: tuple[str, ...] = ())
 
 def highest_readings(launch: Launch) -> dict[tuple[str | None, str], float]:
     """Return the highest reading in the timed windows of each key in UNDER_LOAD, by device and key; only GPUs have them."""
+    usual, limits = limits_of(None), {gpu.uuid: limits_of(gpu) for gpu in launch.devices.gpus}
     spans, highest = [window.edges for window in launch.windows if window.edges], dict[tuple[str | None, str], float]()
     for sample in launch.telemetry if launch.devices.gpus else ():
         if any(begin <= sample.monotonic_seconds <= end for begin, end in spans):
             for reading in sample.readings:
                 for key in UNDER_LOAD:
                     value: Any = reading.get(key)
-                    if is_number(value):
+                    if is_believable(key, value, limits.get(reading["device"], usual)):
                         place = (reading["device"], key)
                         highest[place] = max(value, highest.get(place, value))
     return highest

@@ -354,10 +354,10 @@ def _load_window(seen: SelfCheck) -> list[tuple[float, float]]:
 
 def _series(seen: SelfCheck) -> dict[str, watched.Series]:
     """Return the readings of each device that was used."""
-    wanted = [gpu.uuid for gpu in seen.gpus.gpus] or ["cpu"]
+    wanted: dict[str, Gpu | None] = {gpu.uuid: gpu for gpu in seen.gpus.gpus} or {"cpu": None}
     return {
-        device: watched.Series(points=tuple((at, reading) for at, reading in seen.readings if reading["device"] == device))
-        for device in wanted
+        device: watched.Series.of([point for point in seen.readings if point[1]["device"] == device], gpu)
+        for device, gpu in wanted.items()
     }
 
 

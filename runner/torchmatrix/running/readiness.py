@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.facts.believable import is_believable, limits_of
 from torchmatrix.machine.telemetry import Reading, Sensor, read_within
 from torchmatrix.matrix.method import Method
 
@@ -54,7 +55,9 @@ def wait(
     while True:
         latest |= {reading["device"]: reading for reading in _read(sensors) if reading["device"] in wanted}
         now = time.monotonic()
-        hottest = max((r["temperature_celsius"] for r in latest.values() if "temperature_celsius" in r), default=None)
+        key, limits = "temperature_celsius", limits_of(None)
+        celsius = [float(reading[key]) for reading in latest.values() if is_believable(key, reading.get(key), limits)]
+        hottest = max(celsius, default=None)
         limit = method.start_below_celsius
         too_warm = limit is not None and hottest is not None and hottest >= limit
         busy = busy_with(list(latest.values()))
