@@ -267,13 +267,13 @@ def test_several_commands_at_once_read_the_same(results: Results) -> None:
         "import sys; from pathlib import Path\n"
         "from torchmatrix.analysis import run_index; from torchmatrix.facts.store import Results\n"
         "results = Results(Path(sys.argv[1]))\n"
-        "for number in range(12):\n"
+        "for number in range(30):\n"
         "    results.runs()[number % 4].append('note')\n"
         "    print(len(list(run_index.rows(results, results.runs(), []))))"
     )
     command = [sys.executable, "-c", code, str(results.root)]
-    three = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate(timeout=PATIENCE_SECONDS) for process in three] == [("24\n" * 12, "")] * 3
+    five = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(5)]
+    assert [process.communicate(timeout=PATIENCE_SECONDS) for process in five] == [("24\n" * 30, "")] * 5
     truth = from_index(results)
     assert truth == from_facts(results)
 

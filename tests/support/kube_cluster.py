@@ -65,8 +65,8 @@ def node(name: str, *, ready: bool = True, gpus: int = 0, **spec: Any) -> dict[s
 
 class Cluster:
     """A cluster's state. `faults`: of the next Jobs that make launches, in their order. `created`: all Jobs that were sent.
-    `most`: pods of a node at once. `on_launch`: is called after the start of each launch. `answer`: an error that every request
-    gets: what the server says is its body, or the message in it.
+    `most`: pods of a node at once, but those that have described it and are being ended. `on_launch`: is called after the start
+    of each launch. `answer`: an error that every request gets: what the server says is its body, or the message in it.
 
     `disturb`: is called with each request, such as "GET pods", and returns its fault or None: a name in GARBLED; a status code;
     "ended" (the connection, without an answer), "silent" (for `silence_seconds`), "cut" (the answer), "empty" (the list). A
@@ -129,7 +129,7 @@ class Cluster:
             pod["status"] = {"phase": "Running"}
             self.processes[name] = self._started(spec["containers"][0], place)
             here = [other for other in self.running() if self.pods[other]["spec"]["nodeName"] == place]
-            self.most = max(self.most, len(here))
+            self.most = max(self.most, sum(not self._is_leaving(other) for other in here))
             if is_launch:
                 self.on_launch(sum("launch" in str(created) for created in self.created))
 
@@ -147,6 +147,11 @@ class Cluster:
 
     def running(self) -> list[str]:
         return [name for name, process in self.processes.items() if process.poll() is None and name in self.pods]
+
+    def _is_leaving(self, name: str) -> bool:
+        """Check whether a pod has described its node and is being ended: it may take a moment, and measures nothing."""
+        ending = "deletionTimestamp" in self.jobs[name]["metadata"]
+        return ending and "launch" not in self.pods[name]["spec"]["containers"][0]["args"]
 
     @property
     def left(self) -> list[str]:

@@ -235,7 +235,7 @@ class _Index:
         with plain_open(self.path, "rb") as file:
             file.seek(len(self.head))
             last = {record.run: (record, packed) for record, packed in _sound(file) if isinstance(record, _Begin)}
-        kept = [last[name] for name in sorted(names)]
+        kept = [last[name] for name in sorted(names & last.keys())]  # another command may have written it anew meanwhile
         used = dict.fromkeys(key for entry, _ in kept for key in entry.shared)
         values = [msgpack.encode(_Value(key=key, value=self.values[key])) for key in used if key in self.values]
         self._end = 0

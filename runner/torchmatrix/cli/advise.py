@@ -136,7 +136,7 @@ def bisect(
             "--write",
             metavar="FILE",
             help="Write the search's matrix, for torchmatrix why and report.",
-            callback=options.a_file,
+            callback=options.a_matrix,
         ),
     ] = None,
     matrix: options.MatrixOption = options.MATRIX,
