@@ -79,15 +79,15 @@ def test_a_mean_of_the_power_is_that_of_what_is_left_and_the_page_says_how_much_
     made = launch(tmp_path, readings)
     summary = watched.summarize(made)
     assert summary.power_watts == 400.0
-    assert summary.lost_readings == "7 of 60 readings of the power are impossible (such as 4294967 W)"
+    assert summary.impossible_readings == "7 of 60 readings of the power are impossible (such as 4294967 W)"
     (row,) = run_summary.launch_rows([made])
-    assert row["lost_readings"] == summary.lost_readings
+    assert row["impossible_readings"] == summary.impossible_readings
     (trace,) = traces.shortened(traces.whole_of([made]).values())
     assert max(watts for watts in trace.readings[0].values["power_watts"] if watts is not None) == 400.0
     run = run_around(made.path)
     assert run
     page = report.render(report.view_of(run))
-    assert "readings lost" in page and summary.lost_readings in page
+    assert "impossible readings" in page and summary.impossible_readings in page
 
 
 def test_one_odd_reading_of_the_counter_costs_no_energy_and_a_jump_costs_all(tmp_path: Path) -> None:

@@ -89,6 +89,11 @@ def _telemetry(name: str) -> Of:
     return attrgetter(f"seen.{name}")
 
 
+def _each_once(name: str) -> Callable[[Any], str | None]:
+    """Return what joins a text of a cell's launches, each that differs once."""
+    return lambda cell: "; ".join(dict.fromkeys(row[name] for row in cell.ok if row[name])) or None
+
+
 def _median(name: str) -> Callable[["Cell"], float]:
     return lambda cell: cell.median(name)
 
@@ -280,7 +285,7 @@ _RUNNING_COLUMNS = (
            of=lambda read: "; ".join(read.launch.changed_settings) or None),
     a_text("remarks", "remarks on what ran, such as parameters without a gradient",
            of=lambda read: "; ".join(read.launch.remarks) or None,
-           cell=lambda cell: "; ".join(dict.fromkeys(row["remarks"] for row in cell.ok if row["remarks"])) or None),
+           cell=_each_once("remarks")),
     a_text("unchecked", "which checks of the work could not be made, and why", of=_field("unchecked")),
     a_text("only_seen", "why no step was timed on a batch that none had seen", of=_field("unseen.error")),
     *map(_parity, PARITY),
@@ -293,8 +298,8 @@ _TELEMETRY_COLUMNS = (
     a_number("temperature_last_celsius", "hottest device at the windows' end, median of the launches", "temperature_last",
              of=_telemetry("temperature_last"), cell=_median("temperature_last"), each="hottest device at their end"),
     a_number("clock_mhz", "mean over the timed windows, the slowest device", of=_telemetry("clock_mhz"), **_LAUNCH_ONLY),
-    a_text("lost_readings", "how many readings of which kind are not believable and left out", of=_telemetry("lost_readings"),
-           cell=lambda cell: "; ".join(dict.fromkeys(row["lost_readings"] for row in cell.ok if row["lost_readings"])) or None),
+    a_text("impossible_readings", "how many readings of which kind are left out, as no device can have them",
+           of=_telemetry("impossible_readings"), cell=_each_once("impossible_readings")),
     a_flag("throttled", DEFINITIONS["throttled"], of=_telemetry("throttled"), **_LAUNCH_ONLY),
     a_flag("steady", DEFINITIONS["steady"], of=_telemetry("steady"), **_LAUNCH_ONLY),
     a_number("first_step_cold_seconds", "first step with torch.compile from an empty compile cache", "cold_compile_seconds",

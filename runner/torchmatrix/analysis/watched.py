@@ -108,7 +108,7 @@ class Watched:
     the power was at its limit; NaN if unknown. `under_load_seconds`: from the first block of the warm-up to the windows' end.
     `foreign`: other people's processes that were seen on the devices. `ecc_errors`: uncorrected ones that were counted
     meanwhile. `quota_seconds`: how long a control group's quota made processes wait for CPUs, each counted.
-    `lost_readings`: in words those that no device can have, which are left out. `errors`: why devices could not be read.
+    `impossible_readings`: in words those that no device can have, which are left out. `errors`: why devices could not be read.
     """
 
     temperature_first: float
@@ -130,7 +130,7 @@ class Watched:
     foreign: tuple[str, ...]
     ecc_errors: float
     quota_seconds: float
-    lost_readings: str | None
+    impossible_readings: str | None
     errors: tuple[str, ...]
 
 
@@ -218,7 +218,7 @@ def summarize(launch: Launch) -> Watched:
         ),
         ecc_errors=sum(_counter_growth(device, windows, "ecc_uncorrected") for device in series),
         quota_seconds=sum(_counter_growth(device, windows, "quota_seconds") for device in _series_of(launch, hosts)),
-        lost_readings=believable.in_words([device.lost for device in series]),
+        impossible_readings=believable.in_words([device.lost for device in series]),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
 

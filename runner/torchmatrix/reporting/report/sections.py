@@ -170,7 +170,7 @@ def marks(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
         (cell["unlike"], "unlike core groups", True, cell["unlike"]),
         (cell["quota_seconds"] > 0, "CPU quota", True, "the quota of a control group made processes wait for CPUs in the timed "
          f"windows, for up to {cell['quota_seconds']:.1f} s in a launch: the figure is that of the quota"),
-        (cell["lost_readings"], "readings lost", True, f"{cell['lost_readings']}; they are left out of all figures"),
+        (cell["impossible_readings"], "impossible readings", True, f"left out: {cell['impossible_readings']}"),
         (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
         (cell["clock_jumps"], "clock jumped", False, f"in {cell['clock_jumps']} of {n} launches the wall clock was set; "
          "all durations come from the monotonic clock"),
