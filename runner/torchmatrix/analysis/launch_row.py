@@ -89,7 +89,7 @@ def _telemetry(name: str) -> Of:
     return attrgetter(f"seen.{name}")
 
 
-def _each_once(name: str) -> Callable[[Any], str | None]:
+def _each_once(name: str) -> Callable[["Cell"], str | None]:
     """Return what joins a text of a cell's launches, each that differs once."""
     return lambda cell: "; ".join(dict.fromkeys(row[name] for row in cell.ok if row[name])) or None
 
