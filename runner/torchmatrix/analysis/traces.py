@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchmatrix.analysis.watched import Series, Watched, edges, gpus_of, summarize
+from torchmatrix.analysis.watched import Watched, edges, series_of, summarize
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.wire import Facts
 from torchmatrix.machine.telemetry import SLOWDOWNS
@@ -91,13 +91,8 @@ _KEYS = frozenset({*QUANTITIES, "sm_clock_mhz", "energy_joules"})
 
 def _whole(launch: Launch) -> Whole:
     begin, names = launch.monotonic_seconds or 0.0, _names(launch)
-    found: dict[str, list[tuple[float, Facts]]] = {name: [] for name in names.values()}
-    for sample in sorted(launch.telemetry, key=lambda sample: sample.monotonic_seconds):
-        for reading in sample.readings:
-            if reading["device"] in names:
-                found[names[reading["device"]]].append((sample.monotonic_seconds - begin, reading))
-    gpus = {names.get(device): gpu for device, gpu in gpus_of(launch).items()}
-    series = {name: Series.of(points, gpus.get(name)).points for name, points in found.items()}
+    devices = zip(names.values(), series_of(launch, list(names)), strict=True)
+    series = {name: [(at - begin, reading) for at, reading in device.points] for name, device in devices}
     spells = {name: _spells(points) for name, points in series.items()}
     trace = Trace(
         cell=launch.cell,

@@ -217,7 +217,7 @@ def summarize(launch: Launch) -> Watched:
             *_foreign_cpu_load(launch, series, windows),
         ),
         ecc_errors=sum(_counter_growth(device, windows, "ecc_uncorrected") for device in series),
-        quota_seconds=sum(_counter_growth(device, windows, "quota_seconds") for device in _series_of(launch, hosts)),
+        quota_seconds=sum(_counter_growth(device, windows, "quota_seconds") for device in series_of(launch, hosts)),
         impossible_readings=believable.in_words([device.lost for device in series]),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
@@ -314,23 +314,23 @@ def clock_jump_seconds(launch: Launch) -> float:
 
 def _series(launch: Launch) -> list[Series]:
     """Return one series per device that the launch used; on CPUs one per node."""
-    return _series_of(launch, [*([gpu.uuid for gpu in launch.devices.gpus] or ["cpu"]), *launch.devices_of_other_nodes])
+    return series_of(launch, [*([gpu.uuid for gpu in launch.devices.gpus] or ["cpu"]), *launch.devices_of_other_nodes])
 
 
-def _series_of(launch: Launch, devices: Sequence[str | None]) -> list[Series]:
+def series_of(launch: Launch, devices: Sequence[str | None]) -> list[Series]:
     """Return the series of these devices; empty ones where a device's name is ambiguous."""
     by_device: dict[str | None, list[tuple[float, Facts]]] = {}
     for sample in launch.telemetry:
         for reading in sample.readings:
             by_device.setdefault(reading["device"], []).append((sample.monotonic_seconds, reading))
-    gpus = gpus_of(launch)
+    gpus = _gpus_of(launch)
     return [
         Series.of(by_device.get(device, []) if device not in launch.ambiguous_devices else [], gpus.get(device))
         for device in devices
     ]
 
 
-def gpus_of(launch: Launch) -> dict[str | None, Gpu | None]:
+def _gpus_of(launch: Launch) -> dict[str | None, Gpu | None]:
     """Return the GPU of each name in readings; None for CPUs."""
     others = [gpu for node in launch.other_nodes for gpu in node.gpus or (None,)]
     return {gpu.uuid: gpu for gpu in launch.devices.gpus} | dict(zip(launch.devices_of_other_nodes, others, strict=True))

@@ -97,11 +97,12 @@ def believable(points: Points, gpu: Device | None) -> tuple[Points, dict[str, Lo
     """Return the readings of a device without those that it can't have, and how many of each kind these are."""
     bad: dict[int, dict[str, float]] = {}
     read: dict[str, int] = {}
-    for key, (low, high) in limits_of(gpu).items():
+    limits = limits_of(gpu)
+    for key in limits:
         values = [(place, reading[key]) for place, (_, reading) in enumerate(points) if reading.get(key) is not None]
         read[key] = len(values)
         for place, value in values:
-            if not low <= value <= high:
+            if not is_believable(key, value, limits):
                 bad.setdefault(place, {})[key] = value
     for place, joules in _odd_counts(points, "energy_joules", most_watts(gpu)):
         bad.setdefault(place, {})["energy_joules"] = joules

@@ -22,9 +22,9 @@ from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts import lines, wire
 from torchmatrix.facts.host_lines import Exit, Header, OtherNode, Readings, Transport
 from torchmatrix.facts.launch import Launch, Unreadable
-from torchmatrix.facts.lines import ARRIVED, Event, events_in, version_problem
+from torchmatrix.facts.lines import ARRIVED, Event, version_problem
 from torchmatrix.facts.parts import RUN_ID, Stamp, Unseen, misnamed, try_number
-from torchmatrix.facts.run_record import begin_of, record_of
+from torchmatrix.facts.run_record import header_of
 from torchmatrix.facts.wire import Block
 
 _READ = (
@@ -97,7 +97,7 @@ class Place(NamedTuple):
 
 
 def _are_of_two_machines(*runs: Path) -> bool:
-    records = [record_of(events_in(begin_of(run))) for run in runs]
+    records = list(map(header_of, runs))
     return len({(record.machine, str(record.host.get("name"))) for record in records if record.facts}) > 1
 
 

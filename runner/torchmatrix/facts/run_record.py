@@ -158,7 +158,7 @@ class RunRecord(RunHeader, frozen=True, kw_only=True):
     problems: tuple[str, ...]
 
 
-LONGEST_BEGIN = 4 << 20
+_LONGEST_BEGIN = 4 << 20
 """The first line of a record holds the matrix."""
 
 
@@ -166,7 +166,7 @@ def begin_of(folder: Path) -> bytes:
     """Read the first line of the record in a run's folder; empty if it can't be read."""
     try:
         with open_regular(folder / "run.jsonl") as file:
-            return as_written(file.readline(LONGEST_BEGIN))
+            return as_written(file.readline(_LONGEST_BEGIN))
     except OSError:
         return b""
 
@@ -174,11 +174,16 @@ def begin_of(folder: Path) -> bytes:
 def mark_of(begin: bytes) -> tuple[str, ...] | None:
     """Return what the first line of a record says of which run it is; None if that is not enough to know it from others."""
     event = next(events_in(begin), {})
-    host, seconds = event.get("host"), event.get("unix_seconds")
+    host, seconds = event.get("host"), event.get("unix_seconds", math.nan)
     name = host.get("name") if isinstance(host, dict) else None
-    if not inputs.is_number(seconds) or (name is None and float(str(seconds)) % 1 == 0):
+    if not inputs.is_number(seconds) or (name is None and seconds % 1 == 0):
         return None
     return tuple(str(value) for value in (name, seconds, *map(event.get, ("machine", "seed", "key"))))
+
+
+def header_of(folder: Path) -> RunRecord:
+    """Read the record in a run's folder up to its first line; empty if that can't be read."""
+    return record_of(events_in(begin_of(folder)))
 
 
 def record_of(events: Iterable[Event], verified: bool = False, damage: str | None = None) -> RunRecord:

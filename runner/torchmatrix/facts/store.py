@@ -38,7 +38,7 @@ from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.lines import Event, Lines, most_bytes
 from torchmatrix.facts.parts import RUN_ID
 from torchmatrix.facts.reading import Place, launch_files, launch_of, launches_below, misplaced, sorted_out
-from torchmatrix.facts.run_record import RunRecord, begin_of, mark_of, record_of
+from torchmatrix.facts.run_record import RunRecord, begin_of, header_of, mark_of, record_of
 
 IDENTITY_DIGITS = 6
 """The digits of a machine's identity that distinguish its folder from that of another machine with the same name."""
@@ -186,7 +186,7 @@ class RunFolder:
 
     def read_header(self) -> RunRecord:
         """Read the run's own record up to its first line; empty if that can't be read."""
-        return record_of(lines.events_in(self.begin()))
+        return header_of(self.path)
 
     def mark(self) -> tuple[str, ...] | None:
         """Return what the begin of the run's own record says of which run it is (mark_of)."""
@@ -493,9 +493,11 @@ def verified(results: Results) -> Verified:
     """Verify all launches of all runs. Reads every file, but parses only its first and last line."""
     counts, unreadable = {True: 0, False: 0}, []
     for run in results.runs():
-        unreadable += [Unreadable(path=run.record, reason=problem) for problem in run.read_record().problems]
+        record = run.read_record()
+        unreadable += [Unreadable(path=run.record, reason=problem) for problem in record.problems]
+        place = run.place(record)
         for path in launch_files(run.path):
-            outcome = _verify(path, run.place())
+            outcome = _verify(path, place)
             if isinstance(outcome, Unreadable):
                 unreadable.append(outcome)
             else:

@@ -52,10 +52,10 @@ def wait(
     wanted = {device for device in devices if device != "cpu"} or set(devices)
     latest: dict[str, Reading] = {}
     busy_since: float | None = None
+    key, limits = "temperature_celsius", limits_of(None)
     while True:
         latest |= {reading["device"]: reading for reading in _read(sensors) if reading["device"] in wanted}
         now = time.monotonic()
-        key, limits = "temperature_celsius", limits_of(None)
         celsius = [float(reading[key]) for reading in latest.values() if is_believable(key, reading.get(key), limits)]
         hottest = max(celsius, default=None)
         limit = method.start_below_celsius
