@@ -15,6 +15,7 @@ import checkpointing
 import collectives
 import compiling
 import devices
+import extras
 import families
 import float8
 import measure
@@ -54,7 +55,7 @@ def _measure_and_prove(channel, args, world):
     is_mixed, more = _prove_precision(channel, args, world, begun)
     is_proven = args.proof != work.NONE and measurements.of(args).MODE["windows"]
     unproven = [] if is_proven or args.proof == work.NONE else [_UNPROVEN]
-    channel.emit("remarks", texts=[*notes, *more, *unproven])
+    channel.emit("remarks", texts=[*notes, *more, *unproven, *extras.missing(world)])
     if is_proven:
         timed, first = {"model": begun.model, "step": begun.step}, begun.first
         del begun  # the reference needs the memory
@@ -175,8 +176,9 @@ def _inspect(args, world, begun):
     """Return what arithmetic.look sees of the model, with the remarks on it, and what the probe finds."""
     family = families.of(args)
     types, watched = arithmetic.look(args, world, family, begun)
-    notes = remarks.found(args, family, begun, watched)
+    notes = extras.attempt("remarks on what ran", lambda: remarks.found(args, family, begun, watched)) or []
     notes += ["the types that its products take are not known: %s" % types["unknown"]] if types["unknown"] else []
+    notes += ["what is computed inside of %s isn't seen: types, FLOPs" % name for name in sorted(watched.unseen)]
     sharded.rest(begun.plain)  # forward passes leave the model whole
     probed = effective_precision.probe(args, world.device)
     return (types, watched, notes + effective_precision.remarks(probed)), probed
@@ -192,6 +194,9 @@ def _prove_work(channel, args, world, timed, first, watched, seconds):
     record["unwatched"] = "; ".join(filter(None, (unwatched, record.pop("coarse", None)))) or None
     record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds, world.size) if seconds else []
     channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
+    missing = extras.missing(world)
+    if missing:
+        channel.emit("remarks", texts=missing)
     world.barrier()  # the line is written before any rank ends
     if record["problems"]:
         raise Numerics(record["problems"][0])

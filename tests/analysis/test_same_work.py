@@ -39,6 +39,55 @@ def test_counts_that_differ_by_the_boxes_of_a_detector_and_unknown_ones_are_comp
     assert bool(compare.compare(a, b).rows[0].refused) == is_refused
 
 
+OURS, SDPA = "torchmatrix 1", (0.0007867e9, 0.002884e9)
+"""What torch 2.7.1 and 2.15.0 count of one model with scaled_dot_product_attention in inference."""
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "is_refused", "is_checked"),
+    [
+        ({"torch": "2.7.1"}, {"torch": "2.15.0"}, False, False),
+        ({"torch": "2.7.1"}, {"torch": "2.7.1"}, True, True),
+        ({"torch": "2.7.1", "counter": OURS}, {"torch": "2.15.0", "counter": OURS}, True, True),
+        ({"torch": "2.7.1"}, {"torch": "2.15.0", "counter": OURS}, False, False),
+    ],
+    ids=["torch's two counters", "torch's one counter", "ours", "ours and torch's"],
+)
+def test_counts_of_two_counters_refuse_nothing_and_are_told(
+    tmp_path: Path, a: dict[str, Any], b: dict[str, Any], is_refused: bool, is_checked: bool
+) -> None:
+    both = [
+        launches(tmp_path, name, (flops, None), parameters=RESNET50, **which)
+        for name, flops, which in zip("ab", SDPA, (a, b), strict=True)
+    ]
+    (row,) = compare.compare(*both).rows
+    assert (bool(row.refused), row.work_checked) == (is_refused, is_checked)
+    rows = [
+        {"stack": which["torch"], "flops": flops, "rate": 100.0 + n, **which}
+        for flops, which in zip(SDPA, (a, b), strict=True)
+        for n in (0, 1)
+    ]
+    if a["torch"] != b["torch"]:
+        table = run_summary.launch_rows(write_run(tmp_path / "both", rows).launches())
+        (ratio,) = [row for row in speedups.ratios_of(CellIndex(table)).speedups if row["stack"] != row["baseline"]]
+        assert bool(ratio["why"]) == is_refused
+    again = [launches(tmp_path, name, (SDPA[0], None), parameters=RESNET50, **which) for name, which in (("c", a), ("d", b))]
+    (row,) = compare.compare(*again).rows
+    assert row.work_checked and not row.refused, "two counters that agree"
+
+
+def test_what_the_workload_could_not_count_is_not_lent_by_torchs_own_counter(tmp_path: Path) -> None:
+    rows = [
+        {"stack": "new", "flops": None, "counter": OURS, "torch": "2.15.0"},
+        {"stack": "old", "flops": SDPA[0], "torch": "2.7.1"},
+        {"stack": "other", "flops": SDPA[1], "counter": OURS, "torch": "2.5.1", "workload": "w", "job": {"batch": 8}},
+        {"stack": "older", "flops": None, "torch": "1.12.1", "workload": "w", "job": {"batch": 8}},
+    ]
+    table = run_summary.launch_rows(write_run(tmp_path, rows).launches())
+    known = {row["stack"]: (row["flops_per_item"], row["flops_from"]) for row in table}
+    assert math.isnan(known["new"][0]) and known["old"] == (SDPA[0], None) and known["older"] == (SDPA[1], "other")
+
+
 def test_another_model_of_the_same_name_is_refused_also_where_nothing_counts_operations(tmp_path: Path) -> None:
     a, b = launches(tmp_path, "a", (None, None), parameters=RESNET50), launches(tmp_path, "b", (None, None), parameters=HALF)
     assert compare.compare(a, b).rows[0].refused == "not the same model: 14,000,000 and 25,557,032 parameters"

@@ -19,7 +19,7 @@ CARD = Gpu(power_limit_watts=450.0, clocks_max_mhz=2520, clocks_max_memory_mhz=1
 GARBAGE = {
     "power_watts": (4_294_967.295, 4_294_967.0, -1.0), "power_limit_watts": (4_294_967.295,),
     "temperature_celsius": (255.0, 65_535.0, -273.0), "memory_temperature_celsius": (4_294_967_295.0,),
-    "sm_clock_mhz": (65_535.0, -5.0), "memory_clock_mhz": (4_294_967_295.0,), "utilization_percent": (65_535.0, 101.0),
+    "sm_clock_mhz": (65_535.0, -5.0), "memory_clock_mhz": (4_294_967_295.0,), "utilization_percent": (65_535.0, 111.0),
     "memory_used_bytes": (2.0**63,), "pcie_generation": (4_294_967_295,),
     "energy_joules": (18_446_744_073_709.55, 0.0, -7.0), "ecc_uncorrected": (4_294_967_295,),
 }  # fmt: skip

@@ -248,6 +248,19 @@ def test_a_run_that_was_renamed_at_its_source_goes_on_where_it_is_here(tmp_path:
     assert [run.id for run in Results(tmp_path / "here").runs()] == [RUN]
 
 
+def test_a_renamed_run_goes_on_in_the_original_whatever_its_copies_are_called(tmp_path: Path) -> None:
+    run = measured(tmp_path / "there")
+    (last := max(run.path.rglob("round*.jsonl"))).rename(tmp_path / "kept")
+    gathered(tmp_path / "here", tmp_path / "there")
+    (here,) = Results(tmp_path / "here").runs()
+    for name in ("0-backup", "2026-01-01 backup", "zzz"):
+        shutil.copytree(here.path, here.path.with_name(name))
+    (tmp_path / "kept").rename(last)
+    run.path.rename(run.path.with_name("mine"))
+    result = gathered(tmp_path / "here", tmp_path / "there")
+    assert (result.new, result.here, result.refused) == (1, 2, {}) and len(here.launches()) == 3
+
+
 def test_files_without_a_run_and_links_are_refused(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     (cell := tmp_path / "there/stray/a/b/c").mkdir(parents=True)

@@ -558,6 +558,7 @@ class FakeSystem:
     """psutil's answers for a virtual machine with two CPUs; `times`: user, idle, steal in seconds."""
 
     times: tuple[float, float, float] = (100.0, 100.0, 100.0)
+    iowait: float = 50.0
     temperatures: dict[str, Any] = field(default_factory=dict)
 
     def cpu_count(self) -> int:
@@ -566,7 +567,7 @@ class FakeSystem:
     def cpu_times(self) -> Any:
         user, idle, steal = self.times
         names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
-        values = (user, 0.0, 0.0, idle, 0.0, 0.0, 0.0, steal, user, 0.0)
+        values = (user, 0.0, 0.0, idle, self.iowait, 0.0, 0.0, steal, user, 0.0)
         return SimpleNamespace(_fields=names, **dict(zip(names, values, strict=True)))
 
     def virtual_memory(self) -> Any:
@@ -586,6 +587,14 @@ def test_cpu_shares_are_of_the_time_since_the_last_reading(tmp_path: Path) -> No
     system.times = (106.0, 102.0, 102.0)
     (reading,) = sensor.read()
     assert (reading["utilization_percent"], reading["steal_percent"], reading["busy_cpus"]) == (80.0, 20.0, 3.2)
+
+
+def test_a_counter_of_the_kernel_that_goes_back_makes_no_cpu_busier_than_it_can_be(tmp_path: Path) -> None:
+    system = FakeSystem()
+    sensor, _ = open_cpu(tmp_path, system)
+    system.times, system.iowait = (102.0, 100.0, 100.0), 49.9  # proc(5): iowait may decrease
+    (reading,) = sensor.read()
+    assert (reading["utilization_percent"], reading["busy_cpus"]) == (100.0, 4.0)
 
 
 def test_cpu_temperature_is_the_hottest_packages(tmp_path: Path) -> None:

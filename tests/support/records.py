@@ -82,7 +82,8 @@ def launch_lines(
     devices: tuple[int, ...] = (0,),
     outcome: str = "ok", vendor: str = "nvidia", model: str = "resnet50", error: str = "RuntimeError: boom",
     parallel: str = "ddp", edges: tuple[float, float] | None = None, readings: Sequence[tuple[float, dict[str, Any]]] = (),
-    flops: float | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30, torch: str = "2.5.1+cu124",
+    flops: float | None = None, counter: str | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30,
+    torch: str = "2.5.1+cu124",
     job: dict[str, Any] | None = None, steps: int | None = None, served: dict[str, list[float]] | None = None, nodes: int = 1,
     told: Sequence[dict[str, Any]] = (), parameters: int | None = None, **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
@@ -153,7 +154,8 @@ def launch_lines(
             body += [{"event": "requests", "kind": metric, "rank": rank, "seconds": some, **times} for rank in range(n)]
         body += told
         body.append({"event": "precision", "effective": [{"matmul": "fp32", "convolution": "fp32"}] * n})
-        body.append({"event": "reference", "flops_per_item": flops, "differences": [0.0], "error": None})
+        counted = {"flops_per_item": flops, **({"flops_counter": counter} if counter else {})}
+        body.append({"event": "reference", **counted, "differences": [0.0], "error": None})
         body += [{"event": "telemetry", "monotonic_seconds": t, "readings": [reading]} for t, reading in readings]
         over = max(130.0, end + 10.0)
         times = {"unix_seconds": 910.0 + over, "monotonic_seconds": over}

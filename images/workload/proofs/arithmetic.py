@@ -8,7 +8,6 @@ since small products don't matter.
 
 import contextlib
 import functools
-import re
 
 import torch
 
@@ -19,25 +18,19 @@ import measurements
 import precision
 import settings
 import sharded
+from proofs import operations
 from recipes import FLOAT8, is_of_transformer_engine
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode as _Mode
 except ImportError:
     _Mode = object
-_CAN_WATCH = hasattr(_Mode, "__enter__")
+CAN_WATCH = hasattr(_Mode, "__enter__")
 
 FEW = 2
 """Number of items of the batch that suffice."""
 MATTERS = 0.01
 """Share of the numbers below which a type isn't reported."""
-_PRODUCT = re.compile(
-    r"_*(mm|addmm|bmm|baddbmm|addbmm|mv|addmv|dot|vdot|matmul|linear|bilinear|trilinear|int_mm|scaled_mm|addmm_activation"
-    r"|grouped_mm|scaled_grouped_mm"
-    r"|\w*convolution\w*|conv\w*\dd|scaled_dot_product\w*|\w*attention\w*|\w*rnn\w*|\w*lstm\w*|\w*gru\w*|weight_int\w+_mm"
-    r"|transformer_encoder_layer_fwd)"
-)
-"""torch's names of operations that multiply and add up."""
 _REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
 _PRODUCT_TYPES = {"fp32": "float32", "tf32": "float32", "amp": "float16", "half": "float16"}
 _PRODUCT_TYPES.update(dict.fromkeys(FLOAT8, "float8"))
@@ -144,16 +137,16 @@ def _watch_passes(args, world, family, begun):
                 alone.see(functools.partial(_call_model, args, family, begun.plain, families.micro_batches(args, few)[0]))
             sharded.rest(begun.plain)
             if args.runtime != "eager":
-                return alone, alone, _WHY_UNKNOWN
+                return alone, alone, WHY_UNKNOWN
             _see_step(begun, step, few)
             is_unseen = is_of_transformer_engine(args.precision)
-            return step, alone, "torch doesn't see Transformer Engine's products" if is_unseen else _WHY_UNKNOWN
+            return step, alone, "torch doesn't see Transformer Engine's products" if is_unseen else WHY_UNKNOWN
         except Exception as error:  # of any class: the figure has been measured, and its types are unknown
             reason = failures.describe(error)
     return Watched(), Watched(), reason
 
 
-_WHY_UNKNOWN = None if _CAN_WATCH else "torch %s has no dispatch modes" % torch.__version__
+WHY_UNKNOWN = None if CAN_WATCH else "torch %s has no dispatch modes" % torch.__version__
 
 
 def _call_model(args, family, model, batch):
@@ -196,24 +189,32 @@ def _without_compile(model):
             attributes["forward"] = before
 
 
-class Watched(_Mode if _CAN_WATCH else object):
+class Watched(_Mode if CAN_WATCH else object):
     """Counts of the numbers that products take, by type, forward and backward, and the settings at each product.
 
-    Also the FLOPs of all products by type (`flops`; None where torch can't count those of one of them), whether anything draws
-    as dropout does (`draws`), whether torch's counter of FLOPs misses products (`uncounted`), the count of numbers of
-    convolutions' images by whether they are channels last (`laid`), and how many blocks were computed again in the backward
-    pass (`recomputed`; None: not known).
+    Also the FLOPs by type (`flops`), the names of operations that can't be counted (`uncounted`) and of those whose insides are
+    not seen (`unseen`: flex_attention, cond and others that take functions), whether anything draws as dropout does (`draws`),
+    the count of numbers of convolutions' images by whether they are channels last (`laid`), and how many blocks were computed
+    again in the backward pass (`recomputed`; None: not known).
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self):
         super().__init__()
         self.products, self.backward, self.outputs, self.settings, self.autocast = {}, {}, [], [], None
-        self.draws, self.laid, self.uncounted, self.recomputed = False, {True: 0, False: 0}, False, None
+        self.draws, self.laid, self.recomputed = False, {True: 0, False: 0}, None
         self.kernels, self.attentions, self.is_step = {}, 0, False
-        self.flops = {}
+        self._flops, self._sees_backward, self.uncounted, self.unseen = {}, False, set(), set()
+
+    def __enter__(self):
+        for operator in getattr(torch._ops, "_higher_order_ops", {}).values():  # older ones refuse a mode that they don't know
+            with contextlib.suppress(AssertionError, AttributeError, NotImplementedError):
+                operator.py_impl(Watched)(functools.partial(_pass, operator))
+        return super().__enter__()
 
     def see(self, action):
-        if _CAN_WATCH:
+        if CAN_WATCH:
             with self, self._counting_attentions():
                 outputs = action()
         else:
@@ -263,26 +264,37 @@ class Watched(_Mode if _CAN_WATCH else object):
         if now not in self.settings:
             self.settings.append(now)
 
-    def weigh(self, func, given, named, result, tensors):
-        """Add the FLOPs of a product to those of its type."""
-        formula = _flop_formulas().get(func.overloadpacket)
-        name = next(iter(_count_types(tensor for tensor in tensors if tensor.dim() > 1)), None)
-        if self.flops is None or formula is None or name is None:
-            self.flops = None
-            return
-        try:
-            self.flops[name] = self.flops.get(name, 0) + formula(*given, **named, out_val=result)
-        except Exception:  # of any class: torch's formulas don't take the arguments of each release's kernels
-            self.flops = None
+    def weigh(self, name, namespace, given, result, tensors):
+        """Add the FLOPs of an operation to those of its type; one that can't be counted makes them unknown."""
+        self._sees_backward = self._sees_backward or _is_backward()
+        flops = operations.count(name, namespace, given, result)
+        if flops is None:
+            self.uncounted.add(name)
+        elif flops:
+            type_name = next(iter(_count_types(sorted(tensors, key=lambda tensor: tensor.dim() < 2))), "others")
+            self._flops[type_name] = self._flops.get(type_name, 0) + flops
+
+    @property
+    def flops(self):
+        """Return the FLOPs of all operations by type; None where those of one can't be counted."""
+        return None if self.uncounted else self._flops
+
+    def total(self, with_backward):
+        """Return the FLOPs of all operations, and None; or None and why they aren't known."""
+        if not CAN_WATCH:
+            return None, WHY_UNKNOWN
+        if self.uncounted:
+            return None, "no formula for %s" % ", ".join(sorted(self.uncounted))
+        if with_backward and not self._sees_backward:
+            return None, "this torch doesn't show the backward pass"
+        return sum(self._flops.values()), None
 
 
-def _flop_formulas():
-    """Return torch's formulas by operation; none before 2.1."""
-    try:
-        from torch.utils.flop_counter import flop_registry
-    except ImportError:
-        return {}
-    return flop_registry
+def _pass(operator, watched, *args, **kwargs):
+    """Let an operator run that takes functions: it runs with the mode off, so what it computes isn't seen."""
+    watched.unseen.add(str(operator))
+    watched.uncounted.add(str(operator))
+    return operator(*args, **kwargs)
 
 
 def _is_backward():
@@ -292,19 +304,24 @@ def _is_backward():
 
 
 def _dispatch(watched, func, types, args=(), kwargs=None):
-    name = func.overloadpacket.__name__
-    tensors = [argument for argument in (*args, *(kwargs or {}).values()) if torch.is_tensor(argument)]
-    is_product = bool(_PRODUCT.fullmatch(name))
-    if is_product:
+    kwargs = kwargs or {}
+    if not hasattr(func, "overloadpacket"):
+        return _pass(func, watched, *args, **kwargs)
+    namespace, _, name = func._schema.name.partition("::")
+    if torch.is_inference_mode_enabled():  # what is made of other operations is seen there as one
+        with watched:
+            result = func.decompose(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+    tensors = [argument for argument in (*args, *kwargs.values()) if torch.is_tensor(argument)]
+    if operations.is_product(name):
         watched.note(name, tensors)
-        watched.uncounted = watched.uncounted or ("grouped_mm" in name and func.overloadpacket not in _flop_formulas())
     watched.draws = watched.draws or name in _DROPOUT_OPERATIONS
     kind = _ATTENTION_KERNELS.get(name)
     if kind:
         watched.kernels[kind] = watched.kernels.get(kind, 0) + 1
-    result = func(*args, **(kwargs or {}))
-    if is_product:
-        watched.weigh(func, args, kwargs or {}, result, tensors)
+    result = func(*args, **kwargs)
+    watched.weigh(name, namespace, args, result, tensors)
     return result
 
 

@@ -8,10 +8,10 @@ import argparse
 import contextlib
 
 import torch
-import torch.nn.utils.parametrize
 
 import chance
 import devices
+import failures
 import families
 import float8
 import measurements
@@ -62,11 +62,10 @@ class Reference:
             self._keep_in(torch.float32)
         self._kept = [buffer.detach().clone() for buffer in self.model.buffers()], chance.states(self.model)
 
-    def answer(self, counter=None):
+    def answer(self):
         """Return the loss, and in training the gradients of all parameters, else the outputs."""
         self._reset()
-        with counter or contextlib.nullcontext():
-            return self._answer()
+        return self._answer()
 
     def _reset(self):
         """Reset all but the weights to the initial state."""
@@ -80,11 +79,16 @@ class Reference:
         return self.answer()[0], self.answer()[0]
 
     def counted_answer(self):
-        """Return the answer and its FLOPs, which are None where they can't be counted."""
-        counter, watched = _flop_counter(self.model), arithmetic.Watched()
-        with watched if counter else contextlib.nullcontext():
-            answer = self.answer(counter)
-        return answer, counter.get_total_flops() if counter and not watched.uncounted else None
+        """Return the answer, its FLOPs, None where they can't be counted, and why; where watching fails, it is made without."""
+        watched = arithmetic.Watched()
+        try:
+            with watched if arithmetic.CAN_WATCH else contextlib.nullcontext():
+                answer = self.answer()
+        except Exception as error:  # of any class: what is counted is beside the work
+            if failures.kind_of(error) == "oom":
+                raise
+            return self.answer(), None, failures.describe(error)
+        return answer, *watched.total(measurements.trains(self._args))
 
     def rounded(self):
         """Return the answer in the requested precision, in eager mode; for fp32 from weights that were rounded once more."""
@@ -146,18 +150,3 @@ class Reference:
 
 def _float_numbers(tensor):
     return families.numbers_of(tensor).float()
-
-
-def _flop_counter(model):
-    """Return a counter of all multiplications and additions but element-wise ones.
-
-    It is None in torch before 2.1, and for a model with weights that are computed from others (the weight norm of wav2vec2):
-    the counter's hooks stop torch.autograd.grad there.
-    """
-    try:
-        from torch.utils.flop_counter import FlopCounterMode
-    except ImportError:
-        return None
-    if any(map(torch.nn.utils.parametrize.is_parametrized, model.modules())):
-        return None
-    return FlopCounterMode(display=False)

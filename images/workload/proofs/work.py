@@ -9,11 +9,12 @@ import math
 
 import torch
 
+import extras
 import failures
 import families
 import measurements
 import roofline
-from proofs import agreement, deeds, parity, rules
+from proofs import agreement, deeds, operations, parity, rules
 from proofs.reference import Reference, fresh
 from world import ONE_MODEL
 
@@ -43,8 +44,9 @@ def prove(args, world, timed, first, clock):
             raise
         expected, problem = {}, failures.describe(error)
     scope = "forward and backward" if measurements.trains(args) else "forward"
-    record.update(flops_per_item=expected.get("flops_per_item"), flops_scope=scope, quiet=is_noisy)
-    record.update(formula_flops_per_item=roofline.flops_per_item(args, fresh_model))
+    record.update(expected.pop("counted", {}), flops_scope=scope, quiet=is_noisy)
+    formula = extras.attempt("FLOPs by formula", lambda: roofline.flops_per_item(args, fresh_model))
+    record.update(formula_flops_per_item=formula)
     record["error"] = next((p for p in world.gather(problem) if p), None)
     if record["error"] is None:
         clock("proof-judgement", lambda: _judge(args, world, fresh_model, done, expected, record))
@@ -125,16 +127,22 @@ def _compute_expected(args, world, fresh_model, is_noisy):
     reference = Reference(args, world, fresh_model, BATCH)
     rough = None
     if not is_noisy:
-        (exact, flops), rounded = reference.counted_answer(), reference.rounded()
+        (exact, *counted), rounded = reference.counted_answer(), reference.rounded()
     else:
         kept = [tensor.detach().cpu().clone() for tensor in deeds.state(reference.model)]
         with families.quiet(reference.model):
-            (exact, flops), rounded = reference.counted_answer(), reference.rounded()
+            (exact, *counted), rounded = reference.counted_answer(), reference.rounded()
         from_rounded = reference.answer()
         deeds.set_state(reference.model, kept)
         rough = (reference.answer(), from_rounded)
-    flops_per_item = None if flops is None else flops / families.items_of(args)
-    return {"exact": exact, "rounded": rounded, "rough": rough, "flops_per_item": flops_per_item, "reference": reference}
+    return {"exact": exact, "rounded": rounded, "rough": rough, "counted": _counted(args, *counted), "reference": reference}
+
+
+def _counted(args, flops, why):
+    """Return the fields of a step's FLOPs, and who counted them; a remark says why they aren't known."""
+    if flops is None:
+        extras.note("FLOPs", why)
+    return {"flops_per_item": None if flops is None else flops / families.items_of(args), "flops_counter": operations.COUNTER}
 
 
 def _judge(args, world, fresh_model, done, expected, record):

@@ -27,6 +27,7 @@ from torchmatrix.analysis.rows import (
     a_text,
     a_whole,
     an_interval,
+    counter_of,
     work_of,
 )
 from torchmatrix.core.formatting import as_text, number_or_nan
@@ -372,6 +373,7 @@ _INTERNAL = (
            of=lambda read: _SORTED.encode(_hardware(read.launch)), **_ROWS_ONLY),
     a_text("flops_key", "what is trained or run, and the size of an image or a text",
            of=lambda read: _flops_key(read.launch.workload), **_ROWS_ONLY),
+    a_text("flops_counter", "who counted the FLOPs", of=lambda read: counter_of(read.launch), **_ROWS_ONLY),
     a_text("flops_by_type", "of a step in eager mode, as JSON", of=lambda read: _COMPACT.encode(_flops_by_type(read.launch)),
            **_ROWS_ONLY),
     a_text("operations", "launches that agree in it do the same operations per item",
@@ -394,7 +396,7 @@ ENTRIES: tuple[Column, ...] = (
 _OF_NIGHTS = (
     *("run", "round", "cell", "stack", "workload", "device_list", "parallel", "ddp_workload", "unit", "batch", "method"),
     *("statistic", "outcome", "error", "left_out", "parameters", "flops_per_item", "formula_flops_per_item", "flops_from"),
-    *("recipe", "operations", "work", "hardware", "path"),
+    *("recipe", "operations", "flops_counter", "work", "hardware", "path"),
 )
 
 

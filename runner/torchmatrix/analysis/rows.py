@@ -231,30 +231,41 @@ TOLERANCE = 0.02
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counted:
-    """Counts of launches: `parameters`, and operations per item (`flops`); unknown counts are left out."""
+    """Counts of launches: `parameters`, and operations per item by who counted (`flops`); unknown counts are left out."""
 
     parameters: tuple[int, ...]
-    flops: tuple[float, ...]
+    flops: tuple[tuple[str, float], ...]
+
+
+TORCHS = "torch "
+"""What the names of torch's own counters begin with."""
+
+
+def counter_of(launch: Launch) -> str:
+    """Return who counted a launch's operations: the workload, or torch, whose releases count different ones."""
+    by_workload = launch.reference.flops_counter if launch.reference else None
+    return by_workload or f"{TORCHS}{(launch.reported and launch.reported.torch) or launch.stack.torch}"
 
 
 def counted_work(launches: Iterable[Launch]) -> Counted:
     """Return the counts of these launches."""
     return counted_as(
-        (launch.parameters, launch.reference.flops_per_item if launch.reference else math.nan) for launch in launches
+        (launch.parameters, counter_of(launch), launch.reference.flops_per_item if launch.reference else math.nan)
+        for launch in launches
     )
 
 
 def counted_of_row(row: Mapping[str, Any]) -> Counted:
     """Return the counts of a launch's row; what was borrowed from another stack isn't the launch's own."""
-    return counted_as([(row["parameters"], math.nan if row["flops_from"] else row["flops_per_item"])])
+    return counted_as([(row["parameters"], row["flops_counter"], math.nan if row["flops_from"] else row["flops_per_item"])])
 
 
-def counted_as(counts: Iterable[tuple[int | None, float]]) -> Counted:
-    """Make counts of pairs of parameters and operations, either of which may be unknown."""
-    pairs = list(counts)
+def counted_as(counts: Iterable[tuple[int | None, str, float]]) -> Counted:
+    """Make counts of parameters, a counter and what it counted; parameters and operations may be unknown."""
+    every = list(counts)
     return Counted(
-        parameters=tuple(number for number, _ in pairs if number is not None),
-        flops=tuple(flops for _, flops in pairs if not math.isnan(flops)),
+        parameters=tuple(number for number, _, _ in every if number is not None),
+        flops=tuple((counter, flops) for _, counter, flops in every if not math.isnan(flops)),
     )
 
 
@@ -268,14 +279,26 @@ def counted_together(several: Iterable[Counted]) -> Counted:
 
 
 def counted_difference(a: Counted, b: Counted) -> str | None:
-    """Describe in what two sides did other work; None: in nothing that both know."""
+    """Describe in what two sides did other work; None: in nothing that both know.
+
+    Counts of two counters that differ say nothing: `is_work_checked` is false then.
+    """
     if a.parameters and b.parameters and len(parameters := {*a.parameters, *b.parameters}) > 1:
         return f"not the same model: {min(parameters):,} and {max(parameters):,} parameters"
-    if a.flops and b.flops and max(flops := (*a.flops, *b.flops)) > (1 + TOLERANCE) * min(flops):
-        return f"not the same work: {min(flops) / 1e9:.4g} and {max(flops) / 1e9:.4g} GFLOP per item"
+    for counter in {counter for counter, _ in a.flops} & {counter for counter, _ in b.flops}:
+        flops = [count for by, count in (*a.flops, *b.flops) if by == counter]
+        if not _are_equal(flops):
+            return f"not the same work: {min(flops) / 1e9:.4g} and {max(flops) / 1e9:.4g} GFLOP per item"
     return None
 
 
 def is_work_checked(a: Counted, b: Counted) -> bool:
-    """Check whether both sides counted their work."""
-    return bool(a.parameters and b.parameters and a.flops and b.flops)
+    """Check whether both sides counted their work, in the same way or to the same result."""
+    if not (a.parameters and b.parameters and a.flops and b.flops):
+        return False
+    shared = {counter for counter, _ in a.flops} & {counter for counter, _ in b.flops}
+    return bool(shared) or _are_equal([count for _, count in (*a.flops, *b.flops)])
+
+
+def _are_equal(flops: Sequence[float]) -> bool:
+    return max(flops) <= (1 + TOLERANCE) * min(flops)

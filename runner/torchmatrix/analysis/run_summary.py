@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix.analysis import time_split
 from torchmatrix.analysis.launch_row import cell_values, row_of
-from torchmatrix.analysis.rows import Row, group_by, is_ok
+from torchmatrix.analysis.rows import TORCHS, Row, group_by, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
 from torchmatrix.analysis.traces import Whole, shortened, trace_from, whole_of
 from torchmatrix.analysis.watched import summarize
@@ -55,9 +55,14 @@ def cells_table(cells: "CellIndex") -> list[Row]:
 def borrow_flops(rows: Sequence[Row]) -> None:
     """Fill in the operations of launches that counted none, by what their stack counted for the same operations.
 
-    Where the stack's torch has no counter, the count of another stack is taken (`flops_from`: which one).
+    Where the stack's torch has no counter, the count of another stack is taken (`flops_from`: which one); that of torch's own
+    only where the workload did not try in vain, as torch counts nothing for what it doesn't know.
     """
-    counted = [row for row in rows if is_ok(row) and not row["flops_from"] and not math.isnan(row["flops_per_item"])]
+    known = [row for row in rows if is_ok(row) and not row["flops_from"]]
+    in_vain = {row["operations"] for row in known if _is_of_workload(row) and math.isnan(row["flops_per_item"])}
+    counted = [row for row in known if not math.isnan(row["flops_per_item"])]
+    counted = [row for row in counted if _is_of_workload(row) or row["operations"] not in in_vain]
+    counted.sort(key=_is_of_workload, reverse=True)  # the first lends
     by_stack = {(row["stack"], row["recipe"], row["operations"]): row for row in reversed(counted)}
     by_operations = {row["operations"]: row for row in reversed(counted)}
     for row in rows:
@@ -66,8 +71,14 @@ def borrow_flops(rows: Sequence[Row]) -> None:
         same_stack = by_stack.get((row["stack"], row["recipe"], row["operations"]))
         source = same_stack or by_operations.get(row["operations"])
         if source and _same_model(row, source):
-            row |= {"flops_per_item": source["flops_per_item"], "flops_from": None if same_stack else source["stack"]}
+            lent = {name: source[name] for name in ("flops_per_item", "flops_counter")}
+            row |= {**lent, "flops_from": None if same_stack else source["stack"]}
     _borrow_formulas(rows)
+
+
+def _is_of_workload(row: Row) -> bool:
+    """Check whether the workload counted, or tried to, rather than torch."""
+    return not row["flops_counter"].startswith(TORCHS)
 
 
 def _borrow_formulas(rows: Sequence[Row]) -> None:

@@ -16,6 +16,8 @@ MARGIN = 2.0
 MOST_WATTS = 5000.0
 """Where no limit is known, and at most: no card draws as much, nor do all CPUs of a server."""
 _MOST_MHZ, _MOST_COUNT, _LATEST_PCIE = 50_000.0, 1e9, 10.0
+_MOST_PERCENT = 110.0
+"""Shares of two counters that are read one after the other exceed 100 % by a tick."""
 _CELSIUS = (-50.0, 150.0)
 _SLACK_SECONDS = 1.0
 """A counter may be as old as this when it is read."""
@@ -85,7 +87,7 @@ def limits_of(gpu: Device | None) -> dict[str, tuple[float, float]]:
         **dict.fromkeys(("temperature_celsius", "memory_temperature_celsius"), _CELSIUS),
         **dict.fromkeys(("sm_clock_mhz", "memory_clock_mhz", "clock_mhz"), (0.0, _MOST_MHZ)),
         **dict.fromkeys(("ecc_uncorrected", "throttle_count"), (0.0, _MOST_COUNT)),
-        "utilization_percent": (0.0, 100.0),
+        "utilization_percent": (0.0, _MOST_PERCENT),
         "pcie_generation": (0.0, _LATEST_PCIE),
         "memory_used_bytes": (0.0, math.inf),
         "energy_joules": (0.0, math.inf),
@@ -146,6 +148,10 @@ def in_words(lost: Sequence[Mapping[str, Lost]]) -> str | None:
     return "; ".join(_phrase(key, total[key]) for key in _NAMES if key in total) or None
 
 
+def _number(value: float) -> str:
+    return f"{value:.0f}" if abs(value) < _MOST_COUNT else f"{value:.3g}"
+
+
 def _phrase(key: str, lost: Lost) -> str:
     name, unit = _NAMES[key]
-    return f"{lost.number} of {lost.of} readings of {name} are impossible (such as {lost.worst:.0f} {unit}".rstrip() + ")"
+    return f"{lost.number} of {lost.of} readings of {name} are impossible (such as {_number(lost.worst)} {unit}".rstrip() + ")"

@@ -209,7 +209,7 @@ def launch_fields(events: Sequence[Event]) -> dict[str, Any]:
         ),
         "precision": precision.effective if precision else (),
         "changed_settings": precision.changed if precision else (),
-        "remarks": first["remarks"].texts if first["remarks"] else (),
+        "remarks": tuple(text for line in decoded["remarks"] for text in line.texts),
         "reference": first["reference"],
         "collectives": (*decoded["all-reduce"], *decoded["collective"]),
         "telemetry": decoded["telemetry"],

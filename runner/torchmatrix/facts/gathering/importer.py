@@ -18,7 +18,7 @@ from torchmatrix.facts.lines import as_written, lines_of, most_bytes
 from torchmatrix.facts.parts import RUN_ID
 from torchmatrix.facts.reading import Place, launch_of, malformed_host_line, misplaced
 from torchmatrix.facts.run_record import RunRecord, mark_of, record_of
-from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results, RunFolder, folders_in
+from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results, RunFolder, copies_among, folders_in
 
 # Results of an import
 
@@ -110,7 +110,8 @@ class Layout:
         self._machines[free] = beginning.machine
         home, mark = self._results.root / free, mark_of(beginning.content)
         others = [] if RUN_ID.fullmatch(run) or mark is None else map(RunFolder, map(Path, sorted(folders_in(str(home)))))
-        return next((other.path for other in others if other.mark() == mark), home / run)
+        alike = [other for other in others if other.mark() == mark]
+        return copies_among(alike).get(alike[0], alike[0]).path if alike else home / run
 
     def link_to(self, place: Path) -> Path | None:
         """Return the first folder on the way to a file or folder of the results that is a link, relative to the results."""

@@ -114,7 +114,8 @@ class CpuSensor:
         """
         before, now = self._times, self._system.cpu_times()
         self._times = now
-        spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
+        # "The value in this field may decrease in certain conditions": proc(5) of iowait.
+        spent = {name: max(0.0, getattr(now, name) - getattr(before, name)) for name in now._fields}
         # The kernel counts guests' time a second time, inside user and nice.
         total = sum(seconds for name, seconds in spent.items() if name not in ("guest", "guest_nice"))
         if total <= 0:
