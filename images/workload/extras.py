@@ -1,16 +1,16 @@
 """What is computed beside a figure and proves nothing: where that fails, the launch goes on and a remark tells it."""
 
 import failures
-from channel import Numerics
+from channel import Numerics, Unsupported
 
 _missing = []
 
 
 def attempt(what, action):
-    """Return the result of `action`; None where it fails, which `missing` then says of `what`. What is disproved is raised."""
+    """Return the result of `action`; None where it fails, which `missing` tells. What is disproved or refused is raised."""
     try:
         return action()
-    except Numerics:
+    except (Numerics, Unsupported):
         raise
     except Exception as error:  # of any class: libraries, models and devices differ in how they refuse
         note(what, failures.describe(error))

@@ -39,7 +39,8 @@ def test_the_roof_and_the_least_work_of_a_generation_are_recorded(real_python: s
     assert roof["cache_bytes"] == pytest.approx(2 * 4 * LAYERS * KV_HEADS * WIDTH * 2 * depth)
     pairs = 16 * 17 / 2
     flops = 2 * (16 * LAYERS * block + WORDS * HIDDEN) + 4 * LAYERS * HEADS * WIDTH * pairs
-    assert roof["prefill_flops"] == 2 * flops and roof["expert_share"] is None and roof["product_type"] == "float32"
+    assert roof["prefill_flops"] == pytest.approx(2 * flops, rel=1e-4)  # the rotary angles are a product, too
+    assert roof["expert_share"] is None and roof["product_type"] == "float32"
     assert roof["limit_bytes_per_second"] >= max(roof[f"{kind}_bytes_per_second"] for kind in ("copy", "triad", "read")) > 0
 
 
@@ -51,8 +52,7 @@ def test_of_experts_those_count_that_the_routers_chose(newest_python: str) -> No
     assert 0.25 <= roof["expert_share"] <= 0.5 and roof["weight_bytes"] < 0.7 * whole  # 2 tokens, each to a quarter of them
     assert any("spread the tokens evenly" in text for text in only(events, "remarks")["texts"])
     reference = only(events, "reference")
-    assert reference["flops_per_item"] is None  # torch's counter knows no products of experts
-    assert 0 < reference["formula_flops_per_item"] < 2 * only(events, "setup")["parameters"] * 3
+    assert 0 < reference["formula_flops_per_item"] < reference["flops_per_item"] < 2 * only(events, "setup")["parameters"] * 3
 
 
 IN_FORWARD = """

@@ -208,6 +208,8 @@ def test_the_configuration_of_a_language_model_is_a_model_that_counts_tokens(tmp
     [
         {**CONFIG, "vocab_size": None, "quantization_config": None, "n_positions": 64},
         {**CONFIG, "max_position_embeddings": None, "n_positions": 256},
+        {**CONFIG, "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"},
+        {"architectures": ["FuyuForCausalLM"], "model_type": "fuyu", "text_config": {"max_position_embeddings": 256}},
         {**CONFIG, "time_step_limit": [0.0, float("inf")]},  # as transformers 4 writes it
         b"\xef\xbb\xbf" + json.dumps(CONFIG).encode(),
     ],
@@ -234,6 +236,7 @@ def test_a_configuration_as_the_library_writes_it_is_taken(tmp_path: Path, conte
             for key in ("max_position_embeddings", "n_positions", "vocab_size", "hidden_size")
             for value in ("256", True, 1e300, 64.0, 0, -1, [64])
         ),
+        ({**CONFIG, "text_config": {"vocab_size": "256"}}, "mine/config.json: vocab_size must be a whole number above 0"),
         ({**CONFIG, "n_positions": 2**64}, "mine/config.json, n_positions: a whole number of more than 64 bits"),
         *(
             ({**CONFIG, "quantization_config": value}, "mine/config.json: quantization_config must be a table")

@@ -61,7 +61,7 @@ def learn(args):
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = "%s: %s" % (type(error).__name__, error)
         raise ModelFileError("%s is no configuration of a model: %s" % (args.model_file, reason)) from error
-    if "num_experts_per_tok" in config:
+    if any(key in part for part in (config, *filter(_is_table, config.values())) for key in _OF_EXPERTS):
         entry["active_parameters"] = None
     entry["config"] = dict({name: value for name, value in config.items() if name not in _NOT_OF_THE_SHAPE}, use_cache=False)
     LIBRARIES["transformers"]["models"][args.model] = entry
@@ -73,6 +73,12 @@ def _number_or_table(table):
     return float(table["__float__"]) if list(table) == ["__float__"] else table
 
 
+def _is_table(value):
+    return isinstance(value, dict)
+
+
+_OF_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "num_selected_experts")
+"""What configurations call the number of experts of a token."""
 _NOT_OF_THE_SHAPE = ("architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "auto_map")
 """Keys of a config.json that don't say how the model is built."""
 

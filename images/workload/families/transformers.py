@@ -12,10 +12,11 @@ import inspect
 import torch
 import transformers
 
+import extras
+import failures
 from channel import Unsupported
-from families import LIBRARIES, data, depths, entry_of
+from families import LIBRARIES, data, depths, entry_of, quiet
 
-_USUAL_VOCABULARY = 50257
 _TARGETS = ("start_positions", "end_positions", "labels", "depths")
 _IGNORED = -100
 """A target that the loss ignores."""
@@ -35,16 +36,16 @@ _HEADS = {
     "ForSequenceClassification": "SequenceClassification",
 }
 """What the names of classes end with, and their heads."""
-_UNSHIFTED = ("bart", "blenderbot", "blenderbot-small", "mbart", "pegasus", "plbart", "speech_to_text_2", "trocr", "xlnet")
-"""Types whose head of next tokens takes as labels what follows each token, not the tokens."""
+_unshifted = set()
+"""The models whose head of next tokens takes as labels what follows each token, not the tokens (see _look_at_loss)."""
 _WITH_DECODER = ("Seq2SeqLM", "SpeechSeq2Seq")
 _IMAGE, _SOUND = ("ImageClassification", "SemanticSegmentation"), ("CTC", "AudioClassification")
 
 
 def build(args, device):
     entry = _entry(args)
-    config = transformers.AutoConfig.for_model(entry["type"], **_configuration(args, entry))
-    most = getattr(config, "max_position_embeddings", None)
+    config = _config_of(args, entry)
+    most = getattr(_text_part(config), "max_position_embeddings", None)
     if entry["head"] not in (*_IMAGE, *_SOUND) and 0 < (most or 0) < args.sequence_length:  # XLNet has -1: any
         raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
     factory = _factory(entry)
@@ -52,7 +53,45 @@ def build(args, device):
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
     model.requires_grad_(True)  # Whisper's table of sines is a parameter that its library freezes
+    if entry["head"] == "CausalLM" and ("is_users" in entry or not entry_of(args.model)):
+        extras.attempt("whether the loss shifts the labels (taken as so)", lambda: _look_at_loss(args, model))
     return model.to(device), {"attention": _attention_of(model)}
+
+
+def _text_part(config):
+    """Return the part of a configuration that is about tokens: of a model for images, too, one inside of it."""
+    return getattr(config, "get_text_config", lambda: config)()
+
+
+def _look_at_loss(args, model):
+    """See whether the model's own loss shifts the labels. Raises Unsupported if it isn't the logits' cross entropy, or the
+    model sees later tokens, which is refused in generation, and where is_decoder says that it was not meant to predict.
+
+    What a token sees is found by another last token: the logits before it must stay as they are.
+    """
+    count = _vocabulary(model.config)
+    tokens = (count // 2 + torch.arange(8))[None] % count
+    other = torch.cat([tokens[:, :-1], tokens[:, -2:-1]], dim=1)
+    was_training = model.training
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet(model.eval()):
+        output, changed = (model(input_ids=some, labels=some) for some in (tokens, other))
+    model.train(was_training)
+    logits, loss = output.logits.float(), float(output.loss)
+    moved = (logits - changed.logits.float())[:, :-1].abs().max()
+    is_causal = float(moved) <= _SEES * float(logits.abs().max())
+    is_encoder = getattr(model.config, "is_decoder", None) is False
+    if not is_causal and (is_encoder or args.mode == "generate"):
+        why = ": is_decoder is false" if is_encoder else ""
+        raise Unsupported("%s sees later tokens%s, so it is no model of the next one" % (args.model, why))
+    shifted, plain = _cross_entropy(logits[0, :-1], tokens[0, 1:]), _cross_entropy(logits[0], tokens[0])
+    distances = [abs(loss - float(own)) for own in (shifted, plain)]
+    if min(distances) > _SEES * abs(loss):
+        raise Unsupported("%s has a loss of its own, not the cross entropy of its logits" % args.model)
+    (_unshifted.add if distances[1] < distances[0] else _unshifted.discard)(args.model)
+
+
+_SEES = 1e-3
+"""The largest relative difference that rounding makes."""
 
 
 def load(args):
@@ -101,6 +140,10 @@ def _default_entry(model_type):
     return {"type": model_type, "head": head, "config": {"vocab_size": config.vocab_size}}
 
 
+def _config_of(args, entry):
+    return transformers.AutoConfig.for_model(entry["type"], **_configuration(args, entry))
+
+
 def _configuration(args, entry):
     """Return the configuration, with the values that depend on the size of the inputs."""
     sized = {name: factor * args.audio_seconds for name, factor in entry.get("sized_by_seconds", {}).items()}
@@ -122,19 +165,23 @@ def batch(args, generator):
         frames = entry["frames_per_second"] * args.audio_seconds
         made = {"input_features": torch.randn(args.batch, _MELS, frames, generator=generator)}
     else:
-        made = {"input_ids": _tokens(args, config, generator)}
+        made = {"input_ids": _tokens(args, entry, generator)}
         if args.mode == "generate":
             return dict(made, depths=depths(args).expand(args.batch, -1).contiguous())
         if "attention_mask" in inspect.signature(_class_of(entry).forward).parameters:  # not in FNet's
             made["attention_mask"] = torch.ones_like(made["input_ids"])
     if head in _WITH_DECODER:
-        return dict(made, decoder_input_ids=_tokens(args, config, generator), labels=_tokens(args, config, generator))
+        return dict(made, decoder_input_ids=_tokens(args, entry, generator), labels=_tokens(args, entry, generator))
     return dict(made, **_text_targets(args, entry, made["input_ids"], generator))
 
 
-def _tokens(args, config, generator):
+def _tokens(args, entry, generator):
     shape = (args.batch, args.sequence_length + (args.output_length if args.mode == "generate" else 0))
-    return torch.randint(config.get("vocab_size", _USUAL_VOCABULARY), shape, generator=generator)
+    return torch.randint(_vocabulary(_config_of(args, entry)), shape, generator=generator)
+
+
+def _vocabulary(config):
+    return _text_part(config).vocab_size
 
 
 def _sound_labels(args, config, head, generator):
@@ -154,7 +201,7 @@ def _text_targets(args, entry, tokens, generator):
         kept = torch.rand(tokens.shape, generator=generator) > _MASKED
         kept[:, 0] = False  # one in each sequence at least
         return {"labels": tokens.masked_fill(kept, _IGNORED)}
-    if entry["type"] in _UNSHIFTED:
+    if args.model in _unshifted:
         return {"labels": torch.nn.functional.pad(tokens[:, 1:], (0, 1), value=_IGNORED)}
     return {"labels": tokens}
 
@@ -170,16 +217,26 @@ def _without_cache(model, tokens, kept):
     """Return the logits of a generation at the positions `kept`, from one pass over all its tokens but the last."""
     first = int(kept[0])
     positions = torch.arange(first, tokens.shape[1], device=tokens.device)
-    return model(input_ids=tokens, logits_to_keep=positions).logits[:, kept - first]
+    logits = model(input_ids=tokens, logits_to_keep=positions).logits
+    return logits[:, kept - (first if logits.shape[1] == len(positions) else 0)]  # some models give all, whatever is asked for
 
 
 def static_cache(model, length):
-    """Return a KV cache of a fixed length. Raises Unsupported if the library has none for the model."""
+    """Return a KV cache of a fixed length. Raises Unsupported where the library has none, or attention leaves tokens out."""
     config = getattr(model, "_orig_mod", model).config
+    kept = next((getattr(_text_part(config), name, None) for name in _SPARSE if hasattr(_text_part(config), name)), None)
+    if isinstance(kept, int) and 0 < kept < length:
+        text = "attention keeps the best %d of %d tokens: with random weights these are chosen by rounding"
+        raise Unsupported(text % (kept, length))
     try:
         return transformers.StaticCache(config=config, max_cache_len=length)
-    except (AttributeError, TypeError):
-        raise Unsupported("transformers %s has no static cache that fits here" % transformers.__version__) from None
+    except Exception as error:  # of any class: the library looks up the kinds of layers that it knows
+        text = "transformers %s has no static cache that fits here (%s)"
+        raise Unsupported(text % (transformers.__version__, failures.describe(error))) from None
+
+
+_SPARSE = ("index_topk", "keep_window_size")
+"""What configurations call the number of tokens that attention keeps of all."""
 
 
 def loss(outputs, batch):
@@ -230,7 +287,8 @@ def _with_attention(factory, config, attention):
     try:
         return factory.from_config(config, attn_implementation=attention)
     except (ValueError, ImportError) as error:
-        raise Unsupported("attention %r: %s" % (attention, error)) from None
+        what = "attention %r" % attention if "attention" in str(error) or "attn" in str(error) else "the library can't build it"
+        raise Unsupported("%s: %s" % (what, error)) from None
 
 
 def _attention_of(model):

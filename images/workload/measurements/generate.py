@@ -6,15 +6,19 @@ is computed all the same, and the next step waits for it. The logits of some out
 with a forward pass of the whole sequence without a cache.
 """
 
+import itertools
 import math
 import time
 from statistics import fmean
 
 import torch
 
+import extras
+import failures
 import families
 import measure
 import measurements
+import observation
 import precision
 import roofline
 from channel import Numerics, Unsupported
@@ -27,6 +31,8 @@ MODE = {
     "verbs": ("generates with", "generate with"),
 }
 PREFILL, DECODE = "prefill", "decode"
+OBSERVED = 16
+"""Steps of decode whose reading of weights is observed."""
 LEAST = 3
 """Requests that are timed piece by piece however long they take, if as many are asked for."""
 
@@ -41,7 +47,7 @@ def make_step(args, world, family, model, batches):
         last.clear()
         batch = batches[index % len(batches)]
         with torch.no_grad():
-            pieces = [logits for _, logits in generator.pieces(batch)]
+            pieces = generator.request(batch)
         if len(pieces) != args.output_length:
             raise Numerics("a generation ended after %d of %d tokens" % (len(pieces), args.output_length))
         last.update(outputs=torch.stack([logits for logits in pieces if logits is not None], dim=1), batch=batch)
@@ -59,10 +65,29 @@ class _Generator:
     def __init__(self, args, world, family, model):
         self._args, self._world, self._model = args, world, model
         self._cache = family.static_cache(model, args.sequence_length + args.output_length)
+        self._is_tried = False
         self._depths = set(families.depths(args).tolist())
 
     def __call__(self, batch):
         return self.pieces(batch)
+
+    def request(self, batch):
+        """Return the logits of each piece. Raises Unsupported if the model can't do the first request with this cache."""
+        if self._is_tried:
+            return [logits for _, logits in self.pieces(batch)]
+        try:
+            pieces = [logits for _, logits in self.pieces(batch)]
+        except Exception as error:  # of any class: models of the library differ in how they refuse a cache
+            if failures.kind_of(error) != "crashed":
+                raise
+            self._model(
+                input_ids=batch["input_ids"][:, : self._args.sequence_length], use_cache=False
+            )  # if it can't, that's it
+            raise Unsupported("no static cache fits the model: %s" % failures.describe(error)) from error
+        if not roofline.cached(self._cache.layers, [self._args.sequence_length]):
+            raise Unsupported("no static cache fits the model: its forward pass keeps nothing there")
+        self._is_tried = True
+        return pieces
 
     def pieces(self, batch):
         """Yield each piece of a request when its work is submitted: its phase, and its logits [B, V] where they are kept."""
@@ -89,25 +114,29 @@ class _Generator:
         return next(p for p in self._model.parameters() if p.dim() == 1 or not hasattr(p, "__tensor_flatten__")).dtype
 
     def least_work(self, batch):
-        """Return the least that a step of decode reads, as bytes of weights and of the cache, and the FLOPs of a prefill.
-
-        Which experts are touched is seen in one request of the model in eager mode.
+        """Return the least that a step of decode reads, as bytes of weights and of the cache, and the FLOPs of a prefill; None
+        for what can't be had. Weights and experts are seen in a part of a request of the model in eager mode.
         """
-        plain = getattr(self._model, "_orig_mod", self._model)
-        routes, timed = roofline.Routes(plain), self._model
-        if routes:
-            self._model = plain
-            steps = [len(routes.touched) for _ in self.pieces(batch)]
-            self._model = timed
-            routes.drop()
-        touched = fmean(routes.touched[steps[0] :]) if routes else 1.0
-        positions = range(self._args.sequence_length, self._args.sequence_length + self._args.output_length - 1)
+        plain, prompt = getattr(self._model, "_orig_mod", self._model), self._args.sequence_length
+        weights, share = extras.attempt("bytes of weights", lambda: self._reads(plain, batch).least()) or (None, None)
+        layers, positions = self._cache.layers, range(prompt, prompt + self._args.output_length - 1)
+        work = extras.attempt("FLOPs of a prefill", lambda: observation.work_of(plain))
         return {
-            "expert_share": touched if routes else None,
-            "weight_bytes": roofline.weights(plain, self._args.batch, touched),
-            "cache_bytes": roofline.cached([(layer.keys, layer.values) for layer in self._cache.layers], positions),
-            "prefill_flops": roofline.prefill_flops(self._args, plain),
+            "expert_share": share,
+            "weight_bytes": weights,
+            "cache_bytes": extras.attempt("bytes of the cache", lambda: roofline.cached(layers, positions)),
+            "prefill_flops": work and roofline.prefill_flops(self._args, work, roofline.windows_of(self._cache)),
         }
+
+    def _reads(self, plain, batch):
+        timed, self._model, reads = self._model, plain, observation.Reads(plain)
+        try:
+            with torch.no_grad(), reads:
+                for _ in itertools.islice(self.pieces(batch), 1 + OBSERVED):
+                    reads.next_step()  # what comes before is the prefill
+        finally:
+            self._model = timed
+        return reads
 
 
 def streams(args, world, step, pace, new):
@@ -147,12 +176,13 @@ def _roof(args, world, step, pace, seconds):
     `pace`: the seconds of a whole request in the windows; `seconds`: of the steps of decode that were timed alone.
     """
     least = step.serve.least_work(step.batches[0])
-    size, free = least["weight_bytes"] + least["cache_bytes"], world.kind.free_bytes()
+    known, free = [least[name] for name in ("weight_bytes", "cache_bytes")], world.kind.free_bytes()
+    size = None if None in known else sum(known)
     most = world.kind.array_bytes if free is None else min(world.kind.array_bytes, free // 2)
-    roofs, near = roofline.bandwidth(world, most), roofline.bandwidth(world, min(most, int(size)))
+    roofs, near = roofline.bandwidth(world, most), roofline.bandwidth(world, min(most, int(size or most)))
     limit = max(*roofs.values(), *near.values())
     for what, time_ in (("a step of decode", fmean(seconds)), ("the windows", pace / args.output_length)):
-        if size / time_ > ABOVE * limit:
+        if size and size / time_ > ABOVE * limit:
             raise Numerics(_ABOVE_ROOF % (what, size / time_ / 1e9, size / 1e6, limit / 1e9))
     dtype = step.serve.type_of_products()
     return dict(

@@ -22,10 +22,10 @@ from proofs import operations
 from recipes import FLOAT8, is_of_transformer_engine
 
 try:
-    from torch.utils._python_dispatch import TorchDispatchMode as _Mode
+    from torch.utils._python_dispatch import TorchDispatchMode as Mode
 except ImportError:
-    _Mode = object
-CAN_WATCH = hasattr(_Mode, "__enter__")
+    Mode = object
+CAN_WATCH = hasattr(Mode, "__enter__")
 
 FEW = 2
 """Number of items of the batch that suffice."""
@@ -189,7 +189,7 @@ def _without_compile(model):
             attributes["forward"] = before
 
 
-class Watched(_Mode if CAN_WATCH else object):
+class Watched(Mode if CAN_WATCH else object):
     """Counts of the numbers that products take, by type, forward and backward, and the settings at each product.
 
     Also the FLOPs by type (`flops`), the names of operations that can't be counted (`uncounted`) and of those whose insides are

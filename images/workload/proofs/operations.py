@@ -179,6 +179,11 @@ def _fourier(per_element, is_to_real=False):
     return flops
 
 
+def _triangular(given, _result):
+    """Each of the columns takes N² / 2 multiplications and as many additions (LAPACK Working Note 41, appendix C)."""
+    return _elements(given[1]) * given[0].shape[-1]
+
+
 def _nothing(_given, _result):
     return 0
 
@@ -218,6 +223,7 @@ _FORMULAS = {
     "mkldnn_rnn_layer_backward": _recurrent_layer(2),
     "_transformer_encoder_layer_fwd": _encoder_layer,
     "_native_multi_head_attention": _multi_head,
+    "linalg_solve_triangular": _triangular,
     "_fft_c2c": _fourier(5),
     "_fft_r2c": _fourier(2.5),
     "_fft_c2r": _fourier(2.5, is_to_real=True),

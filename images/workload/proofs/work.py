@@ -45,7 +45,7 @@ def prove(args, world, timed, first, clock):
         expected, problem = {}, failures.describe(error)
     scope = "forward and backward" if measurements.trains(args) else "forward"
     record.update(expected.pop("counted", {}), flops_scope=scope, quiet=is_noisy)
-    formula = extras.attempt("FLOPs by formula", lambda: roofline.flops_per_item(args, fresh_model))
+    formula = extras.attempt("FLOPs by formula", lambda: roofline.flops_per_item(args, families.of(args), fresh_model))
     record.update(formula_flops_per_item=formula)
     record["error"] = next((p for p in world.gather(problem) if p), None)
     if record["error"] is None:

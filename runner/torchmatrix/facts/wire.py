@@ -390,7 +390,7 @@ class Roof(Line, frozen=True, tag="roof", kw_only=True):
 
     Bytes per second: copy and triad (as in STREAM) and read, of arrays of `array_bytes`; `limit`: the most of these and of
     arrays as large as what a step reads. `product`: FLOP/s of square matrices. `weight_bytes` and `cache_bytes`: read by a step
-    of decode, of experts the share that it touched. `prefill_flops`: of the prompts of a batch.
+    of decode, of experts the share that it touched. `prefill_flops`: of the prompts of a batch. NaN where it can't be had.
     """
 
     rank: Count
@@ -399,9 +399,9 @@ class Roof(Line, frozen=True, tag="roof", kw_only=True):
     read_bytes_per_second: Rate
     limit_bytes_per_second: Rate
     product_flops_per_second: Rate
-    weight_bytes: Rate
-    cache_bytes: Rate
-    prefill_flops: Annotated[float, Meta(ge=1e-3, le=1e30)]
+    weight_bytes: Rate = nan
+    cache_bytes: Rate = nan
+    prefill_flops: Annotated[float, Meta(ge=1e-3, le=1e30)] = nan
     product_type: Word
     array_bytes: Count | None = None
     expert_share: Annotated[float, Meta(gt=0, le=1)] | None = None

@@ -241,7 +241,9 @@ def usual_optimizer(model: str) -> str:
 
 def positions_in(config: dict[str, Any]) -> int | None:
     """Return how many tokens a configuration of transformers allows; None if it says none."""
-    return config.get("max_position_embeddings") or config.get("n_positions")
+    text = config.get("text_config")
+    parts = [config, text] if isinstance(text, dict) else [config]
+    return next((part[key] for part in parts for key in ("max_position_embeddings", "n_positions") if part.get(key)), None)
 
 
 def _model(name: str, library: str, facts: dict[str, Any]) -> Model:

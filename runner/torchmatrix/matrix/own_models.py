@@ -25,7 +25,7 @@ HASH_DIGITS = 8
 """The digits of the file's hash in ids."""
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
 _CONFIG = re.compile(rf"(?:{_PART}/)*{_PART}\.json")
-_HEAD = "ForCausalLM"
+_HEADS = ("ForCausalLM", "LMHeadModel")
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "n_positions")
 """Keys whose values are whole numbers in every language model of transformers 4.57 and 5.24."""
 _REFERENCE = re.compile(rf"(?P<path>(?:{_PART}/)*{_PART}\.py)(?::(?P<name>[A-Za-z_][A-Za-z0-9_]*))?")
@@ -124,9 +124,11 @@ def _read_config(path: str, folder: Path | None) -> OwnModel:
     if not isinstance(kind, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", kind):
         raise _wrong(f"{path} has no model_type, which names the code of transformers that builds the model")
     heads = config.get("architectures")
-    if not (isinstance(heads, list) and len(heads) == 1 and str(heads[0]).endswith(_HEAD)):
-        raise _wrong(f"{path} has no head that is known: architectures must be one name that ends with {_HEAD}")
-    for key, value in config.items():
+    if not (isinstance(heads, list) and len(heads) == 1 and str(heads[0]).endswith(_HEADS)):
+        ends = " or ".join(_HEADS)
+        raise _wrong(f"{path} has no head that is known: architectures must be one name that ends with {ends}")
+    text = config.get("text_config")
+    for key, value in [*config.items(), *(text.items() if isinstance(text, dict) else ())]:
         if key in _SIZES and not (value is None or (type(value) is int and value > 0)):
             raise _wrong(f"{path}: {key} must be a whole number above 0, not {inputs.short_json(value)}")
     weights = config.get("quantization_config")
