@@ -91,8 +91,8 @@ def _weigh(parts, stack, name, namespace, given, result, _tensors):
 
 
 class Reads(arithmetic.Mode):
-    """A mode that sees which bytes of a model's weights the operations read, step by step: of a table the rows looked up, of
-    experts those that get a token.
+    """A mode that sees which bytes of a model's weights the operations read, step by step, of which each enters the mode: of a
+    table the rows looked up, of experts those that get a token.
     """
 
     def __init__(self, model):
@@ -103,20 +103,17 @@ class Reads(arithmetic.Mode):
             self._sizes[_storage(leaf)] = leaf.numel() * leaf.element_size()
         self._steps = []
 
-    def next_step(self):
-        """Begin a step, and end the one before; the last one is not used."""
+    def __enter__(self):
         self._steps.append((collections.defaultdict(set), collections.Counter()))
+        return super().__enter__()
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        name = getattr(func, "__name__", "").partition(".")[0]
-        given, results = _tensors(args), _tensors((result,))
+    def see(self, name, given, results):
+        """Note what an operation on these plain tensors reads; one whose result is a view, or empty, reads nothing."""
         made, is_empty = {_storage(leaf) for leaf in results}, not any(leaf.numel() for leaf in results)
         for leaf in given:
             storage = _storage(leaf)
-            if storage in self._sizes and storage not in made and self._steps and not is_empty:  # a view reads nothing
+            if storage in self._sizes and storage not in made and not is_empty:
                 self._note(name, leaf, storage, given)
-        return result
 
     def _note(self, name, leaf, storage, given):
         ranges, looked_up = self._steps[-1]
@@ -137,7 +134,7 @@ class Reads(arithmetic.Mode):
         """Return the bytes of weights that a step reads, the mean over the steps, and the share of the experts that it touches:
         of all weights of which some steps read a part only; None without any.
         """
-        read = [self._read(*step) for step in self._steps[:-1]]
+        read = [self._read(*step) for step in self._steps]
         whole = {name for name, size in self._sizes.items() if all(step.get(name, 0) >= size for step in read)}
         looked_up = {name for _, counts in self._steps for name in counts}
         routed = {
@@ -156,6 +153,16 @@ class Reads(arithmetic.Mode):
         for storage, count in looked_up.items():
             read[storage] = min(self._sizes[storage], read.get(storage, 0) + count)
         return read
+
+
+def _dispatch(reads, func, types, args=(), kwargs=None):
+    result = func(*args, **(kwargs or {}))
+    reads.see(getattr(func, "__name__", "").partition(".")[0], _tensors(args), _tensors((result,)))
+    return result
+
+
+Reads.__torch_dispatch__ = _dispatch
+"""Set after the class: see arithmetic.Watched."""
 
 
 def _union(spans):

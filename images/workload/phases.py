@@ -52,7 +52,7 @@ def _profile(channel, args, world):
 def _measure_and_prove(channel, args, world):
     begun, seconds_per_step, watched = _measure(channel, args, world)
     notes = _look_at_compiled(channel, args, world, begun)
-    is_mixed, more = _prove_precision(channel, args, world, begun)
+    is_mixed, more = _prove_precision(channel, args, world, begun, watched.varies)
     is_proven = args.proof != work.NONE and measurements.of(args).MODE["windows"]
     unproven = [] if is_proven or args.proof == work.NONE else [_UNPROVEN]
     channel.emit("remarks", texts=[*notes, *more, *unproven, *extras.missing(world)])
@@ -140,12 +140,12 @@ def _look_at_compiled(channel, args, world, begun):
     return compiling.remarks(fewest)
 
 
-def _prove_precision(channel, args, world, begun):
+def _prove_precision(channel, args, world, begun, varies):
     """Raise if the model computed in another precision, or under other settings. Return whether it computed in several types,
     and remarks on it.
     """
     now = settings.read()
-    (types, watched, notes), probed = _timed(channel, "proof-precision", lambda: _inspect(args, world, begun))
+    (types, watched, notes), probed = _timed(channel, "proof-precision", lambda: _inspect(args, world, begun, varies))
     notes += _look_at_checkpointed(channel, args, world, begun, watched)
     changed = {}
     for values in (now, *watched.settings):
@@ -172,11 +172,11 @@ def _look_at_checkpointed(channel, args, world, begun, watched):
     return checkpointing.remarks(record)
 
 
-def _inspect(args, world, begun):
+def _inspect(args, world, begun, varies):
     """Return what arithmetic.look sees of the model, with the remarks on it, and what the probe finds."""
     family = families.of(args)
     types, watched = arithmetic.look(args, world, family, begun)
-    notes = extras.attempt("remarks on what ran", lambda: remarks.found(args, family, begun, watched)) or []
+    notes = extras.attempt("remarks on what ran", lambda: remarks.found(args, family, begun, watched, varies)) or []
     notes += ["the types that its products take are not known: %s" % types["unknown"]] if types["unknown"] else []
     notes += ["what is computed inside of %s isn't seen: types, FLOPs" % name for name in sorted(watched.unseen)]
     sharded.rest(begun.plain)  # forward passes leave the model whole
@@ -189,9 +189,9 @@ def _prove_work(channel, args, world, timed, first, watched, seconds):
     device's peak; 0 where no peak applies.
     """
     prove = work.prove if args.proof == work.FULL else work.glance
-    record = prove(args, world, timed, first, functools.partial(_timed, channel))
-    record["problems"][:0], unwatched = watched
-    record["unwatched"] = "; ".join(filter(None, (unwatched, record.pop("coarse", None)))) or None
+    record = prove(args, world, timed, first, functools.partial(_timed, channel), watched.varies)
+    record["problems"][:0] = watched.problems
+    record["unwatched"] = "; ".join(filter(None, (watched.unknown, record.pop("coarse", None)))) or None
     record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds, world.size) if seconds else []
     channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
     missing = extras.missing(world)
@@ -245,13 +245,13 @@ def _time_windows(channel, args, world, begun):
     watch = windows.Watch(args, world, begun, warm.steps) if has_windows and args.proof != work.NONE else None
     world.kind.reset_peak()
     if not has_windows:
-        return [], warm.pace, None
+        return [], warm.pace, windows.NOTHING
     steady = measure.timed_windows(args, world, step, warm, tell, functools.partial(channel.emit, "clock"))
     channel.emit("warm-up", flat=steady.flat, drift=steady.drift, **spent)
     for number, ranks in enumerate(steady.windows):
         samples.emit(channel, families.items_per_step(args, world.size), "measure", number, ranks)
     channel.emit("memory", phase="warm", **_peaks(world))
-    watched = _timed(channel, "proof-windows", lambda: watch.end(done + steady.windows)) if watch else None
+    watched = _timed(channel, "proof-windows", lambda: watch.end(done + steady.windows)) if watch else windows.NOTHING
     return steady.windows, _seconds_per_step(steady.windows), watched
 
 

@@ -103,14 +103,18 @@ def cached(layers, positions):
     for layer in layers:
         length = getattr(layer, "max_cache_len", None)
         depth = sum(min(position + 1, length) for position in positions) / len(positions) if length else 0
-        for value in vars(layer).values():
-            if torch.is_tensor(value) and value.is_floating_point():
-                is_by_token = length and value.dim() > 2 and value.shape[-2] == length  # [.., length, width]
-                total += bytes_of(value) * (depth / length if is_by_token else 1)
-            elif isinstance(value, (dict, list, tuple)):
-                states = value.values() if isinstance(value, dict) else value
-                total += sum(bytes_of(state) for state in states if torch.is_tensor(state) and state.is_floating_point())
+        for tensor, is_state in kept(layer):
+            is_by_token = length and not is_state and tensor.dim() > 2 and tensor.shape[-2] == length  # [.., length, width]
+            total += bytes_of(tensor) * (depth / length if is_by_token else 1)
     return total
+
+
+def kept(layer):
+    """Yield each tensor that a layer of a cache holds, and whether it is a state: these are in dictionaries or lists."""
+    for value in vars(layer).values():
+        is_state = isinstance(value, (dict, list, tuple))
+        several = value.values() if isinstance(value, dict) else value if is_state else (value,)
+        yield from ((part, is_state) for part in several if torch.is_tensor(part) and part.is_floating_point())
 
 
 def bytes_of(tensor):

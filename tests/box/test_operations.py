@@ -29,6 +29,33 @@ def batch(size, generator):
 """
 
 
+BY_CHANCE = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(16, 32)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(8)])
+        self.last = nn.Linear(32, 3)
+    def forward(self, inputs):
+        inputs = self.first(inputs)
+        for block in self.blocks:
+            if not self.training or torch.rand(()) > 0.5:
+                inputs = inputs + block(inputs)
+        return self.last(inputs)
+
+def batch(size, generator):
+    return torch.randn(size, 16, generator=generator), torch.randint(3, (size,), generator=generator)
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets)
+"""
+MEAN = 2 * (16 * 32 * 2 + (4 * 32 * 32 + 32 * 3) * 3)
+"""FLOPs of an item that half of the blocks see; the inputs need no gradient."""
+
+
 def counts(python: str) -> dict[str, Any]:
     script = Path(__file__).with_name("counted_operations.py")
     done = subprocess.run([python, script], capture_output=True, text=True, check=True)
@@ -59,3 +86,38 @@ def test_flex_attention_runs_and_its_flops_are_unknown_not_zero(
     assert reference["flops_per_item"] is None and reference["agrees"] is True
     texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
     assert any(text.startswith("FLOPs: not known (") for text in texts), texts
+
+
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, *range(3, 21)))])
+def test_steps_that_leave_parts_out_by_chance_have_one_verdict_and_a_mean(real_python: str, tmp_path: Path, seed: int) -> None:
+    words = (*own_model(tmp_path, BY_CHANCE), "--batch", "64", "--steps", "10", "--windows", "3", "--warmup-steps", "2")
+    code, events, stderr = bench(real_python, *words, "--warmup-cap", "2", "--seed", str(seed))
+    assert code == 0, stderr
+    reference, texts = only(events, "reference"), only(events, "remarks")["texts"]
+    assert reference["flops_per_item"] == pytest.approx(MEAN, rel=0.25) and "by chance" in reference["unwatched"]
+    assert len(texts) == 1 and texts[0].startswith("each step leaves parts out by chance: the FLOPs of one vary by ")
+
+
+EXTRAS = """
+def fail(*given, **named):
+    raise RuntimeError("made up")
+import observation, roofline, proofs.remarks, proofs.work
+observation.work_of = observation.flops_by_part = roofline.cached = proofs.remarks.found = fail
+observation.Reads.least = roofline.bandwidth = fail
+"""
+
+
+@pytest.mark.parametrize("words", [("bert-tiny", "train"), ("lm-1m", "train"), ("lm-1m", "generate")], ids=" ".join)
+def test_what_is_computed_beside_a_figure_never_ends_a_launch(newest_python: str, words: tuple[str, str]) -> None:
+    flags = ("--model", words[0], "--mode", words[1], "--sequence-length", "16", "--output-length", "4", "--requests", "2")
+    code, events, stderr = bench(newest_python, *LITTLE, *flags, before=EXTRAS)
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    assert any(event["event"] == "sample" and event["phase"] == "measure" for event in events)
+    texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    assert all(text.endswith(": not known (RuntimeError: made up)") for text in texts) and texts
+    told = {text.partition(":")[0] for text in texts}
+    assert told == {
+        "remarks on what ran",
+        *(["FLOPs by formula"] if words[0] == "lm-1m" else []),
+        *(["bytes of weights", "bytes of the cache", "FLOPs of a prefill", "the roof"] if words[1] == "generate" else []),
+    }

@@ -6,7 +6,6 @@ is computed all the same, and the next step waits for it. The logits of some out
 with a forward pass of the whole sequence without a cache.
 """
 
-import itertools
 import math
 import time
 from statistics import fmean
@@ -84,7 +83,7 @@ class _Generator:
                 input_ids=batch["input_ids"][:, : self._args.sequence_length], use_cache=False
             )  # if it can't, that's it
             raise Unsupported("no static cache fits the model: %s" % failures.describe(error)) from error
-        if not roofline.cached(self._cache.layers, [self._args.sequence_length]):
+        if not any(any(roofline.kept(layer)) for layer in self._cache.layers):
             raise Unsupported("no static cache fits the model: its forward pass keeps nothing there")
         self._is_tried = True
         return pieces
@@ -102,12 +101,14 @@ class _Generator:
 
     def _forward(self, tokens, begin):
         """Return the logits of the last of `tokens`, which stand at the positions from `begin` on."""
+        return self._outputs(self._model, tokens, begin).logits[:, -1]
+
+    def _outputs(self, model, tokens, begin):
         positions = torch.arange(begin, begin + tokens.shape[1], device=tokens.device)
         with precision.autocast(self._args.precision, self._world.device):
-            outputs = self._model(
+            return model(
                 input_ids=tokens, past_key_values=self._cache, cache_position=positions, use_cache=True, logits_to_keep=1
             )
-        return outputs.logits[:, -1]
 
     def type_of_products(self):
         """Return the type of the products' operands; of a quantized model that of what is not."""
@@ -129,13 +130,13 @@ class _Generator:
         }
 
     def _reads(self, plain, batch):
-        timed, self._model, reads = self._model, plain, observation.Reads(plain)
-        try:
-            with torch.no_grad(), reads:
-                for _ in itertools.islice(self.pieces(batch), 1 + OBSERVED):
-                    reads.next_step()  # what comes before is the prefill
-        finally:
-            self._model = timed
+        reads, prompt, tokens = observation.Reads(plain), self._args.sequence_length, batch["input_ids"]
+        self._cache.reset()
+        with torch.no_grad():
+            self._outputs(plain, tokens[:, :prompt], 0)
+            for position in range(prompt, prompt + min(OBSERVED, self._args.output_length - 1)):
+                with reads:
+                    self._outputs(plain, tokens[:, position : position + 1], position)
         return reads
 
 
@@ -161,9 +162,10 @@ def streams(args, world, step, pace, new):
                     phases[phase][field].append(value)
                 begin = end
         edges = start, time.monotonic()
-        roofs = world.gather(_roof(args, world, step, pace, phases[DECODE]["seconds"]))
+        roof = extras.attempt("the roof", lambda: _roof(args, world, step, pace, phases[DECODE]["seconds"]))
+        roofs = world.gather(roof)
     lines = [line for name, rows in phases.items() for line in measurements.stream(world, name, "tokens", rows, edges)]
-    return lines + [("roof", dict(fields, rank=rank)) for rank, fields in enumerate(roofs)]
+    return lines + [("roof", dict(fields, rank=rank)) for rank, fields in enumerate(roofs) if fields]
 
 
 ABOVE = 1.25

@@ -205,7 +205,7 @@ class Watched(Mode if CAN_WATCH else object):
         self.products, self.backward, self.outputs, self.settings, self.autocast = {}, {}, [], [], None
         self.draws, self.laid, self.recomputed = False, {True: 0, False: 0}, None
         self.kernels, self.attentions, self.is_step = {}, 0, False
-        self._flops, self._sees_backward, self.uncounted, self.unseen = {}, False, set(), set()
+        self._flops, self._sees_backward, self.uncounted, self.unseen, self.forward_flops = {}, False, set(), set(), 0
 
     def __enter__(self):
         for operator in getattr(torch._ops, "_higher_order_ops", {}).values():  # older ones refuse a mode that they don't know
@@ -266,13 +266,15 @@ class Watched(Mode if CAN_WATCH else object):
 
     def weigh(self, name, namespace, given, result, tensors):
         """Add the FLOPs of an operation to those of its type; one that can't be counted makes them unknown."""
-        self._sees_backward = self._sees_backward or _is_backward()
+        is_backward = _is_backward()
+        self._sees_backward = self._sees_backward or is_backward
         flops = operations.count(name, namespace, given, result)
         if flops is None:
             self.uncounted.add(name)
         elif flops:
             type_name = next(iter(_count_types(sorted(tensors, key=lambda tensor: tensor.dim() < 2))), "others")
             self._flops[type_name] = self._flops.get(type_name, 0) + flops
+            self.forward_flops += 0 if is_backward else flops
 
     @property
     def flops(self):

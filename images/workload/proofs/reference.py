@@ -79,7 +79,10 @@ class Reference:
         return self.answer()[0], self.answer()[0]
 
     def counted_answer(self):
-        """Return the answer, its FLOPs, None where they can't be counted, and why; where watching fails, it is made without."""
+        """Return the answer, its FLOPs, None where they can't be counted, why, and those of the forward pass.
+
+        Where watching fails, the answer is made without.
+        """
         watched = arithmetic.Watched()
         try:
             with watched if arithmetic.CAN_WATCH else contextlib.nullcontext():
@@ -87,8 +90,8 @@ class Reference:
         except Exception as error:  # of any class: what is counted is beside the work
             if failures.kind_of(error) == "oom":
                 raise
-            return self.answer(), None, failures.describe(error)
-        return answer, *watched.total(measurements.trains(self._args))
+            return self.answer(), None, failures.describe(error), 0
+        return (answer, *watched.total(measurements.trains(self._args)), watched.forward_flops)
 
     def rounded(self):
         """Return the answer in the requested precision, in eager mode; for fp32 from weights that were rounded once more."""

@@ -9,6 +9,7 @@ import chance
 import devices
 import families
 import measurements
+from proofs import varying
 from proofs.arithmetic import MATTERS, type_of_products
 
 ITEMS = 4
@@ -17,10 +18,14 @@ MANY = 0.1
 """Share of the images' numbers from which their memory format is reported."""
 
 
-def found(args, family, begun, watched):
-    """Return all remarks. `watched`: the Watched of a timed step, from arithmetic.look."""
+def found(args, family, begun, watched, varies):
+    """Return all remarks. `watched`: the Watched of a timed step, from arithmetic.look; `varies`: a Varying or None."""
     is_own = args.model_file != ""
-    texts = _without_gradient(args, begun.plain) + _in_another_mode(args, begun.plain) + _dropout(args, begun.plain, watched)
+    texts = (
+        (varying.remarks(varies) or _without_gradient(args, begun.plain))
+        + _in_another_mode(args, begun.plain)
+        + _dropout(args, begun.plain, watched)
+    )
     facts = families.facts_of(args)
     texts += _memory_format(args, watched) + _attention(args, begun, watched) + _without_kernels(args)
     texts += [_EVEN] if "active_parameters" in facts else []

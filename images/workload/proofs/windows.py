@@ -5,12 +5,13 @@ of each show whether it changed, the last step's gradients are still there, and 
 window, and no weights are copied but those few.
 """
 
+import collections
 import math
 
 import families
 import measurements
 import sharded
-from proofs import deeds, rules
+from proofs import deeds, rules, varying
 
 AS_LARGE = 0.5
 """A group of parameters that the first step changed must change while its gradient is at least this share of the first one."""
@@ -21,6 +22,11 @@ SHOWS = 1e-5
 """A step that must change the loss by more than this, by its gradient and its length, changes it in float32."""
 _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 """Modules that skip whole paths, whose gradients are then zero."""
+
+
+Watched = collections.namedtuple("Watched", "problems unknown varies")
+"""Texts about the problems of all ranks, a text about what can't be known or None, and a varying.Varying or None."""
+NOTHING = Watched([], None, None)
 
 
 class Watch:
@@ -35,22 +41,23 @@ class Watch:
             self._gradients_before = self._mark.gradients()
 
     def end(self, blocks):
-        """Return (texts about the problems of all ranks, text about what can't be known or None).
-
-        `blocks`: all of the warm-up and the windows, as measure.window gives them.
-        """
+        """Return the Watched of the windows. `blocks`: all of the warm-up and the windows, as measure.window gives them."""
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         if not measurements.trains(self._args):
-            return rules.of_all_ranks(self._world, self._check_equal_losses(numbers, losses)), None
+            return Watched(rules.of_all_ranks(self._world, self._check_equal_losses(numbers, losses)), None, None)
         now, steps = self._mark.read(0.0), len(losses) - self._steps
-        problems = self._check_optimizer_holds() + self._check_writes(steps) + self._check_jump(losses)
+        begun, family = self._begun, families.of(self._args)
+        varies = varying.look(self._args, family, begun.plain, begun.batches[0])
+        problems = self._check_optimizer_holds()
+        problems += [] if varies else self._check_writes(steps) + self._check_jump(losses)
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
             problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
         problems = rules.of_all_ranks(self._world, problems) + rules.shared_norm(self._args, self._world, now)
         if self._args.parallel in ("ddp", "tp"):
             problems += rules.same_weights(self._world, deeds.samples(self._begun.model))
         problems += rules.shares(self._args, self._world, self._begun, blocks)
-        return problems, next(filter(None, self._world.gather(None if any(self._rates) else _UNKNOWN)), None)
+        unknown = varying.UNKNOWN if varies else None if any(self._rates) else _UNKNOWN
+        return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies)
 
     def _check_optimizer_holds(self):
         """Check that each parameter with a gradient is written into, as others are. (A sharded one among them: torch counts

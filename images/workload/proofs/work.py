@@ -16,6 +16,7 @@ import measurements
 import roofline
 from proofs import agreement, deeds, operations, parity, rules
 from proofs.reference import Reference, fresh
+from proofs.varying import mean_of_steps
 from world import ONE_MODEL
 
 BATCH = 1
@@ -23,11 +24,11 @@ BATCH = 1
 FULL, FINGERPRINT, NONE = "full", "fingerprint", "none"
 
 
-def prove(args, world, timed, first, clock):
+def prove(args, world, timed, first, clock, varying):
     """Return the record of a full proof, with texts of `problems`; `error` says why where no reference can be had.
 
     `timed`: the "model" and "step" that were timed; emptied, since the reference needs the memory. `first`: the fingerprints of
-    the first step by rank. `clock`: calls an action as a phase with a name.
+    the first step by rank. `clock`: calls an action as a phase with a name. `varying`: see proofs/varying.py.
     """
     record = {"proof": FULL, "problems": [], "agrees": None, "error": None, "fingerprint": deeds.of_ranks(first)}
     fresh_model = clock("proof-model", lambda: fresh(args))
@@ -37,7 +38,7 @@ def prove(args, world, timed, first, clock):
     timed.clear()
     _free_memory(world)
     try:
-        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy))
+        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy, varying))
         problem = None
     except Exception as error:  # the figure has been measured; a float32 model that doesn't fit is reported, not raised
         if failures.kind_of(error) != "oom":
@@ -63,7 +64,7 @@ def _is_noisy(args, model):
     return model.training and (rounds_much or families.has_dropout(model))
 
 
-def glance(args, world, timed, first, clock):
+def glance(args, world, timed, first, clock, _varying):
     """Run a quick check, one more step after the windows, where a launch of the cell was proven.
 
     The host compares the fingerprint of the first step, and all losses, with those of that launch.
@@ -120,7 +121,7 @@ def _forget_graphs(args):
         torch._dynamo.reset()
 
 
-def _compute_expected(args, world, fresh_model, is_noisy):
+def _compute_expected(args, world, fresh_model, is_noisy, varying):
     """Return the answers of eager float32 for the judged step ("exact"), of the precision alone ("rounded"), and if that step
     isn't the timed one, those for the timed one, from the weights and from rounded ones ("rough").
     """
@@ -135,11 +136,18 @@ def _compute_expected(args, world, fresh_model, is_noisy):
         from_rounded = reference.answer()
         deeds.set_state(reference.model, kept)
         rough = (reference.answer(), from_rounded)
-    return {"exact": exact, "rounded": rounded, "rough": rough, "counted": _counted(args, *counted), "reference": reference}
+    return {
+        "exact": exact,
+        "rounded": rounded,
+        "rough": rough,
+        "counted": _counted(args, varying, *counted),
+        "reference": reference,
+    }
 
 
-def _counted(args, flops, why):
+def _counted(args, varying, flops, why, forward):
     """Return the fields of a step's FLOPs, and who counted them; a remark says why they aren't known."""
+    flops = mean_of_steps(varying, flops, forward, families.items_of(args))
     if flops is None:
         extras.note("FLOPs", why)
     return {"flops_per_item": None if flops is None else flops / families.items_of(args), "flops_counter": operations.COUNTER}

@@ -1,0 +1,64 @@
+"""Steps that leave parts out by chance (LayerDrop, stochastic depth, an early exit): no single one tells the work of all."""
+
+import collections
+import statistics
+
+import torch
+
+import chance
+import extras
+import families
+import measurements
+from proofs import arithmetic
+
+PASSES = 32
+"""Forward passes by which the mean work and its scatter are known."""
+SAME = 1e-6
+"""Relative differences of equal work."""
+
+Varying = collections.namedtuple("Varying", "per_item deviation")
+"""FLOPs of the forward pass of an item, the mean over PASSES, and the standard deviation of a pass, relative to it."""
+
+
+def look(args, family, model, batch):
+    """Return a Varying where forward passes of one batch differ in their work; else None. No model of models.json does so."""
+    facts = families.facts_of(args)
+    is_listed = bool(facts) and "is_users" not in facts
+    if is_listed or not measurements.in_training_mode(args) or not arithmetic.CAN_WATCH or args.parallel == "fsdp":
+        return None
+    counts = extras.attempt("whether each step does the same work", lambda: _counts(args, family, model, batch))
+    if not counts or max(counts) - min(counts) <= SAME * max(counts):
+        return None
+    mean = statistics.fmean(counts)
+    return Varying(mean, statistics.stdev(counts) / mean)
+
+
+def _counts(args, family, model, batch):
+    """Return the FLOPs per item of the passes; nothing where they can't be counted."""
+    items = min(arithmetic.FEW, args.batch)
+    few = {name: tensor[:items] for name, tensor in batch.items()}
+    counts = []
+    with torch.random.fork_rng(devices=[]), families.quiet(model), torch.no_grad():
+        chance.seed(args.seed)  # all launches draw the same passes
+        for _ in range(PASSES):
+            watched = arithmetic.Watched()
+            with watched:
+                family.forward(model, few)
+            if watched.uncounted:
+                return []
+            counts.append(sum(watched.flops.values()) / items)
+    return counts
+
+
+def mean_of_steps(varying, flops, forward, items):
+    """Return the FLOPs of the mean step from those of one, of which `forward` are its forward pass of `items`."""
+    return flops * varying.per_item * items / forward if varying and flops and forward else flops
+
+
+def remarks(varying):
+    """Say that the work varies and which figure stands for it."""
+    text = "each step leaves parts out by chance: the FLOPs of one vary by %.0f %%, and their mean over %d passes counts"
+    return [text % (100 * varying.deviation, PASSES)] if varying else []
+
+
+UNKNOWN = "whether every step of the windows changed all parameters: steps leave parts out by chance"
