@@ -199,7 +199,10 @@ def test_a_little_more_than_the_peak_is_suspect_as_cards_may_run_above_their_boo
         ({"gpu": "RTX 4090 Laptop GPU"}, 'gpus.csv lists no GPU that surely is "RTX 4090 Laptop GPU"'),
         ({"unit": "images/min"}, "it is in images/min, not in items per second"),
         ({"unit": "ms/step"}, "it is in ms/step, not in items per second"),
-        ({"unit": "tokens/s"}, "it is in tokens/s, not in items per second"),
+        ({"unit": "ms per image/GPU"}, "it is in ms per image/GPU, not in items per second"),
+        ({"unit": "tokens/s"}, "it is in tokens/s, which resnet50 has none of"),
+        ({"unit": "sequences/s/GPU"}, "it is in sequences/s/GPU, which resnet50 has none of"),
+        ({"unit": ""}, "its unit isn't given"),
         ({"gpu": "A100"}, 'gpus.csv lists no GPU that surely is "A100"'),
         ({"gpu": ""}, "no GPU is named"),
         ({"gpus": ""}, "the number of GPUs isn't given"),
@@ -310,3 +313,37 @@ def test_operations_that_the_workload_counted_are_held_against_the_peak(tmp_path
 def test_another_stack_is_no_baseline_of_ours(tmp_path: Path) -> None:
     page = page_of(tmp_path, {"rate": 100.0, "stack": "b"}, {"rate": 210.0, "devices": (0, 1)})
     assert "Audit of these" not in page
+
+
+EACH = ("images/s/GPU", "images/s/device", "images/s per GPU", "img/sec/gpu", "images/GPU/s", "samples per second per card")
+
+
+@pytest.mark.parametrize("unit", EACH)
+def test_figures_per_gpu_are_those_of_each_gpu(tmp_path: Path, unit: str) -> None:
+    """2,600 on one GPU and 4,100 on each of eight scale at 1.58; as a sum it would pass for 0.2."""
+    finding = only(audited(tmp_path, {"unit": unit, "throughput": 2600}, {"unit": unit, "gpus": 8, "throughput": 4100}))
+    assert (finding.level, finding.value, finding.unit) == ("impossible", "8 x 4100", unit)
+    assert "efficiency of 1.577 over row 2 (1 x 2600 on one GPU)" in finding.reason
+    assert not audited(tmp_path, {"unit": unit, "throughput": 2400}, {"unit": unit, "gpus": 8, "throughput": 2350})
+    figures = figure_files.read(table(tmp_path, {**CLEAN, "unit": unit, "gpus": "", "throughput": 2400}))
+    assert audit.checked(figures).against_peak == 1, "the peak of one needs no number of GPUs"
+
+
+@pytest.mark.parametrize("unit", ["ms/step", "ms", "s/it", "seconds", "step_time", "latency", "ms/image", "minutes", "s/epoch"])
+def test_times_are_no_throughputs(tmp_path: Path, unit: str) -> None:
+    """A time that falls to a quarter on eight GPUs is no efficiency of 0.03, nor one that rises one of 2."""
+    rows = [{**CLEAN, "unit": unit}, {**CLEAN, "unit": unit, "gpus": 8, "throughput": 99_000}]
+    figures = figure_files.read(table(tmp_path, *rows))
+    result = audit.checked(figures)
+    assert (result.against_peak, result.against_scaling, audit.check(figures)) == (0, 0, [])
+    assert [figure.reason for figure in result.unchecked] == [f"it is in {unit}, not in items per second"] * 2
+
+
+@pytest.mark.parametrize(
+    ("unit", "throughput", "is_impossible"),
+    [("tokens/s", 60_000, False), ("", 60_000, False), ("sequences/s", 60_000, True), ("tokens/s", 60_000_000, True)],
+)
+def test_tokens_are_no_sequences(tmp_path: Path, unit: str, throughput: int, is_impossible: bool) -> None:
+    bert = {"model": "bert-large-cased", "memory_format": "", "image_size": "", "sequence_length": 384, "unit": unit}
+    levels = [finding.level for finding in audited(tmp_path, {**bert, "throughput": throughput})]
+    assert ("impossible" in levels) == is_impossible

@@ -50,10 +50,10 @@ DEFINITIONS = {
     "stall": "A timed window took more than 1 % and 10 ms longer than its steps: a process waited for a CPU.",
     "MFU": "Model FLOPs utilisation: throughput per device × FLOPs per item ÷ the device's dense peak in this precision (data "
     "sheet). FLOPs are counted on the eager model in the cell's first launch (forward and, in training, backward); each "
-    "multiplication and addition counts. A stack that can't count takes another's count for the same model and sizes "
-    "(flops_from). Where a model computes in several types, the peak is the harmonic mean of theirs, "
-    "weighted with the FLOPs of each type in a step. Not known for an unknown GPU, or without a type's peak. By the median "
-    "throughput of the launches, without an interval.",
+    "multiplication and addition in a product counts, by the tool's own formulas, which no version of torch changes. A "
+    "stack that can't count (torch 1.12) takes another's count for the same model and sizes (flops_from). Where a model "
+    "computes in several types, the peak is the harmonic mean of theirs, weighted with the FLOPs of each type in a step. Not "
+    "known for an unknown GPU, or without a type's peak. By the median throughput of the launches, without an interval.",
     "S": "Speed-up: T_N / T_1, the throughput on N devices over that of the first of them alone; same stack, workload and "
     "batch per device (weak scaling). With tensor parallelism (tp) all N devices compute that one batch (strong scaling).",
     "E": "Efficiency: S / N.",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import gpu_specs
+from torchmatrix.analysis.published import units
 from torchmatrix.facts.launch import batches_per_step
 from torchmatrix.matrix import catalog
 
@@ -28,7 +29,8 @@ class Figure:
     Unknown is "" in texts and None elsewhere. `row`: its number in `file`, where the header is row 1 (in a run: which of its
     cells). `column`: where it stands, if a row has several figures. `cell`: the id, for a figure of ours. `rounding`: half a
     unit of the last digit written, in items per second. `half_interval`: half of the 95 % interval of a figure of ours; else
-    NaN. `forward_flops`: operations of the forward pass per item, if the source states them or the workload counted them.
+    NaN. `unit`: as written; of a figure per GPU `throughput` and `rounding` are times `gpus`, if that is known.
+    `forward_flops`: operations of the forward pass per item, if the source states them or the workload counted them.
     """
 
     file: str
@@ -64,6 +66,11 @@ class Figure:
     published_precision: str
     source: str
     notes: str
+
+    @property
+    def per_gpu(self) -> float | None:
+        """Return the throughput of each GPU; None where the number of GPUs isn't known."""
+        return self.throughput / self.gpus if self.gpus else self.throughput if units.meaning(self.unit).of_each else None
 
     @property
     def is_vision(self) -> bool:

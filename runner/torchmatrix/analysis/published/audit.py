@@ -1,7 +1,6 @@
 """Figures -> findings: what is impossible, or can't be judged, in published throughputs and in our own."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -9,7 +8,7 @@ from typing import Any
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
-from torchmatrix.analysis.published import TRAINING, Figure
+from torchmatrix.analysis.published import TRAINING, Figure, units
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY, IMPOSSIBLE_UNTESTED
 from torchmatrix.matrix import catalog
@@ -70,7 +69,11 @@ def finding(figure: Figure, level: str, field: str, value: str, reason: str, lim
 
 def shown(figure: Figure) -> str:
     """Return a figure's throughput as written: with all its digits, without an exponent."""
-    return f"{figure.throughput:.12g}"
+    return f"{figure.throughput:.12g}" if not _is_of_each(figure) else f"{figure.gpus} x {figure.per_gpu:.12g}"
+
+
+def _is_of_each(figure: Figure) -> bool:
+    return bool(figure.gpus) and units.meaning(figure.unit).of_each
 
 
 def place(about: Figure | Finding | Unchecked) -> str:
@@ -114,7 +117,7 @@ class Jobs:
 
         An unstated batch may be the same; a batch that both state equally comes first.
         """
-        if (figure.gpus or 0) < 2:
+        if (figure.gpus or 0) < 2 or not _is_rate(figure):
             return None
         key = (_job(figure), figure.batch_per_gpu, *(getattr(figure, name) for name in _CIRCUMSTANCES))
         if key not in self._baselines:
@@ -127,12 +130,18 @@ class Jobs:
 
         Of the nearest ones it is the fastest per GPU.
         """
-        fitting = [other for other in self._fewer(figure) if _may_be_equal(figure, other) or _has_larger_batch(figure, other)]
+        fewer = self._fewer(figure) if _is_rate(figure) else []
+        fitting = [other for other in fewer if _may_be_equal(figure, other) or _has_larger_batch(figure, other)]
         return max(fitting, key=lambda other: _nearness(figure, other), default=None)
 
     def _fewer(self, figure: Figure) -> list[Figure]:
         count = figure.gpus or 0
         return [other for other in self._by_job[_job(figure)] if other.gpus and other.gpus < count]
+
+
+def _is_rate(figure: Figure) -> bool:
+    """Check whether more is faster: throughputs without a unit are rates, of whatever items."""
+    return not figure.unit or bool(figure.cell) or units.meaning(figure.unit).kind == units.RATE
 
 
 def coverage(figures: Sequence[Figure]) -> Coverage:
@@ -251,10 +260,6 @@ ABOVE_PEAK = 1.10
 """Up to this many times the peak a published figure is only suspect: the peak is that of the boost clock. Our own decision."""
 _PEAK_OF = {"fp32-conv-tf32": "tf32", "fp16": "amp", "bf16": "amp-bf16"}
 _FAST, _SLOW = ("amp", "amp-bf16", "fp16", "bf16"), ("fp32", "tf32", "fp32-conv-tf32")
-_ITEMS_PER_SECOND = re.compile(
-    r"(?i)((images?|imgs?|samples?|examples?|items?|sequences?|seqs?|sentences?|inferences?|requests?|quer(y|ies))?"
-    r" ?(/|per) ?s(ec(ond)?s?)?|[ifq]ps)?"
-)
 _ALL_BUT_PRECISION = tuple(name for name in SAME_JOB if "precision" not in name)
 
 
@@ -310,7 +315,7 @@ def _gain(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
     On several the all-reduce, and with real data the loader, may bound both.
     """
     facts = _facts(figure)
-    if facts is None or figure.precision not in _FAST or figure.gpus != 1 or figure.data == "real":
+    if facts is None or figure.precision not in _FAST or figure.gpus != 1 or figure.data == "real" or not _is_rate(figure):
         return
     if not _has_tensor_cores(facts) or _least_step_seconds(figure, facts) < LEAST_STEP_SECONDS:
         return
@@ -346,17 +351,17 @@ def _load(figure: Figure) -> tuple[float, float] | str:
     facts, flops = _facts(figure), _flops_per_item(figure)
     if figure.gpus == 0 or figure.published_gpu.casefold().startswith("cpu"):
         return "it was measured without a GPU"
-    if figure.gpus is None:
+    if figure.per_gpu is None:
         return "the number of GPUs isn't given"
     if facts is None:
         return f'gpus.csv lists no GPU that surely is "{figure.published_gpu}"' if figure.published_gpu else "no GPU is named"
+    if not figure.cell and units.meaning(figure.unit).kind != units.RATE:
+        return f"it is in {figure.unit}, not in items per second" if figure.unit else "its unit isn't given"
     if flops is None:
         return _why_no_flops(figure)
-    if not figure.cell and not _ITEMS_PER_SECOND.fullmatch(figure.unit):
-        return f"it is in {figure.unit}, not in items per second"
     peak = gpu_specs.peak_flops(facts, _PEAK_OF.get(figure.precision, figure.precision))
     if peak is not None:
-        return figure.throughput / figure.gpus * flops, peak
+        return figure.per_gpu * flops, peak
     if figure.precision:
         return f"no peak of {facts.name} in {figure.precision} is known"
     published = figure.published_precision
@@ -367,7 +372,10 @@ def _why_no_flops(figure: Figure) -> str:
     model = catalog.find(figure.model)
     if model is None or model.forward_flops is None:
         return f'the operations of the model "{figure.published_model}" aren\'t known'
-    return f"the {'sequence length' if model.flops_per == 'token' else 'image size'} isn't given"
+    is_text, items = model.flops_per == "token", units.meaning(figure.unit).items
+    if items in (("images",) if is_text else ("tokens", "sequences")):
+        return f"it is in {figure.unit}, which {figure.published_model} has none of"
+    return f"the {'sequence length' if is_text else 'image size'} isn't given"
 
 
 def _rounded(figure: Figure) -> Iterator[Finding]:
@@ -415,5 +423,9 @@ def _known_forward_flops(figure: Figure) -> float | None:
     model = catalog.find(figure.model)
     if model is None or model.forward_flops is None:
         return None
-    size = figure.sequence_length if model.flops_per == "token" else ((figure.image_size or 0) / 224) ** 2
+    items = units.meaning(figure.unit).items
+    if model.flops_per == "token":
+        size: float | None = 1 if items == "tokens" else None if items == "images" else figure.sequence_length
+    else:
+        size = ((figure.image_size or 0) / 224) ** 2 if items in ("", "images") else None
     return model.forward_flops * size if size else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import peak_flops
-from torchmatrix.analysis.published import Figure
+from torchmatrix.analysis.published import Figure, units
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import clipped, printable
@@ -292,6 +292,7 @@ def _figure(file: str, row: LayoutRow) -> Figure:
     if precision == "fp32" and facts and peak_flops(facts, "tf32"):
         precision = row.values.get("fp32_is", precision)
     gmacs = _positive_number(row, "gmacs")
+    each = (count or 1) if units.meaning(values["unit"]).of_each else 1
     model = row.values["model"]
     return Figure(
         **{name: values[name] for name in _TEXTS if name not in ("memory_format", "published_precision")},
@@ -300,8 +301,9 @@ def _figure(file: str, row: LayoutRow) -> Figure:
         memory_format=values["memory_format"] or memory_format,
         compile={"true": True, "false": False}.get(values["compile"].lower()),
         batch_per_gpu=_batch(row, count), image_size=_whole(row, "image_size"), sequence_length=_whole(row, "sequence_length"),
-        throughput=throughput, rounding=_positive_number(row, "rounding") or _half_unit(row.values["throughput"]),
-        steady_throughput=_positive_number(row, "steady_throughput"), half_interval=math.nan,
+        throughput=each * throughput,
+        rounding=each * (_positive_number(row, "rounding") or _half_unit(row.values["throughput"])),
+        steady_throughput=_times(each, _positive_number(row, "steady_throughput")), half_interval=math.nan,
         forward_flops=gmacs * _FLOPS_PER_GMAC if gmacs else None,
         machine=row.values.get("machine") or _lambdas_machine(values["source"]) or named.rest,
         published_gpu=row.values.get("published_gpu") or named.gpu,
@@ -369,6 +371,10 @@ def _number(text: str) -> float | None:
         return float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text) if text else None
     except ValueError:
         return math.nan
+
+
+def _times(factor: int, number: float | None) -> float | None:
+    return None if number is None else factor * number
 
 
 def _half_unit(text: str) -> float:
