@@ -71,6 +71,14 @@ def test_a_mistake_is_reported_with_its_place(tmp_path: Path, row: str, message:
     assert message in str(raised.value) and ("row " in str(raised.value) or "currencies" in str(raised.value))
 
 
+def test_a_gpu_that_nobody_knows_or_measured_is_left_out_and_told(tmp_path: Path) -> None:
+    held = listed(
+        tmp_path, HEAD + "Gaudi 3,1,,EUR,us,2026-01-31\nH200 SXM,2,,EUR,us,2026-01-31\nH200 SXN,1,,EUR,us,2026-01-31\n"
+    )
+    assert list(held.prices) == ["H200 SXM"] and len(held.unknown) == 2
+    assert held.unknown[0].startswith('row 2: unknown GPU "Gaudi 3"') and 'did you mean "H200 SXM"' in held.unknown[1]
+
+
 def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as raised:
         listed(tmp_path, HEAD + "H200 SXM,free,,EUR,us,yesterday\nnonsense,1,,EUR,us,2026-01-31\n")

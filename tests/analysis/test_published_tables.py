@@ -75,6 +75,14 @@ def write(folder: Path, name: str, text: str) -> Path:
         ("2x NVIDIA RTX 6000 Ada Generation", 2, "NVIDIA RTX 6000 Ada Generation", "", "RTX 6000 Ada"),
         ("Tesla V100-SXM2-32GB x16", 16, "Tesla V100 SXM2 32GB", "", "V100 SXM2 32GB"),
         ("RTX 4090 24GB GDDR6X", None, "RTX 4090 24GB GDDR6X", "", "GeForce RTX 4090"),
+        ("8x H100 SXM", 8, "H100 SXM", "", "H100 SXM5 80GB"),
+        ("H200 141GB", None, "H200 141GB", "", "H200 SXM"),  # as drivers call it; the other is the H200 NVL
+        ("B200 180GB", None, "B200 180GB", "", "B200 SXM"),
+        ("8x B300", 8, "B300", "", "B300 SXM"),
+        ("MI325X OAM", None, "MI325X OAM", "", "Instinct MI325X"),
+        ("H100 80GB", None, "H100 80GB", "", ""),
+        ("V100 SXM", None, "V100 SXM", "", ""),
+        ("B200 192GB", None, "B200 192GB", "", ""),
         # other products
         ("RTX 4090 Laptop GPU", None, "RTX 4090 Laptop GPU", "", ""),
         ("4x GeForce RTX 4090 (Laptop)", 4, "GeForce RTX 4090 laptop", "(Laptop)", ""),

@@ -355,8 +355,8 @@ def _is_another(rest: str, model: str) -> bool:
 def find_published(text: str) -> GpuFacts | None:
     """Find the GPU of gpus.csv that is called `text` there, by drivers, or in other words; None if several fit.
 
-    In other words: the same words in any order, with or without those that are SILENT, the kind of memory and, if only one size
-    exists, its size.
+    In other words: the same words in any order, with or without those that are SILENT, the kind of memory and, where only one
+    card has the others, its size and its form (SXM, whatever its number, OAM, PCIe).
     """
     exact = next((facts for facts in load() if facts.name == text), None)
     by_name = exact or find(text, None)
@@ -371,11 +371,16 @@ def _by_words() -> dict[frozenset[str], list[GpuFacts]]:
     by_words: dict[frozenset[str], list[GpuFacts]] = {}
     for facts in load():
         words, size, kind = _identifying_words(facts.name), f"{facts.memory_gb:g}gb", facts.memory_type.casefold()
-        sizes = {words, words | {size}, words - {size}}
-        for key in {*sizes, *(alternative | {kind} for alternative in sizes), *map(_identifying_words, facts.driver_names)}:
+        forms = {words, frozenset(re.sub(r"^sxm\d$", "sxm", word) for word in words)}
+        sizes = {chosen for form in forms for chosen in (form, form | {size}, form - {size})}
+        written = {*sizes, *(words | {kind} for words in sizes), *(words - _SLOTS for words in sizes)}
+        for key in {*written, *map(_identifying_words, facts.driver_names)}:
             by_words.setdefault(key, []).append(facts)
     return by_words
 
 
+_SLOTS = frozenset(("sxm", "sxm2", "sxm3", "sxm4", "sxm5", "pcie"))
+
+
 def _identifying_words(text: str) -> frozenset[str]:
-    return frozenset(name_words(text)) - SILENT
+    return frozenset(name_words(text)) - SILENT - {"oam"}

@@ -83,9 +83,10 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PriceList:
-    """All prices of one file, by `Price.gpu`; empty: nothing is known."""
+    """All prices of one file, by `Price.gpu`; empty: nothing is known. `unknown`: rows of GPUs that nobody knows, in words."""
 
     prices: Mapping[str, Price]
+    unknown: tuple[str, ...] = ()
 
     @property
     def currency(self) -> str:
@@ -169,16 +170,22 @@ def metric_for(metric: Metric, price_list: PriceList) -> Metric:
 
 
 def load(path: Path, measured: Collection[str] = ()) -> PriceList:
-    """Read a list. `measured`: further names of GPUs that are known. Raises BadInput with every problem and its place."""
+    """Read a list. `measured`: further names of GPUs that are known. Raises BadInput with every problem and its place.
+
+    A GPU that nobody knows is a problem only where none other has a price: a list may hold more than was measured.
+    """
     if path.suffix.lower() == ".toml":
         rows = _toml_rows(path)
     else:
         rows = {f"row {number}": {**row} for number, row in figure_files.rows_of(path).items()}
     problems: list[str] = []
+    unknown: list[str] = []
     prices: dict[str, Price] = {}
     for place, row in rows.items():
         price, problems_of_row = _price(row, measured)
-        if price and price.gpu in prices:
+        if price and not price.gpu:
+            unknown.append(f"{place}: {_who(str(row['gpu']), measured)}")
+        elif price and price.gpu in prices:
             problems_of_row.append(f"{price.gpu} already has a price")
         elif price:
             prices[price.gpu] = price
@@ -187,8 +194,10 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     if len(currencies) > 1:
         problems.append(f"  several currencies: {', '.join(currencies)}; one list holds one")
     if problems:
-        raise BadInput(f"{path} has problems:\n" + "\n".join(problems), hint=_HINT)
-    return PriceList(prices=prices)
+        raise BadInput(f"{path} has problems:\n" + "\n".join([*problems, *(f"  {row}" for row in unknown)]), hint=_HINT)
+    if not prices:
+        raise BadInput(f"{path} has the price of no known GPU:\n" + "\n".join(f"  {row}" for row in unknown), hint=_HINT)
+    return PriceList(prices=prices, unknown=tuple(unknown))
 
 
 def _toml_rows(path: Path) -> dict[str, dict[str, Any]]:
@@ -209,7 +218,7 @@ def _price(row: Mapping[str, Any], measured: Collection[str]) -> tuple[Price | N
     problems += [f"{name} is missing" for name, text in texts.items() if not text]
     amounts = {field: _amount(name, row.get(name, ""), problems) for name, field in AMOUNTS.items()}
     problems += _contradictions({name for name in AMOUNTS if row.get(name, "") != ""})
-    gpu = _gpu(texts["gpu"], measured, problems) if texts["gpu"] else ""
+    gpu = _gpu(texts["gpu"], measured)
     if texts["currency"] and not _CURRENCY.fullmatch(texts["currency"]):
         problems.append(f'"{texts["currency"]}" is not a currency such as EUR or €')
     if texts["date"] and not _is_date(texts["date"]):
@@ -246,18 +255,16 @@ def _amount(name: str, value: Any, problems: list[str]) -> float:
     return amount
 
 
-def _gpu(name: str, measured: Collection[str], problems: list[str]) -> str:
-    """Return the name in gpus.csv, or of a measured device that isn't there; add to `problems` if it is unknown."""
+def _gpu(name: str, measured: Collection[str]) -> str:
+    """Return the name in gpus.csv, or of a measured device that isn't there; "" if it is unknown."""
     found = gpu_specs.find_published(name)
-    gpu = found.name if found else name if name in measured else None
-    if gpu is None:
-        candidates = [
-            *(facts.name for facts in gpu_specs.load()),
-            *measured,
-            *(driver for facts in gpu_specs.load() for driver in facts.driver_names if driver),
-        ]
-        problems.append(f'unknown GPU "{name}"; {nearest(name, candidates)}')
-    return gpu or ""
+    return found.name if found else name if name in measured else ""
+
+
+def _who(name: str, measured: Collection[str]) -> str:
+    drivers = (driver for facts in gpu_specs.load() for driver in facts.driver_names if driver)
+    candidates = [*(facts.name for facts in gpu_specs.load()), *measured, *drivers]
+    return f'unknown GPU "{name}"; {nearest(name, candidates)}'
 
 
 def _is_date(text: str) -> bool:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import consume, in_json, list_runs, preamble, say, say_unreadable, volume_of, write_new
+from torchmatrix.cli.console import (
+    consume,
+    in_json,
+    list_runs,
+    preamble,
+    read_prices,
+    say,
+    say_unreadable,
+    volume_of,
+    write_new,
+)
 from torchmatrix.cli.measured import measure_here
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
@@ -79,7 +89,7 @@ def advise(
     """
     from torchmatrix.analysis import advice, facts_cache
     from torchmatrix.analysis.metrics import latency_of
-    from torchmatrix.analysis.prices import metric_for, price_list_for
+    from torchmatrix.analysis.prices import metric_for
     from torchmatrix.facts.store import Results, select_one
     from torchmatrix.reporting import verb_texts
 
@@ -89,7 +99,7 @@ def advise(
     store = Results(results)
     list_runs(store)
     folder = select_one(store, run)
-    held = price_list_for(prices, [folder])
+    held = read_prices(prices, [folder])
     sought = metric_for(advice.metric_of(aim, mode), held)
     (summary,) = facts_cache.read(store, [folder], held)
     say_unreadable(summary.unreadable_launches)

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,7 @@ from torchmatrix.core.files import disk_errors, write_to, write_whole
 from torchmatrix.core.formatting import as_text, count, printable
 
 if TYPE_CHECKING:
+    from torchmatrix.analysis.prices import PriceList
     from torchmatrix.facts.launch import Unreadable
     from torchmatrix.facts.store import Results, RunFolder
     from torchmatrix.running.launch_order import Lane
@@ -71,6 +72,18 @@ def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.N
         say(printable(f"{as_text(file.path)} can't be read and is left out: {file.reason}"), volume)
     if len(unreadable) > MOST_UNREADABLE:
         say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
+
+
+def read_prices(path: Path | None, runs: "Iterable[RunFolder]") -> "PriceList":
+    """Return the price list in a file, and name its rows that are left out; without a file none. Raises BadInput."""
+    from torchmatrix.analysis.prices import price_list_for
+
+    held = price_list_for(path, runs)
+    for row in held.unknown[:MOST_UNREADABLE]:
+        say(printable(f"note: {path}, {row}: left out"))
+    if len(held.unknown) > MOST_UNREADABLE:
+        say(f"note: so are {len(held.unknown) - MOST_UNREADABLE} more rows")
+    return held
 
 
 def list_runs(results: "Results") -> "list[RunFolder]":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import in_json, list_runs, say, say_unreadable, write_file
+from torchmatrix.cli.console import in_json, list_runs, read_prices, say, say_unreadable, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -52,12 +52,12 @@ def compare(
     from torchmatrix.analysis import compare as comparing
     from torchmatrix.analysis import history, metrics
     from torchmatrix.analysis.machines import choose_launches
-    from torchmatrix.analysis.prices import metric_for, price_list_for
+    from torchmatrix.analysis.prices import metric_for
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
 
     store = Results(results)
-    held = price_list_for(prices, store.runs() if prices else ())
+    held = read_prices(prices, store.runs() if prices else ())
     compared = metric_for(metrics.named(metric), held)
     list_runs(store)
     sides = [choose_launches(store, word) for word in (a, b)]
@@ -106,11 +106,11 @@ def history(
     store = Results(results)
     runs = select(store, word, since, host, list_runs(store))
     from torchmatrix.analysis import facts_cache, metrics, run_index
-    from torchmatrix.analysis.prices import metric_for, price_list_for
+    from torchmatrix.analysis.prices import metric_for
 
     gc.disable()  # as in report
     unreadable: list[Unreadable] = []
-    held = price_list_for(prices, runs)
+    held = read_prices(prices, runs)
     shown = metric_for(metrics.named(metric), held)
     of_nights = None if held.prices else run_index.rows(store, runs, unreadable, shown)
     from torchmatrix.analysis import history as trends  # with numpy: the rows are read by several processes
@@ -229,11 +229,10 @@ def export(
         return
     run = select_one(store, words[0] if len(words) == 2 else "last")
     from torchmatrix.analysis import facts_cache
-    from torchmatrix.analysis.prices import price_list_for
     from torchmatrix.reporting import exports, report
 
     exports.written_before(Path(words[-1]), force)  # refuses before anything is drawn
-    held = price_list_for(prices, [run])
+    held = read_prices(prices, [run])
     with scratch() as temporary:
         shown = redaction.redacted(store, run, temporary, say, with_messages) if redact else run
         details = None if redact else facts_cache.details(store, run)
@@ -251,14 +250,13 @@ def _export_machines(
 ) -> None:  # fmt: skip
     """Export the comparison of all machines. `charts`: whether to write charts, and their scale. `basis`: the baseline GPU, and
     whether each machine has its own batch. `redact`: whether the facts are redacted, and whether messages stay then."""
-    from torchmatrix.analysis.prices import price_list_for
     from torchmatrix.cli.render import one_of_each
     from torchmatrix.facts.store import select_each
     from torchmatrix.reporting import exports, machines_page
 
     exports.written_before(target, force)
     runs = select_each(store, ["all"], None, None)
-    held = price_list_for(prices, runs)
+    held = read_prices(prices, runs)
     with scratch() as temporary:
         chosen = one_of_each(store, runs, [], temporary if redact[0] else None, redact[1])
         fleet, relative = machines_page.compared(chosen, *basis, held)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import list_runs, say, say_unreadable, width
+from torchmatrix.cli.console import list_runs, read_prices, say, say_unreadable, width
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -97,10 +97,9 @@ def report(
     several = bool(publish or machines or page_options.of_machines)
     list_runs(store)
     runs = select_each(store, named or ["all" if several else "last"], since, host)
-    from torchmatrix.analysis.prices import price_list_for
 
     gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
-    held = price_list_for(prices, runs)
+    held = read_prices(prices, runs)
     if publish:
         _publish(store, runs, publish, page_options, held)
     elif several or len(runs) > 1:
