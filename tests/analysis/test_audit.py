@@ -11,6 +11,7 @@ from torchmatrix.analysis.published import audit, figure_files
 from torchmatrix.analysis.published.audit import Coverage, Finding
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BadInput
+from torchmatrix.matrix import catalog
 from torchmatrix.reporting import report
 
 
@@ -347,3 +348,28 @@ def test_tokens_are_no_sequences(tmp_path: Path, unit: str, throughput: int, is_
     bert = {"model": "bert-large-cased", "memory_format": "", "image_size": "", "sequence_length": 384, "unit": unit}
     levels = [finding.level for finding in audited(tmp_path, {**bert, "throughput": throughput})]
     assert ("impossible" in levels) == is_impossible
+
+
+@pytest.mark.parametrize(
+    "name", ["vit_b_16", "vgg16", "gpt2", "llama-3.1-8b-shape", "qwen3-30b-a3b-shape", "timm.resnet50d", "resnet18"]
+)
+def test_an_impossible_figure_of_any_listed_model_is_found(tmp_path: Path, name: str) -> None:
+    """989 TFLOP/s are the peak of an H100 in fp16; a training step needs three times the forward pass."""
+    model = catalog.models()[name]
+    assert model.forward_flops
+    per_item = 3 * model.forward_flops
+    row = {
+        "gpu": "H100 SXM",
+        "model": name,
+        "unit": f"{model.unit if model.unit != 'sequences' else 'tokens'}/s",
+        "precision": "amp",
+    }
+    for share, levels in ((0.6, []), (1.2, ["impossible"])):
+        found = audited(tmp_path, {**row, "throughput": round(share * 989.4e12 / per_item, 3)})
+        assert [finding.level for finding in found if finding.field == "throughput" and finding.level == "impossible"] == levels
+
+
+def test_most_listed_models_have_operations() -> None:
+    listed = [model for model in catalog.models().values() if model.unit != "clips"]
+    unknown = sorted(model.name for model in listed if model.forward_flops is None)
+    assert len(unknown) <= 0.12 * len(listed), unknown

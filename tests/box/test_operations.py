@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.boxes import bench, only, own_model
+from torchmatrix.matrix import catalog
 
 pytestmark = pytest.mark.xdist_group("own model")
 LITTLE = ("--batch", "2", "--steps", "1", "--windows", "1", "--warmup-steps", "2", "--warmup-cap", "2")
@@ -121,3 +122,11 @@ def test_what_is_computed_beside_a_figure_never_ends_a_launch(newest_python: str
         *(["FLOPs by formula"] if words[0] == "lm-1m" else []),
         *(["bytes of weights", "bytes of the cache", "FLOPs of a prefill", "the roof"] if words[1] == "generate" else []),
     }
+
+
+def test_the_counts_of_listed_models_are_those_of_the_file(newest_python: str) -> None:
+    names = ("resnet18", "vit_b_16", "gpt2", "lm-10m-moe", "bert-tiny")
+    script = Path(__file__).parents[1] / "operations.py"
+    done = subprocess.run([newest_python, script, *names], capture_output=True, text=True, check=True)
+    kept = json.loads((Path(catalog.__file__).with_name("operations.json")).read_text())
+    assert json.loads(done.stdout) == {name: kept[name] for name in names}

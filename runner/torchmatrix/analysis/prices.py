@@ -184,7 +184,7 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     for place, row in rows.items():
         price, problems_of_row = _price(row, measured)
         if price and not price.gpu:
-            unknown.append(f"{place}: {_who(str(row['gpu']), measured)}")
+            unknown.append(f"{place}: {_who(str(row['gpu']), measured).partition('; valid: ')[0]}")
         elif price and price.gpu in prices:
             problems_of_row.append(f"{price.gpu} already has a price")
         elif price:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from torchmatrix.core import assets
@@ -137,7 +138,7 @@ class Model:
     memory that it needs (None: not judged). `positions`: the longest sequence; `transformers`: the oldest release that has it;
     `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits. `shared`: what devices share of it
     in tensor parallelism, with the number of each; empty: it can't be split. `forward_flops`: the floating-point operations of
-    the forward pass, for `flops_per`: "token" or "image of 224 pixels"; None without a source.
+    the forward pass, for `flops_per`: "token" (at least) or "image of 224 pixels", by a source or operations.json; else None.
     """
 
     name: str
@@ -239,6 +240,12 @@ def usual_optimizer(model: str) -> str:
     return entry.optimizer if entry else "sgd"
 
 
+@cache
+def _counted() -> dict[str, dict[str, Any]]:
+    """Read what tests/operations.py counted of the models whose operations no source states."""
+    return dict(json.loads(Path(__file__).with_name("operations.json").read_text(encoding="utf-8")))
+
+
 def positions_in(config: dict[str, Any]) -> int | None:
     """Return how many tokens a configuration of transformers allows; None if it says none."""
     text = config.get("text_config")
@@ -249,7 +256,7 @@ def positions_in(config: dict[str, Any]) -> int | None:
 def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
     """Make a model of its entry, completed by the entry of its library."""
     entry = {**facts, **facts["models"][name]}
-    flops, config = entry.get("flops", {}), entry.get("config", {})
+    flops, config = entry.get("flops") or _counted().get(name, {}), entry.get("config", {})
     return Model(
         name=name,
         library=library,
