@@ -130,3 +130,12 @@ def test_the_counts_of_listed_models_are_those_of_the_file(newest_python: str) -
     done = subprocess.run([newest_python, script, *names], capture_output=True, text=True, check=True)
     kept = json.loads((Path(catalog.__file__).with_name("operations.json")).read_text())
     assert json.loads(done.stdout) == {name: kept[name] for name in names}
+
+
+def test_a_torch_that_shows_no_operations_counts_nothing_and_says_no_more(real_python: str) -> None:
+    before = "import proofs.arithmetic as a; a.CAN_WATCH, a.WHY_UNKNOWN = False, 'torch 1.12 has no dispatch modes'"
+    code, events, stderr = bench(real_python, "--model", "resnet18", "--image-size", "32", *LITTLE, before=before)
+    assert code == 0, stderr
+    reference = only(events, "reference")
+    assert (reference["flops_per_item"], reference.get("flops_counter"), reference["agrees"]) == (None, None, True)
+    assert not any("FLOPs" in text for event in events if event["event"] == "remarks" for text in event["texts"])

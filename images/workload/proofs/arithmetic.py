@@ -283,8 +283,6 @@ class Watched(Mode if CAN_WATCH else object):
 
     def total(self, with_backward):
         """Return the FLOPs of all operations, and None; or None and why they aren't known."""
-        if not CAN_WATCH:
-            return None, WHY_UNKNOWN
         if self.uncounted:
             return None, "no formula for %s" % ", ".join(sorted(self.uncounted))
         if with_backward and not self._sees_backward:

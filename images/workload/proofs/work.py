@@ -14,7 +14,7 @@ import failures
 import families
 import measurements
 import roofline
-from proofs import agreement, deeds, operations, parity, rules
+from proofs import agreement, arithmetic, deeds, operations, parity, rules
 from proofs.reference import Reference, fresh
 from proofs.varying import mean_of_steps
 from world import ONE_MODEL
@@ -146,7 +146,12 @@ def _compute_expected(args, world, fresh_model, is_noisy, varying):
 
 
 def _counted(args, varying, flops, why, forward):
-    """Return the fields of a step's FLOPs, and who counted them; a remark says why they aren't known."""
+    """Return the fields of a step's FLOPs, and who counted them; a remark says why they aren't known.
+
+    A torch that shows no operations counts nothing: another stack may lend it its count.
+    """
+    if not arithmetic.CAN_WATCH:
+        return {"flops_per_item": None}
     flops = mean_of_steps(varying, flops, forward, families.items_of(args))
     if flops is None:
         extras.note("FLOPs", why)
