@@ -272,3 +272,15 @@ def test_more_nodes_than_there_are_is_a_skip_with_a_fix(nvidia_host: Host, there
     plan = plan_for(nvidia_host, text, replace(CONTAINERS, nodes=there))
     assert any(why.startswith(reason) for why in reasons(plan, "nodes"))
     assert {cell.gpus.nodes for cell in plan.cells} == {1}
+
+
+def test_what_may_surprise_is_noted(nvidia_host: Host) -> None:
+    text = (
+        '[[stack]]\ntorch = "2.5.1"\ncuda = "12.4"\n[[workload]]\nbatch = 8\nprecision = ["fp32", "amp-bf16"]\n'
+        'model = ["resnet50", "timm.resnet26d", "transformers.llama"]\n'
+    )
+    turing = replace(nvidia_host, gpus=tuple(replace(g, name="Tesla T4", capability="7.5") for g in nvidia_host.gpus))
+    unknown = "whether the GPUs' memory is enough isn't known of timm.resnet26d, transformers.llama: no parameters are listed"
+    slow = "Tesla T4 has no units for bfloat16: amp-bf16 runs there, slowly"
+    for host, notes in ((turing, (slow, unknown)), (nvidia_host, (unknown,))):
+        assert make_plan(matrix_file.parse(text), host, CONTAINERS).notes == notes

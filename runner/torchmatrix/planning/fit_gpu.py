@@ -88,6 +88,29 @@ def why_not_host_memory(workload: Workload, processes: int, devices: int, host: 
     return Why(reason=reason, fix="use a smaller model, or a machine with more memory")
 
 
+def surprises(planned: Iterable[tuple[Workload, Iterable[Gpu]]]) -> list[str]:
+    """Return notes on workloads and their GPUs: types that a GPU has no units for, models whose memory nobody knows."""
+    slow: set[str] = set()
+    unknown: set[str] = set()
+    for workload, gpus in planned:
+        named = {gpu.name: gpu.capability for gpu in gpus if gpu.vendor == "nvidia" and gpu.capability}
+        if workload.precision in _IN_BFLOAT16:
+            old = [name for name, capability in named.items() if catalog.version_key(capability) < _HAS_BFLOAT16]
+            slow |= {f"{name} has no units for bfloat16: {workload.precision} runs there, slowly" for name in old}
+        if named and least_bytes(workload) is None:
+            unknown.add(workload.model)
+    first, more = sorted(unknown)[:_MOST_NAMED], len(unknown) - _MOST_NAMED
+    names = ", ".join(first) + (f" and {more} more" if more > 0 else "")
+    notes = [f"whether the GPUs' memory is enough isn't known of {names}: no parameters are listed"] if names else []
+    return sorted(slow) + notes
+
+
+_IN_BFLOAT16 = ("amp-bf16", "bf16-weights", BF16_MASTER)
+_HAS_BFLOAT16 = (8, 0)
+"""The compute capability from which tensor cores take bfloat16 (CUDA C++ Programming Guide, compute capabilities)."""
+_MOST_NAMED = 3
+
+
 def _contents(workload: Workload) -> str:
     return "weights, gradients and the optimizer's state" if workload.trains else "weights"
 

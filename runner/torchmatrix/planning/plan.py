@@ -14,7 +14,7 @@ from torchmatrix.matrix.matrix_file import Matrix
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import DEFAULT_KEY, Workload, batch_key, batch_on, changed
 from torchmatrix.planning import fit
-from torchmatrix.planning.fit_gpu import Why
+from torchmatrix.planning.fit_gpu import Why, surprises
 
 # CPU slots: equal shares of a machine's cores, cut along its topology. Pure.
 #
@@ -152,8 +152,9 @@ class Plan:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Return what makes figures of the plan's cells hard to compare."""
-        return tuple(sorted({cell.gpus.unlike for cell in self.cells} - {""}))
+        """Return what makes figures of the plan's cells hard to compare, and what may surprise in them."""
+        unlike = sorted({cell.gpus.unlike for cell in self.cells} - {""})
+        return (*unlike, *surprises((cell.workload, cell.gpus.gpus) for cell in self.cells))
 
 
 def make_plan(matrix: Matrix, host: Host, prerequisites: fit.Prerequisites) -> Plan:
