@@ -42,6 +42,23 @@ def described(cluster: Cluster, kubernetes: Kubernetes, **offered: object) -> No
 
 
 @pytest.mark.parametrize(
+    "resource",
+    ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "gpu.intel.com/i915", "habana.ai/gaudi", "amd.com/cpx_nps4",
+     "aws.amazon.com/neuroncore", "google.com/tpu", "huawei.com/Ascend910"],
+)  # fmt: skip
+def test_a_node_whose_devices_nobody_asks_for_is_left_out_not_measured_on_its_cpu(
+    cluster: Cluster, kubernetes: Kubernetes, resource: str
+) -> None:
+    odd, plain = node("odd"), node("plain")
+    odd["status"]["allocatable"] |= {resource: "4"}
+    plain["status"]["allocatable"] |= {resource: "0", "rdma/hca": "8", "hugepages-2Mi": "4", "attachable-volumes-csi": "25"}
+    cluster.nodes = [odd, plain]
+    found = {node.name: node for node in kubernetes.nodes()}
+    assert not found["odd"].standing.is_usable and found["plain"].standing.is_usable
+    assert found["odd"].in_words.startswith(f"Offers {resource}: no launch asks for that")
+
+
+@pytest.mark.parametrize(
     ("quantity", "cpus"),
     [
         ("4", 4), ("1930m", 1), ("0.5", 0), (".5", 0), ("5.", 5), ("1k", 1000), ("2e1", 20), ("2E1", 20), ("1Ki", 1024),

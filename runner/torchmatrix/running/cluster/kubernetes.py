@@ -49,6 +49,8 @@ _DRIVERS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "node.kubernet
 """Labels by which nodes differ."""
 _QUANTITY = re.compile(r"\+?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII)
 """https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/, without what no node offers"""
+_ACCELERATOR = re.compile(r"(?i)(nvidia\.com|amd\.com|gpu\.intel\.com|habana\.ai)/.+|[^/]+/.*([gntvx]pu|neuron|ascend).*")
+"""The resources of device plugins: slices, shares and other makers' devices."""
 _NODE_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,199}")
 """A DNS subdomain; it becomes the name of files."""
 Made = TypeVar("Made")
@@ -82,7 +84,7 @@ class Node(job_system.Node):
 
     @property
     def standing(self) -> NodeState:
-        return NodeState(is_usable=self.state == "Ready", why=_WHY_NOT.get(self.state, ""))
+        return NodeState(is_usable=self.state == "Ready", why=_WHY_NOT.get(self.state.partition(" ")[0], ""))
 
 
 _WHY_NOT = {
@@ -90,6 +92,7 @@ _WHY_NOT = {
     "SchedulingDisabled": "an administrator took it out of service",
     "Unreadable": "what the server says of it can't be read, such as its quantities",
     "Tainted": "it takes only pods that tolerate its taints",
+    "Offers": "no launch asks for that, only for nvidia.com/gpu or amd.com/gpu, and its CPU alone isn't what it is for",
 }
 
 
@@ -148,6 +151,9 @@ class Kubernetes(JobSystem):
         is_ready, is_taken = conditions.get("Ready") == "True", any(taint["key"] not in GPUS.values() for taint in strict)
         state = "NotReady" if not is_ready else "SchedulingDisabled" if spec.get("unschedulable") else "Ready"
         vendor = next((vendor for vendor, resource in GPUS.items() if _quantity(offered, resource)), "")
+        others = [name for name in sorted(offered) if _ACCELERATOR.fullmatch(name) and _quantity(offered, name)]
+        if state == "Ready" and not vendor and others:
+            state = f"Offers {printable(clipped(', '.join(others), 200))}"
         if not _NODE_NAME.fullmatch(name := _name(item)):
             raise ValueError(f"{name} is no name of a node")
         self._vendors[name] = vendor
