@@ -38,14 +38,14 @@ def work_of(model):
     fits = [length for length in LENGTHS if 3 * length <= most] or [int(most) // 3]
     for length in fits:
         passes = [flops_by_part(model, times * length) for times in (1, 2, 3)]
-        parts = {part: _fit(part, length, *(found.get(part, 0) for found in passes)) for part in passes[-1]}
+        parts = {part: _fit(length, *(found.get(part, 0) for found in passes)) for part in passes[-1]}
         if None not in parts.values():
             return Work(parts)
     part = next(part for part, fit in parts.items() if fit is None)
     raise ValueError("the work of part %s grows neither with the tokens nor with their pairs" % part)
 
 
-def _fit(part, length, once, twice, thrice):
+def _fit(length, once, twice, thrice):
     """Return (linear, square) such that linear · tokens + square · tokens² is what three passes computed; else None."""
     linear, square = (4 * once - twice) / (2 * length), (twice - 2 * once) / (2 * length**2)
     expected = 3 * length * linear + 9 * length**2 * square

@@ -61,7 +61,8 @@ def learn(args):
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = "%s: %s" % (type(error).__name__, error)
         raise ModelFileError("%s is no configuration of a model: %s" % (args.model_file, reason)) from error
-    if any(key in part for part in (config, *filter(_is_table, config.values())) for key in _OF_EXPERTS):
+    tables = (value for value in config.values() if isinstance(value, dict))
+    if any(key in part for part in (config, *tables) for key in _OF_EXPERTS):
         entry["active_parameters"] = None
     entry["config"] = dict({name: value for name, value in config.items() if name not in _NOT_OF_THE_SHAPE}, use_cache=False)
     LIBRARIES["transformers"]["models"][args.model] = entry
@@ -71,10 +72,6 @@ def learn(args):
 def _number_or_table(table):
     """Return the number for what transformers 5 writes for one that JSON lacks, such as {"__float__": "Infinity"}."""
     return float(table["__float__"]) if list(table) == ["__float__"] else table
-
-
-def _is_table(value):
-    return isinstance(value, dict)
 
 
 _OF_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "num_selected_experts")

@@ -72,18 +72,15 @@ class _Generator:
 
     def request(self, batch):
         """Return the logits of each piece. Raises Unsupported if the model can't do the first request with this cache."""
-        if self._is_tried:
-            return [logits for _, logits in self.pieces(batch)]
         try:
             pieces = [logits for _, logits in self.pieces(batch)]
         except Exception as error:  # of any class: models of the library differ in how they refuse a cache
-            if failures.kind_of(error) != "crashed":
+            if self._is_tried or failures.kind_of(error) != "crashed":
                 raise
-            self._model(
-                input_ids=batch["input_ids"][:, : self._args.sequence_length], use_cache=False
-            )  # if it can't, that's it
+            prompt = batch["input_ids"][:, : self._args.sequence_length]
+            self._model(input_ids=prompt, use_cache=False)  # raises if the cache isn't the cause
             raise Unsupported("no static cache fits the model: %s" % failures.describe(error)) from error
-        if not any(any(roofline.kept(layer)) for layer in self._cache.layers):
+        if not self._is_tried and not any(any(roofline.kept(layer)) for layer in self._cache.layers):
             raise Unsupported("no static cache fits the model: its forward pass keeps nothing there")
         self._is_tried = True
         return pieces
