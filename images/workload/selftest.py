@@ -25,6 +25,7 @@ SMALL = ("--batch", "2", "--batches", "1", "--image-size", "32", "--sequence-len
 def parse(argv):
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--require", action="append", default=[], help="name==version that must be installed; may be repeated")
+    parser.add_argument("--built-for", choices=("cuda", "rocm", "xpu", "cpu"), default="cpu", help="what torch must support")
     parser.add_argument("--compile", action="store_true", help="also try torch.compile")
     parser.add_argument("--cache", default="", help="a writable folder")
     return parser.parse_args(argv)
@@ -47,7 +48,7 @@ def main(argv):
 def check(args):
     """Check the image and return the results; raise on the first thing that is wrong."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchmatrix-self-test")
-    wrong = mismatches(args.require)
+    wrong = mismatches(args.require) + other_builds(args.built_for)
     if wrong:
         raise RuntimeError("the image differs from its recipe: " + "; ".join(wrong))
     vendor = _vendor()
@@ -74,6 +75,19 @@ def mismatches(requirements):
         if wanted and wanted not in (version, version.split("+")[0]):
             lines.append("%s is %s, not %s" % (name, version, wanted))
     return lines
+
+
+def other_builds(accelerator):
+    """Return a line if torch was built without CUDA or ROCm though it is for it: an index may serve another build by that name.
+
+    PyPI's wheels for Arm were CPU builds up to torch 2.10.
+    """
+    import torch
+
+    built = {"cuda": torch.version.cuda, "rocm": torch.version.hip}
+    if accelerator not in built or built[accelerator]:
+        return []
+    return ["torch %s from this index is built without %s" % (torch.__version__, {"cuda": "CUDA", "rocm": "ROCm"}[accelerator])]
 
 
 def _vendor():

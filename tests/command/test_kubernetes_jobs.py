@@ -232,6 +232,25 @@ def test_a_fault_that_lasts_ends_the_command_which_says_what_is_left_and_can_be_
     assert len(set(cluster.launched)) == len(cluster.launched) and cluster.most == 1, cluster.launched
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_job_whose_answer_was_lost_is_of_this_run_also_if_the_next_list_leaves_it_out(
+    share: Path, cluster: Cluster, run: Run, number: int
+) -> None:
+    seen: Counter[str] = Counter()
+
+    def disturb(request: str) -> str | None:
+        seen[request] += 1
+        if seen["POST jobs"] < number or request not in ("POST jobs", "GET jobs"):
+            return None
+        seen["since"] += 1
+        return {1: "after ended", 3: "empty"}.get(seen["since"])
+
+    cluster.disturb = disturb
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.created) == 2
+
+
 @pytest.mark.representative
 @pytest.mark.parametrize("lists", ["GET jobs, GET pods", "GET jobs", "GET pods"])
 def test_lists_that_leave_everything_out_end_nothing(

@@ -595,6 +595,9 @@ def test_a_counter_of_the_kernel_that_goes_back_makes_no_cpu_busier_than_it_can_
     system.times, system.iowait = (102.0, 100.0, 100.0), 49.9  # proc(5): iowait may decrease
     (reading,) = sensor.read()
     assert (reading["utilization_percent"], reading["busy_cpus"]) == (100.0, 4.0)
+    for set_back in ((50.0, 110.0, 100.0), (110.0, 50.0, 100.0)):
+        system.times = set_back
+        assert "utilization_percent" not in sensor.read()[0], "a counter that was set back tells nothing"
 
 
 def test_cpu_temperature_is_the_hottest_packages(tmp_path: Path) -> None:

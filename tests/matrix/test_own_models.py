@@ -247,6 +247,7 @@ def test_a_configuration_as_the_library_writes_it_is_taken(tmp_path: Path, conte
         ({**CONFIG, "architectures": None}, "mine/config.json has no head that is known: "),
         ({**CONFIG, "architectures": ["BertForMaskedLM"]}, "mine/config.json has no head that is known: "),
         ({**CONFIG, "token": "hf_" + "a1B2" * 9}, "mine/config.json, line 1: holds a credential; "),
+        ({**CONFIG, "hidden_size": "hf_" + "a1B2" * 9}, "mine/config.json, line 1: holds a credential; "),
     ],
 )
 def test_a_configuration_that_names_no_language_model_is_refused(tmp_path: Path, content: object, message: str) -> None:

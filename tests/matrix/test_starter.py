@@ -20,6 +20,30 @@ def test_each_machine_gets_its_own_stacks_and_none_is_skipped(cpu_host: Host, nv
         assert plan.cells and unsuited <= {"tf32 is a mode of NVIDIA GPUs"}
 
 
+@pytest.mark.parametrize(
+    ("model", "architecture", "stacks"),
+    [
+        (("AMD Instinct MI355X", "gfx950"), "x86_64", {"torch2.13.0-rocm7.2"}),
+        (("AMD Radeon 8060S", "gfx1151"), "x86_64", {"torch2.13.0-rocm7.2"}),
+        (("AMD Radeon RX 9070 XT", "gfx1201"), "x86_64", {"torch2.13.0-rocm7.2"}),
+        (("AMD Instinct MI300X", "gfx942"), "x86_64", {"torch2.13.0-rocm7.2", "torch2.5.1-rocm6.2"}),
+        (("NVIDIA GH200 480GB", "9.0"), "aarch64", {"torch2.15.0-cu130", "torch2.7.1-cu128"}),
+        (("NVIDIA A100-PCIE-40GB", "8.0"), "aarch64", {"torch2.15.0-cu130"}),
+        (("NVIDIA Thor", "11.0"), "aarch64", {"torch2.15.0-cu130"}),
+    ],
+)
+def test_init_chooses_the_wheels_that_have_code_for_the_gpu_and_plan_skips_none(
+    nvidia_host: Host, model: tuple[str, str], architecture: str, stacks: set[str]
+) -> None:
+    vendor = "amd" if model[0].startswith("AMD") else "nvidia"
+    gpu = Gpu(index=0, uuid="GPU-0", name=model[0], vendor=vendor, capability=model[1], memory_bytes=80 << 30)
+    host = replace(nvidia_host, vendor=vendor, gpus=(gpu,), driver="580.65.06", architecture=architecture)
+    matrix = parse(starter_matrix(host, containers=False, suited=suited))
+    assert {stack.name for stack in matrix.stacks} == stacks
+    plan = make_plan(matrix, host, Prerequisites(containers=False))
+    assert plan.cells and {skip.why.reason for skip in plan.skips} <= {"tf32 is a mode of NVIDIA GPUs"}
+
+
 T400 = ("NVIDIA T400", "7.5")
 H100, V100, K620 = ("NVIDIA H100", "9.0"), ("Tesla V100", "7.0"), ("NVIDIA Quadro K620", "5.0")
 RX7900, RAPHAEL = ("AMD Radeon RX 7900 XTX", "gfx1100"), ("AMD Raphael", "gfx1036")

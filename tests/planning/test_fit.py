@@ -566,3 +566,40 @@ def test_an_interpreter_of_this_machine_is_not_measured_as_if_it_were_on_the_eng
     skip = why(cpu_host, stack, workload, Prerequisites(containers=True, elsewhere=True))
     assert skip and "the container engine runs on another" in skip.reason and "--engine local" in skip.fix
     assert why(cpu_host, 'torch = "2.5.1"\ncpu = true', workload, Prerequisites(containers=True, elsewhere=True)) is None
+
+
+GH200, ARM_A100, THOR = ("NVIDIA GH200 480GB", "9.0"), ("NVIDIA A100", "8.0"), ("NVIDIA Thor", "11.0")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "torch", "cuda", "reason", "nearest"),
+    [
+        (GH200, "2.5.1", "12.1", "torch 2.5.1 has no cu121 wheels for aarch64", 'torch = "2.6.0", cuda = "12.6"'),
+        (GH200, "2.5.1", "12.4", "torch 2.5.1 has no cu124 wheels for aarch64", 'torch = "2.6.0", cuda = "12.6"'),
+        (GH200, "2.7.1", "12.6", "torch 2.7.1 has no cu126 wheels for aarch64", 'torch = "2.7.1", cuda = "12.8"'),
+        (GH200, "2.7.1", "12.8", "", ""),
+        (GH200, "2.15.0", "13.0", "", ""),
+        (ARM_A100, "2.6.0", "12.6", "torch 2.6.0+cu126 has no code for NVIDIA A100 (8.0)", 'torch = "2.9.0", cuda = "12.6"'),
+        (ARM_A100, "2.9.1", "12.6", "", ""),
+        (THOR, "2.9.1", "12.8", "torch 2.9.1+cu128 has no code for NVIDIA Thor (11.0)", 'torch = "2.9.1", cuda = "13.0"'),
+        (THOR, "2.15.0", "13.0", "", ""),
+        (("NVIDIA GB10", "12.1"), "2.9.1", "12.8", "", ""),
+        (("NVIDIA L40S", "8.9"), "2.15.0", "13.0", "", ""),
+        (("Tesla T4", "7.5"), "2.15.0", "13.0", "torch 2.15.0+cu130 has no code for Tesla T4 (7.5)", None),
+    ],
+)  # fmt: skip
+def test_an_arm_machine_runs_the_wheels_that_are_made_for_it(
+    nvidia_host: Host, gpu: tuple[str, str], torch: str, cuda: str, reason: str, nearest: str | None
+) -> None:
+    arm = replace(machine(nvidia_host, gpu), architecture="aarch64")
+    skip = why(arm, f'torch = "{torch}"\ncuda = "{cuda}"')
+    assert (skip.reason if skip else "") == reason
+    if skip and nearest:
+        assert skip.fix == f"the nearest that has: {nearest}"
+        keys = nearest.replace(", ", "\n")
+        assert why(arm, keys) is None, "the fix itself runs"
+
+
+def test_the_wheels_of_another_index_may_be_for_any_machine(nvidia_host: Host) -> None:
+    arm = replace(machine(nvidia_host, GH200), architecture="aarch64")
+    assert why(arm, 'torch = "2.5.1"\ncuda = "12.4"\nindex = "https://wheels.example.org/jetson"') is None

@@ -284,3 +284,33 @@ def test_what_may_surprise_is_noted(nvidia_host: Host) -> None:
     slow = "Tesla T4 has no units for bfloat16: amp-bf16 runs there, slowly"
     for host, notes in ((turing, (slow, unknown)), (nvidia_host, (unknown,))):
         assert make_plan(matrix_file.parse(text), host, CONTAINERS).notes == notes
+
+
+@pytest.mark.parametrize(
+    ("gpu", "capability", "stack", "told"),
+    [
+        ("NVIDIA B300 SXM6 AC", "10.3", ("2.7.1", "12.8"), True),
+        ("NVIDIA GB10", "12.1", ("2.9.1", "12.8"), True),
+        ("NVIDIA B300 SXM6 AC", "10.3", ("2.9.1", "13.0"), False),
+        ("NVIDIA B300 SXM6 AC", "10.3", ("2.10.0", "12.8"), False),
+        ("NVIDIA B200", "10.0", ("2.7.1", "12.8"), False),
+    ],
+)
+def test_a_gpu_that_tritons_assembler_does_not_know_is_noted_if_something_is_compiled(
+    nvidia_host: Host, gpu: str, capability: str, stack: tuple[str, str], told: bool
+) -> None:
+    host = replace(nvidia_host, gpus=tuple(replace(g, name=gpu, capability=capability) for g in nvidia_host.gpus))
+    for compiled in ("true", "false"):
+        text = f'[[stack]]\ntorch = "{stack[0]}"\ncuda = "{stack[1]}"\n[[workload]]\nbatch = 8\nmodel = "resnet50"\n'
+        notes = make_plan(matrix_file.parse(f"{text}compile = {compiled}\n"), host, CONTAINERS).notes
+        assert any(f"Triton's assembler doesn't know {gpu} ({capability})" in note for note in notes) == (
+            told and compiled == "true"
+        )
+
+
+def test_a_jetson_is_told_what_pytorchs_wheels_are_made_for(nvidia_host: Host) -> None:
+    orin = replace(nvidia_host.gpus[0], name="Orin (nvgpu)", capability="8.7")
+    host = replace(nvidia_host, gpus=(orin,), architecture="aarch64", driver="580.65.06")
+    text = '[[stack]]\ntorch = "2.15.0"\ncuda = "13.0"\n[[workload]]\nbatch = 8\nmodel = "resnet50"\ncounts = [1]\n'
+    plan = make_plan(matrix_file.parse(text), host, CONTAINERS)
+    assert plan.cells and any("on Jetson they need JetPack 7.2 or newer" in note for note in plan.notes)

@@ -213,7 +213,8 @@ def run_selftest(engine: Engine, image: Image, recipe: Recipe, owner: str, log: 
 
 def _selftest_spec(recipe: Recipe, owner: str) -> LaunchSpec:
     flags = [part for requirement in recipe.requires if "==" in requirement for part in ("--require", requirement)]
-    arguments = (*flags, *(["--compile"] if recipe.can_compile else []))
+    built_for = ("--built-for", recipe.accelerator) if recipe.source == "wheels" else ()
+    arguments = (*flags, *built_for, *(["--compile"] if recipe.can_compile else []))
     gpus = GpuSet(indices=(0,), vendor="cpu")
     return LaunchSpec(program="selftest.py", arguments=arguments, processes=1, gpus=gpus, cache="", owner=owner)
 

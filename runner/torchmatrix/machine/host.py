@@ -243,6 +243,8 @@ def detect() -> Host:
     devices = masked(nvidia_gpus(notes), os.environ, notes)
     if not devices.gpus:
         devices = masked(amd_gpus(Path("/sys"), Path("/dev")), os.environ, notes)
+        if devices.gpus and (override := os.environ.get("HSA_OVERRIDE_GFX_VERSION")):
+            notes.append(f"HSA_OVERRIDE_GFX_VERSION={override} is set: stacks are judged by what the GPUs are, not by it")
     if not devices.gpus:
         devices = masked(intel_gpus(notes, Path("/sys"), Path("/dev")), os.environ, notes)
     cpus, limits = Path("/sys/devices/system/cpu"), quota()
@@ -317,11 +319,15 @@ def seen_through(host: Host, engine: Mapping[str, Any], is_here: bool | None) ->
         memory_bytes=int(engine.get("MemTotal") or 0),
         kernel=str(engine.get("KernelVersion")),
         os=str(engine.get("OperatingSystem")),
-        architecture=str(engine.get("Architecture")),
+        architecture=_ARCHITECTURES.get(name := str(engine.get("Architecture")), name),
         python=host.python,
         notes=(*host.notes, note),
         machine=as_identity(f"engine {engine['ID']}") if engine.get("ID") else None,
     )
+
+
+_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Go's names of machines, which Podman uses, as the kernel writes them."""
 
 
 def _safe_name(name: str) -> str:

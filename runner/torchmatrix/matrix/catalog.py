@@ -42,8 +42,12 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Architectures:
-    """The GPUs that the wheels of some variants, from one minor release of torch to another, hold code for."""
+    """The GPUs that the wheels of some variants, from one minor release of torch to another, hold code for; empty: not known.
 
+    `machine`: what the wheels are for, such as x86_64.
+    """
+
+    machine: str
     oldest: tuple[int, ...]
     newest: tuple[int, ...]
     variants: tuple[str, ...]
@@ -117,6 +121,7 @@ class Catalog:
     releases: dict[str, Release]
     drivers: dict[str, str]
     architectures: tuple[Architectures, ...]
+    not_assembled: tuple[Architectures, ...]
     extras: tuple[Extra, ...]
     pytorch_index: str
     wheels_base: str
@@ -163,7 +168,8 @@ def load() -> Catalog:
     return Catalog(
         releases={version: _release(version, table) for version, table in data["torch"].items()},
         drivers=data["driver"],
-        architectures=tuple(map(_architectures, data["architectures"])),
+        architectures=tuple(_architectures(table, "compiled") for table in data["architectures"]),
+        not_assembled=tuple(_architectures(table, "capabilities") for table in data["not_assembled"]),
         extras=tuple(map(_extra, data["extras"])),
         pytorch_index=data["index"]["pytorch"],
         wheels_base=data["base"]["wheels"],
@@ -282,17 +288,44 @@ def _shared(entry: dict[str, Any], config: dict[str, Any]) -> tuple[tuple[str, i
     return tuple((what, config[key]) for key, what in layout["shared"].items())
 
 
-def compiled_for(torch: str, variant: str) -> tuple[str, ...] | None:
-    """Return the compute capabilities or gfx names that this wheel holds code for, or None if the catalog doesn't know."""
+def compiled_for(torch: str, variant: str, machine: str) -> tuple[str, ...] | None:
+    """Return the compute capabilities or gfx names that this wheel holds code for, or None if the catalog doesn't know.
+
+    `machine`: what the wheel is for, as x86_64 and aarch64.
+    """
+    row = _row_of(load().architectures, torch, variant, machine)
+    return row.compiled or None if row else None
+
+
+def not_assembled_for(torch: str, variant: str) -> tuple[str, ...]:
+    """Return the compute capabilities of GPUs that run this wheel's code, but that its torch.compile has no assembler for."""
+    row = _row_of(load().not_assembled, torch, variant, _USUAL)
+    return row.compiled if row else ()
+
+
+def has_wheels(torch: str, variant: str, machine: str) -> bool:
+    """Check whether this release has wheels of a variant for the machine: for others than x86_64 the catalog lists all."""
+    return (
+        machine == _USUAL
+        or accelerator_of(variant) == "cpu"
+        or _row_of(load().architectures, torch, variant, machine) is not None
+    )
+
+
+_USUAL = "x86_64"
+
+
+def _row_of(rows: Iterable[Architectures], torch: str, variant: str, machine: str) -> Architectures | None:
     minor = version_key(torch)[:2]
-    rows = (row for row in load().architectures if variant in row.variants and row.oldest <= minor <= row.newest)
-    return next((row.compiled for row in rows), None)
+    suitable = (row for row in rows if variant in row.variants and row.oldest <= minor <= row.newest)
+    return next((row for row in suitable if row.machine == machine), None)
 
 
-def _architectures(table: dict[str, Any]) -> Architectures:
+def _architectures(table: dict[str, Any], key: str) -> Architectures:
     oldest, newest = map(version_key, table["torch"])
-    variants, compiled = tuple(table["variants"]), tuple(table["compiled"])
-    return Architectures(oldest=oldest, newest=newest, variants=variants, compiled=compiled)
+    variants, compiled = tuple(table["variants"]), tuple(table.get(key, ()))
+    machine = table.get("machine", _USUAL)
+    return Architectures(machine=machine, oldest=oldest, newest=newest, variants=variants, compiled=compiled)
 
 
 def _extra(table: dict[str, Any]) -> Extra:

@@ -7,6 +7,7 @@ A JSON file is the configuration of a language model, as transformers writes it 
 import ast
 import hashlib
 import io
+import json
 import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,7 +120,9 @@ def _read_config(path: str, folder: Path | None) -> OwnModel:
     if not _CONFIG.fullmatch(path):
         raise _wrong(f'"{shown(path)}" is not a path below the folder of the matrix, of letters, digits and . _ + - only')
     content = _content(path, folder)
+    _refuse_credentials(path, content.decode(errors="replace"))
     config = inputs.json_of(content, path, hint=HINT, takes_infinity=True)
+    _refuse_credentials(f"{path} without its escapes", json.dumps(config, ensure_ascii=False))
     kind = config.get("model_type") if isinstance(config, dict) else None
     if not isinstance(kind, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", kind):
         raise _wrong(f"{path} has no model_type, which names the code of transformers that builds the model")
@@ -134,9 +137,12 @@ def _read_config(path: str, folder: Path | None) -> OwnModel:
     weights = config.get("quantization_config")
     if weights is not None and not (isinstance(weights, dict) and isinstance(weights.get("quant_method", ""), str)):
         raise _wrong(f"{path}: quantization_config must be a table whose quant_method is a text")
-    if line := credentials.line_of_first(content.decode()):
-        raise _wrong(f"{path}, line {line}: holds a credential; the file is copied into results, bundles and boxes: remove it")
     return OwnModel(path=path, name=kind, unit="tokens", content=content, positions=catalog.positions_in(config))
+
+
+def _refuse_credentials(path: str, text: str) -> None:
+    if line := credentials.line_of_first(text):
+        raise _wrong(f"{path}, line {line}: holds a credential; the file is copied into results, bundles and boxes: remove it")
 
 
 def _wrong(message: str) -> BadInput:
@@ -178,8 +184,7 @@ def _parse(path: str, content: bytes) -> ast.Module:
         raise _wrong(f"{path} can't be parsed: {error}") from None
     except (RecursionError, MemoryError):
         raise _wrong(f"{path} can't be parsed: it is nested too deeply") from None
-    if line := credentials.line_of_first(text):
-        raise _wrong(f"{path}, line {line}: holds a credential; the file is copied into results, bundles and boxes: remove it")
+    _refuse_credentials(path, text)
     return tree
 
 

@@ -1,7 +1,7 @@
 """Check whether a stack or a workload fits the GPUs and the driver of this machine, and find the stack that would. Pure."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from torchmatrix.machine.host import Gpu, Host
@@ -44,17 +44,21 @@ def why_not_driver(stack: Stack, host: Host) -> Why | None:
 
 
 def why_not_architecture(stack: Stack, host: Host, others: Iterable[Gpu] = ()) -> Why | None:
-    """Return why the stack's wheels or image hold no code for a GPU of the host, or None.
+    """Return why the stack has no wheels for the host's machine, or they or its image no code for a GPU of it; else None.
 
     `others`: GPUs that may be used in its place.
     """
-    alien = next((gpu for gpu in host.gpus if gpu.capability and _has_code(stack, gpu.capability) is False), None)
+    if _lacks_wheels(stack, host):
+        near = nearest_stack(stack, host)
+        reason = f"torch {stack.torch} has no {stack.variant} wheels for {host.architecture}"
+        return Why(reason=reason, fix=f"the nearest that has: {near}" if near else "use a vendor's image for this machine")
+    alien = next((gpu for gpu in host.gpus if gpu.capability and _has_code(stack, host, gpu) is False), None)
     if alien is None:
         return None
     what = f"{stack.image} (CUDA {stack.cuda})" if stack.image else f"torch {stack.torch}+{stack.variant}"
     near = nearest_stack(stack, host)
     fix = f"the nearest that has: {near}" if near else "use a vendor's image for this GPU"
-    if any(gpu.capability and _has_code(stack, gpu.capability) for gpu in others):
+    if any(gpu.capability and _has_code(stack, host, gpu) for gpu in others):
         fix += ", or leave this GPU out: [gpus] lists"
     return Why(reason=f"{what} has no code for {alien.name} ({alien.capability})", fix=fix)
 
@@ -88,23 +92,35 @@ def why_not_host_memory(workload: Workload, processes: int, devices: int, host: 
     return Why(reason=reason, fix="use a smaller model, or a machine with more memory")
 
 
-def surprises(planned: Iterable[tuple[Workload, Iterable[Gpu]]]) -> list[str]:
-    """Return notes on workloads and their GPUs: types that a GPU has no units for, models whose memory nobody knows."""
-    slow: set[str] = set()
+def surprises(planned: Iterable[tuple[Stack, Workload, Iterable[Gpu]]]) -> list[str]:
+    """Return notes on what may run otherwise than expected, or not at all, on the GPUs of the cells."""
+    notes: set[str] = set()
     unknown: set[str] = set()
-    for workload, gpus in planned:
+    for stack, workload, gpus in planned:
         named = {gpu.name: gpu.capability for gpu in gpus if gpu.vendor == "nvidia" and gpu.capability}
-        if workload.precision in _IN_BFLOAT16:
-            old = [name for name, capability in named.items() if catalog.version_key(capability) < _HAS_BFLOAT16]
-            slow |= {f"{name} has no units for bfloat16: {workload.precision} runs there, slowly" for name in old}
         if named and least_bytes(workload) is None:
             unknown.add(workload.model)
+        for name, capability in named.items():
+            notes.update(_surprises_of(stack, workload, name, capability))
     first, more = sorted(unknown)[:_MOST_NAMED], len(unknown) - _MOST_NAMED
     names = ", ".join(first) + (f" and {more} more" if more > 0 else "")
-    notes = [f"whether the GPUs' memory is enough isn't known of {names}: no parameters are listed"] if names else []
-    return sorted(slow) + notes
+    last = [f"whether the GPUs' memory is enough isn't known of {names}: no parameters are listed"] if names else []
+    return sorted(notes) + last
 
 
+def _surprises_of(stack: Stack, workload: Workload, gpu: str, capability: str) -> Iterator[str]:
+    if workload.precision in _IN_BFLOAT16 and catalog.version_key(capability) < _HAS_BFLOAT16:
+        yield f"{gpu} has no units for bfloat16: {workload.precision} runs there, slowly"
+    if not (stack.torch and stack.variant):
+        return
+    if workload.compile and capability in catalog.not_assembled_for(stack.torch, stack.variant):
+        yield f"{stack.name}: Triton's assembler doesn't know {gpu} ({capability}): torch.compile needs torch 2.10 or newer"
+    if capability in _JETSONS:
+        yield f"{gpu}: PyTorch's wheels are for Arm servers; on Jetson they need JetPack 7.2 or newer, else use NVIDIA's own"
+
+
+_JETSONS = ("7.2", "8.7")
+"""Xavier and Orin (CUDA C++ Programming Guide); from JetPack 7.2 on, Orin's CUDA is the one of Arm servers, as Thor's is."""
 _IN_BFLOAT16 = ("amp-bf16", "bf16-weights", BF16_MASTER)
 _HAS_BFLOAT16 = (8, 0)
 """The compute capability from which tensor cores take bfloat16 (CUDA C++ Programming Guide, compute capabilities)."""
@@ -179,7 +195,7 @@ def _newest_ngc_image(host: Host) -> str | None:
 
 
 def _is_known_to_run(torch: str, variant: str, host: Host) -> bool:
-    compiled = catalog.compiled_for(torch, variant)
+    compiled = catalog.compiled_for(torch, variant, host.architecture)
     if compiled is None or not all(gpu.capability and _runs_on(compiled, gpu.capability) for gpu in host.gpus):
         return False
     return not variant.startswith("cu") or not host.driver or _runs_on_driver(catalog.cuda_of(variant), host.driver)
@@ -205,12 +221,20 @@ def _is_for_data_centres(gpu: Gpu) -> bool:
     return "RTX" not in words and not catalog.load().data_centre.isdisjoint(words)
 
 
-def _has_code(stack: Stack, capability: str) -> bool | None:
-    """Check whether the stack has code for a GPU of this capability; None if that is not known."""
+def _lacks_wheels(stack: Stack, host: Host) -> bool:
+    """Check whether PyTorch's index has no wheels of the stack for this machine; other indexes aren't known."""
+    of_release = any(f"torch=={stack.torch}+{stack.variant}" in index.requirements for index in stack.indexes)
+    return of_release and not catalog.has_wheels(str(stack.torch), str(stack.variant), host.architecture)
+
+
+def _has_code(stack: Stack, host: Host, gpu: Gpu) -> bool | None:
+    """Check whether the stack has code for a GPU in such a machine; None if that is not known."""
+    if gpu.capability is None:
+        return None
     if stack.image:
-        return _ngc_has_code(stack.cuda, capability) if stack.cuda else None
-    compiled = catalog.compiled_for(stack.torch, stack.variant) if stack.torch and stack.variant else None
-    return _runs_on(compiled, capability) if compiled else None
+        return _ngc_has_code(stack.cuda, gpu.capability) if stack.cuda else None
+    compiled = catalog.compiled_for(stack.torch, stack.variant, host.architecture) if stack.torch and stack.variant else None
+    return _runs_on(compiled, gpu.capability) if compiled else None
 
 
 def _ngc_has_code(cuda: str, capability: str) -> bool | None:

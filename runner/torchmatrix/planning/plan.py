@@ -154,7 +154,7 @@ class Plan:
     def notes(self) -> tuple[str, ...]:
         """Return what makes figures of the plan's cells hard to compare, and what may surprise in them."""
         unlike = sorted({cell.gpus.unlike for cell in self.cells} - {""})
-        return (*unlike, *surprises((cell.workload, cell.gpus.gpus) for cell in self.cells))
+        return (*unlike, *surprises((cell.stack, cell.workload, cell.gpus.gpus) for cell in self.cells))
 
 
 def make_plan(matrix: Matrix, host: Host, prerequisites: fit.Prerequisites) -> Plan:

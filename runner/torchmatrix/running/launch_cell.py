@@ -355,12 +355,15 @@ def devices_of(cell: Cell) -> tuple[str, ...]:
 
 def record_failed_build(job: Job, cell: Cell, number: int, failure: BuildFailed) -> LaunchFinished:
     """Record a launch whose image was not built."""
-    return record_failure(job, cell, number, "build-failed", str(failure), f"torchmatrix build '{cell.stack.name}/*'")
+    return record_failure(
+        job, cell, number, "build-failed", str(failure), f"torchmatrix build '{cell.stack.name}/*'", own=False
+    )
 
 
-def record_failure(job: Job, cell: Cell, number: int, reason: str, message: str, command: str) -> LaunchFinished:
-    """Record a launch that could not be started at all, as a fact. The message of a build may quote anything."""
-    own = reason != "build-failed"
+def record_failure(
+    job: Job, cell: Cell, number: int, reason: str, message: str, command: str, own: bool = True
+) -> LaunchFinished:
+    """Record a launch that could not be started at all, as a fact. `own`: the message quotes no build and no cluster."""
     return _not_started(job, Attempt(cell=cell, number=number, batch=0), None, reason, message, command, own)
 
 

@@ -108,14 +108,17 @@ class CpuSensor:
         """Return without doing anything: nothing is held."""
 
     def _shares(self) -> dict[str, float]:
-        """Return busy and stolen percent of the time since the last reading.
+        """Return busy and stolen percent of the time since the last reading; nothing if a counter was set back meanwhile.
 
         Not psutil.cpu_percent: it remembers per thread, so that its first answer in the watching thread is a meaningless 0.
         """
         before, now = self._times, self._system.cpu_times()
         self._times = now
         # "The value in this field may decrease in certain conditions": proc(5) of iowait.
-        spent = {name: max(0.0, getattr(now, name) - getattr(before, name)) for name in now._fields}
+        spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
+        if min(spent["user"], spent["system"], spent["idle"]) < 0:
+            return {}
+        spent = {name: max(0.0, seconds) for name, seconds in spent.items()}
         # The kernel counts guests' time a second time, inside user and nice.
         total = sum(seconds for name, seconds in spent.items() if name not in ("guest", "guest_nice"))
         if total <= 0:

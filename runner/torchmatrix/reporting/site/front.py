@@ -306,13 +306,11 @@ def _cleaned(run: RunSummary, cleaner: Redaction) -> RunSummary:
 
 _MESSAGES = frozenset({"error", "unchecked", "only_seen"})
 """The fields of a launch's row that may quote a workload, an engine or a build."""
-_TOLD_BY_US = ("timeout", "lost", "unlike")
-"""The outcomes whose reason is a sentence of the tool."""
 
 
 def _without_messages(row: Mapping[str, Any], with_messages: bool) -> Mapping[str, Any]:
-    """Return a launch's row without what others said of it, but for `with_messages`."""
-    if with_messages or row.get("outcome") in _TOLD_BY_US:
+    """Return a launch's row without what was said of it, but for `with_messages`: the row doesn't tell whose words they are."""
+    if with_messages:
         return row
     return {name: redaction.WITHHELD if name in _MESSAGES and value else value for name, value in row.items()}
 

@@ -283,7 +283,7 @@ def _settle(submitted: Submitted, name: str, waiting: SubmittedLaunch, task: Tas
         nodes = waiting.kind.at[waiting.cell.id]
         submitted.add(waiting.kind, nodes, [(waiting.cell, waiting.number)], retries=waiting.retries + 1)
     else:
-        yield _record_lost(submitted.cluster, folder, waiting, f"{state} ({task.why})" if task and task.why else state)
+        yield _record_lost(submitted.cluster, folder, waiting, state, task.why if task else "")
 
 
 def _is_cluster_failure(state: str, folder: RunFolder, waiting: SubmittedLaunch) -> bool:
@@ -299,15 +299,16 @@ def _tries(folder: RunFolder, waiting: SubmittedLaunch) -> Iterator[Launch]:
     return reversed(launches)
 
 
-def _record_lost(cluster: Cluster, folder: RunFolder, waiting: SubmittedLaunch, state: str) -> LaunchFinished:
-    """Record a launch of which only the end of its job is known."""
+def _record_lost(cluster: Cluster, folder: RunFolder, waiting: SubmittedLaunch, state: str, why: str) -> LaunchFinished:
+    """Record a launch of which only the end of its job is known. `why`: in the cluster's words, if it says."""
     job = run.job_of(waiting.kind.session, folder)
     node = "+".join(waiting.kind.at[waiting.cell.id])
     system, place = cluster.system, cluster.order.place / "jobs"
-    message = f"{system.title}'s job on {node} ended as {state} without a launch; what it printed is below {place}"
-    reason = THE_CELLS.get(state.partition(" ")[0], "crashed")
+    ended = f"{state} ({why})" if why else state
+    message = f"{system.title}'s job on {node} ended as {ended} without a launch; what it printed is below {place}"
+    reason = THE_CELLS.get(state, "crashed")
     command = f"torchmatrix run --engine {system.name} '{waiting.cell.id}'"
-    return record_failure(job, waiting.cell, waiting.number, reason, message, command)
+    return record_failure(job, waiting.cell, waiting.number, reason, message, command, own=not why)
 
 
 class Clustered(Scheduler):

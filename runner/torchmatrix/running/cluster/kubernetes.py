@@ -77,6 +77,10 @@ def _name(item: Mapping[str, Any]) -> str:
     return str(item["metadata"]["name"])
 
 
+def _name_and_run(item: Mapping[str, Any]) -> tuple[str, str]:
+    return _name(item), str(item["metadata"].get("labels", {}).get(RUN))
+
+
 class Node(job_system.Node):
     """A node as Kubernetes describes it, its GPUs in Slurm's words: gpu:nvidia:8."""
 
@@ -174,8 +178,12 @@ class Kubernetes(JobSystem):
         try:
             create: Callable[..., Any] = self._batch.create_namespaced_job
             self._asked(partial(create, self._site.namespace, self._job(job, submission)), _name)
-        except _AlreadyThere:  # it was created before, but no answer came
-            if job not in self._listed(partial(self._batch.list_namespaced_job, **self._of(submission.name)), _name):
+        except (
+            _AlreadyThere
+        ):  # it was created before, but no answer came; a list may leave it out, but not mark it as another's
+            of_name = partial(self._batch.list_namespaced_job, self._site.namespace, field_selector=f"metadata.name={job}")
+            found = self._listed(of_name, _name_and_run)
+            if dict(found).get(job, of_run := _label(submission.name)) != of_run:
                 hint = f"kubectl get job {job} --namespace {self._site.namespace} shows it; the same command then continues"
                 raise BadInput(f"Kubernetes has a Job {job} that is not of this run", hint=hint) from None
         return job
