@@ -92,7 +92,8 @@ def test_what_controls_a_terminal_or_turns_text_round_is_a_blank_in_a_page(tmp_p
 def test_credentials_and_homes_do_not_travel_with_a_page(tmp_path: Path) -> None:
     token, home = "ghp_" + "a1B2" * 6, str(Path.home() / "project")
     error = f"pip failed: git+https://alice:hunter22@host.example/x.git, Authorization: Bearer {token}, in {home}"
-    write_run(tmp_path, [{}, {"stack": "b", "outcome": "crashed", "error": error, "command": f"curl --token {token}"}])
+    failed = {"stack": "b", "outcome": "crashed", "error": error, "command": f"curl --token {token}"}
+    write_run(tmp_path, [{"device": f"GPU {token}"}, failed])
     page = report.page_of(RunFolder(tmp_path / "testhost" / "20260101T000000Z")).text
     packed = re.search(r'facts.tar.gz" href="data:application/gzip;base64,([^"]*)"', page)
     assert packed and "pip failed: git+https://host.example/x.git" in page

@@ -167,7 +167,7 @@ class Cluster:
         words = [job["spec"]["template"]["spec"]["containers"][0]["args"] for job in self.created]
         return [" ".join(args) for args in words if "launch" in args]
 
-    def listed(self, resource: str, label: str) -> list[dict[str, Any]]:
+    def listed(self, resource: str, label: str, field: str = "") -> list[dict[str, Any]]:
         with self._lock:
             for name, process in list(self.processes.items()):
                 if name not in self.jobs or process.poll() is None:
@@ -181,7 +181,8 @@ class Cluster:
                 self._end(name, condition)
             items = self.jobs.values() if resource == "jobs" else self.pods.values()
             key, _, value = label.partition("=")
-            return [item for item in items if item["metadata"]["labels"].get(key) == value]
+            labelled = [item for item in items if not key or item["metadata"]["labels"].get(key) == value]
+            return [item for item in labelled if field in ("", f"metadata.name={item['metadata']['name']}")]
 
     def delete_one(self, name: str, for_show: bool) -> tuple[int, dict[str, Any]]:
         with self._lock:
@@ -222,7 +223,7 @@ class Cluster:
             "/version/": lambda: {"major": "1", "minor": "34", "gitVersion": "v1.34.1", **build},
             "/api/v1/nodes": lambda: {"kind": "NodeList", "apiVersion": "v1", "items": self.nodes},
             "/api/v1/namespaces/default/pods": lambda: {"kind": "PodList", "items": self.listed("pods", label)},
-            jobs: lambda: {"kind": "JobList", "items": self.listed("jobs", label)},
+            jobs: lambda: {"kind": "JobList", "items": self.listed("jobs", label, options.get("fieldSelector", [""])[0])},
         }
         return (200, gets[where.path]()) if where.path in gets else (404, {"message": f"no {where.path}"})
 

@@ -5,7 +5,7 @@ Open first: data.py, which has the cells and their figures.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,6 +40,7 @@ from torchmatrix.reporting.explorers.data import RunTables as RunTables
 from torchmatrix.reporting.explorers.data import (
     data_of as data_of,
 )
+from torchmatrix.reporting.redaction.secrets import without_secrets
 
 # Rows of the explorers: values to place and their texts, as one JSON for the script.
 #
@@ -151,12 +152,18 @@ def _positions(value: float | None, low: float | None, high: float | None) -> Ro
     return {"value": rounded(value), "low": rounded(low), "high": rounded(high)}
 
 
+def _cleaned(names: Iterable[str]) -> list[str]:
+    """Redact credentials: the template takes the JSON as it is."""
+    return [without_secrets(name) for name in names]
+
+
 def as_json(data: Data, explorers: Sequence[Mapping[str, Any]]) -> str:
     """Return the JSON of a page: the cells, which their dimensions name, and the rows of each explorer's views."""
     names = [*(dim.name for dim in data.dims), *_CARRIED_COLUMNS]
     cells = [{name: row[name] for name in names} for row in data.rows]
     dims = [
-        {"name": dim.name, "title": dim.title, "values": dim.values, "labels": dim.labels, "own": dim.own} for dim in data.dims
+        {"name": dim.name, "title": dim.title, "values": _cleaned(dim.values), "labels": _cleaned(dim.labels), "own": dim.own}
+        for dim in data.dims
     ]
     content = {"dims": dims, "cells": _columns(cells), "explorers": explorers}
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
