@@ -4,6 +4,7 @@ torch puts each graph that it compiles into the globals of the code that calls i
 and counts them all; one more step, after everything timed, shows which of them run.
 """
 
+import hashlib
 import logging
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 
 import torch
 
+import extras
 from channel import Unsupported
 
 _GRAPH = "__compiled_fn"
@@ -48,7 +50,7 @@ def watch():
 
 def look(step, fallbacks):
     """Run one more step; return the `graphs` and `operations` compiled so far, `graph_breaks`, how many graphs the step has
-    `run` (None if that can't be seen), and the texts of the `fallbacks` so far.
+    `run` (None if that can't be seen), the texts of the `fallbacks` so far, and the `options` of the compiler.
     """
     from torch._dynamo.utils import counters
 
@@ -58,8 +60,22 @@ def look(step, fallbacks):
         "operations": stats["calls_captured"],
         "graph_breaks": sum(counters["graph_break"].values()),
         "fallbacks": list(fallbacks.texts),
+        "options": extras.attempt("the options of torch.compile", _options),
     }
     return dict(counts, run=_count_graphs(step, is_certain=not (counts["graphs"] and not fallbacks.texts)))
+
+
+def _options():
+    """Return a `hash` of all of torch._inductor.config, and what code `changed` in it, such as "max_autotune = True".
+
+    What variables of the environment set is a default there: the record has them by themselves. torch's own get_hash() doesn't
+    follow changes after its first call in 2.5. The hash is None where torch can't list its configuration.
+    """
+    from torch._inductor import config
+
+    lines = [line.replace("torch._inductor.config.", "", 1) for line in config.codegen_config().splitlines()]
+    values = repr(sorted(config.save_config_portable().items())) if hasattr(config, "save_config_portable") else None
+    return {"hash": values and hashlib.sha256(values.encode()).hexdigest()[:12], "changed": sorted(lines)}
 
 
 def _count_graphs(step, is_certain):

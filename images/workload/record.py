@@ -9,6 +9,8 @@ import sys
 
 import torch
 
+import extras
+
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "variables.json"), encoding="utf-8") as _file:
     _VARIABLES = json.load(_file)
 """Environment variables that act on a launch: names, or beginnings of names, which end with "_". The host reads this file, too:
@@ -31,6 +33,7 @@ def environment():
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
         "nccl": _nccl_version(),
         "triton": _triton_version(),
+        "native_kernels": extras.attempt("which operators have other kernels than torch's", _native_kernels),
         "packages": _packages(),
         "glibc": "-".join(platform.libc_ver()),
         "os": _os_name(),
@@ -68,6 +71,20 @@ def _nccl_version():
         return ".".join(map(str, torch.cuda.nccl.version()))
     except (AttributeError, RuntimeError, TypeError):
         return None
+
+
+def _native_kernels():
+    """Return the operators whose eager kernels another library replaces, such as "topk by cutedsl"; None before torch 2.12.
+
+    That a library is installed is enough: https://github.com/pytorch/pytorch/tree/main/torch/_native
+    """
+    try:
+        from torch.backends import python_native
+    except ImportError:
+        return None
+    pairs = [(name, library) for library in python_native.available_dsls for name in python_native.get_dsl_operations(library)]
+    replaced = ["%s by %s" % pair for pair in pairs if not python_native.is_operation_disabled(pair[0])]
+    return ", ".join(sorted(replaced)) or "none"
 
 
 def _triton_version():

@@ -68,6 +68,14 @@ def test_the_graphs_that_a_step_runs_are_counted_whatever_the_proofs_compile(rea
     compiled = only(events, "compile")
     assert (compiled["graphs"], compiled["run"], compiled["fallbacks"]) == (2, 2, []) and compiled["graph_breaks"] >= 1
     assert compiled["operations"] == 2 and only(events, "remarks")["texts"] == []
+    assert len(compiled["options"]["hash"]) == 12 and compiled["options"]["changed"] == []
+
+
+def test_what_a_models_file_changes_in_the_compilers_options_is_recorded(real_python: str, tmp_path: Path) -> None:
+    init = "import torch._inductor.config as options; options.epilogue_fusion = False; options.cpp.threads = 1"
+    code, events, stderr = launched(real_python, tmp_path, init)
+    assert code == 0, stderr
+    assert only(events, "compile")["options"]["changed"] == ["cpp.threads = 1", "epilogue_fusion = False"]
 
 
 def test_what_is_compiled_in_part_is_told(real_python: str, tmp_path: Path) -> None:

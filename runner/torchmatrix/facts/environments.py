@@ -266,6 +266,7 @@ CONDITIONS = (
         Condition(of="box", title=name, key=name)
         for name in ("torch", "cuda", "hip", "cudnn", "nccl", "triton", "python", "glibc", "os", "torch_config", "compiler")
     ),
+    Condition(of="box", title="native kernels", key="native_kernels"),
     Condition(of="box", title="variables", expands=True, read=_variables),
     Condition(
         of="package", expands=True, read=lambda source: source.launch.reported.versions if source.launch.reported else None

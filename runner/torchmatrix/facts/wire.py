@@ -233,6 +233,7 @@ class ContainerReport(Line, frozen=True, tag="environment"):
     hip: Text | None = None
     nccl: Text | None = None
     triton: Text | None = None
+    native_kernels: Text | None = None
     glibc: Text | None = None
     os: Text | None = None
     compiler: Text | None = None
@@ -444,6 +445,13 @@ class Enqueue(Line, frozen=True, tag="enqueue"):
     step_seconds: tuple[Seconds | None, ...] = ()
 
 
+class CompilerOptions(Struct, frozen=True):
+    """torch._inductor.config: a hash of all of it, and what code changed in it."""
+
+    hash: Text | None = None
+    changed: Texts = ()
+
+
 class Compiled(Line, frozen=True, tag="compile"):
     """The graphs that torch.compile made of the model."""
 
@@ -452,6 +460,7 @@ class Compiled(Line, frozen=True, tag="compile"):
     operations: Count | None = None
     run: Count | None = None
     fallbacks: Texts = ()
+    options: CompilerOptions | None = None
 
 
 class Checkpointed(Line, frozen=True, tag="checkpointing"):
