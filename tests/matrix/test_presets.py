@@ -194,10 +194,10 @@ def test_no_preset_measures_a_cell_twice_on_any_known_gpu(facts: gpu_specs.GpuFa
     gpu = Gpu(
         index=0,
         uuid="GPU-0",
-        name=facts.driver_names[0],
+        name=next(iter(facts.driver_names), facts.name),
         vendor=vendor,
         memory_bytes=memory,
-        capability=facts.compute_capability,
+        capability=facts.compute_capability or None,
     )
     for name in variants.preset_names():
         make_plan(

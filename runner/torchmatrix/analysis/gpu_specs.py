@@ -174,7 +174,7 @@ def mfu(items_per_second_per_device: float | None, flops_per_item: float | None,
 def _facts(row: dict[str, str]) -> GpuFacts:
     facts: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in _NUMBERS}
     facts |= {name: row[name] for name in _TEXTS}
-    driver_names = tuple(row["driver_names"].split(" | "))
+    driver_names = tuple(filter(None, row["driver_names"].split(" | ")))
     return GpuFacts(**facts, devices_per_card=int(row["devices_per_card"]), driver_names=driver_names)
 
 
