@@ -232,6 +232,26 @@ def test_a_fault_that_lasts_ends_the_command_which_says_what_is_left_and_can_be_
     assert len(set(cluster.launched)) == len(cluster.launched) and cluster.most == 1, cluster.launched
 
 
+@pytest.mark.parametrize("kind", ["Warning", "Normal"])
+def test_a_job_that_gets_no_pod_says_why_while_it_waits(share: Path, cluster: Cluster, run: Run, kind: str) -> None:
+    cluster.no_pods = {"type": kind, "reason": "FailedCreate", "message": 'pods "x" is forbidden: exceeded quota: \x1b[2Jgpus'}
+    seen: Counter[str] = Counter()
+
+    def disturb(request: str) -> str | None:
+        seen[request] += 1
+        if seen["GET events"] == 4:
+            cluster.admit()
+        return "403" if request == "GET events" and seen[request] == 2 else None
+
+    cluster.disturb = disturb
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    assert ("FailedCreate: pods" in done.stdout + done.stderr) == (
+        kind == "Warning"
+    ) and "\x1b" not in done.stdout + done.stderr
+    assert [launch.outcome for launch in launches(share)] == ["ok"]
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_job_whose_answer_was_lost_is_of_this_run_also_if_the_next_list_leaves_it_out(
     share: Path, cluster: Cluster, run: Run, number: int

@@ -253,6 +253,8 @@ class Kubernetes(JobSystem):
             job, _ = job_system.array_index(task.id)
             if job in given_up:
                 continue
+            if task.state == "PENDING" and job not in pods:
+                task = replace(task, reason=self._why_no_pod(job))
             if self._is_in_vain(job, task):
                 given_up[job] = replace(task, state="FAILED", why=task.reason or "no pod was started")
                 with suppress(_NotThere):
@@ -261,6 +263,15 @@ class Kubernetes(JobSystem):
             else:
                 tasks.append(task)
         return [*tasks, *given_up.values()]
+
+    def _why_no_pod(self, job: str) -> str:
+        """Return the last warning about a Job that has no pod, as of a quota; empty if there is none, or it may not be read."""
+        fields = f"involvedObject.kind=Job,involvedObject.name={job}"
+        try:
+            ask = partial(self._core.list_namespaced_event, self._site.namespace, field_selector=fields)
+            return "".join(self._listed(ask, _warning, polls=0)[-1:])
+        except ToolError:
+            return ""
 
     def _is_in_vain(self, job: str, task: Task) -> bool:
         """Check whether a pod can't be started, by its reason or since it has waited for too long."""
@@ -277,7 +288,7 @@ class Kubernetes(JobSystem):
     def how_to_cancel(self, name: str) -> str:
         return f"kubectl delete jobs --namespace {self._site.namespace} --selector {RUN}={_label(name)} ends them"
 
-    def _listed(self, call: Callable[..., Any], make: Callable[[dict[str, Any]], Made]) -> list[Made]:
+    def _listed(self, call: Callable[..., Any], make: Callable[[dict[str, Any]], Made], polls: int | None = None) -> list[Made]:
         """Return what `make` makes of each item of a list, as `_asked` does."""
 
         def read(answer: dict[str, Any]) -> list[Made]:
@@ -285,7 +296,7 @@ class Kubernetes(JobSystem):
                 raise ValueError
             return [make(item) for item in answer.get("items") or []]
 
-        return self._asked(call, read)
+        return self._asked(call, read, polls)
 
     def _asked(self, call: Callable[..., Any], read: Callable[[dict[str, Any]], Made], polls: int | None = None) -> Made:
         """Return what `read` makes of the server's answer, which is waited for.
@@ -372,6 +383,12 @@ def _task(job: Mapping[str, Any], pod: Mapping[str, Any] | None) -> Task:
         state, reason = "PENDING", _waiting_reason(pod)
     node = (pod or {}).get("spec", {}).get("nodeName", "")
     return Task(id=f"{job['metadata']['name']}_0", state=state, node=node, reason=reason, why=why)
+
+
+def _warning(event: Mapping[str, Any]) -> str:
+    """Return an event in words: FailedCreate of a quota or an admission policy; empty for one that is no warning."""
+    words = filter(None, (event.get("reason"), event.get("message")))
+    return printable(clipped(": ".join(map(str, words)), 300)) if event.get("type") == "Warning" else ""
 
 
 def _true(item: Mapping[str, Any]) -> list[dict[str, Any]]:
