@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest --dist loadgroup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help matrix demo plan report doctor test test-all thorough faults gpu proof twice versions check docs clean
+.PHONY: help matrix demo plan report doctor test test-all thorough faults gpu proof causal-types twice versions check docs clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -51,6 +51,9 @@ gpu: $(VENV)/dev ## test on this machine's GPU, with the python3 that has PyTorc
 proof: $(VENV)/dev ## test the instrument with real training: A/A, a negative control, a bare loop (about half an hour)
 	@cd tests && PYTHONPATH=bench:../images/workload $(abspath $(BIN))/python -m proof.table $(ARGS)
 	@$(BIN)/python -m pytest tests/proof/test_instrument.py -s
+
+causal-types: $(VENV)/dev ## train and generate with every causal type of transformers, tiny (STACK_PYTHON names the Python that has it; half an hour)
+	@cd tests && PYTHONPATH=bench:../images:../images/workload $(abspath $(BIN))/python -m causal_types $(or $(STACK_PYTHON),python3) $(ARGS)
 
 twice: $(VENV)/dev ## build one lock in two empty Docker engines and compare every file (root, 12 GB, about ten minutes)
 	@$(BIN)/python -m pytest tests/proof/test_two_builds.py -s $(ARGS)

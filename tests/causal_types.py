@@ -1,0 +1,181 @@
+"""Trains and generates with every causal language model of transformers, tiny, and writes docs/causal-types.md.
+
+    .venv/bin/python tests/causal_types.py STACK/bin/python [TYPE...]
+
+The types and their default configurations are read from the stack's transformers and shrunken by the names of their sizes, or as
+tests/support/configurations.py has them. Each is a config.json that goes through the workload as a cell of a matrix does: batch
+2, 32 tokens, 8 of output, fp32, on a CPU. Of TYPEs the rows are printed, and nothing is written.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from multiprocessing import Pool
+from pathlib import Path
+from typing import Any
+
+from support.boxes import bench
+from support.configurations import KINDS, SIZES
+
+PAGE = Path(__file__).parents[1] / "docs" / "causal-types.md"
+MOST_PARAMETERS = 20_000_000
+"""A model that has more was not made small: it is not run."""
+RULES = [
+    (r"num_key_value_heads|num_kv_heads|n_head_kv|num_key_value_groups|multi_query_group_num", 2),
+    (r"(.*_)?(num_|n_)?(attention_)?heads?|.*_n_heads?|n_heads?|num_heads", 4),
+    (r"(num_hidden_|num_|n_|encoder_|decoder_|num_decoder_|num_encoder_|.*_num_hidden_)layers?|n_layer", 4),
+    (r"(.*_)?(hidden_size|d_model|n_embd|embed_dim|embedding_size|hidden_dim|word_embed_proj_dim|dim_model|dim|lru_width)", 64),
+    (r"(.*_)?(moe_intermediate_size|expert_intermediate_size|expert_dim)", 32),
+    (r"(.*_)?(intermediate_size|ffn_dim|ffn_hidden_size|inner_dim|n_inner|d_ff|dim_ff|mlp_hidden_size|feed_forward_size)", 96),
+    (r"(.*_)?vocab_size(_per_layer_input)?|n_vocab", 256),
+    (r"(.*_)?(max_position_embeddings|n_positions|max_seq_len|max_sequence_length|context_length|n_ctx)", 512),
+    (r"qk_rope_head_dim|rotary_dim", 8),
+    (r"(.*_)?(head_dim|head_size|kv_channels|d_kv|d_head|global_head_dim)", 16),
+    (r"(.*_)?(rank|lora_rank)", 16),
+    (r"(.*_)?(num_experts|num_local_experts|n_routed_experts|moe_num_experts)", 8),
+    (r"(.*_)?(num_experts_per_tok|num_experts_per_token|moe_topk|top_k_experts|moe_top_k)", 2),
+    (r"n_group", 2),
+    (r"topk_group", 1),
+    (r"sliding_window|attention_window|attention_window_size", 16),
+]
+"""Names of sizes, and what they become; others stay."""
+OF_MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_chunk_size": 32}
+OWN: dict[str, dict[str, Any]] = {
+    "bamba": OF_MAMBA,
+    "dots3_note": {"text_config": {"num_key_value_heads": 4}},
+    "dots3_note_text": {"num_key_value_heads": 4},
+    "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
+    "granitemoehybrid": OF_MAMBA,
+    "helium": {"head_dim": 16},
+    "hunyuan_v1_dense": {"head_dim": 16},
+    "hunyuan_v1_moe": {"head_dim": 16},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
+    "ministral": {"head_dim": 16},
+    "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
+    "xmod": {"default_language": "en_XX"},
+}
+"""What else a type needs where its sizes are others."""
+SHRINK = """
+import json, re, sys, warnings
+warnings.simplefilter("ignore")
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, logging
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
+logging.set_verbosity_error()
+rules, wanted, folder, given, own = json.loads(sys.argv[1])
+
+def shrunken(values):
+    small = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and key.endswith("_config") and value.get("model_type"):
+            small[key] = dict(shrunken(value), model_type=value["model_type"])
+        elif type(value) is int:
+            to = next((to for pattern, to in rules if re.fullmatch(pattern, key)), None)
+            if key.endswith("_token_id"):
+                to = min(value, 3)
+            if to is not None and value > to:
+                small[key] = to
+    if "kv_lora_rank" in values:
+        small["num_key_value_heads"] = small.get("num_attention_heads", 4)
+    return small
+
+for kind, head in sorted(NAMES.items()):
+    if not head.endswith(("ForCausalLM", "LMHeadModel")) or (wanted and kind not in wanted):
+        continue
+    found = {"type": kind, "head": head}
+    try:
+        content = given.get(kind)
+        if not content:
+            content = dict(shrunken(AutoConfig.for_model(kind).to_dict()), model_type=kind, architectures=[head])
+            for key, value in own.get(kind, {}).items():
+                content[key] = dict(content.get(key, {}), **value) if isinstance(value, dict) else value
+        with open("%s/%s.json" % (folder, kind), "w") as file:
+            json.dump(content, file)
+        plain = AutoConfig.from_pretrained("%s/%s.json" % (folder, kind))
+        with torch.device("meta"):
+            found["parameters"] = sum(p.numel() for p in AutoModelForCausalLM.from_config(plain).parameters())
+    except Exception as error:
+        found["error"] = "%s: %s" % (type(error).__name__, error)
+    print("@" + json.dumps(found), flush=True)
+"""
+TITLE = """# Causal language models by config.json
+
+Every type of transformers {version} whose head ends in ForCausalLM or LMHeadModel, with torch {torch}, as `make causal-types` found
+it on a CPU: a tiny config.json of it, trained and generated with as a cell does (batch 2, 32 tokens, 8 of output, fp32). "FLOPs" is
+the formula over the count of a step's operations, where there are both: the formula counts the experts that a token needs, the
+count those that the library computes. "not made small": the script has no small sizes that the type takes, so it was not run.
+
+{summary}
+
+| type | train | FLOPs | generate | bytes of cache per step |
+|---|---|---|---|---|
+"""
+
+
+def rows_of(python: str, wanted: list[str], folder: Path) -> list[dict[str, Any]]:
+    given = {kind: {**({} if "text_config" in own else SIZES), **own, "model_type": kind, "architectures": [head]}
+             for kind, (head, own) in KINDS.items()}  # fmt: skip
+    words = json.dumps([RULES, wanted, str(folder), given, OWN])
+    done = subprocess.run(
+        [python, "-c", SHRINK, words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    )
+    found = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("@")]
+    with Pool(2) as pool:
+        return pool.starmap(_row, [(python, folder, row) for row in found], chunksize=1)
+
+
+def _row(python: str, folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+    if "error" in row or row["parameters"] > MOST_PARAMETERS:
+        return {**row, "train": "not made small", "generate": "not made small"}
+    for mode in ("train", "generate"):
+        row |= {mode: _outcome(python, folder, row, mode)}
+    return row
+
+
+def _outcome(python: str, folder: Path, row: dict[str, Any], mode: str) -> str:
+    words = ("--model", f"{row['type']}.x", "--model-file", str(folder / f"{row['type']}.json"), "--mode", mode, "--batch", "2",
+             "--sequence-length", "32", "--output-length", "8", "--requests", "2", "--request-seconds", "1")  # fmt: skip
+    try:
+        code, events, _ = bench(python, *words)
+    except AssertionError as error:
+        return f"stopped ({error})"
+    named = {event["event"]: event for event in events}
+    if mode == "train" and (proof := named.get("reference")):
+        row |= {"flops": proof["flops_per_item"], "formula": proof["formula_flops_per_item"]}
+    if mode == "generate" and (roof := named.get("roof")):
+        row |= {"cache": roof.get("cache_bytes")}
+    if failure := named.get("failure"):
+        return f"{failure['kind']}: {re.sub(r'[|`]', ' ', failure['message'])[:120]}"
+    return f"exit code {code}" if code else "ok"
+
+
+def page(rows: list[dict[str, Any]], torch: str, version: str) -> str:
+    lines = []
+    for row in rows:
+        ratio = f"{row['formula'] / row['flops']:.2f}" if row.get("formula") and row.get("flops") else "n/a"
+        lines.append(f"| `{row['type']}` | {row['train']} | {ratio} | {row['generate']} | {row.get('cache', 'n/a')} |")
+    summary = []
+    for mode in ("train", "generate"):
+        kinds = Counter(row[mode].partition(":")[0] for row in rows)
+        summary.append(f"{mode}: " + ", ".join(f"{number} {kind}" for kind, number in kinds.most_common()))
+    return TITLE.format(version=version, torch=torch, summary="; ".join(summary) + ".") + "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    python, *wanted = sys.argv[1:]
+    versions = "import torch, transformers; print(torch.__version__, transformers.__version__)"
+    torch, version = subprocess.run([python, "-c", versions], capture_output=True, text=True, check=True).stdout.split()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = rows_of(python, wanted, Path(folder))
+    text = page(rows, torch, version)
+    print(text)
+    if not wanted:
+        PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
