@@ -1,10 +1,10 @@
 """Trains and generates with every causal language model of transformers, tiny, and writes docs/causal-types.md.
 
-    .venv/bin/python tests/causal_types.py STACK/bin/python [TYPE...]
+    make causal-types STACK_PYTHON=STACK/bin/python [ARGS="TYPE..."]
 
-The types and their default configurations are read from the stack's transformers and shrunken by the names of their sizes, or as
-tests/support/configurations.py has them. Each is a config.json that goes through the workload as a cell of a matrix does: batch
-2, 32 tokens, 8 of output, fp32, on a CPU. Of TYPEs the rows are printed, and nothing is written.
+The types and their default configurations are read from the stack's transformers and shrunken by the names of their sizes, or
+as tests/support/configurations.py has them. Each is a config.json that goes through the workload as a cell of a matrix does:
+batch 2, 32 tokens, 8 of output, fp32, on a CPU. Of TYPEs the rows are printed, and nothing is written.
 """
 
 import json
@@ -24,6 +24,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "causal-types.md"
 MOST_PARAMETERS = 20_000_000
 """A model that has more was not made small: it is not run."""
 RULES = [
+    (r"qk_rope_head_dim|rotary_dim", 8),
     (r"num_key_value_heads|num_kv_heads|n_head_kv|num_key_value_groups|multi_query_group_num", 2),
     (r"(.*_)?(num_|n_)?(attention_)?heads?|.*_n_heads?|n_heads?|num_heads", 4),
     (r"(num_hidden_|num_|n_|encoder_|decoder_|num_decoder_|num_encoder_|.*_num_hidden_)layers?|n_layer", 4),
@@ -32,7 +33,6 @@ RULES = [
     (r"(.*_)?(intermediate_size|ffn_dim|ffn_hidden_size|inner_dim|n_inner|d_ff|dim_ff|mlp_hidden_size|feed_forward_size)", 96),
     (r"(.*_)?vocab_size(_per_layer_input)?|n_vocab", 256),
     (r"(.*_)?(max_position_embeddings|n_positions|max_seq_len|max_sequence_length|context_length|n_ctx)", 512),
-    (r"qk_rope_head_dim|rotary_dim", 8),
     (r"(.*_)?(head_dim|head_size|kv_channels|d_kv|d_head|global_head_dim)", 16),
     (r"(.*_)?(rank|lora_rank)", 16),
     (r"(.*_)?(num_experts|num_local_experts|n_routed_experts|moe_num_experts)", 8),
@@ -45,6 +45,7 @@ RULES = [
 OF_MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_chunk_size": 32}
 OWN: dict[str, dict[str, Any]] = {
     "bamba": OF_MAMBA,
+    "deepseek_v2": {"num_experts_per_tok": 2},
     "dots3_note": {"text_config": {"num_key_value_heads": 4}},
     "dots3_note_text": {"num_key_value_heads": 4},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
@@ -104,10 +105,11 @@ for kind, head in sorted(NAMES.items()):
 """
 TITLE = """# Causal language models by config.json
 
-Every type of transformers {version} whose head ends in ForCausalLM or LMHeadModel, with torch {torch}, as `make causal-types` found
-it on a CPU: a tiny config.json of it, trained and generated with as a cell does (batch 2, 32 tokens, 8 of output, fp32). "FLOPs" is
-the formula over the count of a step's operations, where there are both: the formula counts the experts that a token needs, the
-count those that the library computes. "not made small": the script has no small sizes that the type takes, so it was not run.
+Every type of transformers {version} whose head ends in ForCausalLM or LMHeadModel, with torch {torch}, as `make causal-types`
+found it on a CPU: a tiny config.json of it, trained and generated with as a cell does (batch 2, 32 tokens, 8 of output, fp32).
+"FLOPs" is the formula over the count of a step's operations, where there are both: the formula counts the experts that a token
+needs, the count those that the library computes. "not made small": the script has no small sizes that the type takes, so it
+was not run.
 
 {summary}
 

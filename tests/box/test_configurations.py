@@ -19,6 +19,8 @@ KEEPS_NOTHING = "no static cache fits the model: its forward pass keeps nothing 
 REFUSED = {
     ("roberta", "train"): "sees later tokens: is_decoder is false",
     ("roberta", "generate"): "sees later tokens: is_decoder is false",
+    ("roc_bert", "train"): "sees later tokens: is_decoder is false",
+    ("roc_bert", "generate"): "sees later tokens: is_decoder is false",
     ("deepseek_v32", "generate"): "attention keeps the best 36 of 40 tokens",
     ("mamba", "generate"): KEEPS_NOTHING,
     ("mamba2", "generate"): KEEPS_NOTHING,
@@ -75,7 +77,7 @@ CASES = [(kind, mode) for kind in KINDS for mode in ("train", "generate")]
 OFTEN = {
     ("roberta", "train"), ("marian", "train"), ("qwen3_next", "train"), ("deepseek_v32", "generate"), ("mamba", "generate"),
     ("minimax", "generate"), ("jetmoe", "generate"), ("gemma3_text", "generate"), ("falcon_h1", "generate"),
-    ("fuyu", "generate"), ("deepseek_v3", "generate"),
+    ("fuyu", "generate"), ("deepseek_v3", "generate"), ("roc_bert", "train"),
 }  # fmt: skip
 """What each test run launches; the others are thorough."""
 

@@ -49,6 +49,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bart": ("BartForCausalLM", OF_BART),
     "marian": ("MarianForCausalLM", OF_BART),
     "roberta": ("RobertaForCausalLM", {}),
+    "roc_bert": ("RoCBertForCausalLM", {}),
     "fuyu": ("FuyuForCausalLM", {"image_size": 30, "patch_size": 15, "text_config": {**SIZES, "model_type": "persimmon"}}),
 }  # fmt: skip
 """By type: the head, and what differs from SIZES."""
