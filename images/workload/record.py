@@ -79,11 +79,11 @@ def _native_kernels():
     That a library is installed is enough: https://github.com/pytorch/pytorch/tree/main/torch/_native
     """
     try:
-        from torch.backends import python_native
+        from torch.backends import python_native as native
     except ImportError:
         return None
-    pairs = [(name, library) for library in python_native.available_dsls for name in python_native.get_dsl_operations(library)]
-    replaced = ["%s by %s" % pair for pair in pairs if not python_native.is_operation_disabled(pair[0])]
+    pairs = [(name, library) for library in native.available_dsls for name in native.get_dsl_operations(library)]
+    replaced = ["%s by %s" % pair for pair in pairs if not native.is_operation_disabled(pair[0])]
     return ", ".join(sorted(replaced)) or "none"
 
 

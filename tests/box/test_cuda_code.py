@@ -421,6 +421,9 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
     "record.py": [  # what a stack lacks
         "except (AttributeError, RuntimeError, TypeError):",
         "return None",
+        "pairs = [(name, library) for library in native.available_dsls for name in native.get_dsl_operations(library)]",
+        'replaced = ["%s by %s" % pair for pair in pairs if not native.is_operation_disabled(pair[0])]',
+        'return ", ".join(sorted(replaced)) or "none"',
         "except metadata.PackageNotFoundError:",
         "pass",
         "try:",
