@@ -36,7 +36,7 @@ LAUNCHES: list[dict[str, Any]] = [
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
     for number, run in enumerate(nights(4)):
-        host = {"name": "testhost", "driver": "570" if number < 2 else "575"}
+        host = {"name": "testhost", "driver": "570.86.15" if number < 2 else "575.51.03"}
         launches = [{**launch, "host": host} for launch in LAUNCHES]
         skips = [("rocm/w/gpu0", "needs an AMD GPU")]
         write_run(tmp_path, launches, skips, complete=number < 3, run=run, workload_hash="w", matrix="# a\n" * 40)
@@ -159,12 +159,12 @@ def test_a_copied_results_folder_keeps_its_index(results: Results, tmp_path: Pat
 def test_removed_runs_vanish_from_it_with_what_only_they_shared(results: Results) -> None:
     from_index(results)
     content = index_of(results).read_bytes()
-    assert b"570" in content and b"575" in content
+    assert b"570.86.15" in content and b"575.51.03" in content
     for run in results.runs()[2:]:
         run.record.unlink()
     assert from_index(results) == from_facts(results)
     content = index_of(results).read_bytes()
-    assert nights(4)[3].encode() not in content and b"575" not in content and b"570" in content
+    assert nights(4)[3].encode() not in content and b"575.51.03" not in content and b"570.86.15" in content
 
 
 def test_a_run_that_is_read_while_it_grows_leaves_no_trail(results: Results) -> None:
