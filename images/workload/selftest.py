@@ -84,10 +84,9 @@ def other_builds(accelerator):
     """
     import torch
 
-    built = {"cuda": torch.version.cuda, "rocm": torch.version.hip}
-    if accelerator not in built or built[accelerator]:
-        return []
-    return ["torch %s from this index is built without %s" % (torch.__version__, {"cuda": "CUDA", "rocm": "ROCm"}[accelerator])]
+    names = {"cuda": ("CUDA", torch.version.cuda), "rocm": ("ROCm", torch.version.hip)}
+    name, version = names.get(accelerator, ("", "not asked"))
+    return [] if version else ["torch %s from this index is built without %s" % (torch.__version__, name)]
 
 
 def _vendor():

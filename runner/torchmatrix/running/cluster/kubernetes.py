@@ -178,9 +178,8 @@ class Kubernetes(JobSystem):
         try:
             create: Callable[..., Any] = self._batch.create_namespaced_job
             self._asked(partial(create, self._site.namespace, self._job(job, submission)), _name)
-        except (
-            _AlreadyThere
-        ):  # it was created before, but no answer came; a list may leave it out, but not mark it as another's
+        except _AlreadyThere:  # it was created before, but no answer came
+            # A list may leave it out, but shows it as another's only if it is.
             of_name = partial(self._batch.list_namespaced_job, self._site.namespace, field_selector=f"metadata.name={job}")
             found = self._listed(of_name, _name_and_run)
             if dict(found).get(job, of_run := _label(submission.name)) != of_run:
