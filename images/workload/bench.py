@@ -50,6 +50,7 @@ def parse(argv):
     parser.add_argument("--compile-shapes", choices=("auto", "static", "dynamic"), default="auto", help="what is compiled for")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--attention", choices=("eager", "sdpa"), default="eager", help="transformers models only")
+    parser.add_argument("--no-native-kernels", dest="native_kernels", action="store_false", help="torch's own operators only")
     parser.add_argument("--no-cudnn-benchmark", dest="cudnn_benchmark", action="store_false", help="cuDNN picks by heuristics")
     parser.add_argument("--grad", choices=("none", "no_grad", "inference_mode"), default="no_grad", help="infer only")
     parser.add_argument("--no-eval", dest="eval", action="store_false", help="infer in train mode: dropout, batch statistics")
@@ -125,12 +126,15 @@ def leave(code):
 
 
 def set_environment(args):
-    """Set what must be set before torch is imported: no image may override the precision, and N = 1 gets threads like N > 1.
+    """Set what must be set before torch is imported: no image may override the precision, N = 1 gets threads like N > 1, and
+    kernels that replace torch's own are registered then.
 
     Return the overrides that were removed, for the record.
     """
     if args.threads:
         os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    if not args.native_kernels:
+        os.environ.update(TORCH_DISABLE_NATIVE_JIT="1", TORCH_DISABLE_NATIVE_AOT="1")
     return {name: os.environ.pop(name) for name in PRECISION_OVERRIDES if name in os.environ}
 
 

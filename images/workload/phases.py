@@ -81,6 +81,8 @@ def _begin(channel, args, world):
     torch.backends.cudnn.benchmark = args.cudnn_benchmark
     if world.rank == 0:  # other ranks would take time of its CPUs
         channel.emit("environment", **record.environment())
+    if not args.native_kernels:
+        record.refuse_native_kernels()
     initial = settings.read()
     model, plain, blocks, gradient_bytes, chosen = _timed(channel, "model", lambda: _prepare_model(args, world))
     settings.refuse(settings.differences(initial, settings.read()), world.device)

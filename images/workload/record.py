@@ -10,6 +10,7 @@ import sys
 import torch
 
 import extras
+from channel import Unsupported
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "variables.json"), encoding="utf-8") as _file:
     _VARIABLES = json.load(_file)
@@ -33,7 +34,7 @@ def environment():
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
         "nccl": _nccl_version(),
         "triton": _triton_version(),
-        "native_kernels": extras.attempt("which operators have other kernels than torch's", _native_kernels),
+        "native_kernels": extras.attempt("which operators have other kernels than torch's", native_kernels),
         "packages": _packages(),
         "glibc": "-".join(platform.libc_ver()),
         "os": _os_name(),
@@ -73,10 +74,11 @@ def _nccl_version():
         return None
 
 
-def _native_kernels():
-    """Return the operators whose eager kernels another library replaces, such as "topk by cutedsl"; None before torch 2.12.
+def native_kernels():
+    """Return the operators whose eager kernels torch._native replaces, such as "topk by cutedsl"; None before torch 2.12.
 
-    That a library is installed is enough: https://github.com/pytorch/pytorch/tree/main/torch/_native
+    That a library is installed is enough: https://github.com/pytorch/pytorch/tree/main/torch/_native. From 2.15 on, wheels have
+    some compiled in for a few GPUs, which no list of torch's names: "topk compiled in for sm_90 sm_100".
     """
     try:
         from torch.backends import python_native as native
@@ -84,7 +86,29 @@ def _native_kernels():
         return None
     pairs = [(name, library) for library in native.available_dsls for name in native.get_dsl_operations(library)]
     replaced = ["%s by %s" % pair for pair in pairs if not native.is_operation_disabled(pair[0])]
-    return ", ".join(sorted(replaced)) or "none"
+    return ", ".join(sorted(replaced + _compiled_in())) or "none"
+
+
+def _compiled_in():
+    if not getattr(torch._C, "_get_native_aot_enabled", lambda: False)():
+        return []
+    names = {schema.name.partition("::")[2] for schema in torch._C._jit_get_all_schemas() if schema.name.startswith(_ARCHS)}
+    architectures = {name: getattr(torch.ops._native_aot, name)() for name in names}
+    return [
+        "%s compiled in for %s" % (name[len("archs_") :], " ".join("sm_%d" % number for number in sorted(numbers)))
+        for name, numbers in architectures.items()
+    ]
+
+
+def refuse_native_kernels():
+    """Raise Unsupported where a launch without native kernels would have some, or can't be told from one with them."""
+    found = native_kernels()
+    if found != "none":
+        text = "torch %s can't leave native kernels out: " % torch.__version__
+        raise Unsupported(text + ("it has none, or doesn't say so" if found is None else "it still has " + found))
+
+
+_ARCHS = "_native_aot::archs_"
 
 
 def _triton_version():

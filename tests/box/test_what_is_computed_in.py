@@ -170,3 +170,27 @@ def test_any_other_setting_that_a_file_changes_is_told_and_what_ran_is_recorded(
     setup = only(events, "setup")
     assert setup["precision"]["deterministic_algorithms"] is True and setup["precision"]["threads"] == 1
     assert setup["devices"][0]["threads"] == 1 and setup["precision"]["matmul_allow_tf32"] is False
+
+
+def test_emulated_float32_that_a_models_file_switches_on_is_refused_by_name(newest_python: str, tmp_path: Path) -> None:
+    init = "torch.backends.cuda.matmul.fp32_precision = 'bfx9'"
+    code, events, _ = bench(newest_python, *written(tmp_path, init, "pass"), *INFER)
+    message = "changes fp32_precision from {'cuda.matmul': 'ieee'} to {'cuda.matmul': 'bfx9'}, which the matrix decides"
+    assert code and message in only(events, "failure")["message"]
+
+
+def test_a_variable_that_would_make_convolutions_bfloat16_is_removed_and_told(newest_python: str) -> None:
+    code, events, stderr = bench(newest_python, *sabotaged.RESNET, *INFER, ONEDNN_DEFAULT_FPMATH_MODE="BF16")
+    assert code == 0, stderr
+    assert only(events, "hello")["removed"] == {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}
+    assert "ONEDNN_DEFAULT_FPMATH_MODE" not in only(events, "environment")["variables"]
+
+
+def test_native_kernels_are_told_and_left_out_where_the_matrix_says_so(real_python: str, newest_python: str) -> None:
+    words = (*sabotaged.RESNET, *INFER)
+    code, events, stderr = bench(newest_python, *words)
+    assert code == 0 and "compiled in for sm_" in only(events, "environment")["native_kernels"], stderr
+    code, events, stderr = bench(newest_python, *words, "--no-native-kernels", fresh=True)
+    assert code == 0 and only(events, "environment")["native_kernels"] == "none", stderr
+    code, events, _ = bench(real_python, *words, "--no-native-kernels", fresh=True)
+    assert code and only(events, "failure")["kind"] == "unsupported"

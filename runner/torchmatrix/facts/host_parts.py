@@ -95,6 +95,7 @@ class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
     channels_last: bool = False
     attention: Text | None = None
     cudnn_benchmark: bool | None = None
+    native_kernels: bool | None = None
     grad: Text | None = None
     eval: bool | None = None
     optimizer: Text | None = None

@@ -333,6 +333,14 @@ FACTORS = (
         ),
     ),
     Factor(
+        name="native_kernels", kind=bool, default=True, flag="--no-native-kernels", part="no-native-kernels",
+        meaning="kernels of torch._native in place of torch's own, where the stack has some (torch 2.12 and newer)",
+        label="no native kernels", devices=("gpu",),
+        contrasts=(
+            Contrast(name="native_kernels", value=True, over=False, words=("native kernels", "none of torch._native")),
+        ),
+    ),
+    Factor(
         name="grad", meaning="how inference turns gradients off: none (not at all), no_grad or inference_mode",
         kind=str, default="no_grad", choices=("none", "no_grad", "inference_mode"), flag="--grad", part="grad-{}",
         label="grad {}", modes=("infer",),
