@@ -10,6 +10,8 @@ import time
 import torch
 import torch.distributed as dist
 
+import extras
+
 REPEATS = 10
 WARM_UP = 3
 ALL_REDUCE = "all-reduce"
@@ -18,6 +20,13 @@ ALL_REDUCE = "all-reduce"
 def probe(world, gradient_bytes, operation=ALL_REDUCE):
     """Time an operation on float32; return a record per size: `bytes`, median `seconds`, bus bandwidth in bytes per second."""
     return [_measure(world, operation, size) for size in sizes(gradient_bytes)]
+
+
+def have_room(world, gradient_bytes):
+    """Check that every rank can hold what is exchanged: a rank that ran out of memory amid the others would make them wait."""
+    what = "room for twice the gradients, to time collectives"
+    fits = extras.attempt(what, lambda: torch.empty(2 * gradient_bytes, dtype=torch.uint8, device=world.device) is not None)
+    return all(world.gather(fits))
 
 
 def others(world, gradient_bytes):

@@ -123,8 +123,10 @@ def _measure(channel, args, world):
     if not timed:
         channel.emit("memory", phase="warm", **_peaks(world))
     channel.emit("enqueue", step_seconds=world.gather(_enqueue_seconds(args, world, step)))
-    if args.all_reduce_probe and world.size > 1:
-        channel.emit("all-reduce", sizes=collectives.probe(world, gradient_bytes), gradient_bytes=gradient_bytes)
+    if args.all_reduce_probe and world.size > 1 and collectives.have_room(world, gradient_bytes):
+        sizes = extras.attempt("how long all-reduces take", lambda: collectives.probe(world, gradient_bytes))
+        if sizes:
+            channel.emit("all-reduce", sizes=sizes, gradient_bytes=gradient_bytes)
         for operation, records, error in collectives.others(world, gradient_bytes):
             channel.emit("collective", operation=operation, sizes=records, error=error)
     return begun, seconds_per_step, watched

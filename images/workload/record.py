@@ -24,24 +24,8 @@ _PATH = list(sys.path)
 
 def environment():
     """Return everything about this environment that can affect a figure; a value is None if the stack can't report it."""
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torch_git": getattr(torch.version, "git_version", None),
-        "torch_config": torch.__config__.show(),
-        "cuda": torch.version.cuda,
-        "hip": torch.version.hip,
-        "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
-        "nccl": _nccl_version(),
-        "triton": _triton_version(),
-        "native_kernels": extras.attempt("which operators have other kernels than torch's", native_kernels),
-        "packages": _packages(),
-        "glibc": "-".join(platform.libc_ver()),
-        "os": _os_name(),
-        "compiler": _first_line(["c++", "--version"]),
-        "variables": variables(os.environ),
-        "executable": sys.executable,
-    }
+    found = {name: extras.attempt("the environment's %s" % name, read) for name, read in _FACTS.items()}
+    return dict(found, packages=found["packages"] or [], variables=variables(os.environ))
 
 
 def variables(environment):
@@ -150,3 +134,23 @@ def _first_line(command):
     except (OSError, subprocess.TimeoutExpired):
         return None
     return output.decode(errors="replace").split("\n")[0] or None
+
+
+_FACTS = {
+    "python": platform.python_version,
+    "torch": lambda: torch.__version__,
+    "torch_git": lambda: getattr(torch.version, "git_version", None),
+    "torch_config": lambda: torch.__config__.show(),
+    "cuda": lambda: torch.version.cuda,
+    "hip": lambda: torch.version.hip,
+    "cudnn": lambda: torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
+    "nccl": _nccl_version,
+    "triton": _triton_version,
+    "native_kernels": native_kernels,
+    "packages": _packages,
+    "glibc": lambda: "-".join(platform.libc_ver()),
+    "os": _os_name,
+    "compiler": lambda: _first_line(["c++", "--version"]),
+    "executable": lambda: sys.executable,
+}
+"""How each fact of the environment is read, but for its variables."""

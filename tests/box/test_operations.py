@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support import sabotaged
 from support.boxes import bench, only, own_model
 from torchmatrix.matrix import catalog
 
@@ -139,3 +140,37 @@ def test_a_torch_that_shows_no_operations_counts_nothing_and_says_no_more(real_p
     reference = only(events, "reference")
     assert (reference["flops_per_item"], reference.get("flops_counter"), reference["agrees"]) == (None, None, True)
     assert not any("FLOPs" in text for event in events if event["event"] == "remarks" for text in event["texts"])
+
+
+NO_EXTRAS = """
+def fail(*given, **named):
+    raise RuntimeError("made up")
+import collectives, record
+collectives.probe = fail
+record._FACTS.update(dict.fromkeys(("packages", "os", "compiler", "nccl"), fail))
+"""
+NO_ROOM = """
+import collectives, os, sys, torch
+whole = torch.empty
+def empty(*shape, **named):
+    if sys._getframe(1).f_globals["__name__"] == "collectives" and os.environ["RANK"] == "1":
+        raise torch.OutOfMemoryError("made up")
+    return whole(*shape, **named)
+torch.empty = empty
+"""
+
+
+@pytest.mark.parametrize("before", [NO_EXTRAS, NO_ROOM], ids=["nothing works", "one rank has no room"])
+def test_neither_the_environment_nor_collectives_end_a_launch_of_two_ranks(real_python: str, before: str) -> None:
+    words = (*sabotaged.RESNET, "--parallel", "ddp", "--all-reduce-probe")
+    code, events, stderr = bench(real_python, *words, processes=2, before=before)
+    assert code == 0, stderr
+    assert not any(event["event"] == "all-reduce" for event in events)
+    texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    if before == NO_EXTRAS:
+        assert only(events, "environment")["packages"] == [] and only(events, "environment")["os"] is None
+        assert "the environment's packages: not known (RuntimeError: made up)" in texts
+        assert "how long all-reduces take: not known (RuntimeError: made up)" in texts
+    else:
+        assert not any(event["event"] == "collective" for event in events)
+        assert [text for text in texts if "room for twice the gradients" in text]
