@@ -459,3 +459,23 @@ def test_the_pseudonym_of_a_machine_is_an_identity_that_no_other_site_gives() ->
     assert shown(here, line) == shown(here, line) != shown(there, line) != line
     assert len(shown(here, line)["machine"]) == 16
     assert here.text("machine 5a0c66e0f1d2b3a4") == f"machine {shown(here, line)['machine']}"
+
+
+@pytest.mark.parametrize("stack", ["a+", "a-", "a.", "a_", "b-+", "A", "a`", "a%", "a~", "{x}", "home", "Users"])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_a_copy_has_every_cell_whatever_its_stack_is_called(tmp_path: Path, stack: str, enabled: bool) -> None:
+    rates = {"resnet50-train-fp32-b4-224px": 100.0, "m": 50.0}
+    launches = [{"stack": stack, "workload": name, "rate": rate} for name, rate in rates.items()]
+    run = write_run(tmp_path / "results", launches)
+    names = redaction.for_results(Results(tmp_path / "results"), enabled, Pseudonyms())
+    views = [report.view_of(folder) for folder in (run, redaction.staged(run, names, tmp_path / "staged"))]
+    here, there = ([(row["cell"], row["throughput"]) for row in view.summary.launches] for view in views)
+    assert here == there and len(here) == 2
+
+
+def test_two_names_that_become_one_are_refused_and_nothing_is_merged(tmp_path: Path) -> None:
+    stacks = [f"hf_{letter * 34}" for letter in "ab"]
+    run = write_run(tmp_path / "results", [{"stack": stack, "rate": 100.0} for stack in stacks])
+    names = redaction.for_results(Results(tmp_path / "results"), False, Pseudonyms())
+    with pytest.raises(BadInput, match="would be one file"):
+        redaction.staged(run, names, tmp_path / "staged")

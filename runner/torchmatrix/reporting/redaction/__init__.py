@@ -23,6 +23,7 @@ from typing import Any
 from torchmatrix.analysis import machines
 from torchmatrix.analysis.machines import Chosen
 from torchmatrix.core import assets, settings
+from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, files_below
 from torchmatrix.core.formatting import count
 from torchmatrix.facts import lines
@@ -40,6 +41,10 @@ _NO_NAMES = (None, Reveals.NOTHING, Reveals.TEXT, Reveals.MESSAGE, Reveals.IMAGE
 """What a field may reveal whose texts are redacted word by word, not replaced by one pseudonym."""
 _COMMITS, _COMMIT = ("torch_git",), re.compile("[0-9a-f]{40}")
 """Fields in which 40 hexadecimal digits are a commit."""
+_CELLS = ("cell", "beside")
+"""Fields with ids of cells."""
+_CELL = re.compile(r"""(?!-[IL]/)[^\s/=:,;('"<>]+/[^\s/]+/[^\s/]+""")
+"""Stack, workload and devices; not what a path would follow."""
 WITHHELD = "the message is not published"
 """Stands for the message of a workload, a library or a build."""
 _identifier = lru_cache(4096)(without_secrets)
@@ -173,7 +178,13 @@ class Redaction:
             return _without_texts(member)
         if name in _COMMITS and isinstance(member, str) and _COMMIT.fullmatch(member):
             return member
+        if name in _CELLS and isinstance(member, (str, list)):
+            return self.cell(member) if isinstance(member, str) else [self.cell(cell) for cell in map(str, member)]
         return member if isinstance(member, _NUMBERS) else self.value(member, words)
+
+    def cell(self, cell: str) -> str:
+        """Redact a cell's id part by part, as its folders are: its slashes begin no absolute path."""
+        return "/".join(map(self.text, cell.split("/"))) if _CELL.fullmatch(cell) else self.text(cell)
 
 
 def _without_messages(value: Any, fields: Fields) -> Any:
@@ -276,6 +287,7 @@ def cleaned(run: RunFolder, root: Path) -> RunFolder:
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:
     """Copy a run's facts, redacted, below `root` (as HOST/RUN); `logs`: with what was printed.
     A truncated line is left out. The names of folders and files change in the same way as the cells' ids in them.
+    Raises BadInput if two names become one.
     """
     redaction.know("host", run.path.parent.name)
     paths = [path for path in files_below(run.path) if path.suffix == ".jsonl"]
@@ -283,10 +295,18 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
         for event in _events_with_names(path):
             redaction.learn_line(event)
     target = RunFolder(root / redaction.named("host", run.path.parent.name) / redaction.text(run.id))
+    sources: dict[Path, Path] = {}
     for path in paths:
         content = lines.read(path)
         damage = content.damage if path == run.record else content.damage_of_launch
-        _put(target.path / _shown(path, run, redaction), _redacted(content, damage, redaction))
+        copy = target.path / _shown(path, run, redaction)
+        if (other := sources.setdefault(copy, path)) != path:
+            raise BadInput(
+                f"{other.relative_to(run.path)} and {path.relative_to(run.path)} would be one file: "
+                "their names differ in what must not be shown only",
+                hint="a name holds a credential, a path or an identity: publish other runs",
+            )
+        _put(copy, _redacted(content, damage, redaction))
     endings = (".lock", ".log") if logs else (".lock",)
     for path in (path for path in files_below(run.path) if path.suffix in endings):
         shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))

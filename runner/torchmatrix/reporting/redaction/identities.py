@@ -79,7 +79,7 @@ def load(root: Path) -> Pseudonyms:
 # Paths and addresses in texts: absolute paths are removed and, on request, private addresses.
 
 _SEGMENT = r"""[^\s"'`<>|:;,()\[\]{}=*?&$!#\\/]+"""
-_START = r"(?:(?<![\w./~…<])|(?<=-I)|(?<=-L))(?!//)"
+_START = r"(?:(?<![\w./~…<+-])|(?<=-I)|(?<=-L))(?!//)"
 """Where a path can begin: not inside a word, a relative path, an address or a closing tag, but after a compiler's -I."""
 _HOME = rf"(?:/[\w.@+-]{{1,255}}){{0,30}}?/(?:home|Users)/{_SEGMENT}|{_START}/root(?![\w.-])"
 """The part before a home is bounded, because it is scanned again from each of its slashes."""

@@ -294,8 +294,8 @@ def _cleaned(run: RunSummary, cleaner: Redaction) -> RunSummary:
         run,
         id=cleaner.text(run.id),
         host=cleaner.named("host", run.host),
-        planned=tuple(map(cleaner.text, run.planned)),
-        skipped={cleaner.text(cell): cleaner.text(reason) for cell, reason in run.skipped.items()},
+        planned=tuple(map(cleaner.cell, run.planned)),
+        skipped={cleaner.cell(cell): cleaner.text(reason) for cell, reason in run.skipped.items()},
         environments={
             cleaner.text(stack): {cleaner.text(label): words for label, words in environment.items()}
             for stack, environment in environments.items()
