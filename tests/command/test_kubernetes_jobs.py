@@ -232,9 +232,12 @@ def test_a_fault_that_lasts_ends_the_command_which_says_what_is_left_and_can_be_
     assert len(set(cluster.launched)) == len(cluster.launched) and cluster.most == 1, cluster.launched
 
 
-@pytest.mark.parametrize("kind", ["Warning", "Normal"])
-def test_a_job_that_gets_no_pod_says_why_while_it_waits(share: Path, cluster: Cluster, run: Run, kind: str) -> None:
-    cluster.no_pods = {"type": kind, "reason": "FailedCreate", "message": 'pods "x" is forbidden: exceeded quota: \x1b[2Jgpus'}
+@pytest.mark.parametrize("kinds", [["Warning"], ["Normal"], ["Warning", "Normal"], ["Normal", "Warning", "Warning", "Normal"]])
+def test_a_job_that_gets_no_pod_says_why_while_it_waits(share: Path, cluster: Cluster, run: Run, kinds: list[str]) -> None:
+    words = {"reason": "FailedCreate", "message": 'pods "x" is forbidden: exceeded quota: \x1b[2Jgpus'}
+    older = {"type": "Warning", "reason": "Older", "lastTimestamp": "2026-11-28T10:00:00Z"}
+    newer = [{"type": kind, **words, "lastTimestamp": f"2026-11-28T11:00:0{number}Z"} for number, kind in enumerate(kinds)]
+    cluster.no_pods = [*newer, older] if "Warning" in kinds else newer
     seen: Counter[str] = Counter()
 
     def disturb(request: str) -> str | None:
@@ -246,9 +249,8 @@ def test_a_job_that_gets_no_pod_says_why_while_it_waits(share: Path, cluster: Cl
     cluster.disturb = disturb
     done = run("*resnet18*")
     assert done.returncode == 0, done.stderr
-    assert ("FailedCreate: pods" in done.stdout + done.stderr) == (
-        kind == "Warning"
-    ) and "\x1b" not in done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert ("FailedCreate: pods" in said) == ("Warning" in kinds) and "\x1b" not in said and "Older" not in said
     assert [launch.outcome for launch in launches(share)] == ["ok"]
 
 

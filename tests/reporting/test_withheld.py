@@ -99,6 +99,8 @@ def recorded(tmp_path: Path) -> Path:
         {"outcome": "build-failed", "error": said("build"), "stack": "d"},
         {"outcome": "timeout", "error": "ended after the time-out of 5 s", "stack": "e"},
         {"outcome": "oom", "error": said("oom"), "stack": "f"},
+        {"outcome": "timeout", "error": said("of an engine"), "stack": "g"},
+        {"outcome": "lost", "error": said("of a cluster"), "stack": "h"},
     ]
     for run, host in (("20260101T000000Z", "one"), ("20260102T000000Z", "two")):
         folder = write_run(tmp_path / "results", launches, run=run, folder=host, machine=host, matrix=f"API_KEY = '{SECRET}'")
@@ -107,7 +109,7 @@ def recorded(tmp_path: Path) -> Path:
             for line in lines:
                 if line["event"] == "exit" and line.get("returncode"):
                     line["tail"] = [said("tail"), f"token={SECRET[:12]}", SECRET[12:]]
-                if line.get("reason") == "timeout":
+                if line.get("reason") == "timeout" and SAID not in line.get("message", SAID):
                     line["own"] = True
                 if line["event"] == "reference":
                     line["error"] = said("reference")

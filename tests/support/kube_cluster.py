@@ -67,7 +67,7 @@ class Cluster:
     """A cluster's state. `faults`: of the next Jobs that make launches, in their order. `created`: all Jobs that were sent.
     `most`: pods of a node at once, but those that have described it and are being ended. `on_launch`: is called after the start
     of each launch. `answer`: an error that every request gets: what the server says is its body, or the message in it.
-    `no_pods`: the event of Jobs that get no pod; `admit` gives them theirs.
+    `no_pods`: the events of Jobs that get no pod; `admit` gives them theirs.
 
     `disturb`: is called with each request, such as "GET pods", and returns its fault or None: a name in GARBLED; a status code;
     "ended" (the connection, without an answer), "silent" (for `silence_seconds`), "cut" (the answer), "empty" (the list). A
@@ -82,7 +82,7 @@ class Cluster:
         self.pods: dict[str, dict[str, Any]] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.invalid: list[str] = []
-        self.no_pods: dict[str, Any] = {}
+        self.no_pods: list[dict[str, Any]] = []
         self.most = 0
         self.on_launch: Callable[[int], object] = lambda number: None
         self.answer: tuple[int, str | dict[str, Any]] | None = None
@@ -112,7 +112,7 @@ class Cluster:
     def admit(self) -> None:
         """Give Jobs their pods that got none."""
         with self._lock:
-            self.no_pods = {}
+            self.no_pods = []
             for name, job in self.jobs.items():
                 if name not in self.pods:
                     self._begin(name, job)
@@ -235,7 +235,7 @@ class Cluster:
             "/version/": lambda: {"major": "1", "minor": "34", "gitVersion": "v1.34.1", **build},
             "/api/v1/nodes": lambda: {"kind": "NodeList", "apiVersion": "v1", "items": self.nodes},
             "/api/v1/namespaces/default/pods": lambda: {"kind": "PodList", "items": self.listed("pods", label)},
-            "/api/v1/namespaces/default/events": lambda: {"kind": "EventList", "items": [self.no_pods] if self.no_pods else []},
+            "/api/v1/namespaces/default/events": lambda: {"kind": "EventList", "items": self.no_pods},
             jobs: lambda: {"kind": "JobList", "items": self.listed("jobs", label, options.get("fieldSelector", [""])[0])},
         }
         return (200, gets[where.path]()) if where.path in gets else (404, {"message": f"no {where.path}"})

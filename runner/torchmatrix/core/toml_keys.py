@@ -115,6 +115,8 @@ class Problems:
 def nearest(word: str, valid: Iterable[str]) -> str:
     """Suggest a word, as ``did you mean "precision"?``, or list the valid words where none is near."""
     words = sorted(map(str, valid))
+    if not words:
+        return "there is none"
     if near := difflib.get_close_matches(clipped(str(word)), words, n=1, cutoff=0.5):
         return f'did you mean "{near[0]}"?'
     return "valid: " + ", ".join(words[:MOST_PROBLEMS]) + (", …" if len(words) > MOST_PROBLEMS else "")

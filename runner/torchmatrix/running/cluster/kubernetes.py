@@ -268,7 +268,7 @@ class Kubernetes(JobSystem):
         fields = f"involvedObject.kind=Job,involvedObject.name={job}"
         try:
             ask = partial(self._core.list_namespaced_event, self._site.namespace, field_selector=fields)
-            return "".join(self._listed(ask, _warning, polls=0)[-1:])
+            return max((warning for warning in self._listed(ask, _warning, polls=0) if warning[1]), default=("", ""))[1]
         except ToolError:
             return ""
 
@@ -384,10 +384,13 @@ def _task(job: Mapping[str, Any], pod: Mapping[str, Any] | None) -> Task:
     return Task(id=f"{job['metadata']['name']}_0", state=state, node=node, reason=reason, why=why)
 
 
-def _warning(event: Mapping[str, Any]) -> str:
-    """Return an event in words: FailedCreate of a quota or an admission policy; empty for one that is no warning."""
+def _warning(event: Mapping[str, Any]) -> tuple[str, str]:
+    """Return when an event was last seen, and it in words: FailedCreate of a quota or an admission policy; empty for one that
+    is no warning.
+    """
+    seen = str(event.get("lastTimestamp") or event.get("eventTime") or "")
     words = filter(None, (event.get("reason"), event.get("message")))
-    return printable(clipped(": ".join(map(str, words)), 300)) if event.get("type") == "Warning" else ""
+    return seen, printable(clipped(": ".join(map(str, words)), 300)) if event.get("type") == "Warning" else ""
 
 
 def _true(item: Mapping[str, Any]) -> list[dict[str, Any]]:
