@@ -244,6 +244,18 @@ def test_readings_that_are_missing_are_named_once_and_have_no_column(tmp_path: P
     assert "MFU (the peak of this device is unknown)" in page and '<th class="n">MFU</th>' not in page
 
 
+def test_flops_that_counters_count_unlike_are_told_where_mfu_is_shown(tmp_path: Path) -> None:
+    def page(*counted: tuple[str, float]) -> str:
+        launches = [{"stack": f"s{n}", "rate": 100.0, "flops": f, "counter": by} for n, (by, f) in enumerate(counted)]
+        return report.render(report.view_of(write_run(tmp_path / str(hash(counted)), launches)))
+
+    told = "MFU can't be compared across stacks here"
+    assert told not in page(("torchmatrix 1", 50e9), ("torchmatrix 1", 50e9))
+    assert told not in page(("torchmatrix 1", 50e9), ("torchmatrix 0", 50e9)), "to the same result"
+    whole = page(("torchmatrix 1", 50e9), ("torchmatrix 0", 70e9), ("torchmatrix 1", 50e9))
+    assert f"{told}, since their FLOPs were counted differently: by torchmatrix 0: s1; by torchmatrix 1: s0, s2." in whole
+
+
 def test_a_stack_that_got_another_build_than_it_asks_for_is_marked_and_found(tmp_path: Path) -> None:
     def rendered(accelerator: str, build: str) -> str:
         stack = {"name": "torch2.7.1-cpu", "torch": "2.7.1", "accelerator": accelerator}

@@ -173,6 +173,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "cells": [row | {"marks": sections.marks(row)} for row in view.cells],
         "known": {name: sections.is_known_for_some(view, column) for name, column in sections.WATCHED.items()},
         "unknown": sections.unknown_columns(view),
+        "counters": sections.counters(view),
         "more_metrics": [metric for metric in MORE if sections.is_known_for_some(view, metric.column)],
         "scaling": scales,
         "decomposition": view.decomposition,

@@ -3,12 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.audit import IMPOSSIBLE, Finding
-from torchmatrix.analysis.rows import group_by, has_failed, is_ok
+from torchmatrix.analysis.rows import TOLERANCE, group_by, has_failed, is_ok
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.facts.launch import UNLIKE
@@ -44,6 +45,18 @@ def unknown_columns(view: View) -> list[str]:
     }
     notes = "; ".join(view.record.watch_notes) or "this machine does not report it"
     return [f"{name} ({reasons.get(name, notes)})" for name, column in WATCHED.items() if not is_known_for_some(view, column)]
+
+
+def counters(view: View) -> list[str]:
+    """Return what counted the FLOPs, each with its stacks, where two count the same operations unlike; else nothing."""
+    known = [row for row in view.summary.launches if is_ok(row) and is_known(row["flops_per_item"])]
+    pairs = set()
+    for rows in group_by(known, lambda row: row["operations"]).values():
+        counts = [row["flops_per_item"] for row in rows]
+        if max(counts) > (1 + TOLERANCE) * min(counts):
+            pairs |= {(row["flops_counter"], row["stack"]) for row in rows}
+    stacks = {counter: [stack for _, stack in of] for counter, of in group_by(sorted(pairs), itemgetter(0)).items()}
+    return [f"by {counter}: {', '.join(of)}" for counter, of in stacks.items()] if len(stacks) > 1 else []
 
 
 def is_known_for_some(view: View, column: str) -> bool:
