@@ -49,7 +49,7 @@ def parse(argv):
     parser.add_argument("--compile-mode", choices=("default", "reduce-overhead", "max-autotune"), default="default")
     parser.add_argument("--compile-shapes", choices=("auto", "static", "dynamic"), default="auto", help="what is compiled for")
     parser.add_argument("--channels-last", action="store_true")
-    parser.add_argument("--attention", choices=("eager", "sdpa"), default="eager", help="transformers models only")
+    parser.add_argument("--attention", choices=("eager", "sdpa", "auto"), default="eager", help="transformers models only")
     parser.add_argument("--no-native-kernels", dest="native_kernels", action="store_false", help="torch's own operators only")
     parser.add_argument("--no-cudnn-benchmark", dest="cudnn_benchmark", action="store_false", help="cuDNN picks by heuristics")
     parser.add_argument("--grad", choices=("none", "no_grad", "inference_mode"), default="no_grad", help="infer only")

@@ -97,6 +97,18 @@ def test_each_kind_of_language_model_has_its_figures_or_is_refused_with_the_reas
     return None
 
 
+@pytest.mark.parametrize(("kind", "taken"), [("gpt_oss", "eager"), ("falcon_h1", "sdpa")])
+def test_auto_takes_the_attention_that_the_library_has_for_the_model(
+    newest_python: str, tmp_path: Path, kind: str, taken: str
+) -> None:
+    words = (*written(tmp_path, kind), *SMALL, "--mode", "train", "--attention")
+    code, events, stderr = bench(newest_python, *words, "auto")
+    assert code == 0 and only(events, "setup")["attention"] == taken, stderr
+    code, events, _ = bench(newest_python, *words, "sdpa")
+    assert bool(code) is (taken == "eager")
+    assert not code or "attention 'sdpa'" in only(events, "failure")["message"]
+
+
 def test_an_encoder_that_is_a_decoder_trains(newest_python: str, tmp_path: Path) -> None:
     code, events, stderr = launched(newest_python, tmp_path, "roberta", "train", is_decoder=True)
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr

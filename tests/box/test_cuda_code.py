@@ -434,7 +434,7 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         "for name, numbers in architectures.items()",
         "found = native_kernels()",
         'if found != "none":',
-        "text = \"torch %s can't leave native kernels out: \" % torch.__version__",
+        'text = "torch %s can\'t leave native kernels out: " % torch.__version__',
         'raise Unsupported(text + ("it has none, or doesn\'t say so" if found is None else "it still has " + found))',
         "except metadata.PackageNotFoundError:",
         "pass",

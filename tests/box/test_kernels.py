@@ -57,8 +57,9 @@ def test_a_torch_without_the_fused_optimizer_is_unsupported(newest_python: str) 
         ((*BERT, "--attention", "eager"), "", ["eager"]),
         (("--model", "resnet18", "--image-size", "32", "--batch", "2"), "", None),
         ((*LM, "--attention", "sdpa", "--mode", "infer"), "", ["flash"]),
+        ((*LM, "--attention", "auto"), "", ["flash"]),
     ],
-    ids=["flash", "math", "eager", "none", "inference"],
+    ids=["flash", "math", "eager", "none", "inference", "auto"],
 )
 def test_the_attention_that_ran_is_recorded(
     newest_python: str, words: tuple[str, ...], before: str, kinds: list[str] | None

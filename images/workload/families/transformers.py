@@ -276,16 +276,16 @@ def _cross_entropy(logits, targets):
 
 
 def _with_attention(factory, config, attention):
-    """Ask for the attention implementation by name; a transformers without the choice has eager only."""
+    """Ask for the attention implementation by name; a transformers without the choice has eager only, which is "auto" then."""
     has_choice = hasattr(config, "_attn_implementation") or hasattr(
         transformers.PreTrainedModel, "_autoset_attn_implementation"
     )
     if not has_choice:
-        if attention != "eager":
+        if attention == "sdpa":
             raise Unsupported("transformers %s has no attention %r, only eager" % (transformers.__version__, attention))
         return factory.from_config(config)
     try:
-        return factory.from_config(config, attn_implementation=attention)
+        return factory.from_config(config, **({} if attention == "auto" else {"attn_implementation": attention}))
     except (ValueError, ImportError) as error:
         what = "attention %r" % attention if "attention" in str(error) or "attn" in str(error) else "the library can't build it"
         raise Unsupported("%s: %s" % (what, error)) from None

@@ -320,8 +320,9 @@ FACTORS = (
         idle_for=_WITHOUT_CONVOLUTIONS,
     ),
     Factor(
-        name="attention", meaning="eager or sdpa; only for models with attention", kind=str, default="eager",
-        choices=("eager", "sdpa"), flag="--attention", part="{}", place=7, always_in_id=True, label="{} attention",
+        name="attention", kind=str, default="eager",
+        meaning="eager, sdpa, or auto: what transformers takes for the model by itself; only for models with attention",
+        choices=("eager", "sdpa", "auto"), flag="--attention", part="{}", place=7, always_in_id=True, label="{} attention",
         of_some_models=True,
     ),
     Factor(
