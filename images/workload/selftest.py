@@ -48,7 +48,7 @@ def main(argv):
 def check(args):
     """Check the image and return the results; raise on the first thing that is wrong."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchmatrix-self-test")
-    wrong = mismatches(args.require) + other_builds(args.built_for)
+    wrong = mismatches(args.require) + other_builds(args.built_for) + without_device_code()
     if wrong:
         raise RuntimeError("the image differs from its recipe: " + "; ".join(wrong))
     vendor = _vendor()
@@ -87,6 +87,25 @@ def other_builds(accelerator):
     names = {"cuda": ("CUDA", torch.version.cuda), "rocm": ("ROCm", torch.version.hip)}
     name, version = names.get(accelerator, ("", "not asked"))
     return [] if version else ["torch %s from this index is built without %s" % (torch.__version__, name)]
+
+
+def without_device_code():
+    """Return a line if torch needs a package with code for a GPU and has none, as AMD's wheels of ROCm 7.14 and newer do.
+
+    Such a torch lists the GPU in get_arch_list(), and ends the first kernel with hipErrorInvalidImage.
+    """
+    from importlib import metadata
+
+    try:
+        headers = metadata.metadata("torch")
+    except metadata.PackageNotFoundError:  # a vendor's build may have none
+        return []
+    extras = [name for name in headers.get_all("Provides-Extra") or () if name.startswith("device-gfx")]
+    names = [distribution.metadata["Name"] or "" for distribution in metadata.distributions()]
+    if not extras or any(name.startswith("amd-torch-device-") for name in names):
+        return []
+    text = "torch %s has no code for any GPU: that is in packages such as %s, of which none is installed (packages in [[stack]])"
+    return [text % (headers["Version"], "amd-torch-%s==%s" % (extras[0], headers["Version"]))]
 
 
 def _vendor():

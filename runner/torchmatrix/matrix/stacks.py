@@ -367,7 +367,7 @@ def _variant(values: dict[str, Any], release: catalog.Release, place: Place, pro
         return None
     key = named[0]
     variant = {"cuda": "cu" + str(values[key]).replace(".", ""), "rocm": f"rocm{values[key]}"}.get(key, key)
-    if variant not in release.wheels:
+    if variant not in release.wheels and not values["index"]:  # what another index serves isn't known
         valid = ", ".join(release.wheels)
         problems.add(place, key, f"torch {release.torch} has no {variant} wheels; it has: {valid}")
         return None
