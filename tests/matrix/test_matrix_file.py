@@ -405,8 +405,8 @@ def test_a_matrix_written_before_the_method_had_its_name_is_still_read() -> None
 def test_another_index_may_serve_what_pytorchs_own_does_not() -> None:
     text = """[[stack]]\ntorch = "2.12.0"\nrocm = "7.14.0"\nindex = "https://repo.amd.com/rocm/whl-multi-arch/"
 packages = ["torch[device-gfx950]"]\n[[workload]]\nmodel = "resnet50"\nbatch = 4\n"""
-    (stack,) = matrix_file.parse(text).stacks
+    (stack,) = parse(text).stacks
     (index, *_) = stack.indexes
     assert (stack.name, stack.variant) == ("torch2.12.0-rocm7.14.0", "rocm7.14.0") and "torch==2.12.0" in index.requirements
     with pytest.raises(BadInput, match=r"torch 2\.12\.0 has no rocm7\.14\.0 wheels"):
-        matrix_file.parse(text.replace("index =", "# index ="))
+        parse(text.replace("index =", "# index ="))

@@ -64,8 +64,8 @@ def _text_part(config):
 
 
 def _look_at_loss(args, model):
-    """See whether the model's own loss shifts the labels. Raises Unsupported if it isn't the logits' cross entropy, or the
-    model sees later tokens, which is refused in generation, and where is_decoder says that it was not meant to predict.
+    """See whether the model's own loss shifts the labels. Raises Unsupported if it isn't the logits' cross entropy, needs more
+    than tokens, or the model sees later tokens: in generation, and where is_decoder says that it was not meant to predict.
 
     What a token sees is found by another last token: the logits before it must stay as they are.
     """
@@ -74,7 +74,7 @@ def _look_at_loss(args, model):
     other = torch.cat([tokens[:, :-1], tokens[:, -2:-1]], dim=1)
     was_training = model.training
     with torch.random.fork_rng(devices=[]), torch.no_grad(), quiet(model.eval()):
-        output, changed = (model(input_ids=some, labels=some) for some in (tokens, other))
+        output, changed = (_with_loss(args, model, some) for some in (tokens, other))
     model.train(was_training)
     logits, loss = output.logits.float(), float(output.loss)
     moved = (logits - changed.logits.float())[:, :-1].abs().max()
@@ -88,6 +88,16 @@ def _look_at_loss(args, model):
     if min(distances) > _SEES * abs(loss):
         raise Unsupported("%s has a loss of its own, not the cross entropy of its logits" % args.model)
     (_unshifted.add if distances[1] < distances[0] else _unshifted.discard)(args.model)
+
+
+def _with_loss(args, model, tokens):
+    try:
+        return model(input_ids=tokens, labels=tokens)
+    except Exception as error:
+        if args.mode == "train" and model(input_ids=tokens) is not None:  # which fails as well where it isn't the loss
+            text = "%s has no loss of tokens alone: %s" % (args.model, failures.describe(error))
+            raise Unsupported(text) from error
+        raise
 
 
 _SEES = 1e-5
