@@ -12,13 +12,14 @@ import time
 
 import steady
 
-Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve batches")
+Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve batches kept", defaults=(None,))
 """``run(index)`` does one step on batch `index` of `batches` (modulo their number) and returns nothing. ``losses()``, called
 outside the window, returns the losses since its last call: one per step in training, that of the last step in inference, none
 of a step without a loss. ``enqueue(index)`` is the part of the step that submits work without waiting for the device.
 ``taken()``: with a GradScaler, which skips some steps, how many the optimizer has done so far; else None. For the proofs,
 training has its `optimizer` and `scaler`, and inference ``outputs()``, of the last step; else they are None. ``serve(batch)``,
-in inference: from a batch in the host's memory to the outputs in the host's memory, which it returns."""
+in inference: from a batch in the host's memory to the outputs in the host's memory, which it returns. `kept`, in inference: a
+kept.Kept of all steps."""
 
 
 def first_step(world, step):

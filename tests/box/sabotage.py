@@ -715,6 +715,29 @@ def other_outputs_in_windows():
     families.of = of
 
 
+def last_pass_of_a_window_alone():
+    """Give the outputs of the pass before in all passes of a window but the last, the third."""
+    import families
+
+    inside, real, given = _windows(), families.of, []
+
+    def of(model):
+        family = real(model)
+        honest = getattr(family, "honest_forward", family.forward)
+
+        def forward(*what):
+            if inside and given and len(given) % 3:
+                given.append(given[-1])
+            else:
+                given.append(honest(*what))
+            return given[-1]
+
+        family.honest_forward, family.forward = honest, forward
+        return family
+
+    families.of = of
+
+
 def half_a_batch_later():
     """Train on half a batch from the second step on."""
     steps = []

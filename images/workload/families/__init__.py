@@ -246,11 +246,26 @@ def depths(args):
     return torch.linspace(first, last, DEPTHS).round().long().unique()
 
 
+def infer(family, model, batch):
+    """Run the forward pass of inference. Where a family's models may return containers that compute when they are read, its
+    outputs are taken apart, which is a part of the work.
+    """
+    return getattr(family, "apart", lambda outputs: outputs)(family.forward(model, batch))
+
+
 def tensors_of(outputs):
     """Return the tensors of real or complex numbers in a forward pass's outputs, at any depth, in order; see numbers_of."""
+    return [numbers_of(tensor) for tensor in floats_of(outputs)]
+
+
+def floats_of(outputs):
+    """Yield the same as they are: sparse, quantized or complex ones, too."""
     if torch.is_tensor(outputs):
-        return [numbers_of(outputs)] if outputs.is_floating_point() or outputs.is_complex() else []
-    return [tensor for part in _parts_of(outputs) for tensor in tensors_of(part)]
+        if outputs.is_floating_point() or outputs.is_complex():
+            yield outputs
+    else:
+        for part in _parts_of(outputs):
+            yield from floats_of(part)
 
 
 def _parts_of(outputs):

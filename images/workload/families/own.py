@@ -8,6 +8,8 @@ The model is called with the inputs: a tensor, the tensors of a tuple in order, 
 """
 
 import argparse
+import collections
+import dataclasses
 import importlib.util
 import sys
 
@@ -56,6 +58,12 @@ class Own:
         if isinstance(inputs, dict):
             return model(**inputs)
         return model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+
+    def apart(self, outputs):
+        """Return the outputs of inference in containers of ours, so that all is computed when the step ends: nothing of the
+        user's runs when they are read. Raises Unsupported if they hold anything else than tensors, numbers and texts.
+        """
+        return _apart(outputs, self._name)
 
     def loss(self, outputs, batch):
         if hasattr(self._module, "loss"):
@@ -175,6 +183,39 @@ def _unflatten(batch, name):
     if not tensors:
         return None
     return tuple(tensors.values()) if "0" in tensors else tensors
+
+
+class _Named(dict):
+    """A dict whose members are attributes, too, in place of a user's dict or dataclass."""
+
+    def __getattr__(self, name):
+        if name in self:
+            return self[name]
+        text = "%s is no member of what the model returns: in inference only what its forward pass has computed is timed"
+        raise AttributeError(text % name)
+
+
+_VALUES = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
+_LIBRARIES = ("torch", "transformers", "numpy")
+"""Packages whose objects, such as a cache, are left as they are where they can't be called."""
+
+
+def _apart(value, file):
+    if torch.is_tensor(value) or isinstance(value, _VALUES):
+        return value
+    if isinstance(value, dict):
+        return _Named((name, _apart(member, file)) for name, member in value.items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _Named((field.name, _apart(getattr(value, field.name), file)) for field in dataclasses.fields(value))
+    if isinstance(value, (tuple, list)):
+        members = [_apart(member, file) for member in value]
+        if hasattr(value, "_fields"):
+            return collections.namedtuple("Outputs", value._fields)._make(members)
+        return members if isinstance(value, list) else tuple(members)
+    if type(value).__module__.partition(".")[0] in _LIBRARIES and not callable(value):
+        return value
+    text = "%s: the model returns %s, of which nobody can say when it is computed: return tensors in tuples, lists, dicts or dataclasses"
+    raise Unsupported(text % (file, _describe(value)))
 
 
 def _channels_last(tensor):

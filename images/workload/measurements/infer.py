@@ -3,6 +3,7 @@
 import torch
 
 import families
+import kept
 import measure
 import precision
 from measurements import requests
@@ -21,16 +22,18 @@ def make_step(args, world, family, model, batches):
     runs.
     """
     grad_mode = {"none": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[args.grad]
-    last = {}
+    last, numbers = {}, kept.Kept()
 
     def forward(batch):
         with grad_mode(), precision.autocast(args.precision, world.device):
-            return family.forward(model, batch)
+            return families.infer(family, model, batch)
 
     def run(index):
         last.clear()  # frees the previous outputs first, so that there is never memory for two
         batch = batches[index % len(batches)]
-        last.update(outputs=forward(batch), batch=batch)
+        outputs = forward(batch)
+        numbers.keep(index % len(batches), outputs)
+        last.update(outputs=outputs, batch=batch)
 
     def serve(batch):
         outputs = forward({name: tensor.to(world.device, non_blocking=True) for name, tensor in batch.items()})
@@ -40,7 +43,7 @@ def make_step(args, world, family, model, batches):
         with torch.no_grad():
             return [float(family.loss(last["outputs"], last["batch"]))]
 
-    return measure.Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], serve, batches)
+    return measure.Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], serve, batches, numbers)
 
 
 def streams(args, world, step, pace, new):

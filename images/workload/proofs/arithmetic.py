@@ -154,7 +154,7 @@ def _call_model(args, family, model, batch):
     outputs = []
     hook = model.register_forward_hook(lambda *called: outputs.append(called[-1]))
     try:
-        (family.training_loss if measurements.trains(args) else family.forward)(model, batch)
+        (family.training_loss if measurements.trains(args) else functools.partial(families.infer, family))(model, batch)
     finally:
         hook.remove()
     return outputs

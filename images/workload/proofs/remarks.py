@@ -166,7 +166,6 @@ def _exchange(batch, other, row):
 
 def _result(args, family, model, batch):
     chance.seed(args.seed)
-    outputs = family.forward(model, batch)
     if measurements.trains(args):
-        return float(family.loss(outputs, batch))
-    return tuple(float(tensor.double().sum()) for tensor in families.tensors_of(outputs))
+        return float(family.training_loss(model, batch))
+    return tuple(float(tensor.double().sum()) for tensor in families.tensors_of(families.infer(family, model, batch)))

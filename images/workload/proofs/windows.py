@@ -9,6 +9,7 @@ import collections
 import math
 
 import families
+import kept
 import measurements
 import sharded
 from proofs import deeds, rules, varying
@@ -20,6 +21,8 @@ JUMP, LEAST_JUMP = 3.0, 0.02
 before, and by more than this share of the largest loss."""
 SHOWS = 1e-5
 """A step that must change the loss by more than this, by its gradient and its length, changes it in float32."""
+TIMES = 3
+"""A number of a step's outputs may differ by so many times what the loss may (rules.STRANGE), relative to the outputs' size."""
 _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 """Modules that skip whole paths, whose gradients are then zero."""
 
@@ -34,6 +37,7 @@ class Watch:
 
     def __init__(self, args, world, begun, steps):
         self._args, self._world, self._begun, self._steps = args, world, begun, steps
+        self._is_repeatable = True
         if measurements.trains(args):
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
@@ -44,7 +48,9 @@ class Watch:
         """Return the Watched of the windows. `blocks`: all of the warm-up and the windows, as measure.window gives them."""
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         if not measurements.trains(self._args):
-            return Watched(rules.of_all_ranks(self._world, self._check_equal_losses(numbers, losses)), None, None)
+            problems = self._check_equal_losses(numbers, losses) + self._check_equal_numbers()
+            unknown = None if self._is_repeatable else _BY_CHANCE
+            return Watched(rules.of_all_ranks(self._world, problems), unknown, None)
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         begun, family = self._begun, families.of(self._args)
         varies = varying.look(self._args, family, begun.plain, begun.batches[0])
@@ -140,8 +146,44 @@ class Watch:
         return []
 
 
+    def _check_equal_numbers(self):
+        """Check that every step gave the same numbers for the same batch, if two steps that follow each other do now."""
+        begun, step = self._begun, self._begun.step
+        if step.kept is None:
+            return []
+        steps = step.kept.take()
+        for _ in range(2):
+            step.run(0)
+        tensors = kept.tensors_of(step.outputs())
+        sizes = [float(families.numbers_of(tensor).float().square().mean().sqrt()) for tensor in tensors]
+        first, second = (numbers for _, numbers in step.kept.take())
+        given = {tensor.data_ptr() for tensor in (*begun.plain.parameters(), *begun.batches[0].values())}
+        if all(tensor.data_ptr() in given for tensor in tensors):
+            return [_NOTHING_COMPUTED]
+        self._is_repeatable = self._differ(first, second, sizes) is None
+        if not self._is_repeatable:
+            return []
+        known = {}
+        for count, (index, numbers) in enumerate(steps):
+            then = known.setdefault(index, numbers)
+            if (pair := self._differ(then, numbers, sizes)) is not None:
+                return [_UNLIKE % (count, *pair)]
+        return []
+
+    def _differ(self, then, now, sizes):
+        """Return the first pair of numbers that differ by more than rounding does, or their counts; None if all agree."""
+        if len(then) != len(now):
+            return len(then), len(now)
+        most = TIMES * rules.STRANGE[self._args.arithmetic]
+        rows = zip(then, now, sizes)
+        return next(((abs(a), abs(b)) for a, b, size in rows if not abs(a - b) <= most * max(abs(a), size)), None)
+
+
 _UNWRITTEN = "in the %d steps since the warm-up, the optimizer did not always change %%s"
 _UNKNOWN = "whether every step of the windows changed the parameters: torch counts no writes into them"
+_UNLIKE = "step %d gave other outputs for a batch than a step before: a number of them is %.6g, and was %.6g"
+_NOTHING_COMPUTED = "all tensors that a step gives are inputs or weights of the model: it computes nothing, or only when it is read"
+_BY_CHANCE = "whether every step of the windows computed its outputs: two steps on one batch give other ones each time"
 _JUMPED = "where the windows begin, the losses of the same batches jump by %.2g; before, they changed by at most %.2g"
 
 

@@ -1,0 +1,45 @@
+"""One number of each tensor that each step gives: it shows that this step computed what the others did."""
+
+import itertools
+import random
+
+import torch
+
+import families
+
+MOST_TENSORS = 16
+"""Tensors of a step's outputs of which a number is kept, the first ones."""
+
+
+def tensors_of(outputs):
+    """Return the tensors of which a number is kept."""
+    tensors = (tensor for tensor in families.floats_of(outputs) if tensor.layout is torch.strided and tensor.numel())
+    return list(itertools.islice(tensors, MOST_TENSORS))
+
+
+class Kept:
+    """The numbers of the steps since the last `take`, by the number of the step. Where in a tensor the number stands is drawn
+    anew in each launch, by a seed that nothing else knows.
+
+    Keeping is part of the step: a number that is computed only when it is read is computed there. On a GPU it is a kernel in
+    the device's queue, for which nothing waits.
+    """
+
+    def __init__(self):
+        self._random, self._places, self._steps = random.SystemRandom(), {}, []
+
+    def keep(self, index, outputs):
+        """Keep a number of each real tensor in `outputs`, which are those of step `index`."""
+        self._steps.append((index, [self._number(*pair) for pair in enumerate(tensors_of(outputs))]))
+
+    def _number(self, position, tensor):
+        key = position, tensor.shape
+        if key not in self._places:
+            self._places[key] = tuple(self._random.randrange(size) for size in tensor.shape)
+        number = tensor.detach()[self._places[key]]
+        return number.item() if tensor.device.type == "cpu" else number.clone()
+
+    def take(self):
+        """Return (index, numbers) of each step, and forget them. What is in a device's memory is read here."""
+        steps, self._steps = self._steps, []
+        return [(index, [complex(number) for number in numbers]) for index, numbers in steps]
