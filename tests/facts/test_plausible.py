@@ -171,6 +171,8 @@ def served(change: Change, requests: int = 20, **fields: Any) -> Launch:
         (moved(-2.0), "latency of rank 0: the first one began 1.500 s before the last timed window ended"),
         (lambda line: {"seconds": [0.019] * 20, "stop_monotonic_seconds": line["start_monotonic_seconds"] + 0.38},
          "latency of rank 0: a request took 0.019000 s, a step 0.040000 s: it wasn't waited for"),
+        (lambda line: {"seconds": [0.17, *[0.9] * 19], "stop_monotonic_seconds": line["start_monotonic_seconds"] + 17.27},
+         "latency of rank 0: no request took less than 0.170000 s, but a step of the timed windows 0.040000 s: these did less"),
     ],
 )  # fmt: skip
 def test_requests_that_contradict_the_launch_are_no_figure(change: Change, why: str) -> None:

@@ -28,6 +28,9 @@ seconds, but no further."""
 QUICKEST = 0.5
 """A request that was waited for takes no less than this share of a step in the timed windows. Nor does a request from host
 memory to host memory take less than this share of one on the device."""
+SLOWEST, REQUEST_SECONDS = 4.0, 0.001
+"""The fastest request takes at most this ratio of the mean step in the timed windows, and 1 ms: a step that takes much less than
+each request leaves work to whoever reads its outputs, or out. A device's queue hides no more than the host's part of a step."""
 LONGER = 1.25
 """Steps on new batches take at most this ratio of the mean step of the timed windows. Where they seem to take longer, the
 workload alternates steps on old batches and on new ones, and all of the new must take longer than any of the old."""
@@ -198,6 +201,10 @@ def _wrong_series(
     if asked.is_asynchronous and steps and statistics.median(series.seconds) < QUICKEST * statistics.median(steps):
         took, step = statistics.median(series.seconds), statistics.median(steps)
         yield f"a request took {took:.6f} s, a step {step:.6f} s: it wasn't waited for"
+    means = [statistics.fmean(rank) for window in windows for rank in window.step_seconds if rank]
+    if series.kind == LATENCY and means and min(series.seconds, default=0.0) > SLOWEST * max(means) + REQUEST_SECONDS:
+        fastest, mean = min(series.seconds), max(means)
+        yield f"no request took less than {fastest:.6f} s, but a step of the timed windows {mean:.6f} s: these did less"
 
 
 def _contradictions_of_streams(streams: Sequence[Stream], asked: Requested, clock: Observed) -> Iterator[str]:
