@@ -1,4 +1,6 @@
-"""One number of each tensor that each step gives: it shows that this step computed what the others did."""
+"""What each step leaves: one number of each tensor that it gives, or the tokens that it chose. It shows that this step computed
+what the others did.
+"""
 
 import itertools
 import random
@@ -43,3 +45,33 @@ class Kept:
         """Return (index, numbers) of each step, and forget them. What is in a device's memory is read here."""
         steps, self._steps = self._steps, []
         return [(index, [complex(number) for number in numbers]) for index, numbers in steps]
+
+    @staticmethod
+    def differ(then, now, sizes, most):
+        """Return the first pair of numbers that differ by more than `most`, relative to themselves or the size of their tensor,
+        or how many there are; None if all agree.
+        """
+        if len(then) != len(now):
+            return len(then), len(now)
+        pairs = ((a, b) for a, b, size in zip(then, now, sizes) if not abs(a - b) <= most * max(abs(a), size))
+        return next(((abs(a), abs(b)) for a, b in pairs), None)
+
+
+AGREE = 0.75
+"""The least share of tokens that are chosen again for the same prompt: two of nearly equal logits may change places."""
+
+
+class Chosen(Kept):
+    """The same of generation: the token of the largest logit at each place that has a next step, which waits for it."""
+
+    def keep(self, index, tokens):
+        self._steps.append((index, torch.stack(tokens)))
+
+    def take(self):
+        steps, self._steps = self._steps, []
+        return [(index, tokens.flatten().tolist()) for index, tokens in steps]
+
+    @staticmethod
+    def differ(then, now, sizes, most):
+        same = sum(a == b for a, b in zip(then, now))
+        return None if same >= AGREE * max(len(then), len(now)) else (len(now), same)

@@ -20,6 +20,7 @@ import hashlib
 import importlib
 import json
 import os
+import random
 import sys
 
 import torch
@@ -237,13 +238,15 @@ def items_of(args):
 
 
 DEPTHS = 4
-"""The outputs of a generation whose logits are kept, spread from the first to the last."""
+"""The outputs of a generation whose logits are kept: the first, the last, and others that the seed draws."""
 
 
 def depths(args):
-    """Return the positions of the tokens after which a generation's logits are kept."""
+    """Return the positions of the tokens after which a generation's logits are kept, in order."""
     first, last = args.sequence_length - 1, args.sequence_length + args.output_length - 2
-    return torch.linspace(first, last, DEPTHS).round().long().unique()
+    between = range(first + 1, last)
+    drawn = random.Random(args.seed).sample(between, min(DEPTHS - 2, len(between)))
+    return torch.tensor(sorted({first, last, *drawn}))
 
 
 def infer(family, model, batch):

@@ -15,6 +15,7 @@ import torch
 import extras
 import failures
 import families
+import kept
 import measure
 import measurements
 import observation
@@ -40,7 +41,7 @@ def make_step(args, world, family, model, batches):
     """Make the Step of generation: a whole request of the batch."""
     if args.output_length < 2:
         raise Unsupported("output_length is %d: generation has a prompt and at least two tokens" % args.output_length)
-    generator, last = _Generator(args, world, family, model), {}
+    generator, last, chosen = _Generator(args, world, family, model), {}, kept.Chosen()
 
     def run(index):
         last.clear()
@@ -49,13 +50,14 @@ def make_step(args, world, family, model, batches):
             pieces = generator.request(batch)
         if len(pieces) != args.output_length:
             raise Numerics("a generation ended after %d of %d tokens" % (len(pieces), args.output_length))
+        chosen.keep(index % len(batches), generator.chosen)
         last.update(outputs=torch.stack([logits for logits in pieces if logits is not None], dim=1), batch=batch)
 
     def losses():
         with torch.no_grad():
             return [float(family.loss(last["outputs"], last["batch"]))]
 
-    return measure.Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], generator, batches)
+    return measure.Step(run, losses, run, lambda: None, None, None, lambda: last["outputs"], generator, batches, chosen)
 
 
 class _Generator:
@@ -64,7 +66,7 @@ class _Generator:
     def __init__(self, args, world, family, model):
         self._args, self._world, self._model = args, world, model
         self._cache = family.static_cache(model, args.sequence_length + args.output_length)
-        self._is_tried = False
+        self._is_tried, self.chosen = False, []
         self._depths = set(families.depths(args).tolist())
 
     def __call__(self, batch):
@@ -89,10 +91,12 @@ class _Generator:
         """Yield each piece of a request when its work is submitted: its phase, and its logits [B, V] where they are kept."""
         prompt, tokens = self._args.sequence_length, batch["input_ids"]
         self._cache.reset()
+        self.chosen = []
         logits = self._forward(tokens[:, :prompt], 0)
         yield PREFILL, logits if prompt - 1 in self._depths else None
         for position in range(prompt, prompt + self._args.output_length - 1):
             chosen = logits.argmax(-1)
+            self.chosen.append(chosen)
             logits = self._forward((tokens[:, position] + (chosen - chosen))[:, None], position)
             yield DECODE, logits if position in self._depths else None
 

@@ -6,6 +6,7 @@ window, and no weights are copied but those few.
 """
 
 import collections
+import functools
 import math
 
 import families
@@ -160,27 +161,23 @@ class Watch:
         given = {tensor.data_ptr() for tensor in (*begun.plain.parameters(), *begun.batches[0].values())}
         if all(tensor.data_ptr() in given for tensor in tensors):
             return [_NOTHING_COMPUTED]
-        self._is_repeatable = self._differ(first, second, sizes) is None
+        differ = functools.partial(step.kept.differ, sizes=sizes, most=TIMES * rules.STRANGE[self._args.arithmetic])
+        self._is_repeatable = differ(first, second) is None
         if not self._is_repeatable:
             return []
         known = {}
         for count, (index, numbers) in enumerate(steps):
             then = known.setdefault(index, numbers)
-            if (pair := self._differ(then, numbers, sizes)) is not None:
-                return [_UNLIKE % (count, *pair)]
+            pair = differ(then, numbers)
+            if pair is not None:
+                text = _OTHER_TOKENS if isinstance(step.kept, kept.Chosen) else _UNLIKE
+                return [text % (count, *pair)]
         return []
-
-    def _differ(self, then, now, sizes):
-        """Return the first pair of numbers that differ by more than rounding does, or their counts; None if all agree."""
-        if len(then) != len(now):
-            return len(then), len(now)
-        most = TIMES * rules.STRANGE[self._args.arithmetic]
-        rows = zip(then, now, sizes)
-        return next(((abs(a), abs(b)) for a, b, size in rows if not abs(a - b) <= most * max(abs(a), size)), None)
 
 
 _UNWRITTEN = "in the %d steps since the warm-up, the optimizer did not always change %%s"
 _UNKNOWN = "whether every step of the windows changed the parameters: torch counts no writes into them"
+_OTHER_TOKENS = "request %d chose other tokens for a prompt than one before: of %d, %d are the same"
 _UNLIKE = "step %d gave other outputs for a batch than a step before: a number of them is %.6g, and was %.6g"
 _NOTHING_COMPUTED = "all tensors that a step gives are inputs or weights of the model: it computes nothing, or only when it is read"
 _BY_CHANCE = "whether every step of the windows computed its outputs: two steps on one batch give other ones each time"
