@@ -44,22 +44,30 @@ RULES = [
 """Names of sizes, and what they become; others stay."""
 OF_MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_chunk_size": 32}
 OF_DOTS3 = {
-    "num_key_value_heads": 4, "per_layer_config": {layer: {"qk_nope_head_dim": 16, "head_dim": 24} for layer in ("2", "3")},
+    "num_key_value_heads": 4,
+    "per_layer_config": {layer: {"qk_nope_head_dim": 16, "head_dim": 24} for layer in ("2", "3")},
 }
 
 OWN: dict[str, dict[str, Any]] = {
     "axk1": {"head_dim": 8},
     "bailing_hybrid": {
-        "num_expert_group": 2, "topk_group": 1, "layer_types": ["linear_attention", "full_attention"] * 2,
-        "mlp_layer_types": ["dense", "sparse"] * 2, "linear_num_heads": 4, "linear_head_dim": 16,
+        "num_expert_group": 2,
+        "topk_group": 1,
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "mlp_layer_types": ["dense", "sparse"] * 2,
+        "linear_num_heads": 4,
+        "linear_head_dim": 16,
     },
     "bamba": OF_MAMBA,
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots3_note": {"text_config": OF_DOTS3},
     "dots3_note_text": OF_DOTS3,
     "gemma3n_text": {
-        "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2, "intermediate_size": [96] * 4,
-        "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0], "hidden_size_per_layer_input": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+        "intermediate_size": [96] * 4,
+        "activation_sparsity_pattern": [0.95, 0.95, 0.0, 0.0],
+        "hidden_size_per_layer_input": 8,
     },
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "granitemoehybrid": OF_MAMBA,
@@ -75,12 +83,20 @@ OWN: dict[str, dict[str, Any]] = {
     "xmod": {"default_language": "en_XX"},
     "youtu": {"head_dim": 8},
     "zamba": {
-        "layers_block_type": ["linear_attention", "hybrid"] * 2, "attention_hidden_size": 128, "attention_head_dim": 32,
+        "layers_block_type": ["linear_attention", "hybrid"] * 2,
+        "attention_hidden_size": 128,
+        "attention_head_dim": 32,
         "mamba_dt_rank": 4,
     },
     "zamba2": {
-        "layers_block_type": ["linear_attention", "hybrid"] * 2, "hybrid_layer_ids": [1, 3], "attention_hidden_size": 128,
-        "attention_head_dim": 32, "mamba_headdim": 32, "n_mamba_heads": 4, "num_query_groups": 4, "chunk_size": 32,
+        "layers_block_type": ["linear_attention", "hybrid"] * 2,
+        "hybrid_layer_ids": [1, 3],
+        "attention_hidden_size": 128,
+        "attention_head_dim": 32,
+        "mamba_headdim": 32,
+        "n_mamba_heads": 4,
+        "num_query_groups": 4,
+        "chunk_size": 32,
         "adapter_rank": 8,
     },
 }

@@ -104,7 +104,9 @@ def without_device_code():
     names = [distribution.metadata["Name"] or "" for distribution in metadata.distributions()]
     if not extras or any(name.startswith("amd-torch-device-") for name in names):
         return []
-    text = "torch %s has no code for any GPU: that is in packages such as %s, of which none is installed (packages in [[stack]])"
+    text = (
+        "torch %s has no code for any GPU: that is in packages such as %s, of which none is installed (packages in [[stack]])"
+    )
     return [text % (headers["Version"], "amd-torch-%s==%s" % (extras[0], headers["Version"]))]
 
 

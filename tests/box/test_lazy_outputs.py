@@ -74,7 +74,10 @@ REFUSED = {
     "a generator": ("return (self.layer(row) for row in inputs)", "returns a generator"),
     "a function": ("return {'logits': lambda: self.layer(inputs)}", "returns a function"),
     "a layer in a dataclass": ("return Given(inputs, self.layer)", "returns a Linear"),
-    "a property of a dataclass": ("given = Given(inputs * 1.0); given.layer = None; return given", "logits is no member of what"),
+    "a property of a dataclass": (
+        "given = Given(inputs * 1.0); given.layer = None; return given",
+        "logits is no member of what",
+    ),
     "a tensor that computes": ("return Late(self.layer, inputs)", "the step doesn't compute as asked"),
     "its inputs": ("return {'inputs': inputs, 'weight': self.layer.weight}", "computes nothing, or only when it is read"),
 }

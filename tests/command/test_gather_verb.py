@@ -2,9 +2,13 @@
 
 import json
 import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from support import Command
+from support.containers import free_port
 from support.records import write_run
 
 RUN = "20260101T000000Z"
@@ -52,3 +56,25 @@ def test_a_report_brings_the_facts_that_it_carries(torchmatrix: Command, tmp_pat
     (tmp_path / "empty.html").write_text("<!doctype html><p>no facts")
     done = torchmatrix("gather", "empty.html")
     assert done.returncode == 2 and "is no archive of facts" in done.stderr
+
+
+def test_a_password_or_a_token_of_an_address_is_never_shown(torchmatrix: Command, tmp_path: Path) -> None:
+    secret, port = "hunter2hunter2", str(free_port())
+    for address in (
+        f"http://u:{secret}@127.0.0.1:{port}/x",
+        f"https://{secret}@h/x",
+        f"http://127.0.0.1:{port}/x?token={secret}",
+    ):
+        for more in ((), ("--json",)):
+            done = torchmatrix("gather", address, *more)
+            assert done.returncode in (2, 4) and "error: " in done.stderr and secret not in done.stdout + done.stderr
+    write_run(tmp_path / "results", [{}])
+    assert torchmatrix("report", "--publish", "site").returncode == 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "site")))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        done = torchmatrix("gather", f"http://127.0.0.1:{server.server_port}/?token={secret}#{secret}", "--results", "other")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert done.returncode == 0 and "1 run came" in done.stdout and secret not in done.stdout + done.stderr

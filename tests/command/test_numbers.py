@@ -45,3 +45,10 @@ def test_a_number_within_a_word_is_refused_in_a_short_message(torchmatrix: Comma
     done = torchmatrix(*words)
     assert done.returncode in (2, 3) and "\nhint: " in done.stderr and done.stderr.startswith("error: ")
     assert len(done.stderr) < 500 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [("audit",), ("gather",), ("reproduce",), ("report",), ("export",), ("plan", "--matrix")])
+def test_a_name_that_no_file_can_have_is_refused_in_a_short_message(torchmatrix: Command, words: tuple[str, ...]) -> None:
+    done = torchmatrix(*words, "n" * 3000)
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and "Errno" not in done.stderr
+    assert "\nhint: " in done.stderr and len(done.stderr) < 700

@@ -114,3 +114,8 @@ def test_launches_are_asked_of_a_preset_and_not_of_a_recorded_launch(torchmatrix
         assert done.returncode == 0 and cells >= 10 and f"{cells} cells: {number * cells} launches" in done.stderr
     done = torchmatrix("reproduce", "fake/*/cpu0", "--launches", "3")
     assert done.returncode == 2 and "--launches is for presets" in done.stderr
+
+
+def test_a_selection_of_a_preset_that_matches_no_cell_is_told_as_plan_tells_it(torchmatrix: Command) -> None:
+    done = torchmatrix("reproduce", "suite-cpu", "no*", "--print")
+    assert done.returncode == 3 and "the selection matches no cell" in done.stderr

@@ -110,6 +110,18 @@ def test_csv_is_rfc_4180(tmp_path: Path) -> None:
     assert read_csv(content)[0]["command"] == 'a "b", c\nd'
 
 
+def test_nothing_in_a_table_controls_a_terminal_or_turns_text_round(tmp_path: Path) -> None:
+    hostile = "".join(
+        map(chr, (*range(9), *range(11, 13), *range(14, 32), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x2028, 0x202E, 0x2066))
+    )
+    frame = tables_of(tmp_path, {"outcome": "crashed", "command": f"a\x1b[2J{hostile}b\nc"}).values["failures"]
+    for name in ("csv", "json"):
+        text = FORMATS[name]("failures", frame).decode()
+        assert not set(hostile) & set(text) and "[2J" in text
+    assert read_csv(FORMATS["csv"]("failures", frame))[0]["command"].endswith("b\nc")
+    assert json.loads(FORMATS["json"]("failures", frame))[0]["command"] == f"a\x1b[2J{hostile}b\nc"
+
+
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_text_is_a_formula_in_csv_and_is_untouched_elsewhere(tmp_path: Path, text: str) -> None:
     frame = tables_of(tmp_path, {"outcome": "crashed", "command": text}).values["failures"]

@@ -86,7 +86,9 @@ EVERY = (
     Sabotage("no_all_reduce_in_windows", (*BERT, *HALF), 2, "the norms of the ranks' gradients differ after the windows"),
     Sabotage("made_equal_after_windows", RESNET, 2, "the norms of the ranks' gradients differ after the windows"),
     Sabotage("other_outputs_in_windows", (*RESNET, "--mode", "infer"), 1, "the loss of a batch is"),
-    Sabotage("last_pass_of_a_window_alone", (*RESNET, "--mode", "infer"), 1, "gave other outputs for a batch than a step before"),
+    Sabotage(
+        "last_pass_of_a_window_alone", (*RESNET, "--mode", "infer"), 1, "gave other outputs for a batch than a step before"
+    ),
     Sabotage("last_pass_of_a_window_alone", (*BERT, "--mode", "infer"), 1, "gave other outputs for a batch than a step before"),
     Sabotage("six_tensors", (*BERT, *HALF, *GLANCE), 1, "the optimizer never changed"),
 )

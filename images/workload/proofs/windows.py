@@ -146,7 +146,6 @@ class Watch:
                 return ["the loss of a batch is %.6g in step %d, but was %.6g in a step before" % (loss, number, then)]
         return []
 
-
     def _check_equal_numbers(self):
         """Check that every step gave the same numbers for the same batch, if two steps that follow each other do now."""
         begun, step = self._begun, self._begun.step
@@ -179,7 +178,9 @@ _UNWRITTEN = "in the %d steps since the warm-up, the optimizer did not always ch
 _UNKNOWN = "whether every step of the windows changed the parameters: torch counts no writes into them"
 _OTHER_TOKENS = "request %d chose other tokens for a prompt than one before: of %d, %d are the same"
 _UNLIKE = "step %d gave other outputs for a batch than a step before: a number of them is %.6g, and was %.6g"
-_NOTHING_COMPUTED = "all tensors that a step gives are inputs or weights of the model: it computes nothing, or only when it is read"
+_NOTHING_COMPUTED = (
+    "all tensors that a step gives are inputs or weights of the model: it computes nothing, or only when it is read"
+)
 _BY_CHANCE = "whether every step of the windows computed its outputs: two steps on one batch give other ones each time"
 _JUMPED = "where the windows begin, the losses of the same batches jump by %.2g; before, they changed by at most %.2g"
 

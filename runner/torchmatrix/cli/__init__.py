@@ -1,5 +1,6 @@
 """The command `torchmatrix`: the only package that prints or exits. Heavy imports are inside the verbs."""
 
+import errno
 import math
 import os
 import signal
@@ -16,6 +17,7 @@ from torchmatrix.cli.console import complain
 from torchmatrix.cli.options import app
 from torchmatrix.core import process
 from torchmatrix.core.errors import ExitCode, ToolError, lack_of
+from torchmatrix.core.formatting import clipped
 
 __all__ = ["advise", "invoke", "keep", "main", "measure", "nights", "on_node", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
@@ -61,6 +63,9 @@ def invoke(words: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except BaseException as error:  # a panic is no Exception
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            complain(f"this name is too long: {clipped(str(error.filename))}", "no file and no folder can have it")
+            return ExitCode.BAD_INPUT
         if lacking := lack_of(error):
             complain(*lacking)
             return ExitCode.ENGINE_UNUSABLE

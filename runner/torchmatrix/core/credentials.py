@@ -38,6 +38,14 @@ KEY = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY"
 _SURE = re.compile(rf"{'|'.join(SHAPES)}|{KEY}|://[^\s/\"'<>@:]{{1,200}}:[^\s/\"'<>@]{{1,200}}@")
 
 
+_IN_ADDRESS = re.compile(r"(?<=://)[^\s/\"'<>@]{1,400}@")
+
+
+def without_passwords(text: str) -> str:
+    """Return a text whose addresses have no names and passwords."""
+    return _IN_ADDRESS.sub("…@", text)
+
+
 def line_of_first(text: str) -> int | None:
     """Return the line (from 1) of the first certain credential: a token, a private key, a password in an address."""
     match = _SURE.search(text)

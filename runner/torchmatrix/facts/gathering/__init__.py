@@ -11,6 +11,7 @@ archives, remote.py reads other machines by ssh; this file reads sites.
 
 import hashlib
 import json
+import re
 import tempfile
 import time
 import urllib.error
@@ -143,14 +144,22 @@ def _read_list(base: str, word: str, limits: Limits) -> list[dict[str, Any]]:
         raise BadInput(f"{word} has no list of facts in {LIST} that this version can read: {why}", hint=hint) from None
 
 
+def _shown(word: str) -> str:
+    """Return a source as it may be shown: of an address not what follows ? and #, in which a token may stand."""
+    return re.split(r"[?#]", word, maxsplit=1)[0] if word.lower().startswith(("http://", "https://")) else word
+
+
 def _base_address(word: str) -> str:
     """Return the address that all others are relative to; it ends with a slash."""
     if not word.lower().startswith(("http://", "https://")):
         return Path(word).resolve().as_uri() + "/"
     try:
-        address = urlsplit(word)._replace(query="", fragment="").geturl()
+        parts = urlsplit(word)._replace(query="", fragment="")
+        address = parts.geturl()
     except ValueError as why:
         raise BadInput(f"{word} is no address: {why}", hint="name the first page of a site, or its folder") from None
+    if "@" in parts.netloc:
+        raise BadInput("an address with a name or password can't be read", hint="gather from the site's folder, or an archive")
     head, _, last = address.rpartition("/")
     return f"{head}/" if last.endswith((".html", ".json")) or not last else f"{address}/"
 
@@ -198,7 +207,7 @@ def gather(
     """
     if not word:
         raise BadInput('"" names no source', hint="name a folder, an archive, a machine or a site; . is this folder")
-    brought = ImportResult(source=word)
+    brought = ImportResult(source=_shown(word))
     with ExitStack() as stack:
         if not dry_run:
             hint = "wait for it, or write elsewhere: --results DIR"
@@ -207,7 +216,7 @@ def gather(
         ledger, layout = Ledger(results.root), Layout(results)
         for digest, source in _open_sources(word, ledger, temporary, stack, limits):
             if isinstance(source, AlreadyHere):
-                brought.add(ImportResult(source=word, runs_here=list(source.runs), here=source.launches))
+                brought.add(ImportResult(source=brought.source, runs_here=list(source.runs), here=source.launches))
                 continue
             part = ImportResult(source=source.label, refused=dict(source.refused), others=source.others)
             runs = runs_of(source, part)

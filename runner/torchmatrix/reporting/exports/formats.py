@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.analysis.rows import Row
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import figure, in_one_line
+from torchmatrix.core.formatting import figure, in_one_line, printable
 from torchmatrix.core.toml_keys import nearest
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.columns import EVERY_TABLE
@@ -182,6 +182,8 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
 
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _BREAKS = ("\t", "\r", "\n")
+_HIDDEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What JSON leaves as it is, though a terminal may act on it."""
 
 
 def to_csv(name: str, table: Values) -> bytes:
@@ -198,7 +200,9 @@ def to_json(name: str, table: Values) -> bytes:
     lists = {column.name for column in EVERY_TABLE.get(name, ()) if column.kind == "list"}
     rows = [{name: _json_value(value, name in lists) for name, value in row.items()} for row in by_row(table)]
     lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
-    return ("[" + ",".join("\n" + line for line in lines) + "\n]\n").encode()
+    return _HIDDEN.sub(
+        lambda found: f"\\u{ord(found[0]):04x}", "[" + ",".join("\n" + line for line in lines) + "\n]\n"
+    ).encode()
 
 
 def to_parquet(name: str, table: Values) -> bytes:
@@ -262,8 +266,14 @@ def _fields(column: list[Any]) -> Iterable[Any]:
 def _field(value: Any) -> Any:
     """Convert a value for the csv module, which writes a float as its repr, and None as an empty field."""
     if isinstance(value, str):
-        return value if value[:1].isalnum() else inert(value)
+        plain = "".join(map(_visible, value)) if not value.isprintable() else value
+        return plain if plain[:1].isalnum() else inert(plain)
     return ("true" if value else "false") if isinstance(value, bool) else value
+
+
+def _visible(character: str) -> str:
+    """Return a blank for what would control a terminal or turn text round; line breaks stay."""
+    return character if character in _BREAKS else printable(character)
 
 
 def _json_value(value: Any, is_list: bool) -> Any:

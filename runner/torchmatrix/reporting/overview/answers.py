@@ -92,7 +92,7 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     """
     top = cells.best(cells.chosen)
     if not cells.rows:
-        return Answers(lead="No launch can be read." if unread else "Nothing has been launched.", each=())
+        return Answers(lead="No launch can be read." if unread else "No launch has ended.", each=())
     if top is None:
         why = f": {words.counted(failed)}" if failed else ""
         return Answers(lead=f"No cell was measured{why}.", each=())
