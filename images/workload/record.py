@@ -76,8 +76,8 @@ def native_kernels():
 def _compiled_in():
     if not getattr(torch._C, "_get_native_aot_enabled", lambda: False)():
         return []
-    names = {schema.name.partition("::")[2] for schema in torch._C._jit_get_all_schemas() if schema.name.startswith(_ARCHS)}
-    architectures = {name: getattr(torch.ops._native_aot, name)() for name in names}
+    every = {schema.name.partition("::")[2] for schema in torch._C._jit_get_all_schemas()}
+    architectures = {name: getattr(torch.ops._native_aot, name)() for name in every if name.startswith("archs_")}
     return [
         "%s compiled in for %s" % (name[len("archs_") :], " ".join("sm_%d" % number for number in sorted(numbers)))
         for name, numbers in architectures.items()
@@ -90,9 +90,6 @@ def refuse_native_kernels():
     if found != "none":
         text = "torch %s can't leave native kernels out: " % torch.__version__
         raise Unsupported(text + ("it has none, or doesn't say so" if found is None else "it still has " + found))
-
-
-_ARCHS = "_native_aot::archs_"
 
 
 def _triton_version():

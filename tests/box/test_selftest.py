@@ -35,7 +35,8 @@ def test_a_torch_whose_code_for_gpus_is_a_package_of_its_own_needs_one(
         install(tmp_path, name)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     told = selftest.without_device_code()
-    text = "torch 2.12.0+rocm7.14.0 has no code for any GPU: that is in packages such as amd-torch-device-gfx942==2.12.0+rocm7.14.0"
+    release = "2.12.0+rocm7.14.0"
+    text = f"torch {release} has no code for any GPU: that is in packages such as amd-torch-device-gfx942=={release}"
     assert (told == []) if is_whole else (len(told) == 1 and told[0].startswith(text))
 
 

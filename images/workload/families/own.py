@@ -214,8 +214,10 @@ def _apart(value, file):
         return members if isinstance(value, list) else tuple(members)
     if type(value).__module__.partition(".")[0] in _LIBRARIES and not callable(value):
         return value
-    text = "%s: the model returns %s, of which nobody can say when it is computed: return tensors in tuples, lists, dicts or dataclasses"
-    raise Unsupported(text % (file, _describe(value)))
+    raise Unsupported(_LATE % (file, _describe(value)))
+
+
+_LATE = "%s: the model returns %s, of which nobody can say when it is computed; return tensors, also in tuples, lists or dicts"
 
 
 def _channels_last(tensor):

@@ -29,8 +29,8 @@ QUICKEST = 0.5
 """A request that was waited for takes no less than this share of a step in the timed windows. Nor does a request from host
 memory to host memory take less than this share of one on the device."""
 SLOWEST, REQUEST_SECONDS = 4.0, 0.001
-"""The fastest request takes at most this ratio of the mean step in the timed windows, and 1 ms: a step that takes much less than
-each request leaves work to whoever reads its outputs, or out. A device's queue hides no more than the host's part of a step."""
+"""The fastest request takes at most this ratio of the mean step in the timed windows, and 1 ms: a step that takes much less
+leaves work to whoever reads its outputs, or out. A device's queue hides no more than the host's part of a step."""
 LONGER = 1.25
 """Steps on new batches take at most this ratio of the mean step of the timed windows. Where they seem to take longer, the
 workload alternates steps on old batches and on new ones, and all of the new must take longer than any of the old."""
