@@ -23,6 +23,7 @@ import measurements
 import precision
 import profiling
 import record
+import roofline
 import runtimes
 import samples
 import settings
@@ -50,7 +51,7 @@ def _profile(channel, args, world):
 
 
 def _measure_and_prove(channel, args, world):
-    begun, seconds_per_step, watched = _measure(channel, args, world)
+    begun, seconds_per_step, watched, roof = _measure(channel, args, world)
     notes = _look_at_compiled(channel, args, world, begun)
     is_mixed, more = _prove_precision(channel, args, world, begun, watched.varies)
     is_proven = args.proof != work.NONE and measurements.of(args).MODE["windows"]
@@ -59,7 +60,7 @@ def _measure_and_prove(channel, args, world):
     if is_proven:
         timed, first = {"model": begun.model, "step": begun.step}, begun.first
         del begun  # the reference needs the memory
-        _prove_work(channel, args, world, timed, first, watched, 0 if is_mixed else seconds_per_step)
+        _prove_work(channel, args, world, timed, first, watched, 0 if is_mixed else seconds_per_step, roof)
 
 
 _UNPROVEN = "the work is not proven: only that of timed windows can be"
@@ -107,10 +108,13 @@ def _begin(channel, args, world):
 
 
 def _measure(channel, args, world):
-    """Run everything that is timed; return the Begun, the seconds per step and what windows.Watch saw."""
+    """Run everything that is timed; return the Begun, the seconds per step, what windows.Watch saw, and the FLOP/s of products,
+    None if they aren't known or nothing is proven.
+    """
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
     timed, seconds_per_step, watched = _time_windows(channel, args, world, begun)
+    roof = _timed(channel, "roof", lambda: _products_roof(args, world)) if timed and args.proof != work.NONE else None
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)
@@ -129,7 +133,12 @@ def _measure(channel, args, world):
             channel.emit("all-reduce", sizes=sizes, gradient_bytes=gradient_bytes)
         for operation, records, error in collectives.others(world, gradient_bytes):
             channel.emit("collective", operation=operation, sizes=records, error=error)
-    return begun, seconds_per_step, watched
+    return begun, seconds_per_step, watched, roof
+
+
+def _products_roof(args, world):
+    roofs = world.gather(extras.attempt("what products of matrices reach", lambda: roofline.products_roof(args, world)))
+    return None if None in roofs else max(roofs)
 
 
 def _look_at_compiled(channel, args, world, begun):
@@ -188,15 +197,16 @@ def _inspect(args, world, begun, varies):
     return (types, watched, notes + effective_precision.remarks(probed)), probed
 
 
-def _prove_work(channel, args, world, timed, first, watched, seconds):
+def _prove_work(channel, args, world, timed, first, watched, seconds, roof):
     """Raise Numerics if the work wasn't done. `watched`: what windows.Watch saw. `seconds` of a step, to be held against the
-    device's peak; 0 where no peak applies.
+    device's peak and the `roof` of its products; 0 where no peak applies.
     """
     prove = work.prove if args.proof == work.FULL else work.glance
     record = prove(args, world, timed, first, functools.partial(_timed, channel), watched.varies)
     record["problems"][:0] = watched.problems
     record["unwatched"] = "; ".join(filter(None, (watched.unknown, record.pop("coarse", None)))) or None
-    record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds, world.size) if seconds else []
+    record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds, world.size, roof) if seconds else []
+    record["products_flops_per_second"] = roof
     channel.emit("reference", **dict(record, agrees=False if record["problems"] else record["agrees"]))
     missing = extras.missing(world)
     if missing:

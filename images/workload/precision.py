@@ -23,6 +23,11 @@ _AUTOCAST = {"amp": torch.float16, "amp-bf16": torch.bfloat16, **dict.fromkeys(F
 _WEIGHTS = {"half": torch.float16, "bf16-weights": torch.bfloat16, "bf16-master": torch.bfloat16}
 
 
+def product_type(name):
+    """Return the type of the operands of products, but for float8 and what a runtime quantizes."""
+    return _AUTOCAST.get(name) or _WEIGHTS.get(name) or torch.float32
+
+
 def set_knobs(name, device):
     """Set TF32 on or off for matmul and convolutions; raise Unsupported if the device can't do `name`."""
     lack = devices.of(device).lack(name)

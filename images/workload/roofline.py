@@ -11,6 +11,7 @@ import torch
 import families
 import measurements
 import observation
+import precision
 
 REPEATS, MOST_SECONDS = 20, 0.5
 """A roof is the best of so many runs; fewer if they take longer."""
@@ -34,19 +35,32 @@ def bandwidth(world, size):
     return {kind: 4 * len(memory) / _least_seconds(world, action) for kind, action in actions.items()}
 
 
-def product_rate(world, dtype, most):
-    """Return the most FLOP/s of a product of square matrices of `dtype`; a matrix and the result take `most` bytes at most."""
-    matrix = torch.ones(1, 1, dtype=dtype, device=world.device)
-    size = min(world.kind.product_size, max(64, int((most / 2 / matrix.element_size()) ** 0.5) // 64 * 64))
-    matrix = matrix.repeat(size, size)
-    return 2 * size**3 / _least_seconds(world, lambda: matrix @ matrix)
+def product_rate(world, dtype, most, repeats=REPEATS):
+    """Return the most FLOP/s of a product of square random matrices of `dtype`, of `most` bytes with the result at most."""
+    size = min(
+        world.kind.product_size, max(64, int((most / 2 / torch.empty((), dtype=dtype).element_size()) ** 0.5) // 64 * 64)
+    )
+    matrix = torch.rand(size, size, device=world.device).to(dtype)
+    return 2 * size**3 / _least_seconds(world, lambda: matrix @ matrix, repeats)
 
 
-def _least_seconds(world, action):
+ROOF_REPEATS, ROOF_SHARE = 3, 8
+"""Products that are timed for the roof of a launch, and the part of the free memory that they take."""
+
+
+def products_roof(args, world):
+    """Return the FLOP/s that this device does in products of the precision's type or of float32, whichever are faster."""
+    free, kinds = world.kind.free_bytes(), {torch.float32, precision.product_type(args.precision)}
+    most = world.kind.array_bytes if free is None else min(world.kind.array_bytes, free // ROOF_SHARE)
+    fast = [kind for kind in kinds if kind == torch.float32 or world.kind.has_kernels(str(kind)[len("torch.") :])]
+    return max(product_rate(world, kind, most, ROOF_REPEATS) for kind in fast)
+
+
+def _least_seconds(world, action, repeats=REPEATS):
     """Return the seconds of the fastest run of `action` on the device."""
     action()
     least, end = float("inf"), time.monotonic() + MOST_SECONDS
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         begin = world.kind.mark()
         action()
         stop = world.kind.mark()

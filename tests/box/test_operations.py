@@ -174,3 +174,17 @@ def test_neither_the_environment_nor_collectives_end_a_launch_of_two_ranks(real_
     else:
         assert not any(event["event"] == "collective" for event in events)
         assert [text for text in texts if "room for twice the gradients" in text]
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_no_launch_needs_far_more_operations_than_products_of_matrices_reach(real_python: str, mode: str) -> None:
+    words = (*sabotaged.RESNET, "--mode", mode)
+    code, events, stderr = bench(real_python, *words)
+    roof = only(events, "reference")["products_flops_per_second"]
+    assert code == 0 and roof > 1e9, stderr
+    before = f"import roofline; roofline.products_roof = lambda args, world: {roof / 1e5}"
+    code, events, _ = bench(real_python, *words, before=before)
+    assert code and "times what this device reaches in products of matrices" in only(events, "failure")["message"]
+    code, events, stderr = bench(real_python, *words, before="import roofline; roofline.product_rate = lambda *given: 1 / 0")
+    assert code == 0 and only(events, "reference")["products_flops_per_second"] is None, stderr
+    assert any("what products of matrices reach: not known" in text for text in only(events, "remarks")["texts"])

@@ -211,14 +211,29 @@ def sharing(args, world, deed):
     return []
 
 
-def speed(args, flops_per_item, seconds_per_step, ranks):
-    """Check that none of so many devices computes faster than its peak for dense matrices in the precision asked for."""
+ABOVE_PRODUCTS, OF_FEWER_BITS = 4.0, 4.0
+"""A step needs no more FLOP/s than so many times what products of matrices reach in the same launch: convolutions by Winograd's
+or the Fourier transform multiply less than their definition, by up to about four times. Types of 8 and 4 bits are faster."""
+
+
+def speed(args, flops_per_item, seconds_per_step, ranks, roof):
+    """Check that none of so many devices computes faster than its peak for dense matrices in the precision asked for, nor far
+    above its `roof`: the FLOP/s of products, measured in this launch (None: not known).
+    """
     flops = flops_per_item or args.proven.get("flops_per_item")
-    if not flops or not args.peak_flops:
+    if not flops:
         return []
-    share = flops * families.items_per_step(args, ranks) / ranks / seconds_per_step / args.peak_flops
+    rate = flops * families.items_per_step(args, ranks) / ranks / seconds_per_step
+    most = (roof or math.inf) * ABOVE_PRODUCTS * (OF_FEWER_BITS if args.quantized or args.precision in FLOAT8 else 1.0)
     text = "%.3g FLOP/s in the timed windows are %.2f times the peak of the device"
-    return [text % (share * args.peak_flops, share)] if share > 1 else []
+    if args.peak_flops and rate > args.peak_flops:
+        return [text % (rate, rate / args.peak_flops)]
+    return [_ABOVE_PRODUCTS % (rate, rate / roof)] if rate > most else []
+
+
+_ABOVE_PRODUCTS = (
+    "%.3g FLOP/s in the timed windows are %.1f times what this device reaches in products of matrices: the work was not done"
+)
 
 
 def shared_norm(args, world, own):

@@ -612,13 +612,15 @@ class Reference(Line, frozen=True, tag="reference"):
 
     `proof`: "full", "fingerprint" (compared with a launch that was proven in full) or None in facts of earlier versions, which
     compared losses only. `fingerprint`: numbers of the first step by name. `unwatched`: what can't be known of the timed
-    windows. `flops_counter`: who counted `flops_per_item` (None in facts of earlier versions: torch's own). `parity`: how far
-    the outputs of an inference are from those of eager fp32, by name; empty for training and without a full proof.
+    windows. `flops_counter`: who counted `flops_per_item` (None in facts of earlier versions: torch's own).
+    `products_flops_per_second`: what the device reached in products of matrices, in this launch. `parity`: how far the outputs
+    of an inference are from those of eager fp32, by name; empty for training and without a full proof.
     """
 
     flops_per_item: Annotated[float, Meta(ge=0, le=1e30)] = nan
     formula_flops_per_item: Annotated[float, Meta(ge=0, le=1e30)] = nan
     flops_counter: Text | None = None
+    products_flops_per_second: Extent | None = None
     losses: Annotated[list[Any], Reveals.NOTHING] = []
     measured: Annotated[list[Any], Reveals.NOTHING] = []
     differences: Annotated[list[Any], Reveals.NOTHING] = []
