@@ -114,7 +114,7 @@ def _measure(channel, args, world):
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
     timed, seconds_per_step, watched = _time_windows(channel, args, world, begun)
-    roof = _timed(channel, "roof", lambda: _products_roof(args, world)) if timed and args.proof != work.NONE else None
+    roof = _timed(channel, "proof-roof", lambda: _products_roof(args, world)) if timed and args.proof != work.NONE else None
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)

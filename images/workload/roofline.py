@@ -35,17 +35,25 @@ def bandwidth(world, size):
     return {kind: 4 * len(memory) / _least_seconds(world, action) for kind, action in actions.items()}
 
 
-def product_rate(world, dtype, most, repeats=REPEATS):
+def product_rate(world, dtype, most):
     """Return the most FLOP/s of a product of square random matrices of `dtype`, of `most` bytes with the result at most."""
-    size = min(
-        world.kind.product_size, max(64, int((most / 2 / torch.empty((), dtype=dtype).element_size()) ** 0.5) // 64 * 64)
-    )
+    size = _largest(world, dtype, most)
+    return 2 * size**3 / _least_seconds(world, _product(world, dtype, size))
+
+
+def _largest(world, dtype, most):
+    each = torch.empty((), dtype=dtype).element_size()
+    return min(world.kind.product_size, max(64, int((most / 2 / each) ** 0.5) // 64 * 64))
+
+
+def _product(world, dtype, size):
     matrix = torch.rand(size, size, device=world.device).to(dtype)
-    return 2 * size**3 / _least_seconds(world, lambda: matrix @ matrix, repeats)
+    return lambda: matrix @ matrix
 
 
-ROOF_REPEATS, ROOF_SHARE = 3, 8
-"""Products that are timed for the roof of a launch, and the part of the free memory that they take."""
+ROOF_SIZE, ROOF_REPEATS, ROOF_SHARE, ROOF_SECONDS = 256, 3, 8, 0.03
+"""The first product of a launch's roof, how often each is timed, and the part of the free memory that they take; sizes double
+until the products of one took so long in all."""
 
 
 def products_roof(args, world):
@@ -53,14 +61,31 @@ def products_roof(args, world):
     free, kinds = world.kind.free_bytes(), {torch.float32, precision.product_type(args.precision)}
     most = world.kind.array_bytes if free is None else min(world.kind.array_bytes, free // ROOF_SHARE)
     fast = [kind for kind in kinds if kind == torch.float32 or world.kind.has_kernels(str(kind)[len("torch.") :])]
-    return max(product_rate(world, kind, most, ROOF_REPEATS) for kind in fast)
+    return max(_roof_of(world, kind, _largest(world, kind, most)) for kind in fast)
 
 
-def _least_seconds(world, action, repeats=REPEATS):
+def _roof_of(world, dtype, largest):
+    """Return the best rate of products of growing size, by the clock of the windows: that of the host."""
+    size, best = min(ROOF_SIZE, largest), 0.0
+    while True:
+        product, seconds = _product(world, dtype, size), []
+        for _ in range(1 + ROOF_REPEATS):
+            world.synchronize()
+            begin = time.perf_counter()
+            product()
+            world.synchronize()
+            seconds.append(time.perf_counter() - begin)
+        best = max(best, 2 * size**3 / max(min(seconds), 1e-9))
+        if 2 * size > largest or sum(seconds) > ROOF_SECONDS:
+            return best
+        size *= 2
+
+
+def _least_seconds(world, action):
     """Return the seconds of the fastest run of `action` on the device."""
     action()
     least, end = float("inf"), time.monotonic() + MOST_SECONDS
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         begin = world.kind.mark()
         action()
         stop = world.kind.mark()

@@ -185,6 +185,6 @@ def test_no_launch_needs_far_more_operations_than_products_of_matrices_reach(rea
     before = f"import roofline; roofline.products_roof = lambda args, world: {roof / 1e5}"
     code, events, _ = bench(real_python, *words, before=before)
     assert code and "times what this device reaches in products of matrices" in only(events, "failure")["message"]
-    code, events, stderr = bench(real_python, *words, before="import roofline; roofline.product_rate = lambda *given: 1 / 0")
+    code, events, stderr = bench(real_python, *words, before="import roofline; roofline._product = lambda *given: 1 / 0")
     assert code == 0 and only(events, "reference")["products_flops_per_second"] is None, stderr
     assert any("what products of matrices reach: not known" in text for text in only(events, "remarks")["texts"])

@@ -86,7 +86,7 @@ def test_a_launch_of_a_proven_cell_pays_for_no_more_than_a_quick_check(real_pyth
     code, events, stderr = bench(real_python, *words)
     assert code == 0 and only(events, "reference")["agrees"], stderr
     phases = [event["phase"] for event in events if event["event"] == "phase"]
-    assert phases[4:] == ["proof-windows", "proof-precision", "proof-glance"]
+    assert phases[4:] == ["proof-windows", "proof-roof", "proof-precision", "proof-glance"]
     _, events, _ = bench(real_python, *words, "--proven", "flops_per_item=1e12")
     assert "times the peak of the device" in only(events, "failure")["message"]
 

@@ -45,7 +45,7 @@ def test_training_records_every_step_of_every_rank_in_phases(real_python: str, w
     assert code == 0, stderr
     measured, proven = (
         ["import", "init", "model", "first-step"],
-        ["windows", "precision", "model", "steps", "ranks", "reference", "judgement"],
+        ["windows", "roof", "precision", "model", "steps", "ranks", "reference", "judgement"],
     )
     assert [e["phase"] for e in events if e["event"] == "phase"] == [*measured, *(f"proof-{part}" for part in proven)]
     warm_up = [e for e in events if e["event"] == "sample" and e["phase"] == "warm-up"]
