@@ -20,18 +20,20 @@ def tensors_of(outputs):
 
 
 class Kept:
-    """The numbers of the steps since the last `take`, by the number of the step. Where in a tensor the number stands is drawn
-    anew in each launch, by a seed that nothing else knows.
+    """The numbers of the steps since the last `take`, by the number of their batch. Where in a tensor the number stands is
+    drawn anew in each launch, by a seed that nothing else knows.
 
     Keeping is part of the step: a number that is computed only when it is read is computed there. On a GPU it is a kernel in
     the device's queue, for which nothing waits.
     """
 
+    UNLIKE = "step %d gave other outputs for a batch than a step before: a number of them is %.6g, and was %.6g"
+
     def __init__(self):
         self._random, self._places, self._steps = random.SystemRandom(), {}, []
 
     def keep(self, index, outputs):
-        """Keep a number of each real tensor in `outputs`, which are those of step `index`."""
+        """Keep a number of each real tensor in `outputs`, which are those of a step on batch `index`."""
         self._steps.append((index, [self._number(*pair) for pair in enumerate(tensors_of(outputs))]))
 
     def _number(self, position, tensor):
@@ -48,13 +50,13 @@ class Kept:
 
     @staticmethod
     def differ(then, now, sizes, most):
-        """Return the first pair of numbers that differ by more than `most`, relative to themselves or the size of their tensor,
-        or how many there are; None if all agree.
+        """Return (now, then) of the first numbers that differ by more than `most`, relative to themselves or the size of their
+        tensor, or how many there are; None if all agree.
         """
         if len(then) != len(now):
-            return len(then), len(now)
+            return len(now), len(then)
         pairs = ((a, b) for a, b, size in zip(then, now, sizes) if not abs(a - b) <= most * max(abs(a), size))
-        return next(((abs(a), abs(b)) for a, b in pairs), None)
+        return next(((abs(b), abs(a)) for a, b in pairs), None)
 
 
 AGREE = 0.75
@@ -63,6 +65,8 @@ AGREE = 0.75
 
 class Chosen(Kept):
     """The same of generation: the token of the largest logit at each place that has a next step, which waits for it."""
+
+    UNLIKE = "request %d chose other tokens for a prompt than one before: of %d, %d are the same"
 
     def keep(self, index, tokens):
         self._steps.append((index, torch.stack(tokens)))

@@ -51,10 +51,11 @@ def _profile(channel, args, world):
 
 
 def _measure_and_prove(channel, args, world):
-    begun, seconds_per_step, watched, roof = _measure(channel, args, world)
+    begun, seconds_per_step, watched = _measure(channel, args, world)
+    is_proven = args.proof != work.NONE and measurements.of(args).MODE["windows"]
+    roof = _timed(channel, "proof-roof", lambda: _products_roof(args, world)) if is_proven else None
     notes = _look_at_compiled(channel, args, world, begun)
     is_mixed, more = _prove_precision(channel, args, world, begun, watched.varies)
-    is_proven = args.proof != work.NONE and measurements.of(args).MODE["windows"]
     unproven = [] if is_proven or args.proof == work.NONE else [_UNPROVEN]
     channel.emit("remarks", texts=[*notes, *more, *unproven, *extras.missing(world)])
     if is_proven:
@@ -108,13 +109,10 @@ def _begin(channel, args, world):
 
 
 def _measure(channel, args, world):
-    """Run everything that is timed; return the Begun, the seconds per step, what windows.Watch saw, and the FLOP/s of products,
-    None if they aren't known or nothing is proven.
-    """
+    """Run everything that is timed; return the Begun, the seconds per step and what windows.Watch saw."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
     timed, seconds_per_step, watched = _time_windows(channel, args, world, begun)
-    roof = _timed(channel, "proof-roof", lambda: _products_roof(args, world)) if timed and args.proof != work.NONE else None
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)
@@ -133,10 +131,11 @@ def _measure(channel, args, world):
             channel.emit("all-reduce", sizes=sizes, gradient_bytes=gradient_bytes)
         for operation, records, error in collectives.others(world, gradient_bytes):
             channel.emit("collective", operation=operation, sizes=records, error=error)
-    return begun, seconds_per_step, watched, roof
+    return begun, seconds_per_step, watched
 
 
 def _products_roof(args, world):
+    """Return the FLOP/s of products on the fastest rank; None if some rank doesn't know it."""
     roofs = world.gather(extras.attempt("what products of matrices reach", lambda: roofline.products_roof(args, world)))
     return None if None in roofs else max(roofs)
 

@@ -109,3 +109,16 @@ def test_outputs_in_containers_of_all_kinds_are_computed_in_the_step(
     assert code == 0, stderr
     reference = only(events, "reference")
     assert reference["agrees"] is True and reference["flops_per_item"] == 2 * 64 * 8
+
+
+SKIPS = """
+self.calls = getattr(self, 'calls', 0) + 1
+        given = self.layer(inputs * 0 + 1)
+        return given * 0 + (7.0 if self.calls == 4 else 3.0)
+"""
+
+
+def test_a_step_that_gives_other_outputs_is_told_with_what_it_gave_first(real_python: str, tmp_path: Path) -> None:
+    text = NET.format(forward=SKIPS.strip(), more="")
+    code, events, _ = bench(real_python, *own_model(tmp_path, text), *LITTLE, "--batches", "1")
+    assert code and "a number of them is 7, and was 3" in only(events, "failure")["message"]

@@ -154,7 +154,10 @@ def _call_model(args, family, model, batch):
     outputs = []
     hook = model.register_forward_hook(lambda *called: outputs.append(called[-1]))
     try:
-        (family.training_loss if measurements.trains(args) else functools.partial(families.infer, family))(model, batch)
+        if measurements.trains(args):
+            family.training_loss(model, batch)
+        else:
+            families.infer(family, model, batch)
     finally:
         hook.remove()
     return outputs

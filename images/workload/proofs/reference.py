@@ -6,7 +6,6 @@ a wrapper or a setting in the timed step does not occur here.
 
 import argparse
 import contextlib
-import functools
 
 import torch
 
@@ -129,7 +128,7 @@ class Reference:
     def _answer_part(self, batch, rounding, scale):
         training = measurements.trains(self._args)
         with torch.set_grad_enabled(training), rounding or contextlib.nullcontext():
-            outputs = (self.family.forward if training else functools.partial(families.infer, self.family))(self.model, batch)
+            outputs = self.family.forward(self.model, batch) if training else families.infer(self.family, self.model, batch)
             loss = self.family.loss(outputs, batch)
         if not training:
             return float(loss), deeds.tensors_of(outputs)

@@ -167,5 +167,5 @@ def _exchange(batch, other, row):
 def _result(args, family, model, batch):
     chance.seed(args.seed)
     if measurements.trains(args):
-        return float(family.training_loss(model, batch))
+        return float(family.loss(family.forward(model, batch), batch))
     return tuple(float(tensor.double().sum()) for tensor in families.tensors_of(families.infer(family, model, batch)))

@@ -38,7 +38,6 @@ class Watch:
 
     def __init__(self, args, world, begun, steps):
         self._args, self._world, self._begun, self._steps = args, world, begun, steps
-        self._is_repeatable = True
         if measurements.trains(args):
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
@@ -49,8 +48,8 @@ class Watch:
         """Return the Watched of the windows. `blocks`: all of the warm-up and the windows, as measure.window gives them."""
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         if not measurements.trains(self._args):
-            problems = self._check_equal_losses(numbers, losses) + self._check_equal_numbers()
-            unknown = None if self._is_repeatable else _BY_CHANCE
+            problems, unknown = self._check_equal_numbers()
+            problems = self._check_equal_losses(numbers, losses) + problems
             return Watched(rules.of_all_ranks(self._world, problems), unknown, None)
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         begun, family = self._begun, families.of(self._args)
@@ -147,10 +146,12 @@ class Watch:
         return []
 
     def _check_equal_numbers(self):
-        """Check that every step gave the same numbers for the same batch, if two steps that follow each other do now."""
+        """Check that every step gave the same numbers for the same batch; where two steps that follow each other now don't,
+        return no problem, but what can't be known.
+        """
         begun, step = self._begun, self._begun.step
         if step.kept is None:
-            return []
+            return [], None
         steps = step.kept.take()
         for _ in range(2):
             step.run(0)
@@ -159,25 +160,21 @@ class Watch:
         first, second = (numbers for _, numbers in step.kept.take())
         given = {tensor.data_ptr() for tensor in (*begun.plain.parameters(), *begun.batches[0].values())}
         if all(tensor.data_ptr() in given for tensor in tensors):
-            return [_NOTHING_COMPUTED]
+            return [_NOTHING_COMPUTED], None
         differ = functools.partial(step.kept.differ, sizes=sizes, most=TIMES * rules.STRANGE[self._args.arithmetic])
-        self._is_repeatable = differ(first, second) is None
-        if not self._is_repeatable:
-            return []
+        if differ(first, second) is not None:
+            return [], _BY_CHANCE
         known = {}
         for count, (index, numbers) in enumerate(steps):
             then = known.setdefault(index, numbers)
             pair = differ(then, numbers)
             if pair is not None:
-                text = _OTHER_TOKENS if isinstance(step.kept, kept.Chosen) else _UNLIKE
-                return [text % (count, *pair)]
-        return []
+                return [step.kept.UNLIKE % (count, *pair)], None
+        return [], None
 
 
 _UNWRITTEN = "in the %d steps since the warm-up, the optimizer did not always change %%s"
 _UNKNOWN = "whether every step of the windows changed the parameters: torch counts no writes into them"
-_OTHER_TOKENS = "request %d chose other tokens for a prompt than one before: of %d, %d are the same"
-_UNLIKE = "step %d gave other outputs for a batch than a step before: a number of them is %.6g, and was %.6g"
 _NOTHING_COMPUTED = (
     "all tensors that a step gives are inputs or weights of the model: it computes nothing, or only when it is read"
 )

@@ -287,7 +287,7 @@ def counted_difference(a: Counted, b: Counted) -> str | None:
         return f"not the same model: {min(parameters):,} and {max(parameters):,} parameters"
     for counter in {counter for counter, _ in a.flops} & {counter for counter, _ in b.flops}:
         flops = [count for by, count in (*a.flops, *b.flops) if by == counter]
-        if not _are_equal(flops):
+        if not are_equal_counts(flops):
             return f"not the same work: {min(flops) / 1e9:.4g} and {max(flops) / 1e9:.4g} GFLOP per item"
     return None
 
@@ -297,8 +297,9 @@ def is_work_checked(a: Counted, b: Counted) -> bool:
     if not (a.parameters and b.parameters and a.flops and b.flops):
         return False
     shared = {counter for counter, _ in a.flops} & {counter for counter, _ in b.flops}
-    return bool(shared) or _are_equal([count for _, count in (*a.flops, *b.flops)])
+    return bool(shared) or are_equal_counts([count for _, count in (*a.flops, *b.flops)])
 
 
-def _are_equal(flops: Sequence[float]) -> bool:
+def are_equal_counts(flops: Sequence[float]) -> bool:
+    """Check whether these counts of an item's operations are of the same work."""
     return max(flops) <= (1 + TOLERANCE) * min(flops)

@@ -247,9 +247,9 @@ def _reproduce_preset(
     s = session.without_locks(session.assemble(matrix, {}, results, engine, globs, where))
     if matrix.preset:
         say("\n".join((matrix.preset.title, *(f"differs: {sentence}" for sentence in matrix.preset.deviations), "")), volume)
-    if not s.plan.skips:
-        refuse_nothing(s, globs, where)
     if output is None:
+        if not s.plan.skips:
+            refuse_nothing(s, globs, where)
         preamble(s, volume)
         say(f"{count(len(s.plan.cells), 'cell')}: {count(len(s.launches), 'launch')}", volume)
         print("\n".join(f"* {cell.id}" for cell in s.plan.cells))

@@ -80,6 +80,6 @@ def lack_of(error: BaseException) -> tuple[str, str] | None:
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"{error.filename} is missing", "was it removed or renamed while the command worked?"
     if isinstance(error, OSError):
-        words = clipped(words, 300)
-        return words, "check the file's permissions, the space on its disk, and the limits of this process (ulimit -a)"
+        hint = "check the file's permissions, the space on its disk, and the limits of this process (ulimit -a)"
+        return clipped(words, 300), hint
     return None

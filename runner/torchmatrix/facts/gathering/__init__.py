@@ -49,7 +49,11 @@ _AGAIN = "check the address and the network; the same command then goes on"
 
 def is_site(word: str) -> bool:
     """Check whether `word` is the address of a site, or a folder that was published."""
-    return word.lower().startswith(("http://", "https://")) or (Path(word) / LIST).is_file()
+    return _is_address(word) or (Path(word) / LIST).is_file()
+
+
+def _is_address(word: str) -> bool:
+    return word.lower().startswith(("http://", "https://"))
 
 
 def _joined(base: str, address: str) -> str:
@@ -146,12 +150,12 @@ def _read_list(base: str, word: str, limits: Limits) -> list[dict[str, Any]]:
 
 def _shown(word: str) -> str:
     """Return a source as it may be shown: of an address not what follows ? and #, in which a token may stand."""
-    return re.split(r"[?#]", word, maxsplit=1)[0] if word.lower().startswith(("http://", "https://")) else word
+    return re.split(r"[?#]", word, maxsplit=1)[0] if _is_address(word) else word
 
 
 def _base_address(word: str) -> str:
     """Return the address that all others are relative to; it ends with a slash."""
-    if not word.lower().startswith(("http://", "https://")):
+    if not _is_address(word):
         return Path(word).resolve().as_uri() + "/"
     try:
         parts = urlsplit(word)._replace(query="", fragment="")

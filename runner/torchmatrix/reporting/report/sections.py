@@ -9,7 +9,7 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.audit import IMPOSSIBLE, Finding
-from torchmatrix.analysis.rows import TOLERANCE, group_by, has_failed, is_ok
+from torchmatrix.analysis.rows import are_equal_counts, group_by, has_failed, is_ok
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.facts.launch import UNLIKE
@@ -52,8 +52,7 @@ def counters(view: View) -> list[str]:
     known = [row for row in view.summary.launches if is_ok(row) and is_known(row["flops_per_item"])]
     pairs = set()
     for rows in group_by(known, lambda row: row["operations"]).values():
-        counts = [row["flops_per_item"] for row in rows]
-        if max(counts) > (1 + TOLERANCE) * min(counts):
+        if not are_equal_counts([row["flops_per_item"] for row in rows]):
             pairs |= {(row["flops_counter"], row["stack"]) for row in rows}
     stacks = {counter: [stack for _, stack in of] for counter, of in group_by(sorted(pairs), itemgetter(0)).items()}
     return [f"by {counter}: {', '.join(of)}" for counter, of in stacks.items()] if len(stacks) > 1 else []
