@@ -54,11 +54,22 @@ def _for_pixels(name, device):
     return flops
 
 
-def _count(name, device, is_masked, length=128, size=224):
+def vocabulary_flops(name):
+    """Return the FLOPs of one token's product with the vocabulary, which a pass may need for few tokens, or for none."""
+    _, model = _model(name, "meta")
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    return 2 * head.weight.numel() if head is not None else 0
+
+
+def _model(name, device):
     args = bench.parse(["--model", name, "--mode", "infer", "--batch", "1", "--device", "cpu"])
-    args.sequence_length, args.image_size = length, size
     with torch.device(device):
-        model, _ = families.build(args, torch.device(device))
+        return args, families.build(args, torch.device(device))[0]
+
+
+def _count(name, device, is_masked, length=128, size=224):
+    args, model = _model(name, device)
+    args.sequence_length, args.image_size = length, size
     batch = families.draw(args, torch.Generator())
     if not is_masked:
         batch.pop("attention_mask", None)
@@ -84,6 +95,8 @@ def main(names):
                 else:
                     per = PER_IMAGE if unit == "images" else PER_TOKEN
                     counts[name] = {"forward": float(f"{math.floor(flops):.5g}"), "per": per}
+                    if unit != "images" and (vocabulary := vocabulary_flops(name)):
+                        counts[name]["vocabulary"] = float(vocabulary)
     text = json.dumps(counts, indent=1, sort_keys=True) + "\n"
     if names:
         print(text, end="")

@@ -174,8 +174,8 @@ def test_a_gain_over_a_larger_batch_is_not_judged(tmp_path: Path) -> None:
         ({"precision": "fp32", "throughput": 882}, "22 TFLOP/s of each GPU, whose peak in fp32 is 20"),
         ({"gpus": 8, "throughput": 110_000}, "337 TFLOP/s of each GPU, whose peak in amp is 312"),
         (
-            {"model": "bert-large-cased", "unit": "sequences/s", "sequence_length": 384, "image_size": "", "throughput": 420},
-            "322",
+            {"model": "bert-large-cased", "unit": "sequences/s", "sequence_length": 384, "image_size": "", "throughput": 460},
+            "320 TFLOP/s",
         ),
         ({"mode": "infer", "throughput": 39_000}, "319 TFLOP/s"),
     ],
@@ -363,13 +363,42 @@ def test_an_impossible_figure_of_any_listed_model_is_found(tmp_path: Path, name:
         "model": name,
         "unit": f"{model.unit if model.unit != 'sequences' else 'tokens'}/s",
         "precision": "amp",
+        "mode": "train",
     }
-    for share, levels in ((0.6, []), (1.2, ["impossible"])):
+    for share, levels in ((0.6, []), (0.99, []), (1.2, ["impossible"])):
         found = audited(tmp_path, {**row, "throughput": round(share * 989.4e12 / per_item, 3)})
         assert [finding.level for finding in found if finding.field == "throughput" and finding.level == "impossible"] == levels
 
 
 def test_most_listed_models_have_operations() -> None:
     listed = [model for model in catalog.models().values() if model.unit != "clips"]
-    unknown = sorted(model.name for model in listed if model.forward_flops is None)
-    assert len(unknown) <= 0.12 * len(listed), unknown
+    unknown = {model.name for model in listed if model.forward_flops is None}
+    resized = {"fasterrcnn_resnet50_fpn", "fcos_resnet50_fpn", "retinanet_resnet50_fpn", "ssdlite320_mobilenet_v3_large"}
+    of_one_size = {f"timm.{name}" for name in ("deit3_small_patch16_224", "eva02_tiny_patch14_224", "levit_128s")}
+    assert unknown - resized - of_one_size <= {
+        "longformer-base-4096", "timm.vit_tiny_patch16_224", "unet-ddpm-cifar10", "unet-tiny",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "tokens", "is_impossible"),
+    [
+        # bert-base-cased computes 170 MFLOP for a token: its embeddings, a fifth of its parameters, are looked up.
+        ("bert-base-cased", "train", 1.7e6, False),
+        ("bert-base-cased", "train", 2.2e6, True),
+        # roberta-base may be trained with a head of two classes: 171 MFLOP, and 77 more only with the vocabulary.
+        ("roberta-base", "train", 1.7e6, False),
+        ("roberta-base", "train", 2.2e6, True),
+        # A prefill of llama-3.2-1b compares the last token of each prompt with the vocabulary, its training every one.
+        ("llama-3.2-1b-shape", "infer", 480e3, False),
+        ("llama-3.2-1b-shape", "infer", 600e3, True),
+        ("llama-3.2-1b-shape", "train", 120e3, False),
+        ("llama-3.2-1b-shape", "train", 150e3, True),
+    ],
+)
+def test_a_model_is_held_against_no_more_than_it_must_compute(
+    tmp_path: Path, model: str, mode: str, tokens: float, is_impossible: bool
+) -> None:
+    row = {"gpu": "H100 SXM", "model": model, "unit": "tokens/s", "precision": "amp", "mode": mode, "throughput": tokens}
+    levels = {finding.level for finding in audited(tmp_path, {**row, "image_size": "", "memory_format": ""})}
+    assert ("impossible" in levels) == is_impossible

@@ -144,6 +144,7 @@ class Model:
     `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits. `shared`: what devices share of it
     in tensor parallelism, with the number of each; empty: it can't be split. `forward_flops`: the floating-point operations of
     the forward pass, for `flops_per`: "token" (at least) or "image of 224 pixels", by a source or operations.json; else None.
+    `vocabulary_flops`: those of them that compare a token with the vocabulary; `predicts_all`: if it is trained to, at each.
     """
 
     name: str
@@ -159,6 +160,8 @@ class Model:
     shared: tuple[tuple[str, int], ...] = ()
     forward_flops: float | None
     flops_per: str | None
+    vocabulary_flops: float = 0.0
+    predicts_all: bool = False
 
 
 @cache
@@ -277,6 +280,8 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         shared=_shared(entry, config),
         forward_flops=flops.get("forward"),
         flops_per=flops.get("per"),
+        vocabulary_flops=flops.get("vocabulary", 0.0),
+        predicts_all=entry.get("head") == "CausalLM",
     )
 
 

@@ -419,7 +419,11 @@ def _flops_per_item(figure: Figure) -> float | None:
 
 
 def _known_forward_flops(figure: Figure) -> float | None:
-    """Return the model's forward operations per item; None if the model is unknown or the figure doesn't state the size."""
+    """Return the model's forward operations per item, at least; None if the model is unknown or no size is stated.
+
+    Only the training of a model that continues texts needs the product with the vocabulary for every token: a prefill asks for
+    the last one's, and encoders are trained with other heads.
+    """
     model = catalog.find(figure.model)
     if model is None or model.forward_flops is None:
         return None
@@ -428,4 +432,6 @@ def _known_forward_flops(figure: Figure) -> float | None:
         size: float | None = 1 if items == "tokens" else None if items == "images" else figure.sequence_length
     else:
         size = ((figure.image_size or 0) / 224) ** 2 if items in ("", "images") else None
-    return model.forward_flops * size if size else None
+    needs_vocabulary = model.predicts_all and figure.mode == "train"
+    forward = model.forward_flops if needs_vocabulary else model.forward_flops - model.vocabulary_flops
+    return forward * size if size else None
