@@ -102,11 +102,12 @@ import torch, transformers
 models = json.load(open(sys.argv[1]))["transformers"]["models"]
 for name, entry in [pair for pair in models.items() if "kv_bytes_per_token" in pair[1]]:
     config = transformers.AutoConfig.for_model(entry["type"], **entry["config"])
-    cache = transformers.StaticCache(config=config, max_cache_len=1)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cache.early_initialization(1, heads, width, torch.bfloat16, torch.device("meta"))
-    print(name, sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values)))
+    for tokens in (1, 1000):
+        cache = transformers.StaticCache(config=config, max_cache_len=tokens)
+        cache.early_initialization(1, heads, width, torch.bfloat16, torch.device("meta"))
+        print(name, tokens, sum(t.numel() * t.element_size() for layer in cache.layers for t in (layer.keys, layer.values)))
 """
 
 
@@ -114,6 +115,12 @@ for name, entry in [pair for pair in models.items() if "kv_bytes_per_token" in p
 def test_the_bytes_of_a_token_in_the_cache_are_those_of_the_library(newest_python: str) -> None:
     path = assets.WORKLOAD / "families" / "models.json"
     models = json.loads(path.read_text())["transformers"]["models"]
-    listed = {name: entry["kv_bytes_per_token"] for name, entry in models.items() if entry.get("unit") == "tokens"}
+    listed = {}
+    for name, entry in models.items():
+        if entry.get("unit") == "tokens":
+            window = entry.get("kv_window", {"tokens": 0, "bytes_per_token": 0})
+            listed[name, "1"] = entry["kv_bytes_per_token"]
+            beyond = (1000 - window["tokens"]) * window["bytes_per_token"]
+            listed[name, "1000"] = 1000 * entry["kv_bytes_per_token"] - beyond
     done = subprocess.run([newest_python, "-c", CACHES, path], capture_output=True, text=True, check=True)
-    assert {name: int(value) for name, value in map(str.split, done.stdout.splitlines())} == listed
+    assert {(name, tokens): int(value) for name, tokens, value in map(str.split, done.stdout.splitlines())} == listed

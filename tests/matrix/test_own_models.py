@@ -208,6 +208,7 @@ def test_the_configuration_of_a_language_model_is_a_model_that_counts_tokens(tmp
     [
         {**CONFIG, "vocab_size": None, "quantization_config": None, "n_positions": 64},
         {**CONFIG, "max_position_embeddings": None, "n_positions": 256},
+        {**CONFIG, "max_position_embeddings": 258, "model_type": "xlm-roberta"},  # two rows are the padding's
         {**CONFIG, "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"},
         {"architectures": ["FuyuForCausalLM"], "model_type": "fuyu", "text_config": {"max_position_embeddings": 256}},
         {**CONFIG, "time_step_limit": [0.0, float("inf")]},  # as transformers 4 writes it
@@ -243,7 +244,9 @@ def test_a_configuration_as_the_library_writes_it_is_taken(tmp_path: Path, conte
             for value in ("mxfp4", ["mxfp4"], [], 4, True, {"quant_method": ["mxfp4"]}, {"quant_method": None})
         ),
         ([1], "mine/config.json has no model_type, "),
-        ({**CONFIG, "model_type": "../llama"}, "mine/config.json has no model_type, "),
+        ({**CONFIG, "model_type": 4}, "mine/config.json has no model_type, "),
+        ({**CONFIG, "model_type": "../llama"}, 'mine/config.json: transformers has no model_type "../llama" of its own'),
+        ({**CONFIG, "model_type": "Yi"}, 'mine/config.json: transformers has no model_type "Yi" of its own, and code of a'),
         ({**CONFIG, "architectures": None}, "mine/config.json has no head that is known: "),
         ({**CONFIG, "architectures": ["BertForMaskedLM"]}, "mine/config.json has no head that is known: "),
         ({**CONFIG, "token": "hf_" + "a1B2" * 9}, "mine/config.json, line 1: holds a credential; "),

@@ -191,6 +191,31 @@ def test_a_gpu_that_cannot_hold_the_models_own_bytes_is_a_skip(nvidia_host: Host
     assert why(machine(nvidia_host, A100, memory_bytes=int((gib + 0.01) * GIB)), stack, f"{workload}\nbatch = 1") is None
 
 
+GPT_OSS = (
+    'model = "gpt-oss-20b-shape"\nmode = "generate"\nprecision = "bf16-weights"\nsequence_length = 8192\noutput_length = 1024\n'
+)
+
+
+def test_a_cache_is_no_longer_than_the_windows_of_its_layers_and_the_batch_that_it_is_of_is_told(nvidia_host: Host) -> None:
+    """Half of the 24 layers keep 128 tokens; 2,048 bytes of keys and values for each token and layer."""
+    gib = (20_914_757_184 * 2 + 16 * 2048 * 12 * (9216 + 128)) / GIB
+    stack = 'torch = "2.9.1"\ncuda = "12.8"'
+    assert why(machine(nvidia_host, A100, memory_bytes=int((gib + 0.01) * GIB)), stack, f"{GPT_OSS}batch = 16") is None
+    small = why(machine(nvidia_host, A100, memory_bytes=int((gib - 0.01) * GIB)), stack, f"{GPT_OSS}batch = 16")
+    told = f"needs more than {gib:.1f} GiB of GPU memory at batch 16 (weights and the cache of keys and values)"
+    assert small and told in small.reason
+
+
+@pytest.mark.parametrize(
+    ("model", "most"), [("roberta-base", 512), ("longformer-base-4096", 4096), ("opt-125m", 2048), ("gpt2", 1024)]
+)
+def test_a_table_of_positions_holds_what_the_padding_leaves(nvidia_host: Host, model: str, most: int) -> None:
+    stack, text = 'torch = "2.5.1"\ncuda = "12.4"', f'model = "{model}"\nbatch = 1\nsequence_length = '
+    assert why(nvidia_host, stack, f"{text}{most}") is None
+    longer = why(nvidia_host, stack, f"{text}{most + 1}")
+    assert longer and f"more than the {most} positions of {model}" in longer.reason
+
+
 LLAMA = 'model = "llama-3.1-8b-shape"\nprecision = "bf16-weights"\nbatch = 1\n'
 
 

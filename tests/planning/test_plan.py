@@ -280,7 +280,7 @@ def test_what_may_surprise_is_noted(nvidia_host: Host) -> None:
         'model = ["resnet50", "timm.resnet26d", "transformers.llama"]\n'
     )
     turing = replace(nvidia_host, gpus=tuple(replace(g, name="Tesla T4", capability="7.5") for g in nvidia_host.gpus))
-    unknown = "whether the GPUs' memory is enough isn't known of timm.resnet26d, transformers.llama: no parameters are listed"
+    unknown = "whether the memory is enough isn't known of timm.resnet26d, transformers.llama: no parameters are listed"
     slow = "Tesla T4 has no units for bfloat16: amp-bf16 runs there, slowly"
     for host, notes in ((turing, (slow, unknown)), (nvidia_host, (unknown,))):
         assert make_plan(matrix_file.parse(text), host, CONTAINERS).notes == notes

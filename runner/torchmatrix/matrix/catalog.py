@@ -141,8 +141,8 @@ class Model:
     `unit`: the items that it processes (images, sequences, clips); `optimizer`: the one it is usually trained with; `takes`:
     the factors that apply to it besides those of every model, such as image_size. `parameters`: give a lower bound of the
     memory that it needs (None: not judged). `positions`: the longest sequence; `transformers`: the oldest release that has it;
-    `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits. `shared`: what devices share of it
-    in tensor parallelism, with the number of each; empty: it can't be split. `forward_flops`: the floating-point operations of
+    `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits; `windowed_bytes_per_token`: those of
+    them that it keeps of the last `window` tokens only. `shared`: what devices share of it in tensor parallelism, with the number of each; empty: it can't be split. `forward_flops`: the floating-point operations of
     the forward pass, for `flops_per`: "token" (at least) or "image of 224 pixels", by a source or operations.json; else None.
     `vocabulary_flops`: those of them that compare a token with the vocabulary; `predicts_all`: if it is trained to, at each.
     """
@@ -157,6 +157,8 @@ class Model:
     transformers: str | None = None
     generates: bool = False
     kv_bytes_per_token: int = 0
+    window: int = 0
+    windowed_bytes_per_token: int = 0
     shared: tuple[tuple[str, int], ...] = ()
     forward_flops: float | None
     flops_per: str | None
@@ -259,13 +261,23 @@ def positions_in(config: dict[str, Any]) -> int | None:
     """Return how many tokens a configuration of transformers allows; None if it says none."""
     text = config.get("text_config")
     parts = [config, text] if isinstance(text, dict) else [config]
-    return next((part[key] for part in parts for key in ("max_position_embeddings", "n_positions") if part.get(key)), None)
+    stated = next((part[key] for part in parts for key in ("max_position_embeddings", "n_positions") if part.get(key)), None)
+    padding = config.get("pad_token_id", 1)
+    is_after = str(config.get("model_type")).replace("_", "-") in _AFTER_PADDING and isinstance(padding, int)
+    return max(stated - padding - 1, 1) if stated and is_after else stated
+
+
+_AFTER_PADDING = frozenset(
+    "camembert data2vec-text ibert longformer mpnet roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod".split()
+)
+"""Types of transformers (5.23) whose tokens take the rows of the table of positions that come after the padding's own."""
 
 
 def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
     """Make a model of its entry, completed by the entry of its library."""
     entry = {**facts, **facts["models"][name]}
     flops, config = entry.get("flops") or _counted().get(name, {}), entry.get("config", {})
+    window = entry.get("kv_window", {})
     return Model(
         name=name,
         library=library,
@@ -273,10 +285,12 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         optimizer=entry["optimizer"],
         takes=tuple(entry["takes"]),
         parameters=entry.get("parameters"),
-        positions=positions_in(config),
+        positions=entry.get("positions") or positions_in({"model_type": entry.get("type"), **config}),
         transformers=entry.get("transformers"),
         generates=entry["unit"] == "tokens",
         kv_bytes_per_token=entry.get("kv_bytes_per_token", 0),
+        window=window.get("tokens", 0),
+        windowed_bytes_per_token=window.get("bytes_per_token", 0),
         shared=_shared(entry, config),
         forward_flops=flops.get("forward"),
         flops_per=flops.get("per"),

@@ -124,8 +124,10 @@ def _read_config(path: str, folder: Path | None) -> OwnModel:
     config = inputs.json_of(content, path, hint=HINT, takes_infinity=True)
     _refuse_credentials(f"{path} without its escapes", json.dumps(config, ensure_ascii=False))
     kind = config.get("model_type") if isinstance(config, dict) else None
-    if not isinstance(kind, str) or not re.fullmatch(r"[a-z][a-z0-9_-]{0,40}", kind):
+    if not isinstance(kind, str):
         raise _wrong(f"{path} has no model_type, which names the code of transformers that builds the model")
+    if not re.fullmatch(r"[a-z][a-z0-9_.-]{0,40}", kind):
+        raise _wrong(f'{path}: transformers has no model_type "{shown(kind)}" of its own, and code of a repository isn\'t run')
     heads = config.get("architectures")
     if not (isinstance(heads, list) and len(heads) == 1 and str(heads[0]).endswith(_HEADS)):
         ends = " or ".join(_HEADS)

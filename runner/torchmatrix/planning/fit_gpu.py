@@ -70,7 +70,7 @@ def why_not_memory(workload: Workload, gpus: Iterable[Gpu], devices: int = 1) ->
     if needed is None or small is None or small.memory_bytes is None:
         return None
     reason = (
-        f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory at any batch size"
+        f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory{_at(workload)}"
         f" ({_contents(workload)}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
     )
     return Why(reason=reason, fix="use a GPU with more memory (choose it with [gpus] lists) or a smaller model")
@@ -86,7 +86,7 @@ def why_not_host_memory(workload: Workload, processes: int, devices: int, host: 
         return None
     each = f"; {processes} processes hold one each" if processes > 1 else ""
     reason = (
-        f"{workload.model} needs more than {needed / 2**30:.1f} GiB of memory at any batch size"
+        f"{workload.model} needs more than {needed / 2**30:.1f} GiB of memory{_at(workload)}"
         f" ({_contents(workload)}{each}); this machine has {memory / 2**30:.1f} GiB"
     )
     return Why(reason=reason, fix="use a smaller model, or a machine with more memory")
@@ -98,13 +98,13 @@ def surprises(planned: Iterable[tuple[Stack, Workload, Iterable[Gpu]]]) -> list[
     unknown: set[str] = set()
     for stack, workload, gpus in planned:
         named = {gpu.name: gpu.capability for gpu in gpus if gpu.vendor == "nvidia" and gpu.capability}
-        if named and least_bytes(workload) is None:
+        if least_bytes(workload) is None:
             unknown.add(workload.model)
         for name, capability in named.items():
             notes.update(_surprises_of(stack, workload, name, capability))
     first, more = sorted(unknown)[:_MOST_NAMED], len(unknown) - _MOST_NAMED
     names = ", ".join(first) + (f" and {more} more" if more > 0 else "")
-    last = [f"whether the GPUs' memory is enough isn't known of {names}: no parameters are listed"] if names else []
+    last = [f"whether the memory is enough isn't known of {names}: no parameters are listed"] if names else []
     return sorted(notes) + last
 
 
@@ -127,8 +127,16 @@ _HAS_BFLOAT16 = (8, 0)
 _MOST_NAMED = 3
 
 
+def _at(workload: Workload) -> str:
+    """Return the batch that a bound is of: only the cache of a generation grows with it."""
+    is_one = workload.mode == "generate" and isinstance(workload.batch, int)
+    return f" at batch {workload.batch}" if is_one else " at any batch size"
+
+
 def _contents(workload: Workload) -> str:
-    return "weights, gradients and the optimizer's state" if workload.trains else "weights"
+    if workload.trains:
+        return "weights, gradients and the optimizer's state"
+    return "weights and the cache of keys and values" if workload.mode == "generate" else "weights"
 
 
 def least_bytes(workload: Workload, devices: int = 1) -> int | None:
@@ -148,19 +156,20 @@ def least_bytes(workload: Workload, devices: int = 1) -> int | None:
     parts = 2 if workload.precision in ("half", "bf16-weights", BF16_MASTER) else 1
     weights = parameters * _FP32_BYTES // parts
     if not workload.trains:
-        return weights + _cache_bytes(workload, model.kv_bytes_per_token) * 2 // parts
+        return weights + _cache_bytes(workload, model) * 2 // parts
     trained = parameters * (2 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer]) // parts
     if workload.precision == BF16_MASTER:
         trained = parameters * (3 * _FP32_BYTES + _OPTIMIZER_BYTES[workload.optimizer])
     return max(weights, trained // devices) if workload.parallel in ("fsdp", "tp") else trained
 
 
-def _cache_bytes(workload: Workload, bytes_per_token: int) -> int:
+def _cache_bytes(workload: Workload, model: catalog.Model) -> int:
     """Return the bytes of a generation's cache in 16 bits; 0 of another mode. Batch "auto" is one sequence at least."""
     if workload.mode != "generate":
         return 0
     tokens = sum(int(str(workload.factors[name])) for name in ("sequence_length", "output_length"))
-    return bytes_per_token * tokens * (workload.batch if isinstance(workload.batch, int) else 1)
+    beyond = max(tokens - model.window, 0) * model.windowed_bytes_per_token
+    return (model.kv_bytes_per_token * tokens - beyond) * (workload.batch if isinstance(workload.batch, int) else 1)
 
 
 def nearest_stack(stack: Stack, host: Host) -> str | None:
