@@ -82,7 +82,7 @@ def test_memory_tells_gpus_of_one_name_apart() -> None:
 def test_peaks_are_per_device_and_per_precision() -> None:
     assert _peaks("NVIDIA H200") == [67e12, 494.5e12, 989e12, 989e12, 1979e12]
     assert _peaks("NVIDIA GeForce RTX 3090") == [35.6e12, 35.6e12, 71e12, 71e12, None]
-    assert _peaks("Tesla V100-SXM2-16GB") == [15.7e12, None, 125e12, None, None]
+    assert _peaks("Tesla V100-SXM2-16GB") == [15.7e12, 15.7e12, 125e12, 15.7e12, None]
     assert _peaks("AMD Instinct MI250X") == [47.85e12, None, 191.5e12, 191.5e12, None]
     (h200,) = (facts for facts in gpu_specs.load() if facts.name == "H200 SXM")
     assert gpu_specs.peak_flops(h200, "fp8") == gpu_specs.peak_flops(h200, "fp8-rowwise") == 1979e12

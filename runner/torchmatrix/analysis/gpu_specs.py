@@ -111,21 +111,29 @@ def peak_flops(facts: GpuFacts, precision: str, runtime: object = None) -> float
     None where the hardware has no such mode or its peak is unknown, as that of a `runtime` that quantizes is. The fp32 peak of
     NVIDIA's GPUs is that of the CUDA cores, as their tensor cores have no fp32 mode; AMD's have one, which PyTorch's fp32
     products use, so its peak counts where the table has it. AMP computes a part of a model in fp32, so no model reaches the
-    peak of fp16 or bf16.
+    peak of fp16 or bf16. Before compute capability 8.0 NVIDIA's GPUs compute TF32 and bfloat16 on the CUDA cores, so that the
+    peak of fp32 is theirs too (CUDA C++ Programming Guide, compute capabilities).
     """
+    capability = facts.compute_capability if facts.vendor == "NVIDIA" else ""
+    is_early = capability != "" and version_key(capability) < _WITH_TF32
+    bf16 = facts.fp32_tflops if is_early else facts.bf16_tflops
     peaks = {
         "fp32": facts.fp32_matrix_tflops or facts.fp32_tflops,
-        "tf32": facts.tf32_tflops,
+        "tf32": facts.fp32_tflops if is_early else facts.tf32_tflops,
         "amp": facts.fp16_tflops,
         "half": facts.fp16_tflops,
-        "amp-bf16": facts.bf16_tflops,
-        "bf16-weights": facts.bf16_tflops,
-        BF16_MASTER: facts.bf16_tflops,
+        "amp-bf16": bf16,
+        "bf16-weights": bf16,
+        BF16_MASTER: bf16,
         **{name: facts.fp8_tflops for name, recipe in IN_FLOAT8.items() if _takes(facts, recipe)},
     }
     known = RUNTIMES_BY_NAME.get(str(runtime or EAGER))
     per_card = peaks.get(precision) if known and not known.quantized else None
     return None if per_card is None else per_card * 1e12 / facts.devices_per_card
+
+
+_WITH_TF32 = (8, 0)
+"""The compute capability of the first tensor cores that take TF32 and bfloat16."""
 
 
 def _takes(facts: GpuFacts, recipe: Float8) -> bool:

@@ -140,11 +140,13 @@ class Model:
 
     `unit`: the items that it processes (images, sequences, clips); `optimizer`: the one it is usually trained with; `takes`:
     the factors that apply to it besides those of every model, such as image_size. `parameters`: give a lower bound of the
-    memory that it needs (None: not judged). `positions`: the longest sequence; `transformers`: the oldest release that has it;
-    `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits; `windowed_bytes_per_token`: those of
-    them that it keeps of the last `window` tokens only. `shared`: what devices share of it in tensor parallelism, with the number of each; empty: it can't be split. `forward_flops`: the floating-point operations of
-    the forward pass, for `flops_per`: "token" (at least) or "image of 224 pixels", by a source or operations.json; else None.
-    `vocabulary_flops`: those of them that compare a token with the vocabulary; `predicts_all`: if it is trained to, at each.
+    memory that it needs (None: not judged). `positions`: the longest sequence; `transformers`: the oldest release that has
+    it; `generates`: whether it continues a text; `kv_bytes_per_token`: of its cache, in 16 bits;
+    `windowed_bytes_per_token`: those that it keeps of the last `window` tokens only. `shared`: what devices share of it in
+    tensor parallelism, with the number of each; empty: it can't be split. `forward_flops`: the floating-point operations of
+    the forward pass, for `flops_per`: "token" (at least) or "image of 224 pixels", by a source or operations.json; else
+    None. `vocabulary_flops`: those of them that compare a token with the vocabulary; `predicts_all`: if it is trained to,
+    at each.
     """
 
     name: str
@@ -268,8 +270,9 @@ def positions_in(config: dict[str, Any]) -> int | None:
 
 
 _AFTER_PADDING = frozenset(
-    "camembert data2vec-text ibert longformer mpnet roberta roberta-prelayernorm xlm-roberta xlm-roberta-xl xmod".split()
-)
+    ("camembert", "data2vec-text", "ibert", "longformer", "mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta",
+     "xlm-roberta-xl", "xmod")
+)  # fmt: skip
 """Types of transformers (5.23) whose tokens take the rows of the table of positions that come after the padding's own."""
 
 

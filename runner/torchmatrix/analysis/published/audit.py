@@ -253,7 +253,7 @@ LEAST_GAIN = 1.10
 LEAST_STEP_SECONDS = 0.010
 """Steps that would be shorter than this at the AMP peak are not judged by LEAST_GAIN: the host may be the bottleneck."""
 TENSOR_CORES_FROM = 1.5
-"""A GPU has tensor (or matrix) cores for fp16 if its peak is at least this many times that of fp32."""
+"""A GPU has tensor (or matrix) cores for a precision if its peak is at least this many times that of fp32."""
 ROUNDING = 0.01
 """Half a unit of the last digit may be this share of a figure."""
 ABOVE_PEAK = 1.10
@@ -317,7 +317,7 @@ def _gain(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
     facts = _facts(figure)
     if facts is None or figure.precision not in _FAST or figure.gpus != 1 or figure.data == "real" or not _is_rate(figure):
         return
-    if not _has_tensor_cores(facts) or _least_step_seconds(figure, facts) < LEAST_STEP_SECONDS:
+    if not _has_tensor_cores(facts, figure.precision) or _least_step_seconds(figure, facts) < LEAST_STEP_SECONDS:
         return
     batch = figure.batch_per_gpu or 0
     slow = [other for other in alone if other.precision in _SLOW]
@@ -393,7 +393,8 @@ def _unknown(figure: Figure) -> Iterator[Finding]:
         reason = "The batch per GPU is unknown: without it, neither a throughput nor a scale factor means much."
         yield finding(figure, UNCLEAR, "batch_per_gpu", "", reason, "a number")
     if figure.gpus is None:
-        reason = "The number of GPUs is unknown, so neither the peak nor the scaling can be checked."
+        can = "neither the peak nor the scaling can" if figure.per_gpu is None else "the scaling can't"
+        reason = f"The number of GPUs is unknown, so {can} be checked."
         yield finding(figure, UNCLEAR, "gpus", "", reason, "a number")
 
 
@@ -401,9 +402,9 @@ def _facts(figure: Figure) -> GpuFacts | None:
     return next((facts for facts in gpu_specs.load() if facts.name == figure.gpu), None)
 
 
-def _has_tensor_cores(facts: GpuFacts) -> bool:
-    fp16, fp32 = gpu_specs.peak_flops(facts, "amp"), gpu_specs.peak_flops(facts, "fp32")
-    return fp16 is not None and fp32 is not None and fp16 > TENSOR_CORES_FROM * fp32
+def _has_tensor_cores(facts: GpuFacts, precision: str) -> bool:
+    fast, fp32 = gpu_specs.peak_flops(facts, _PEAK_OF.get(precision, precision)), gpu_specs.peak_flops(facts, "fp32")
+    return fast is not None and fp32 is not None and fast > TENSOR_CORES_FROM * fp32
 
 
 def _least_step_seconds(figure: Figure, facts: GpuFacts) -> float:
