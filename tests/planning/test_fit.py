@@ -108,6 +108,24 @@ def test_a_stack_for_the_other_vendor_names_this_vendors_wheels_of_the_release(n
     assert on_nvidia and on_nvidia.fix.endswith('; for this machine: torch = "2.5.1", cuda = "11.8"')
 
 
+@pytest.mark.parametrize(
+    ("devices", "reason"),
+    [
+        (("gfx950",), None),
+        (("gfx942", "gfx950"), None),
+        ((), None),  # the build tells
+        (("gfx942",), "torch 2.12.0+rocm7.14.0 with code for gfx942 has no code for AMD Instinct MI355X (gfx950)"),
+        (("gfx1151", "gfx942"), "torch 2.12.0+rocm7.14.0 with code for gfx1151 and gfx942 has no code for AMD Instinct MI355X"),
+    ],
+)
+def test_packages_with_code_for_other_gpus_are_a_skip(amd_host: Host, devices: tuple[str, ...], reason: str | None) -> None:
+    packages = ", ".join(f'"torch[device-{device}]"' for device in devices)
+    stack = f'torch = "2.12.0"\nrocm = "7.14.0"\nindex = "https://repo.amd.com/rocm/whl-multi-arch/"\npackages = [{packages}]'
+    no = why(machine(amd_host, ("AMD Instinct MI355X", "gfx950")), stack)
+    assert (no.reason if no else "").startswith(reason or "") and (no is None) == (reason is None)
+    assert no is None or no.fix == 'add its code: packages = ["torch[device-gfx950]", "torchvision[device-gfx950]"]'
+
+
 V100, H100 = ("Tesla V100-SXM2-16GB", "7.0"), ("NVIDIA H100 80GB HBM3", "9.0")
 DISPLAY = ("NVIDIA Quadro K620", "5.0")
 RX7900, RAPHAEL = ("AMD Radeon RX 7900 XTX", "gfx1100"), ("AMD Raphael", "gfx1036")

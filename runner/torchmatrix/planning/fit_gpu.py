@@ -56,8 +56,12 @@ def why_not_architecture(stack: Stack, host: Host, others: Iterable[Gpu] = ()) -
     if alien is None:
         return None
     what = f"{stack.image} (CUDA {stack.cuda})" if stack.image else f"torch {stack.torch}+{stack.variant}"
-    near = nearest_stack(stack, host)
-    fix = f"the nearest that has: {near}" if near else "use a vendor's image for this GPU"
+    if devices := _devices_of(stack):
+        what += f" with code for {' and '.join(devices)}"
+        fix = f'add its code: packages = ["torch[device-{alien.capability}]", "torchvision[device-{alien.capability}]"]'
+    else:
+        near = nearest_stack(stack, host)
+        fix = f"the nearest that has: {near}" if near else "use a vendor's image for this GPU"
     if any(gpu.capability and _has_code(stack, host, gpu) for gpu in others):
         fix += ", or leave this GPU out: [gpus] lists"
     return Why(reason=f"{what} has no code for {alien.name} ({alien.capability})", fix=fix)
@@ -242,8 +246,15 @@ def _has_code(stack: Stack, host: Host, gpu: Gpu) -> bool | None:
         return None
     if stack.image:
         return _ngc_has_code(stack.cuda, gpu.capability) if stack.cuda else None
+    if devices := _devices_of(stack):
+        return gpu.capability in devices
     compiled = catalog.compiled_for(stack.torch, stack.variant, host.architecture) if stack.torch and stack.variant else None
     return _runs_on(compiled, gpu.capability) if compiled else None
+
+
+def _devices_of(stack: Stack) -> list[str]:
+    """Return the GPUs for which the stack's packages bring code, as AMD's torch[device-gfx950] does; none: not known by them."""
+    return sorted({name for requirement in stack.packages for name in re.findall(r"device-(gfx[0-9a-f]+)", requirement)})
 
 
 def _ngc_has_code(cuda: str, capability: str) -> bool | None:
