@@ -139,6 +139,14 @@ def test_a_selection_that_matches_nothing_names_the_nearest(
     assert [line.strip() for line in done.stderr.splitlines() if line.startswith("  ")] == near
 
 
+@pytest.mark.parametrize("verb", ["run", "plan", "build"])
+def test_workloads_for_other_devices_than_the_stacks_are_named(torchmatrix: Command, fake_matrix: Path, verb: str) -> None:
+    fake_matrix.write_text(fake_matrix.read_text().replace('device = "cpu"', ""))
+    done = torchmatrix(verb)
+    assert done.returncode == 3 and "no workload of the matrix is for the kind of device" in done.stderr
+    assert 'hint: a workload is for GPUs unless it says device = "cpu"' in done.stderr
+
+
 def test_one_of_several_globs_that_matches_nothing_is_noted(torchmatrix: Command, fake_matrix: Path) -> None:
     done = torchmatrix("run", "*cpu0", "fake/resnet18*")
     assert done.returncode == 0 and f"note: fake/resnet18* matches no cell; the nearest: {CELL}" in done.stderr
