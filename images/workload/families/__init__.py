@@ -22,6 +22,7 @@ import json
 import os
 import random
 import sys
+import weakref
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -345,6 +346,10 @@ def _set_attributes(settings):
             setattr(module, name, value)
 
 
+DRAWING = weakref.WeakSet()
+"""Modules that are known to draw random numbers in their own code (proofs/drawing.py)."""
+
+
 def _noisy_settings(module):
     """Return the settings of a module that `quiet` changes, with their new values.
 
@@ -354,11 +359,12 @@ def _noisy_settings(module):
         return {"training": False, "p": 0.0} if module.p else {}
     if _is_batch_norm(module):
         return {"training": False}
-    return {
+    settings = {
         name: 0.0
         for name, value in vars(module).items()
         if ("dropout" in name or "drop_prob" in name) and isinstance(value, float) and value
     }
+    return dict(settings, training=False) if module in DRAWING else settings
 
 
 def _is_batch_norm(module):

@@ -153,13 +153,13 @@ class Fingerprint:
 
 SAMPLE = 4096
 """Count of evenly spread numbers of a parameter that show its change; no copy of all weights is kept."""
-_WRAPPERS = re.compile(r"^module\.|_orig_mod\.|_fsdp_wrapped_module\.")
+WRAPPERS = re.compile(r"^module\.|_orig_mod\.|_fsdp_wrapped_module\.")
 """The parts that DDP, torch.compile and FSDP's first version add to the names of parameters."""
 
 
 def names_of(model):
     """Return the names of the parameters, in order, as the model itself calls them."""
-    return [_WRAPPERS.sub("", name) for name, _ in model.named_parameters()]
+    return [WRAPPERS.sub("", name) for name, _ in model.named_parameters()]
 
 
 def writes(model, optimizer):

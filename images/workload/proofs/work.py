@@ -14,7 +14,7 @@ import failures
 import families
 import measurements
 import roofline
-from proofs import agreement, arithmetic, deeds, operations, parity, rules
+from proofs import agreement, arithmetic, deeds, drawing, operations, parity, rules
 from proofs.reference import Reference, fresh
 from proofs.varying import mean_of_steps
 from world import ONE_MODEL
@@ -32,6 +32,8 @@ def prove(args, world, timed, first, clock, varying):
     """
     record = {"proof": FULL, "problems": [], "agrees": None, "error": None, "fingerprint": deeds.of_ranks(first)}
     fresh_model = clock("proof-model", lambda: fresh(args))
+    names, draws = drawing.look(args, fresh_model)
+    drawing.mark(timed["model"], names)
     is_noisy = _is_noisy(args, fresh_model)
     done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy))
     record["problems"] += clock("proof-ranks", lambda: _judge_without_reference(args, world, fresh_model, done, first))
@@ -39,7 +41,7 @@ def prove(args, world, timed, first, clock, varying):
     _free_memory(world)
     try:
         expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy, varying))
-        problem = None
+        problem = _DRAWS if draws else None
     except Exception as error:  # the figure has been measured; a float32 model that doesn't fit is reported, not raised
         if failures.kind_of(error) != "oom":
             raise
@@ -56,6 +58,9 @@ def prove(args, world, timed, first, clock, varying):
     if record["error"] is None or record["problems"]:
         record["agrees"] = not record["problems"]
     return record
+
+
+_DRAWS = "the model draws random numbers in evaluation, too, and what is compiled draws others than eager float32"
 
 
 def _is_noisy(args, model):
@@ -79,7 +84,7 @@ def _look_again(args, world, timed):
     timed["step"].run(BATCH)
     loss = timed["step"].losses()[-1]
     fingerprint = mark.read(loss)
-    return rules.of_all_ranks(world, rules.alive(fingerprint)) + rules.shared_norm(args, world, fingerprint)
+    return rules.of_all_ranks(world, rules.alive(args, fingerprint)) + rules.shared_norm(args, world, fingerprint)
 
 
 def _free_memory(world):

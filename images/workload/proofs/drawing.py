@@ -1,0 +1,84 @@
+"""Modules that draw random numbers in their own code, such as functional dropout: what is compiled draws others than eager."""
+
+import contextlib
+
+import torch
+
+import chance
+import extras
+import families
+from proofs import arithmetic, deeds, reference
+
+
+def look(args, fresh):
+    """Return the names of the modules of `fresh`, an unused model, that draw by themselves, and whether any draws when all that
+    `families.quiet` knows is quiet. Only a user's own model does, and it matters only where another runtime draws.
+    """
+    if not args.model_file or args.runtime == "eager" and not args.compile or not arithmetic.CAN_WATCH:
+        return [], False
+    return extras.attempt("which modules draw random numbers", lambda: _look(args, fresh)) or ([], False)
+
+
+def _look(args, fresh):
+    names = {id(module): name for name, module in fresh.named_modules()}
+    found = _pass(args, fresh)
+    families.DRAWING.update(found)
+    with families.quiet(fresh):
+        remain = _pass(args, fresh)
+    return [names[id(module)] for module in found], bool(remain)
+
+
+def mark(model, names):
+    """Let `families.quiet` know the modules of these names in `model`, which wrappers may have renamed."""
+    families.DRAWING.update(module for name, module in model.named_modules() if deeds.WRAPPERS.sub("", name + ".")[:-1] in names)
+
+
+def _pass(args, model):
+    """Return the modules in whose own code a forward pass of a few items draws."""
+    arguments, family = reference.arguments(args), families.of(args)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    batch = {name: tensor[: arithmetic.FEW] for name, tensor in families.batches(arguments, device)[0].items()}
+    kept, states = [buffer.detach().clone() for buffer in model.buffers()], chance.states(model)
+    drawing = _Drawing()
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), drawing.of(model):
+        family.forward(model, batch)
+    deeds.set_buffers(model, kept)
+    chance.restore(model, states)
+    return drawing.modules
+
+
+class _Drawing(arithmetic.Mode):
+    def __init__(self):
+        super().__init__()
+        self.modules, self._stack = [], []
+
+    @contextlib.contextmanager
+    def of(self, model):
+        """Watch the passes of `model` and its modules."""
+        hooks = []
+        for module in model.modules():
+            hooks.append(module.register_forward_pre_hook(self._enter))
+            hooks.append(module.register_forward_hook(self._leave))
+        try:
+            with self:
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _enter(self, module, _inputs):
+        self._stack.append(module)
+
+    def _leave(self, _module, _inputs, _outputs):
+        self._stack.pop()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if _draws(func) and self._stack and self._stack[-1] not in self.modules:
+            self.modules.append(self._stack[-1])
+        return func(*args, **(kwargs or {}))
+
+
+def _draws(func):
+    """Check for an operation whose result depends on a generator of torch; before 2.0 none says so."""
+    seeded = getattr(getattr(torch, "Tag", None), "nondeterministic_seeded", None)
+    return seeded is not None and seeded in getattr(func, "tags", ())
