@@ -91,6 +91,14 @@ def test_toml_that_is_no_price_list_is_refused(tmp_path: Path, text: str) -> Non
         listed(tmp_path, text, "p.toml")
 
 
+@pytest.mark.parametrize("text", ["https://bob:hunter2pw@shop.lan/x", "x?token=ghp_" + "a1B2" * 9])
+def test_a_list_with_a_credential_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadInput, match="row 3: holds a credential"):
+        listed(tmp_path, HEAD + f"H200 SXM,1,,EUR,us,2026-01-31\nL40S,1,,EUR,{text},2026-01-31\n")
+    with pytest.raises(BadInput, match="holds a credential"):
+        listed(tmp_path, f'[[price]]\ngpu = "L40S"\nprice_per_hour = 1\ncurrency = "EUR"\nsource = "{text}"\n', "p.toml")
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for name in ("none.csv", "none.toml"):
         with pytest.raises(BadInput, match="can't read"):

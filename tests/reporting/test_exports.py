@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -115,9 +116,11 @@ def test_nothing_in_a_table_controls_a_terminal_or_turns_text_round(tmp_path: Pa
         map(chr, (*range(9), *range(11, 13), *range(14, 32), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x2028, 0x202E, 0x2066))
     )
     frame = tables_of(tmp_path, {"outcome": "crashed", "command": f"a\x1b[2J{hostile}b\nc"}).values["failures"]
-    for name in ("csv", "json"):
-        text = FORMATS[name]("failures", frame).decode()
+    for name in ("csv", "json", "parquet"):
+        content = FORMATS[name]("failures", frame)
+        text = str(pd.read_parquet(io.BytesIO(content))["command"][0]) if name == "parquet" else content.decode()
         assert not set(hostile) & set(text) and "[2J" in text
+    assert not set(hostile) & set(escaped(f"a{hostile}b"))
     assert read_csv(FORMATS["csv"]("failures", frame))[0]["command"].endswith("b\nc")
     assert json.loads(FORMATS["json"]("failures", frame))[0]["command"] == f"a\x1b[2J{hostile}b\nc"
 

@@ -21,7 +21,7 @@ from test_redaction import PLANTED, leaks, planted_run
 
 from support import PATIENCE_SECONDS
 from support.records import nights, write_run
-from torchmatrix.analysis import facts_cache, history, machines
+from torchmatrix.analysis import facts_cache, history, machines, prices
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts import lines
 from torchmatrix.facts.store import Results, RunFolder
@@ -433,6 +433,20 @@ def test_without_redact_no_credential_and_no_absolute_path_is_published(tmp_path
     publish(tmp_path / "r", tmp_path / "site")
     words = {name: PLANTED[name] for name in ("token", "mount")}
     assert not [name for name, content in contents(tmp_path / "site").items() if leaks(content, words) or b"/home/" in content]
+
+
+def test_what_a_price_list_says_freely_is_redacted(tmp_path: Path) -> None:
+    add_run(tmp_path / "r", "20260101T000000Z", host="zetabox")
+    path, results = tmp_path / "prices.csv", Results(tmp_path / "r")
+    source = "offer of zetabox at 10.1.2.3, /home/alice/offer password=Sup3rS3cret"
+    path.write_text(f'gpu,price_per_hour,currency,source,date\nH200 SXM,3.6,EUR,"{source}",2026-01-31\n')
+    held = prices.price_list_for(path, results.runs())
+    for redact in (False, True):
+        target = tmp_path / f"site-{redact}"
+        site.publish(results, results.runs(), target, redact=redact, held=held)
+        found = [content.decode() for name, content in contents(target).items() if name.endswith("tables/prices.json")]
+        assert found and all("offer of" in text and "Sup3rS3cret" not in text and "/home" not in text for text in found)
+        assert not redact or not any("zetabox" in text or "10.1.2.3" in text for text in found)
 
 
 def test_pseudonyms_are_the_same_after_more_runs_and_are_never_published(tmp_path: Path) -> None:

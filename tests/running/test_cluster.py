@@ -51,6 +51,7 @@ def node(gres: str = "(null)", state: str = "idle") -> Node:
     [
         ("(null)", 0), ("gpu:4", 4), ("gpu:a100:8(S:0-1)", 8), ("gpu:a100:2(S:0),gpu:v100:3(S:1)", 5),
         ("tmpdisk:100,gpu:h100:4", 4), ("shard:16,gpu:l4:2(S:0,1)", 2),
+        ("gpu:" + "9" * 5000, 0),
     ],
 )  # fmt: skip
 def test_the_gpus_of_a_node_are_counted(gres: str, gpus: int) -> None:

@@ -14,7 +14,7 @@ def look(args, fresh):
     """Return the names of the modules of `fresh`, an unused model, that draw by themselves, and whether any draws when all that
     `families.quiet` knows is quiet. Only a user's own model does, and it matters only where another runtime draws.
     """
-    if not args.model_file or args.runtime == "eager" and not args.compile or not arithmetic.CAN_WATCH:
+    if not args.model_file or (args.runtime == "eager" and not args.compile) or not arithmetic.CAN_WATCH:
         return [], False
     return extras.attempt("which modules draw random numbers", lambda: _look(args, fresh)) or ([], False)
 
@@ -30,7 +30,9 @@ def _look(args, fresh):
 
 def mark(model, names):
     """Let `families.quiet` know the modules of these names in `model`, which wrappers may have renamed."""
-    families.DRAWING.update(module for name, module in model.named_modules() if deeds.WRAPPERS.sub("", name + ".")[:-1] in names)
+    families.DRAWING.update(
+        module for name, module in model.named_modules() if deeds.WRAPPERS.sub("", name + ".")[:-1] in names
+    )
 
 
 def _pass(args, model):

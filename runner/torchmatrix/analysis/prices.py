@@ -14,7 +14,7 @@ holds one currency.
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.metrics import COST, Metric
 from torchmatrix.analysis.published import figure_files
-from torchmatrix.core import inputs
+from torchmatrix.core import credentials, inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import nearest
 from torchmatrix.facts.store import RunFolder
@@ -87,6 +87,10 @@ class PriceList:
 
     prices: Mapping[str, Price]
     unknown: tuple[str, ...] = ()
+
+    def redacted(self, text: Callable[[str], str]) -> "PriceList":
+        """Return the list as others may read it: `text` redacts what somebody wrote freely."""
+        return replace(self, prices={name: replace(price, source=text(price.source)) for name, price in self.prices.items()})
 
     @property
     def currency(self) -> str:
@@ -178,7 +182,7 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
         rows = _toml_rows(path)
     else:
         rows = {f"row {number}": {**row} for number, row in figure_files.rows_of(path).items()}
-    problems: list[str] = []
+    problems = [f"  {place}: holds a credential: remove it" for place, row in rows.items() if _holds_credential(row)]
     unknown: list[str] = []
     prices: dict[str, Price] = {}
     for place, row in rows.items():
@@ -198,6 +202,10 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     if not prices:
         raise BadInput(f"{path} has the price of no known GPU:\n" + "\n".join(f"  {row}" for row in unknown), hint=_HINT)
     return PriceList(prices=prices, unknown=tuple(unknown))
+
+
+def _holds_credential(row: Mapping[str, Any]) -> bool:
+    return any(isinstance(value, str) and credentials.line_of_first(value) for value in row.values())
 
 
 def _toml_rows(path: Path) -> dict[str, dict[str, Any]]:

@@ -110,7 +110,7 @@ def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str]
             hint=f"{first.why.fix}; torchmatrix plan --skipped lists {'all' if number > 1 else 'it'}",
         )
     if not [*globs, *where]:
-        hint = 'a workload is for GPUs unless it says device = "cpu", which needs a CPU stack, or your own Python where no GPU is'
+        hint = 'a workload is for GPUs unless it says device = "cpu", which needs a CPU stack, or your own Python and no GPU'
         raise NothingSelected("no workload of the matrix is for the kind of device that a stack of it runs on here", hint=hint)
     nearest_ids = misses(s, globs, where)
     near = list(dict.fromkeys(cell_id for ids in nearest_ids.values() for cell_id in ids))

@@ -14,6 +14,7 @@ from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
 
 if TYPE_CHECKING:
+    from torchmatrix.analysis.prices import PriceList
     from torchmatrix.analysis.run_summary import RunSummary
     from torchmatrix.facts.launch import Unreadable
     from torchmatrix.facts.store import Results
@@ -236,6 +237,7 @@ def export(
     with scratch() as temporary:
         shown = redaction.redacted(store, run, temporary, say, with_messages) if redact else run
         details = None if redact else facts_cache.details(store, run)
+        held = _redacted_prices(held, store) if redact else held
         view = report.view_of(shown, found=details, price_list=held)
         overview = report.overview_of(view, report.last_before(shown, view.summary))
         drawn, answers = overview.every if charts else (), overview.answers.as_record()
@@ -259,12 +261,21 @@ def _export_machines(
     held = read_prices(prices, runs)
     with scratch() as temporary:
         chosen = one_of_each(store, runs, [], temporary if redact[0] else None, redact[1])
+        held = _redacted_prices(held, store) if redact[0] else held
         fleet, relative = machines_page.compared(chosen, *basis, held)
         shown = machines_page.shown_of(fleet, relative)
         drawn, answers = shown.charts if charts[0] else (), shown.answers.as_record()
         names = exports.write(exports.of_machines(fleet, relative), drawn, target, formats, charts[1], force, answers)
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)
+
+
+def _redacted_prices(held: "PriceList", store: "Results") -> "PriceList":
+    from torchmatrix.reporting import redaction
+    from torchmatrix.reporting.redaction import identities
+
+    cleaner = redaction.for_results(store, True, identities.load(store.root))
+    return held.redacted(redaction.of_texts(store.runs(), cleaner))
 
 
 def _collect_unreadable(unreadable: "list[Unreadable]", runs: "Iterable[RunSummary]") -> "Iterator[RunSummary]":

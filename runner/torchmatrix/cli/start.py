@@ -97,6 +97,9 @@ def init(
         raise BadInput(f"{output} already exists", hint="replace it with --force, or write another file with --output FILE")
     if python and not Path(python).is_file():
         raise BadInput(f"no interpreter at {python}", hint="name a Python interpreter that can import torch")
+    if python and not str(Path(python).absolute()).isprintable():
+        message = "the interpreter's path has characters that no matrix can hold"
+        raise BadInput(message, hint="name it by another path, such as a link to it")
     text = whole or _starter(python)
     write_file(output, text.encode(), hint="write another file: --output FILE")
     say("next: read it, then torchmatrix plan, then torchmatrix run")

@@ -315,9 +315,17 @@ def _launch_errors(client: docker.DockerClient) -> Iterator[None]:
 
 
 def error_text(error: Exception) -> str:
-    """Return Docker's own explanation, without the HTTP around it."""
-    text = getattr(error, "explanation", None) or str(error)
+    """Return Docker's own explanation, without the HTTP around it; of a connection that failed, what the system says."""
+    causes = [cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.errno and cause.strerror]
+    text = getattr(error, "explanation", None) or (causes[-1] if causes else str(error))
     return " ".join(str(text).split())
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and those that it was raised for: libraries wrap those of a socket several times."""
+    while error:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 # Whether a daemon runs on this machine: the daemon must tell, since names, kernels and addresses may be equal elsewhere.

@@ -69,7 +69,7 @@ def starter_matrix(
     text = _GLOBS.sub(lambda line: _matching_globs(line, names), "".join(kept))
     if python:
         text = re.sub(r"(?m)^stacks = .*\n", "", text)
-        stack = f'[[stack]]\nname = "mine"\npython = "{python}"\n\n'
+        stack = f'[[stack]]\nname = "mine"\npython = {json.dumps(python, ensure_ascii=False)}\n\n'
         text = re.sub(r"(?m)^(?=\[\[workload\]\])", lambda match: stack, text, count=1)
     text = re.sub(r"(?m)^# --- .*\n+(?=#|\Z)", "", text)
     return _on_gpus(text, host, left_out)

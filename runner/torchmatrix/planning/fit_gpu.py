@@ -253,7 +253,7 @@ def _has_code(stack: Stack, host: Host, gpu: Gpu) -> bool | None:
 
 
 def _devices_of(stack: Stack) -> list[str]:
-    """Return the GPUs for which the stack's packages bring code, as AMD's torch[device-gfx950] does; none: not known by them."""
+    """Return the GPUs for which the stack's packages bring code, as AMD's torch[device-gfx950] does; none: not known."""
     return sorted({name for requirement in stack.packages for name in re.findall(r"device-(gfx[0-9a-f]+)", requirement)})
 
 

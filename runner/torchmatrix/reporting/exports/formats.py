@@ -36,7 +36,8 @@ def frame(name: str, table: Values) -> "pd.DataFrame":
     import pandas as pd
 
     kinds = {column.name: column.kind for column in EVERY_TABLE[name]}
-    return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in table.items()})
+    plain = {column: [_plain_text(value) if isinstance(value, str) else value for value in table[column]] for column in table}
+    return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in plain.items()})
 
 
 def by_row(table: Values) -> list[Row]:
@@ -54,7 +55,7 @@ _LINKS = re.compile(r"(https?|ftp|www)([:.])(?=\S)", re.IGNORECASE)
 
 def escaped(value: Any) -> str:
     """Escape a text inside a table: no markup, no HTML, no new line, nobody notified."""
-    text = " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = in_one_line(str(value)).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = _CALLS.sub(r"\1&#8203;", _PUNCTUATION.sub(r"\\\1", text))
     return _LINKS.sub(r"\1&#8203;\2", text)
 
@@ -266,14 +267,14 @@ def _fields(column: list[Any]) -> Iterable[Any]:
 def _field(value: Any) -> Any:
     """Convert a value for the csv module, which writes a float as its repr, and None as an empty field."""
     if isinstance(value, str):
-        plain = "".join(map(_visible, value)) if not value.isprintable() else value
+        plain = _plain_text(value)
         return plain if plain[:1].isalnum() else inert(plain)
     return ("true" if value else "false") if isinstance(value, bool) else value
 
 
-def _visible(character: str) -> str:
-    """Return a blank for what would control a terminal or turn text round; line breaks stay."""
-    return character if character in _BREAKS else printable(character)
+def _plain_text(text: str) -> str:
+    """Return the text with blanks for what would control a terminal or turn text round; line breaks stay."""
+    return text if text.isprintable() else "".join(c if c in _BREAKS else printable(c) for c in text)
 
 
 def _json_value(value: Any, is_list: bool) -> Any:

@@ -14,7 +14,7 @@ from what is published but for `with_messages`; the tool's own sentences stay.
 
 import getpass
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
@@ -239,6 +239,13 @@ def for_results(results: Results, enabled: bool, names: Pseudonyms, with_message
     for address in settings.load().mirrors.values():
         redaction.know("mirror", re.sub(r"^\w+://", "", address).partition("/")[0].partition(":")[0])
     return redaction
+
+
+def of_texts(runs: Iterable[RunFolder], redaction: Redaction) -> Callable[[str], str]:
+    """Return what redacts a text that is shown beside runs, whose hosts it may name."""
+    for host in {run.path.parent.name for run in runs}:
+        redaction.know("host", host)
+    return redaction.text
 
 
 def redacted(

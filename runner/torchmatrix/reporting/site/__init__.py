@@ -68,6 +68,7 @@ def publish(
         with _site_lock(target, tell):
             names = load(results.root)
             cleaner = redaction.for_results(results, redact, names, with_messages)
+            held = held.redacted(redaction.of_texts(runs, cleaner))
             links = pages.permalinks_of(target, _publishable(runs, tell), names, cleaner, redact)
             written = list(_write_runs(target, links, cleaner, names, held, tell))
             _write_front(target, results, links, cleaner, held, names)

@@ -61,7 +61,7 @@ class Node:
     @property
     def gpus(self) -> int:
         """Return how many GPUs it offers."""
-        return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", self.gres))
+        return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d{1,9})\b", self.gres))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -196,7 +196,7 @@ class Slurm(JobSystem):
 
     def most_tasks(self) -> int:
         """Return how many tasks an array may have: the setting MaxArraySize."""
-        match = re.search(r"\bMaxArraySize\s*=\s*(\d+)", self._output_of(["scontrol", "show", "config"]))
+        match = re.search(r"\bMaxArraySize\s*=\s*(\d{1,9})\b", self._output_of(["scontrol", "show", "config"]))
         return max(1, int(match[1]) - 1) if match else MOST_TASKS
 
     def tasks(self, name: str) -> list[Task]:
@@ -216,7 +216,7 @@ class Slurm(JobSystem):
     def seconds_left(self, job: str) -> float | None:
         """Return the seconds until a job's time limit; None if it has none, or is over."""
         text = self._run(["squeue", "-h", "-j", job, "-o", "%L"]).stdout.strip()
-        if not re.fullmatch(r"(\d+-)?\d+(:\d+){1,2}", text):
+        if not re.fullmatch(r"(\d{1,9}-)?\d{1,9}(:\d{1,9}){1,2}", text):
             return None
         days, _, clock = text.rpartition("-")
         seconds = 0
@@ -280,5 +280,5 @@ class Slurm(JobSystem):
 
 def _natural_key(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts node2 before node10."""
-    parts: Iterable[str] = re.findall(r"\d+|\D+", name)
+    parts: Iterable[str] = re.findall(r"\d{1,18}|\D+", name)
     return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
