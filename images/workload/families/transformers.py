@@ -6,6 +6,7 @@ A batch holds the model's inputs by name and the targets of its head. Inputs: to
 samples [B, 16000 · seconds] or as features [B, mels, frames]; a model with a decoder also takes the decoder's tokens [B, S].
 """
 
+import contextlib
 import difflib
 import inspect
 
@@ -48,6 +49,8 @@ def build(args, device):
     most = getattr(_text_part(config), "max_position_embeddings", None)
     if entry["head"] not in (*_IMAGE, *_SOUND) and 0 < (most or 0) < args.sequence_length:  # XLNet has -1: any
         raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
+    if "is_users" in entry:
+        entry["unknown_keys"] = extras.attempt("whether all keys of the configuration act", lambda: _unknown_keys(entry, config))
     factory = _factory(entry)
     model = _with_attention(factory, config, args.attention)
     if args.channels_last:
@@ -56,6 +59,32 @@ def build(args, device):
     if entry["head"] == "CausalLM" and ("is_users" in entry or not entry_of(args.model)):
         extras.attempt("whether the loss shifts the labels (taken as so)", lambda: _look_at_loss(args, model))
     return model.to(device), {"attention": _attention_of(model)}
+
+
+def _unknown_keys(entry, config):
+    """Return the keys of a user's configuration that its class doesn't know, as a misspelt one: it keeps them without a word."""
+    text = entry["config"].get("text_config")
+    parts = [(entry["config"], config)] + ([(text, config.text_config)] if isinstance(text, dict) else [])
+    return [key for given, part in parts for key, value in given.items() if value and key not in _known_keys(part)]
+
+
+def _known_keys(config):
+    kind = type(config)
+    names = {*dir(kind), *getattr(kind, "attribute_map", {}), *inspect.signature(kind.__init__).parameters}
+    for made in (kind, transformers.GenerationConfig):
+        with contextlib.suppress(Exception):  # of any class: some can't be made without values
+            names.update(vars(made()))
+    return names.union(_OF_NO_SIZE, _OF_ROTATION if "rope_parameters" in names else ())
+
+
+_OF_NO_SIZE = (
+    "architectures", "auto_map", "finetuning_task", "gradient_checkpointing", "output_past", "_name_or_path", "summary_activation",
+    "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params", "torch_dtype",
+    "transformers_version", "n_ctx", "model_type", "dtype", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id",
+)  # fmt: skip
+"""Keys that no figure depends on."""
+_OF_ROTATION = ("partial_rotary_factor", "rope_scaling", "rope_theta", "rotary_emb_base", "rotary_pct")
+"""Keys of older releases that transformers 5 turns into rope_parameters."""
 
 
 def _text_part(config):

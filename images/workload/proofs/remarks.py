@@ -30,9 +30,12 @@ def found(args, family, begun, watched, varies):
     texts += _memory_format(args, watched) + _attention(args, begun, watched) + _without_kernels(args)
     texts += [_EVEN] if "active_parameters" in facts else []
     texts += ["the configuration names weights in %s, which are not made" % facts["weights"]] if facts.get("weights") else []
+    texts += [_UNKNOWN_KEYS % ", ".join(facts["unknown_keys"][:_MOST_KEYS])] if facts.get("unknown_keys") else []
     return texts + (_frozen(args, begun.plain) + _inputs(args, begun.batches) + _ignored(args, family, begun) if is_own else [])
 
 
+_UNKNOWN_KEYS = "the configuration has keys that its class in transformers does not know, and the model may ignore: %s"
+_MOST_KEYS = 8
 _EVEN = "the weights are random, so the routers spread the tokens evenly over the experts, which trained ones do not"
 
 
