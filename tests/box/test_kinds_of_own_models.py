@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.boxes import bench, only, own_model
+from support.boxes import bench, only, own_model, recorded
+from torchmatrix.facts import reading
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 NET = """\
@@ -120,6 +121,49 @@ def test_a_model_is_trained_and_proven_whatever_its_gradients_are(real_python: s
     code, events, stderr = launched(real_python, tmp_path, init=init, forward=forward)
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
     assert "discards the imaginary part" not in stderr
+
+
+def test_a_quick_check_takes_another_branch_than_the_first_step(real_python: str, tmp_path: Path) -> None:
+    """The batches' sums have both signs, so that half of the layers has no part in a step."""
+    init = "self.other = nn.Linear(6, 3)"
+    forward = "if inputs.sum() > 0: return self.other(inputs)"
+    for proof in ("full", "fingerprint"):
+        code, events, stderr = launched(real_python, tmp_path, "--proof", proof, init=init, forward=forward)
+        assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+    norms = only(events, "reference")["fingerprint"]
+    assert 0.0 in (norms["gradient_norm of other"], norms["gradient_norm of layer"])
+
+
+DRAWING = {
+    "functional dropout": ("pass", "inputs = nn.functional.dropout(inputs, 0.5, self.training)", ()),
+    "noise": ("pass", "inputs = inputs + torch.randn_like(inputs)", ("--mode", "infer")),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWING)
+def test_a_compiled_model_draws_other_numbers_and_is_not_wrong_for_that(real_python: str, tmp_path: Path, kind: str) -> None:
+    init, forward, words = DRAWING[kind]
+    code, events, stderr = launched(real_python, tmp_path, "--compile", *words, init=init, forward=forward)
+    reference = only(events, "reference")
+    assert code == 0 and reference["problems"] == [], stderr
+    if kind == "noise":
+        assert reference["agrees"] is None and "the model draws random numbers in evaluation, too" in reference["error"]
+    else:
+        assert reference["agrees"] is True and reference["quiet"] and reference["flops_per_item"] == 6 * 6 * 3 - 2 * 6 * 3
+
+
+def test_launches_that_draw_are_held_against_each_other_by_their_first_steps_only(real_python: str, tmp_path: Path) -> None:
+    _, forward, words = DRAWING["noise"]
+    launches = []
+    for steps, proof in (("3", "full"), ("4", "fingerprint")):
+        flags = (*own_model(tmp_path, NET.format(init="pass", forward=forward)), *words, "--steps", steps, "--proof", proof)
+        code, events, stderr = bench(real_python, *flags)
+        assert code == 0, stderr
+        launches.append(recorded(tmp_path / f"{steps}.jsonl", flags, 1, events))
+    proven = reading.proof_of(launches[0])
+    assert proven is not None and "by chance" not in str(proven) and launches[1].reference
+    assert "two steps on one batch give other ones" in str(launches[1].reference.unwatched)
+    assert reading.compare(launches[1], proven).contradiction is None
 
 
 @pytest.mark.parametrize("kind", NOT_PROVEN)

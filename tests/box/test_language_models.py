@@ -50,7 +50,8 @@ def test_an_expert_without_tokens_is_told_and_is_no_missing_work(real_python: st
 TINY = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "torch_dtype": "bfloat16",
-    "max_position_embeddings": 256, "quantization_config": {"quant_method": "mxfp4"},
+    "max_position_embeddings": 256, "quantization_config": {"quant_method": "mxfp4"}, "num_hidden_layer": 3,
+    "rope_theta": 500000.0, "pretraining_tp": 1, "temperature": 0.6, "attention_bias": False, "auto_map": {"AutoModel": "x"},
 }  # fmt: skip
 
 
@@ -58,14 +59,17 @@ TINY = {
 @pytest.mark.representative
 def test_a_users_configuration_is_built_as_it_says(real_python: str, tmp_path: Path, mode: tuple[str, ...]) -> None:
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(TINY))
+    path.write_text(json.dumps({**TINY, "sliding_window": 9} if mode == ("train",) else TINY))
     words = ("--model", "config.llama.12345678", "--model-file", str(path), "--mode", *mode, *STEPS)
     code, events, stderr = bench(real_python, *words)
     assert code == 0, stderr
     attention, gated = 64 * 16 * (2 * 4 + 2 * 2), 3 * 64 * 128
     assert only(events, "setup")["parameters"] == 2 * 512 * 64 + 64 + 2 * (attention + gated + 2 * 64)
     assert only(events, "reference")["agrees"] is True
-    assert any("names weights in mxfp4" in text for text in only(events, "remarks")["texts"])
+    texts = only(events, "remarks")["texts"]
+    assert any("names weights in mxfp4" in text for text in texts)
+    (unknown,) = [text for text in texts if "keys that its class in transformers does not know" in text]
+    assert unknown.endswith(": num_hidden_layer" + (", sliding_window" if mode == ("train",) else ""))
     code, events, _ = bench(real_python, *words, "--model-sha256", "0" * 64)
     assert code and "is not the file that was asked for" in only(events, "failure")["message"]
 
@@ -94,6 +98,16 @@ def test_a_file_that_is_no_configuration_is_named(real_python: str, tmp_path: Pa
     path.write_text(content)
     code, events, _ = bench(real_python, "--model", "config.llama.12345678", "--model-file", str(path), *STEPS)
     assert code and f"ModelFileError: {path} is no configuration of a model: " in only(events, "failure")["message"]
+
+
+def test_a_window_that_only_caches_obey_is_refused_in_generation(real_python: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**TINY, "sliding_window": 9}))
+    code, events, _ = bench(
+        real_python, "--model", "config.llama.12345678", "--model-file", str(path), "--mode", "generate", *STEPS
+    )
+    failure = only(events, "failure")
+    assert code and failure["kind"] == "unsupported" and "sliding_window is no key of LlamaConfig" in failure["message"]
 
 
 CACHES = """

@@ -50,7 +50,12 @@ def build(args, device):
     if entry["head"] not in (*_IMAGE, *_SOUND) and 0 < (most or 0) < args.sequence_length:  # XLNet has -1: any
         raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
     if "is_users" in entry:
-        entry["unknown_keys"] = extras.attempt("whether all keys of the configuration act", lambda: _unknown_keys(entry, config))
+        entry["unknown_keys"] = extras.attempt(
+            "whether all keys of the configuration act", lambda: _unknown_keys(entry, config)
+        )
+        windows = [key for key in entry["unknown_keys"] or () if key in _OF_CACHES and args.mode == "generate"]
+        if windows:
+            raise Unsupported(_WINDOWED % (windows[0], type(config).__name__))
     factory = _factory(entry)
     model = _with_attention(factory, config, args.attention)
     if args.channels_last:
@@ -77,6 +82,11 @@ def _known_keys(config):
     return names.union(_OF_NO_SIZE, _OF_ROTATION if "rope_parameters" in names else ())
 
 
+_OF_CACHES = ("attention_chunk_size", "layer_types", "sliding_window")
+_WINDOWED = (
+    "the configuration's %s is no key of %s, so attention sees all tokens, but transformers' caches obey it and forget some: with "
+    "a cache the outputs are others than without. Remove the key"
+)
 _OF_NO_SIZE = (
     "architectures", "auto_map", "finetuning_task", "gradient_checkpointing", "output_past", "_name_or_path", "summary_activation",
     "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params", "torch_dtype",
