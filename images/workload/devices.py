@@ -21,7 +21,7 @@ class Device:
     name = "cpu"
     """What PyTorch calls the kind."""
     is_gpu = False
-    decided = ("threads",)
+    decided = ("threads", "cpus")
     """Settings of torch besides those of all devices that the matrix decides (settings.py)."""
     probe_size, probe_pixels = 256, 16
     """Sides of matrices and images from which the effective precision is measured: less on a CPU, which takes up to a second

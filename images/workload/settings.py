@@ -1,5 +1,7 @@
 """The settings of torch that decide what a step computes, or how fast: read before and after what is timed, and in a step."""
 
+import os
+
 import torch
 
 import devices
@@ -66,6 +68,7 @@ def _autocast():
 
 _SETTINGS = {
     "threads": torch.get_num_threads,
+    "cpus": lambda: sorted(os.sched_getaffinity(0)),
     "default_dtype": lambda: str(torch.get_default_dtype()).replace("torch.", ""),
     "matmul_allow_tf32": lambda: torch.backends.cuda.matmul.allow_tf32,
     "cudnn_allow_tf32": lambda: torch.backends.cudnn.allow_tf32,

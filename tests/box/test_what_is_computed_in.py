@@ -29,6 +29,11 @@ REFUSED = {
 """What calls itself fp32 and is none."""
 CHANGED = {
     "threads in its builder": ("torch.set_num_threads(3)", "pass", "changes threads from 1 to 3"),
+    "CPUs in a step": (
+        "import os; self.cpus = os.sched_getaffinity(0)",
+        "import os; os.sched_setaffinity(0, [min(self.cpus)])",
+        "changes cpus from [",
+    ),
     "threads in a step": ("pass", "torch.set_num_threads(2)", "changes threads from 1 to 2"),
     "products for a moment": (
         "pass",
@@ -54,6 +59,17 @@ def test_a_model_that_computes_in_another_type_is_not_called_fp32(real_python: s
     code, events, _ = bench(real_python, *written(tmp_path, init, forward), *INFER)
     assert code and only(events, "failure")["kind"] == "numerics" and message in only(events, "failure")["message"]
     assert not any(event["event"] in ("reference", "done") for event in events), "and is never proven"
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_a_process_that_keeps_more_cpus_busy_than_its_threads_gives_no_figure(real_python: str, mode: str) -> None:
+    """Its clock of the CPU runs at twice its speed here, as if a second thread computed all the time."""
+    words = ("--model", "bert-tiny", "--mode", mode, "--batch", "4", "--steps", "30")
+    for times, is_told in ((2, True), (1, False)):
+        clock = f"import time; real = time.process_time; time.process_time = lambda: {times} * real()"
+        code, events, stderr = bench(real_python, *words, before=clock)
+        assert (code != 0) == is_told, stderr
+        assert not is_told or "CPUs busy, and was given 1: the model starts threads" in only(events, "failure")["message"]
 
 
 def test_a_model_of_several_types_is_measured_and_called_mixed(real_python: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ window, and no weights are copied but those few.
 import collections
 import functools
 import math
+import time
 
 import families
 import kept
@@ -24,6 +25,9 @@ SHOWS = 1e-5
 """A step that must change the loss by more than this, by its gradient and its length, changes it in float32."""
 TIMES = 3
 """A number of a step's outputs may differ by so many times what the loss may (rules.STRANGE), relative to the outputs' size."""
+LEAST_SECONDS, MORE_CPUS, OF_GLOO = 0.2, 1.25, 1.0
+"""From which time on the use of CPUs is judged, how many times as many as threads may be busy (PyTorch's backward pass, its
+libraries and the interpreter have some of their own, which wait most of the time), and how many gloo takes besides."""
 _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 """Modules that skip whole paths, whose gradients are then zero."""
 
@@ -38,6 +42,7 @@ class Watch:
 
     def __init__(self, args, world, begun, steps):
         self._args, self._world, self._begun, self._steps = args, world, begun, steps
+        self._clocks = time.process_time(), time.perf_counter()
         if measurements.trains(args):
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
@@ -49,12 +54,12 @@ class Watch:
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         if not measurements.trains(self._args):
             problems, unknown = self._check_equal_numbers()
-            problems = self._check_equal_losses(numbers, losses) + problems
+            problems = self._check_cpus() + self._check_equal_losses(numbers, losses) + problems
             return Watched(rules.of_all_ranks(self._world, problems), unknown, None)
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         begun, family = self._begun, families.of(self._args)
         varies = varying.look(self._args, family, begun.plain, begun.batches[0])
-        problems = self._check_optimizer_holds()
+        problems = self._check_cpus() + self._check_optimizer_holds()
         problems += [] if varies else self._check_writes(steps) + self._check_jump(losses)
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
             problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
@@ -64,6 +69,15 @@ class Watch:
         problems += rules.shares(self._args, self._world, self._begun, blocks)
         unknown = varying.UNKNOWN if varies else None if any(self._rates) else _UNKNOWN
         return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies)
+
+    def _check_cpus(self):
+        """Check that the process ran on no more CPUs at a time, on the mean, than it has threads: a model may start its own."""
+        busy, wall = time.process_time() - self._clocks[0], time.perf_counter() - self._clocks[1]
+        given = self._begun.settings["threads"]
+        most = MORE_CPUS * given + (OF_GLOO if self._world.size > 1 else 0)
+        if self._args.device != "cpu" or wall < LEAST_SECONDS or busy <= most * wall:
+            return []
+        return [_MORE_CPUS % (busy / wall, given)]
 
     def _check_optimizer_holds(self):
         """Check that each parameter with a gradient is written into, as others are. (A sharded one among them: torch counts
@@ -173,6 +187,9 @@ class Watch:
         return [], None
 
 
+_MORE_CPUS = (
+    "in the windows the process kept %.1f CPUs busy, and was given %d: the model starts threads or processes of its own"
+)
 _UNWRITTEN = "in the %d steps since the warm-up, the optimizer did not always change %%s"
 _UNKNOWN = "whether every step of the windows changed the parameters: torch counts no writes into them"
 _NOTHING_COMPUTED = (
