@@ -67,7 +67,7 @@ def build(args, device):
 
 
 def _unknown_keys(entry, config):
-    """Return the keys of a user's configuration that its class doesn't know, as a misspelt one: it keeps them without a word."""
+    """Return the keys of a user's configuration that its class doesn't know, as a misspelt one: it keeps them silently."""
     text = entry["config"].get("text_config")
     parts = [(entry["config"], config)] + ([(text, config.text_config)] if isinstance(text, dict) else [])
     return [key for given, part in parts for key, value in given.items() if value and key not in _known_keys(part)]
@@ -84,13 +84,14 @@ def _known_keys(config):
 
 _OF_CACHES = ("attention_chunk_size", "layer_types", "sliding_window")
 _WINDOWED = (
-    "the configuration's %s is no key of %s, so attention sees all tokens, but transformers' caches obey it and forget some: with "
-    "a cache the outputs are others than without. Remove the key"
+    "the configuration's %s is no key of %s, so attention sees all tokens, but transformers' caches obey it and forget some: "
+    "with a cache the outputs are others than without. Remove the key"
 )
 _OF_NO_SIZE = (
-    "architectures", "auto_map", "finetuning_task", "gradient_checkpointing", "output_past", "_name_or_path", "summary_activation",
-    "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params", "torch_dtype",
-    "transformers_version", "n_ctx", "model_type", "dtype", "use_cache", "bos_token_id", "eos_token_id", "pad_token_id",
+    "architectures", "auto_map", "finetuning_task", "gradient_checkpointing", "output_past", "_name_or_path",
+    "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
+    "task_specific_params", "torch_dtype", "transformers_version", "n_ctx", "model_type", "dtype", "use_cache",
+    "bos_token_id", "eos_token_id", "pad_token_id",
 )  # fmt: skip
 """Keys that no figure depends on."""
 _OF_ROTATION = ("partial_rotary_factor", "rope_scaling", "rope_theta", "rotary_emb_base", "rotary_pct")
