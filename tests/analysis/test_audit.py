@@ -177,6 +177,45 @@ def test_early_tensor_cores_take_fp16_only(tmp_path: Path, precision: str, image
     assert {finding.level for finding in found} == levels, found
 
 
+@pytest.mark.parametrize(
+    ("gpu", "images", "level"),
+    [("A100 80GB PCIe", 1012, "suspect"), ("A100 80GB PCIe", 9000, "impossible"), ("V100 PCIe 16GB", 1012, "impossible"),
+     ("A100 80GB PCIe", 700, "")],
+)  # fmt: skip
+def test_others_may_call_fp32_what_has_convolutions_in_tf32(tmp_path: Path, gpu: str, images: float, level: str) -> None:
+    """1,012 images/s of ResNet-50 were measured so on an A100: 25 TFLOP/s, whose peak in fp32 is 20."""
+    found = audited(tmp_path, {"gpu": gpu, "precision": "fp32", "throughput": images, "batch_per_gpu": 768})
+    assert [finding.level for finding in found] == ([level] if level else []), found
+    assert level != "suspect" or "convolutions in TF32" in found[0].reason
+
+
+@pytest.mark.parametrize(
+    ("unit", "model", "throughput"),
+    [
+        ("TPS/GPU", "llama-3.1-8b-shape", 66_670),
+        ("WPS", "llama-3.1-8b-shape", 66_670),
+        ("tok/s/gpu", "llama-3.1-8b-shape", 66_670),
+    ],
+)
+def test_words_for_tokens_per_second(tmp_path: Path, unit: str, model: str, throughput: float) -> None:
+    row = {"gpu": "H100 SXM", "model": model, "unit": unit, "precision": "bfloat16", "image_size": "", "memory_format": ""}
+    found = audited(tmp_path, {**row, "throughput": throughput}, {**row, "throughput": throughput / 10})
+    assert [(finding.row, finding.level) for finding in found if finding.field == "throughput"] == [(2, "impossible")], found
+
+
+@pytest.mark.parametrize("unit", ["clips/s", "videos/s"])
+def test_clips_scale_like_anything_else(tmp_path: Path, unit: str) -> None:
+    row = {"model": "r3d_18", "unit": unit, "image_size": "", "memory_format": "", "throughput": 100}
+    found = audited(tmp_path, row, {**row, "gpus": 8, "throughput": 8000})
+    assert [(finding.row, finding.level, finding.field) for finding in found] == [(3, "impossible", "throughput")], found
+
+
+@pytest.mark.parametrize("word", ["amp_fp16", "float16", "bfloat16", "float32", "bf16-mixed", "16-mixed"])
+def test_words_for_precisions_of_other_tools(tmp_path: Path, word: str) -> None:
+    found = audited(tmp_path, {"precision": word, "throughput": 27_000})
+    assert [finding.level for finding in found] == ["impossible"], found
+
+
 def test_a_figure_per_gpu_is_held_against_the_peak_without_their_number(tmp_path: Path) -> None:
     row = {"gpus": "", "unit": "tokens/s/GPU", "model": "llama-3.1-8b-shape", "image_size": "", "memory_format": ""}
     found = audited(tmp_path, {**row, "gpu": "H100 SXM", "precision": "amp-bf16", "throughput": 60_000})

@@ -32,6 +32,9 @@ MIB = 2**20
         ("NVIDIA B300 SXM6 AC", 275040 * MIB, "B300 SXM"),
         ("AMD Instinct MI250X", 64 * GIB, "Instinct MI250X"),
         ("AMD Instinct MI300X", 206141652992, "Instinct MI300X"),
+        ("AMD Instinct MI325X OAM", 274_861_129_728, "Instinct MI325X"),
+        ("AMD Instinct MI350 OAM", 309_220_868_096, "Instinct MI350X"),
+        ("AMD Instinct MI355 OAM", 309_220_868_096, "Instinct MI355X"),
     ],
 )
 def test_a_drivers_name_finds_its_row(name: str, memory_bytes: float, expected: str) -> None:

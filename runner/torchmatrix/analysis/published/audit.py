@@ -341,9 +341,22 @@ def _above_peak(figure: Figure) -> Iterator[Finding]:
     reason = (
         f"It needs {needed / 1e12:.{digits}f} TFLOP/s of each GPU, whose peak in {figure.precision} is {peak / 1e12:.{digits}f}"
     )
-    level = IMPOSSIBLE if figure.cell or needed > ABOVE_PEAK * peak else SUSPECT
-    reason += "." if level == IMPOSSIBLE else ": a card may run above its vendor's boost clock, but no model reaches the peak."
+    level, why = IMPOSSIBLE if figure.cell or needed > ABOVE_PEAK * peak else SUSPECT, _BOOST
+    if level == IMPOSSIBLE and not figure.cell and needed <= ABOVE_PEAK * _peak_by_default(figure):
+        level, why = SUSPECT, _TF32
+    reason += "." if level == IMPOSSIBLE else f": {why}."
     yield finding(figure, level, "throughput", shown(figure), reason, f"{peak / 1e12:.0f} TFLOP/s")
+
+
+_BOOST = "a card may run above its vendor's boost clock, but no model reaches the peak"
+_TF32 = "others call fp32 what PyTorch does without being told, convolutions in TF32 on its tensor cores: look which of the two it is"
+
+
+def _peak_by_default(figure: Figure) -> float:
+    """Return the peak of one GPU in TF32 if others may mean that by the figure's fp32; else 0."""
+    facts = _facts(figure)
+    by_convolutions = facts is not None and facts.vendor == "NVIDIA" and figure.precision == "fp32" and figure.is_vision
+    return gpu_specs.peak_flops(facts, "tf32") or 0.0 if facts and by_convolutions else 0.0
 
 
 def _load(figure: Figure) -> tuple[float, float] | str:

@@ -184,7 +184,11 @@ OTHER_PRECISIONS = ("fp32-conv-tf32", "bf16", "fp16")
 _VALUES = {
     "mode": {"training": "train", "inference": "infer"},
     "compile": {"yes": "true", "no": "false"},
-    "precision": {"amp fp16": "amp", "amp bf16": "amp-bf16", "amp_bf16": "amp-bf16"},
+    "precision": {
+        **dict.fromkeys(("amp fp16", "amp_fp16", "amp-fp16", "fp16-mixed", "16-mixed"), "amp"),
+        **dict.fromkeys(("amp bf16", "amp_bf16", "bf16-mixed"), "amp-bf16"),
+        "float16": "fp16", "bfloat16": "bf16", "float32": "fp32",
+    },
 }
 """Synonyms of values, by field."""
 _TEXTS = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 _OF_EACH = re.compile(r"(?i)[ _]*(/|\bper\b|_per_|-per-)[ _]*(gpus?|devices?|cards?|accelerators?|chips?|gcds?|ranks?)\b")
 _PER_SECOND = re.compile(r"(?i)([a-z]*)[ _]*(/|per|_per_)[ _]*s(ec(ond)?s?)?")
-_ABBREVIATED = {"ips": "", "fps": "images", "qps": ""}
+_ABBREVIATED = {"ips": "", "fps": "images", "qps": "", "tps": "tokens", "wps": "tokens"}
 _TIME = re.compile(
     r"(?i)(([mµun]?s|[a-z]*sec(ond)?s?|min(ute)?s?|hours?|h)([ _]*(/|per)[ _]*[a-z]+)?|[a-z]+[ _]*time|latency|duration)"
 )
@@ -13,6 +13,7 @@ _NOUNS = {
     "images": ("image", "images", "img", "imgs", "frame", "frames"),
     "sequences": ("sequence", "sequences", "seq", "seqs", "sentence", "sentences"),
     "tokens": ("token", "tokens", "tok", "toks", "word", "words"),
+    "clips": ("clip", "clips", "video", "videos"),
     "": ("", "sample", "samples", "example", "examples", "item", "items", "inference", "inferences", "request", "requests",
          "query", "queries"),
 }  # fmt: skip
@@ -22,7 +23,7 @@ RATE, TIME, UNKNOWN = "items per second", "a time", "unknown"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """What a unit says. `kind`: RATE, TIME or UNKNOWN; `items`: images, sequences or tokens, "" for any; `of_each`: per GPU."""
+    """What a unit says. `kind`: RATE, TIME or UNKNOWN; `items`: images, sequences, tokens or clips, "" for any; `of_each`: per GPU."""
 
     kind: str
     items: str
