@@ -100,6 +100,48 @@ def test_a_file_that_is_no_configuration_is_named(real_python: str, tmp_path: Pa
     assert code and f"ModelFileError: {path} is no configuration of a model: " in only(events, "failure")["message"]
 
 
+def test_a_type_that_the_library_lacks_is_unsupported(real_python: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**TINY, "model_type": "kimi_k2"}))
+    for mode in ("train", "generate"):
+        words = ("--model", "config.kimi_k2.12345678", "--model-file", str(path), "--mode", mode, *STEPS)
+        code, events, _ = bench(real_python, *words)
+        failure = only(events, "failure")
+        assert code and failure["kind"] == "unsupported" and "has no type kimi_k2 (" in failure["message"]
+
+
+IDLE = """
+import argparse, json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from families import transformers as library
+for kind, more, expected in json.loads(sys.argv[2]):
+    given = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=128, intermediate_size=64, **more)
+    entry = {"type": kind, "head": "CausalLM", "config": given, "is_users": True}
+    config = library._config_of(None, entry)
+    with torch.device("meta"), library._noting_reads(config) as read:
+        library._factory(entry).from_config(config)
+    print(kind, sorted(set(library._idle_keys(entry, config, read)) & set(more)), sorted(expected))
+"""
+
+
+@pytest.mark.thorough
+def test_keys_that_act_without_being_known_are_not_told(newest_python: str) -> None:
+    """As published: Qwen3-30B-A3B's head_dim is read by the model, the others are turned into other keys."""
+    experts = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}
+    cases = [
+        ("qwen3_moe", {"head_dim": 32, "num_hiden": 3, **experts}, ["num_hiden"]),
+        ("gemma3_text", {"sliding_window_pattern": 2, "rope_local_base_freq": 10000.0, "head_dim": 16}, []),
+        ("minimax_m2", {"rotary_dim": 8, "head_dim": 16, **experts}, []),
+        ("bloom", {"n_embed": 128}, []),
+        ("llama", {"sliding_window": 8, "rope_theta": 500000.0}, ["sliding_window"]),
+    ]
+    command = [newest_python, "-W", "ignore", "-c", IDLE, str(assets.WORKLOAD), json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [line.split(" ", 1)[1] for line in done.stdout.splitlines() if line.split(" ")[0] in {kind for kind, *_ in cases}]
+    assert len(rows) == len(cases) and all(row[: len(row) // 2] == row[len(row) // 2 + 1 :] for row in rows), done.stdout
+
+
 def test_a_window_that_only_caches_obey_is_refused_in_generation(real_python: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**TINY, "sliding_window": 9}))

@@ -49,15 +49,15 @@ def build(args, device):
     most = getattr(_text_part(config), "max_position_embeddings", None)
     if entry["head"] not in (*_IMAGE, *_SOUND) and 0 < (most or 0) < args.sequence_length:  # XLNet has -1: any
         raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
+    factory = _factory(entry)
+    with _noting_reads(config) as read:
+        model = _with_attention(factory, config, args.attention)
     if "is_users" in entry:
-        entry["unknown_keys"] = extras.attempt(
-            "whether all keys of the configuration act", lambda: _unknown_keys(entry, config)
-        )
-        windows = [key for key in entry["unknown_keys"] or () if key in _OF_CACHES and args.mode == "generate"]
+        unknown = extras.attempt("whether all keys of the configuration act", lambda: _idle_keys(entry, config, read)) or []
+        entry["unknown_keys"] = unknown
+        windows = [key for key in unknown if key in _OF_CACHES and args.mode == "generate"]
         if windows:
             raise Unsupported(_WINDOWED % (windows[0], type(config).__name__))
-    factory = _factory(entry)
-    model = _with_attention(factory, config, args.attention)
     if args.channels_last:
         model = model.to(memory_format=torch.channels_last)
     model.requires_grad_(True)  # Whisper's table of sines is a parameter that its library freezes
@@ -66,11 +66,47 @@ def build(args, device):
     return model.to(device), {"attention": _attention_of(model)}
 
 
-def _unknown_keys(entry, config):
-    """Return the keys of a user's configuration that its class doesn't know, as a misspelt one: it keeps them silently."""
+@contextlib.contextmanager
+def _noting_reads(config):
+    """Yield the set of the attributes of configurations of this type, and of its text's, that are read meanwhile."""
+    read, kinds = set(), {type(config), type(_text_part(config))}
+    for kind in kinds:
+
+        def note(self, name, get=kind.__getattribute__):
+            read.add(name)
+            return get(self, name)
+
+        kind.__getattribute__ = note
+    try:
+        yield read
+    finally:
+        for kind in kinds:
+            del kind.__getattribute__
+
+
+def _idle_keys(entry, config, read):
+    """Return the keys of a user's configuration that its class doesn't know, as a misspelt one, which it keeps silently. Those
+    are known, too, that the model's code has `read`, and those without which the configuration has other values.
+    """
     text = entry["config"].get("text_config")
     parts = [(entry["config"], config)] + ([(text, config.text_config)] if isinstance(text, dict) else [])
-    return [key for given, part in parts for key, value in given.items() if value and key not in _known_keys(part)]
+    return [
+        key
+        for given, part in parts
+        for key, value in given.items()
+        if value and key not in _known_keys(part) and key not in read and not _changes_others(part, given, key)
+    ]
+
+
+def _changes_others(part, given, key):
+    """Check whether a configuration of the type of `part` has other values of other attributes without `key`, which may have
+    the default's value, or with a number twice as large.
+    """
+    value, others = given[key], {name: given[name] for name in given if name != key}
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    made = [type(part)(**values) for values in (given, others, dict(given, **({key: 2 * value} if is_number else {})))]
+    one, *rest = ({name: repr(kept) for name, kept in vars(config).items() if name != key} for config in made)
+    return any(other != one for other in rest)
 
 
 def _known_keys(config):
@@ -179,9 +215,7 @@ def _entry_of_class(name):
 
 def _default_entry(model_type):
     """Return the entry of a text model: the head is that of a decoder's tokens, else of masked ones, else of the next one."""
-    if model_type not in transformers.CONFIG_MAPPING:
-        near = ", ".join(difflib.get_close_matches(model_type, transformers.CONFIG_MAPPING.keys(), n=3)) or "none is near"
-        raise Unsupported("transformers %s has no type %s (%s)" % (transformers.__version__, model_type, near))
+    _require_type(model_type)
     config = transformers.AutoConfig.for_model(model_type)
     heads = ("Seq2SeqLM",) if getattr(config, "is_encoder_decoder", False) else ("MaskedLM", "CausalLM")
     head = next((head for head in heads if type(config) in getattr(transformers, "AutoModelFor" + head)._model_mapping), None)
@@ -190,7 +224,14 @@ def _default_entry(model_type):
     return {"type": model_type, "head": head, "config": {"vocab_size": config.vocab_size}}
 
 
+def _require_type(model_type):
+    if model_type not in transformers.CONFIG_MAPPING:
+        near = ", ".join(difflib.get_close_matches(model_type, transformers.CONFIG_MAPPING.keys(), n=3)) or "none is near"
+        raise Unsupported("transformers %s has no type %s (%s)" % (transformers.__version__, model_type, near))
+
+
 def _config_of(args, entry):
+    _require_type(entry["type"])
     return transformers.AutoConfig.for_model(entry["type"], **_configuration(args, entry))
 
 

@@ -349,7 +349,7 @@ def _above_peak(figure: Figure) -> Iterator[Finding]:
 
 
 _BOOST = "a card may run above its vendor's boost clock, but no model reaches the peak"
-_TF32 = "others call fp32 what PyTorch does without being told, convolutions in TF32 on its tensor cores: look which of the two it is"
+_TF32 = "others call fp32 what PyTorch does without being told, convolutions in TF32 on tensor cores: look which it is"
 
 
 def _peak_by_default(figure: Figure) -> float:

@@ -187,7 +187,7 @@ _VALUES = {
     "precision": {
         **dict.fromkeys(("amp fp16", "amp_fp16", "amp-fp16", "fp16-mixed", "16-mixed"), "amp"),
         **dict.fromkeys(("amp bf16", "amp_bf16", "bf16-mixed"), "amp-bf16"),
-        "float16": "fp16", "bfloat16": "bf16", "float32": "fp32",
+        **{"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"},
     },
 }
 """Synonyms of values, by field."""

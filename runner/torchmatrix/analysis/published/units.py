@@ -23,7 +23,7 @@ RATE, TIME, UNKNOWN = "items per second", "a time", "unknown"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """What a unit says. `kind`: RATE, TIME or UNKNOWN; `items`: images, sequences, tokens or clips, "" for any; `of_each`: per GPU."""
+    """What a unit says. `kind`: RATE, TIME or UNKNOWN; `items`: a key of _NOUNS, "" for any; `of_each`: per GPU."""
 
     kind: str
     items: str
