@@ -20,39 +20,45 @@ def look(args, fresh):
 
 
 def _look(args, fresh):
-    names = {id(module): name for name, module in fresh.named_modules()}
-    found = _pass(args, fresh)
-    families.DRAWING.update(found)
-    with families.quiet(fresh):
-        remain = _pass(args, fresh)
-    return [names[id(module)] for module in found], bool(remain)
+    if not _pass(args, fresh):
+        return [], False
+    named = {name: module for name, module in fresh.named_modules() if module in families.DRAWING}
+    try:
+        with families.quiet(fresh):
+            draws = _pass(args, fresh)
+    except Exception:  # of any class: in evaluation some of a user's modules give what no loss takes
+        families.DRAWING.difference_update(named.values())
+        return [], True
+    return [*named], draws
 
 
 def mark(model, names):
     """Let `families.quiet` know the modules of these names in `model`, which wrappers may have renamed."""
-    families.DRAWING.update(
-        module for name, module in model.named_modules() if deeds.WRAPPERS.sub("", name + ".")[:-1] in names
-    )
+    for name, module in model.named_modules():
+        if name in names or deeds.WRAPPERS.sub("", name + ".")[:-1] in names:
+            families.DRAWING.add(module)
 
 
 def _pass(args, model):
-    """Return the modules in whose own code a forward pass of a few items draws."""
+    """Return whether a forward pass of a few items and their loss draw; add the modules that do to families.DRAWING."""
     arguments, family = reference.arguments(args), families.of(args)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     batch = {name: tensor[: arithmetic.FEW] for name, tensor in families.batches(arguments, device)[0].items()}
     kept, states = [buffer.detach().clone() for buffer in model.buffers()], chance.states(model)
     drawing = _Drawing()
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), drawing.of(model):
-        family.forward(model, batch)
-    deeds.set_buffers(model, kept)
-    chance.restore(model, states)
-    return drawing.modules
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), drawing.of(model):
+            family.loss(family.forward(model, batch), batch)
+    finally:
+        deeds.set_buffers(model, kept)
+        chance.restore(model, states)
+    return drawing.draws
 
 
 class _Drawing(arithmetic.Mode):
     def __init__(self):
         super().__init__()
-        self.modules, self._stack = [], []
+        self.draws, self._stack = False, []
 
     @contextlib.contextmanager
     def of(self, model):
@@ -75,8 +81,9 @@ class _Drawing(arithmetic.Mode):
         self._stack.pop()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if _draws(func) and self._stack and self._stack[-1] not in self.modules:
-            self.modules.append(self._stack[-1])
+        if _draws(func):
+            self.draws = True
+            families.DRAWING.update(self._stack[-1:])
         return func(*args, **(kwargs or {}))
 
 

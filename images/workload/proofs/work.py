@@ -60,7 +60,7 @@ def prove(args, world, timed, first, clock, varying):
     return record
 
 
-_DRAWS = "the model draws random numbers in evaluation, too, and what is compiled draws others than eager float32"
+_DRAWS = "it draws random numbers that can't be turned off for a comparison, and what is compiled draws others than eager code"
 
 
 def _is_noisy(args, model):
