@@ -1,5 +1,6 @@
 """Language models by config.json, one of each kind: their work is counted as by hand, or refused with the true reason."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,26 @@ KEPT = {
     "falcon_h1": 2 * (2 * 2 * 16 * DEPTH + (64 + 2 * 16) * 4 + 4 * 16 * 16),
 }
 """Numbers that a step reads from the cache for one sequence: keys and values, latent ones and rotary keys, states."""
+
+
+@pytest.mark.thorough
+def test_a_formula_that_does_not_know_a_model_says_so(newest_python: str, tmp_path: Path) -> None:
+    """XLNet's products of positions have no backward pass, which three times the forward pass would count."""
+    content = {
+        "model_type": "xlnet",
+        "architectures": ["XLNetLMHeadModel"],
+        "d_model": 64,
+        "n_layer": 2,
+        "n_head": 4,
+        "d_inner": 96,
+    }
+    (tmp_path / "xlnet.json").write_text(json.dumps({**content, "vocab_size": 256}))
+    words = ("--model", "xlnet.x", "--model-file", str(tmp_path / "xlnet.json"), *SMALL, "--mode", "train")
+    code, events, stderr = bench(newest_python, *words)
+    assert code == 0, stderr
+    assert only(events, "reference")["formula_flops_per_item"] is None and only(events, "reference")["flops_per_item"] > 0
+    texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    assert [text for text in texts if text.startswith("FLOPs by formula: not known (1.0") and "doesn't know this model" in text]
 
 
 def launched(python: str, folder: Path, kind: str, mode: str, **more: Any) -> tuple[int, list[dict[str, Any]], str]:
