@@ -155,10 +155,11 @@ TITLE = """# Causal language models by config.json
 
 Every type of transformers {version} whose head ends in ForCausalLM or LMHeadModel, with torch {torch}, as `make causal-types`
 found it on a CPU: a tiny config.json of it, trained and generated with as a cell does (batch 2, 32 tokens, 8 of output, fp32).
-"FLOPs" is the formula over the count of a step's operations, where there are both: the formula counts the experts that a token
-needs, the count those that the library computes (so axk2, glm_moe_dsa and longcat_flash are more than 5 % away; of a model
-without experts that far away the formula isn't told: parts of it have no backward pass). "not made small": the script has no small sizes that the type takes, so it
-was not run. "not built by the library itself": transformers can't make the model of the type's own default configuration.
+"FLOPs" is the formula over the count of a step's operations, where there are both: the formula counts the experts that a
+token needs, the count those that the library computes (so axk2, glm_moe_dsa and longcat_flash are more than 5 % away; of a
+model without experts that far away the formula isn't told: parts of it have no backward pass). "not made small": the script
+has no small sizes that the type takes. "not built by the library itself": transformers can't make the model of the type's own
+default configuration.
 
 {summary}
 

@@ -116,6 +116,11 @@ def is_sharded(tensor):
     return hasattr(tensor, "full_tensor")
 
 
+def is_split(model):
+    """Check whether the ranks have parts of `model`, by whatever of torch; FSDP's first version shows flat parameters."""
+    return hasattr(model, "summon_full_params") or any(map(is_sharded, model.parameters()))
+
+
 def groups(model):
     """Return the parameters of `model` for an optimizer, which can't treat sharded ones together with others."""
     kinds = {False: [], True: []}

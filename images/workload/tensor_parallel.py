@@ -63,8 +63,3 @@ def _add_up(gradient):
     total = gradient.clone()
     torch.distributed.all_reduce(total)
     return total
-
-
-def is_split(model):
-    """Check whether some parameters of `model` are split among the ranks."""
-    return any(sharded.is_sharded(parameter) for parameter in model.parameters())

@@ -33,6 +33,15 @@ def test_the_fused_optimizer_takes_the_steps_of_the_other_and_is_watched(newest_
     assert fingerprints[0] == pytest.approx(fingerprints[1], rel=1e-3)
 
 
+def test_another_optimizer_is_not_called_fused(newest_python: str) -> None:
+    by_other_kernels = (
+        "import torch; real = torch.optim.AdamW; "
+        "torch.optim.AdamW = lambda parameters, fused=False, **words: real(parameters, **words)"
+    )
+    code, events, _ = bench(newest_python, *LM, *FUSED, before=by_other_kernels)
+    assert code and "adamw-fused was asked for, but the optimizer writes" in only(events, "failure")["message"]
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [("no_optimizer", "change"), ("head_alone_in_windows", UNWRITTEN), ("no_rate_in_windows", "the windows did not change")],

@@ -49,6 +49,14 @@ def test_the_first_version_of_fsdp_that_does_not_do_its_work_gives_no_number(
     assert launch.is_caught(code, events), (code, events, stderr)
 
 
+def test_ranks_that_have_the_whole_model_are_not_called_sharded(newest_python: str) -> None:
+    whole = "import torch, sharded; sharded.shard = lambda model, device: torch.nn.parallel.DistributedDataParallel(model)"
+    code, events, _ = bench(newest_python, *RESNET, *SHARDED, processes=2, before=whole)
+    assert code and "each rank has the whole model, which was to be split" in next(
+        event["message"] for event in events if event["event"] == "failure"
+    )
+
+
 @pytest.mark.parametrize("before", ["", FIRST_VERSION], ids=["fully_shard", "first version"])
 def test_what_a_user_froze_has_no_gradient(newest_python: str, tmp_path: Path, before: str) -> None:
     frozen = "self.last = nn.Linear(8, 10)\n        self.first[0].weight.requires_grad_(False)"

@@ -6,7 +6,7 @@ import torch
 
 import families
 import measurements
-import tensor_parallel
+import sharded
 from proofs import agreement
 from recipes import FLOAT8, IN_BLOCKS, with_blocks
 from world import ONE_MODEL
@@ -259,13 +259,15 @@ STRANGE = {**with_blocks(STRANGE), **dict.fromkeys(FLOAT8, 2e-2)}
 
 
 def shares(args, world, begun, blocks):
-    """Check that ranks that compute one batch together have the same batches and losses, and each only a part of the model.
+    """Check that ranks that are to share a model have only a part of it each, and the same batches and losses if theirs is one.
 
     `blocks`: all of the warm-up and the windows, as measure.window gives them.
     """
-    if world.size == 1 or args.parallel not in families.ONE_BATCH:
+    if world.size == 1 or args.parallel not in (*families.ONE_BATCH, "fsdp"):
         return []
-    texts = [] if tensor_parallel.is_split(begun.model) else ["each rank has the whole model, which was to be split"]
+    texts = [] if sharded.is_split(begun.model) else ["each rank has the whole model, which was to be split"]
+    if args.parallel == "fsdp":
+        return texts
     numbers = [tensor.cpu() for batch in begun.batches for tensor in batch.values()]
     texts += [] if _are_equal(_digests(world, numbers)) else ["the ranks' batches differ, which were to be one"]
     steps = [step for ranks in blocks for step in zip(*(rank["losses"] for rank in ranks))]

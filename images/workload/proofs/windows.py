@@ -12,6 +12,7 @@ import time
 
 import families
 import kept
+import masters
 import measurements
 import sharded
 from proofs import deeds, rules, varying
@@ -47,7 +48,7 @@ class Watch:
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
             self._taken_before, self._mark = begun.step.taken(), deeds.Fingerprint(begun.step, begun.model)
-            self._gradients_before = self._mark.gradients()
+            self._gradients_before, self._seen = self._mark.gradients(), self._seen_writes()
 
     def end(self, blocks):
         """Return the Watched of the windows. `blocks`: all of the warm-up and the windows, as measure.window gives them."""
@@ -59,7 +60,7 @@ class Watch:
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         begun, family = self._begun, families.of(self._args)
         varies = varying.look(self._args, family, begun.plain, begun.batches[0])
-        problems = self._check_cpus() + self._check_optimizer_holds()
+        problems = self._check_cpus() + self._check_fused(steps) + self._check_optimizer_holds()
         problems += [] if varies else self._check_writes(steps) + self._check_jump(losses)
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
             problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
@@ -78,6 +79,18 @@ class Watch:
         if self._args.device != "cpu" or wall < LEAST_SECONDS or busy <= most * wall:
             return []
         return [_MORE_CPUS % (busy / wall, given)]
+
+    def _seen_writes(self):
+        """Return how many writes into each parameter that trains torch has seen itself: of a fused optimizer none."""
+        optimizer = self._begun.step.optimizer
+        trained = (parameter for parameter in self._begun.model.parameters() if parameter.grad is not None)
+        return [masters.of(optimizer, parameter)._version for parameter in trained]
+
+    def _check_fused(self, steps):
+        grown = [now - then for then, now in zip(self._seen, self._seen_writes())]
+        if self._args.optimizer != "adamw-fused" or not grown or not steps or min(grown) < steps:
+            return []
+        return ["adamw-fused was asked for, but the optimizer writes into the parameters by other kernels"]
 
     def _check_optimizer_holds(self):
         """Check that each parameter with a gradient is written into, as others are. (A sharded one among them: torch counts
