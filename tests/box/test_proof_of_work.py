@@ -91,6 +91,36 @@ def test_a_launch_of_a_proven_cell_pays_for_no_more_than_a_quick_check(real_pyth
     assert "times the peak of the device" in only(events, "failure")["message"]
 
 
+FROZEN = """
+from torch.nn.modules.batchnorm import _BatchNorm as Norm
+real, calls = Norm.forward, {}
+def forward(self, inputs):
+    calls[id(self)] = calls.get(id(self), 0) + 1
+    self.training = self.training and calls[id(self)] < 5
+    return real(self, inputs)
+Norm.forward = forward
+"""
+WITHOUT_DROPOUT = "import torch; torch.nn.functional.dropout = lambda inputs, *given, **named: inputs"
+
+
+@pytest.mark.parametrize(
+    ("words", "before", "message"),
+    [
+        (("--model", "resnet18", "--image-size", "32", "--batch", "4"), FROZEN, "batch norms were not in training mode"),
+        (("--model", "bert-tiny", "--sequence-length", "16", "--batch", "4"), WITHOUT_DROPOUT, "drew no random number"),
+    ],
+    ids=["batch norms", "dropout"],
+)
+def test_a_library_s_model_acts_as_in_training_in_every_step(
+    real_python: str, words: tuple[str, ...], before: str, message: str
+) -> None:
+    code, events, _ = bench(real_python, *words, before=before)
+    failure = only(events, "failure")
+    assert code and failure["kind"] == "numerics"
+    (reference,) = [event for event in events if event["event"] == "reference"]
+    assert any(message in problem for problem in reference["problems"]), reference["problems"]
+
+
 @pytest.mark.parametrize("parallel", ["no-sync", "independent"])
 def test_ranks_that_share_nothing_are_proven_alone(real_python: str, parallel: str) -> None:
     code, events, stderr = bench(real_python, *RESNET, "--parallel", parallel, processes=2)

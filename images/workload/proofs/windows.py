@@ -10,6 +10,8 @@ import functools
 import math
 import time
 
+import torch
+
 import families
 import kept
 import masters
@@ -49,6 +51,7 @@ class Watch:
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
             self._taken_before, self._mark = begun.step.taken(), deeds.Fingerprint(begun.step, begun.model)
             self._gradients_before, self._seen = self._mark.gradients(), self._seen_writes()
+            self._normed, self._generator = self._count_normed(), torch.get_rng_state()
 
     def end(self, blocks):
         """Return the Watched of the windows. `blocks`: all of the warm-up and the windows, as measure.window gives them."""
@@ -60,7 +63,7 @@ class Watch:
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         begun, family = self._begun, families.of(self._args)
         varies = varying.look(self._args, family, begun.plain, begun.batches[0])
-        problems = self._check_cpus() + self._check_fused(steps) + self._check_optimizer_holds()
+        problems = self._check_cpus() + self._check_fused(steps) + self._check_mode(steps) + self._check_optimizer_holds()
         problems += [] if varies else self._check_writes(steps) + self._check_jump(losses)
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
             problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
@@ -91,6 +94,20 @@ class Watch:
         if self._args.optimizer != "adamw-fused" or not grown or not steps or min(grown) < steps:
             return []
         return ["adamw-fused was asked for, but the optimizer writes into the parameters by other kernels"]
+
+    def _count_normed(self):
+        """Return how many batches each batch norm of a library's model has counted, which it does in training mode only."""
+        norms = [] if self._args.model_file else self._begun.plain.modules()
+        counts = (getattr(module, "num_batches_tracked", None) for module in norms)
+        return [int(count) for count in counts if count is not None]
+
+    def _check_mode(self, steps):
+        """Check that batch norms counted each step of a library's model and, on a CPU, that its dropout drew random numbers."""
+        missing = steps - min((now - then for then, now in zip(self._normed, self._count_normed())), default=steps)
+        problems = [_NOT_NORMED % (missing, steps)] if missing > 0 else []
+        draws = not self._args.model_file and self._args.device == "cpu" and families.has_dropout(self._begun.plain)
+        is_idle = draws and steps and torch.equal(self._generator, torch.get_rng_state())
+        return problems + ([_NO_DROPOUT] if is_idle else [])
 
     def _check_optimizer_holds(self):
         """Check that each parameter with a gradient is written into, as others are. (A sharded one among them: torch counts
@@ -203,6 +220,8 @@ class Watch:
 _MORE_CPUS = (
     "in the windows the process kept %.1f CPUs busy, and was given %d: the model starts threads or processes of its own"
 )
+_NOT_NORMED = "in %d of %d steps since the warm-up batch norms were not in training mode"
+_NO_DROPOUT = "the windows drew no random number, although the model has dropout"
 _UNWRITTEN = "in the %d steps since the warm-up, the optimizer did not always change %%s"
 _UNKNOWN = "whether every step of the windows changed the parameters: torch counts no writes into them"
 _NOTHING_COMPUTED = (
