@@ -133,7 +133,7 @@ def _end_orphans(name: str) -> None:
     """End the containers of our containerd namespace whose daemon was killed: each is the child of a shim that names it."""
     for shim in (path for path in Path("/proc").iterdir() if path.name.isdigit()):
         with suppress(OSError):  # it may have ended by itself
-            words = (shim / "cmdline").read_text().split("\0")
+            words = (shim / "cmdline").read_bytes().decode(errors="replace").split("\0")
             if Path(words[0]).name.startswith("containerd-shim") and name in words:
                 for pid in (shim / "task" / shim.name / "children").read_text().split():
                     os.kill(int(pid), signal.SIGKILL)

@@ -34,7 +34,7 @@ def _look(args, fresh):
 
 def mark(model, names):
     """Let `families.quiet` know the modules of these names in `model`, which wrappers may have renamed."""
-    for name, module in model.named_modules():
+    for name, module in model.named_modules() if isinstance(model, torch.nn.Module) else ():  # not what is exported
         if name in names or deeds.WRAPPERS.sub("", name + ".")[:-1] in names:
             families.DRAWING.add(module)
 
