@@ -52,6 +52,11 @@ def test_hostile_words_are_inert() -> None:
     assert set(chart(HOSTILE).id) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
+def test_no_word_of_a_chart_turns_text_round() -> None:
+    hostile = "".join(map(chr, (0x7F, 0x9B, 0x61C, 0x200F, 0x202E, 0x2066)))
+    assert not set(hostile) & set(file_svg(chart(f"NVIDIA {hostile}H100")))
+
+
 def test_a_line_has_gaps_and_ends_at_the_edge_of_its_scale() -> None:
     drawn = line(0.0, 5.0, None, 20.0, None)
     assert drawn.curve() == "M0 100L25 50h0M75 0h0"

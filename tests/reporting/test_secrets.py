@@ -42,6 +42,20 @@ SHAPED = {
     "artifactory": "AKCp8" + "Ab12Cd34Ef" * 6 + "Ab12Cd34",
     "bitbucket": "ATBB" + "Ab12Cd34Ef" * 3,
     "telegram2": "1234567890:AA" + "Ab12Cd34Ef" * 3 + "xyz",
+    "google2": "GOCSPX-" + "Ab12Cd34Ef" * 3,
+    "kaggle": "KGAT_" + "ab12cd34ef" * 4,
+    "sonar": "sqp_" + "ab12cd34ef" * 4,
+    "netlify": "nfp_" + "Ab12Cd34Ef" * 4,
+    "bedrock": "ABSK" + "Ab12Cd34Ef" * 12,
+    "vault batch": "hvb." + "Ab12Cd34Ef" * 10,
+    "doppler": "dp.pt." + "Ab12Cd34Ef" * 4,
+    "elevenlabs": "sk_" + "ab12cd34ef" * 4 + "ab12cd34",
+    "circleci": "CCIPAT_" + "Ab12Cd34Ef" * 4,
+    "gitlab runner": "GR1348941" + "Ab12Cd34Ef" * 2,
+    "atlassian": "ATCTT3x" + "Ab12Cd34Ef" * 6,
+    "jfrog reference": "cmVmdGtuOjAx" + "Ab12Cd34Ef" * 5,
+    "vercel": "vercel_blob_rw_" + "Ab12Cd34Ef" * 4,
+    "mapbox": "sk.eyJ" + "Ab12Cd34Ef" * 6 + "." + "Ab12Cd34Ef" * 2,
     "aws3": "FwoGZXIvYXdzEIhQ" + "Ab12Cd34Ef" * 6,
 }
 """Tokens that are recognized by their form."""
@@ -449,6 +463,26 @@ def test_a_private_key_goes_whole(key: str) -> None:
 )
 def test_what_is_no_credential_stays(text: str) -> None:
     assert without_secrets(text) == text
+
+
+@pytest.mark.parametrize("token", ["1//0" + "Ab12Cd34Ef" * 4, "sl." + "Ab12Cd34Ef" * 10, "ab12cd34ef" * 3 + "ab-us12"])
+def test_a_token_without_a_telling_beginning_is_recognized_as_a_word(token: str) -> None:
+    assert token not in without_secrets(f"refresh {token}, then") and "then" in without_secrets(f"refresh {token}, then")
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("https://conda.anaconda.org/t/ab-1234abcd-12ab-12ab/acme/y.whl", "https://conda.anaconda.org/t/…/acme/y.whl"),
+        ("https://dl.cloudsmith.io/Ab12Cd34Ef56Gh78/acme/priv/simple/", "https://dl.cloudsmith.io/…/acme/priv/simple/"),
+        ("https://pypi.fury.io/Ab12Cd34Ef56Gh78Ij90/acme/", "https://pypi.fury.io/…/acme/"),
+        ("https://dl.cloudsmith.io/public/acme/x/", "https://dl.cloudsmith.io/public/acme/x/"),
+        ("https://pypi.fury.io/acme/", "https://pypi.fury.io/acme/"),
+        ("https://conda.anaconda.org/conda-forge/linux-64", "https://conda.anaconda.org/conda-forge/linux-64"),
+    ],
+)
+def test_a_token_in_the_path_of_a_package_index_is_recognized(address: str, shown: str) -> None:
+    assert without_secrets(f"index = {address} here") == f"index = {shown} here"
 
 
 def test_a_bearer_token_is_recognized_behind_a_colour() -> None:

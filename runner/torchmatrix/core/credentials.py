@@ -9,12 +9,15 @@ SHAPES = (
     r"hf_[A-Za-z0-9]{16,}", r"api_org_[A-Za-z0-9]{20,}", r"nvapi-[\w-]{16,}", r"xox[abeprs]-[\w-]{10,}", r"xapp-\d-[\w-]{20,}",
     r"A(?:KIA|SIA)[0-9A-Z]{16}", r"AIza[\w-]{30,}", r"ya29\.[\w-]{20,}", r"pypi-Ag[\w-]{20,}", r"npm_[A-Za-z0-9]{30,}",
     r"dckr_[po]at_[\w-]{20,}", r"[\w~.]{3}8Q~[\w~.-]{30,}", r"do[opr]_v1_[0-9a-f]{40,}", r"dapi[0-9a-f]{32}",
-    r"hvs\.[\w-]{24,}",
+    r"hv[sb]\.[\w-]{24,}", r"GOCSPX-[\w-]{20,}", r"(?<![\w/:])1//0[\w-]{30,}", r"ABSK[A-Za-z0-9+/=]{60,}",
+    r"ATCTT3x[\w=-]{40,}", r"dp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9._]{30,}", r"(?<![\w.])sl\.(?=[\w-]{0,80}\d)[\w-]{60,}",
+    r"sk_[0-9a-f]{48}", r"cmVmdGtuOj[A-Za-z0-9]{40,}", r"GR1348941[\w-]{20,}", r"(?<!\w)[0-9a-f]{32}-us\d{1,2}(?!\w)",
+    r"[sp]k\.eyJ[\w-]{20,}\.[\w-]{10,}",
     r"[sr]k_(?:live|test)_[A-Za-z0-9]{16,}", r"whsec_[A-Za-z0-9]{20,}", r"SG\.[\w-]{20,}\.[\w-]{20,}", r"gsk_[A-Za-z0-9]{30,}",
     r"r8_[A-Za-z0-9]{30,}", r"lsv2_\w{2}_[0-9a-f]{30,}", r"xai-[A-Za-z0-9]{40,}", r"pplx-[A-Za-z0-9]{30,}",
     r"ATATT3x[\w=-]{40,}", r"wandb_v\d_\w{20,}", r"gl(?:sa|c)_[A-Za-z0-9+/=_]{30,}", r"shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32}",
     r"tgp_v1_[\w-]{30,}",
-    r"(?:lin_api|fo1|fm\d|pscale_(?:tkn|pw|oauth)|pcsk|figd|ntn|sbp|rpa|sgp|bkua|jina|unkey|fw|secret|CLOJARS)_"
+    r"(?:lin_api|fo1|fm\d|pscale_(?:tkn|pw|oauth)|pcsk|figd|ntn|sbp|rpa|sgp|bkua|jina|unkey|fw|secret|CLOJARS|KGAT|sq[pau]|nfp|pnu|CCIPAT|vercel_blob_rw)_"
     r"(?=[A-Za-z]{0,80}\d)[\w+/=-]{22,}",
     r"sq0(?:atp|csp)-[\w-]{20,}", r"NRAK-[A-Z0-9]{27}", r"\.atlasv1\.[\w-]{50,}", r"HRKU-[\w-]{36,}", r"mfa\.[\w-]{60,}",
     r"AKCp[A-Za-z0-9]{60,}", r"ATBB[A-Za-z0-9]{28,}", r"ops_eyJ[\w-]{40,}", r"\d{8,10}:AA[\w-]{33}", r"EAAAE[\w-]{50,}",

@@ -32,8 +32,11 @@ def round_values(low: float, high: float, most: int = 7, is_log: bool = False) -
 
 
 FONT = "system-ui, sans-serif"
-_NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML can't represent (https://www.w3.org/TR/xml/#charsets); one would abort the process that makes a PNG."""
+_NOT_XML = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+"""Characters that XML can't represent (https://www.w3.org/TR/xml/#charsets), of which one would abort the process that makes a
+PNG, and those that turn text round."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

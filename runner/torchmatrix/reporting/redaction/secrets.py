@@ -226,6 +226,10 @@ _CUT = re.compile(rf"(?<![\w.+/-])(?P<begin>[\w.+/-]{{1,300}})(?P<break>\r?\n[ \
 _CONTINUED = re.compile(rf"({GONE}\r?\n[ \t]{{0,40}}){_REST}")
 """A credential that ends with its line goes on in the next line, if that begins with letters and digits at random."""
 _COMMIT = re.compile(r"(?i)(?:commit|revision|rev|git|sha1?|hash|ref|tree|version|head|at)[\"']?[\s:=@/(]{1,4}[\"']?\Z")
+_IN_PATH = re.compile(
+    r"(?i)((?:anaconda\.(?:org|com)/t/)|(?:\bdl\.cloudsmith\.io/)(?!public/|basic/)|(?:\bfury\.io/)(?=[\w-]{16}))[\w-]{8,200}(?=/)"
+)
+"""Tokens that private package indexes take as a part of the path: Anaconda's, Cloudsmith's and Gemfury's."""
 _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(rf"{KEY}.*?(?:-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----|\Z)", re.DOTALL), GONE),
     (re.compile(r"""(?i)([a-z\d]:(?:\\*/){2})[^\s/"'<>]*@"""), r"\1"),
@@ -238,6 +242,7 @@ _FORMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     (re.compile(r"(<name>([\w.-]{1,100})</name>\s{0,80}<value>)[^<]{1,5000}(?=</)"), _property),
     (re.compile(rf"(?<![\w.+/:@-])[\w.+-]{{1,80}}:(?!//)[^\s\"'<>@:/,;()\[\]{{}}]{{1,200}}@(?={_HOST})"), f"{GONE}@"),
     (_SHAPED, GONE),
+    (_IN_PATH, rf"\1{GONE}"),
     (_DIGITS_40, _commit),
     (re.compile(rf"(?i)(?<![a-z])(bearer{GAP}{{1,4}})[\w.~+/=-]{{16,}}"), rf"\1{GONE}"),
     (re.compile(r"(?i)(?<![a-z])(basic\s{1,4})([A-Za-z0-9+/]{6,2000}={0,2})"), _basic),
