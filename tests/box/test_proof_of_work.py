@@ -106,7 +106,7 @@ WITHOUT_DROPOUT = "import torch; torch.nn.functional.dropout = lambda inputs, *g
 @pytest.mark.parametrize(
     ("words", "before", "message"),
     [
-        (("--model", "resnet18", "--image-size", "32", "--batch", "4"), FROZEN, "batch norms were not in training mode"),
+        (("--model", "resnet18", "--image-size", "32", "--batch", "4"), FROZEN, "batch norms did not compute as in training"),
         (("--model", "bert-tiny", "--sequence-length", "16", "--batch", "4"), WITHOUT_DROPOUT, "drew no random number"),
     ],
     ids=["batch norms", "dropout"],

@@ -63,7 +63,7 @@ class Watch:
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         begun, family = self._begun, families.of(self._args)
         varies = varying.look(self._args, family, begun.plain, begun.batches[0])
-        problems = self._check_cpus() + self._check_fused(steps) + self._check_mode(steps) + self._check_optimizer_holds()
+        problems = self._check_cpus() + self._check_fused(steps) + self._check_optimizer_holds()
         problems += [] if varies else self._check_writes(steps) + self._check_jump(losses)
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
             problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
@@ -71,6 +71,7 @@ class Watch:
         if self._args.parallel in ("ddp", "tp"):
             problems += rules.same_weights(self._world, deeds.samples(self._begun.model))
         problems += rules.shares(self._args, self._world, self._begun, blocks)
+        problems += rules.of_all_ranks(self._world, self._check_mode(steps))
         unknown = varying.UNKNOWN if varies else None if any(self._rates) else _UNKNOWN
         return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies)
 
@@ -220,7 +221,7 @@ class Watch:
 _MORE_CPUS = (
     "in the windows the process kept %.1f CPUs busy, and was given %d: the model starts threads or processes of its own"
 )
-_NOT_NORMED = "in %d of %d steps since the warm-up batch norms were not in training mode"
+_NOT_NORMED = "in %d of %d steps since the warm-up batch norms did not compute as in training"
 _NO_DROPOUT = "the windows drew no random number, although the model has dropout"
 _UNWRITTEN = "in the %d steps since the warm-up, the optimizer did not always change %%s"
 _UNKNOWN = "whether every step of the windows changed the parameters: torch counts no writes into them"
