@@ -50,7 +50,7 @@ def build(args, device):
     if entry["head"] not in (*_IMAGE, *_SOUND) and 0 < (most or 0) < args.sequence_length:  # XLNet has -1: any
         raise Unsupported("sequence_length %d is more than the %d positions of %s" % (args.sequence_length, most, args.model))
     factory = _factory(entry)
-    with _noting_reads(config) as read:
+    with _noting_reads(config) if "is_users" in entry else contextlib.nullcontext() as read:
         model = _with_attention(factory, config, args.attention)
     if "is_users" in entry:
         unknown = extras.attempt("whether all keys of the configuration act", lambda: _idle_keys(entry, config, read)) or []
