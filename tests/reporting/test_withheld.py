@@ -11,7 +11,9 @@ import pytest
 
 from support import Command
 from support.records import write_run
-from torchmatrix.reporting.redaction import WITHHELD
+from torchmatrix.core import inputs
+from torchmatrix.core.inputs import without_comments
+from torchmatrix.reporting.redaction import WITHHELD, Pseudonyms, Redaction
 from torchmatrix.reporting.redaction.secrets import without_secrets
 
 RANDOM = random.Random(50)
@@ -84,6 +86,9 @@ SAID = "".join(("said", drawn(8)))
 SECRET = drawn(24)
 
 
+MATRIX = f"API_KEY = '{SECRET}' # {SAID}: ask for the pass phrase\n"
+
+
 def said(kind: str) -> str:
     return f"RuntimeError: {SAID} {kind}: wandb refused token={SECRET} of passwd {SECRET}"
 
@@ -103,7 +108,7 @@ def recorded(tmp_path: Path) -> Path:
         {"outcome": "lost", "error": said("of a cluster"), "stack": "h"},
     ]
     for run, host in (("20260101T000000Z", "one"), ("20260102T000000Z", "two")):
-        folder = write_run(tmp_path / "results", launches, run=run, folder=host, machine=host, matrix=f"API_KEY = '{SECRET}'")
+        folder = write_run(tmp_path / "results", launches, run=run, folder=host, machine=host, matrix=MATRIX)
         for path in folder.path.rglob("*.jsonl"):
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
             for line in lines:
@@ -174,6 +179,35 @@ def test_a_workloads_message_is_published_on_request_only_and_a_secret_never(
     if "site" in way:  # and publishing without them takes them away again
         assert torchmatrix(*WAYS[way](out)).returncode == 0
         assert not any(SAID in text for _, text in texts(out))
+
+
+COMMENTED = (
+    """# {c}
+a = "x # y" # {c}
+b = '''it's # not
+'''''  # {c}
+c = """
+    + '"""'
+    + """ \\" # no """
+    + '"' * 5
+    + """  # {c}
+d = 'C:\\' # {c}
+"q#k" = [1, # {c}
+ 2] # {c}
+[x] # {c} = "1"
+#{c}"""
+)
+
+
+def test_comments_of_a_matrix_are_not_published_and_its_values_are() -> None:
+    plain = without_comments(COMMENTED.replace("{c}", SAID))
+    assert SAID not in plain and inputs.toml_of(plain, "", hint="") == inputs.toml_of(COMMENTED, "", hint="")
+    assert plain.count("\n") == COMMENTED.count("\n")
+    cleaner = Redaction(enabled=False, roots={}, names=Pseudonyms())
+    for unreadable in (f"a = # {SAID}", f"a = '\n# {SAID}", "[" * 2000 + f"# {SAID}"):
+        shown = cleaner.line({"event": "run", "matrix": unreadable})
+        assert shown and SAID not in shown["matrix"] and "not published" in shown["matrix"]
+    assert cleaner.line({"event": "run", "matrix": ""}) == {"event": "run", "matrix": ""}
 
 
 def test_messages_are_asked_for_only_where_they_are_left_out(torchmatrix: Command, recorded: Path) -> None:

@@ -89,6 +89,21 @@ def toml_of(text: str, name: str, *, hint: str, complaint: str = " is not valid 
     return dict(_check(data, name, hint))
 
 
+_TEXT_OR_COMMENT = re.compile(
+    r"""\"{3}(?:\\.|[^\\])*?\"{3,5}|"(?:\\.|[^"\\\n])*"|'{3}.*?'{3,5}|'[^'\n]*'|(?P<comment>[ \t]*\#[^\n]*)""", re.DOTALL
+)
+
+
+def without_comments(text: str) -> str:
+    """Return a TOML text without its comments, all else in its line. Raises BadInput where it isn't TOML: nobody can tell them."""
+    name, hint = "the text", "repair it"
+    table = toml_of(text, name, hint=hint)
+    plain = _TEXT_OR_COMMENT.sub(lambda match: "" if match["comment"] else match[0], text)
+    if toml_of(plain, name, hint=hint) != table:
+        raise BadInput("the text has comments that can't be told from values", hint=hint)
+    return plain
+
+
 def json_bytes(value: Any, indent: int | None = None) -> bytes:
     """Return a value as JSON in UTF-8; a lone surrogate, which no file or page can hold, becomes "?". Raises RecursionError."""
     return json.dumps(value, indent=indent, ensure_ascii=False).encode(errors="replace")

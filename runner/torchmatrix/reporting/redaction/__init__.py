@@ -26,6 +26,7 @@ from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, files_below
 from torchmatrix.core.formatting import count
+from torchmatrix.core.inputs import without_comments
 from torchmatrix.facts import lines
 from torchmatrix.facts.lines import Event, Lines
 from torchmatrix.facts.reveals import Field, Fields, fields_of, may_name
@@ -47,6 +48,7 @@ _CELL = re.compile(r"""(?!-[IL]/)[^\s/=:,;('"<>]+/[^\s/]+/[^\s/]+""")
 """Stack, workload and devices; not what a path would follow."""
 WITHHELD = "the message is not published"
 """Stands for the message of a workload, a library or a build."""
+UNREADABLE_MATRIX = "# the matrix is not published: it can't be read\n"
 _identifier = lru_cache(4096)(without_secrets)
 
 
@@ -124,6 +126,8 @@ class Redaction:
         if fields and not self.with_messages:
             is_own = event["event"] == "exit" and event.get("own") is True and "message" in event
             event = {**_without_messages(event, fields), **({"message": event["message"]} if is_own else {})}
+            if isinstance(matrix := event.get("matrix"), str):
+                event["matrix"] = _without_comments(matrix)
         elif event["event"] == "exit" and isinstance(tail := event.get("tail"), list) and all(isinstance(x, str) for x in tail):
             event = {**event, "tail": self.text("\n".join(tail)).splitlines()}  # a break may cut a credential
         if not self.enabled:
@@ -185,6 +189,13 @@ class Redaction:
     def cell(self, cell: str) -> str:
         """Redact a cell's id part by part, as its folders are: its slashes begin no absolute path."""
         return "/".join(map(self.text, cell.split("/"))) if _CELL.fullmatch(cell) else self.text(cell)
+
+
+def _without_comments(matrix: str) -> str:
+    try:
+        return without_comments(matrix)
+    except BadInput:
+        return UNREADABLE_MATRIX
 
 
 def _without_messages(value: Any, fields: Fields) -> Any:
