@@ -95,7 +95,7 @@ _TEXT_OR_COMMENT = re.compile(
 
 
 def without_comments(text: str) -> str:
-    """Return a TOML text without its comments, all else in its line. Raises BadInput where it isn't TOML: nobody can tell them."""
+    """Return a TOML text without its comments, all else in its line. Raises BadInput where they can't be told from values."""
     name, hint = "the text", "repair it"
     table = toml_of(text, name, hint=hint)
     plain = _TEXT_OR_COMMENT.sub(lambda match: "" if match["comment"] else match[0], text)
