@@ -40,14 +40,23 @@ class Masters:
     @torch.no_grad()
     def reset(self):
         """Begin anew from the model's weights."""
-        self.state.clear()
+        _forget(self.state)
         for parameter, master in self.of.items():
             master.copy_(parameter)
 
 
 def reset(optimizer):
-    """Let an optimizer begin anew, from the model's weights."""
-    optimizer.reset() if isinstance(optimizer, Masters) else optimizer.state.clear()
+    """Let an optimizer begin anew, from the model's weights. Its state is set to zero where it is: the next step takes as long
+    as others, and does what a first one does.
+    """
+    optimizer.reset() if isinstance(optimizer, Masters) else _forget(optimizer.state)
+
+
+def _forget(state):
+    with torch.no_grad():
+        for values in state.values():
+            for name, value in values.items():
+                values[name] = value.zero_() if torch.is_tensor(value) else value and 0
 
 
 def of(optimizer, parameter):

@@ -24,8 +24,7 @@ kept.Kept of all steps."""
 
 def first_step(world, step):
     """Run the first step, which compiles and allocates what later steps reuse."""
-    step.run(0)
-    world.synchronize()
+    run_steps(world, step, 1, 0)
 
 
 WarmUp = collections.namedtuple("WarmUp", "steps pace series")
@@ -82,44 +81,53 @@ def _do_nothing():
 
 
 def window(world, step, steps, first, ended=_do_nothing):
-    """Time `steps` steps, with one device synchronisation before and one after; return one record per rank, in rank order.
-
-    A record: wall `seconds` of the window, `start_monotonic_seconds` and `stop_monotonic_seconds` (its edges on the clock
-    that the host shares), `enqueue_seconds` (until the last step was submitted to the device), `step_seconds` (`steps` numbers)
-    and `losses`, both read after the window. Nothing else happens inside the window. `ended` is called right after it, before
-    the ranks wait for each other.
+    """Time `steps` steps, which all ranks begin together; return one record per rank, in rank order: that of `run_steps`
+    with the `losses`. `ended` is called right after the steps, before the ranks wait for each other.
     """
-    run, mark, marks, taken = step.run, world.kind.mark, [], step.taken()
+    taken = step.taken()
     with no_garbage_collection():
         world.barrier()
-        world.synchronize()
-        begin = time.monotonic()
-        start = time.perf_counter_ns()
-        marks.append(mark())
-        for index in range(first, first + steps):
-            run(index)
-            marks.append(mark())
-        enqueued = time.perf_counter_ns()
-        world.synchronize()
-        stop = time.perf_counter_ns()
-        end = time.monotonic()
+        record = run_steps(world, step, steps, first)
     ended()
-    record = {
-        "seconds": (stop - start) / 1e9,
-        "start_monotonic_seconds": begin,
-        "stop_monotonic_seconds": end,
-        "enqueue_seconds": (enqueued - start) / 1e9,
-        "step_seconds": [world.kind.seconds(*pair) for pair in zip(marks, marks[1:])],
-        "losses": step.losses(),
-    }
+    record["losses"] = step.losses()
     if taken is not None:
         record.update(scale=step.scaler.get_scale(), skipped_steps=steps - step.taken() + taken)
     return world.gather(record)
 
 
+def run_steps(world, step, steps, first):
+    """Run `steps` steps, with one device synchronisation before and one after; return this rank's record. Every step is run
+    here, the first one and the proven ones, too: by what called it, none can tell whether its time counts.
+
+    The record: wall `seconds` of the window, `start_monotonic_seconds` and `stop_monotonic_seconds` (its edges on the clock
+    that the host shares), `enqueue_seconds` (until the last step was submitted to the device) and `step_seconds` (`steps`
+    numbers, read after the window). Nothing else happens inside the window.
+    """
+    run, mark, marks = step.run, world.kind.mark, []
+    world.synchronize()
+    begin = time.monotonic()
+    start = time.perf_counter_ns()
+    marks.append(mark())
+    for index in range(first, first + steps):
+        run(index)
+        marks.append(mark())
+    enqueued = time.perf_counter_ns()
+    world.synchronize()
+    stop = time.perf_counter_ns()
+    end = time.monotonic()
+    return {
+        "seconds": (stop - start) / 1e9,
+        "start_monotonic_seconds": begin,
+        "stop_monotonic_seconds": end,
+        "enqueue_seconds": (enqueued - start) / 1e9,
+        "step_seconds": [world.kind.seconds(*pair) for pair in zip(marks, marks[1:])],
+    }
+
+
 @contextlib.contextmanager
-def no_garbage_collection():
-    gc.collect()
+def no_garbage_collection(collect=True):
+    if collect:
+        gc.collect()
     gc.disable()
     try:
         yield

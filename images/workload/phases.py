@@ -145,7 +145,7 @@ def _look_at_compiled(channel, args, world, begun):
     if not args.compile:
         channel.emit("compile", graph_breaks=None)
         return []
-    ranks = world.gather(compiling.look(lambda: begun.step.run(0), begun.fallbacks))
+    ranks = world.gather(compiling.look(lambda: measure.run_steps(world, begun.step, 1, 0), begun.fallbacks))
     fewest = min(ranks, key=lambda rank: rank["graphs"] if rank["run"] is None else rank["run"])
     channel.emit("compile", **fewest)
     compiling.refuse(fewest)
@@ -201,7 +201,7 @@ def _prove_work(channel, args, world, timed, first, watched, seconds, roof):
     device's peak and the `roof` of its products; 0 where no peak applies.
     """
     prove = work.prove if args.proof == work.FULL else work.glance
-    record = prove(args, world, timed, first, functools.partial(_timed, channel), watched.varies)
+    record = prove(args, world, timed, first, functools.partial(_timed, channel), watched.varies, watched.seconds)
     record["problems"][:0] = watched.problems
     record["unwatched"] = "; ".join(filter(None, (watched.unknown, record.pop("coarse", None)))) or None
     record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds, world.size, roof) if seconds else []
@@ -264,7 +264,7 @@ def _time_windows(channel, args, world, begun):
     for number, ranks in enumerate(steady.windows):
         samples.emit(channel, families.items_per_step(args, world.size), "measure", number, ranks)
     channel.emit("memory", phase="warm", **_peaks(world))
-    watched = _timed(channel, "proof-windows", lambda: watch.end(done + steady.windows)) if watch else windows.NOTHING
+    watched = _timed(channel, "proof-windows", lambda: watch.end(done, steady.windows)) if watch else windows.NOTHING
     return steady.windows, _seconds_per_step(steady.windows), watched
 
 

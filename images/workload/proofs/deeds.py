@@ -14,6 +14,7 @@ import torch
 import chance
 import families
 import masters
+import measure
 import sharded
 from channel import Numerics
 from proofs import agreement
@@ -21,6 +22,8 @@ from proofs import agreement
 Deed = collections.namedtuple("Deed", "loss gradients idle before weights")
 """The result of one training step: the loss, and on the CPU each parameter's gradient (zeros without one), whether it had none,
 its value before and after."""
+Answer = collections.namedtuple("Answer", "loss outputs")
+"""The result of one step of inference: the loss, and the outputs (a list of CPU tensors)."""
 SCALER_TRIES = 20
 """Most steps to try: GradScaler halves its scale and skips the step until the gradients fit into float16."""
 
@@ -68,21 +71,34 @@ _OTHER_BUFFERS = (
 )
 
 
-def training(args, model, step, fresh, index):
-    """Run one timed step on batch `index` from the weights of `fresh`, as the optimizer's first; return its Deed."""
+def run(args, world, model, step, fresh, index):
+    """Run one timed step on batch `index` from the state of `fresh`; return its loss and its seconds. In training it begins
+    with the weights of `fresh`, and is the optimizer's first.
+    """
     for _ in range(SCALER_TRIES):
-        restore(model, fresh)
-        masters.reset(step.optimizer)
+        if step.optimizer is None:
+            restore_all_but_parameters(model, fresh)
+        else:
+            restore(model, fresh)
+            masters.reset(step.optimizer)
         chance.seed(args.seed)
-        scale = step.scaler.get_scale()
-        step.run(index)
+        scale = step.scaler.get_scale() if step.scaler else 0.0
+        with measure.no_garbage_collection(collect=False):
+            record = measure.run_steps(world, step, 1, index)
         loss = step.losses()[-1]
-        if step.scaler.get_scale() >= scale:  # it is lowered by a skipped step
+        if not step.scaler or step.scaler.get_scale() >= scale:  # it is lowered by a skipped step
             break
+    return loss, record["seconds"]
+
+
+def training(args, world, model, step, fresh, index):
+    """Run a step of training as `run` does; return its Deed and its seconds."""
+    loss, seconds = run(args, world, model, step, fresh, index)
     pairs = zip(model.parameters(), fresh.parameters())
     before = [families.numbers_of(fresh_parameter.detach().to(parameter.dtype)) for parameter, fresh_parameter in pairs]
     traces = sharded.of_each(model, functools.partial(_read_parameter, step.optimizer), gradients=True)
-    return Deed(loss, [trace[0] for trace in traces], [trace[1] for trace in traces], before, [trace[2] for trace in traces])
+    gradients, idle, weights = ([trace[part] for trace in traces] for part in range(3))
+    return Deed(loss, gradients, idle, before, weights), seconds
 
 
 def _read_parameter(optimizer, parameter):
@@ -105,13 +121,10 @@ def _copy_to_cpu(tensor):
     return families.numbers_of(sharded.whole(tensor.detach()).cpu()).clone()
 
 
-def inference(args, model, step, fresh, index):
-    """Return the loss and the outputs (a list of CPU tensors) of one timed step on batch `index`, with the state of `fresh`."""
-    restore_all_but_parameters(model, fresh)
-    chance.seed(args.seed)
-    step.run(index)
-    loss = step.losses()[-1]
-    return loss, tensors_of(step.outputs())
+def inference(args, world, model, step, fresh, index):
+    """Run a step of inference as `run` does; return its Answer and its seconds."""
+    loss, seconds = run(args, world, model, step, fresh, index)
+    return Answer(loss, tensors_of(step.outputs())), seconds
 
 
 def tensors_of(outputs):

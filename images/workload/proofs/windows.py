@@ -17,7 +17,7 @@ import kept
 import masters
 import measurements
 import sharded
-from proofs import deeds, rules, varying
+from proofs import deeds, pace, rules, varying, work
 
 AS_LARGE = 0.5
 """A group of parameters that the first step changed must change while its gradient is at least this share of the first one."""
@@ -35,9 +35,10 @@ _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 """Modules that skip whole paths, whose gradients are then zero."""
 
 
-Watched = collections.namedtuple("Watched", "problems unknown varies")
-"""Texts about the problems of all ranks, a text about what can't be known or None, and a varying.Varying or None."""
-NOTHING = Watched([], None, None)
+Watched = collections.namedtuple("Watched", "problems unknown varies seconds")
+"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, and the seconds
+of a timed step on the batch that is proven (None without windows)."""
+NOTHING = Watched([], None, None, None)
 
 
 class Watch:
@@ -53,13 +54,14 @@ class Watch:
             self._gradients_before, self._seen = self._mark.gradients(), self._seen_writes()
             self._normed, self._generator = self._count_normed(), torch.get_rng_state()
 
-    def end(self, blocks):
-        """Return the Watched of the windows. `blocks`: all of the warm-up and the windows, as measure.window gives them."""
+    def end(self, before, timed):
+        """Return the Watched of the `timed` windows and the blocks `before` them, as measure.window gives them."""
+        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed, work.BATCH)
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         if not measurements.trains(self._args):
             problems, unknown = self._check_equal_numbers()
             problems = self._check_cpus() + self._check_equal_losses(numbers, losses) + problems
-            return Watched(rules.of_all_ranks(self._world, problems), unknown, None)
+            return Watched(rules.of_all_ranks(self._world, problems), unknown, None, seconds)
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         begun, family = self._begun, families.of(self._args)
         varies = varying.look(self._args, family, begun.plain, begun.batches[0])
@@ -73,7 +75,7 @@ class Watch:
         problems += rules.shares(self._args, self._world, self._begun, blocks)
         problems += rules.of_all_ranks(self._world, self._check_mode(steps))
         unknown = varying.UNKNOWN if varies else None if any(self._rates) else _UNKNOWN
-        return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies)
+        return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies, seconds)
 
     def _check_cpus(self):
         """Check that the process ran on no more CPUs at a time, on the mean, than it has threads: a model may start its own."""

@@ -14,7 +14,7 @@ import failures
 import families
 import measurements
 import roofline
-from proofs import agreement, arithmetic, deeds, drawing, operations, parity, rules
+from proofs import agreement, arithmetic, deeds, drawing, operations, pace, parity, rules
 from proofs.reference import Reference, fresh
 from proofs.varying import mean_of_steps
 from world import ONE_MODEL
@@ -24,18 +24,20 @@ BATCH = 1
 FULL, FINGERPRINT, NONE = "full", "fingerprint", "none"
 
 
-def prove(args, world, timed, first, clock, varying):
+def prove(args, world, timed, first, clock, varying, seconds):
     """Return the record of a full proof, with texts of `problems`; `error` says why where no reference can be had.
 
     `timed`: the "model" and "step" that were timed; emptied, since the reference needs the memory. `first`: the fingerprints of
-    the first step by rank. `clock`: calls an action as a phase with a name. `varying`: see proofs/varying.py.
+    the first step by rank. `clock`: calls an action as a phase with a name. `varying`: see proofs/varying.py. `seconds`: of a
+    step on the judged batch in the windows.
     """
     record = {"proof": FULL, "problems": [], "agrees": None, "error": None, "fingerprint": deeds.of_ranks(first)}
     fresh_model = clock("proof-model", lambda: fresh(args))
     names, draws = drawing.look(args, fresh_model)
     drawing.mark(timed["model"], names)
     is_noisy = _is_noisy(args, fresh_model)
-    done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy))
+    done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy, None if varying else seconds))
+    record["problems"] += done.pop("pace")
     record["problems"] += clock("proof-ranks", lambda: _judge_without_reference(args, world, fresh_model, done, first))
     timed.clear()
     _free_memory(world)
@@ -84,7 +86,7 @@ def _is_noisy(args, model):
     return model.training and (rounds_much or families.has_dropout(model))
 
 
-def glance(args, world, timed, first, clock, _varying):
+def glance(args, world, timed, first, clock, _varying, _seconds):
     """Run a quick check, one more step after the windows, where a launch of the cell was proven.
 
     The host compares the fingerprint of the first step, and all losses, with those of that launch.
@@ -107,31 +109,23 @@ def _free_memory(world):
     world.kind.release()
 
 
-def _run_steps(args, world, timed, fresh_model, is_noisy):
-    """Run the timed callable: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet"."""
+def _run_steps(args, world, timed, fresh_model, is_noisy, seconds):
+    """Run the timed callable: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet". "pace":
+    texts about a "timed" one that takes longer than `seconds`, None for a step that varies.
+    """
     model, step = timed["model"], timed["step"]
-    if not measurements.trains(args):
-        return _run_inference(args, model, step, fresh_model, is_noisy)
-    deeds.restore(model, fresh_model)
-    mark = deeds.Fingerprint(step, model)
-    first = deeds.training(args, model, step, fresh_model, 0)
-    done = {"again": mark.read(first.loss), "timed": deeds.training(args, model, step, fresh_model, BATCH)}
-    if is_noisy:
-        with families.quiet(model):
-            _forget_graphs(args)
-            done["quiet"] = deeds.training(args, model, step, fresh_model, BATCH)
-    return done
-
-
-def _run_inference(args, model, step, fresh_model, is_noisy):
-    mark = deeds.Fingerprint(step, model)
-    done = {"again": mark.read(deeds.inference(args, model, step, fresh_model, 0)[0])}
-    done["timed"] = deeds.inference(args, model, step, fresh_model, BATCH)
+    is_training = measurements.trains(args)
+    here = args, world, model, step, fresh_model
+    if is_training:
+        deeds.restore(model, fresh_model)
+    mark, look = deeds.Fingerprint(step, model), deeds.training if is_training else deeds.inference
+    done = {"again": mark.read(look(*here, 0)[0].loss)}
+    done["timed"], done["pace"] = pace.proven(world, step, BATCH, lambda: look(*here, BATCH), seconds)
     if is_noisy:
         deeds.restore(model, fresh_model)
         with families.quiet(model):
             _forget_graphs(args)
-            done["quiet"] = deeds.inference(args, model, step, fresh_model, BATCH)
+            done["quiet"], _ = look(*here, BATCH)
     return done
 
 
@@ -186,7 +180,7 @@ def _judge(args, world, fresh_model, done, expected, record):
         labels = agreement.groups([name for name, _ in fresh_model.named_parameters()])
         measured, exact, rounded = deed.gradients, _mean_over_ranks(args, world, exact), _mean_over_ranks(args, world, rounded)
     else:
-        labels, measured = ["outputs"] * len(exact), deed[1]
+        labels, measured = ["outputs"] * len(exact), deed.outputs
     noise = agreement.distances(rounded, exact, labels)
     distances, tolerances = (
         agreement.distances(measured, exact, labels),
@@ -204,7 +198,7 @@ def _judge(args, world, fresh_model, done, expected, record):
             problems += parity.problems(args.arithmetic, parity.figures(measured, rounded), allowed, own)
         record["coarse"] = _COARSE % (rules.judged(args), noise[None], args.arithmetic)
     problems += rules.unshown_precision(args, distances, noise)
-    losses = rules.losses(args, world, deed[0], loss, rounded_loss)
+    losses = rules.losses(args, world, deed.loss, loss, rounded_loss)
     problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
     if measurements.trains(args):
         problems += rules.rough(done["timed"], expected["rough"], labels)

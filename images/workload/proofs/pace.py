@@ -1,0 +1,60 @@
+"""The time of the step that is proven: it must be that of the timed ones. A step that does its work where it is proven and less
+where it is timed takes longer when it is proven.
+"""
+
+import statistics
+
+import extras
+import measure
+
+LONGER, LONGER_ALONE = 1.25, 2.0
+"""Ratio to the timed steps above which the proven one takes longer; on a GPU, where a step that comes alone begins with an idle
+device and an empty queue."""
+ROUNDS = 5
+"""How often the proven step and an ordinary one are timed by turns at most, while the proven one takes longer: a machine that
+is disturbed slows both."""
+
+
+def usual(args, blocks, windows, batch):
+    """Return the mean seconds of the steps in the timed `windows` on this batch, of the slowest rank; of all steps where there
+    are none. `blocks`: all of the warm-up and the windows, as measure.window gives them.
+    """
+    count, seconds, of_batch = 0, [], []
+    for ranks in sorted(blocks, key=lambda ranks: ranks[0]["start_monotonic_seconds"]):
+        steps = [max(together) for together in zip(*(rank["step_seconds"] for rank in ranks))]
+        if any(ranks is window for window in windows):
+            seconds += steps
+            of_batch += [s for number, s in enumerate(steps, count) if number % args.batches == batch % args.batches]
+        count += len(steps)
+    return statistics.mean(of_batch or seconds)
+
+
+def proven(world, step, batch, prove, timed):
+    """Run the step that is proven; return what it gives, and texts about one that takes longer than the timed ones, `timed`
+    seconds (None: that isn't known). It is run again while it does: what counts is the fastest. `prove`: runs it; it
+    returns what it gives, and its seconds.
+    """
+    most, ordinary = LONGER_ALONE if world.kind.is_gpu else LONGER, timed
+    given, least = _slowest(world, *prove())
+    for _ in range(ROUNDS if timed else 0):
+        if least <= most * ordinary:
+            break
+        ordinary = max(ordinary, *(rank["seconds"] for rank in measure.window(world, step, 1, batch)))
+        given, least = min((given, least), _slowest(world, *prove()), key=lambda pair: pair[1])
+    if not timed or least <= most * timed:
+        return given, []
+    if least <= most * ordinary:
+        extras.note(_WHAT, _ALIKE % (least / timed))
+        return given, []
+    return given, [_LONGER % (1e3 * least, least / timed, 1e3 * timed)]
+
+
+def _slowest(world, given, seconds):
+    return given, max(world.gather(seconds))
+
+
+_LONGER = (
+    "the step that is proven takes %.3g ms, %.2f times the %.3g ms of the same step in the timed windows: there, less was done"
+)
+_WHAT = "whether the timed steps are those that were proven"
+_ALIKE = "the proven one takes %.2f times as long, as others do now: the machine got slower, or the model does less in windows"
