@@ -19,6 +19,7 @@ _GRAPH = "__compiled_fn"
 _SWITCHES = ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 _FALLBACK = re.compile(r"torch\._dynamo hit config\.(\w+)|WON'T CONVERT (\S+)")
 _PLACE = re.compile(r"function: '(\S+)' ")
+_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 _MOST = 5
 """Most fallbacks that are kept."""
 
@@ -50,7 +51,8 @@ def watch():
 
 def look(step, fallbacks):
     """Run one more step; return the `graphs` and `operations` compiled so far, `graph_breaks`, how many graphs the step has
-    `run` (None if that can't be seen), the texts of the `fallbacks` so far, and the `options` of the compiler.
+    `run` (None if that can't be seen), how often it called code that the compiler generated (None if it did before, but not in
+    this step, as where a CUDA graph is replayed), the texts of the `fallbacks` so far, and the `options` of the compiler.
     """
     from torch._dynamo.utils import counters
 
@@ -62,7 +64,9 @@ def look(step, fallbacks):
         "fallbacks": list(fallbacks.texts),
         "options": extras.attempt("the options of torch.compile", _options),
     }
-    return dict(counts, run=_count_graphs(step, is_certain=not (counts["graphs"] and not fallbacks.texts)))
+    is_certain = not (counts["graphs"] and not fallbacks.texts)
+    run, calls = _count_generated_calls(lambda: _count_graphs(step, is_certain))
+    return dict(counts, run=run, generated=calls or (None if _has_generated() else 0))
 
 
 def _options():
@@ -76,6 +80,26 @@ def _options():
     lines = [line.replace("torch._inductor.config.", "", 1) for line in config.codegen_config().splitlines()]
     values = repr(sorted(config.save_config_portable().items())) if hasattr(config, "save_config_portable") else None
     return {"hash": values and hashlib.sha256(values.encode()).hexdigest()[:12], "changed": sorted(lines)}
+
+
+def _count_generated_calls(action):
+    """Return what `action` gives, and how often this thread called code of inductor meanwhile, which stands in files."""
+    folder, calls, before = os.environ.get(_FOLDER, ""), [], sys.getprofile()
+
+    def note(frame, event, _value):
+        if event == "call" and frame.f_code.co_name == "call" and frame.f_code.co_filename.startswith(folder):
+            calls.append(frame.f_code)
+
+    sys.setprofile(note if folder else before)
+    try:
+        return action(), len(calls)
+    finally:
+        sys.setprofile(before)
+
+
+def _has_generated():
+    folder = os.environ.get(_FOLDER, "")
+    return any((getattr(module, "__file__", None) or "").startswith(folder) for module in list(sys.modules.values()))
 
 
 def _count_graphs(step, is_certain):
@@ -110,6 +134,8 @@ def refuse(record):
     """Raise Unsupported if no compiled graph runs in a step: a figure would have a wrong name. `record`: from `look`."""
     if record["run"] == 0:
         raise Unsupported("%s was compiled: %s" % ("nothing of what runs" if record["graphs"] else "nothing", _reason(record)))
+    if record["generated"] == 0:
+        raise Unsupported("inductor, the compiler that was asked for, generated no code: another backend runs the graphs")
 
 
 def _reason(record):
@@ -126,4 +152,6 @@ def _reason(record):
 def remarks(record):
     """Return what the reader of a figure must know, in words. `record`: from `look`."""
     unseen = ["it could not be seen whether compiled code runs"] if record["run"] is None else []
-    return unseen + ["compiled in part: %s" % text for text in record["fallbacks"]]
+    run, calls = record["run"], record["generated"]
+    few = ["only %d of %d graphs run code that inductor generated" % (calls, run)] if run and calls and calls < run else []
+    return unseen + few + ["compiled in part: %s" % text for text in record["fallbacks"]]

@@ -10,7 +10,7 @@ from support.boxes import bench, only, own_model
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 BY = "import torch; real = torch.compile; torch.compile = lambda net, backend, **words: real(net, backend={}, **words)"
-QUICK = BY.format("'aot_eager'")
+QUICK = BY.format("'aot_eager'") + "\nimport compiling; compiling._count_generated_calls = lambda step: (step(), 99)"
 """Inductor takes a minute where a test needs none."""
 BROKEN = f"def broken(graph, inputs): raise RuntimeError('no')\n{BY.format('broken')}"
 NOTHING = {
@@ -88,3 +88,20 @@ def test_what_is_compiled_in_part_is_told(real_python: str, tmp_path: Path) -> N
 def test_an_eager_launch_has_no_graphs(real_python: str, tmp_path: Path) -> None:
     code, events, stderr = bench(real_python, *own_model(tmp_path), "--mode", "infer")
     assert code == 0 and only(events, "compile").get("graphs") is None, stderr
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_graphs_that_another_backend_runs_are_not_compiled(real_python: str, tmp_path: Path, backend: str) -> None:
+    code, events, stderr = launched(real_python, tmp_path, before=BY.format(repr(backend)))
+    failure, compiled = only(events, "failure"), only(events, "compile")
+    assert code and failure["kind"] == "unsupported" and "generated no code" in failure["message"], stderr
+    assert (compiled["run"], compiled["generated"]) == (1, 0)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_code_that_inductor_generated_is_seen_also_from_a_warm_cache(real_python: str, tmp_path: Path, mode: str) -> None:
+    words = (*own_model(tmp_path, NET.format(init="pass", forward="pass")), "--mode", mode, "--compile", "--cache")
+    for _ in range(2):
+        code, events, stderr = bench(real_python, *words, str(tmp_path / "cache"), fresh=True)
+        assert code == 0 and only(events, "compile")["generated"] == (1 if mode == "infer" else 2), stderr

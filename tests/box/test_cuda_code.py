@@ -373,7 +373,7 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         "record.refuse_native_kernels()",
         'channel.emit("unseen", error=new.problem)',
         'channel.emit("memory", phase="warm", **_peaks(world))',
-        "ranks = world.gather(compiling.look(lambda: begun.step.run(0), begun.fallbacks))",
+        "ranks = world.gather(compiling.look(lambda: measure.run_steps(world, begun.step, 1, 0), begun.fallbacks))",
         'fewest = min(ranks, key=lambda rank: rank["graphs"] if rank["run"] is None else rank["run"])',
         'channel.emit("compile", **fewest)',
         "compiling.refuse(fewest)",

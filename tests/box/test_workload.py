@@ -108,7 +108,8 @@ def test_the_files_of_a_library_do_not_hide_the_library(families: dict[str, Any]
 HOSTILE = {
     "products in bfloat16": "real = torch.matmul; "
     "torch.matmul = lambda a, b: real(a.bfloat16(), b.bfloat16()).float() if a.dtype is torch.float32 else real(a, b)",
-    "a compiler that is wrong": "real = torch.compile; torch.compile = lambda net, backend: "
+    "a compiler that is wrong": "import os, sys; real = torch.compile; torch.compile = lambda net, backend: vars("
+    "sys.modules.setdefault('made', type(sys)('made'))).update(__file__=os.environ['TORCHINDUCTOR_CACHE_DIR'] + '/made.py') or "
     "net.register_forward_hook(lambda m, i, out: 1.05 * out) and real(net, backend='aot_eager')",
     "a loss that explodes": "torch.nn.functional.cross_entropy = lambda x, y: x.sum() * float('inf')",
 }

@@ -10,6 +10,8 @@ import measure
 LONGER, LONGER_ALONE = 1.25, 2.0
 """Ratio to the timed steps above which the proven one takes longer; on a GPU, where a step that comes alone begins with an idle
 device and an empty queue."""
+SLACK = 1e-3
+"""Seconds besides, for what a step that comes alone finds in no cache."""
 ROUNDS = 5
 """How often the proven step and an ordinary one are timed by turns at most, while the proven one takes longer: a machine that
 is disturbed slows both."""
@@ -37,13 +39,13 @@ def proven(world, step, batch, prove, timed):
     most, ordinary = LONGER_ALONE if world.kind.is_gpu else LONGER, timed
     given, least = _slowest(world, *prove())
     for _ in range(ROUNDS if timed else 0):
-        if least <= most * ordinary:
+        if least <= most * ordinary + SLACK:
             break
         ordinary = max(ordinary, *(rank["seconds"] for rank in measure.window(world, step, 1, batch)))
         given, least = min((given, least), _slowest(world, *prove()), key=lambda pair: pair[1])
-    if not timed or least <= most * timed:
+    if not timed or least <= most * timed + SLACK:
         return given, []
-    if least <= most * ordinary:
+    if least <= most * ordinary + SLACK:
         extras.note(_WHAT, _ALIKE % (least / timed))
         return given, []
     return given, [_LONGER % (1e3 * least, least / timed, 1e3 * timed)]

@@ -453,12 +453,15 @@ class CompilerOptions(Struct, frozen=True):
 
 
 class Compiled(Line, frozen=True, tag="compile"):
-    """The graphs that torch.compile made of the model."""
+    """The graphs that torch.compile made of the model. `generated`: calls of a step into code that inductor generated; null
+    where there is such code, but a step calls it in a way that can't be seen.
+    """
 
     graph_breaks: Count | None = None
     graphs: Count | None = None
     operations: Count | None = None
     run: Count | None = None
+    generated: Count | None = None
     fallbacks: Texts = ()
     options: CompilerOptions | None = None
 
