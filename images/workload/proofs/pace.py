@@ -36,16 +36,14 @@ def proven(world, step, batch, prove, timed):
     seconds (None: that isn't known). It is run again while it does: what counts is the fastest. `prove`: runs it; it
     returns what it gives, and its seconds.
     """
-    most, ordinary = LONGER_ALONE if world.kind.is_gpu else LONGER, timed
+    most, ordinary = LONGER_ALONE if world.kind.is_gpu else LONGER, []
     given, least = _slowest(world, *prove())
-    for _ in range(ROUNDS if timed else 0):
-        if least <= most * ordinary + SLACK:
-            break
-        ordinary = max(ordinary, *(rank["seconds"] for rank in measure.window(world, step, 1, batch)))
+    while timed and least > most * timed + SLACK and len(ordinary) < ROUNDS:
+        ordinary.append(max(rank["seconds"] for rank in measure.window(world, step, 1, batch)))
         given, least = min((given, least), _slowest(world, *prove()), key=lambda pair: pair[1])
     if not timed or least <= most * timed + SLACK:
         return given, []
-    if least <= most * ordinary + SLACK:
+    if least <= most * statistics.median(ordinary) + SLACK:
         extras.note(_WHAT, _ALIKE % (least / timed))
         return given, []
     return given, [_LONGER % (1e3 * least, least / timed, 1e3 * timed)]
