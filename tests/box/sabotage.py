@@ -96,7 +96,11 @@ def no_all_reduce():
     """Let the ranks train side by side, each alone."""
     from world import World
 
-    World.distribute = lambda self, args, model: model
+    def distribute(self, args, model):
+        model.no_sync = contextlib.nullcontext
+        return model
+
+    World.distribute = distribute
 
 
 def unsynchronized_shards():
@@ -185,6 +189,25 @@ def dropped_gradient_sync():
         return wrapped
 
     World.distribute = distribute
+
+
+def compressed_gradients():
+    """Let DDP send gradients in bfloat16."""
+    import torch
+
+    from world import World
+
+    def compress(world, bucket):
+        sent = bucket.buffer().to(torch.bfloat16).div_(world.size)
+        future = torch.distributed.all_reduce(sent, async_op=True).get_future()
+        return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+
+    def distribute(self, args, model):
+        shared = real(self, args, model)
+        shared.register_comm_hook(self, compress)
+        return shared
+
+    real, World.distribute = World.distribute, distribute
 
 
 def frozen_weights():

@@ -53,6 +53,8 @@ EVERY = (
     Sabotage("half_a_batch", (*BERT, *HALF), 1, "away from eager fp32"),
     Sabotage("no_all_reduce", RESNET, 2, NOT_REDUCED),
     Sabotage("dropped_gradient_sync", (*BERT, *HALF), 2, NOT_REDUCED),
+    Sabotage("compressed_gradients", RESNET, 2, "they were compressed on their way"),
+    Sabotage("compressed_gradients", (*BERT, *HALF), 2, "they were compressed on their way"),
     Sabotage("frozen_weights", RESNET, 1, "parameters are frozen"),
     Sabotage("wrong_batch_size", RESNET, 1, "a batch of 4 was asked for, but images has 3 items"),
     Sabotage("loss_of_one_rank", RESNET, 2, "away from eager fp32"),

@@ -36,6 +36,8 @@ CHANGE = 1e-3
 ROUNDED_CHANGE = 0.5
 """The same for parameters in half precision, which stay or move by at least one step of their type: some that lie near the
 middle are rounded the other way. Without an optimizer it is 1."""
+SAMPLE = 4096
+"""Numbers of each gradient whose type is looked at."""
 EQUAL = 1e-6
 """Relative difference up to which gradients count as equal on all ranks."""
 
@@ -244,6 +246,32 @@ def shared_norm(args, world, own):
     if args.parallel not in ONE_MODEL or None in norms or max(norms) - min(norms) <= EQUAL * max(norms):
         return []
     return ["the norms of the ranks' gradients differ after the windows: %s" % ", ".join("%.7g" % norm for norm in norms)]
+
+
+def compressed(world, deed, expected):
+    """Check that gradients in float32 were averaged in float32. Where all numbers of a step's fit into 16 bits, and those that
+    are `expected` don't, the ranks have sent fewer bits to each other.
+    """
+    pairs = [(g, e) for g, e, before in zip(deed.gradients, expected, deed.before) if before.dtype is torch.float32]
+    sent, right = ([_some(pair[side]) for pair in pairs] for side in (0, 1))
+    if world.size == 1 or sum(map(len, sent)) < SENT:
+        return []
+    types = [dtype for dtype in (torch.bfloat16, torch.float16) if _all_fit(sent, dtype) and not _all_fit(right, dtype)]
+    return [_COMPRESSED % str(types[0])[6:]] if types else []
+
+
+SENT = 100
+"""The least count of gradients, not zero, by which their type is told."""
+_COMPRESSED = "the ranks' averaged gradients are all %s, where eager's are not: they were compressed on their way"
+
+
+def _some(tensor):
+    numbers = tensor.flatten()[:SAMPLE]
+    return numbers[numbers != 0]
+
+
+def _all_fit(tensors, dtype):
+    return all(bool((numbers.to(dtype).to(numbers.dtype) == numbers).all()) for numbers in tensors)
 
 
 def same_weights(world, numbers):

@@ -202,6 +202,7 @@ def _judge(args, world, fresh_model, done, expected, record):
     problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
     if measurements.trains(args):
         problems += rules.rough(done["timed"], expected["rough"], labels)
+        problems += rules.compressed(world, deed, rounded) if args.parallel in ONE_MODEL else []
     record.update(losses, groups=_group_records(distances, tolerances, noise, agreement.squares(measured, labels)))
     record["problems"] += rules.of_all_ranks(world, problems)
 
