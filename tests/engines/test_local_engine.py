@@ -12,6 +12,7 @@ import pytest
 
 from support import PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, until
 from torchmatrix.core.errors import BuildFailed
+from torchmatrix.engines import local
 from torchmatrix.engines.processes import LocalExecution, Uses, environment_of, lock_of
 from torchmatrix.facts.lines import read_lines
 from torchmatrix.facts.store import Results
@@ -166,6 +167,18 @@ def test_a_program_that_is_no_python_is_a_failed_build(torchmatrix: Command, tmp
     done = torchmatrix("run", "*cpu0", "--launches", "1")
     assert done.returncode == 1 and "is no Python: it ended without a word on its torch" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "ascii:strict", "utf-8-sig"])
+def test_an_interpreter_is_understood_whatever_it_would_print_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, coding: str
+) -> None:
+    (tmp_path / "torch.py").write_text("__version__ = '2.5.1'\nprint('hello')\n")
+    program = tmp_path / "python3"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PYTHONIOENCODING", coding)
+    assert local._inspect_interpreter(str(program)) == {"torch": "2.5.1", "python": sys.version.split()[0]}
 
 
 def _with_program(tmp_path: Path, *lines: str) -> Path:

@@ -99,6 +99,30 @@ def test_a_flipped_byte_in_any_file_changes_nothing(load: Callable[..., bundle.I
         assert_untouched(tmp_path), name
 
 
+@pytest.mark.parametrize("how", ["cut", "zeros", "noise", "another file"])
+def test_an_archive_that_changes_while_it_is_imported_is_never_a_success(
+    load: Callable[..., bundle.Imported], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    files = {**FILES, "wheelhouse/large-1.0-py3-none-any.whl": bytes(3 << 20), "presets/z.toml": b"# the last one\n"}
+    path = write(tmp_path / "b.tar", files)
+    with tarfile.open(path) as tar:
+        place = tar.getmember("wheelhouse/large-1.0-py3-none-any.whl").offset_data
+    real, data = bundle._write_member, bytearray(path.read_bytes())
+    tail = bytes(len(data) - place - (2 << 20)) if how == "zeros" else os.urandom(len(data) - place - (2 << 20))
+    changed = write(tmp_path / "c.tar", FILES).read_bytes() if how == "another file" else data[: place + (2 << 20)]
+
+    def write_then_change(*args: Any) -> None:
+        real(*args)
+        with path.open("r+b") as file:
+            file.write(changed + (tail if how in ("zeros", "noise") else b""))
+            file.truncate()
+
+    monkeypatch.setattr(bundle, "_write_member", write_then_change)
+    with pytest.raises(BadInput, match="changed while the bundle was imported") as caught:
+        load(path)
+    assert "--force" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(
     "name",
     [

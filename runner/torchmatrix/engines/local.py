@@ -35,7 +35,7 @@ from torchmatrix.engines.processes import PLATFORM, LaunchResources, LocalExecut
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
 
-_VERSION = "import platform; print(platform.python_version())"
+_VERSION = "import platform, sys; sys.stdout.buffer.write(platform.python_version().encode())"
 INSPECTION_SECONDS = 300.0
 NOT_STARTED = 127
 """The exit code of a supervisor whose command can't be started, as of a shell."""
@@ -217,7 +217,10 @@ def _variable_facts(names: Sequence[str]) -> dict[str, Any]:
 
 def _inspect_interpreter(python: str) -> dict[str, Any]:
     """Return the versions of an existing interpreter and its torch. Raises BuildFailed if it isn't a Python with torch."""
-    code = "import json,torch,sys; print(json.dumps({'torch': torch.__version__, 'python': sys.version.split()[0]}))"
+    code = (
+        "import json,torch,sys; told = {'torch': torch.__version__, 'python': sys.version.split()[0]}; "
+        "sys.stdout.flush(); sys.stdout.buffer.write(b'\\n' + json.dumps(told).encode() + b'\\n')"
+    )  # in UTF-8, whatever PYTHONIOENCODING says
     try:
         returncode, output = containment.answer_of([python, "-c", code], INSPECTION_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -145,15 +145,15 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
     wheelhouse = cache_folder() / "wheelhouse"
     places = _places(index["files"], folder, wheelhouse)
     _refuse_obstacles(places, index["files"], folder, force)
-    with _members(file) as tar:
-        if index["images"] and engine.store:  # first: if they are refused, nothing is written
-            engine.store.load(_content(tar, tar.getmember(IMAGES)), index["images"], force)
-        for member in tar:
-            if member.name in (INDEX, IMAGES):
-                continue
-            place = {member.name: places[member.name]}
-            _refuse_obstacles(place, index["files"], folder, force)  # what has come there meanwhile
-            _write_member(_content(tar, member), place[member.name], index["files"][member.name]["sha256"])
+    try:
+        with _members(file) as tar:
+            if index["images"] and engine.store:  # first: if they are refused, nothing is written
+                engine.store.load(_content(tar, tar.getmember(IMAGES)), index["images"], force)
+            for name, place in places.items():
+                _refuse_obstacles({name: place}, index["files"], folder, force)  # what has come there meanwhile
+                _write_member(_content(tar, tar.getmember(name)), place, index["files"][name]["sha256"])
+    except (tarfile.TarError, EOFError, ValueError, LookupError, OverflowError) as error:
+        raise _changed(archive, error) from None
     has_wheels = any(name.startswith(WHEELS) for name in index["files"])
     return Imported(folder=folder, images=tuple(index["images"]), wheelhouse=wheelhouse if has_wheels else None)
 
@@ -293,11 +293,16 @@ def _write_member(content: IO[bytes], path: Path, sha256: str) -> None:
                 digest.update(block)
                 file.write(block)
             if digest.hexdigest() != sha256:
-                raise BadInput(f"{path.name} changed while the bundle was imported", hint="import it again with --force")
+                raise _changed(path, "other bytes")
     except OSError as error:
         raise EngineUnusable(
             f"can't write {path}: {error.strerror}", hint="free space; then import again with --force"
         ) from None
+
+
+def _changed(path: Path, why: object) -> BadInput:
+    reason = clipped(printable(str(why)), 200)
+    return BadInput(f"{path.name} changed while the bundle was imported: {reason}", hint="import it again with --force")
 
 
 def _sha256(path: Path) -> str:
