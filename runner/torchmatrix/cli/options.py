@@ -270,7 +270,7 @@ MessagesOption = Annotated[
     bool,
     typer.Option(
         "--with-messages",
-        help="With --redact or --publish: show also what failed workloads, libraries and builds said, and the matrix's comments.",
+        help="With --redact or --publish: also what failed workloads, libraries and builds said, and the matrix's comments.",
     ),
 ]
 ProfilesOption = Annotated[Path, typer.Option("--profiles", help="Where profiles are kept (never used as results).")]
