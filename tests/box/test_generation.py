@@ -124,3 +124,19 @@ def test_a_generation_that_does_not_do_its_work_gives_no_number(real_python: str
     failure = only(events, "failure")
     assert failure["kind"] == "numerics" and SAID.get(sabotage, "eager fp32") in failure["message"], failure
     assert not any(event["event"] == "done" for event in events)
+
+
+NARROW = """
+from transformers import cache_utils
+real = cache_utils.StaticLayer.update
+def update(self, keys, values, *args, **words):
+    return tuple(tensor.float() for tensor in real(self, keys.half(), values.half(), *args, **words))
+cache_utils.StaticLayer.update = update
+"""
+
+
+def test_a_cache_of_fewer_bits_than_the_weights_is_told(real_python: str) -> None:
+    for before, told in ((NARROW, True), ("", False)):
+        _, events, stderr = bench(real_python, *GENERATE, before=before)
+        texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+        assert ("the cache keeps numbers in float16, with fewer bits than the weights" in texts) is told, (texts, stderr)

@@ -115,6 +115,13 @@ class _Generator:
         """Return the type of the products' operands; of a quantized model that of what is not."""
         return next(p for p in self._model.parameters() if p.dim() == 1 or not hasattr(p, "__tensor_flatten__")).dtype
 
+    def narrow_types(self):
+        """Return the types in which the cache keeps numbers with fewer bits than the products' operands have."""
+        bits, kept_in = torch.finfo(self.type_of_products()).bits, set()
+        for layer in self._cache.layers:
+            kept_in.update(str(part.dtype)[6:] for part, _ in roofline.kept(layer) if torch.finfo(part.dtype).bits < bits)
+        return sorted(kept_in)
+
     def least_work(self, batch):
         """Return the least that a step of decode reads, as bytes of weights and of the cache, and the FLOPs of a prefill; None
         for what can't be had. Weights and experts are seen in a part of a request of the model in eager mode.

@@ -27,7 +27,7 @@ def found(args, family, begun, watched, varies):
         + _dropout(args, begun.plain, watched)
     )
     facts = families.facts_of(args)
-    texts += _memory_format(args, watched) + _attention(args, begun, watched) + _without_kernels(args)
+    texts += _memory_format(args, watched) + _attention(args, begun, watched) + _without_kernels(args) + _cache(begun.step)
     texts += [_EVEN] if "active_parameters" in facts else []
     texts += ["the configuration names weights in %s, which are not made" % facts["weights"]] if facts.get("weights") else []
     texts += [_UNKNOWN_KEYS % ", ".join(facts["unknown_keys"][:_MOST_KEYS])] if facts.get("unknown_keys") else []
@@ -37,6 +37,12 @@ def found(args, family, begun, watched, varies):
 _UNKNOWN_KEYS = "the configuration has keys that its class in transformers does not know, and the model may ignore: %s"
 _MOST_KEYS = 8
 _EVEN = "the weights are random, so the routers spread the tokens evenly over the experts, which trained ones do not"
+
+
+def _cache(step):
+    """Report keys and values that are kept in fewer bits than the precision's name tells."""
+    types = getattr(step.serve, "narrow_types", list)()
+    return ["the cache keeps numbers in %s, with fewer bits than the weights" % " and ".join(types)] if types else []
 
 
 def _without_gradient(args, model):
