@@ -51,7 +51,7 @@ def _product(world, dtype, size):
     return lambda: matrix @ matrix
 
 
-ROOF_SIZE, ROOF_REPEATS, ROOF_SHARE, ROOF_SECONDS = 256, 3, 8, 0.03
+ROOF_SIZE, ROOF_REPEATS, ROOF_SHARE, ROOF_SECONDS = 256, 3, 8, 0.01
 """The first product of a launch's roof, how often each is timed, and the part of the free memory that they take; sizes double
 until the products of one took so long in all."""
 

@@ -146,12 +146,12 @@ def change(args, deed):
     keeps_masters = args.precision == "bf16-master"  # what changes is in float32 then, and is to be seen so
     difference = size = allowed = 0.0
     for gradient, idle, now, then in zip(deed.gradients, deed.idle, deed.weights, deed.before):
-        step = 0.0 if idle else _first_change(args.optimizer, gradient.double(), then.double())
-        ideal = then.double() + step
-        expected = (ideal if keeps_masters else ideal.to(now.dtype).double()) - then.double()
-        difference += float((now.double() - then.double() - expected).norm()) ** 2
-        size += float(expected.norm()) ** 2
-        allowed += (4 * agreement.ROUNDING["fp32"] * float(then.double().norm())) ** 2
+        then = then.double()
+        right = then if idle else then + _first_change(args.optimizer, gradient.double(), then)
+        right = right if keeps_masters else right.to(now.dtype).double()
+        difference += float((now.double() - right).norm()) ** 2
+        size += float((right - then).norm()) ** 2
+        allowed += (4 * agreement.ROUNDING["fp32"] * float(then.norm())) ** 2
     is_rounded = any(weight.dtype in (torch.float16, torch.bfloat16) for weight in deed.weights) and not keeps_masters
     share = ROUNDED_CHANGE if is_rounded else CHANGE
     if math.sqrt(difference) <= share * math.sqrt(size) + math.sqrt(allowed) and size > 0:
