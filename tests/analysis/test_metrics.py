@@ -18,7 +18,7 @@ from torchmatrix.facts.store import Results
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.nightly import gate
 from torchmatrix.nightly.gate import GateOptions, judge, verdicts
-from torchmatrix.reporting import exports, report
+from torchmatrix.reporting import exports, report, words
 
 PACES = (0.99, 1.0, 1.01)
 
@@ -168,3 +168,11 @@ def test_a_metric_is_one_entry(tmp_path: Path) -> None:
 def test_a_judged_metric_without_a_value_is_refused() -> None:
     with pytest.raises(TypeError, match="of"):
         metrics.Metric(name="x", title="x", unit="s", shown_unit="s", column="x", exported="x", gated=True)  # type: ignore[call-arg]
+
+
+def test_only_a_rate_or_a_time_is_faster_and_all_else_better() -> None:
+    others = {metric.name for metric in metrics.METRICS if not metric.is_speed}
+    assert {"memory", "energy", "per_joule", "cost"} <= others and not {"throughput", "latency_p50", "first_step"} & others
+    assert [words.verdict(name, metrics.COST.is_speed) for name in ("FASTER", "SLOWER", "SAME")] == [
+        "better", "worse", words.verdict("SAME"),
+    ]  # fmt: skip

@@ -1,6 +1,9 @@
 """Traces of profiled steps -> parts that add up to a step, and bars that add up to a difference."""
 
+import json
 import math
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -134,3 +137,17 @@ def test_steps_that_hardly_differ_have_no_shares() -> None:
 
 def test_a_difference_that_the_profiler_makes_is_doubtful() -> None:
     assert why(side("a", 10, 9, conv=5), side("b", 14, 8.5, conv=9)).is_doubtful
+
+
+ODD: tuple[Any, ...] = ([], {}, None, "x", "", -1, 1e300, True, [[]], {"a": []}, "\ud800", 10**30)
+
+
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_a_trace_with_an_odd_value_in_any_field_is_read_or_refused(value: Any) -> None:
+    whole = json.loads(trace(20, [span("linear", 0, 8), span("k", 1, 2, "kernel", 7, **{"External id": 3}), allocation(3, 5)]))
+    for event, number in ((event, number) for number, event in enumerate(whole["traceEvents"])):
+        for place, name in [(event, name) for name in event] + [(event["args"], name) for name in event.get("args", ())]:
+            kept, place[name] = place[name], value
+            with suppress(Malformed):
+                assert parse(json.dumps(whole).encode()).seconds >= 0, (number, name)
+            place[name] = kept

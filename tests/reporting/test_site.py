@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import random
 import re
 import shutil
@@ -317,6 +318,38 @@ def test_publishing_again_writes_only_what_changed(tmp_path: Path) -> None:
     assert "20260103T000000Z" in (tmp_path / "site" / "index.html").read_text()
     untouched = [name for name, time in times(tmp_path / "site").items() if before.get(name) == time]
     assert "runs/20260101T000000Z/tables/cells.csv" in untouched  # the same content isn't written again
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
+def test_publishing_again_mends_files_that_are_gone_or_cut(tmp_path: Path, damage: str) -> None:
+    for night in nights(2):
+        add_run(tmp_path / "r", night)
+    publish(tmp_path / "r", tmp_path / "site")
+    before = contents(tmp_path / "site")
+    chosen = [name for name in before if name != ".lock" and (name.count("/") < 3 or name.endswith("cells.csv"))]
+    for name in chosen:
+        path = tmp_path / "site" / name
+        if name == "site.json" and damage == "gone":
+            continue  # nobody can tell then whose folder it is
+        path.unlink() if damage == "gone" else os.truncate(path, len(before[name]) // 2 if damage == "cut" else 0)
+        publish(tmp_path / "r", tmp_path / "site")
+        now = contents(tmp_path / "site")
+        assert now == before, (name, [other for other in before if now.get(other) != before[other]])
+
+
+def test_publishing_again_mends_a_list_that_lacks_runs_and_leaves_a_later_format_alone(tmp_path: Path) -> None:
+    for night in nights(2):
+        add_run(tmp_path / "r", night)
+    publish(tmp_path / "r", tmp_path / "site")
+    state = tmp_path / "site/site.json"
+    whole = json.loads(state.read_text())
+    state.write_text(json.dumps(whole | {"runs": whole["runs"][:1]}))
+    publish(tmp_path / "r", tmp_path / "site")
+    assert json.loads(state.read_text()) == whole
+    state.write_text(json.dumps(whole | {"format": 2}))
+    with pytest.raises(BadInput, match="published in the format 2, not 1"):
+        publish(tmp_path / "r", tmp_path / "site")
+    assert json.loads(state.read_text())["format"] == 2
 
 
 def test_many_runs_at_once_make_the_same_pages_as_one_after_the_other(tmp_path: Path) -> None:

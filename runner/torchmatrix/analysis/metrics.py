@@ -82,6 +82,11 @@ class Metric:
     gated: bool = False
     drawn: bool = False
 
+    @property
+    def is_speed(self) -> bool:
+        """Check whether it is a rate or a time: of two, one is faster. Of others, such as the cost, one is better."""
+        return self.unit.endswith("/s") or self.unit == "seconds"
+
     def speed(self, value: float) -> float:
         """Return a value that grows as the metric gets better: the value, or where less is better its inverse."""
         return value if self.more_is_better else 1 / value if value else math.nan

@@ -184,6 +184,7 @@ class Traced:
 def parse(data: bytes) -> Traced:
     """Parse a trace. Raises Malformed."""
     events = [event for event in _events(data) if isinstance(event, dict) and isinstance(event.get("name"), str)]
+    events = [event for event in events if isinstance(event.get("cat", ""), str)]
     spans = [event for event in events if event.get("ph") == "X" and is_number(event.get("ts")) and is_number(event.get("dur"))]
     operators = [event for event in spans if event.get("cat") in _OPERATORS]
     window = _window(operators)

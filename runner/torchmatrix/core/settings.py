@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core import inputs
+from torchmatrix.core.credentials import without_passwords
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.toml_keys import Key, Place, Problems, check
@@ -266,10 +267,10 @@ def _existing(key: str, text: str | None) -> Path | None:
         path = path.expanduser()
         if path.exists():
             return path.absolute()
-    raise _absent(key, path, f"fix {key} in the settings or TORCHMATRIX_{key.upper()}")
+    raise _absent(key, without_passwords(text), f"fix {key} in the settings or TORCHMATRIX_{key.upper()}")
 
 
-def _absent(key: str, path: Path, hint: str) -> BadInput:
+def _absent(key: str, path: str | Path, hint: str) -> BadInput:
     return BadInput(f"{key}: there is no {clipped(printable(str(path)), 200)}", hint=hint)
 
 

@@ -98,7 +98,7 @@ def _ratio_lines(comparison: Comparison) -> Iterator[str]:
         failed += "".join(f"; {why}" for why in row.left_out)
         ratio = four_decimals(row.ratio)
         least = words.UNKNOWN if math.isnan(row.detectable) else f"{100 * row.detectable:.1f}{words.THIN}%"
-        verdict = f"{words.verdict(row.verdict)}{settle}{failed}"
+        verdict = f"{words.verdict(row.verdict, comparison.metric.is_speed)}{settle}{failed}"
         yield f"{label:<{width}}  {ratio:>6}  {interval:<17}  {launches:<8}  {least:<9}  {verdict}"
     unchecked = sum(not row.work_checked for row in rows)
     if unchecked:
@@ -185,10 +185,12 @@ def _mean_lines(comparison: Comparison) -> Iterator[str]:
         missing = f", {mean.missing} missing" if mean.missing else ""
         limits = "" if math.isnan(mean.low) else f" ({mean.low:.4f} to {mean.high:.4f})"
         figures = f"{four_decimals(mean.ratio)}{limits}; {count(mean.n, 'ratio')}{missing}"
-        untested = "not tested: how runs differ is unknown" if comparison.level == TWO_RUNS else words.verdict(mean.verdict)
+        judged = words.verdict(mean.verdict, comparison.metric.is_speed)
+        untested = "not tested: how runs differ is unknown" if comparison.level == TWO_RUNS else judged
         yield f"geometric mean of {_order(comparison)}{where}: {figures}; {untested}"
-    labels = {"FASTER": "A is faster in", "SLOWER": "slower in", "SAME": "the same in", "AMBIGUOUS": "no difference shown in"}
-    counts = ", ".join(f"{label} {comparison.verdicts[verdict]}" for verdict, label in labels.items())
+    better, worse = (words.verdict(verdict, comparison.metric.is_speed) for verdict in ("FASTER", "SLOWER"))
+    labels = {"FASTER": f"A is {better}", "SLOWER": worse, "SAME": "the same", "AMBIGUOUS": "no difference shown"}
+    counts = ", ".join(f"{label} in {comparison.verdicts[verdict]}" for verdict, label in labels.items())
     unknown = f", not tested in {comparison.verdicts['n/a']}" if comparison.verdicts["n/a"] else ""
     yield f"{counts}{unknown}"
     if comparison.comparisons > 1:

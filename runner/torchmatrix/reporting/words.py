@@ -40,9 +40,9 @@ SMALL = 1.1
 """Ratios between 1 / SMALL and SMALL are written as a change in per cent."""
 
 
-def verdict(name: str) -> str:
-    """Return the words of a verdict; "" for none."""
-    return VERDICTS.get(name, "")
+def verdict(name: str, is_speed: bool = True) -> str:
+    """Return the words of a verdict on a speed, or on another metric; "" for none."""
+    return VERDICTS.get(name, "") if is_speed else {"FASTER": "better", "SLOWER": "worse"}.get(name, VERDICTS.get(name, ""))
 
 
 def failed(outcome: str) -> str:

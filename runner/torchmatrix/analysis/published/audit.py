@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from torchmatrix.analysis import gpu_specs
@@ -92,7 +94,9 @@ SAME_JOB = (
     "memory_format", "compile", "image_size", "sequence_length", "data", "unit", "torch", "image",
 )  # fmt: skip
 """The fields that two rows of one source must share to be compared at all."""
+_job_of = attrgetter(*SAME_JOB)
 _CIRCUMSTANCES = ("machine", "date", "driver")
+_circumstances = attrgetter(*_CIRCUMSTANCES)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +113,7 @@ class Jobs:
     """The figures of one source by job, to find what each can be compared with."""
 
     def __init__(self, figures: Sequence[Figure]) -> None:
-        self._by_job = group_by(figures, _job)
+        self._by_job = {job: _fastest_of_each(same) for job, same in group_by(figures, _job).items()}
         self._baselines: dict[tuple[Any, ...], Figure | None] = {}
 
     def baseline(self, figure: Figure) -> Figure | None:
@@ -119,9 +123,9 @@ class Jobs:
         """
         if (figure.gpus or 0) < 2 or not _is_rate(figure):
             return None
-        key = (_job(figure), figure.batch_per_gpu, *(getattr(figure, name) for name in _CIRCUMSTANCES))
+        key = (_job(figure), figure.batch_per_gpu, *_circumstances(figure))
         if key not in self._baselines:
-            same = [other for other in self._fewer(figure) if other.gpus == 1 and _may_be_equal(figure, other)]
+            same = [other for other in self._on(1, figure) if _may_be_equal(figure, other)]
             self._baselines[key] = max(same, key=lambda other: _nearness(figure, other), default=None)
         return self._baselines[key]
 
@@ -135,8 +139,21 @@ class Jobs:
         return max(fitting, key=lambda other: _nearness(figure, other), default=None)
 
     def _fewer(self, figure: Figure) -> list[Figure]:
-        count = figure.gpus or 0
-        return [other for other in self._by_job[_job(figure)] if other.gpus and other.gpus < count]
+        fewer = [count for count in self._by_job[_job(figure)] if 0 < count < (figure.gpus or 0)]
+        return [other for count in fewer for other in self._on(count, figure)]
+
+    def _on(self, count: int, figure: Figure) -> list[Figure]:
+        return self._by_job[_job(figure)].get(count, [])
+
+
+def _fastest_of_each(figures: Sequence[Figure]) -> dict[int, list[Figure]]:
+    """Return figures of one job by their number of GPUs; of those with the same batch and circumstances only the fastest."""
+    best: dict[tuple[Any, ...], Figure] = {}
+    for figure in figures:
+        key = (figure.gpus, figure.batch_per_gpu, *_circumstances(figure))
+        if key not in best or figure.throughput > best[key].throughput:
+            best[key] = figure
+    return group_by(best.values(), lambda figure: figure.gpus or 0)
 
 
 def _is_rate(figure: Figure) -> bool:
@@ -201,7 +218,7 @@ def _from_elsewhere(figure: Figure, base: Figure) -> Iterator[Finding]:
 
 
 def _job(figure: Figure) -> tuple[Any, ...]:
-    return tuple(getattr(figure, name) for name in SAME_JOB)
+    return tuple(_job_of(figure))
 
 
 def _may_be_equal(figure: Figure, other: Figure) -> bool:
@@ -218,10 +235,14 @@ def _batch(figure: Figure) -> str:
 
 
 def _nearness(figure: Figure, other: Figure) -> tuple[bool, int, float]:
-    near = sum(not _is_elsewhere(n, getattr(figure, n), getattr(other, n)) for n in _CIRCUMSTANCES)
+    near = sum(
+        a == b or not a or not b or (name == "date" and not _is_elsewhere(name, a, b))
+        for name, a, b in zip(_CIRCUMSTANCES, _circumstances(figure), _circumstances(other), strict=True)
+    )
     return figure.batch_per_gpu == other.batch_per_gpu, near, other.throughput / (other.gpus or 1)
 
 
+@lru_cache(65_536)
 def _is_elsewhere(name: str, a: str, b: str) -> bool:
     """Check whether both values are known and differ.
 
@@ -295,10 +316,11 @@ def checked(figures: Sequence[Figure], mixed: Sequence[str] = ()) -> Checked:
 def check(figures: Sequence[Figure]) -> list[Finding]:
     """Return all findings, in the order of the rows. A check that lacks a fact finds nothing: `checked` tells so."""
     findings: list[Finding] = []
-    jobs, on_one_gpu = Jobs(figures), group_by((figure for figure in figures if figure.gpus == 1), _model_and_gpu)
+    slow = (figure for figure in figures if figure.gpus == 1 and figure.precision in _SLOW and figure.batch_per_gpu is not None)
+    jobs, on_one_gpu = Jobs(figures), group_by(slow, _model_and_gpu)
     for figure in figures:
         findings += check_scaling(figure, jobs)
-        findings += _gain(figure, on_one_gpu.get(_model_and_gpu(figure), []))
+        findings += _gain(figure, on_one_gpu)
         findings += _above_peak(figure)
         findings += _rounded(figure)
         findings += _unknown(figure)
@@ -309,8 +331,8 @@ def _model_and_gpu(figure: Figure) -> tuple[Any, ...]:
     return tuple(getattr(figure, name) for name in _ALL_BUT_PRECISION)
 
 
-def _gain(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
-    """Yield a finding if AMP gains too little over fp32 on one GPU.
+def _gain(figure: Figure, slow: Mapping[tuple[Any, ...], Sequence[Figure]]) -> Iterator[Finding]:
+    """Yield a finding if AMP gains too little over fp32 on one GPU. `slow`: of these, by model and GPU.
 
     On several the all-reduce, and with real data the loader, may bound both.
     """
@@ -320,9 +342,8 @@ def _gain(figure: Figure, alone: Sequence[Figure]) -> Iterator[Finding]:
     if not _has_tensor_cores(facts, figure.precision) or _least_step_seconds(figure, facts) < LEAST_STEP_SECONDS:
         return
     batch = figure.batch_per_gpu or 0
-    slow = [other for other in alone if other.precision in _SLOW]
-    slow = [other for other in slow if other.batch_per_gpu is not None and other.batch_per_gpu <= batch]
-    other = min(slow, key=lambda other: (other.batch_per_gpu != batch, other.throughput), default=None)
+    alone = [other for other in slow.get(_model_and_gpu(figure), ()) if (other.batch_per_gpu or 0) <= batch]
+    other = min(alone, key=lambda other: (other.batch_per_gpu != batch, other.throughput), default=None)
     if other is None or (figure.throughput + figure.rounding) / (other.throughput - other.rounding) >= LEAST_GAIN:
         return
     reason = (

@@ -124,7 +124,7 @@ def _write_runs(
         for item, summary, files in rendered(copies, len(due), price_list):
             names.save(item.run.path.parent.parent)  # before anything is shown under them
             identity = {"key": pages.key_of(item.run, names), "fingerprint": prints[item.run]}
-            about = identity | {"redacted": cleaner.enabled, "tool": __version__} | summary
+            about = identity | {"redacted": cleaner.enabled, "tool": __version__, "sizes": _sizes(files)} | summary
             if cleaner.enabled and not pages.read_page(target / pages.RUNS / item.slug).get("redacted"):
                 _clear(target, f"{pages.RUNS}/{item.slug}", files)
             for name, content in {**files, pages.ABOUT: _json(about)}.items():  # the last marks the folder as complete
@@ -136,7 +136,21 @@ def _write_runs(
 
 def _is_published(target: Path, slug: str, fingerprint: str) -> bool:
     folder = target / pages.RUNS / slug
-    return pages.read_page(folder).get("fingerprint") == fingerprint and (folder / "index.html").exists()
+    about = pages.read_page(folder)
+    return about.get("fingerprint") == fingerprint and _is_whole(folder, about)
+
+
+def _sizes(files: Mapping[str, bytes]) -> dict[str, int]:
+    return {name: len(content) for name, content in files.items()}
+
+
+def _is_whole(folder: Path, about: Mapping[str, Any]) -> bool:
+    """Check whether each file that a publication wrote is still there, in its size."""
+    sizes = about.get("sizes")
+    try:
+        return isinstance(sizes, dict) and all((folder / name).lstat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
 
 
 def _waiting(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: Path) -> PendingRun:
@@ -150,7 +164,9 @@ def _write_front(
     entries, before = pages.known_pages(target), pages.state_of(target)
     prints = sorted((slug, str(about.get("fingerprint"))) for slug, about in entries.items())
     made_from = hashlib.sha256(repr((prints, sorted(links.values()), _ways(cleaner), _hash_of_sources())).encode()).hexdigest()
-    if before.get("fingerprint") == made_from and (target / "index.html").exists():
+    listed = pages.runs_for_programs(target, entries, cleaner.enabled)
+    is_same = before.get("fingerprint") == made_from and before.get("runs") == listed["runs"]
+    if is_same and _is_whole(target, before):
         return
     files = front.files(results, links, entries, cleaner, price_list, names.secret)
     for name, content in files.items():
@@ -161,9 +177,8 @@ def _write_front(
         _clear(target, front.FOLDER, files)
     if cleaner.enabled:
         pages.refuse_bare(target, entries)
-    listed = pages.runs_for_programs(target, entries, cleaner.enabled)
     badges = {name for name in (*files, *(before.get("badges") or ())) if name.endswith(".svg") and (target / name).exists()}
-    put(target, pages.STATE, _json(listed | {"badges": sorted(badges), "fingerprint": made_from}))
+    put(target, pages.STATE, _json(listed | {"badges": sorted(badges), "fingerprint": made_from, "sizes": _sizes(files)}))
 
 
 def put(target: Path, name: str, content: bytes) -> None:

@@ -20,7 +20,7 @@ from torchmatrix import __version__
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import content_of
-from torchmatrix.core.formatting import is_known
+from torchmatrix.core.formatting import clipped, is_known, printable
 from torchmatrix.core.process import help_only
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.machine.cpu import usable_cpus
@@ -66,10 +66,18 @@ def permalinks_of(
 
 
 def known_pages(target: Path) -> dict[str, Page]:
-    """Return what earlier publications wrote, by permalink. Raises BadInput if the folder's index isn't torchmatrix's."""
+    """Return what earlier publications wrote, by permalink. Raises BadInput if the folder's index isn't ours, or of a later
+    torchmatrix.
+    """
     if (target / "index.html").exists() and not (target / STATE).exists():
         raise BadInput(f"{target} has an index.html that isn't ours", hint="name another folder; nothing was changed")
-    return {path.parent.name: read_page(path.parent) for path in sorted(target.glob(f"{RUNS}/*/{ABOUT}"))}
+    if (written := state_of(target).get("format", FORMAT)) != FORMAT:
+        raise BadInput(
+            f"{target} was published in the format {clipped(printable(str(written)))}, not {FORMAT}",
+            hint="use the torchmatrix that did, or another folder; nothing was changed",
+        )
+    folders = [path.parent for path in sorted(target.glob(f"{RUNS}/*/{ABOUT}"))]
+    return {folder.name: page for folder in folders if (page := read_page(folder))}  # a damaged one is as one that is not there
 
 
 def read_page(folder: Path) -> Page:
