@@ -2,12 +2,14 @@
 what runs it; one that reads further, or the time, takes longer where it is proven.
 """
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.boxes import bench, only, own_model
+from torchmatrix.core import assets
 
 pytestmark = pytest.mark.xdist_group("own model")
 NET = """\
@@ -72,3 +74,92 @@ def test_a_step_that_does_less_where_it_is_timed_is_caught_or_told(
 def test_the_same_model_passes_where_it_always_works(real_python: str, tmp_path: Path, mode: str) -> None:
     code, events, stderr = launched(real_python, tmp_path, "names & files", "--mode", mode)
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+
+
+OWN = """\
+import torch
+from torch import nn
+
+class Lazy(torch.Tensor):
+    @staticmethod
+    def __new__(cls, make, like):
+        made = torch.Tensor._make_wrapper_subclass(cls, (len(like), 10), dtype=like.dtype)
+        made.make = make
+        return made
+    @classmethod
+    def __torch_dispatch__(cls, operation, types, args=(), words=None):
+        return operation(*(arg.make() if isinstance(arg, Lazy) else arg for arg in args), **(words or {{}}))
+
+class Counted(torch.Tensor):
+    pass
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(512, 512) for _ in range(4))
+        self.last = nn.Linear(512, 10)
+        {init}
+    def forward(self, inputs):
+        outputs = inputs
+        {forward}
+        for layer in self.layers:
+            outputs = outputs + layer(outputs).relu()
+        return {result}
+
+def batch(size, generator):
+    return torch.randn(size, 512, generator=generator), torch.randint(10, (size,), generator=generator)
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets)
+
+def quantized():
+    return torch.ao.quantization.quantize_dynamic(Net().eval(), {{nn.Linear}}, dtype=torch.qint8)
+"""
+PLAIN = {"init": "pass", "forward": "pass", "result": "self.last(outputs)"}
+CASES: dict[str, tuple[dict[str, str], str, tuple[str, ...], str]] = {
+    "int8 by torch's quantized modules": ({}, "quantized", ("--mode", "infer"), "numerics: the model's products are int8"),
+    "a tensor that computes when it is read": (
+        {"result": "Lazy(lambda: self.last(outputs), outputs)"}, "Net", ("--mode", "infer"),
+        "unsupported: the model returns a Lazy",
+    ),
+    "a tensor of an own class": ({"result": "self.last(outputs).as_subclass(Counted)"}, "Net", ("--mode", "infer"), ""),
+    "something heavy in one of four steps": (
+        {
+            "init": "self.register_buffer('n', torch.zeros((), dtype=torch.long)); self.register_buffer('q', torch.eye(512))",
+            "forward": "heavy = int(self.n) % 4 == 0; self.n += 1; w = self.layers[0].weight.detach(); "
+            "self.q.copy_(w @ w.t() @ w @ w.t() / 100) if heavy else None; outputs = outputs + 0.01 * (outputs @ self.q)",
+        },
+        "Net", ("--mode", "train"), "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_another_would_see_in_an_own_model_is_seen(real_python: str, tmp_path: Path, what: str) -> None:
+    changes, builder, words, said = CASES[what]
+    model = list(own_model(tmp_path, OWN.format(**{**PLAIN, **changes})))
+    model[model.index("--model-builder") + 1] = builder
+    flags = ("--batch", "64", "--warmup-steps", "8", "--seconds", "0.2", "--threads", "1")
+    code, events, stderr = bench(real_python, *model, *flags, *words)
+    failures = [f"{event['kind']}: {event['message']}" for event in events if event["event"] == "failure"]
+    kind, _, text = said.partition(": ")
+    assert bool(code) is bool(said) and (not said or (failures[0].startswith(kind) and text in failures[0])), (failures, stderr)
+
+
+CHILD = """
+import subprocess, sys, time
+sys.path.insert(0, sys.argv[1])
+from proofs.windows import cpu_seconds
+before, own = cpu_seconds(), time.process_time()
+burn = "import time\\nwhile time.process_time() < 1: pass\\nprint(flush=True); input()"
+inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+with subprocess.Popen([sys.executable, "-c", inner], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    child.stdout.readline()
+    print(cpu_seconds() - before - (time.process_time() - own))
+    child.communicate(b"\\n")
+"""
+
+
+def test_the_cpu_time_of_all_processes_below_counts(real_python: str) -> None:
+    done = subprocess.run([real_python, "-c", CHILD, str(assets.WORKLOAD)], capture_output=True, text=True, check=False)
+    assert 0.9 < float(done.stdout.split()[-1]) < 5, done

@@ -201,6 +201,8 @@ _LIBRARIES = ("torch", "transformers", "numpy")
 
 
 def _apart(value, file):
+    if torch.is_tensor(value) and type(value).__module__.partition(".")[0] not in (*_LIBRARIES, "torchao"):
+        return _plain(value, file)
     if torch.is_tensor(value) or isinstance(value, _VALUES):
         return value
     if isinstance(value, dict):
@@ -215,6 +217,14 @@ def _apart(value, file):
     if type(value).__module__.partition(".")[0] in _LIBRARIES and not callable(value):
         return value
     raise Unsupported(_LATE % (file, _describe(value)))
+
+
+def _plain(tensor, file):
+    """Return the tensor that one of a user's own class is, which holds its numbers: not one whose operations compute them."""
+    if getattr(type(tensor), "__torch_dispatch__", None) is not getattr(torch.Tensor, "__torch_dispatch__", None):
+        raise Unsupported(_LATE % (file, "a " + type(tensor).__name__))
+    with torch._C.DisableTorchFunction():
+        return tensor.as_subclass(torch.Tensor)
 
 
 _LATE = "%s: the model returns %s, of which nobody can say when it is computed; return tensors, also in tuples, lists or dicts"

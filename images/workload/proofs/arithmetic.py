@@ -8,6 +8,7 @@ since small products don't matter.
 
 import contextlib
 import functools
+import re
 
 import torch
 
@@ -257,7 +258,9 @@ class Watched(Mode if CAN_WATCH else object):
     def note(self, name, tensors):
         """Count the `tensors` that the product `name` takes."""
         counts = self.backward if _is_backward() else self.products
-        for type_name, count in _count_types(tensor for tensor in tensors if tensor.dim() > 1).items():
+        matrices = [tensor for tensor in tensors if tensor.dim() > 1]
+        whole = sum(tensor.numel() for tensor in matrices if tensor.dtype in (torch.int8, torch.uint8))
+        for type_name, count in [*_count_types(matrices).items(), *([("int8", whole)] if whole else [])]:
             counts[type_name] = counts.get(type_name, 0) + count
         if "conv" in name and counts is self.products and tensors[0].dim() == 4:
             is_last = tensors[0].is_contiguous(memory_format=torch.channels_last)
@@ -266,6 +269,11 @@ class Watched(Mode if CAN_WATCH else object):
         now = {name: value for name, value in settings.read().items() if name != "autocast"}  # autocast is on in a step
         if now not in self.settings:
             self.settings.append(now)
+
+    def note_packed(self, name, tensors):
+        """Count what a product of torch's quantized modules takes, whose weights are packed in no tensor."""
+        kind = "float16" if name.endswith("fp16") else "int8"
+        self.products[kind] = self.products.get(kind, 0) + sum(tensor.numel() for tensor in tensors if tensor.dim() > 1)
 
     def weigh(self, name, namespace, given, result, tensors):
         """Add the FLOPs of an operation to those of its type; one that can't be counted makes them unknown."""
@@ -319,6 +327,8 @@ def _dispatch(watched, func, types, args=(), kwargs=None):
     tensors = [argument for argument in (*args, *kwargs.values()) if torch.is_tensor(argument)]
     if operations.is_product(name):
         watched.note(name, tensors)
+    elif namespace == "quantized" and _PACKED.match(name):
+        watched.note_packed(name, tensors)
     watched.draws = watched.draws or name in _DROPOUT_OPERATIONS
     kind = _ATTENTION_KERNELS.get(name)
     if kind:
@@ -328,6 +338,8 @@ def _dispatch(watched, func, types, args=(), kwargs=None):
     return result
 
 
+_PACKED = re.compile("linear|conv|lstm|gru|rnn|mat")
+"""The beginnings of the products among torch's quantized operations."""
 _DROPOUT_OPERATIONS = ("bernoulli", "bernoulli_", "native_dropout", "_fused_dropout")
 """torch's names of the operations of dropout."""
 _ATTENTION_KERNELS = {

@@ -22,7 +22,7 @@ def found(args, family, begun, watched, varies):
     """Return all remarks. `watched`: the Watched of a timed step, from arithmetic.look; `varies`: a Varying or None."""
     is_own = args.model_file != ""
     texts = (
-        (varying.remarks(varies) or _without_gradient(args, begun.plain))
+        (varying.remarks(varies) or _without_gradient(args, begun))
         + _in_another_mode(args, begun.plain)
         + _dropout(args, begun.plain, watched)
     )
@@ -45,11 +45,14 @@ def _cache(step):
     return ["the cache keeps numbers in %s, with fewer bits than the weights" % " and ".join(types)] if types else []
 
 
-def _without_gradient(args, model):
+def _without_gradient(args, begun):
+    """Report parameters that train, but had no gradient in the step that was watched, nor ever before."""
     if not measurements.trains(args) or args.parallel == "fsdp":
         return []
+    model, written = begun.plain, begun.mark.growth()
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    idle = {name: parameter for name, parameter in trained.items() if parameter.grad is None}
+    grown = {name for (name, _), times in zip(model.named_parameters(), written) if times and args.model_file}
+    idle = {name: parameter for name, parameter in trained.items() if parameter.grad is None and name not in grown}
     if len(idle) == len(trained):  # the step that was watched has failed
         return []
     unrouted = {name: parameter for name, parameter in idle.items() if families.may_be_left_out(args, name)}

@@ -26,16 +26,17 @@ def look(args, family, model, batch):
     is_listed = bool(facts) and "is_users" not in facts
     if is_listed or not measurements.in_training_mode(args) or not arithmetic.CAN_WATCH or args.parallel == "fsdp":
         return None
-    counts = extras.attempt("whether each step does the same work", lambda: _counts(args, family, model, batch))
+    what = "whether each step does the same work"
+    counts = extras.attempt(what, lambda: _counts(args, family, model, batch, min(arithmetic.FEW, args.batch)))
     if not counts or max(counts) - min(counts) <= SAME * max(counts):
         return None
+    counts = extras.attempt(what, lambda: _counts(args, family, model, batch, args.batch)) or counts  # some work is per step
     mean = statistics.fmean(counts)
     return Varying(mean, statistics.stdev(counts) / mean)
 
 
-def _counts(args, family, model, batch):
-    """Return the FLOPs per item of the passes; nothing where they can't be counted."""
-    items = min(arithmetic.FEW, args.batch)
+def _counts(args, family, model, batch, items):
+    """Return the FLOPs per item of the passes on so many items; nothing where they can't be counted."""
     few = {name: tensor[:items] for name, tensor in batch.items()}
     counts = []
     with torch.random.fork_rng(devices=[]), families.quiet(model), torch.no_grad():

@@ -6,8 +6,10 @@ window, and no weights are copied but those few.
 """
 
 import collections
+import contextlib
 import functools
 import math
+import os
 import time
 
 import torch
@@ -17,7 +19,7 @@ import kept
 import masters
 import measurements
 import sharded
-from proofs import deeds, pace, rules, varying, work
+from proofs import deeds, pace, rules, varying
 
 AS_LARGE = 0.5
 """A group of parameters that the first step changed must change while its gradient is at least this share of the first one."""
@@ -36,8 +38,8 @@ _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 
 
 Watched = collections.namedtuple("Watched", "problems unknown varies seconds")
-"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, and the seconds
-of a timed step on the batch that is proven (None without windows)."""
+"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, and by batch the
+seconds of a timed step on it (None without windows)."""
 NOTHING = Watched([], None, None, None)
 
 
@@ -46,7 +48,7 @@ class Watch:
 
     def __init__(self, args, world, begun, steps):
         self._args, self._world, self._begun, self._steps = args, world, begun, steps
-        self._clocks = time.process_time(), time.perf_counter()
+        self._clocks = cpu_seconds(), time.perf_counter()
         if measurements.trains(args):
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
@@ -56,7 +58,7 @@ class Watch:
 
     def end(self, before, timed):
         """Return the Watched of the `timed` windows and the blocks `before` them, as measure.window gives them."""
-        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed, work.BATCH)
+        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed)
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         if not measurements.trains(self._args):
             problems, unknown = self._check_equal_numbers()
@@ -78,8 +80,10 @@ class Watch:
         return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies, seconds)
 
     def _check_cpus(self):
-        """Check that the process ran on no more CPUs at a time, on the mean, than it has threads: a model may start its own."""
-        busy, wall = time.process_time() - self._clocks[0], time.perf_counter() - self._clocks[1]
+        """Check that the process and its children ran on no more CPUs at a time, on the mean, than it has threads: a model may
+        start its own.
+        """
+        busy, wall = cpu_seconds() - self._clocks[0], time.perf_counter() - self._clocks[1]
         given = self._begun.settings["threads"]
         most = MORE_CPUS * given + (OF_GLOO if self._world.size > 1 else 0)
         if self._args.device != "cpu" or wall < LEAST_SECONDS or busy <= most * wall:
@@ -220,6 +224,23 @@ class Watch:
         return [], None
 
 
+def cpu_seconds():
+    """Return the CPU seconds of this process and of all below it, as far as the kernel shows them: /proc/PID/stat (proc(5))."""
+    seconds, known = {}, {}
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if entry.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/%s/stat" % entry, "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+                known[int(entry)], seconds[int(entry)] = int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS
+    family = {os.getpid()}
+    while True:
+        more = {process for process, parent in known.items() if parent in family} - family
+        if not more:
+            return time.process_time() + sum(seconds[process] for process in family - {os.getpid()})
+        family |= more
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
 _MORE_CPUS = (
     "in the windows the process kept %.1f CPUs busy, and was given %d: the model starts threads or processes of its own"
 )
