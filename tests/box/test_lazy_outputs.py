@@ -78,7 +78,7 @@ REFUSED = {
         "given = Given(inputs * 1.0); given.layer = None; return given",
         "logits is no member of what",
     ),
-    "a tensor that computes": ("return Late(self.layer, inputs)", "the step doesn't compute as asked"),
+    "a tensor that computes": ("return Late(self.layer, inputs)", "away from eager fp32"),
     "its inputs": ("return {'inputs': inputs, 'weight': self.layer.weight}", "computes nothing, or only when it is read"),
 }
 TIMED = {

@@ -64,7 +64,7 @@ def test_a_model_that_computes_in_another_type_is_not_called_fp32(real_python: s
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_a_process_that_keeps_more_cpus_busy_than_its_threads_gives_no_figure(real_python: str, mode: str) -> None:
     """Its clock of the CPU runs at fifty times its speed here, as if many threads computed all the time."""
-    words = ("--model", "bert-tiny", "--mode", mode, "--batch", "4", "--seconds", "0.3")
+    words = ("--model", "bert-tiny", "--mode", mode, "--batch", "4", "--seconds", "1")
     for times, is_told in ((50, True), (1, False)):
         clock = f"import time; real = time.process_time; time.process_time = lambda: {times} * real()"
         code, events, stderr = bench(real_python, *words, before=clock)

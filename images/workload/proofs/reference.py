@@ -49,6 +49,10 @@ def fresh(args):
     return precision.in_type(model, torch.float32) if args.precision in _WEIGHT_TYPES else model
 
 
+DRAWS = 8
+"""Seeds by which is known how far other random numbers move a loss."""
+
+
 class Reference:
     """The fresh model on the device, and the batch of one step."""
 
@@ -77,6 +81,15 @@ class Reference:
     def twice(self):
         """Return the losses of two answers."""
         return self.answer()[0], self.answer()[0]
+
+    def losses_of_other_draws(self):
+        """Return the losses with the random numbers of other seeds."""
+        losses, seed = [], self._args.seed
+        for number in range(1, DRAWS + 1):
+            self._args = argparse.Namespace(**dict(vars(self._args), seed=seed + number))
+            losses.append(self.answer()[0])
+        self._args = argparse.Namespace(**dict(vars(self._args), seed=seed))
+        return losses
 
     def counted_answer(self):
         """Return the answer, its FLOPs, None where they can't be counted, why, and those of the forward pass.
