@@ -411,9 +411,15 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         "is_on, dtype = on[kind](), dtypes[kind]()",
         "return torch.cuda.amp.GradScaler(enabled=enabled)",
     ],
-    "proofs/reference.py": [  # weights in half precision; what can't be proven; a step that can't be watched
+    "proofs/reference.py": [  # weights in half precision; what can't be proven or watched; draws of compiled code
         "self._keep_in(torch.float32)",
         "return self.answer()[0], self.answer()[0]",
+        "losses, seed = [], self._args.seed",
+        "for number in range(1, DRAWS + 1):",
+        "self._args = argparse.Namespace(**dict(vars(self._args), seed=seed + number))",
+        "losses.append(self.answer()[0])",
+        "self._args = argparse.Namespace(**dict(vars(self._args), seed=seed))",
+        "return losses",
         "except Exception as error:  # of any class: what is counted is beside the work",
         'if failures.kind_of(error) == "oom":',
         "raise",

@@ -6,7 +6,6 @@ values, and whether the callable still does what it did in its first step. It ru
 
 import gc
 import math
-import random
 
 import torch
 
@@ -20,6 +19,8 @@ from proofs.reference import Reference, fresh
 from proofs.varying import mean_of_steps
 from world import ONE_MODEL
 
+BATCH = 1
+"""Index of the judged batch, not the first: a callable that returns its first result is found."""
 FULL, FINGERPRINT, NONE = "full", "fingerprint", "none"
 
 
@@ -30,20 +31,19 @@ def prove(args, world, timed, first, clock, varying, seconds):
     the first step by rank. `clock`: calls an action as a phase with a name. `varying`: see proofs/varying.py. `seconds`: of a
     step in the windows, by batch.
     """
-    judged = _choose_batch(args)
     record = {"proof": FULL, "problems": [], "agrees": None, "error": None, "fingerprint": deeds.of_ranks(first)}
     fresh_model = clock("proof-model", lambda: fresh(args))
     names, draws = drawing.look(args, fresh_model)
     drawing.mark(timed["model"], names)
     is_noisy = _is_noisy(args, fresh_model)
-    usual = None if varying else seconds[judged]
-    done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy, judged, usual))
+    usual = None if varying else seconds[BATCH % args.batches]
+    done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy, usual))
     record["problems"] += done.pop("pace")
     record["problems"] += clock("proof-ranks", lambda: _judge_without_reference(args, world, fresh_model, done, first))
     timed.clear()
     _free_memory(world)
     try:
-        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy, varying, judged))
+        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy, varying))
         problem = _DRAWS if draws else None
     except Exception as error:  # the figure has been measured; a float32 model that doesn't fit is reported, not raised
         if failures.kind_of(error) != "oom":
@@ -99,7 +99,7 @@ def glance(args, world, timed, first, clock, _varying, _seconds):
 
 def _look_again(args, world, timed):
     mark = deeds.Fingerprint(timed["step"], timed["model"])
-    timed["step"].run(_choose_batch(args))
+    timed["step"].run(BATCH)
     loss = timed["step"].losses()[-1]
     fingerprint = mark.read(loss)
     return rules.of_all_ranks(world, rules.alive(args, fingerprint)) + rules.shared_norm(args, world, fingerprint)
@@ -110,14 +110,7 @@ def _free_memory(world):
     world.kind.release()
 
 
-def _choose_batch(args):
-    """Return the number of the batch that is judged, always the same for a model and seed, and not the first: a callable that
-    returns its first result is found.
-    """
-    return random.Random("%s %d" % (args.model, args.seed)).randrange(1, args.batches) if args.batches > 1 else 0
-
-
-def _run_steps(args, world, timed, fresh_model, is_noisy, judged, seconds):
+def _run_steps(args, world, timed, fresh_model, is_noisy, seconds):
     """Run the timed callable: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet". "pace":
     texts about a "timed" one that takes longer than `seconds`, None for a step that varies.
     """
@@ -128,12 +121,12 @@ def _run_steps(args, world, timed, fresh_model, is_noisy, judged, seconds):
         deeds.restore(model, fresh_model)
     mark, look = deeds.Fingerprint(step, model), deeds.training if is_training else deeds.inference
     done = {"again": mark.read(look(*here, 0)[0].loss)}
-    done["timed"], done["pace"] = pace.proven(world, step, judged, lambda: look(*here, judged), seconds)
+    done["timed"], done["pace"] = pace.proven(world, step, BATCH, lambda: look(*here, BATCH), seconds)
     if is_noisy:
         deeds.restore(model, fresh_model)
         with families.quiet(model):
             _forget_graphs(args)
-            done["quiet"], _ = look(*here, judged)
+            done["quiet"], _ = look(*here, BATCH)
     return done
 
 
@@ -143,11 +136,11 @@ def _forget_graphs(args):
         torch._dynamo.reset()
 
 
-def _compute_expected(args, world, fresh_model, is_noisy, varying, judged):
+def _compute_expected(args, world, fresh_model, is_noisy, varying):
     """Return the answers of eager float32 for the judged step ("exact"), of the precision alone ("rounded"), and if that step
     isn't the timed one, those for the timed one, from the weights and from rounded ones ("rough").
     """
-    reference = Reference(args, world, fresh_model, judged)
+    reference = Reference(args, world, fresh_model, BATCH)
     rough = None
     if not is_noisy:
         (exact, *counted), rounded = reference.counted_answer(), reference.rounded()
