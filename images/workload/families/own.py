@@ -201,9 +201,9 @@ _LIBRARIES = ("torch", "transformers", "numpy")
 
 
 def _apart(value, file):
-    if torch.is_tensor(value) and type(value).__module__.partition(".")[0] not in (*_LIBRARIES, "torchao"):
-        return _plain(value, file)
-    if torch.is_tensor(value) or isinstance(value, _VALUES):
+    if torch.is_tensor(value):
+        return value if type(value).__module__.partition(".")[0] in (*_LIBRARIES, "torchao") else _plain(value, file)
+    if isinstance(value, _VALUES):
         return value
     if isinstance(value, dict):
         return _Named((name, _apart(member, file)) for name, member in value.items())

@@ -17,23 +17,22 @@ ROUNDS = 5
 is disturbed slows both."""
 
 
-def usual(args, blocks, windows):
-    """Return by batch the mean seconds of the steps in the timed `windows` on it, of the slowest rank; of all steps where there
+def usual(args, blocks, windows, batch):
+    """Return the mean seconds of the steps in the timed `windows` on this batch, of the slowest rank; of all steps where there
     are none. `blocks`: all of the warm-up and the windows, as measure.window gives them.
 
     A user's own model may do something in one of many steps: of it, it is the mean of the slowest tenth of all.
     """
-    count, seconds = 0, []
+    count, seconds, of_batch = 0, [], []
     for ranks in sorted(blocks, key=lambda ranks: ranks[0]["start_monotonic_seconds"]):
         steps = [max(together) for together in zip(*(rank["step_seconds"] for rank in ranks))]
         if any(ranks is window for window in windows):
-            seconds += enumerate(steps, count)
+            seconds += steps
+            of_batch += [step for number, step in enumerate(steps, count) if number % args.batches == batch % args.batches]
         count += len(steps)
-    every = sorted(step for _, step in seconds)
     if args.model_file:
-        return dict.fromkeys(range(args.batches), statistics.mean(every[len(every) * 9 // 10 :]))
-    of_batch = {batch: [step for number, step in seconds if number % args.batches == batch] for batch in range(args.batches)}
-    return {batch: statistics.mean(steps or every) for batch, steps in of_batch.items()}
+        return statistics.mean(sorted(seconds)[len(seconds) * 9 // 10 :])
+    return statistics.mean(of_batch or seconds)
 
 
 def proven(world, step, batch, prove, timed):

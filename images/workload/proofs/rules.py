@@ -256,9 +256,11 @@ def compressed(world, deed, expected):
     """Check that gradients in float32 were averaged in float32. Where all numbers of a step's fit into 16 bits, and those that
     are `expected` don't, the ranks have sent fewer bits to each other.
     """
+    if world.size == 1:
+        return []
     pairs = [(g, e) for g, e, before in zip(deed.gradients, expected, deed.before) if before.dtype is torch.float32]
     sent, right = ([_some(pair[side]) for pair in pairs] for side in (0, 1))
-    if world.size == 1 or sum(map(len, sent)) < SENT:
+    if sum(map(len, sent)) < SENT:
         return []
     types = [dtype for dtype in (torch.bfloat16, torch.float16) if _all_fit(sent, dtype) and not _all_fit(right, dtype)]
     return [_COMPRESSED % str(types[0])[6:]] if types else []

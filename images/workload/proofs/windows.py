@@ -19,7 +19,7 @@ import kept
 import masters
 import measurements
 import sharded
-from proofs import deeds, pace, rules, varying
+from proofs import deeds, pace, rules, varying, work
 
 AS_LARGE = 0.5
 """A group of parameters that the first step changed must change while its gradient is at least this share of the first one."""
@@ -38,8 +38,8 @@ _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 
 
 Watched = collections.namedtuple("Watched", "problems unknown varies seconds")
-"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, and by batch the
-seconds of a timed step on it (None without windows)."""
+"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, and the seconds
+of a timed step on the batch that is proven (None without windows)."""
 NOTHING = Watched([], None, None, None)
 
 
@@ -58,7 +58,7 @@ class Watch:
 
     def end(self, before, timed):
         """Return the Watched of the `timed` windows and the blocks `before` them, as measure.window gives them."""
-        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed)
+        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed, work.BATCH)
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         if not measurements.trains(self._args):
             problems, unknown = self._check_equal_numbers()

@@ -12,6 +12,7 @@ import torch
 import extras
 import failures
 import families
+import measure
 import measurements
 import roofline
 from proofs import agreement, arithmetic, deeds, drawing, operations, pace, parity, rules
@@ -29,14 +30,14 @@ def prove(args, world, timed, first, clock, varying, seconds):
 
     `timed`: the "model" and "step" that were timed; emptied, since the reference needs the memory. `first`: the fingerprints of
     the first step by rank. `clock`: calls an action as a phase with a name. `varying`: see proofs/varying.py. `seconds`: of a
-    step in the windows, by batch.
+    step on the judged batch in the windows.
     """
     record = {"proof": FULL, "problems": [], "agrees": None, "error": None, "fingerprint": deeds.of_ranks(first)}
     fresh_model = clock("proof-model", lambda: fresh(args))
     names, draws = drawing.look(args, fresh_model)
     drawing.mark(timed["model"], names)
     is_noisy = _is_noisy(args, fresh_model)
-    usual = None if varying else seconds[BATCH % args.batches]
+    usual = None if varying else seconds
     done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy, usual))
     record["problems"] += done.pop("pace")
     record["problems"] += clock("proof-ranks", lambda: _judge_without_reference(args, world, fresh_model, done, first))
@@ -99,7 +100,7 @@ def glance(args, world, timed, first, clock, _varying, _seconds):
 
 def _look_again(args, world, timed):
     mark = deeds.Fingerprint(timed["step"], timed["model"])
-    timed["step"].run(BATCH)
+    measure.run_steps(world, timed["step"], 1, BATCH)
     loss = timed["step"].losses()[-1]
     fingerprint = mark.read(loss)
     return rules.of_all_ranks(world, rules.alive(args, fingerprint)) + rules.shared_norm(args, world, fingerprint)

@@ -131,6 +131,10 @@ def load(archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
         return _load(file, archive, folder, engine, force)
 
 
+_DAMAGE = (tarfile.TarError, EOFError, ValueError, LookupError, OverflowError)
+"""What reading an archive raises that is cut, damaged, or changes meanwhile."""
+
+
 def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: bool) -> Imported:
     index = _verify(file, archive)
     platform = engine.platform()
@@ -152,7 +156,7 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
             for name, place in places.items():
                 _refuse_obstacles({name: place}, index["files"], folder, force)  # what has come there meanwhile
                 _write_member(_content(tar, tar.getmember(name)), place, index["files"][name]["sha256"])
-    except (tarfile.TarError, EOFError, ValueError, LookupError, OverflowError) as error:
+    except _DAMAGE as error:
         raise _changed(archive, error) from None
     has_wheels = any(name.startswith(WHEELS) for name in index["files"])
     return Imported(folder=folder, images=tuple(index["images"]), wheelhouse=wheelhouse if has_wheels else None)
@@ -223,7 +227,7 @@ def _verify(file: IO[bytes], archive: Path) -> dict[str, Any]:
                     raise ValueError(f"more than {MOST_FILES:,} files")
                 hashes[member.name] = sha256_of(_content(tar, member))
             del hashes[INDEX]
-    except (tarfile.TarError, EOFError, ValueError, LookupError, OverflowError) as error:
+    except _DAMAGE as error:
         raise BadInput(f"{archive} is cut short or damaged: {clipped(printable(str(error)), 200)}", hint=_CUT) from None
     except OSError as error:
         raise BadInput(f"can't read {archive}: {error.strerror or error}", hint=_CUT) from None
