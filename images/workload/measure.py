@@ -96,8 +96,8 @@ def window(world, step, steps, first, ended=_do_nothing):
 
 
 def run_steps(world, step, steps, first):
-    """Run `steps` steps, with one device synchronisation before and one after; return this rank's record. Every step is run
-    here, the first one and the proven ones, too: by what called it, none can tell whether its time counts.
+    """Run `steps` steps, with one device synchronisation before and one after; return this rank's record. The first, the
+    timed and the proven steps are run here: by what called it, none can tell whether its time counts.
 
     The record: wall `seconds` of the window, `start_monotonic_seconds` and `stop_monotonic_seconds` (its edges on the clock
     that the host shares), `enqueue_seconds` (until the last step was submitted to the device) and `step_seconds` (`steps`
