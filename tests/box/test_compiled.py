@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from test_kinds_of_own_models import NET
 
-from support.boxes import bench, only, own_model
+from support.boxes import bench, only, own_model, remarks_of
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 BY = "import torch; real = torch.compile; torch.compile = lambda net, backend, **words: real(net, backend={}, **words)"
@@ -67,7 +67,7 @@ def test_the_graphs_that_a_step_runs_are_counted_whatever_the_proofs_compile(rea
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
     compiled = only(events, "compile")
     assert (compiled["graphs"], compiled["run"], compiled["fallbacks"]) == (2, 2, []) and compiled["graph_breaks"] >= 1
-    assert compiled["operations"] == 2 and only(events, "remarks")["texts"] == []
+    assert compiled["operations"] == 2 and remarks_of(events) == []
     assert len(compiled["options"]["hash"]) == 12 and compiled["options"]["changed"] == []
 
 
@@ -81,7 +81,7 @@ def test_what_a_models_file_changes_in_the_compilers_options_is_recorded(real_py
 def test_what_is_compiled_in_part_is_told(real_python: str, tmp_path: Path) -> None:
     code, events, stderr = launched(real_python, tmp_path, "self.n = 0.0", PART)
     assert code == 0 and only(events, "compile")["run"] == 1, stderr
-    (remark,) = only(events, "remarks")["texts"]
+    (remark,) = remarks_of(events)
     assert remark.startswith("compiled in part: torch_dynamo_resume_in_forward_at_") and remark.endswith("_limit")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.boxes import bench, only
+from support.boxes import bench, only, remarks_of
 from support.configurations import KINDS, written
 
 BATCH, PROMPT, OUTPUT = 2, 32, 8
@@ -66,7 +66,7 @@ def test_a_formula_that_does_not_know_a_model_says_so(newest_python: str, tmp_pa
     code, events, stderr = bench(newest_python, *words)
     assert code == 0, stderr
     assert only(events, "reference")["formula_flops_per_item"] is None and only(events, "reference")["flops_per_item"] > 0
-    texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    texts = remarks_of(events)
     assert [text for text in texts if text.startswith("FLOPs by formula: not known (1.0") and "doesn't know this model" in text]
 
 
@@ -75,8 +75,9 @@ def launched(python: str, folder: Path, kind: str, mode: str, **more: Any) -> tu
 
 
 def check_figures(kind: str, mode: str, events: list[dict[str, Any]]) -> None:
-    reference, texts = only(events, "reference"), [text for e in events if e["event"] == "remarks" for text in e["texts"]]
-    assert reference["agrees"] is True and not any("not known" in text for text in texts), texts
+    reference, texts = only(events, "reference"), remarks_of(events)
+    assert reference["agrees"] is True
+    assert not any("not known" in text for text in texts), texts
     if mode == "train":
         assert reference["formula_flops_per_item"] == pytest.approx(reference["flops_per_item"], rel=0.05)
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.boxes import bench, only
+from support.boxes import bench, only, remarks_of
 from torchmatrix.core import assets
 
 STEPS = (
@@ -42,7 +42,7 @@ def test_an_expert_without_tokens_is_told_and_is_no_missing_work(real_python: st
     code, events, stderr = bench(real_python, "--model", "lm-10m-moe", "--optimizer", "adamw", *STEPS)
     assert code == 0, stderr
     assert only(events, "reference")["agrees"] is True
-    text, even = only(events, "remarks")["texts"]
+    text, even = remarks_of(events)
     assert "spread the tokens evenly over the experts" in even
     assert "got no token of their router in the last step" in text and ".experts." in text
 
@@ -66,7 +66,7 @@ def test_a_users_configuration_is_built_as_it_says(real_python: str, tmp_path: P
     attention, gated = 64 * 16 * (2 * 4 + 2 * 2), 3 * 64 * 128
     assert only(events, "setup")["parameters"] == 2 * 512 * 64 + 64 + 2 * (attention + gated + 2 * 64)
     assert only(events, "reference")["agrees"] is True
-    texts = only(events, "remarks")["texts"]
+    texts = remarks_of(events)
     assert any("names weights in mxfp4" in text for text in texts)
     (unknown,) = [text for text in texts if "keys that its class in transformers does not know" in text]
     assert unknown.endswith(": num_hidden_layer" + (", sliding_window" if mode == ("train",) else ""))

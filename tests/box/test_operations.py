@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support import sabotaged
-from support.boxes import bench, only, own_model
+from support.boxes import bench, only, own_model, remarks_of
 from torchmatrix.matrix import catalog
 
 pytestmark = pytest.mark.xdist_group("own model")
@@ -86,7 +86,7 @@ def test_flex_attention_runs_and_its_flops_are_unknown_not_zero(
     assert code == 0, stderr
     reference = only(events, "reference")
     assert reference["flops_per_item"] is None and reference["agrees"] is True
-    texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    texts = remarks_of(events)
     assert any(text.startswith("FLOPs: not known (") for text in texts), texts
 
 
@@ -95,7 +95,7 @@ def test_steps_that_leave_parts_out_by_chance_have_one_verdict_and_a_mean(real_p
     words = (*own_model(tmp_path, BY_CHANCE), "--batch", "64", "--steps", "10", "--windows", "3", "--warmup-steps", "2")
     code, events, stderr = bench(real_python, *words, "--warmup-cap", "2", "--seed", str(seed))
     assert code == 0, stderr
-    reference, texts = only(events, "reference"), only(events, "remarks")["texts"]
+    reference, texts = only(events, "reference"), remarks_of(events)
     assert reference["flops_per_item"] == pytest.approx(MEAN, rel=0.25) and "by chance" in reference["unwatched"]
     assert len(texts) == 1 and texts[0].startswith("each step leaves parts out by chance: the FLOPs of one vary by ")
 
@@ -115,7 +115,7 @@ def test_what_is_computed_beside_a_figure_never_ends_a_launch(newest_python: str
     code, events, stderr = bench(newest_python, *LITTLE, *flags, before=EXTRAS)
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
     assert any(event["event"] == "sample" and event["phase"] == "measure" for event in events)
-    texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    texts = remarks_of(events)
     assert all(text.endswith(": not known (RuntimeError: made up)") for text in texts) and texts
     told = {text.partition(":")[0] for text in texts}
     assert told == {
@@ -166,7 +166,7 @@ def test_neither_the_environment_nor_collectives_end_a_launch_of_two_ranks(real_
     code, events, stderr = bench(real_python, *words, processes=2, before=before)
     assert code == 0, stderr
     assert not any(event["event"] == "all-reduce" for event in events)
-    texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    texts = remarks_of(events)
     if before == NO_EXTRAS:
         assert only(events, "environment")["packages"] == [] and only(events, "environment")["os"] is None
         assert "the environment's packages: not known (RuntimeError: made up)" in texts
@@ -187,4 +187,4 @@ def test_no_launch_needs_far_more_operations_than_products_of_matrices_reach(rea
     assert code and "times what this device reaches in products of matrices" in only(events, "failure")["message"]
     code, events, stderr = bench(real_python, *words, before="import roofline; roofline._product = lambda *given: 1 / 0")
     assert code == 0 and only(events, "reference")["products_flops_per_second"] is None, stderr
-    assert any("what products of matrices reach: not known" in text for text in only(events, "remarks")["texts"])
+    assert any("what products of matrices reach: not known" in text for text in remarks_of(events))

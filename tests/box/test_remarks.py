@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.boxes import KERNELS, WITH_KERNELS, bench, only, own_model
+from support.boxes import KERNELS, WITH_KERNELS, bench, own_model, remarks_of
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
 NET = """\
@@ -103,7 +103,7 @@ def remarks(python: str, folder: Path, words: tuple[str, ...], parts: dict[str, 
     empty = dict.fromkeys(("init", "forward", "batch", "loss"), "pass")
     _, events, stderr = bench(python, *own_model(folder, NET.format_map(empty | parts)), *words, **more)
     assert any(event["event"] == "remarks" for event in events), stderr
-    return list(only(events, "remarks")["texts"])
+    return remarks_of(events)
 
 
 @pytest.mark.parametrize("what", MISTAKES)

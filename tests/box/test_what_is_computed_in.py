@@ -6,7 +6,7 @@ import pytest
 from test_kinds_of_own_models import NET
 
 from support import sabotaged
-from support.boxes import WITH_KERNELS, bench, only, own_model
+from support.boxes import WITH_KERNELS, bench, only, own_model, remarks_of
 from torchmatrix.facts import wire
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
@@ -150,9 +150,7 @@ def test_products_that_are_added_up_in_bfloat16_are_bfloat16_and_told(real_pytho
     assert code == 0, stderr
     (rank,) = only(events, "precision")["effective"]
     assert rank["matmul"] == "bf16" and rank["bf16_sums"] == ["matmul"] and rank["relative_errors"]["matmul"] > 0.015
-    assert only(events, "remarks")["texts"] == [
-        "this torch adds up products in bfloat16, too (matmul): less precise than others"
-    ]
+    assert remarks_of(events) == ["this torch adds up products in bfloat16, too (matmul): less precise than others"]
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,12 @@ def only(events: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return event
 
 
+def remarks_of(events: list[dict[str, Any]]) -> list[str]:
+    """Return the remarks, but for the one that tells a busy machine only."""
+    texts = [text for event in events if event["event"] == "remarks" for text in event["texts"]]
+    return [text for text in texts if not text.startswith("whether the timed steps are those that were proven")]
+
+
 class Written:
     """A channel that keeps the lines that the host would get."""
 

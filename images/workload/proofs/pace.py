@@ -2,6 +2,7 @@
 where it is timed takes longer when it is proven.
 """
 
+import collections
 import statistics
 
 import extras
@@ -12,16 +13,21 @@ LONGER, LONGER_ALONE = 1.25, 2.0
 device and an empty queue."""
 SLACK = 1e-3
 """Seconds besides, for what a step that comes alone finds in no cache."""
-ROUNDS = 5
-"""How often the proven step and an ordinary one are timed by turns at most, while the proven one takes longer: a machine that
-is disturbed slows both."""
+ROUNDS, AWHILE = 5, 0.25
+"""How often the proven step and an ordinary one are timed by turns at least, while the proven one takes longer, and until
+ordinary ones took so many seconds: a machine that is disturbed slows both, for some time."""
+
+
+Usual = collections.namedtuple("Usual", "seconds slow_seconds")
+"""The seconds of a timed step, and those of the slow ones among them: a user's own model may do something in one of many."""
 
 
 def usual(args, blocks, windows, batch):
-    """Return the mean seconds of the steps in the timed `windows` on this batch, of the slowest rank; of all steps where there
-    are none. `blocks`: all of the warm-up and the windows, as measure.window gives them.
+    """Return the Usual of the timed `windows` on this batch, of the slowest rank, by their median; of all steps where there are
+    none. `blocks`: all of the warm-up and the windows, as measure.window gives them.
 
-    A user's own model may do something in one of many steps: of it, it is the mean of the slowest tenth of all.
+    Of a user's own model, which may do something in one of many steps, it is that of all batches, and the mean of the slowest
+    tenth.
     """
     count, seconds, of_batch = 0, [], []
     for ranks in sorted(blocks, key=lambda ranks: ranks[0]["start_monotonic_seconds"]):
@@ -31,26 +37,30 @@ def usual(args, blocks, windows, batch):
             of_batch += [step for number, step in enumerate(steps, count) if number % args.batches == batch % args.batches]
         count += len(steps)
     if args.model_file:
-        return statistics.mean(sorted(seconds)[len(seconds) * 9 // 10 :])
-    return statistics.mean(of_batch or seconds)
+        return Usual(statistics.median(seconds), statistics.mean(sorted(seconds)[len(seconds) * 9 // 10 :]))
+    return Usual(*[statistics.median(of_batch or seconds)] * 2)
 
 
 def proven(world, step, batch, prove, timed):
-    """Run the step that is proven; return what it gives, and texts about one that takes longer than the timed ones, `timed`
-    seconds (None: that isn't known). It is run again while it does: what counts is the fastest. `prove`: runs it; it
+    """Run the step that is proven; return what it gives, and texts about one that takes longer than the timed ones, whose Usual
+    is `timed` (None: that isn't known). It is run again while it does: what counts is the fastest. `prove`: runs it; it
     returns what it gives, and its seconds.
     """
     most, ordinary = LONGER_ALONE if world.kind.is_gpu else LONGER, []
     given, least = _slowest(world, *prove())
-    while timed and least > most * timed + SLACK and len(ordinary) < ROUNDS:
+    while timed and least > most * timed.seconds + SLACK and (len(ordinary) < ROUNDS or sum(ordinary) < AWHILE):
         ordinary.append(max(rank["seconds"] for rank in measure.window(world, step, 1, batch)))
         given, least = min((given, least), _slowest(world, *prove()), key=lambda pair: pair[1])
-    if not timed or least <= most * timed + SLACK:
+    if not timed or least <= most * timed.seconds + SLACK:
         return given, []
+    longer = least / timed.seconds
     if least <= most * statistics.median(ordinary) + SLACK:
-        extras.note(_WHAT, _ALIKE % (least / timed))
-        return given, []
-    return given, [_LONGER % (1e3 * least, least / timed, 1e3 * timed)]
+        extras.note(_WHAT, _ALIKE % longer)
+    elif least <= most * timed.slow_seconds + SLACK:
+        extras.note(_WHAT, _VARIES % longer)
+    else:
+        return given, [_LONGER % (1e3 * least, longer, 1e3 * timed.seconds)]
+    return given, []
 
 
 def _slowest(world, given, seconds):
@@ -62,3 +72,6 @@ _LONGER = (
 )
 _WHAT = "whether the timed steps are those that were proven"
 _ALIKE = "the proven one takes %.2f times as long, as others do now: the machine got slower, or the model does less in windows"
+_VARIES = (
+    "the proven one takes %.2f times as long as most, as few of them do: the model does more in some steps, or less in windows"
+)

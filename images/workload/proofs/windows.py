@@ -38,8 +38,8 @@ _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 
 
 Watched = collections.namedtuple("Watched", "problems unknown varies seconds")
-"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, and the seconds
-of a timed step on the batch that is proven (None without windows)."""
+"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, and the
+pace.Usual of the timed steps on the batch that is proven (None without windows)."""
 NOTHING = Watched([], None, None, None)
 
 
