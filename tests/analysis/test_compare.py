@@ -63,6 +63,7 @@ def test_the_ratio_is_a_over_b_with_interval_and_verdict(tmp_path: Path) -> None
         ({"workload_hash": "w2"}, "workload_hash (w1 and w2)"),
         ({"batch_used": 8}, "batch_used (4 and 8)"),
         ({"method": {"name": "aime", "statistic": "mean"}}, "method.name (steady and aime), method.statistic"),
+        ({"method": {"name": "steady", "statistic": "median", "parallel": True}}, "method.parallel (False and True)"),
         ({"protocol": 2}, "protocol (1 and 2)"),
     ],
 )

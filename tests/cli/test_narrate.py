@@ -13,11 +13,9 @@ from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running import launch_order
 from torchmatrix.running.progress import (
     BuildFinished,
     BuildLine,
-    LanesDecided,
     LaunchFinished,
     LaunchPhase,
     LaunchStarted,
@@ -104,34 +102,20 @@ def test_a_stack_was_built_if_its_build_printed_something_however_long_that_took
     assert "built" in output.getvalue() and "edited in 0 s" in output.getvalue() and "found" not in output.getvalue()
 
 
-def lane_lines(nvidia_host: Host, decided: LanesDecided, passed_seconds: float) -> list[str]:
-    """Return the lines on a terminal while two lanes run: three launches of 100 s on gpu0, one of 100 s on gpu1."""
+def test_each_node_has_a_line_and_the_longest_node_is_the_time_left(nvidia_host: Host) -> None:
     text = MATRIX.replace("[[stack]]", "[gpus]\ncounts = []\nlists = [[0], [1]]\n[[stack]]")
     cells = make_plan(matrix_file.parse(text), nvidia_host, Prerequisites(containers=False)).cells
     launches = [(cells[0], 1), (cells[0], 2), (cells[0], 3), (cells[1], 1)]
     output, now = io.StringIO(), [0.0]
     console = Console(file=output, force_terminal=True, width=200, color_system=None)
     expected_seconds = dict.fromkeys((cell.id for cell in cells), 100.0)
-    lanes = launch_order.allocate(cells).together
-    with Narrator(console, launches, expected_seconds, clock=lambda: now[0], lanes=lanes) as narrator:
-        narrator.tell(decided)
+    node_of = {cell.id: f"node{number}" for number, cell in enumerate(cells)}
+    with Narrator(console, launches, expected_seconds, clock=lambda: now[0], node_of=node_of) as narrator:
         for cell in cells:
             narrator.tell(LaunchStarted(cell=cell, number=1))
             narrator.tell(LaunchPhase(cell=cell, phase="warmed-up"))
-        now[0] = passed_seconds
+        now[0] = 40
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.getvalue())
-    return [line.strip("\r") for line in plain.splitlines() if line.strip()]
-
-
-def test_each_lane_has_a_line_and_the_longest_lane_is_the_time_left(nvidia_host: Host) -> None:
-    lines = lane_lines(nvidia_host, LanesDecided(at_once=True, why="gpu0 and gpu1 run at once: shown"), passed_seconds=40)
-    assert "at once  gpu0 and gpu1 run at once: shown" in lines[0]
-    first, second, bar = lines[-3:]
+    first, second, bar = [line.strip("\r") for line in plain.splitlines() if line.strip()][-3:]
     assert "/gpu0  round 1: measuring" in first and "/gpu1  round 1: measuring" in second
-    assert "about 4 min left" in bar, "260 s on gpu0"
-
-
-def test_lanes_that_disturb_each_other_are_added_up(nvidia_host: Host) -> None:
-    lines = lane_lines(nvidia_host, LanesDecided(at_once=False, why="one after the other"), passed_seconds=40)
-    assert "in turn  one after the other" in lines[0]
-    assert "/gpu1  round 1: measuring" in lines[-2] and "/gpu0" not in lines[-2] and "about 6 min left" in lines[-1], "360 s"
+    assert "about 4 min left" in bar, "260 s on the first"

@@ -435,7 +435,6 @@ def test_a_mistake_is_an_error_with_a_hint(tmp_path: Path, run: Run, monkeypatch
     kubeconfig, settings = tmp_path / "kubeconfig", tmp_path / "settings.toml"
     for words, message in (
         (("--detach",), "--detach works only with --engine slurm"),
-        (("--parallel",), "--engine kubernetes doesn't know --parallel"),
         (("--results", str(tmp_path / "elsewhere")), "elsewhere is not below"),
     ):
         kubeconfig.write_text('{"clusters": [], "users": [], "contexts": [], "current-context": ""}')

@@ -258,6 +258,13 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
     assert not run.is_done(view.summary.launches[0]["cell"], 8)
 
 
+def test_what_an_earlier_version_measured_at_once_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{"rate": 99.0}])
+    lanes = [{"devices": name, "cell": "c", "ratio": None, "alone": [1.0]} for name in ("gpu0", "gpu1", "gpu2")]
+    run.append("parallel", shown=True, why="none is disturbed by more than 0.5 %", within=0.005, lanes=lanes)
+    assert "gpu0, gpu1 and gpu2 run at once: none is disturbed by more than 0.5 %" in report.render(report.view_of(run))
+
+
 def test_a_record_of_nonsense_is_an_empty_run_with_problems() -> None:
     header = {"event": "run", "host": [1], "matrix": 5}
     events = [header, {"event": "planned"}, {"event": "skip", "cell": "a/b/c"}, {"event": "batch", "batch": "x"}]

@@ -115,3 +115,8 @@ def test_plan_prints_a_note_once(torchmatrix: Command, tmp_path: Path) -> None:
     (tmp_path / "matrix.toml").write_text(f'{CPU}[[workload]]\nmodel = "resnet18"\ndevice = "cpu"\nbatch = 4\ngrad = "none"\n')
     done = torchmatrix("plan")
     assert done.stderr.count("note: line 8, [[workload]] 1, grad: has no effect: it is for mode = infer") == 1
+
+
+def test_a_key_of_an_earlier_version_has_no_effect_and_a_note() -> None:
+    (note,) = matrix_file.parse(f"[run]\nparallel_percent = 2\n{STACK}[[workload]]\nmodel = 'resnet50'\nbatch = 8\n").notes
+    assert note.endswith("parallel_percent: has no effect: cells are measured one after the other"), note

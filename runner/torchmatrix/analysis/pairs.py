@@ -12,7 +12,6 @@ import numpy as np
 
 from torchmatrix.analysis import intervals
 from torchmatrix.analysis.special import stdtr
-from torchmatrix.facts.run_record import LaneTest, ParallelTest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,60 +186,3 @@ def pair_over_sum(above: intervals.Moments, parts: Sequence[intervals.Moments]) 
     variance = above.squared_error + math.fsum(w**2 * part.squared_error for w, part in zip(weights, parts, strict=True))
     freedom = freedom_of((above, *parts), (1.0, *weights))
     return Pair(value=math.exp(log), log=log, error=math.sqrt(variance), freedom=freedom)
-
-
-# An equivalence test of whether launches on different devices disturb each other: beside the others over alone, by rounds.
-
-WITHIN = 0.005
-"""Launches may be measured at once if the whole interval of beside / alone lies within 1 ± this, for every lane, unless the
-matrix allows more."""
-LOOKS = (4, 8, 12)
-"""Numbers of rounds after which the test decides; after the last, lanes that passed no test count as disturbed."""
-LOOK_CONFIDENCE = 1 - (1 - intervals.CONFIDENCE) / len(LOOKS)
-"""The confidence of each look (Bonferroni): a lane that is disturbed by WITHIN passes any look in at most 2.5 %. All lanes
-must pass, which needs no correction for their number (R. L. Berger, Technometrics 24 (1982), 295-300)."""
-
-
-def ratio_of(beside: Sequence[float], alone: Sequence[float]) -> intervals.Interval:
-    """Return throughput beside the others over that alone; entry by entry of one round."""
-    return pair_by_rounds(beside, alone).at(LOOK_CONFIDENCE) if alone else intervals.UNKNOWN
-
-
-def is_shown(ratio: intervals.Interval, within: float = WITHIN) -> bool:
-    """Check whether the lane is shown not to be disturbed by more than `within`."""
-    return ratio.low >= 1 - within and ratio.high <= 1 + within
-
-
-def is_disturbed(ratio: intervals.Interval, within: float = WITHIN) -> bool:
-    """Check whether the lane is certainly disturbed by more than `within`, so that further rounds can't help."""
-    return ratio.high < 1 - within or ratio.low > 1 + within
-
-
-def all_shown(lanes: Sequence[LaneTest], within: float = WITHIN) -> bool:
-    """Check whether all lanes are shown not to be disturbed by more."""
-    return all(is_shown(ratio, within) for ratio in _ratios(lanes))
-
-
-def in_words(test: ParallelTest) -> str:
-    """Describe the test's result, for the progress and the report."""
-    what = "run at once" if test.shown else "run one after the other"
-    *others, last = [lane.devices for lane in test.lanes]
-    return f"{' and '.join(filter(None, (', '.join(others), last)))} {what}: {test.why}"
-
-
-def why(lanes: Sequence[LaneTest], within: float = WITHIN) -> str:
-    """Describe the ratios, and what follows from them."""
-    margin = f"{100 * within:g} %"
-    ratios = "; ".join(
-        f"{lane.devices} beside the others / alone {lane.ratio:.4f} ({lane.low:.4f} to {lane.high:.4f}, n = {len(lane.alone)})"
-        for lane in lanes
-    )
-    if all_shown(lanes, within):
-        return f"none is disturbed by more than {margin}: {ratios}"
-    if any(is_disturbed(ratio, within) for ratio in _ratios(lanes)):
-        return f"they disturb each other by more than {margin}: {ratios}"
-    return f"not shown within {LOOKS[-1]} rounds that they disturb each other by at most {margin}: {ratios}"
-
-
-def _ratios(lanes: Sequence[LaneTest]) -> list[intervals.Interval]:
-    return [intervals.Interval(value=lane.ratio, low=lane.low, high=lane.high) for lane in lanes]

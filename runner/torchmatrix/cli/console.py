@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from torchmatrix.analysis.prices import PriceList
     from torchmatrix.facts.launch import Unreadable
     from torchmatrix.facts.store import Results, RunFolder
-    from torchmatrix.running.launch_order import Lane
     from torchmatrix.running.progress import ProgressEvent
     from torchmatrix.running.session import Session
 
@@ -139,12 +138,12 @@ def tell(
     volume: Volume = Volume.NORMAL,
     build_seconds: float = 0.0,
     name_ready: bool = False,
-    lanes: "Sequence[Lane]" = (),
+    node_of: "Mapping[str, str] | None" = None,
 ) -> "Result":
     """Report progress events as they come; return the generator's result.
 
     `earlier`: seconds by cell id from earlier runs; `build_seconds`: how long builds may take first. `name_ready`: also list
-    the stacks that were already built. `lanes`: those that may run at once.
+    the stacks that were already built. `node_of`: the node of a cluster that measures a cell, by its id.
     """
     from contextlib import closing
 
@@ -153,7 +152,10 @@ def tell(
     from torchmatrix.cli.narrate import Narrator
 
     console = Console(file=getattr(sys.stderr, "own", sys.stderr), highlight=False)  # the narrator's texts are printable
-    with Narrator(console, todo, earlier, build_seconds=build_seconds, volume=volume, lanes=lanes) as narrator, closing(events):
+    with (
+        Narrator(console, todo, earlier, build_seconds=build_seconds, volume=volume, node_of=node_of) as narrator,
+        closing(events),
+    ):
         result = consume(events, narrator.tell)
     if name_ready and narrator.ready:
         say(f"already built: {', '.join(narrator.ready)}", volume)

@@ -71,7 +71,6 @@ def run(
     budget: options.BudgetOption = None,
     cold_compiles: options.ColdCompilesOption = None,
     ab: options.AbOption = None,
-    parallel: options.ParallelOption = False,
     new: options.NewOption = False,
     locked: options.LockedOption = False,
     detach: Annotated[
@@ -97,7 +96,7 @@ def run(
     )  # fmt: skip
     selection = {"globs": globs or [], "where": where or []}
     scheduler = _scheduler(
-        engine, matrix, results, request, **selection, locked=locked, ab=ab, new=new, parallel=parallel, detach=detach,
+        engine, matrix, results, request, **selection, locked=locked, ab=ab, new=new, detach=detach,
         tell=partial(say, volume=volume),
     )  # fmt: skip
     done = measure(scheduler, output, volume=volume, detach=detach, **selection)
@@ -108,7 +107,7 @@ def run(
 
 def _scheduler(
     engine: str, path: Path, results: Path, request: "Request", globs: Sequence[str], where: Sequence[str],
-    *, locked: bool, ab: "TwoStacks | None", new: bool, parallel: bool, detach: bool, tell: Callable[[str], None],
+    *, locked: bool, ab: "TwoStacks | None", new: bool, detach: bool, tell: Callable[[str], None],
 ) -> "Scheduler":  # fmt: skip
     """Return the scheduler for `run --engine`: a cluster's, or else this machine with that engine. Raises ToolError."""
     from torchmatrix.engines.choose import CLUSTERS
@@ -118,10 +117,8 @@ def _scheduler(
     if detach and engine != "slurm":
         raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
     if engine not in CLUSTERS:
-        s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab, parallel=parallel)
+        s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab)
         return Here(s, new=new)
-    if parallel:
-        raise BadInput(f"--engine {engine} doesn't know --parallel: a launch has its node for itself", hint="leave it out")
     from torchmatrix.running.cluster import cluster, jobs
 
     prepare = partial(cluster.prepare, engine, path, results, globs, where, request, locked=locked, ab=ab, new=new, tell=tell)

@@ -65,23 +65,6 @@ def tell_estimate(folder: "RunFolder", volume: Volume = Volume.NORMAL) -> None:
         say(f"run {folder.id} {plan.held_against(record.estimated_seconds, record.seconds)}", volume)
 
 
-def tell_lanes(s: "Session", launches: "list[tuple[Cell, int]]", earlier: dict[str, float]) -> None:
-    """Print, with --parallel, what may run at once, or why nothing can, and how long it takes one by one."""
-    from torchmatrix.planning import plan
-    from torchmatrix.running import launch_order, run
-
-    if not s.parallel:
-        return
-    allocation = launch_order.allocate(s.plan.cells)
-    if not allocation.together:
-        say(f"nothing can run at once: {allocation.why_alone}")
-        return
-    names = ", ".join(lane.devices for lane in allocation.together)
-    test = plan.duration_in_words(run.preparing_seconds(s, [], earlier))
-    apart = plan.duration_in_words(run.measuring_seconds(launches, earlier, ()))
-    say(f"{names}: at once, if a test of about {test} shows that they don't disturb each other; else one by one: {apart}")
-
-
 def batches_in_words(s: "Session") -> Iterator[str]:
     """Yield a line for each workload whose batch comes from a table, with the key that gave it."""
     chosen = dict.fromkeys((cell.workload.id, cell.workload.batch, cell.workload.batch_key) for cell in s.plan.cells)
@@ -208,9 +191,10 @@ def measure(
             return []
         stopped_by: BaseException | None = None
         earlier = {cell: seconds for part in parts for cell, seconds in part.earlier.items()}
-        todo, lanes = [launch for part in parts for launch in part.todo], [lane for part in parts for lane in part.lanes]
+        todo = [launch for part in parts for launch in part.todo]
+        node_of = {cell: node for part in parts for cell, node in part.node_of.items()}
         try:
-            tell(scheduler.poll(), todo, earlier, volume, max(part.before for part in parts), lanes=lanes)
+            tell(scheduler.poll(), todo, earlier, volume, max(part.before for part in parts), node_of=node_of)
         except BaseException as error:  # anything at all: it is raised again after the report is written
             stopped_by = error
             say(f"\n{scheduler.stopping}", volume)

@@ -1,7 +1,7 @@
 """Print progress events on stderr: lines that stay and, below them on a terminal, what runs now and the time left."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from types import TracebackType
@@ -18,7 +18,6 @@ from torchmatrix.facts.launch import throughput
 from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.reporting import words
-from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.progress import (
     BatchFound,
     BatchTried,
@@ -26,14 +25,11 @@ from torchmatrix.running.progress import (
     BuildLine,
     Heated,
     ImagesSized,
-    LanesDecided,
-    LanesProbed,
     LaunchCommand,
     LaunchFinished,
     LaunchPhase,
     LaunchStarted,
     LaunchWaits,
-    ProbeFinished,
     ProgressEvent,
 )
 
@@ -73,8 +69,8 @@ def _line_of(*parts: str | tuple[str, str]) -> Text:
 
 
 @dataclass(kw_only=True, slots=True)
-class _LaneState:
-    """The state of a lane. `current`: its launch, as cell id and round, which began at `begin`; `now`: that in words."""
+class _NodeState:
+    """The state of a node. `current`: its launch, as cell id and round, which began at `begin`; `now`: that in words."""
 
     begin: float
     current: tuple[str, int] | None = None
@@ -85,7 +81,7 @@ class Narrator:
     """Reports a run as it happens.
 
     `earlier`: seconds by cell id from earlier runs, for the time left; `build_seconds`: how long the time before the first
-    launch may be. `clock`: seconds, as time.monotonic gives them. `lanes`: those that may run at once.
+    launch may be. `clock`: seconds, as time.monotonic gives them. `node_of`: the node of a cluster that measures a cell, by id.
     """
 
     def __init__(
@@ -97,7 +93,7 @@ class Narrator:
         build_seconds: float = 0.0,
         volume: Volume = Volume.NORMAL,
         clock: Callable[[], float] = time.monotonic,
-        lanes: Sequence[Lane] = (),
+        node_of: Mapping[str, str] | None = None,
     ) -> None:
         self._console, self._volume, self._clock = console, volume, clock
         self._left = {(cell.id, number): plan.launch_seconds(cell, number, earlier) for cell, number in launches}
@@ -105,8 +101,8 @@ class Narrator:
         self._spent, self._expected = 0.0, 0.0
         self._taken: dict[str, list[float]] = {}
         self._build_seconds = build_seconds
-        self._lane_of = {cell.id: lane.devices for lane in lanes for cell in lane.cells}
-        self._lane_states: dict[str, _LaneState] = {}
+        self._node_of = node_of or {}
+        self._node_states: dict[str, _NodeState] = {}
         self._begin = clock()
         self._builds: dict[str, str] = {}
         self._built = False
@@ -139,8 +135,6 @@ class Narrator:
             self._tell_launch(event)
         elif isinstance(event, BatchFound):
             self._tell_batch(event)
-        elif isinstance(event, LanesProbed | LanesDecided):
-            self._tell_lanes(event)
         elif isinstance(event, Heated):
             self._line("heated", "green", f"{event.devices} for {plan.duration_in_words(event.seconds)}")
         elif isinstance(event, LaunchWaits):
@@ -148,14 +142,14 @@ class Narrator:
         else:
             self._tell_progress(event)
 
-    def _lane(self, cell: Cell) -> _LaneState:
-        """Return the state of a cell's lane; all cells without a lane share one."""
-        return self._lane_states.setdefault(self._lane_of.get(cell.id, ""), _LaneState(begin=self._begin))
+    def _node(self, cell: Cell) -> _NodeState:
+        """Return the state of the node that measures a cell; this machine is one."""
+        return self._node_states.setdefault(self._node_of.get(cell.id, ""), _NodeState(begin=self._begin))
 
-    def _tell_progress(self, event: LaunchStarted | LaunchCommand | LaunchPhase | ProbeFinished | BatchTried) -> None:
+    def _tell_progress(self, event: LaunchStarted | LaunchCommand | LaunchPhase | BatchTried) -> None:
         if isinstance(event, LaunchStarted):
-            lane = self._lane(event.cell)
-            lane.current, lane.begin, self._build_seconds = (event.cell.id, event.number), self._clock(), 0.0
+            node = self._node(event.cell)
+            node.current, node.begin, self._build_seconds = (event.cell.id, event.number), self._clock(), 0.0
             self._show(event.cell, "starting")
         elif isinstance(event, LaunchCommand):
             if self._volume is Volume.VERBOSE:
@@ -164,18 +158,16 @@ class Narrator:
             phase = NOW.get(event.phase, event.phase)
             compiles = phase == "first step" and event.cell.workload.compile
             self._show(event.cell, "compiling, first step" if compiles else phase)
-        elif isinstance(event, ProbeFinished):
-            self._lane(event.cell).now = ""
         else:
             fits = {"ok": "fits", "oom": "is too large"}.get(event.outcome, event.outcome)
             self._show(event.cell, f"batch {event.batch} {fits}")
 
     def _show(self, cell: Cell, doing: str) -> None:
         """Show what runs now. A long id loses its end, so that stack and model stay."""
-        lane = self._lane(cell)
-        text = f"  round {lane.current[1]}: {doing}" if lane.current and lane.current[0] == cell.id else f"  {doing}"
+        node = self._node(cell)
+        text = f"  round {node.current[1]}: {doing}" if node.current and node.current[0] == cell.id else f"  {doing}"
         text = clipped(text, self._console.width // 2)
-        lane.now = clipped(cell.id, self._console.width - len(text)) + text
+        node.now = clipped(cell.id, self._console.width - len(text)) + text
 
     def _tell_build_line(self, event: BuildLine) -> None:
         self._builds[event.stack] = f"building {event.stack}: {event.line}"
@@ -207,15 +199,6 @@ class Narrator:
         result = f"{event.batch} is the largest that fits" if event.batch else why
         self._line("batch", "green" if event.batch else "red", f"{event.cell.id}: {result}")
 
-    def _tell_lanes(self, event: LanesProbed | LanesDecided) -> None:
-        if isinstance(event, LanesProbed):
-            often = f"{event.least} to {event.most} launches of each, alone and beside the others"
-            self._line("test", "green", f"do {', '.join(event.devices)} disturb each other? {often}")
-            return
-        self._lane_of = self._lane_of if event.at_once else {}
-        self._lane_states.clear()
-        self._line("at once" if event.at_once else "in turn", "green", event.why)
-
     def _tell_launch(self, event: LaunchFinished) -> None:
         expected = self._left.pop((event.cell.id, event.number), 0.0)
         self._spent, self._expected = self._spent + event.seconds, self._expected + expected
@@ -223,8 +206,8 @@ class Narrator:
             self._taken.setdefault(event.cell.id, []).append(event.seconds)
         self._done += 1
         self._total = max(self._total, self._done + len(self._left))
-        lane = self._lane(event.cell)
-        lane.current, lane.now = None, ""
+        node = self._node(event.cell)
+        node.current, node.now = None, ""
         outcome = event.launch.outcome
         message = (
             f"{figure(throughput(event.launch))} {event.cell.workload.unit}/s" if outcome == "ok" else f"{event.launch.error}"
@@ -244,7 +227,7 @@ class Narrator:
 
     def _render(self) -> Group:
         """Return what is under way: a line for each build or for the launch, then the bar with the time left."""
-        lines = [*self._builds.values(), *(lane.now for lane in list(self._lane_states.values()) if lane.now)]
+        lines = [*self._builds.values(), *(node.now for node in list(self._node_states.values()) if node.now)]
         shown: list[Text | Table] = [_line_of(clipped(line, self._console.width)) for line in lines]
         if self._total:
             bar = Table.grid(padding=(0, 1))
@@ -256,16 +239,14 @@ class Narrator:
     def _time_left(self) -> str:
         """Estimate the time left, by finished launches of the same cell, or of others against their estimates; it counts down.
 
-        The longest of lanes that run at once counts, and then what runs after them.
+        On a cluster, the node counts whose launches take longest.
         """
         left: dict[str, float] = {}
         for launch in list(self._left):
-            lane = self._lane_of.get(launch[0], "")
-            left[lane] = left.get(lane, 0.0) + self._expected_of(launch)
-        waiting = {lane: self._seconds_left(lane, expected) for lane, expected in left.items()}
-        after = waiting.pop("", 0.0)
+            node = self._node_of.get(launch[0], "")
+            left[node] = left.get(node, 0.0) + self._expected_of(launch)
         builds = max(0.0, self._build_seconds - (self._clock() - self._begin))
-        seconds = max(waiting.values(), default=0.0) + after + builds
+        seconds = builds + max((self._seconds_left(node, expected) for node, expected in left.items()), default=0.0)
         return f"about {plan.duration_in_words(seconds)} left" if seconds >= 1 else ""
 
     def _expected_of(self, launch: tuple[str, int]) -> float:
@@ -274,9 +255,9 @@ class Narrator:
             return fmean(taken)
         return self._left.get(launch, 0.0) * (self._spent / self._expected if self._expected else 1.0)
 
-    def _seconds_left(self, lane: str, expected: float) -> float:
-        """Return the seconds until a lane is done; `expected`: those of all launches that it has not finished."""
-        state = self._lane_states.get(lane)
+    def _seconds_left(self, node: str, expected: float) -> float:
+        """Return the seconds until a node is done; `expected`: those of all launches that it has not finished."""
+        state = self._node_states.get(node)
         if state is None or state.current not in self._left:
             return expected
         return expected - min(self._clock() - state.begin, self._expected_of(state.current))

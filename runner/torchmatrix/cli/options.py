@@ -246,13 +246,6 @@ AbOption = Annotated[
         autocompletion=complete_stacks,
     ),
 ]
-ParallelOption = Annotated[
-    bool,
-    typer.Option(
-        "--parallel",
-        help="Measure cells on different devices at once, if a test shows that they don't disturb each other.",
-    ),
-]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
 LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]
 SinceOption = Annotated[

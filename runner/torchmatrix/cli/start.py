@@ -188,7 +188,6 @@ def plan(
     matrix: options.MatrixOption = options.MATRIX,
     results: options.ResultsOption = options.RESULTS,
     engine: options.EngineOption = "auto",
-    parallel: options.ParallelOption = False,
     ab: options.AbOption = None,
     skipped: Annotated[bool, typer.Option("--skipped", help="List every skipped cell with its reason and fix.")] = False,
     as_json: options.JsonOption = False,
@@ -201,14 +200,13 @@ def plan(
     from torchmatrix.running import launch_order, run, session
 
     request = Request(at_least=AB_LAUNCHES if ab else 1)
-    s = session.prepare(matrix, results, engine, globs or [], where or [], request, ab=ab, parallel=parallel)
+    s = session.prepare(matrix, results, engine, globs or [], where or [], request, ab=ab)
     if not s.plan.skips:
         measured.refuse_nothing(s, globs or [], where or [])
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
     earlier = run.known_seconds(s)
-    seconds = run.estimate_seconds(s, launches, earlier)
+    seconds = run.preparing_seconds(s, launches, earlier) + run.measuring_seconds(launches, earlier, {})
     say(f"{measured.plan_in_one_line(s, launches, seconds)}")
-    measured.tell_lanes(s, launches, earlier)
     measured.tell_longest(s, launches, seconds)
     if newest := s.results.newest_complete(s.results.home(s.host.name, s.host.machine)):
         measured.tell_estimate(newest)

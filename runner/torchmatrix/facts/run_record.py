@@ -81,7 +81,7 @@ class LaneTest(Struct, frozen=True, kw_only=True):
 
 
 class ParallelTest(RunLine, frozen=True, kw_only=True):
-    """Whether launches on different devices disturb each other on this machine (analysis.disturbance).
+    """Whether launches on different devices disturb each other on this machine: runs of earlier versions tested it.
 
     `shown`: that they don't by more than `within`, so they were measured at once; `why`: in words.
     """
@@ -90,6 +90,13 @@ class ParallelTest(RunLine, frozen=True, kw_only=True):
     why: Text
     within: Number | None = None
     lanes: tuple[LaneTest, ...] = ()
+
+    @property
+    def in_words(self) -> str:
+        """Describe the result."""
+        *others, last = [lane.devices for lane in self.lanes] or [""]
+        what = "run at once" if self.shown else "run one after the other"
+        return f"{' and '.join(filter(None, (', '.join(others), last)))} {what}: {self.why}"
 
 
 class RunExit(RunLine, frozen=True, kw_only=True):

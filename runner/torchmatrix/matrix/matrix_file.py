@@ -102,13 +102,6 @@ SECTIONS: dict[str, dict[str, Key]] = {
             maximum=1_000,
             meaning="So many launches of each compiled cell [compile from an empty cache](method-launch.md#compile-time).",
         ),
-        "parallel_percent": Key(
-            kind=float,
-            default=0.5,
-            minimum=0.1,
-            maximum=20,
-            meaning="By how much [cells at once](method-launch.md#several-cells-at-once) may disturb each other.",
-        ),
         "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),
     },
@@ -209,6 +202,9 @@ def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> 
     tables = [*SECTIONS, "preset", "stack", "workload"]
     for key in [key for key in data if key not in tables][:MOST_PROBLEMS]:
         problems.add(Place(header=f"[{key}]"), None, f'unknown table "{shown(key)}"; {nearest(key, tables)}')
+    if isinstance(data.get("run"), dict) and "parallel_percent" in data["run"]:  # of earlier versions
+        problems.note(Place(header="[run]"), "parallel_percent", "has no effect: cells are measured one after the other")
+        data = {**data, "run": {key: value for key, value in data["run"].items() if key != "parallel_percent"}}
     sections = {
         name: check(_table(data, name, problems), keys, Place(header=f"[{name}]"), problems) for name, keys in SECTIONS.items()
     }
@@ -259,7 +255,7 @@ def _method(run: dict[str, Any]) -> Method:
     chosen = method.named(run["method"])
     below = run["start_below_celsius"] or chosen.start_below_celsius
     same = {name: run[name] for name in ("launches", "cold_compiles")}
-    converted = {"cool_down_seconds": 60.0 * run["cool_down_minutes"], "parallel_within": run["parallel_percent"] / 100}
+    converted = {"cool_down_seconds": 60.0 * run["cool_down_minutes"]}
     return replace(chosen, start_below_celsius=below, **same, **converted)
 
 

@@ -27,7 +27,6 @@ class Method:
     window, one window, whatever the workload says. `warm_seconds`: the least length of the warm-up, the length of the only
     window, and how long all devices of the machine are heated before the first launch. `statistic`: median or mean over
     launches. `warms_up`: where the step time drifts, the warm-up goes on until it is steady; else the drift is only reported.
-    `parallel_within`: the ratio by which cells that run at once may disturb each other.
     """
 
     name: str = "steady"
@@ -41,7 +40,6 @@ class Method:
     until: float | None = None
     budget_seconds: float | None = None
     cold_compiles: int = 0
-    parallel_within: float = 0.005
 
 
 METHODS = {
@@ -54,9 +52,9 @@ METHODS = {
 temperature. aime: as AIME measures, 50 steps from below 50 °C, the mean of 3 (https://github.com/aime-team/pytorch-benchmarks).
 sustained: as steady, on a machine that is hot all over: the speed of hardware in permanent use."""
 DECIDES_THE_NUMBER = ("name", "statistic", "start_below_celsius", "steps", "parallel", "fork")
-"""The fields in which two recorded methods must not differ if their numbers are to be compared. `parallel`, which only a launch
-of `run --parallel` has: it was measured while launches ran on other devices. `fork`, which only a launch of an earlier version
-has: it was forked from a process that had imported PyTorch."""
+"""The fields in which two recorded methods must not differ if their numbers are to be compared. `parallel` and
+`fork`, which only launches of earlier versions have: it was measured while launches ran on other devices, or forked from a
+process that had imported PyTorch."""
 
 
 def named(name: str) -> Method:
@@ -92,7 +90,7 @@ class Request:
             raise BadInput("--budget works only with --until", hint="--until 1% --budget 120")
         chosen = given
         if self.method:
-            kept = ("launches", "cool_down_seconds", "cold_compiles", "parallel_within")
+            kept = ("launches", "cool_down_seconds", "cold_compiles")
             chosen = replace(named(self.method), **{name: getattr(given, name) for name in kept})
         if self.cold_compiles is not None:
             chosen = replace(chosen, cold_compiles=self.cold_compiles)

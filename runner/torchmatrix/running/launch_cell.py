@@ -4,7 +4,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +29,6 @@ from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running import readiness
-from torchmatrix.running.lanes import LaneLock
 from torchmatrix.running.progress import LaunchCommand, LaunchFinished, LaunchPhase, ProgressEvent
 from torchmatrix.running.readiness import Ready
 
@@ -95,7 +93,6 @@ class Job:
     """Everything that a run needs besides its plan. `watch_notes`: what can't be watched, in words.
 
     `marks`: where the self-tests of images are remembered; None: images are not tested.
-    `lane`, `lanes`: the lane of its launches, and the lock that all lanes share; None: the launches run alone.
     `peers`: None unless the launches run on several nodes.
     """
 
@@ -111,8 +108,6 @@ class Job:
     watch_notes: Sequence[str] = ()
     marks: Path | None = None
     engine_facts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    lane: str = ""
-    lanes: LaneLock | None = None
     peers: Peers | None = None
 
 
@@ -121,8 +116,7 @@ class Attempt:
     """One launch of a cell with a batch; `number` is its round. `trial`: only to see whether the batch fits.
 
     `fresh`: it compiles from an empty cache, which isn't kept.
-    `probe`: it only shows whether lanes disturb each other (alone, beside, or first, which isn't counted), or it only heats the
-    devices (HEATING).
+    `probe`: HEATING if it only heats the devices.
     `proven`: the launch of the cell whose work was proven in full and whose losses this one must have; None if there is none.
     """
 
@@ -181,11 +175,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
     try:
         execution = _start(job, attempt, image)
     except LaunchFailed as failure:
-        reason, message = ("interrupted", INTERRUPTED) if _is_ending(job) else ("crashed", str(failure))
-        own = failure.is_own or message == INTERRUPTED
-        yield _not_started(job, attempt, ready, reason, message, f"torchmatrix run '{cell.id}'", own)
-        if reason == "interrupted":
-            raise KeyboardInterrupt from None
+        yield _not_started(job, attempt, ready, "crashed", str(failure), f"torchmatrix run '{cell.id}'", failure.is_own)
         return
     file = _new_file(job, attempt)
     try:
@@ -194,9 +184,6 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
         yield LaunchCommand(cell=cell, command=execution.command)
         yield from _run(job, attempt, execution, file)
     except LaunchFailed as failure:
-        if _is_ending(job):
-            file.close(reason="interrupted", message=INTERRUPTED, own=True)
-            raise KeyboardInterrupt from None
         file.close(reason="crashed", message=str(failure), own=failure.is_own)
     except EngineLost as lost:
         file.close(reason="interrupted", message=str(lost))
@@ -218,7 +205,7 @@ def _start(job: Job, attempt: Attempt, image: Image) -> Execution:
         arguments=bench_arguments(attempt, job),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
-        cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch, job.lane),
+        cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch),
         owner=job.owner,
         model_file=model_file_of(job, cell),
         rendezvous=job.peers.rendezvous if job.peers else None,
@@ -238,8 +225,7 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
     cell = attempt.cell
     record, line_mb = DeviceReadings(execution, file.telemetry, job, cell), settings.load().line_mb
     transport = launch_file.TransportLog(collectives_of(cell.gpus.vendor))
-    stoppable = job.lanes.stopping(execution) if job.lanes else nullcontext()
-    with execution, stoppable, Watcher(job.sensors, record), time_limit(execution, job.timeout_seconds) as timed_out:
+    with execution, Watcher(job.sensors, record), time_limit(execution, job.timeout_seconds) as timed_out:
         for stream, line in execution.lines():
             if stream == OF_NODE:
                 _record_peer(file, json.loads(line))  # which, unlike orjson, reads names that are not UTF-8
@@ -254,17 +240,14 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
         end = execution.wait()
     if job.peers:
         file.event("transport", **transport.found(job.peers.rendezvous.interface))
-    if end.returncode and _is_ending(job):
-        raise KeyboardInterrupt
-    neighbours = {"beside": job.lanes.neighbours(cell.id)} if job.lanes else {}
     if timed_out.is_set():
         message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
-        file.close(reason="timeout", message=message, own=True, returncode=end.returncode, **neighbours)
+        file.close(reason="timeout", message=message, own=True, returncode=end.returncode)
     elif end.problem:
-        file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed, **neighbours)
+        file.close(reason="crashed", message=end.problem, returncode=end.returncode, oom_killed=end.oom_killed)
     else:
         compared = _compare_losses(attempt, file) if end.returncode == 0 else {}
-        file.close(returncode=end.returncode, oom_killed=end.oom_killed, **compared, **neighbours)
+        file.close(returncode=end.returncode, oom_killed=end.oom_killed, **compared)
 
 
 def _launch_in(file: LaunchFile) -> Launch:
@@ -292,11 +275,6 @@ def _record_peer(file: LaunchFile, event: dict[str, Any]) -> None:
         file.event(event.pop("event"), **event)
 
 
-def _is_ending(job: Job) -> bool:
-    """Check whether the launches of all lanes are being ended, so that this one did not end by itself."""
-    return job.lanes is not None and job.lanes.is_ended
-
-
 def _new_file(job: Job, attempt: Attempt) -> LaunchFile:
     """Create the file of an attempt; trials and probes are named differently, so that their figures never count."""
     prefix, number = ("batch", attempt.batch) if attempt.trial else ("probe" if attempt.probe else "round", attempt.number)
@@ -308,14 +286,10 @@ def _phase(event: dict[str, Any]) -> str:
     return "warmed-up" if event["event"] == "warm-up" else str(event.get("phase") or event["event"])
 
 
-def cache_name(cell: Cell, batch: int, lane: str) -> str:
-    """Return the compile cache's name: by workload, batch and devices per node, on which compiled code depends.
-
-    Each lane has its own: a cache is held by one launch at a time.
-    """
+def cache_name(cell: Cell, batch: int) -> str:
+    """Return the compile cache's name: by workload, batch and devices per node, on which compiled code depends."""
     prefix = f"{batch}-" if cell.workload.batch == AUTO else ""
-    suffix = f"-{lane}" if lane else ""
-    return f"{cell.workload.id}-{prefix}n{len(cell.gpus.indices)}-{recipes.workload_hash()[:8]}{suffix}"
+    return f"{cell.workload.id}-{prefix}n{len(cell.gpus.indices)}-{recipes.workload_hash()[:8]}"
 
 
 _QUOTA_FIELDS = {"quota_periods", "quota_seconds"}
@@ -388,7 +362,7 @@ def _header(job: Job, attempt: Attempt, ready: Ready | None, number: int) -> dic
         "try": number,
         "trial": attempt.trial,
         **({"probe": attempt.probe} if attempt.probe else {}),
-        "method": _record_of(job.method) | ({"parallel": True} if job.lanes else {}),
+        "method": _record_of(job.method),
         "start": ready.as_record() if ready else None,
         "stack": _record_of(cell.stack),
         "workload": cell.workload.as_record(),

@@ -6,97 +6,16 @@ the same devices, and all cells on sets that share a device with them.
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
 from torchmatrix.planning.plan import Cell, GpuSet
 
-# Lanes: cells on devices that share nothing may be measured at the same time. Pure: knows no engine, process or clock.
-#
-# Lanes keep the order of their launches: cells that are compared share devices, so they stay in one lane, at comparable times.
-
-Launches = list[tuple[Cell, int]]
-"""(cell, round), in order."""
 Uses = Callable[[GpuSet], set[tuple[str | None, int]]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lane:
-    """Cells of which no two may be measured at once; cells of other lanes may be. `devices`: of all cells, such as gpu0+1."""
-
-    devices: str
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Allocation:
-    """`together`: at least two lanes that may be measured at once, or none. `alone`: the lanes after them, one by one.
-
-    `why_alone`: why there are lanes that are measured alone; empty if there are none.
-    """
-
-    together: tuple[Lane, ...]
-    alone: tuple[Lane, ...]
-    why_alone: str
 
 
 def blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Group the cells whose device sets overlap; a scale factor is made of their ratios."""
     return _connected(cells, lambda gpus: {(gpus.vendor, index) for index in gpus.indices})
-
-
-def allocate(cells: Iterable[Cell]) -> Allocation:
-    """Put each cell in one lane, in the order of `cells`.
-
-    Slices and partitions of one GPU are never measured at once, since they share its power and its clock; nor is anything on
-    the CPU beside GPUs, whose launches need the CPU, too. CPU slots on cores of their own may be, where there are no two lanes
-    of GPUs.
-    """
-    numbers: dict[str, int] = {}
-
-    def boards(gpus: GpuSet) -> set[tuple[str | None, int]]:
-        cores = [core for slot in gpus.cpus for core in slot.split(",")]
-        names = [gpu.slice_of or gpu.partition_of or gpu.uuid for gpu in gpus.gpus] or cores or [str(gpus.vendor)]
-        return {(gpus.vendor, numbers.setdefault(name, len(numbers))) for name in names}
-
-    lanes = [Lane(devices=_label(members), cells=tuple(members)) for members in _connected(cells, boards)]
-    together = tuple(next((group for group in _by_gpus(lanes) if len(group) > 1), ()))
-    alone = tuple(lane for lane in lanes if lane not in together)
-    return Allocation(together=together, alone=alone, why_alone="; ".join(_why_alone(alone)))
-
-
-def split_by_lane(launches: Iterable[tuple[Cell, int]], lanes: Sequence[Lane]) -> list[Launches]:
-    """Return the launches of each lane, in their order in `launches`; launches of other lanes are left out."""
-    place = {cell.id: number for number, lane in enumerate(lanes) for cell in lane.cells}
-    split: list[Launches] = [[] for _ in lanes]
-    for cell, number in launches:
-        if cell.id in place:
-            split[place[cell.id]].append((cell, number))
-    return split
-
-
-def _by_gpus(lanes: Iterable[Lane]) -> tuple[list[Lane], list[Lane]]:
-    """Split lanes into those on GPUs and those on the CPU."""
-    on_gpus, on_cpu = list[Lane](), list[Lane]()
-    for lane in lanes:
-        (on_gpus if lane.cells[0].gpus.gpus else on_cpu).append(lane)
-    return on_gpus, on_cpu
-
-
-def _why_alone(alone: Sequence[Lane]) -> Iterable[str]:
-    on_gpus, on_cpu = _by_gpus(alone)
-    if on_gpus:
-        yield f"no two cells on {on_gpus[0].devices} have GPUs of their own"
-    if len(on_cpu) == 1:
-        yield f"no two cells on {on_cpu[0].devices} have cores of their own"
-    elif on_cpu:
-        yield "cells on the CPU would disturb the launches on GPUs, which need it, too"
-
-
-def _label(cells: Iterable[Cell]) -> str:
-    members = list(cells)
-    indices = sorted({index for cell in members for index in cell.gpus.indices})
-    return members[0].gpus.label.rstrip("0123456789+") + "+".join(map(str, indices))
 
 
 def _connected(cells: Iterable[Cell], uses: Uses) -> list[list[Cell]]:

@@ -152,7 +152,7 @@ def _spec(s: Session, cell: Cell, batch: int, steps: int, named: bool) -> Launch
         ),
         processes=len(cell.gpus.indices),
         gpus=cell.gpus,
-        cache=f"{cache_name(cell, batch, '')}-profile{'-named' * named}",
+        cache=f"{cache_name(cell, batch)}-profile{'-named' * named}",
         owner=s.results.owner,
         model_file=keep_model(s.results.profiled_models, model.path, model.content) if (model := cell.workload.own) else None,
     )

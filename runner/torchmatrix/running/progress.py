@@ -77,30 +77,6 @@ class LaunchWaits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LanesProbed:
-    """The beginning of the test whether launches on these devices disturb each other. `least`, `most`: of its rounds."""
-
-    devices: tuple[str, ...]
-    least: int
-    most: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProbeFinished:
-    """The end of a launch of the test of the lanes."""
-
-    cell: Cell
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LanesDecided:
-    """The decision whether launches on different devices run concurrently, and why, in words."""
-
-    at_once: bool
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Heated:
     """The end of heating: all devices were in use for so many seconds before the first launch."""
 
@@ -135,10 +111,7 @@ ProgressEvent = (
     | LaunchPhase
     | LaunchFinished
     | LaunchWaits
-    | LanesProbed
-    | ProbeFinished
     | Heated
-    | LanesDecided
     | BatchTried
     | BatchFound
 )

@@ -4,7 +4,6 @@ import queue
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import psutil
@@ -269,7 +268,6 @@ def measure(
     `proofs`: launches that were proven before, by cell and batch. `batches`: the batches found before, by searched_key.
     """
     recorded: set[str] = set()
-    compiled: set[str] = set()
     suspects: set[str] = set()
     proven = dict(proofs or {})
     for cell, number in schedule:
@@ -291,16 +289,13 @@ def measure(
             continue
         fresh = cell.workload.compile and number <= job.method.cold_compiles
         attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=proven.get((cell.id, batch)))
-        cold = fresh or (cell.workload.compile and cell.id not in compiled)  # its compiler would disturb the other lanes
-        compiled.add(cell.id)
-        with hold_lock(job, cell, alone=cold):
-            yield LaunchStarted(cell=cell, number=number)
-            for event in _launch_unthrottled(job, attempt, image):
-                if isinstance(event, LaunchFinished):
-                    suspects |= _unread_devices(event.launch)
-                    if proof := proof_of(event.launch):
-                        proven.setdefault((cell.id, batch), proof)
-                yield event
+        yield LaunchStarted(cell=cell, number=number)
+        for event in _launch_unthrottled(job, attempt, image):
+            if isinstance(event, LaunchFinished):
+                suspects |= _unread_devices(event.launch)
+                if proof := proof_of(event.launch):
+                    proven.setdefault((cell.id, batch), proof)
+            yield event
 
 
 def heat(job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell]) -> Iterator[ProgressEvent]:
@@ -313,11 +308,6 @@ def heat(job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell]) 
     assert isinstance(image, Image)
     batch = yield from batch_of(job, chosen, cells, image)
     yield from heat_devices(job, chosen, image, batch)
-
-
-def hold_lock(job: Job, cell: Cell, *, alone: bool) -> AbstractContextManager[None]:
-    """Return the context in which a cell's launch holds the lock of the lanes, if there are lanes."""
-    return job.lanes.hold(cell.id, alone=alone) if job.lanes else nullcontext()
 
 
 def _unread_devices(launch: Launch) -> set[str]:

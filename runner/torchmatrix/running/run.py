@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,7 +14,6 @@ from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import recipes
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import throughput
-from torchmatrix.facts.run_record import ParallelTest
 from torchmatrix.facts.store import RunFolder, run_event
 from torchmatrix.machine.telemetry import UNWATCHED, Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
@@ -22,7 +21,6 @@ from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, rounds, session
 from torchmatrix.running.launch_cell import Job
-from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
@@ -183,36 +181,8 @@ def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float
     """Execute what is left of the run (see `todo`) and record its end, with its estimate in seconds."""
     begin = time.monotonic()
     stacks, cells, passed = recipes.stacks_of(s.plan.cells), list(s.plan.cells), _stopwatch()
-    if s.parallel:
-        yield from _measure_lanes(s, job, left, passed)
-    else:
-        yield from rounds.execute(job, stacks, cells, _scheduled(s, job, left, cells, passed))
+    yield from rounds.execute(job, stacks, cells, _scheduled(s, job, left, cells, passed))
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin, estimated_seconds=estimated)
-
-
-def _measure_lanes(
-    s: Session, job: Job, left: list[tuple[Cell, int]], passed: Callable[[], float]
-) -> Generator[ProgressEvent, None, None]:
-    from torchmatrix.running import parallel  # with numpy and scipy, which plan and build don't need
-
-    schedules = parallel.Schedules(
-        cells=s.plan.cells,
-        of=lambda cells: _scheduled(s, job, left, cells, passed),
-        left=frozenset(cell.id for cell, _ in left),
-        watch=lambda lane: _watching_lane(s, lane),
-    )
-    built = yield from build_all(job, recipes.stacks_of(s.plan.cells))
-    yield from rounds.heat(job, built, list(s.plan.cells))
-    yield from parallel.measure(job, built, launch_order.allocate(s.plan.cells), schedules)
-
-
-@contextmanager
-def _watching_lane(s: Session, lane: Lane) -> Iterator[Sequence[Sensor]]:
-    """Open sensors for a lane's own GPUs: lanes share no handle, and no device is read more often than without them."""
-    uuids = {gpu.uuid for cell in lane.cells for gpu in cell.gpus.gpus}
-    gpus = tuple(gpu for gpu in s.host.gpus if gpu.uuid in uuids)
-    with watching(replace(s, host=replace(s.host, gpus=gpus))) as (sensors, _):
-        yield sensors
 
 
 def build(s: Session, job: Job) -> Generator[ProgressEvent, None, tuple[str, ...]]:
@@ -262,47 +232,23 @@ def _earlier_seconds(s: Session) -> dict[str, list[float]]:
     return s.results.seconds_by_cell(s.results.home(s.host.name, s.host.machine), s.matrix.method.name)
 
 
-def lanes_of(s: Session, test: ParallelTest | None = None) -> tuple[Lane, ...]:
-    """Return the lanes that run concurrently, as far as is known; `test`: the result of an earlier test of the lanes."""
-    if not s.parallel or (test and not test.shown):
-        return ()
-    return launch_order.allocate(s.plan.cells).together
+def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float], node_of: Mapping[str, str]) -> float:
+    """Estimate the launches: those of a cluster's node that takes longest. `node_of`: by cell id, empty on this machine."""
+    by_node: dict[str, list[tuple[Cell, int]]] = {}
+    for cell, number in launches:
+        by_node.setdefault(node_of.get(cell.id, ""), []).append((cell, number))
+    return max((plan.total_seconds(of_node, [], known) for of_node in by_node.values()), default=0.0)
 
 
-def measuring_seconds(launches: list[tuple[Cell, int]], known: dict[str, float], lanes: Sequence[Lane]) -> float:
-    """Estimate the launches: the longest of the lanes, and the other launches one after the other."""
-    if not lanes:
-        return plan.total_seconds(launches, [], known)
-    concurrent = {cell.id for lane in lanes for cell in lane.cells}
-    others = [(cell, number) for cell, number in launches if cell.id not in concurrent]
-    longest = max(plan.total_seconds(lane, [], known) for lane in launch_order.split_by_lane(launches, lanes))
-    return longest + plan.total_seconds(others, [], known)
-
-
-def preparing_seconds(
-    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
-) -> float:
-    """Estimate what comes before the launches: missing builds, heating, and the test of the lanes if it is still to be made."""
+def preparing_seconds(s: Session, launches: list[tuple[Cell, int]], known: dict[str, float]) -> float:
+    """Estimate what comes before the launches: missing builds, and heating."""
     stacks = recipes.stacks_of(cell for cell, _ in launches)
     builds = [
         s.engine_for(stack).capabilities.build_seconds
         for stack in stacks
         if not recipes.ready_recipe(stack, s.engine_for(stack), s.locks.get(stack.name))
     ]
-    lanes, before = lanes_of(s, test), sum(builds)
-    if (
-        s.matrix.method.warm_seconds and launches
-    ):  # heating takes at most as long as a launch of the same, which has windows too
-        before += plan.launch_seconds(rounds.heating_cell([cell for cell, _ in launches]), 2, known)
-    if not lanes or test:
-        return before
-    from torchmatrix.running import parallel  # with numpy and scipy, which plan and build don't need
-
-    return before + parallel.least_test_seconds(lanes, known)
-
-
-def estimate_seconds(
-    s: Session, launches: list[tuple[Cell, int]], known: dict[str, float], test: ParallelTest | None = None
-) -> float:
-    """Estimate the launches and what comes before them."""
-    return preparing_seconds(s, launches, known, test) + measuring_seconds(launches, known, lanes_of(s, test))
+    if not s.matrix.method.warm_seconds or not launches:
+        return sum(builds)
+    chosen = rounds.heating_cell([cell for cell, _ in launches])  # at most as long as a launch of it, which has windows, too
+    return sum(builds) + plan.launch_seconds(chosen, 2, known)

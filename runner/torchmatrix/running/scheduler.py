@@ -1,15 +1,14 @@
 """Carry out the launches of a run: here, or as jobs of a cluster. Yields progress events, prints nothing."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchmatrix.engines import recipes
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import run
-from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.session import Session
 
@@ -19,15 +18,15 @@ class Part:
     """The run of one machine, or of nodes that are alike: what is left to do, and how long it may take.
 
     `done`: how many launches were made before. `earlier`: the seconds of earlier launches, by cell id. `before`: the seconds
-    that builds and tests may take first. `lanes`: what may run at once. `places`: what measures, in words.
+    that builds may take first. `node_of`: the node that measures a cell, by its id. `places`: what measures, in words.
     """
 
     session: Session
     folder: RunFolder
     todo: list[tuple[Cell, int]]
     earlier: dict[str, float]
-    lanes: Sequence[Lane]
     places: str
+    node_of: Mapping[str, str] = field(default_factory=dict)
     before: float = 0.0
     done: int = 0
     notes: Sequence[str] = ()
@@ -35,7 +34,7 @@ class Part:
     @property
     def seconds(self) -> float:
         """Return the estimate of all that is left."""
-        return self.before + run.measuring_seconds(self.todo, self.earlier, self.lanes)
+        return self.before + run.measuring_seconds(self.todo, self.earlier, self.node_of)
 
 
 class Scheduler(ExitStack, ABC):
@@ -72,7 +71,7 @@ class Scheduler(ExitStack, ABC):
 
 
 class Here(Scheduler):
-    """This machine, on which launches are made one after the other, or in lanes; `poll` makes them and records the end."""
+    """This machine, on which launches are made one after the other; `poll` makes them and records the end."""
 
     def __init__(self, s: Session, *, new: bool = False) -> None:
         super().__init__()
@@ -83,10 +82,10 @@ class Here(Scheduler):
 
     def open(self, s: Session, command: str) -> Part:
         self._job = job = self.enter_context(run.open_job(s, new=self._new, command=command))
-        todo, earlier, test = run.todo(s, job.folder), run.known_seconds(s), job.folder.read_record().parallel
-        before, done = run.preparing_seconds(s, todo, earlier, test), len(s.launches) - len(todo)
+        todo, earlier = run.todo(s, job.folder), run.known_seconds(s)
+        before, done = run.preparing_seconds(s, todo, earlier), len(s.launches) - len(todo)
         self._part = Part(
-            session=s, folder=job.folder, todo=todo, earlier=earlier, before=before, done=done, lanes=run.lanes_of(s, test),
+            session=s, folder=job.folder, todo=todo, earlier=earlier, before=before, done=done,
             places=f"stacks: {', '.join(stack.name for stack in recipes.stacks_of(s.plan.cells))}", notes=job.watch_notes,
         )  # fmt: skip
         return self._part

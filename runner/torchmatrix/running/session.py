@@ -32,7 +32,7 @@ AS_THE_MATRIX_SAYS = Request()
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """Everything that one command works with. `key`: what was requested. `parallel`: cells on disjoint devices may run at once.
+    """Everything that one command works with. `key`: what was requested.
 
     `is_here`: the engine runs on this machine, so that its devices can be watched. `locks`: of the stacks that are built from
     matrix.lock; `notes`: which stacks are not, and why.
@@ -48,7 +48,6 @@ class Session:
     results: Results
     key: str
     is_here: bool
-    parallel: bool = False
 
     @cached_property
     def launches(self) -> list[tuple[Cell, int]]:
@@ -74,18 +73,16 @@ def prepare(
     explain: bool = False,
     locked: bool = False,
     ab: TwoStacks | None = None,
-    parallel: bool = False,
 ) -> Session:
     """Read the matrix, look at the machine, choose the engine, make the plan. Raises ToolError.
 
     `explain`: for every selected cell, add the cells that show where the scaling loss comes from. `locked`: refuse if
-    matrix.lock doesn't match the current matrix. `ab`: only what these two stacks share. `parallel`: cells on disjoint
-    devices may run at once.
+    matrix.lock doesn't match the current matrix. `ab`: only what these two stacks share.
     """
     matrix = selection.matrix_of_two(matrix_file.load(path), request, ab)
     place = recipes.lock_path(path)
     held = lockfile.read(place)
-    s = assemble(matrix_file.explained(matrix) if explain else matrix, held, results, engine, globs, where, parallel)
+    s = assemble(matrix_file.explained(matrix) if explain else matrix, held, results, engine, globs, where)
     if ab:  # a run of its own: another selection of the same cells doesn't continue it
         s = replace(s, plan=selection.shared_cells(s.plan, ab), key=_digest([s.key, *sorted(ab)]))
     if locked:
@@ -111,7 +108,6 @@ def assemble(
     engine: str,
     globs: Sequence[str],
     where: Sequence[str],
-    parallel: bool = False,
     nodes: int = 1,
 ) -> Session:
     """Assemble the session of `matrix` on this machine; `held`: the existing locks, used where they match the matrix.
@@ -122,17 +118,11 @@ def assemble(
     engines = choose(engine, store.owner)
     here = detect()
     host = engines.builder.machine(here)
-    if parallel and host is not here:
-        raise BadInput(
-            f"--parallel must watch the devices, and {engines.builder.name} runs on another machine",
-            hint="run torchmatrix on that machine, or leave out --parallel",
-        )
     locks, drifts = recipes.applicable_locks(held, matrix.stacks, engines.builder)
     plan, prerequisites, wanted = _plan(matrix, host, engines, locks, globs, where, is_here=host is here, nodes=nodes)
     ids = sorted(cell.id for cell in plan.cells)
     identity = [matrix.digest, ids, [gpu.uuid for gpu in host.gpus], asdict(matrix.method), recipes.workload_hash()]
     identity += [sorted(used.name for used in engines.every), *sorted(lock.sha256 for lock in locks.values())]
-    identity += ["parallel"] if parallel else []
     return Session(
         matrix=matrix,
         host=host,
@@ -142,7 +132,6 @@ def assemble(
         locks=locks,
         notes=recipes.unlocked_stacks(wanted, locks, drifts),
         is_here=host is here,
-        parallel=parallel,
         results=store,
         key=_digest(identity),
     )

@@ -56,7 +56,7 @@ def carried_of(view: View, archive: exports.Archive | None) -> PageData:
     )
 
 
-__all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "render", "rendered", "save", "view_of", "write"]
+__all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "pairs", "render", "rendered", "save", "view_of", "write"]
 
 
 MOST_FACTS_BYTES = 600_000
@@ -169,7 +169,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "throttled_tries": sum(outcome == "ok" for _, outcome in view.details.repeated),
         "started": utc(record.unix_seconds),
         "method": record.method or {"name": "n/a"},
-        "parallel": pairs.in_words(record.parallel) if record.parallel else None,
+        "parallel": record.parallel.in_words if record.parallel else None,
         "cells": [row | {"marks": sections.marks(row)} for row in view.cells],
         "known": {name: sections.is_known_for_some(view, column) for name, column in sections.WATCHED.items()},
         "unknown": sections.unknown_columns(view),

@@ -29,7 +29,6 @@ from torchmatrix.planning.selection import TwoStacks, select
 from torchmatrix.running.cluster import job_system, orders
 from torchmatrix.running.cluster.job_system import JobSystem, Node
 from torchmatrix.running.cluster.orders import NodeError, NodeFacts, RunRequest
-from torchmatrix.running.launch_order import Lane
 from torchmatrix.running.session import Session, refuse_unlocked, without_locks
 
 NO_ENGINE = "local"
@@ -46,13 +45,9 @@ class NodeGroup:
     at: Mapping[str, tuple[str, ...]]
 
     @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """Return what each node measures, one launch at a time; a launch on several nodes belongs to the first of them."""
-        cells = self.session.plan.cells
-        return tuple(
-            Lane(devices=name, cells=tuple(cell for cell in cells if self.at[cell.id][0] == name))
-            for name in dict.fromkeys(nodes[0] for nodes in self.at.values())
-        )
+    def node_of(self) -> dict[str, str]:
+        """Return the node that measures a cell, by its id; a launch on several nodes belongs to the first of them."""
+        return {cell: nodes[0] for cell, nodes in self.at.items()}
 
     def folder(self, run: str) -> RunFolder:
         """Return the folder of their run."""

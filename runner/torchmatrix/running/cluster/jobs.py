@@ -344,9 +344,9 @@ class Clustered(Scheduler):
             scheduler = {"name": system.name, "version": version, "nodes": nodes, "placed": dict(kind.at)}
             notes = ["each node watches its own devices: what can't be watched is said in each launch"]
             run.open_record(s, folder, command, notes, scheduler=scheduler)
-        places = f"nodes: {', '.join(lane.devices for lane in kind.lanes)}"
+        places = f"nodes: {', '.join(dict.fromkeys(kind.node_of.values()))}"
         todo, earlier = run.todo(s, folder), run.known_seconds(s)
-        part = Part(session=s, folder=folder, todo=todo, earlier=earlier, lanes=kind.lanes, places=places)
+        part = Part(session=s, folder=folder, todo=todo, earlier=earlier, node_of=kind.node_of, places=places)
         self._estimated = max(self._estimated, part.seconds)
         return part
 
