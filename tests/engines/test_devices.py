@@ -1,7 +1,6 @@
 """Container options of (vendor, GpuSet), with literal values; and what every container is denied."""
 
 import itertools
-import json
 import subprocess
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from torchmatrix.engines import containment
 from torchmatrix.engines.caches import CacheFacts
 from torchmatrix.engines.containers import by_cdi, communication_options, container_options, device_options, run_command
 from torchmatrix.engines.containment import Limits
-from torchmatrix.engines.engine import Companion, Image, LaunchSpec, Rendezvous, bench_command, workload_environment
+from torchmatrix.engines.engine import Image, LaunchSpec, Rendezvous, bench_command, workload_environment
 from torchmatrix.engines.local import visible_devices
 from torchmatrix.engines.volumes import Volume
 from torchmatrix.machine import masks
@@ -126,21 +125,6 @@ def test_one_process_runs_under_python_and_more_under_torchrun(nvidia_host: Host
     words = bench_command("python3", "/box/b.py", spec_for(nvidia(nvidia_host, 0, 1)), 29500)
     assert words[:2] == ["python3", "/box/torchrun.py"] and words[words.index("--monitor_interval") + 2] == "/box/b.py"
     assert words[words.index("--nproc_per_node") + 1] == "2" and words[words.index("--master_port") + 1] == "29500"
-
-
-def test_a_companion_sees_its_gpus_of_the_launch_and_the_workload_keeps_its_command(nvidia_host: Host, amd_host: Host) -> None:
-    server = Companion(role="server", command=("-m", "serve"), devices=(1,), cpus=(4, 5))
-    amd = GpuSet(indices=(0, 1), vendor="amd", gpus=amd_host.gpus[:2])
-    variables = {"CUDA_VISIBLE_DEVICES": "GPU-000"}, {"HIP_VISIBLE_DEVICES": "1"}
-    for gpus, visible in zip((nvidia(nvidia_host, 2, 0), amd), variables, strict=True):
-        spec = replace(spec_for(gpus), processes=1, companions=(server,))
-        words = bench_command("python3", "/box/b.py", spec, 29500)
-        assert words[:3] == ["python3", "/box/beside.py", "29500"] and words[4:] == ["python3", "/box/b.py", *spec.arguments]
-        assert json.loads(words[3]) == [
-            {"role": "server", "command": ["python3", "-m", "serve"], "variables": visible, "cpus": [4, 5]}
-        ]
-    with pytest.raises(ValueError, match="one process"):
-        bench_command("python3", "/box/b.py", replace(spec, processes=2), 29500)
 
 
 def test_ranks_on_several_nodes_meet_at_the_first_and_say_how_they_talk(nvidia_host: Host) -> None:

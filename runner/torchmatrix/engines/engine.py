@@ -3,13 +3,12 @@
 Every engine offers `Engine` and `Execution`; the other classes are what passes through this interface.
 """
 
-import json
 import shlex
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from types import TracebackType
 from typing import IO, Any, Protocol
@@ -111,26 +110,12 @@ class Rendezvous:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Companion:
-    """A process that runs beside the workload until that ends, such as its server, in the same container and limits.
-
-    `command`: what follows the image's Python. `devices`: which of the launch's GPUs it sees, by position; all of them if
-    empty. `cpus`: the logical CPUs it runs on; all if empty.
-    """
-
-    role: str
-    command: tuple[str, ...]
-    devices: tuple[int, ...] = ()
-    cpus: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchSpec:
     """What to run in an image: a program of images/workload with its flags, one process per device, and its owner.
 
     `cache`: the name of the compile cache, one per image and workload; empty if it isn't kept. `owner`: marks what is started,
     for `remove_orphans`. `model_file`: the file of a user's own model, which the workload gets under the same name, read-only.
-    `rendezvous`: None on one machine. `companions`: run beside a workload of one process on one machine.
+    `rendezvous`: None on one machine.
     """
 
     arguments: tuple[str, ...]
@@ -141,7 +126,6 @@ class LaunchSpec:
     program: str = "bench.py"
     model_file: Path | None = None
     rendezvous: Rendezvous | None = None
-    companions: tuple[Companion, ...] = ()
 
     def model_flags(self, folder: PurePath) -> tuple[str, ...]:
         """Return the workload's flags for the user's model; `folder`: where its launches find the file."""
@@ -394,37 +378,9 @@ CACHE_FOLDERS = ("/cache", "/sealed-cache")
 def bench_command(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
     """Return the workload's command line: python for one process, torchrun for more. `port`: a free one of this machine."""
     if spec.processes == 1 and not spec.rendezvous:
-        return [*_beside(python, script, spec, port), python, script, *spec.arguments]
-    if spec.companions:
-        raise ValueError("only a workload of one process can have companions")
+        return [python, script, *spec.arguments]
     rendezvous = spec.rendezvous or Rendezvous(node=0, nodes=1, address="127.0.0.1", port=port)
     return [python, *torchrun(script, spec.processes, rendezvous), script, *spec.arguments]
-
-
-def _beside(python: str, script: str, spec: LaunchSpec, port: int) -> list[str]:
-    """Return the words before the workload's command that start its companions and end them with it; none without any."""
-    if not spec.companions:
-        return []
-    companions = [
-        {
-            "role": companion.role,
-            "command": [python, *companion.command],
-            "variables": _devices_by_position(spec.gpus, companion.devices),
-            "cpus": companion.cpus,
-        }
-        for companion in spec.companions
-    ]
-    program = str(PurePosixPath(script).with_name("beside.py"))
-    return [python, program, str(port), json.dumps(companions)]
-
-
-def _devices_by_position(gpus: GpuSet, positions: Sequence[int]) -> dict[str, str]:
-    """Return the variable that shows a process only these GPUs of the launch; HIP counts what ROCR_VISIBLE_DEVICES leaves."""
-    if not positions or gpus.vendor == "cpu":
-        return {}
-    if gpus.vendor == "amd":
-        return {"HIP_VISIBLE_DEVICES": ",".join(map(str, positions))}
-    return visible_devices(replace(gpus, gpus=tuple(gpus.gpus[position] for position in positions)))
 
 
 def torchrun(script: str, processes: int, rendezvous: Rendezvous) -> list[str]:
