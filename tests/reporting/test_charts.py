@@ -2,8 +2,11 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from functools import partial
 
+import font_roboto
 import pytest
+import resvg_py
 
 from support.drawn import HOSTILE
 from torchmatrix.core import assets
@@ -33,6 +36,16 @@ def test_a_file_stands_alone_and_becomes_an_image() -> None:
     assert root.get("role") == "img" and root.findtext(f"{SVG}title") == "B200 is measured"
     assert "currentColor" not in file_svg(chart()) and "1.30" in "".join(root.itertext())
     assert png_of(file_svg(chart())).startswith(b"\x89PNG")
+
+
+def test_an_image_needs_no_font_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = png_of(file_svg(chart()))
+    assert drawn != png_of(re.sub(r">[^<>]+</text>", "></text>", file_svg(chart()))), "it has texts"
+    monkeypatch.setattr(resvg_py, "svg_to_bytes", partial(resvg_py.svg_to_bytes, skip_system_fonts=True))
+    assert drawn == png_of(file_svg(chart()))
+    monkeypatch.setattr(font_roboto, "RobotoBold", "/nowhere.ttf")
+    with pytest.raises(OSError, match=r"/nowhere\.ttf"):
+        png_of(file_svg(chart()))
 
 
 def test_a_bar_that_begins_where_another_ends_goes_back_from_there() -> None:

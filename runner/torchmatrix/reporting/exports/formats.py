@@ -10,9 +10,9 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchmatrix.analysis.gpu_specs import PEAKED
@@ -284,24 +284,21 @@ def _json_value(value: Any, is_list: bool) -> Any:
     return json.loads(value) if is_list and value is not None else value
 
 
-@contextmanager
-def _renderer() -> Iterator[None]:
-    """Raise OSError where vl_convert fails: if it can't open files or start threads, it panics, which is no ordinary
-    exception, or its thread ends without a result.
+def png_of(svg: str, scale: float = 2.0) -> bytes:
+    """Render a drawing with `scale` pixels per point, its texts in Roboto: it looks alike on machines with other fonts or none.
+
+    Raises BadInput without resvg-py, OSError where the font can't be read.
     """
     try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ != "PanicException" and not re.search(r"Failed to (send|retrieve)", str(error)):
-            raise
-        raise OSError(f"a chart can't be drawn: {in_one_line(str(error))}") from None
-
-
-def png_of(svg: str, scale: float = 2.0) -> bytes:
-    """Render a drawing with `scale` pixels per point. Raises BadInput without vl-convert, OSError if it fails."""
-    try:
-        import vl_convert
+        import font_roboto
+        import resvg_py
     except ImportError:
-        raise BadInput("PNG charts need vl-convert-python", hint="pip install vl-convert-python, or use --no-charts") from None
-    with _renderer():
-        return bytes(vl_convert.svg_to_png(svg, scale=scale))
+        raise BadInput(
+            "PNG charts need resvg-py and font-roboto", hint="pip install resvg-py font-roboto, or use --no-charts"
+        ) from None
+    fonts = [font_roboto.Roboto, font_roboto.RobotoBold]
+    for font in fonts:
+        Path(font).open("rb").close()  # of a file that it can't read, resvg leaves the texts out
+    return bytes(
+        resvg_py.svg_to_bytes(svg_string=svg, zoom=scale, font_files=fonts, font_family="Roboto", sans_serif_family="Roboto")
+    )
