@@ -139,3 +139,10 @@ def test_an_encoder_that_is_a_decoder_trains(newest_python: str, tmp_path: Path)
 def test_sparse_attention_that_keeps_all_tokens_generates(newest_python: str, tmp_path: Path) -> None:
     code, events, stderr = launched(newest_python, tmp_path, "deepseek_v32", "generate", index_topk=PROMPT + OUTPUT)
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+
+
+def test_a_static_cache_by_which_a_type_decodes_wrongly_gives_no_figure(real_python: str, tmp_path: Path) -> None:
+    """transformers 4.57.6 decodes jetmoe by other logits with a StaticCache; 5.23.0 does not (findings/static-cache-types.sh)."""
+    code, events, _ = launched(real_python, tmp_path, "jetmoe", "generate")
+    failure = only(events, "failure")
+    assert code and failure["kind"] == "numerics" and "away from eager fp32" in failure["message"], failure

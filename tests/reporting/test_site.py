@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -95,6 +96,18 @@ def test_the_front_page_of_one_machine_begins_with_the_answers_of_its_newest_com
         '{"complete": true, "started_unix_seconds": 9e9, "answers": 7}'
     )
     assert front_of(tmp_path).count("class=tile") == 0, "what an older version or somebody else wrote has no answers"
+
+
+def test_the_front_page_warns_as_the_runs_page_does_and_reads_answers_that_lack_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_run(tmp_path / "r")
+    monkeypatch.setattr(sys.modules["torchmatrix.reporting.overview.answers"], "levels_in_words", lambda jump: "Launches lie in two levels.")
+    made = publish(tmp_path / "r", tmp_path / "site")
+    assert "<p class=notice>Launches lie in two levels.</p>" in made.index.read_text()
+    kept = tmp_path / "site/runs/20260101T000000Z/run.json"
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | {"answers": {"lead": "Older words."}}))
+    assert "Older words." in front_of(tmp_path)
 
 
 def front_of(folder: Path) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -112,7 +112,7 @@ def render(template: str, **context: Any) -> str:
     What controls a terminal, or turns text round, becomes a blank: a reader sees, and copies, what was written.
     """
     hashes = " ".join(_hash(text) for text in (_script(), _MARKING, _PACKING))
-    fixed = {"version": __version__, "script": _script(), "script_hashes": Markup(hashes)}
+    fixed = {"version": __version__, "script": _script(), "script_hashes": Markup(hashes), "links": {}}
     page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
     page = page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
     return _CONTROLLING.sub(" ", page).encode(errors="backslashreplace").decode()
@@ -180,12 +180,26 @@ def _without_secrets(value: Any) -> Any:
 _cleaned = lru_cache(16384)(without_secrets)
 
 
+class _Recorded(dict[str, Any]):
+    """Facts of which a run may lack some: these are None."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+def recorded(facts: Any) -> Any:
+    """Return recorded facts for a template, in which every fact that isn't there is None."""
+    if isinstance(facts, Mapping):
+        return _Recorded((key, recorded(value)) for key, value in facts.items())
+    return [recorded(value) for value in facts] if isinstance(facts, list | tuple) else facts
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(assets.TEMPLATES),
         autoescape=True,
-        undefined=jinja2.ChainableUndefined,
+        undefined=jinja2.StrictUndefined,
         finalize=_without_secrets,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -228,7 +228,9 @@ def _row(why: Why, bar: Bar) -> dict[str, Any]:
 def _page(
     kicker: str, title: str, answers: Sequence[str], drawn: dict[str, Any], sides: Sequence[tuple[str, TracedCell]]
 ) -> str:
+    empty: dict[str, Any] = {"table": None, "memory": None, "rows": [], "notes": []}
     context = {
+        **empty,
         "kicker": kicker,
         "title": title,
         "answers": answers,
@@ -236,7 +238,7 @@ def _page(
         "slower": SLOWER,
         "has_kernels": any(row["by"] for row in drawn.get("rows", [])),
     }
-    return page.render("profile.html.j2", **context, **drawn)
+    return page.render("profile.html.j2", **(context | drawn))
 
 
 def _side(name: str, seen: TracedCell) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from torchmatrix.reporting.explorers.data import Data, RunTables, data_of
 from torchmatrix.reporting.exports.formats import to_markdown
 from torchmatrix.reporting.exports.table_set import View, make_view, view_of
 from torchmatrix.reporting.overview import Answers, Cells, Overview, cells, overview
-from torchmatrix.reporting.page import save, utc
+from torchmatrix.reporting.page import recorded, save, utc
 from torchmatrix.reporting.report import sections
 
 # The data embedded in a page: tables as CSV, the facts, a table for pasting.
@@ -158,8 +158,8 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
     names = [value for dim in explorers.data.dims if dim.name == "stack" for value in dim.values]
     return {
         "run": view.id,
-        "header": record.facts,
-        "host": record.host,
+        "header": recorded(record.facts),
+        "host": recorded(record.host),
         "nodes_in_words": sections.nodes_in_words(record),
         "complete": record.complete,
         "measured": sum(row["n"] > 0 for row in view.every_cell),
@@ -168,7 +168,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "repeated": len(view.details.repeated),
         "throttled_tries": sum(outcome == "ok" for _, outcome in view.details.repeated),
         "started": utc(record.unix_seconds),
-        "method": record.method or {"name": "n/a"},
+        "method": recorded(record.method or {"name": "n/a"}),
         "parallel": record.parallel.in_words if record.parallel else None,
         "cells": [row | {"marks": sections.marks(row)} for row in view.cells],
         "known": {name: sections.is_known_for_some(view, column) for name, column in sections.WATCHED.items()},
@@ -198,7 +198,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "skips": sections.skips(view),
         "failures": sections.failures(view),
         "unreadable": sections.unreadable(view),
-        "stacks": sections.stacks(view),
+        "stacks": recorded(sections.stacks(view)),
         "definitions": DEFINITIONS,
     }
 

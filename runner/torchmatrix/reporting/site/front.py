@@ -26,7 +26,7 @@ from torchmatrix.facts.environments import fields_of
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, history_page, machines_page, page, redaction, terminal
 from torchmatrix.reporting.exports.columns import MACHINE_TABLES as TABLES
-from torchmatrix.reporting.page import utc
+from torchmatrix.reporting.page import recorded, utc
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.site.pages import RUNS, WORDS, Page, as_files, place_of
 
@@ -240,7 +240,8 @@ def _newest(entries: Mapping[str, Page]) -> dict[str, Any] | None:
     answers = entries[slug].get("answers") if runs else None
     if not isinstance(answers, dict):
         return None
-    return {"lead": answers.get("lead"), "each": answers.get("answers"), "page": _page_of(slug)}
+    found: dict[str, Any] = recorded({**answers, "each": answers.get("answers"), "page": _page_of(slug)})
+    return found
 
 
 def _hosts(rows: Sequence[Page]) -> list[Page]:
