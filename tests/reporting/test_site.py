@@ -102,7 +102,9 @@ def test_the_front_page_warns_as_the_runs_page_does_and_reads_answers_that_lack_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_run(tmp_path / "r")
-    monkeypatch.setattr(sys.modules["torchmatrix.reporting.overview.answers"], "levels_in_words", lambda jump: "Launches lie in two levels.")
+    monkeypatch.setattr(
+        sys.modules["torchmatrix.reporting.overview.answers"], "levels_in_words", lambda jump: "Launches lie in two levels."
+    )
     made = publish(tmp_path / "r", tmp_path / "site")
     assert "<p class=notice>Launches lie in two levels.</p>" in made.index.read_text()
     kept = tmp_path / "site/runs/20260101T000000Z/run.json"
