@@ -142,7 +142,7 @@ def test_sparse_attention_that_keeps_all_tokens_generates(newest_python: str, tm
 
 
 def test_a_static_cache_by_which_a_type_decodes_wrongly_gives_no_figure(real_python: str, tmp_path: Path) -> None:
-    """transformers 4.57.6 decodes jetmoe by other logits with a StaticCache; 5.23.0 does not (findings/static-cache-types.sh)."""
+    """By findings/static-cache-types.sh: transformers 4.57.6 decodes jetmoe by other logits with a StaticCache."""
     code, events, _ = launched(real_python, tmp_path, "jetmoe", "generate")
     failure = only(events, "failure")
     assert code and failure["kind"] == "numerics" and "away from eager fp32" in failure["message"], failure
