@@ -458,3 +458,34 @@ def test_estimates_know_all_launches_of_a_cell_by_the_same_method(tmp_path: Path
     cells = ("stack-a/resnet50-train-fp32-b4/gpu0", "left/resnet50-train-fp32-b4/gpu0")
     assert Results(tmp_path).seconds_by_cell("testhost", "steady") == {cells[0]: [240.0, 40.0], cells[1]: [820.0]}
     assert Results(tmp_path).seconds_by_cell("testhost", "sustained") == {}
+
+
+@pytest.mark.parametrize("place", ["self", "testhost/self"])
+def test_a_link_that_cannot_be_followed_is_named_and_hides_no_run(tmp_path: Path, place: str) -> None:
+    run = write_run(tmp_path, [{"rate": 99.0}, {"rate": 101.0}])
+    (tmp_path / place).symlink_to("self")
+    listed = Results(tmp_path).listed()
+    assert [one.path for one in listed.runs] == [run.path]
+    assert listed.unread == {str(tmp_path / place): "Too many levels of symbolic links"}
+    (tmp_path / place).unlink()
+    (tmp_path / place).symlink_to("nowhere")
+    listed = Results(tmp_path).listed()
+    assert len(listed.runs) == 1 and not listed.unread, "what has gone is no problem"
+
+
+@pytest.mark.parametrize("place", ["self", "stack-a/self", "stack-a/resnet50-train-fp32-b4/gpu0/self"])
+def test_a_link_inside_a_run_hides_no_launch(tmp_path: Path, place: str) -> None:
+    run = write_run(tmp_path, [{"rate": 99.0}, {"rate": 101.0}])
+    ok = [launch.path for launch in run.launches()]
+    (run.path / place).symlink_to("self")
+    assert [launch.path for launch in run.launches() if launch.outcome == "ok"] == ok and len(ok) == 2
+    (unreadable,) = [launch for launch in run.everything() if isinstance(launch, Unreadable)]
+    assert unreadable.path == run.path / place
+
+
+def test_two_machines_stay_apart_where_a_link_cannot_be_followed(tmp_path: Path) -> None:
+    for folder, machine in (("here", "a" * 32), ("there", "b" * 32)):
+        write_run(tmp_path / folder, [{}], folder="m1", machine=machine, run=f"2026010{len(folder)}T000000Z")
+    (tmp_path / "here" / "self").symlink_to("self")
+    gather(Results(tmp_path / "here"), str(tmp_path / "there"))
+    assert sorted(run.path.parent.name for run in Results(tmp_path / "here").runs()) == ["m1", "m1-bbbbbb"]

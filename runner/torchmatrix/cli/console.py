@@ -94,6 +94,8 @@ def list_runs(results: "Results") -> "list[RunFolder]":
     listed = results.listed()
     for path in listed.misnamed[:MOST_UNREADABLE]:
         say(f"note: {as_text(path)} is left out: its name is not UTF-8; rename it")
+    for place, why in islice(listed.unread.items(), MOST_UNREADABLE):
+        say(printable(f"note: {place} can't be read and is left out: {why}"))
     for copy, original in islice(listed.copies.items(), MOST_UNREADABLE):
         say(printable(f"note: {copy.path} is left out: it is a copy of {host_of(original)}/{original.id}"))
     if len(listed.copies) > MOST_UNREADABLE:

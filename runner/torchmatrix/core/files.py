@@ -128,7 +128,7 @@ def named_below(folder: Path, names: str) -> list[Path]:
             with os.scandir(inside) as entries:
                 for entry in entries:
                     is_folder = entry.is_dir(follow_symlinks=False)
-                    if fits(entry.name) or (not is_folder and entry.is_dir()):
+                    if fits(entry.name) or (not is_folder and _leads_to_a_folder(entry)):
                         paths.append(entry.path)
                     if is_folder:
                         pending.append(entry.path)
@@ -137,6 +137,14 @@ def named_below(folder: Path, names: str) -> list[Path]:
         except OSError:
             paths.append(inside)
     return [Path(path) for path in sorted(paths, key=lambda path: path.split("/"))]
+
+
+def _leads_to_a_folder(entry: "os.DirEntry[str]") -> bool:
+    """Check whether a link does; also one that can't be followed may."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return True
 
 
 def link_below(root: Path, path: Path) -> Path | None:

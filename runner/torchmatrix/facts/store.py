@@ -216,12 +216,14 @@ class Listed(NamedTuple):
     """The runs of a results folder, oldest first, and what is left out of them.
 
     `misnamed`: folders whose names, or whose hosts' names, are no UTF-8: no page or table could name them. `copies`: folders
-    that somebody copied, with the run that each is a copy of: it would count twice.
+    that somebody copied, with the run that each is a copy of: it would count twice. `unread`: folders, and links, that can't
+    be read or followed, and why.
     """
 
     runs: list[RunFolder]
     misnamed: list[Path]
     copies: dict[RunFolder, RunFolder]
+    unread: dict[str, str]
 
 
 class Results:
@@ -258,15 +260,15 @@ class Results:
 
     def listed(self) -> Listed:
         """List all runs, and what is left out of them."""
-        found, misnamed = [], []
-        for place in folders_in(str(self.root)):
-            for path in () if os.path.basename(place).startswith(".") else folders_in(place):  # noqa: PTH119
+        found, misnamed, unread = [], [], dict[str, str]()
+        for place in folders_in(str(self.root), unread):
+            for path in () if os.path.basename(place).startswith(".") else folders_in(place, unread):  # noqa: PTH119
                 if os.path.exists(f"{path}/run.jsonl"):  # noqa: PTH110 (a Path takes ten times as long)
                     name = path[len(place) - len(os.path.basename(place)) :]  # noqa: PTH119
                     found.append(RunFolder(Path(path))) if name == as_text(name) else misnamed.append(Path(path))
         runs = in_order(found)
         copies = copies_among(runs)
-        return Listed(runs=[run for run in runs if run not in copies], misnamed=sorted(misnamed), copies=copies)
+        return Listed(runs=[run for run in runs if run not in copies], misnamed=sorted(misnamed), copies=copies, unread=unread)
 
     def home(self, host: str, machine: str | None) -> str:
         """Return the folder for the runs of this machine: its host's name, with the identity's start if another machine has it.
@@ -336,11 +338,29 @@ class Results:
         return cells
 
 
-def folders_in(path: str, *, follow_links: bool = True) -> list[str]:
-    """List the folders in a folder, also those that links lead to; none where it can't be read."""
-    with suppress(OSError), os.scandir(path) as entries:
-        return [entry.path for entry in entries if entry.is_dir(follow_symlinks=follow_links)]
-    return []
+def folders_in(path: str, unread: dict[str, str] | None = None, *, follow_links: bool = True) -> list[str]:
+    """List the folders in a folder, also those that links lead to. Add what can't be read or followed to `unread`, with the
+    reason; what has gone is neither.
+    """
+    folders, lost = [], dict[str, str]()
+    with _noting(path, lost), os.scandir(path) as entries:
+        for entry in entries:
+            with _noting(entry.path, lost):
+                if entry.is_dir(follow_symlinks=follow_links):
+                    folders.append(entry.path)
+    if unread is not None:
+        unread |= lost
+    return folders
+
+
+@contextmanager
+def _noting(path: str, lost: dict[str, str]) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        lost[path] = error.strerror or str(error)
 
 
 def in_order(runs: Iterable[RunFolder]) -> list[RunFolder]:
