@@ -17,8 +17,7 @@ SHOWING = (
     f"reproduce {CELL} --print", "reproduce {launch} --print", "reproduce llm-cpu --print", "compare last last~1",
     "compare last last~1 --json", "advise resnet50", "advise resnet50 --json", "audit last", "audit last --json",
     "history --json", "gate", "gate --json", "gather {results} --dry-run", "gather {results} --dry-run --json --results other",
-    f"why {CELL} {CELL} --recorded", "nightly status", "nightly status --json", "nightly keep --keep 2",
-    "nightly install --print", "nightly install --print --backend cron",
+    f"why {CELL} {CELL} --recorded", "nightly unit", "nightly unit --cron", "clean --runs --keep 2",
     "report --output {elsewhere}/report.html", "history --output {elsewhere}/history.html", "export {elsewhere}/tables",
 )  # fmt: skip
 """Command lines that say, by their verb or an option, that they measure and remove nothing and write nothing here."""

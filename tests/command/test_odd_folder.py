@@ -22,7 +22,7 @@ LINES = (
     "history --output \udcfcout/history.html", "history --json", "audit last", "audit f\udce9.csv",
     "export \udcfcout/tables", "export --redact \udcfcout/shared --format json",
     "gate --junit \udcfcout.xml --markdown \udcfcout.md", "nightly run --engine local",
-    "nightly install --print --backend cron", "nightly status", "nightly keep --keep 1", "nightly remove",
+    "nightly unit --cron", "clean --runs --keep 2",
     "lock --engine local", "bundle export b\udcfc.tar --engine local", "bundle import b\udcfc.tar --into i\udcfc",
     "clean --engine local --all", "clean --engine local --yes",
 )  # fmt: skip
@@ -59,8 +59,8 @@ def test_a_user_without_a_home_can_do_what_others_can(tmp_path: Path, monkeypatc
         monkeypatch.delenv(name, raising=False)
     text = f'[run]\nlaunches = 1\n{FAKE_STACK}model = "resnet18"\nbatch = 2\nsteps = 5\nwindows = 2\n'
     (tmp_path / "matrix.toml").write_text(text.format(python=FAKE_PYTHON))
-    lines = ("presets", "plan --engine local", "run --engine local", "report --redact", "nightly status", "nightly remove")
-    for line in (*lines, "nightly install --print --backend cron", "clean --engine local"):
+    lines = ("presets", "plan --engine local", "run --engine local", "report --redact")
+    for line in (*lines, "nightly unit --cron", "clean --engine local"):
         done = invoke(tmp_path, *line.split(" "), TORCHMATRIX_CACHE=str(tmp_path / "cache"))
         assert done.returncode == 0, (line, done.stderr)
     assert asked

@@ -81,17 +81,24 @@ def test_what_is_due_at_noon(
 
 
 @pytest.mark.usefixtures("berlin")
-def test_a_night_before_the_installation_is_not_missed() -> None:
+def test_a_first_night_begins_at_its_time_and_none_before_it_is_missed() -> None:
     noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
-    assert decide([], noon, "02:30").is_due
-    assert not decide([{"event": "installed", "unix_seconds": noon - HOUR}], noon, "02:30").is_due
-    assert decide([{"event": "installed", "unix_seconds": noon - 30 * HOUR}], noon, "02:30").is_due
+    assert decide([], noon, None).is_due
+    assert [decide([], noon + seconds, "12:00").is_due for seconds in (-1, 0, 1, 599, 601, HOUR)] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert decide([began(day(9), noon - 30 * HOUR), ended(day(9), 0, "h/r")], noon, "02:30").is_due
 
 
 @pytest.mark.usefixtures("berlin")
 def test_a_night_dated_into_the_future_is_not_taken_as_measured() -> None:
     noon = time.mktime((2026, 1, 15, 12, 0, 0, 0, 0, -1))
-    events = [began("n1", noon + 9000 * HOUR), ended("n1", 0, "h/r"), {"event": "installed", "unix_seconds": noon + HOUR}]
+    events = [began("n1", noon + 9000 * HOUR), ended("n1", 0, "h/r")]
     assert decide(events, noon, "02:30").is_due
 
 
@@ -174,12 +181,12 @@ def night(
         ({"gate": 5}, 5, "gate: regression"),
         ({"run": 1}, 1, "gate: pass"),
         ({"run": 1, "gate": 5}, 5, "gate: regression"),
-        ({"gate": 5, "report": 4, "keep": 4}, 5, "report failed with exit 4; keep failed with exit 4"),
+        ({"gate": 5, "report": 4, "clean": 4}, 5, "report failed with exit 4; clean failed with exit 4"),
         ({"gate": 2}, 1, "gate: failed with exit 2"),
         ({"gate": 1}, 1, "gate: failed with exit 1"),
         ({"report": 4}, 1, "report failed with exit 4"),
         ({"history": 1}, 1, "history failed with exit 1"),
-        ({"keep": 4}, 1, "keep failed with exit 4"),
+        ({"clean": 4}, 1, "clean failed with exit 4"),
         ({"run": 4.5, "gate": 5}, 4, "not complete"),
         ({"run": 4.25}, 1, "gate: pass"),  # measured to the end; its page could not be written
     ],
@@ -189,7 +196,7 @@ def test_a_step_that_fails_stops_no_other_and_is_reported(
 ) -> None:
     exit_code, steps, summary = night(tmp_path, monkeypatch, exit_codes, keep=2)
     assert exit_code == code and words in summary and summary.count("\n") == 0
-    assert steps == ["run", "gate", "report", "history", "keep"]
+    assert steps == ["run", "gate", "report", "history", "clean"]
     (last,) = Journal(tmp_path / "results").nights()
     assert last.exit_code == code and last.run and last.run.startswith("testhost/") and last.summary == summary
 
@@ -310,7 +317,7 @@ def test_without_the_demanded_disk_space_nothing_is_measured_and_old_runs_go_fir
     with pytest.raises(EngineUnusable, match=r"only .* GB are free .* the limit is 1e\+09") as caught:
         night(tmp_path, monkeypatch, {}, free_gb=1e9, keep=2)
     assert caught.value.exit_code == 4 and "--keep" in caught.value.hint
-    assert [json.loads(line)[1] for line in (tmp_path / "results/asked").read_text().splitlines()] == ["keep"]
+    assert [json.loads(line)[:2] for line in (tmp_path / "results/asked").read_text().splitlines()] == [["clean", "--runs"]]
 
 
 def test_the_arguments_of_a_night_are_its_options(tmp_path: Path) -> None:

@@ -188,14 +188,26 @@ def clean(
     results: options.ResultsOption = options.RESULTS,
     engine: options.EngineOption = "auto",
     everything: Annotated[bool, typer.Option("--all", help="Include what the matrix still needs.")] = False,
+    runs: Annotated[bool, typer.Option("--runs", help="Old runs instead, beyond --keep or --disk-gb.")] = False,
+    keep: options.KeepOption = None,
+    disk_gb: options.DiskOption = None,
+    pin: options.PinOption = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="With --runs: only those of this host; default: that of the newest run.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this, only list them.")] = False,
 ) -> None:
-    """List images, virtualenvs and caches no longer needed.
+    """List images, virtualenvs and caches no longer needed; with --runs, old runs.
 
-    With --yes, remove them. Results stay.
+    With --yes, remove them. Without --runs, results stay.
     """
     from torchmatrix.running import session
 
+    limits = {"--keep": keep, "--disk-gb": disk_gb, "--pin": pin, "--host": host}
+    if runs:
+        return _clean_runs(results, keep, disk_gb, pin or [], host, yes)
+    if given := [option for option, value in limits.items() if value is not None]:
+        raise BadInput(f"{given[0]} is for runs", hint="torchmatrix clean --runs --keep 60")
     leftovers = session.leftovers(matrix, results, engine, everything)
     for _, leftover in leftovers:
         size = "" if leftover.bytes is None else f"  {leftover.bytes / 2**30:.2f} GiB"
@@ -212,6 +224,33 @@ def clean(
     for problem in problems:
         say(f"kept {problem}")
     raise typer.Exit(options.exit_code_of_failures(problems))
+
+
+def _clean_runs(results: Path, keep: int | None, disk_gb: float | None, pins: list[str], host: str | None, yes: bool) -> None:
+    from torchmatrix.facts.store import Results
+    from torchmatrix.nightly import keeping
+    from torchmatrix.nightly.journal import Journal
+
+    if keep is None and disk_gb is None:
+        raise BadInput("no limit was given", hint="use --keep N, --disk-gb X, or both")
+    store = Results(results)
+    newest = store.runs()[-1:]
+    stored = keeping.stored_runs(store, host or next((run.path.parent.name for run in newest), ""), pins)
+    limit = None if disk_gb is None else round(disk_gb * 1e9)
+    choice = keeping.choose(stored, keep, limit, keeping.bytes_on_disk(store.root))
+    if yes:
+        with store.hold():
+            for line in keeping.remove_chosen(store, Journal(results), stored, choice):
+                say(line)
+    else:
+        for run in choice.remove:
+            print(f"{run.name}  {run.bytes / 1e9:.3f} GB")
+    for run in stored:
+        if run.stays:
+            say(f"stays: {run.name}: {run.stays}")
+    if choice.over_bytes:
+        say(f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: all others are new, pinned or not ours")
+    say(f"{len(choice.remove)} of {count(len(stored), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
 
 
 if TYPE_CHECKING:

@@ -297,3 +297,15 @@ def exit_code_of_launches(outcomes: Mapping[str, int]) -> ExitCode:
 def exit_code_of_failures(failed: Collection[object] | int) -> ExitCode:
     """Return the exit code. `failed`: the stacks that couldn't be built or locked, or the things that couldn't be removed."""
     return ExitCode.CELL_NOT_OK if failed else ExitCode.OK
+
+
+KeepOption = Annotated[
+    int | None, typer.Option("--keep", min=2, max=1_000_000, help="Keep this many complete runs; default: all.")
+]
+DiskOption = Annotated[
+    float | None, typer.Option("--disk-gb", min=0, max=1_000_000, help="Limit the results to this many GB; default: no limit.")
+]
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option("--pin", metavar="RUN", help="Never remove this run; repeatable.", autocompletion=complete_runs),
+]

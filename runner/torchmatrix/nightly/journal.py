@@ -1,18 +1,15 @@
 """Keep the journal of nights, append-only like all facts, and decide what `nightly run` has to do now.
 
 results/nightly/.lock                 who is running a night now
-results/nightly/nights.jsonl          installations, starts and ends of nights
+results/nightly/nights.jsonl          starts and ends of nights
 results/nightly/20250102T013000Z.log  every command of a night with its output, under the night's beginning in UTC
 """
 
-import hashlib
 import json
 import os
-import pwd
 import re
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -22,18 +19,17 @@ from typing import Any
 from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode
 from torchmatrix.core.files import hold_lock, plain_open
 from torchmatrix.core.inputs import is_number
-from torchmatrix.core.settings import home_folder
 from torchmatrix.core.toml_keys import shown
-from torchmatrix.engines.choose import VARIABLES
 from torchmatrix.facts.lines import Event, read_lines
 from torchmatrix.facts.store import run_event
-from torchmatrix.machine import masks
 
 FOLDER = "nightly"
 STAMP = re.compile(r"\d{8}T\d{6}Z(-\d+)?", flags=re.ASCII)
 """The names of nights and of runs: the time in UTC, and a number where that name was taken."""
 CONTINUE_WITHIN_SECONDS = 12 * 3600
 """A night that began longer ago is not continued: a measurement now would no longer belong to that night."""
+FIRST_WITHIN_SECONDS = 600
+"""Where no night was measured yet, the first begins at its time, or so shortly after it: it can't have been missed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +75,7 @@ class Journal:
         return hold_lock(
             self.lock_file,
             f"another night holds {self.folder}",
-            "wait until it ends; torchmatrix nightly status shows who runs it",
+            "wait until it ends",
         )
 
     def log(self, night: str) -> Path:
@@ -152,8 +148,8 @@ def decide(events: list[Event], now: float, at: str | None) -> Next:
         return Next(is_due=True, why="a new night")
     due = last_time(at, now)
     moment = f"the night of {moment_in_words(due)}"
-    if any(event["event"] == "installed" and due <= event["unix_seconds"] <= now for event in events):
-        return Next(is_due=False, why=f"nothing is missed: {moment} was before the installation")
+    if not past and now - due > FIRST_WITHIN_SECONDS:
+        return Next(is_due=False, why=f"nothing is missed: no night was measured before {moment}")
     measured = [night for night in past if due <= night.began <= now and night.run and not night.was_cut]
     if measured:
         return Next(is_due=False, why=f"nothing is missed: {moment} is {measured[-1].id}")
@@ -178,105 +174,3 @@ def last_time(at: str, now: float) -> float:
 def moment_in_words(moment: float) -> str:
     """Format a moment in this machine's time zone."""
     return time.strftime("%a %Y-%m-%d %H:%M:%S %Z", time.localtime(moment))
-
-
-# Timetables: when a timer starts a night, with which command, where, and with which environment variables.
-
-Say = Callable[[str], None]
-"""Prints a line for the user."""
-CATCH_UP_SECONDS = 300
-"""How long after a machine's start a missed or cut night is made up for: booting disturbs what is measured."""
-NOTE = "# written by: torchmatrix nightly install; taken away by: torchmatrix nightly remove"
-_KEPT_VARIABLES = re.compile(
-    rf"{VARIABLES}_\w+"
-    rf"|(?i:(https?|ftp|all|no)_proxy)|(TORCHMATRIX|UV)_\w+|{'|'.join(masks.VARIABLES)}|XDG_(CONFIG|CACHE)_HOME"
-    r"|PATH|HOME|LANG|LC_ALL|PYTHONPATH|PIP_INDEX_URL|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE",
-    flags=re.ASCII,
-)
-"""The environment variables that decide what a run does or reaches; a timer starts with hardly any."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timetable:
-    """The nights of one matrix. `at`: HH:MM, local; `command`: a night's whole command line, with absolute paths; `folder`:
-    where it was installed, and where nights begin; `is_system`: for the machine, else for this user. `run_as`: the user who
-    runs the nights, if not the one who installs them."""
-
-    matrix: Path
-    results: Path
-    at: str
-    command: tuple[str, ...]
-    folder: Path
-    is_system: bool
-    run_as: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Return the name of the units, files and crontab lines, another for every matrix file."""
-        return name_for(self.matrix)
-
-    @property
-    def environment(self) -> Path:
-        """Return the file of environment variables that nights begin with; only its owner may read it."""
-        return settings_folder() / f"{self.name}.env"
-
-
-def name_for(matrix: Path) -> str:
-    """Return torchmatrix-night- and eight characters of the hash of the matrix file's path."""
-    return f"torchmatrix-night-{hashlib.sha256(os.fsencode(matrix.absolute())).hexdigest()[:8]}"
-
-
-def settings_folder() -> Path:
-    """Return the folder of the environment files, the scripts for cron and the records of what is installed."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or home_folder() / ".config") / "torchmatrix" / "nightly"
-
-
-def timetable(
-    matrix: Path, results: Path, at: str, words: Sequence[str], *, is_system: bool, run_as: str | None = None
-) -> Timetable:
-    """Return the timetable of nights that `torchmatrix` with `words` begins in the current folder. Raises BadInput."""
-    hour, minute = clock(at)
-    command = (*own_command(), *words)
-    for word in (*command, str(Path.cwd()), str(settings_folder())):
-        if not word.isprintable():
-            raise BadInput(f"a path or option holds what a unit or a crontab can't: {word!r}", hint="rename it")
-    return Timetable(
-        matrix=matrix.absolute(),
-        results=results.absolute(),
-        at=f"{hour:02}:{minute:02}",
-        command=command,
-        folder=Path.cwd(),
-        is_system=is_system,
-        run_as=run_as,
-    )
-
-
-def environment_of(run_as: str, here: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment `here` with the home of another user. Raises BadInput if that user doesn't exist or is root."""
-    try:
-        entry = pwd.getpwnam(run_as)
-    except (KeyError, ValueError):
-        raise BadInput(f"there is no user {run_as!r}", hint="name an existing one: --run-as NAME") from None
-    if entry.pw_uid == 0:
-        raise BadInput("--run-as names root", hint="name an ordinary user, or leave it out")
-    rest = {name: value for name, value in here.items() if not name.startswith("XDG_")}
-    return {**rest, "HOME": entry.pw_dir}
-
-
-def own_command() -> tuple[str, ...]:
-    """Return the command that starts this torchmatrix, whatever Python files are in the current folder (-P: from 3.11 on)."""
-    return (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()), "-m", "torchmatrix")
-
-
-def variables_taken(here: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables among `here` that nights begin with."""
-    return {name: value for name, value in here.items() if _KEPT_VARIABLES.fullmatch(name) and "\0" not in value}
-
-
-def environment_text(variables: Mapping[str, str]) -> str:
-    """Return the text of an environment file that systemd's EnvironmentFile= and a shell read alike."""
-    lines = [NOTE]
-    for name, value in sorted(variables.items()):
-        quoted = re.sub(r'(["\\$`])', r"\\\1", value)
-        lines.append(f'{name}="{quoted}"')
-    return "\n".join(lines) + "\n"

@@ -24,8 +24,9 @@ from torchmatrix.core.process import end_with_parent
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.nightly.journal import Journal, Next, decide, own_command
+from torchmatrix.nightly.journal import Journal, Next, decide
 from torchmatrix.nightly.keeping import is_complete, name_of
+from torchmatrix.nightly.timers import own_command
 
 # Commands: start one in its own process, log its output, end it.
 
@@ -160,7 +161,7 @@ class NightOptions:
         return words + self.limits()
 
     def limits(self) -> list[str]:
-        """Return the options that `nightly run` and `nightly keep` share."""
+        """Return the options that `nightly run` and `clean --runs` share."""
         words = [] if self.keep is None else ["--keep", str(self.keep)]
         words += [] if self.disk_gb is None else ["--disk-gb", f"{self.disk_gb:g}"]
         return words + [word for pin in self.pins for word in ("--pin", pin)]
@@ -306,12 +307,12 @@ class _Night:
         if name and (self.options.keep or self.options.disk_gb is not None):
             host, before = name.partition("/")[0], len(self.results.runs())
             self._run_step(
-                "nightly", "keep", "--results", str(self.options.results), "--host", host, "--yes", *self.options.limits()
+                "clean", "--runs", "--results", str(self.options.results), "--host", host, "--yes", *self.options.limits()
             )
             self.removed += before - len(self.results.runs())
 
     def _run_step(self, *words: str, limit_seconds: float | None = STEP_SECONDS) -> None:
-        name, begin, command = words[1] if words[0] == "nightly" else words[0], time.monotonic(), [*self.tool, *words]
+        name, begin, command = words[0], time.monotonic(), [*self.tool, *words]
         self.say(f"$ {shlex.join(command)}")
         self.codes[name] = carry_out(command, self.log, limit_seconds)
         self.say(f"-> exit {self.codes[name]} after {time.monotonic() - begin:.1f} s")
