@@ -95,7 +95,7 @@ def test_a_stack_becomes_a_file_that_later_runs_need_no_docker_for(
 
 def inside(engine: FileEngine, image: Image, home: Path, code: str) -> str:
     """Return what Python code prints where a launch would run."""
-    spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="", owner="test-apptainer", program="../python")
+    spec = LaunchSpec(arguments=(), gpus=ONE_CPU, cache="", owner="test-apptainer", program="../python")
     with engine.start(image, spec) as execution:
         words = shlex.split(execution.command.replace('"$(mktemp -d)"', str(home)))
         assert words[words.index(image.reference) + 1] == "python3"
@@ -130,7 +130,7 @@ def test_what_a_user_says_to_apptainer_does_not_open_the_container(
     (tmp_path / "mine").mkdir()
     monkeypatch.setenv("APPTAINER_BIND", f"{tmp_path}/mine:/mine")
     monkeypatch.setenv("APPTAINERENV_SECRET", "x")
-    spec = LaunchSpec(arguments=("x",), processes=1, gpus=ONE_CPU, cache="", owner="test-apptainer", program="show.py")
+    spec = LaunchSpec(arguments=("x",), gpus=ONE_CPU, cache="", owner="test-apptainer", program="show.py")
     shown = tmp_path / "show.py"
     shown.write_text("import os; print(os.path.exists('/mine'), 'SECRET' in os.environ)")
     with engine.start(image, replace(spec, program="cache.py", model_file=shown)) as execution:
@@ -148,7 +148,6 @@ def test_leaving_the_block_ends_all_processes_of_the_container(engine: FileEngin
     model.write_text(code)
     spec = LaunchSpec(
         arguments=(),
-        processes=1,
         gpus=ONE_CPU,
         cache="",
         owner="test-apptainer",
@@ -175,12 +174,12 @@ def _running(word: bytes) -> list[int]:
 def test_gpus_and_the_network_of_several_nodes_are_asked_for(nvidia_host: Host, tmp_path: Path) -> None:
     gpus = GpuSet(indices=(2, 0), vendor="nvidia", gpus=(nvidia_host.gpus[2], nvidia_host.gpus[0]))
     rendezvous = Rendezvous(node=0, nodes=2, address="10.0.0.1", port=1, interface="ib0", devices=("/dev/infiniband",))
-    spec = LaunchSpec(arguments=(), processes=2, gpus=gpus, cache="", owner="o", rendezvous=rendezvous)
+    spec = LaunchSpec(arguments=(), gpus=gpus, cache="", owner="o", rendezvous=rendezvous)
     program = Apptainer("apptainer")
     words = program.command_prefix("x.sif", spec, tmp_path, binds_of(spec), Isolation(network="machine"))
     assert "--nv" in words and "CUDA_VISIBLE_DEVICES=GPU-222,GPU-000" in words and "--net" not in words
     assert "/dev/infiniband:/dev/infiniband" in words and "NCCL_SOCKET_IFNAME=ib0" in words and words[-1] == "x.sif"
-    alone = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(1,), vendor="amd"), cache="", owner="o")
+    alone = LaunchSpec(arguments=(), gpus=GpuSet(indices=(1,), vendor="amd"), cache="", owner="o")
     amd = program.command_prefix("x.sif", alone, tmp_path, (), Isolation(network="none"))
     assert "--rocm" in amd and "--net" in amd
     assert pasted(["a", f"{tmp_path}:/tmp", "b c"], tmp_path) == "a \"$(mktemp -d)\":/tmp 'b c'"

@@ -60,7 +60,7 @@ Launch = Callable[..., tuple[str, list[str], Exit]]
 def launched(engine: Engine, image: Image, box: str, how: str, name: str) -> tuple[str, list[str], Exit]:
     """Return the state of the cache as the header has it (and why), what the workload printed, and how it ended."""
     gpus = GpuSet(indices=(0,), vendor="cpu")
-    spec = LaunchSpec(arguments=("--how", how, "--box", box), processes=1, gpus=gpus, cache=name, owner="test-caches")
+    spec = LaunchSpec(arguments=("--how", how, "--box", box), gpus=gpus, cache=name, owner="test-caches")
     with engine.start(image, spec) as execution:
         printed = [line.decode().strip() for stream, line in execution.lines() if stream == "out"]
         facts = execution.started["compile_cache"]

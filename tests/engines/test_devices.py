@@ -23,7 +23,7 @@ def nvidia(host: Host, *indices: int) -> GpuSet:
 
 
 def spec_for(gpus: GpuSet) -> LaunchSpec:
-    return LaunchSpec(arguments=("--model", "resnet50"), processes=len(gpus.indices), gpus=gpus, cache="w", owner="me")
+    return LaunchSpec(arguments=("--model", "resnet50"), gpus=gpus, cache="w", owner="me")
 
 
 def test_nvidia_gpus_are_requested_by_uuid_in_the_order_asked_for(nvidia_host: Host) -> None:

@@ -88,7 +88,7 @@ def test_the_recorded_command_repeats_the_launch_when_pasted(torchmatrix: Comman
 
 def inside(client: docker.DockerClient, built: Image, code: str) -> str:
     """Return the output of Python code in a container with exactly a cell's options."""
-    spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="w", owner="test-inside")
+    spec = LaunchSpec(arguments=(), gpus=ONE_CPU, cache="w", owner="test-inside")
     options = container_options(built, spec) | {"command": ["python3", "-c", code]}
     container = client.containers.create(**options)
     try:
@@ -129,7 +129,7 @@ print(len(ours) > 500, bare, by_time)
 
 
 def test_a_containers_processes_are_told_from_other_peoples(client: docker.DockerClient, built: Image) -> None:
-    spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="w", owner="test-owns")
+    spec = LaunchSpec(arguments=(), gpus=ONE_CPU, cache="w", owner="test-owns")
     options = container_options(built, spec) | {
         "command": ["python3", "-c", "print('up', flush=True); import time; time.sleep(60)"]
     }
@@ -213,7 +213,7 @@ def test_a_gpu_without_the_vendors_runtime_is_explained(client: docker.DockerCli
         pytest.skip("this daemon has NVIDIA's runtime")
     gpus = GpuSet(indices=(0,), vendor="nvidia", gpus=nvidia_host.gpus[:1])  # type: ignore[attr-defined]
     owner = f"test-{uuid.uuid4().hex}"
-    spec = LaunchSpec(arguments=(), processes=1, gpus=gpus, cache="w", owner=owner)
+    spec = LaunchSpec(arguments=(), gpus=gpus, cache="w", owner=owner)
     with pytest.raises(LaunchFailed, match="NVIDIA Container Toolkit"), DockerEngine(client).start(built, spec):
         pass
     assert not client.containers.list(all=True, filters={"label": f"torchmatrix.owner={owner}"})
@@ -261,7 +261,7 @@ def test_the_next_start_removes_what_kill_9_left_and_nobody_elses_container(
 
 
 def test_a_container_that_outgrows_its_memory_is_out_of_memory(client: docker.DockerClient, built: Image) -> None:
-    spec = LaunchSpec(arguments=(), processes=1, gpus=ONE_CPU, cache="w", owner="test-memory")
+    spec = LaunchSpec(arguments=(), gpus=ONE_CPU, cache="w", owner="test-memory")
     grow = "b = []\nwhile True: b.append(bytearray(10_000_000))"
     options = container_options(built, spec) | {
         "command": ["python3", "-c", grow],

@@ -52,7 +52,7 @@ def greedy(client: docker.DockerClient, small: str) -> Iterator[Image]:
 
 def ended(client: docker.DockerClient, image: Image, what: str) -> tuple[dict[str, object], list[str], Exit]:
     """Return how a launch of the greedy workload was started, what it said, and how it ended."""
-    spec = LaunchSpec(arguments=(what,), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="test-greedy")
+    spec = LaunchSpec(arguments=(what,), gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="test-greedy")
     with DockerEngine(client).start(image, spec) as execution:
         printed = [line for stream, line in execution.lines() if stream == "out"]
         return dict(execution.started), printed, execution.wait()

@@ -17,7 +17,7 @@ from torchmatrix.planning.plan import GpuSet
 
 
 def test_podmans_tmpfs_over_a_sealed_cache_has_no_owner_which_it_would_refuse() -> None:
-    spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu", cpus=("0",)), cache="c", owner="o")
+    spec = LaunchSpec(arguments=(), gpus=GpuSet(indices=(0,), vendor="cpu", cpus=("0",)), cache="c", owner="o")
     cache = Volume(name="torchmatrix-cache-abc-1", facts=CacheFacts(state="sealed", sha256="0"))
     before = container_options(Image(reference="x", environment="abc"), spec, cache=cache)
     adapted = endpoints.adapt_for_podman(before)

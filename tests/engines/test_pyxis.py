@@ -37,7 +37,7 @@ def test_a_step_has_what_its_job_has_of_this_node_and_no_more_folders_and_variab
     nvidia_host: Host, tmp_path: Path
 ) -> None:
     gpus = GpuSet(indices=(2,), vendor="nvidia", gpus=(nvidia_host.gpus[2],))
-    spec = LaunchSpec(arguments=(), processes=1, gpus=gpus, cache="", owner="o", model_file=tmp_path / "net.py")
+    spec = LaunchSpec(arguments=(), gpus=gpus, cache="", owner="o", model_file=tmp_path / "net.py")
     words = Pyxis(JOB).command_prefix("/shared/x.sqsh", spec, tmp_path, [*binds_of(spec), "/cache/work:/cache"], PYXIS_SHARED)
     assert {"--overlap", "--nodes=1", "--ntasks=1", "--nodelist=node2", "--cpus-per-task=64"} <= set(words)
     assert {"--container-image=/shared/x.sqsh", "--container-readonly", "--no-container-mount-home"} <= set(words)
@@ -61,7 +61,7 @@ def test_a_job_that_runs_again_removes_the_containers_of_its_earlier_life_and_no
     enroot: Path, tmp_path: Path, restarts: str, commands: str
 ) -> None:
     engine = FileEngine(tmp_path / "cache", "o", Pyxis({**JOB, "SLURM_RESTART_COUNT": restarts}))
-    spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
+    spec = LaunchSpec(arguments=(), gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
     execution = engine.start(Image(reference="x.sqsh", environment="e"), spec)
     assert (tmp_path / "told").read_text() if commands else not (tmp_path / "told").exists()
     assert not commands or (tmp_path / "told").read_text() == commands
@@ -80,6 +80,6 @@ def test_a_machine_without_space_for_temporary_files_fails_the_launch(
 ) -> None:
     engine = FileEngine(tmp_path / "cache", "o", Pyxis(JOB))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    spec = LaunchSpec(arguments=(), processes=1, gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
+    spec = LaunchSpec(arguments=(), gpus=GpuSet(indices=(0,), vendor="cpu"), cache="", owner="o")
     with pytest.raises(LaunchFailed, match="its container can't be prepared"):
         engine.start(Image(reference="x.sqsh", environment="e"), spec)

@@ -56,7 +56,7 @@ def launched(gpu_client: docker.DockerClient, tmp_path_factory: pytest.TempPathF
 
 
 def spec_of(gpus: GpuSet) -> LaunchSpec:
-    return LaunchSpec(arguments=(), processes=len(gpus.indices), gpus=gpus, cache="c", owner="gpu-server")
+    return LaunchSpec(arguments=(), gpus=gpus, cache="c", owner="gpu-server")
 
 
 def launch(client: docker.DockerClient, gpus: GpuSet) -> list[str]:

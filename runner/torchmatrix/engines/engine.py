@@ -119,13 +119,17 @@ class LaunchSpec:
     """
 
     arguments: tuple[str, ...]
-    processes: int
     gpus: GpuSet
     cache: str
     owner: str
     program: str = "bench.py"
     model_file: Path | None = None
     rendezvous: Rendezvous | None = None
+
+    @property
+    def processes(self) -> int:
+        """Return how many processes run on this node."""
+        return len(self.gpus.indices)
 
     def model_flags(self, folder: PurePath) -> tuple[str, ...]:
         """Return the workload's flags for the user's model; `folder`: where its launches find the file."""

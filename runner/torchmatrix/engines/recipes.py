@@ -216,7 +216,7 @@ def _selftest_spec(recipe: Recipe, owner: str) -> LaunchSpec:
     built_for = ("--built-for", recipe.accelerator) if recipe.source == "wheels" else ()
     arguments = (*flags, *built_for, *(["--compile"] if recipe.can_compile else []))
     gpus = GpuSet(indices=(0,), vendor="cpu")
-    return LaunchSpec(program="selftest.py", arguments=arguments, processes=1, gpus=gpus, cache="", owner=owner)
+    return LaunchSpec(program="selftest.py", arguments=arguments, gpus=gpus, cache="", owner=owner)
 
 
 # The lock file beside the matrix (matrix.lock): which of its entries match the current matrix, and how they are made.

@@ -154,9 +154,7 @@ def look(
 def _spec(gpus: GpuSet, owner: str, seconds: float) -> LaunchSpec:
     flags = ["--device", torch_device_of(gpus.vendor), "--seconds", f"{seconds:g}", "--threads", str(gpus.threads)]
     flags += ["--cpus", ":".join(gpus.cpus)] if gpus.cpus else []
-    return LaunchSpec(
-        program="deep.py", arguments=tuple(flags), processes=len(gpus.indices), gpus=gpus, cache="deep", owner=owner
-    )
+    return LaunchSpec(program="deep.py", arguments=tuple(flags), gpus=gpus, cache="deep", owner=owner)
 
 
 def _failure_in_words(events: Sequence[Event], code: int, tail: Sequence[str]) -> str | None:

@@ -201,23 +201,22 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
 def _start(job: Job, attempt: Attempt, image: Image) -> Execution:
     """Return the execution of an attempt, on all its nodes, to be used in a `with` block. Raises LaunchFailed."""
     cell = attempt.cell
-    spec = LaunchSpec(
-        arguments=bench_arguments(attempt, job),
-        processes=len(cell.gpus.indices),
-        gpus=cell.gpus,
-        cache="" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch),
-        owner=job.owner,
-        model_file=model_file_of(job, cell),
-        rendezvous=job.peers.rendezvous if job.peers else None,
-    )
+    cache = "" if attempt.trial or attempt.fresh else cache_name(cell, attempt.batch)
+    rendezvous = job.peers.rendezvous if job.peers else None
+    spec = spec_of(cell, job.owner, bench_arguments(attempt, job), cache, job.folder.models, rendezvous)
     execution = job.engine_for(cell.stack).start(image, spec)
     return job.peers.join(execution, image, spec) if job.peers else execution
 
 
-def model_file_of(job: Job, cell: Cell) -> Path | None:
-    """Return the kept file of a user's own model; None for a library's."""
+def spec_of(
+    cell: Cell, owner: str, arguments: tuple[str, ...], cache: str, models: Path, rendezvous: Rendezvous | None = None
+) -> LaunchSpec:
+    """Return what to run for a cell, whichever launch it is; a user's own model is kept in the folder `models`."""
     model = cell.workload.own
-    return keep_model(job.folder.models, model.path, model.content) if model else None
+    model_file = keep_model(models, model.path, model.content) if model else None
+    return LaunchSpec(
+        arguments=arguments, gpus=cell.gpus, cache=cache, owner=owner, model_file=model_file, rendezvous=rendezvous
+    )
 
 
 def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> Iterator[ProgressEvent]:

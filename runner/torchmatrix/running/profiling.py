@@ -19,12 +19,11 @@ from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import launch_file
 from torchmatrix.facts.lines import Event
-from torchmatrix.facts.store import keep_model
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.workloads import AUTO, Workload
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness, run, session
-from torchmatrix.running.launch_cell import cache_name, device_flags, devices_of, factor_flags, flags_in_words
+from torchmatrix.running.launch_cell import cache_name, device_flags, devices_of, factor_flags, flags_in_words, spec_of
 from torchmatrix.running.session import Session
 
 TAIL_LINES = 20
@@ -144,18 +143,10 @@ def _batch(s: Session, cell: Cell) -> int:
 
 def _spec(s: Session, cell: Cell, batch: int, steps: int, named: bool) -> LaunchSpec:
     options = device_flags(cell, s.host, s.matrix.seed, s.matrix.timeout_seconds) | {"--profile": steps}
-    return LaunchSpec(
-        arguments=(
-            *factor_flags({**cell.workload.factors, "batch": batch}),
-            *flags_in_words(options),
-            *(("--name-kernels",) if named else ()),
-        ),
-        processes=len(cell.gpus.indices),
-        gpus=cell.gpus,
-        cache=f"{cache_name(cell, batch)}-profile{'-named' * named}",
-        owner=s.results.owner,
-        model_file=keep_model(s.results.profiled_models, model.path, model.content) if (model := cell.workload.own) else None,
-    )
+    flags = (*factor_flags({**cell.workload.factors, "batch": batch}), *flags_in_words(options))
+    arguments = (*flags, "--name-kernels") if named else flags
+    cache = f"{cache_name(cell, batch)}-profile{'-named' * named}"
+    return spec_of(cell, s.results.owner, arguments, cache, s.results.profiled_models)
 
 
 def _launch(s: Session, cell: Cell, image: Image, spec: LaunchSpec) -> Generator[str, None, tuple[str, list[Event]]]:

@@ -10,7 +10,7 @@ from torchmatrix.core import settings
 from torchmatrix.core.errors import BadInput, BuildFailed, LaunchFailed, ToolError
 from torchmatrix.core.formatting import count
 from torchmatrix.engines import recipes
-from torchmatrix.engines.engine import Execution, Image, LaunchSpec
+from torchmatrix.engines.engine import Execution, Image
 from torchmatrix.facts.host_parts import device_on
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import Proven, proof_of
@@ -32,8 +32,8 @@ from torchmatrix.running.launch_cell import (
     devices_of,
     gpus_of,
     image_record,
-    model_file_of,
     record_failure,
+    spec_of,
 )
 from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.readiness import Ready
@@ -227,15 +227,8 @@ def _result_of(work: Generator[object, None, Result]) -> Result:
 
 def _start(job: Job, cell: Cell, image: Image, request: Mapping[str, Any], rank: int) -> Execution:
     address = request["address"]
-    spec = LaunchSpec(
-        arguments=tuple(request["arguments"]),
-        processes=len(cell.gpus.indices),
-        gpus=cell.gpus,
-        cache=request["cache"],
-        owner=job.owner,
-        model_file=model_file_of(job, cell),
-        rendezvous=rendezvous_of(rank, 1 + len(request["nodes"]), address, request["port"], towards=address),
-    )
+    rendezvous = rendezvous_of(rank, 1 + len(request["nodes"]), address, request["port"], towards=address)
+    spec = spec_of(cell, job.owner, tuple(request["arguments"]), request["cache"], job.folder.models, rendezvous)
     return job.engine_for(cell.stack).start(image, spec)
 
 
