@@ -15,7 +15,7 @@ from support.containers import context, remove_images
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines.docker import DockerEngine
-from torchmatrix.running import bundle
+from torchmatrix_plugins.bundle import archive as bundle
 
 FILES = {"wheelhouse/helper-1.0-py3-none-any.whl": b"w", "matrix.toml": b"# a matrix\n", "matrix.lock": b"# a lock\n"}
 Make = Callable[[str, int], tuple[str, bytes]]

@@ -22,9 +22,9 @@ from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import hold_lock
 from torchmatrix.facts import lines
-from torchmatrix.facts.gathering import ImportResult, Limits, gather
-from torchmatrix.facts.gathering.importer import Ledger
 from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix_plugins.gather import ImportResult, Limits, gather
+from torchmatrix_plugins.gather.importer import Ledger
 
 RUN = "20260101T000000Z"
 FIRST, SECOND = "a" * 16, "b" * 16

@@ -19,9 +19,9 @@ import pytest
 from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts import lines
-from torchmatrix.facts.gathering import Limits, gather
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import site as sites
+from torchmatrix_plugins.gather import Limits, gather
 
 RUN = "20260101T000000Z"
 RUNS_IT = 'sh -c "$last"'

@@ -10,12 +10,12 @@ from faults.borders import _declared
 from support.records import launch_lines, write_run
 from torchmatrix.cli import invoke
 from torchmatrix.facts import lines
-from torchmatrix.facts.gathering import gather
 from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import launch_of, malformed_host_line
 from torchmatrix.facts.run_record import record_of
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.matrix.factors import FACTORS
+from torchmatrix_plugins.gather import gather
 
 HERE = Path("h/r/s/w/d/round1-try1.jsonl")
 OF_ANY_TYPE = ("losses", "arguments", "event")

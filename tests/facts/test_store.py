@@ -13,13 +13,13 @@ from torchmatrix.analysis import facts_cache
 from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts import lines, store
-from torchmatrix.facts.gathering import gather
 from torchmatrix.facts.launch import Launch, Unreadable, last_tries
 from torchmatrix.facts.launch_file import LaunchFile
 from torchmatrix.facts.reading import launch_at, read_launch
 from torchmatrix.facts.store import Results, RunFolder, select
 from torchmatrix.reporting import redaction
 from torchmatrix.reporting.redaction import Pseudonyms
+from torchmatrix_plugins.gather import gather
 
 CELL = "stack-a/resnet50-train-fp32-b4/gpu0"
 

@@ -16,7 +16,7 @@ from torchmatrix.core.errors import EngineUnusable, ExitCode
 from torchmatrix.facts.store import Results, RunFolder, keep_model
 from torchmatrix.nightly import journal, keeping
 from torchmatrix.nightly.journal import Journal, decide
-from torchmatrix.nightly.night import NOT_STARTED, TIMED_OUT, Log, NightOptions, carry_out, run_night
+from torchmatrix_plugins.nights.night import NOT_STARTED, TIMED_OUT, Log, NightOptions, carry_out, run_night
 
 HOUR = 3600.0
 
@@ -375,7 +375,7 @@ time.sleep(99)
     whole = f"""
 import signal, sys
 from pathlib import Path
-from torchmatrix.nightly import night
+from torchmatrix_plugins.nights import night
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 log = night.Log(Path({str(tmp_path / "log")!r}), lambda data: None)
 try:

@@ -8,8 +8,8 @@ import pytest
 
 from torchmatrix.core.errors import BadInput
 from torchmatrix.machine import masks
-from torchmatrix.nightly import timers
-from torchmatrix.nightly.timers import Timetable, name_for, timetable
+from torchmatrix_plugins.nights import timers
+from torchmatrix_plugins.nights.timers import Timetable, name_for, timetable
 
 HOSTILE = ("a b", "100%", "$HOME", "$$", "%h", 'say "x"', "it's", "back\\slash", "ünï", "#", ";", "*?[x]", "", "--x={y}")
 """Words that mean something else to systemd, cron or a shell."""

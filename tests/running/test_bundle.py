@@ -21,7 +21,7 @@ from torchmatrix.core.errors import BadInput
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines import docker_images
 from torchmatrix.engines.local import LocalEngine
-from torchmatrix.running import bundle
+from torchmatrix_plugins.bundle import archive as bundle
 
 Site = Callable[..., Settings]
 FILES = {

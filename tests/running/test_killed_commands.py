@@ -19,7 +19,7 @@ from torchmatrix.nightly.gate.verdicts import call_hook
 call_hook({HOLDING!r}.replace("$HELD", os.environ["HELD"]), {{"verdict": "pass", "run": "1"}})
 """,
     "ssh": """
-from torchmatrix.facts.gathering import gather
+from torchmatrix_plugins.gather import gather
 from torchmatrix.facts.store import Results
 gather(Results(Path(os.environ["HELD"]).parent), "ssh://nowhere/results")
 """,

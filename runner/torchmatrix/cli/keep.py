@@ -1,18 +1,15 @@
-"""Verbs that manage what is kept: lock, bundle, clean."""
+"""Verbs that manage what is kept: lock, clean."""
 
-import re
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import complain, in_json, say, volume_of
+from torchmatrix.cli.console import say, volume_of
 from torchmatrix.cli.options import Volume
-from torchmatrix.core.errors import BadInput, BuildFailed, ExitCode, NothingSelected, ToolError
-from torchmatrix.core.formatting import count, printable
-from torchmatrix.machine.vendors import VENDORS
+from torchmatrix.core.errors import BadInput, BuildFailed, NothingSelected
+from torchmatrix.core.formatting import count
 
 
 @options.app.command()
@@ -89,99 +86,6 @@ def _refuse_stacks(matrix: Path, globs: list[str]) -> NoReturn:
     raise NothingSelected("; ".join(mismatches), hint="give the names of stacks, or globs that match them")
 
 
-HERE = Path()
-bundle_app = typer.Typer(
-    cls=options.WholeSummaries,
-    help="Carry a matrix to a machine without a network.\n\nOne archive holds images, lock, presets and wheels.",
-)
-options.app.add_typer(bundle_app, name="bundle")
-
-
-@bundle_app.command("export")
-def bundle_export(
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.", callback=options.a_file)],
-    globs: options.GlobsArgument = None,
-    where: options.WhereOption = None,
-    matrix: options.MatrixOption = options.MATRIX,
-    results: options.ResultsOption = options.RESULTS,
-    engine: options.EngineOption = "auto",
-    wheels: Annotated[
-        bool, typer.Option("--wheels", help="Add the wheels, for virtualenvs and builds on the other machine.")
-    ] = False,
-    quiet: options.QuietOption = False,
-) -> None:
-    """Write the selected stacks, locked and built, into one archive."""
-    from torchmatrix.running import bundle, session
-
-    tell = partial(say, volume=volume_of(quiet, False))
-    s = session.prepare(matrix, results, engine, globs or [], where or [], locked=True)
-    bundle.export(s, matrix, archive, wheels, tell)
-    tell(f"{archive.stat().st_size / 1e9:.2f} GB; on the other machine: torchmatrix bundle import {archive.name}")
-    print(archive)
-
-
-@bundle_app.command("import")
-def bundle_import(
-    archive: Annotated[Path, typer.Argument(metavar="FILE", help="An archive that bundle export wrote.")],
-    into: Annotated[Path, typer.Option("--into", help="The folder to write matrix.toml and matrix.lock into.")] = HERE,
-    results: options.ResultsOption = options.RESULTS,
-    engine: options.EngineOption = "auto",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing matrix, and move tags of images.")] = False,
-    quiet: options.QuietOption = False,
-) -> None:
-    """Unpack an archive; its matrix then runs without a network.
-
-    Changes nothing unless the archive is complete and undamaged.
-    """
-    from torchmatrix.engines.choose import choose
-    from torchmatrix.facts.store import Results
-    from torchmatrix.running import bundle
-
-    loaded = bundle.load(archive, into, choose(engine, Results(results).owner).builder, force)
-    volume = volume_of(quiet, False)
-    for tag in loaded.images:
-        say(f"image  {tag}", volume)
-    if loaded.wheelhouse:
-        say(f"wheels {loaded.wheelhouse}; to use them: export TORCHMATRIX_WHEELHOUSE={loaded.wheelhouse}", volume)
-    say("next: torchmatrix run --locked", volume)
-    print(into / "matrix.toml")
-
-
-_VENDORS = [vendor.name for vendor in VENDORS.values() if vendor.pod_resource]
-_IN_PODS = " or ".join(_VENDORS)
-
-
-@bundle_app.command("kubernetes")
-def bundle_kubernetes(
-    globs: options.GlobsArgument = None,
-    where: options.WhereOption = None,
-    image: Annotated[str, typer.Option("--image", help="The tool's own image, in a registry that the nodes reach.")] = "",
-    claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that takes the results.")] = "",
-    gpus: Annotated[int, typer.Option("--gpus", min=0, max=64, help="GPUs of each node; 0: only CPUs.")] = 0,
-    vendor: Annotated[
-        str, typer.Option("--vendor", help=f"{_IN_PODS}.", autocompletion=options.complete_one_of(*_VENDORS))
-    ] = "nvidia",
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=10_000, help="How many nodes measure, each on its own.")] = 1,
-    name: Annotated[str, typer.Option("--name", help="The name of the Job and the ConfigMap.")] = "torchmatrix",
-    matrix: options.MatrixOption = options.MATRIX,
-) -> None:
-    """Print manifests for Kubernetes: a Job that runs the matrix on each of several nodes.
-
-    As JSON, for kubectl apply -f -. Nothing was tried on a real cluster.
-    """
-    from torchmatrix.running import kubernetes
-
-    if not image or not claim:
-        raise BadInput("--image and --claim are needed", hint="docs/kubernetes.md shows how to build the image")
-    if vendor not in kubernetes.GPUS:
-        raise BadInput(f"--vendor is {vendor}, not {_IN_PODS}", hint="--vendor nvidia")
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", name):
-        raise BadInput(f"--name {name} is no name for Kubernetes", hint="use up to 52 small letters, digits and -")
-    words = (*(globs or ()), *(word for condition in where or () for word in ("--where", condition)))
-    wanted = kubernetes.Wanted(name=name, image=image, claim=claim, gpus=gpus, vendor=vendor, nodes=nodes, words=words)
-    print(in_json(kubernetes.manifests(matrix, wanted), indent=2))
-
-
 @options.app.command()
 def clean(
     matrix: options.MatrixOption = options.MATRIX,
@@ -251,62 +155,3 @@ def _clean_runs(results: Path, keep: int | None, disk_gb: float | None, pins: li
     if choice.over_bytes:
         say(f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: all others are new, pinned or not ours")
     say(f"{len(choice.remove)} of {count(len(stored), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
-
-
-if TYPE_CHECKING:
-    from torchmatrix.facts.gathering import ImportResult
-
-MOST_REFUSED = 20
-"""How many refused files are named on stderr; --json names all."""
-
-
-@options.app.command()
-def gather(
-    sources: Annotated[
-        list[str],
-        typer.Argument(metavar="SOURCE...", help="A folder, a .tar, .tar.gz or .zip, user@host:path, or a site's address."),
-    ],
-    results: options.ResultsOption = options.RESULTS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be copied; check nothing.")] = False,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Copy results of other machines into one folder.
-
-    Copies what is new and lists files that are damaged. Run it again to continue.
-    """
-    from torchmatrix.facts.gathering import gather as bring
-    from torchmatrix.facts.store import Results
-
-    copied: list[ImportResult] = []
-    errors: list[ToolError] = []
-    for source in sources:
-        try:
-            copied.append(bring(Results(results), source, dry_run=dry_run, tell=say))
-        except ToolError as error:
-            complain(printable(str(error)), error.hint)
-            errors.append(error)
-            continue
-        refusals = list(copied[-1].refused.items())
-        for name, why in refusals[:MOST_REFUSED]:
-            say(f"refused  {printable(name)}: {printable(why)}")
-        if len(refusals) > MOST_REFUSED:
-            say(f"refused  {count(len(refusals) - MOST_REFUSED, 'further file')}; --json names all")
-        if not as_json:
-            print(_summary(copied[-1], dry_run))
-    if as_json:
-        failed = [{"error": str(error), "hint": error.hint} for error in errors]
-        print(in_json({"dry_run": dry_run, "sources": [result.as_record() for result in copied], "errors": failed}))
-    refused = options.exit_code_of_failures(sum(len(result.refused) for result in copied))
-    raise typer.Exit(max([*(error.exit_code for error in errors), refused], default=ExitCode.OK))
-
-
-def _summary(copied: "ImportResult", dry_run: bool) -> str:
-    launches = [f"{copied.new} new", f"{copied.updated} updated"] if copied.updated else [f"{copied.new} new"]
-    parts = [
-        f"{count(len(copied.runs), 'run')} {'would come' if dry_run else 'came'}, {len(copied.runs_here)} already here",
-        f"launches: {', '.join([*launches, f'{copied.here} already here'])}",
-    ]
-    parts += [f"{copied.unverified} unverified"] if copied.unverified else []
-    parts += [f"{len(copied.refused)} refused"] if copied.refused else []
-    parts += [f"{count(copied.others, 'other file')} left out"] if copied.others else []
-    return f"{printable(copied.source)}: {'; '.join(parts)}"

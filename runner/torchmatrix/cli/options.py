@@ -18,11 +18,10 @@ from torchmatrix.engines.choose import CLUSTERS, NAMES
 GROUPS = {
     "Start": ("init", "presets", "doctor", "plan"),
     "Measure": ("build", "run", "batch", "explain", "bisect", "profile", "why", "reproduce"),
-    "Read": ("gather", "report", "compare", "advise", "history", "audit", "export"),
-    "Every night": ("gate", "nightly"),
-    "Keep": ("lock", "bundle", "clean"),
+    "Read": ("report", "compare", "advise", "history", "audit", "export", "gate"),
+    "Keep": ("lock", "clean"),
 }
-"""The verbs in the order of use."""
+"""The core's verbs in the order of use; those of plugins follow, by name."""
 LONGEST_SUMMARY = 1_000
 """Click cuts summaries to one line; they are wrapped here instead."""
 
@@ -31,11 +30,14 @@ class VerbsInGroups(TyperGroup):
     """Lists the verbs under their headings. Typer's own headings would load Rich, which takes longer than everything else."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [verb for verbs in GROUPS.values() for verb in verbs]
+        own = [verb for verbs in GROUPS.values() for verb in verbs]
+        return [*own, *sorted(self.commands.keys() - set(own))]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for heading, verbs in GROUPS.items():
             _write_section(formatter, heading, {verb: self.commands[verb] for verb in verbs})
+        if more := self.list_commands(ctx)[sum(map(len, GROUPS.values())) :]:
+            _write_section(formatter, "Plugins", {verb: self.commands[verb] for verb in more})
 
 
 class WholeSummaries(TyperGroup):

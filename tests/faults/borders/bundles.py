@@ -13,7 +13,7 @@ from typing import Any
 
 from faults.borders._mutating import ODD, as_bytes, held, in_files, mixed, mutated
 from torchmatrix.engines import docker_images
-from torchmatrix.running import bundle
+from torchmatrix_plugins.bundle import archive as bundle
 
 _FILES = {"matrix.toml": b"# a matrix\n", "matrix.lock": b"# a lock\n", "presets/mine.toml": b"# a preset\n"}
 _KINDS = (

@@ -24,7 +24,6 @@ from torchmatrix.cli import invoke
 from torchmatrix.core.errors import ExitCode
 from torchmatrix.facts import lines
 from torchmatrix.facts.environments import environment_of
-from torchmatrix.facts.gathering import gather
 from torchmatrix.facts.launch import Launch, Unreadable, throughput
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.reveals import HOST_LINES
@@ -32,6 +31,7 @@ from torchmatrix.facts.run_record import record_of
 from torchmatrix.facts.store import Results, verified
 from torchmatrix.nightly import gate
 from torchmatrix.reporting import report
+from torchmatrix_plugins.gather import gather
 
 FOLDERS = 0.001
 """The share of cases that are a whole folder, each as long as some thousand of the others, since a report is made."""

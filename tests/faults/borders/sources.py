@@ -13,8 +13,8 @@ from random import Random
 from support.records import launch_lines, write_run
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts import lines
-from torchmatrix.facts.gathering import Limits, gather
 from torchmatrix.facts.store import Results
+from torchmatrix_plugins.gather import Limits, gather
 
 RUN = "20260101T000000Z"
 GATHERED = 0.02

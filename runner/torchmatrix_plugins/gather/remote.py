@@ -23,7 +23,7 @@ from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.formatting import clipped, in_one_line
 from torchmatrix.core.process import end_with_parent
-from torchmatrix.facts.gathering.sources import LINK, LONGEST_FILE_BYTES, RECORD, Limits, Name, Offer, Sorting, Source
+from torchmatrix_plugins.gather.sources import LINK, LONGEST_FILE_BYTES, RECORD, Limits, Name, Offer, Sorting, Source
 
 _HOST = r"(?P<host>(?:[^\s/:@]+@)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s/:@\[\]]+))"
 _PLACE = re.compile(rf"{_HOST}:(?P<path>.*)", re.DOTALL)

@@ -30,11 +30,11 @@ from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import hold_lock, open_regular
 from torchmatrix.core.formatting import count
 from torchmatrix.core.inputs import Malformed, short_json
-from torchmatrix.facts.gathering import remote, sources
-from torchmatrix.facts.gathering.importer import AlreadyHere, ImportResult, Layout, Ledger, import_run, runs_of
-from torchmatrix.facts.gathering.sources import Limits, Source
 from torchmatrix.facts.store import Results
 from torchmatrix.facts.wire import Whole, decoded
+from torchmatrix_plugins.gather import remote, sources
+from torchmatrix_plugins.gather.importer import AlreadyHere, ImportResult, Layout, Ledger, import_run, runs_of
+from torchmatrix_plugins.gather.sources import Limits, Source
 
 # Published sites: one archive of facts per run, listed in site.json with size and digest
 

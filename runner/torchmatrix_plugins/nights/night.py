@@ -26,7 +26,7 @@ from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.nightly.journal import Journal, Next, decide
 from torchmatrix.nightly.keeping import is_complete, name_of
-from torchmatrix.nightly.timers import own_command
+from torchmatrix_plugins.nights.timers import own_command
 
 # Commands: start one in its own process, log its output, end it.
 

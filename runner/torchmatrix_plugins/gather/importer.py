@@ -12,13 +12,13 @@ from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.files import disk_errors, link_below, plain_bytes, replacing, sync, write_whole
-from torchmatrix.facts.gathering.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.lines import as_written, lines_of, most_bytes
 from torchmatrix.facts.parts import RUN_ID
 from torchmatrix.facts.reading import Place, launch_of, malformed_host_line, misplaced
 from torchmatrix.facts.run_record import RunRecord, mark_of, record_of
 from torchmatrix.facts.store import IDENTITY_DIGITS, NO_RECORD, Results, RunFolder, copies_among, folders_in
+from torchmatrix_plugins.gather.sources import LONGEST_FILE_BYTES, RECORD, Name, Offer, Source, is_lock, is_plain_part
 
 # Results of an import
 

@@ -18,13 +18,12 @@ from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from torchmatrix.nightly.night import NightOptions
+    from torchmatrix_plugins.nights.night import NightOptions
 
 nightly_app = typer.Typer(
     cls=options.WholeSummaries,
     help="Measure every night, judge the run and publish the pages.\n\nA timer of yours starts the nights.",
 )
-options.app.add_typer(nightly_app, name="nightly")
 
 REPORTS = Path("reports")
 ReportsOption = Annotated[Path, typer.Option("--reports", help="The folder for the pages, gate.xml and gate.md.")]
@@ -64,7 +63,7 @@ def nightly_run(
 
     Continues a night that was cut short less than 12 hours ago.
     """
-    from torchmatrix.nightly import night
+    from torchmatrix_plugins.nights import night
 
     volume = volume_of(quiet, verbose)
     settings = _night_options(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
@@ -94,7 +93,7 @@ def nightly_unit(
     Prints a shell script that writes a systemd timer, for the machine as root, else for this user.
     """
     from torchmatrix.matrix import matrix_file as matrices
-    from torchmatrix.nightly import timers
+    from torchmatrix_plugins.nights import timers
 
     settings = _night_options(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
     matrices.load(matrix)
@@ -124,7 +123,7 @@ def _night_options(
 ) -> "NightOptions":
     """Return the options of a night, checked as far as possible in advance."""
     from torchmatrix.facts.store import RunFolder
-    from torchmatrix.nightly.night import NightOptions, gate_arguments
+    from torchmatrix_plugins.nights.night import NightOptions, gate_arguments
 
     run_words, gate_words = _split_words("--run-with", run_with), _split_words("--gate-with", gate_with)
     settings = NightOptions(
