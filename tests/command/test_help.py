@@ -18,9 +18,9 @@ from support import Command
 VERBS = {
     "Start": ["init", "presets", "doctor", "plan"],
     "Measure": ["build", "run", "batch", "explain", "bisect", "profile", "why", "reproduce"],
-    "Read": ["gather", "report", "compare", "advise", "history", "audit", "export"],
-    "Every night": ["gate", "nightly"],
-    "Keep": ["lock", "bundle", "clean"],
+    "Read": ["report", "compare", "advise", "history", "audit", "export", "gate"],
+    "Keep": ["lock", "clean"],
+    "Plugins": ["bundle", "gather", "nightly"],
 }
 
 
@@ -61,7 +61,7 @@ def completions(folder: Path, line: str) -> list[str]:
 def test_verbs_options_and_what_the_matrix_holds_are_completed(fake_matrix: Path, tmp_path: Path) -> None:
     assert completions(tmp_path, "torchmatrix re") == ["reproduce", "report"]
     assert completions(tmp_path, "torchmatrix run --lau") == ["--launches"]
-    assert completions(tmp_path, "torchmatrix nightly st") == ["status"]
+    assert completions(tmp_path, "torchmatrix nightly un") == ["unit"]
     assert completions(tmp_path, "torchmatrix run fake/res") == [
         "fake/resnet50-train-fp32-b4-224px/cpu0",
         "fake/resnet50-train-fp32-b4-224px/cpu0+1",

@@ -79,7 +79,7 @@ def test_runs_are_not_removed_through_a_link(torchmatrix: Command, tmp_path: Pat
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(elsewhere)
     before = content(elsewhere)
-    done = torchmatrix("nightly", "keep", "--host", "testhost", "--keep", "2", "--yes")
+    done = torchmatrix("clean", "--runs", "--host", "testhost", "--keep", "2", "--yes")
     assert content(elsewhere) == before
     assert len(Results(tmp_path / "results").runs()) == 4
     assert "is a link, and nothing is written through one" in done.stdout + done.stderr

@@ -11,9 +11,9 @@ LIMITED = (
     ("doctor", "--deep", "--seconds"),
     ("export", "out", "--scale"),
     ("gate", "--tolerance"),
-    ("nightly", "install", "--print", "--keep"),
-    ("nightly", "install", "--print", "--disk-gb"),
-    ("nightly", "install", "--print", "--free-gb"),
+    ("nightly", "unit", "--keep"),
+    ("nightly", "unit", "--disk-gb"),
+    ("nightly", "unit", "--free-gb"),
 )
 
 
@@ -34,7 +34,7 @@ def test_a_number_out_of_range_is_refused(torchmatrix: Command, words: tuple[str
         ("compare", f"last~{HUGE}", "last"),
         ("history", "--since", f"last-{HUGE}"),
         ("history", "--since", HUGE),
-        ("nightly", "install", "--print", "--at", HUGE),
+        ("nightly", "unit", "--at", HUGE),
         ("run", "--until", f"{HUGE}%"),
         ("run", "--until", "nan%"),
         ("run", "--until", "-1%"),

@@ -93,8 +93,8 @@ def recorded(tmp_path: Path) -> Path:
 VERBS = (
     ("report", "all"), ("report",), ("report", "--publish", "site"), ("report", "--publish", "site", "--redact"), ("history",),
     ("compare", "last~1", "last"), ("export", "last", "x"), ("export", "all", "x", "--machines"), ("gate",), ("advise",),
-    ("audit", "last"), ("nightly", "keep", "--keep", "2"), ("gather", "results", "--results", "other"), ("doctor",), ("plan",),
-    ("reproduce", "*", "--print"), ("nightly", "status"), ("compare", "last", NAME), ("report", NAME), (NAME,), ("report", RUN),
+    ("audit", "last"), ("clean", "--runs", "--keep", "2"), ("gather", "results", "--results", "other"), ("doctor",), ("plan",),
+    ("reproduce", "*", "--print"), ("nightly", "unit"), ("compare", "last", NAME), ("report", NAME), (NAME,), ("report", RUN),
     ("run", "--matrix", NAME), ("run", NAME), ("presets", NAME), ("export", NAME, NAME), ("clean",), ("init", "--stack", NAME),
 )  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""A night: measure, gate, pages, retention; its journal, and systemd's timers or the lines for cron that start it."""
+"""The gate, which judges the newest run against the nights before; the journal of nights, and which old runs go."""

@@ -4,7 +4,7 @@ In: a results folder and words that name sources. Out: the result of importing e
 that is here, checked (checksum, header, place) and written whole; a file that is damaged, or contradicts the one that is here,
 is refused by name. Files that are here stay, and nothing outside of the results folder is written, whatever a source says.
 
-The package is a part of the facts because it knows nothing but their format; it reads no tables and needs no engine. Open
+It knows nothing but the facts' format; it reads no tables and needs no engine. Open
 first: importer.py, which imports one run and finds its folder. sources.py declares what a source is and reads folders and
 archives, remote.py reads other machines by ssh; this file reads sites.
 """
