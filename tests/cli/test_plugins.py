@@ -31,7 +31,8 @@ def installed(tmp_path: Path) -> Path:
     about = tmp_path / "strange-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
-    verbs = "count-runs = strange_verbs:count_runs\nlost = strange_verbs:no_such_thing\nrun = strange_verbs:count_runs\n"
+    (tmp_path / "leaving.py").write_text("raise SystemExit(7)\n")
+    verbs = "count-runs = strange_verbs:count_runs\nlost = strange_verbs:no_such_thing\nrun = strange_verbs:count_runs\nx = leaving:x\n"
     (about / "entry_points.txt").write_text(f"[torchmatrix.verbs]\n{verbs}")
     return tmp_path
 
@@ -40,8 +41,9 @@ def test_a_strangers_verb_is_one_like_others_and_a_broken_one_stops_nothing(inst
     done = call(installed, "count-runs")
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
     notes = done.stderr.splitlines()
-    assert notes[0].startswith("note: the plugin lost is left out: AttributeError: ") and len(notes) == 2
-    assert notes[1] == "note: the plugin run is left out: ValueError: the core has a verb of that name"
+    assert notes[0].startswith("note: the plugin lost is left out: AttributeError: ") and len(notes) == 3
+    assert notes[2] == "note: the plugin x is left out: SystemExit: 7"
+    assert notes[1] == "note: the plugin run is left out: ValueError: the core, or another plugin, has a verb of that name"
     shown = call(installed, "--help").stdout
     assert "Count the runs." in shown and "lost" not in shown
     assert shown.index("  run ") < shown.index("Plugins:") < shown.index("  count-runs ")

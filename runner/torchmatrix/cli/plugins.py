@@ -16,17 +16,18 @@ BROKEN: dict[str, str] = {}
 
 def add_verbs() -> None:
     """Add the verb of each entry point to the command, after the core's; one that can't be loaded goes to BROKEN."""
-    own = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
+    taken = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
     for entry in sorted(entry_points(group=VERBS), key=lambda entry: entry.name):
         try:
-            if entry.name in own:
-                raise ValueError("the core has a verb of that name")
+            if entry.name in taken:
+                raise ValueError("the core, or another plugin, has a verb of that name")
             verb = entry.load()
             if isinstance(verb, typer.Typer):
                 app.add_typer(verb, name=entry.name)
             else:
                 app.command(entry.name)(verb)
-        except Exception as error:  # a stranger's code may raise anything
+            taken.add(entry.name)
+        except (Exception, SystemExit) as error:  # a stranger's code may raise anything
             BROKEN[entry.name] = in_one_line(f"{type(error).__name__}: {error}")
 
 
