@@ -32,8 +32,13 @@ def installed(tmp_path: Path) -> Path:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
     (tmp_path / "leaving.py").write_text("raise SystemExit(7)\n")
-    verbs = "count-runs = strange_verbs:count_runs\nlost = strange_verbs:no_such_thing\nrun = strange_verbs:count_runs\nx = leaving:x\n"
-    (about / "entry_points.txt").write_text(f"[torchmatrix.verbs]\n{verbs}")
+    verbs = (
+        "count-runs = strange_verbs:count_runs",
+        "lost = strange_verbs:no_such",
+        "run = strange_verbs:count_runs",
+        "x = leaving:x",
+    )
+    (about / "entry_points.txt").write_text("\n".join(("[torchmatrix.verbs]", *verbs)) + "\n")
     return tmp_path
 
 
