@@ -54,6 +54,29 @@ def test_a_strangers_verb_is_one_like_others_and_a_broken_one_stops_nothing(inst
     assert shown.index("  run ") < shown.index("Plugins:") < shown.index("  count-runs ")
 
 
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        ("import sys; sys.exit(0)", "SystemExit: 0"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("f = 5", "TypeError: it names neither a function nor a typer.Typer"),
+        ("def f(a: 'Nope'): pass", "NameError"),
+        ("class E(Exception):\n    __str__ = None\nraise E", "E"),
+        ("print('NOISE')\ndef f(): print('done')", ""),
+    ],
+)
+def test_whatever_a_plugins_module_does_the_other_verbs_work(tmp_path: Path, module: str, why: str) -> None:
+    (tmp_path / "odd_module.py").write_text(f"{module}\n")
+    about = tmp_path / "odd-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[torchmatrix.verbs]\nodd = odd_module:f\n")
+    done = call(tmp_path, "presets", "--json")
+    assert done.returncode == 0 and done.stdout.startswith(("[", "{")), done.stderr
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note: the plugin")]
+    assert len(notes) == bool(why) and all(line.startswith(f"note: the plugin odd is left out: {why}") for line in notes), notes
+
+
 def test_our_own_plugins_are_found_the_same_way(tmp_path: Path) -> None:
     shown = call(tmp_path, "--help").stdout
     assert all(f" {verb} " in shown for verb in ("bundle", "gather", "nightly")), shown

@@ -84,6 +84,7 @@ def test_runs_are_not_removed_through_a_link(torchmatrix: Command, tmp_path: Pat
     assert len(Results(tmp_path / "results").runs()) == 4
     assert "is a link, and nothing is written through one" in done.stdout + done.stderr
     assert "removed testhost" not in done.stdout
+    assert done.returncode == 1 and "0 of 4 runs removed" in done.stderr, "what wasn't removed isn't counted"
 
 
 @pytest.mark.parametrize("link", [".cache", ".cache/models", ".cache/models/mine"])

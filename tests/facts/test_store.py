@@ -489,3 +489,11 @@ def test_two_machines_stay_apart_where_a_link_cannot_be_followed(tmp_path: Path)
     (tmp_path / "here" / "self").symlink_to("self")
     gather(Results(tmp_path / "here"), str(tmp_path / "there"))
     assert sorted(run.path.parent.name for run in Results(tmp_path / "here").runs()) == ["m1", "m1-bbbbbb"]
+
+
+def test_a_run_whose_record_cannot_be_read_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [{}])
+    (tmp_path / "testhost" / "odd").mkdir()
+    (tmp_path / "testhost" / "odd" / "run.jsonl").symlink_to("run.jsonl")
+    listed = Results(tmp_path).listed()
+    assert [one.path for one in listed.runs] == [run.path] and list(listed.unread) == [str(tmp_path / "testhost" / "odd")]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -518,3 +519,17 @@ def test_a_removal_that_was_interrupted_is_finished_and_what_came_meanwhile_is_l
     keeping.sweep(results)
     left = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
     assert left == [Path("nightly/removed/testhost", day(2), "stack/notes.md")]
+
+
+def test_a_run_in_which_something_cannot_be_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(tmp_path, day(1))
+    walk = os.walk
+
+    def refused(folder: Path, onerror: Any = None) -> Any:
+        if onerror:
+            onerror(PermissionError(13, "Permission denied", str(run.path / "notes")))
+        return walk(folder)
+
+    monkeypatch.setattr(os, "walk", refused)
+    (stored,) = keeping.stored_runs(Results(tmp_path), "testhost", [])
+    assert stored.stays == f"can't be read: {run.path / 'notes'}"

@@ -78,15 +78,16 @@ def test_what_no_unit_and_no_crontab_can_hold_is_refused(word: str) -> None:
 
 def test_the_variables_that_decide_what_is_measured_go_along_and_no_secrets() -> None:
     wanted = {
-        "PATH": "/bin", "DOCKER_HOST": "ssh://x", "TORCHMATRIX_CACHE": "/c", "NO_PROXY": "x", "http_proxy": "http://h:1",
+        "PATH": "/bin", "DOCKER_HOST": "ssh://x", "TORCHMATRIX_CACHE": "/c", "NO_PROXY": "x", "HTTP_PROXY": "http://h:1",
         **dict.fromkeys(masks.VARIABLES, "0"), "XDG_CACHE_HOME": "/x", "HOME": "/h",
     }  # fmt: skip
     secret = {
-        "https_proxy": "http://u:p@h",
-        "UV_DEFAULT_INDEX": "https://token@i",
-        "TORCHMATRIX_HOOK_KEY": "k",
-        "UV_INDEX_A_PASSWORD": "p",
-    }
+        "https_proxy": "http://u:p@h", "UV_DEFAULT_INDEX": "https://token@i", "TORCHMATRIX_HOOK_KEY": "k",
+        "UV_INDEX_A_PASSWORD": "p", "TORCHMATRIX_API": "ghp_" + 36 * "a", "DOCKER_AUTH_CONFIG": '{"auths":{}}', "UV_AUTH": "x",
+        "DOCKER_PASS": "hunter2", "UV_FIND_LINKS": "https://h/x?api_key=k", "UV_INDEX": "https://h/simple?token=t",
+        "http_proxy": "//u:pw@h:1", "all_proxy": "u:pw@h:1", "TORCHMATRIX_HOOK_URL": "https://hooks.example/services/T0/B0/short",
+        "DOCKER_CONFIG": "", "LANG": " C", "PYTHONPATH": '"q',
+    }  # fmt: skip
     others = {"AWS_SECRET_ACCESS_KEY": "s", "OLDPWD": "/", "GITHUB_TOKEN": "t", "MYPATH": "x", "XDG_SESSION_ID": "1", "_": "x"}
     plan = timetable(Path("m"), "2:05", [], {**others, **wanted, **secret})
     assert plan.variables == wanted and set(plan.withheld) == set(secret) and plan.at == "02:05"

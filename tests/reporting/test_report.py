@@ -7,6 +7,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 from support.records import write_run
 from torchmatrix.facts.store import RunFolder
@@ -270,3 +271,21 @@ def test_a_stack_that_got_another_build_than_it_asks_for_is_marked_and_found(tmp
         rendered("any", "2.7.1+cu128"),
     ):
         assert "other build</abbr>" not in right
+
+
+def test_a_run_that_records_little_has_a_whole_page_and_nothing_is_guessed(tmp_path: Path) -> None:
+    """Each fact of the record's first line, of its machine and its method missing, as in earlier versions."""
+    host = {"name": "h", "cpu": "x", "gpus": [{"index": 0, "uuid": "GPU-1", "name": "X"}], "memory_bytes": 5, "driver": "1"}
+    method = {"name": "steady", "statistic": "median", "launches": 3}
+    whole: dict[str, Any] = {"host": host, "method": method, "seed": 1}
+    lacking = [
+        {**whole, part: {k: v for k, v in whole[part].items() if k != key}}
+        for part in ("host", "method")
+        for key in whole[part]
+    ]
+    lacking += [{**whole, "host": {}}, {**whole, "method": {}}, {"host": {}, "method": {}, "command": None}]
+    for number, header in enumerate(lacking):
+        page = report.render(report.view_of(write_run(tmp_path / str(number), [{}], **header)))
+        seen = page.partition("<script")[0]
+        assert page.endswith("</html>\n") or page.endswith("</html>"), header
+        assert "ECC off" not in page and not re.search(r"(>|: |<b>)None\b(?! of)", seen), header

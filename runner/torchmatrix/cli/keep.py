@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import say, volume_of
+from torchmatrix.cli.console import list_runs, say, volume_of
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, BuildFailed, NothingSelected
 from torchmatrix.core.formatting import count
@@ -137,8 +137,10 @@ def _clean_runs(results: Path, keep: int | None, disk_gb: float | None, pins: li
 
     if keep is None and disk_gb is None:
         raise BadInput("no limit was given", hint="use --keep N, --disk-gb X, or both")
+    if host == "":
+        raise BadInput("--host is empty", hint="leave it out for the host of the newest run")
     store = Results(results)
-    newest = store.runs()[-1:]
+    newest = list_runs(store)[-1:]
     stored = keeping.stored_runs(store, host or next((run.path.parent.name for run in newest), ""), pins)
     limit = None if disk_gb is None else round(disk_gb * 1e9)
     choice = keeping.choose(stored, keep, limit, keeping.bytes_on_disk(store.root))
@@ -154,4 +156,7 @@ def _clean_runs(results: Path, keep: int | None, disk_gb: float | None, pins: li
             say(f"stays: {run.name}: {run.stays}")
     if choice.over_bytes:
         say(f"the results still exceed the limit by {choice.over_bytes / 1e9:.3f} GB: all others are new, pinned or not ours")
-    say(f"{len(choice.remove)} of {count(len(stored), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
+    left = [run for run in choice.remove if yes and run.run.path.exists()]
+    done = len(choice.remove) - len(left)
+    say(f"{done} of {count(len(stored), 'run')} {'removed' if yes else 'to remove; --yes removes'}")
+    raise typer.Exit(options.exit_code_of_failures(left))

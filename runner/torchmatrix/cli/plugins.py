@@ -1,6 +1,10 @@
 """Add the verbs of plugins, ours and strangers' alike: functions, or groups of verbs, named by entry points."""
 
-from importlib.metadata import entry_points
+import re
+import sys
+from contextlib import redirect_stdout, suppress
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 import typer
 
@@ -15,20 +19,38 @@ BROKEN: dict[str, str] = {}
 
 
 def add_verbs() -> None:
-    """Add the verb of each entry point to the command, after the core's; one that can't be loaded goes to BROKEN."""
+    """Add the verb of each entry point to the command, after the core's; one that can't be used goes to BROKEN."""
     taken = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
     for entry in sorted(entry_points(group=VERBS), key=lambda entry: entry.name):
         try:
             if entry.name in taken:
                 raise ValueError("the core, or another plugin, has a verb of that name")
-            verb = entry.load()
-            if isinstance(verb, typer.Typer):
-                app.add_typer(verb, name=entry.name)
-            else:
-                app.command(entry.name)(verb)
+            _add(app, entry.name, _loaded(entry))
             taken.add(entry.name)
-        except (Exception, SystemExit) as error:  # a stranger's code may raise anything
-            BROKEN[entry.name] = in_one_line(f"{type(error).__name__}: {error}")
+        except BaseException as error:  # a stranger's code may raise anything, an exit and an interruption, too
+            BROKEN[entry.name] = type(error).__name__
+            with suppress(Exception):  # its message may raise, too
+                BROKEN[entry.name] = in_one_line(f"{type(error).__name__}: {error}")
+
+
+def _loaded(entry: EntryPoint) -> Any:
+    """Load a verb; what its module prints goes to stderr. Raise whatever it raises, and ValueError or TypeError for none."""
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", entry.name):
+        raise ValueError("a verb is small letters, digits and -")
+    with redirect_stdout(sys.stderr):
+        verb, alone = entry.load(), typer.Typer()
+    if not callable(verb):
+        raise TypeError("it names neither a function nor a typer.Typer")
+    _add(alone, entry.name, verb)
+    typer.main.get_command(alone)  # raises for parameters that can't be
+    return verb
+
+
+def _add(to: typer.Typer, name: str, verb: Any) -> None:
+    if isinstance(verb, typer.Typer):
+        to.add_typer(verb, name=name)
+    else:
+        to.command(name)(verb)
 
 
 def tell_broken() -> None:

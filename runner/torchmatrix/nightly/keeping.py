@@ -7,7 +7,7 @@ Nothing but our own files is ever removed: a run whose folder holds anything els
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,16 +163,19 @@ def _why_it_stays(run: RunFolder, pins: Sequence[str]) -> str | None:
         return "when it began is still to come"
     if run.path.is_symlink() or run.path.parent.is_symlink():
         return "a link"
+    unread: list[OSError] = []
     foreign = sorted(
         str(path.relative_to(run.path))
-        for path in _files(run.path)
+        for path in _files(run.path, unread.append)
         if path.is_symlink() or not path.is_file() or not _OURS.fullmatch(path.relative_to(run.path).as_posix())
     )
+    if unread:
+        return f"can't be read: {unread[0].filename}"
     return f"holds files that are not ours: {foreign[0]}" if foreign else None
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield everything below a folder that is not itself a folder; links are not followed."""
-    for parent, folders, names in os.walk(folder):
+def _files(folder: Path, lost: Callable[[OSError], object] | None = None) -> Iterator[Path]:
+    """Yield everything below a folder that is not itself a folder; links are not followed. `lost`: gets what can't be read."""
+    for parent, folders, names in os.walk(folder, onerror=lost):
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
         yield from (Path(parent) / name for name in (*names, *links))

@@ -181,14 +181,14 @@ _cleaned = lru_cache(16384)(without_secrets)
 
 
 class _Recorded(dict[str, Any]):
-    """Facts of which a run may lack some: these are None."""
+    """Facts of which a run may lack some: these are empty texts."""
 
-    def __missing__(self, key: str) -> None:
-        return None
+    def __missing__(self, key: str) -> str:
+        return ""
 
 
 def recorded(facts: Any) -> Any:
-    """Return recorded facts for a template, in which every fact that isn't there is None."""
+    """Return recorded facts for a template, in which every fact that isn't there is an empty text."""
     if isinstance(facts, Mapping):
         return _Recorded((key, recorded(value)) for key, value in facts.items())
     return [recorded(value) for value in facts] if isinstance(facts, list | tuple) else facts

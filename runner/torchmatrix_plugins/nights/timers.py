@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchmatrix.core.credentials import without_passwords
+from torchmatrix.core.credentials import line_of_first
 from torchmatrix.core.errors import BadInput
 from torchmatrix.engines.choose import SERVICES, VARIABLES
 from torchmatrix.machine import masks
@@ -27,8 +27,12 @@ _KEPT_VARIABLES = re.compile(
     flags=re.ASCII,
 )
 """The environment variables that decide what a run does or reaches; a timer starts with hardly any."""
-_SECRET = re.compile(r"(?i)token|secret|passw|key|hook")
-"""Names of variables whose values are not printed."""
+_OPEN = re.compile(
+    rf"PATH|HOME|LANG|LC_ALL|PYTHONPATH|XDG_(CONFIG|CACHE)_HOME|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|(?i:no_proxy)|{'|'.join(masks.VARIABLES)}"
+)
+"""Variables that hold no secret, whatever their value."""
+_OPEN_VALUE = re.compile(r"\d+(\.\d+)?|/[\w./+-]*|(unix|tcp|ssh|https?)://[\w.-]*(:\d{1,5})?(/[a-z._-]{0,20}){0,4}")
+"""Values of others that are printed: a number, a path, an address without a user and a query."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +65,7 @@ def timetable(matrix: Path, at: str, words: Sequence[str], here: Mapping[str, st
         if not word.isprintable():
             raise BadInput(f"a path or option holds what a unit or a crontab can't: {word!r}", hint="rename it")
     taken = {name: value for name, value in sorted(here.items()) if _KEPT_VARIABLES.fullmatch(name)}
-    open_ones = {name: value for name, value in taken.items() if value.isprintable() and not _may_be_secret(name, value)}
+    open_ones = {name: value for name, value in taken.items() if _is_open(name, value)}
     return Timetable(
         name=name_for(matrix), at=at, command=command, folder=Path.cwd(), variables=open_ones,
         withheld=tuple(name for name in taken if name not in open_ones),
@@ -73,8 +77,10 @@ def own_command() -> tuple[str, ...]:
     return (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()), "-m", "torchmatrix")
 
 
-def _may_be_secret(name: str, value: str) -> bool:
-    return bool(_SECRET.search(name)) or without_passwords(value) != value
+def _is_open(name: str, value: str) -> bool:
+    """Check whether a value holds no secret, and is read alike by systemd and cron: no quotes or blanks at its ends."""
+    reads_alike = value.isprintable() and value.strip(" \"'") == value != ""
+    return reads_alike and line_of_first(value) is None and bool(_OPEN.fullmatch(name) or _OPEN_VALUE.fullmatch(value))
 
 
 def cron_lines(table: Timetable) -> str:
@@ -114,7 +120,7 @@ def unit_texts(table: Timetable) -> dict[str, str]:
 
     Not Persistent=: it would measure while the machine boots, and would not continue a night that a reboot cut.
     """
-    what = _escaped(f"torchmatrix: a night at {table.at} in {table.folder}")
+    what = f"{table.name}: a night of torchmatrix at {table.at}"
     return {
         f"{table.name}.service": _service(table, what),
         f"{table.name}.timer": f"""[Unit]
