@@ -58,7 +58,7 @@ TOLD = (
 
 def launched(python: str, folder: Path, idle: str, *words: str) -> tuple[int, list[dict[str, Any]], str]:
     model = own_model(folder, NET.replace("{idle}", idle))
-    return bench(python, *model, "--batch", "64", "--warmup-steps", "8", "--seconds", "0.2", "--threads", "1", *words)
+    return bench(python, *model, "--batch", "256", "--warmup-steps", "8", "--seconds", "0.2", "--threads", "1", *words)
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
