@@ -30,7 +30,7 @@ ONE_INTERRUPTION_SECONDS = 0.1
 def main() -> NoReturn:
     """Complete for a shell, or carry out the command line and exit."""
     if COMPLETION in os.environ:  # the command's own `main` answers the shell and exits
-        typer.main.get_command(app).main(prog_name="torchmatrix")
+        plugins.command().main(prog_name="torchmatrix")
     numbers, code = _interrupt_on_signals(), int(ExitCode.INTERRUPTED)
     with suppress(KeyboardInterrupt):  # once more, while the first is reported
         code = invoke(sys.argv[1:])
@@ -46,10 +46,10 @@ def invoke(words: list[str]) -> int:
     """
     try:
         process.require_address_space()
-        plugins.tell_broken()
         if words[:1] == [on_node.ON_NODE]:
             return on_node.on_node(words[1:])
-        command = typer.main.get_command(app)
+        command = plugins.command()
+        plugins.tell_broken()
         with command.make_context("torchmatrix", words) as context:
             return int(command.invoke(context) or 0)
     except ToolError as error:

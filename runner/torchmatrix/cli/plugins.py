@@ -16,6 +16,8 @@ VERBS = "torchmatrix.verbs"
 """The group of entry points whose names are verbs: each a function whose parameters are Typer's, or a typer.Typer of some."""
 BROKEN: dict[str, str] = {}
 """Why a plugin's verb can't be used, by the name of its entry point."""
+_ADDED: dict[str, Any] = {}
+"""The verbs of plugins, by name."""
 
 
 def add_verbs() -> None:
@@ -28,9 +30,30 @@ def add_verbs() -> None:
             _add(app, entry.name, _loaded(entry))
             taken.add(entry.name)
         except BaseException as error:  # a stranger's code may raise anything, an exit and an interruption, too
-            BROKEN[entry.name] = type(error).__name__
-            with suppress(Exception):  # its message may raise, too
-                BROKEN[entry.name] = in_one_line(f"{type(error).__name__}: {error}")
+            _leave_out(entry.name, error)
+
+
+def command() -> Any:
+    """Return the whole command. Where it can't be made, verbs of plugins whose parameters can't be are left out."""
+    try:
+        return typer.main.get_command(app)
+    except Exception:
+        for kind in (app.registered_commands, app.registered_groups):
+            for one in [one for one in kind if one.name in _ADDED]:
+                alone = typer.Typer()
+                try:
+                    _add(alone, str(one.name), _ADDED[str(one.name)])
+                    typer.main.get_command(alone)
+                except Exception as error:
+                    kind.remove(one)  # type: ignore[arg-type]
+                    _leave_out(str(one.name), error)
+        return typer.main.get_command(app)
+
+
+def _leave_out(name: str, error: BaseException) -> None:
+    BROKEN[name] = type(error).__name__
+    with suppress(Exception):  # its message may raise, too
+        BROKEN[name] = in_one_line(f"{type(error).__name__}: {error}")
 
 
 def _loaded(entry: EntryPoint) -> Any:
@@ -38,15 +61,14 @@ def _loaded(entry: EntryPoint) -> Any:
     if not re.fullmatch(r"[a-z][a-z0-9-]*", entry.name):
         raise ValueError("a verb is small letters, digits and -")
     with redirect_stdout(sys.stderr):
-        verb, alone = entry.load(), typer.Typer()
+        verb = entry.load()
     if not callable(verb):
         raise TypeError("it names neither a function nor a typer.Typer")
-    _add(alone, entry.name, verb)
-    typer.main.get_command(alone)  # raises for parameters that can't be
     return verb
 
 
 def _add(to: typer.Typer, name: str, verb: Any) -> None:
+    _ADDED[name] = verb
     if isinstance(verb, typer.Typer):
         to.add_typer(verb, name=name)
     else:
