@@ -33,7 +33,7 @@ def main() -> NoReturn:
 
 
 def _keep_docstrings() -> None:
-    """Start again where PYTHONOPTIMIZE=2 (or -OO) has removed docstrings: the library for charts needs its own."""
+    """Start again where PYTHONOPTIMIZE=2 (or -OO) has removed docstrings: the verbs' help is theirs."""
     if sys.flags.optimize > 1:
         os.environ["PYTHONOPTIMIZE"] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "torchmatrix", *sys.argv[1:]])

@@ -105,13 +105,13 @@ def clean(
 
     With --yes, remove them. Without --runs, results stay.
     """
-    from torchmatrix.running import session
-
     limits = {"--keep": keep, "--disk-gb": disk_gb, "--pin": pin, "--host": host}
     if runs:
         return _clean_runs(results, keep, disk_gb, pin or [], host, yes)
     if given := [option for option, value in limits.items() if value is not None]:
         raise BadInput(f"{given[0]} is for runs", hint="torchmatrix clean --runs --keep 60")
+    from torchmatrix.running import session
+
     leftovers = session.leftovers(matrix, results, engine, everything)
     for _, leftover in leftovers:
         size = "" if leftover.bytes is None else f"  {leftover.bytes / 2**30:.2f} GiB"

@@ -16,8 +16,6 @@ VERBS = "torchmatrix.verbs"
 """The group of entry points whose names are verbs: each a function whose parameters are Typer's, or a typer.Typer of some."""
 BROKEN: dict[str, str] = {}
 """Why a plugin's verb can't be used, by the name of its entry point."""
-_ADDED: dict[str, Any] = {}
-"""The verbs of plugins, by name."""
 
 
 def add_verbs() -> None:
@@ -27,7 +25,11 @@ def add_verbs() -> None:
         try:
             if entry.name in taken:
                 raise ValueError("the core, or another plugin, has a verb of that name")
-            _add(app, entry.name, _loaded(entry))
+            verb = _loaded(entry)
+            if isinstance(verb, typer.Typer):
+                app.add_typer(verb, name=entry.name)
+            else:
+                app.command(entry.name)(verb)
             taken.add(entry.name)
         except BaseException as error:  # a stranger's code may raise anything, an exit and an interruption, too
             _leave_out(entry.name, error)
@@ -38,16 +40,21 @@ def command() -> Any:
     try:
         return typer.main.get_command(app)
     except Exception:
-        for kind in (app.registered_commands, app.registered_groups):
-            for one in [one for one in kind if one.name in _ADDED]:
-                alone = typer.Typer()
-                try:
-                    _add(alone, str(one.name), _ADDED[str(one.name)])
-                    typer.main.get_command(alone)
-                except Exception as error:
-                    kind.remove(one)  # type: ignore[arg-type]
-                    _leave_out(str(one.name), error)
+        app.registered_commands = [one for one in app.registered_commands if _can_be_made(one, "registered_commands")]
+        app.registered_groups = [one for one in app.registered_groups if _can_be_made(one, "registered_groups")]
         return typer.main.get_command(app)
+
+
+def _can_be_made(verb: Any, kind: str) -> bool:
+    """Check whether a registered verb alone makes a command; else leave it out."""
+    alone = typer.Typer()
+    setattr(alone, kind, [verb])
+    try:
+        typer.main.get_command(alone)
+    except Exception as error:
+        _leave_out(str(verb.name), error)
+        return False
+    return True
 
 
 def _leave_out(name: str, error: BaseException) -> None:
@@ -65,14 +72,6 @@ def _loaded(entry: EntryPoint) -> Any:
     if not callable(verb):
         raise TypeError("it names neither a function nor a typer.Typer")
     return verb
-
-
-def _add(to: typer.Typer, name: str, verb: Any) -> None:
-    _ADDED[name] = verb
-    if isinstance(verb, typer.Typer):
-        to.add_typer(verb, name=name)
-    else:
-        to.command(name)(verb)
 
 
 def tell_broken() -> None:

@@ -343,14 +343,12 @@ def folders_in(path: str, unread: dict[str, str] | None = None, *, follow_links:
     """List the folders in a folder, also those that links lead to. Add what can't be read or followed to `unread`, with the
     reason; what has gone is neither.
     """
-    folders, lost = [], dict[str, str]()
+    folders, lost = list[str](), {} if unread is None else unread
     with _noting(path, lost), os.scandir(path) as entries:
         for entry in entries:
             with _noting(entry.path, lost):
                 if entry.is_dir(follow_symlinks=follow_links):
                     folders.append(entry.path)
-    if unread is not None:
-        unread |= lost
     return folders
 
 

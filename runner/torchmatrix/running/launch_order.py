@@ -8,24 +8,18 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
-from torchmatrix.planning.plan import Cell, GpuSet
-
-Uses = Callable[[GpuSet], set[tuple[str | None, int]]]
+from torchmatrix.planning.plan import Cell
 
 
 def blocks(cells: Iterable[Cell]) -> list[list[Cell]]:
-    """Group the cells whose device sets overlap; a scale factor is made of their ratios."""
-    return _connected(cells, lambda gpus: {(gpus.vendor, index) for index in gpus.indices})
-
-
-def _connected(cells: Iterable[Cell], uses: Uses) -> list[list[Cell]]:
-    """Group the cells that use the same devices, directly or by way of other cells."""
+    """Group the cells whose device sets overlap, directly or by way of others; a scale factor is made of their ratios."""
     by_label: dict[str, list[Cell]] = {}
     for cell in cells:
         by_label.setdefault(cell.gpus.label, []).append(cell)
     groups: list[tuple[set[tuple[str | None, int]], list[Cell]]] = []
     for members in by_label.values():
-        used = uses(members[0].gpus)
+        gpus = members[0].gpus
+        used = {(gpus.vendor, index) for index in gpus.indices}
         touched = [group for group in groups if group[0] & used]
         merged = (used.union(*(devices for devices, _ in touched)), [cell for _, group in touched for cell in group] + members)
         groups = [group for group in groups if group not in touched] + [merged]

@@ -20,17 +20,17 @@ from torchmatrix.nightly.journal import clock
 
 CATCH_UP_SECONDS = 300
 """How long after a machine's start a missed or cut night is made up for: booting disturbs what is measured."""
+_OPEN = re.compile(
+    r"PATH|HOME|LANG|LC_ALL|PYTHONPATH|XDG_(CONFIG|CACHE)_HOME|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|(?i:no_proxy)"
+    rf"|{'|'.join(masks.VARIABLES)}"
+)
+"""Variables that hold no secret, whatever their value."""
 _KEPT_VARIABLES = re.compile(
     rf"{VARIABLES}_\w+"
-    rf"|(?i:(https?|ftp|all|no)_proxy)|(TORCHMATRIX|UV)_\w+|{'|'.join(masks.VARIABLES)}|XDG_(CONFIG|CACHE)_HOME"
-    r"|PATH|HOME|LANG|LC_ALL|PYTHONPATH|PIP_INDEX_URL|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE",
+    rf"|(?i:(https?|ftp|all)_proxy)|(TORCHMATRIX|UV)_\w+|PIP_INDEX_URL|{_OPEN.pattern}",
     flags=re.ASCII,
 )
 """The environment variables that decide what a run does or reaches; a timer starts with hardly any."""
-_OPEN = re.compile(
-    rf"PATH|HOME|LANG|LC_ALL|PYTHONPATH|XDG_(CONFIG|CACHE)_HOME|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|(?i:no_proxy)|{'|'.join(masks.VARIABLES)}"
-)
-"""Variables that hold no secret, whatever their value."""
 _OPEN_VALUE = re.compile(r"\d+(\.\d+)?|/[\w./+-]*|(unix|tcp|ssh|https?)://[\w.-]*(:\d{1,5})?(/[a-z._-]{0,20}){0,4}")
 """Values of others that are printed: a number, a path, an address without a user and a query."""
 

@@ -59,7 +59,7 @@ def nightly_run(
         bool, typer.Option("--verbose", "-v", help="Show what the steps print even without a terminal.")
     ] = False,
 ) -> None:
-    """Run a whole night now: measure, gate, report, history, keep.
+    """Run a whole night now: measure, gate, report, history, remove old runs.
 
     Continues a night that was cut short less than 12 hours ago.
     """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import facts_cache, gpu_specs, pairs, time_split
+from torchmatrix.analysis import facts_cache, gpu_specs, time_split
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import MORE, PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
@@ -56,7 +56,7 @@ def carried_of(view: View, archive: exports.Archive | None) -> PageData:
     )
 
 
-__all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "pairs", "render", "rendered", "save", "view_of", "write"]
+__all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "render", "rendered", "save", "view_of", "write"]
 
 
 MOST_FACTS_BYTES = 600_000
