@@ -1,7 +1,7 @@
 """Profiles of a step: steps under torch.profiler, and as many without it for comparison.
 
 bench.py comes here with --profile. Nothing here is a figure: no window counts, nothing is proven, and the host keeps the
-results apart from all launches. Traces are sent as they are; the host reads them (analysis/profiles/).
+results apart from all launches. Traces are sent as they are; the host reads them (torchmatrix_plugins/profile/).
 """
 
 import base64

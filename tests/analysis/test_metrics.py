@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.records import launch_lines, nights, write_run
-from torchmatrix.analysis import advice, facts_cache, history, metrics
+from torchmatrix.analysis import facts_cache, history, metrics
 from torchmatrix.analysis.compare import compare
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.time_split import latency_rows
@@ -19,6 +19,7 @@ from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.nightly import gate
 from torchmatrix.nightly.gate import GateOptions, judge, verdicts
 from torchmatrix.reporting import exports, report, words
+from torchmatrix_plugins.advise import advice
 
 PACES = (0.99, 1.0, 1.01)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from support.profiled_steps import allocation, span, trace
-from torchmatrix.analysis.profiles import MOST_POINTS, NO_OPERATOR, STEP, WINDOW, Shares, memory_of, parse, shares
-from torchmatrix.analysis.why import Measured, Side, Why, largest, why
 from torchmatrix.core.inputs import Malformed
+from torchmatrix_plugins.profile.explanation import Measured, Side, Why, largest, why
+from torchmatrix_plugins.profile.profiles import MOST_POINTS, NO_OPERATOR, STEP, WINDOW, Shares, memory_of, parse, shares
 
 
 def parts(profile: Shares) -> dict[str, float]:

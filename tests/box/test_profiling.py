@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from support.boxes import bench, only, own_model
-from torchmatrix.analysis.profiles import memory_of, parse, shares
 from torchmatrix.core import assets
 from torchmatrix.facts import wire
+from torchmatrix_plugins.profile.profiles import memory_of, parse, shares
 
 RESNET18 = ("--model", "resnet18", "--image-size", "32", "--batch", "2", "--profile", "3")
 bench_once = functools.cache(bench)

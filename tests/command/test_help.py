@@ -17,10 +17,10 @@ from support import Command
 
 VERBS = {
     "Start": ["init", "presets", "doctor", "plan"],
-    "Measure": ["build", "run", "batch", "explain", "bisect", "profile", "why", "reproduce"],
-    "Read": ["report", "compare", "advise", "history", "audit", "export", "gate"],
+    "Measure": ["build", "run", "batch", "explain", "reproduce"],
+    "Read": ["report", "compare", "history", "export", "gate"],
     "Keep": ["lock", "clean"],
-    "Plugins": ["bundle", "gather", "nightly"],
+    "Plugins": ["advise", "audit", "bisect", "bundle", "gather", "nightly", "profile", "why"],
 }
 
 

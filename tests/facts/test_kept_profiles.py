@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from support.profiled_steps import packed, record, span, trace
-from torchmatrix.analysis import profiles
-from torchmatrix.analysis.profiles import RECORD, Profile
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.inputs import Malformed
 from torchmatrix.facts.store import Results
+from torchmatrix_plugins.profile import profiles
+from torchmatrix_plugins.profile.profiles import RECORD, Profile
 
 CELL = "stack[1]/resnet50-train-fp32-b4/cpu0"
 

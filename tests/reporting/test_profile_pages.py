@@ -8,11 +8,10 @@ import pytest
 
 from support.browsing import CHROMIUM, HOSTILE, Reader
 from support.profiled_steps import allocation, packed, record, span
-from torchmatrix.analysis import profiles
-from torchmatrix.analysis.why import NOT_MEASURED, Measured, why
-from torchmatrix.reporting import profile_pages
-from torchmatrix.reporting.charts import lines
-from torchmatrix.reporting.profile_pages import TracedCell, seen_in
+from torchmatrix_plugins.profile import charts, profiles
+from torchmatrix_plugins.profile import pages as profile_pages
+from torchmatrix_plugins.profile.explanation import NOT_MEASURED, Measured, why
+from torchmatrix_plugins.profile.pages import TracedCell, seen_in
 
 
 def traced(folder: Path, cell: str, conv: float, measured: Measured = NOT_MEASURED) -> TracedCell:
@@ -42,7 +41,7 @@ def test_why_begins_with_both_steps_and_what_makes_the_difference(pages: dict[st
 def test_each_bar_of_the_waterfall_begins_where_the_one_above_ends(tmp_path: Path) -> None:
     sides = traced(tmp_path, "a/w/cpu0", 6), traced(tmp_path, "b/w/cpu0", 12)
     answer = why(sides[0].side, sides[1].side)
-    ((panel,),) = lines.waterfall(answer, "t").panels
+    ((panel,),) = charts.waterfall(answer, "t").panels
     first, *between, last = panel.rows
     ends = [1e3 * answer.steps[0], *(row.value for row in between)]
     assert [row.begin for row in between] == pytest.approx(ends[:-1]) and ends[-1] == pytest.approx(last.value)
@@ -51,8 +50,8 @@ def test_each_bar_of_the_waterfall_begins_where_the_one_above_ends(tmp_path: Pat
 
 def test_all_parts_add_up_to_the_step(tmp_path: Path) -> None:
     shares = traced(tmp_path, "a/w/cpu0", 6).side.shares
-    ((panel,),) = lines.parts(shares, "t").panels
-    whole = [sum(row.value or 0.0 for row in panel.rows), sum(row["ms of a step"] for row in lines.table(shares))]
+    ((panel,),) = charts.parts(shares, "t").panels
+    whole = [sum(row.value or 0.0 for row in panel.rows), sum(row["ms of a step"] for row in charts.table(shares))]
     assert whole == pytest.approx([1e3 * shares.seconds] * 2)
     assert panel.rows[0].figures == ("3.00\u202fms", "30.0\u202f%") and len(panel.rows) == 17
 

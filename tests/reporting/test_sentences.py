@@ -10,12 +10,15 @@ import pytest
 
 from support.drawn import Tables, cell, tables
 from support.records import write_run
-from torchmatrix.analysis import advice, compare, facts_cache, verdicts
-from torchmatrix.analysis.bisection import begun
+from torchmatrix.analysis import compare, facts_cache, verdicts
 from torchmatrix.analysis.machines import choose_launches
 from torchmatrix.analysis.verdicts import VERDICTS
 from torchmatrix.facts.store import Results
-from torchmatrix.reporting import cubes, terminal, verb_texts, words
+from torchmatrix.reporting import cubes, terminal, words
+from torchmatrix_plugins.advise import advice
+from torchmatrix_plugins.advise import words as advice_words
+from torchmatrix_plugins.profile import words as bisection_words
+from torchmatrix_plugins.profile.search import begun
 
 ONCE = (1.0,)
 
@@ -54,7 +57,7 @@ def test_settings_by_single_launches_are_not_tested(tmp_path: Path) -> None:
     assert "The highest of 8 combinations" in best and "2.41× (not tested) over" in best
     assert "precision amp 2.00× (not tested), then compile 1.20× (not tested)" in way
     throughput = advice.metric_of("throughput", "train")
-    text = verb_texts.advice_text(advice.advise(read.launches, "resnet50", "train", throughput, {}), "r", "")
+    text = advice_words.advice_text(advice.advise(read.launches, "resnet50", "train", throughput, {}), "r", "")
     assert "2.41× (not tested) over the usual settings" in text
     assert "not tested against it, by one launch (7 combinations):" in text and "no difference shown" not in text
 
@@ -65,7 +68,7 @@ def test_a_search_by_single_launches_says_that_it_tested_nothing(tmp_path: Path)
     search = begun(("old", "new"))
     for _ in range(3):
         search = search.told(launches)
-    assert "too few launches to see a difference between old and new: 0.80× (not tested)" in verb_texts.bisection_text(
+    assert "too few launches to see a difference between old and new: 0.80× (not tested)" in bisection_words.bisection_text(
         search, "job", None
     )
 

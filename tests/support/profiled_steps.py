@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from torchmatrix.analysis.profiles import STEP, WINDOW
+from torchmatrix_plugins.profile.profiles import STEP, WINDOW
 
 Op = tuple[str, float, float]
 """Name, begin and length."""

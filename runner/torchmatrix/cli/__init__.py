@@ -12,14 +12,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import advise, keep, measure, on_node, plugins, read, render, start
+from torchmatrix.cli import keep, measure, on_node, plugins, read, render, start
 from torchmatrix.cli.console import complain
 from torchmatrix.cli.options import app
 from torchmatrix.core import process
 from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 from torchmatrix.core.formatting import clipped
 
-__all__ = ["advise", "invoke", "keep", "main", "measure", "on_node", "read", "render", "start"]
+__all__ = ["invoke", "keep", "main", "measure", "on_node", "read", "render", "start"]
 plugins.add_verbs()
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""

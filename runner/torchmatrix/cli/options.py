@@ -17,8 +17,8 @@ from torchmatrix.engines.choose import CLUSTERS, NAMES
 
 GROUPS = {
     "Start": ("init", "presets", "doctor", "plan"),
-    "Measure": ("build", "run", "batch", "explain", "bisect", "profile", "why", "reproduce"),
-    "Read": ("report", "compare", "advise", "history", "audit", "export", "gate"),
+    "Measure": ("build", "run", "batch", "explain", "reproduce"),
+    "Read": ("report", "compare", "history", "export", "gate"),
     "Keep": ("lock", "clean"),
 }
 """The core's verbs in the order of use; those of plugins follow, by name."""
@@ -268,22 +268,10 @@ MessagesOption = Annotated[
         help="With --redact or --publish: also what failed workloads, libraries and builds said, and the matrix's comments.",
     ),
 ]
-ProfilesOption = Annotated[Path, typer.Option("--profiles", help="Where profiles are kept (never used as results).")]
-StepsOption = Annotated[int, typer.Option("--steps", min=1, max=1_000, help="Steps to trace.")]
-OperatorsOption = Annotated[
-    bool, typer.Option("--operators", help="On a GPU: show the operators that launched the kernels, not the kernels.")
-]
-NameKernelsOption = Annotated[
-    bool,
-    typer.Option("--name-kernels", help="On a CPU: name the kernels that torch.compile makes; takes minutes longer."),
-]
 MATRIX = Path("matrix.toml")
 RESULTS = Path("results")
 REPORT = Path("reports/index.html")
 HISTORY = Path("reports/history.html")
-PROFILES = Path("profiles")
-PROFILE = Path("reports/profile.html")
-WHY = Path("reports/why.html")
 
 
 # Exit codes: from the facts or from the result of running, never from what was printed.

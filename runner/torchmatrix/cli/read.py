@@ -1,7 +1,6 @@
-"""Verbs that read facts: compare, history, audit, export, gate; report is in render.py."""
+"""Verbs that read facts: compare, history, export, gate; report is in render.py."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -126,55 +125,6 @@ def history(
     print(in_json({"cells": [trend.as_record() for trend in trend_list]}) if as_json else terminal.trends_in_words(trend_list))
     if output or not as_json:
         say(f"{count(len(runs), 'run')}: {page.save(pages.render(trend_list), output or options.HISTORY)}")
-
-
-@options.app.command()
-def audit(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE.csv|RUN",
-            help="A published table, or a run, last, last~1, a folder.",
-            autocompletion=options.complete_runs,
-        ),
-    ],
-    results: options.ResultsOption = options.RESULTS,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Check throughputs for impossible or inconsistent values.
-
-    Checks efficiency, the gain from AMP, the peak, rounding, baselines and unknown fields. Lists what it can't read.
-    """
-    from torchmatrix.analysis.published import audit as auditing
-    from torchmatrix.analysis.published.audit import as_record, coverage
-    from torchmatrix.facts.store import Results
-    from torchmatrix.reporting import verb_texts
-
-    store = Results(results)
-    if not Path(target).is_file():
-        list_runs(store)
-    stated = verb_texts.stated(store, target)
-    findings, several = auditing.check(stated.figures), coverage(stated.figures)
-    checked = auditing.checked(stated.figures, stated.mixed)
-    if as_json:
-        record = {"figures": len(stated.figures), "scaling": as_record(several)}
-        record |= {"checked": asdict(checked)}
-        record |= {"unparsed": [asdict(row) for row in stated.unparsed], "findings": [asdict(row) for row in findings]}
-        record |= {"unreadable": [{"file": str(row.path), "reason": row.reason} for row in stated.unreadable]}
-        print(in_json(record))
-    else:
-        words = (verb_texts.findings_in_words(findings) if findings else "", verb_texts.unparsed_in_words(stated.unparsed))
-        print("\n".join(filter(None, words)), end="\n" if any(words) else "")
-    for line in verb_texts.unchecked_in_words(checked.unchecked):
-        say(line)
-    say_unreadable(stated.unreadable)
-    unread = f", {len(stated.unparsed)} not read" if stated.unparsed else ""
-    say(f"{count(checked.figures, 'figure')}, {verb_texts.result_in_words(checked, findings)}{unread}")
-    if sentence := verb_texts.coverage_in_words(several):
-        say(sentence)
-    say(verb_texts.checked_in_words(checked))
-    clean = checked.is_any and not (findings or stated.unparsed or stated.unreadable)
-    raise typer.Exit(ExitCode.OK if clean else ExitCode.FINDINGS)
 
 
 @options.app.command()

@@ -16,7 +16,7 @@ from torchmatrix.analysis.speedups import Since, since
 from torchmatrix.core.files import scratch
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import cubes, exports, page, redaction, verb_texts
+from torchmatrix.reporting import audit_words, cubes, exports, page, redaction
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data, RunTables, data_of
 from torchmatrix.reporting.exports.formats import to_markdown
@@ -210,7 +210,7 @@ def _audit(view: View) -> dict[str, Any]:
     findings = sections.wrong_builds(view) + audit.check(figures)
     return {
         "findings": findings,
-        "audited": verb_texts.result_in_words(checked, findings) if checked.figures else None,
-        "checked": verb_texts.checked_in_words(checked),
-        "unchecked": list(verb_texts.unchecked_in_words(checked.unchecked)),
+        "audited": audit_words.result_in_words(checked, findings) if checked.figures else None,
+        "checked": audit_words.checked_in_words(checked),
+        "unchecked": list(audit_words.unchecked_in_words(checked.unchecked)),
     }

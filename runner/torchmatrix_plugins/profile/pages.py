@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.analysis import profiles
-from torchmatrix.analysis.profiles import MEMORY, TRACE, Memory, Profile
-from torchmatrix.analysis.why import MOST_BARS, NOT_ATTRIBUTED, Bar, Measured, Side, Why, largest
 from torchmatrix.core.formatting import clipped, count, figure, is_known, printable, without_nan
 from torchmatrix.reporting import page, words
-from torchmatrix.reporting.charts import lines
 from torchmatrix.reporting.page import utc
+from torchmatrix_plugins.profile import charts, profiles
+from torchmatrix_plugins.profile.explanation import MOST_BARS, NOT_ATTRIBUTED, Bar, Measured, Side, Why, largest
+from torchmatrix_plugins.profile.profiles import MEMORY, TRACE, Memory, Profile
 
 # The output of `profile` and `why`: lines for the terminal and records for JSON.
 
@@ -189,9 +188,9 @@ def of_profile(seen: TracedCell) -> str:
     if seen.memory:
         answers += [f"Tensors take up to {words.with_unit(seen.memory.peak / 2**20, 'MiB')} in a step."]
     drawn = {
-        "chart": lines.parts(shares, "Where the time of a step goes"),
-        "table": lines.table(shares),
-        "memory": lines.memory(seen.memory, "What tensors take while the steps run") if seen.memory else None,
+        "chart": charts.parts(shares, "Where the time of a step goes"),
+        "table": charts.table(shares),
+        "memory": charts.memory(seen.memory, "What tensors take while the steps run") if seen.memory else None,
     }
     return _page("Profile", seen.profile.cell, answers, drawn, [("", seen)])
 
@@ -205,7 +204,7 @@ def of_why(why: Why, sides: Sequence[TracedCell]) -> str:
     answers = [f"A: {why.a.cell}", f"B: {why.b.cell}", f"{steps}: {words.more_milliseconds(why.told)}."]
     answers += [f"Most of the difference of profiled steps, {words.more_milliseconds(why.profiled)}: {'; '.join(most)}."]
     drawn = {
-        "chart": lines.waterfall(why, "From a step of A to a step of B"),
+        "chart": charts.waterfall(why, "From a step of A to a step of B"),
         "rows": [_row(why, bar) for bar in (*why.bars, why.gap)],
         "notes": list(notes(why)),
     }

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix import __version__
-from torchmatrix.analysis import profiles
-from torchmatrix.analysis.profiles import MEMORY, TRACE, Profile
-from torchmatrix.analysis.why import recorded
 from torchmatrix.core import errors, settings
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
@@ -25,6 +22,9 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness, run, session
 from torchmatrix.running.launch_cell import cache_name, device_flags, devices_of, factor_flags, flags_in_words, spec_of
 from torchmatrix.running.session import Session
+from torchmatrix_plugins.profile import profiles
+from torchmatrix_plugins.profile.explanation import recorded
+from torchmatrix_plugins.profile.profiles import MEMORY, TRACE, Profile
 
 TAIL_LINES = 20
 MOST_NAMED = 8

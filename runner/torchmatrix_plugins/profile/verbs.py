@@ -1,9 +1,8 @@
-"""Offer the verbs that recommend and explain: advise a configuration, bisect releases, profile a cell, why two cells differ.
+"""The verbs profile, why and bisect.
 
 What profile and why find is no figure, and is kept apart from all results.
 """
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +12,8 @@ from torchmatrix.cli import options
 from torchmatrix.cli.console import (
     consume,
     in_json,
-    list_runs,
     preamble,
-    read_prices,
     say,
-    say_unreadable,
     volume_of,
     write_new,
 )
@@ -25,103 +21,30 @@ from torchmatrix.cli.measured import measure_here
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.formatting import printable
-from torchmatrix.core.toml_keys import nearest, shown
-from torchmatrix.matrix.factors import MODES
 
 if TYPE_CHECKING:
-    from torchmatrix.analysis.bisection import Search
-    from torchmatrix.analysis.profiles import Profile
     from torchmatrix.facts.store import RunFolder
     from torchmatrix.planning.plan import Cell
-    from torchmatrix.reporting.profile_pages import TracedCell
-    from torchmatrix.running.bisecting import ReleaseSearch
     from torchmatrix.running.session import Session
+    from torchmatrix_plugins.profile.bisecting import ReleaseSearch
+    from torchmatrix_plugins.profile.pages import TracedCell
+    from torchmatrix_plugins.profile.profiles import Profile
+    from torchmatrix_plugins.profile.search import Search
 
-_AIMS = ("throughput", "latency", "memory", "energy", "cost")
-
-
-@options.app.command()
-def advise(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model that was measured.")],
-    run: Annotated[
-        str,
-        typer.Option(
-            "--run", metavar="RUN", help="The run to read: last, last~1 or an id.", autocompletion=options.complete_runs
-        ),
-    ] = "last",
-    mode: Annotated[
-        str, typer.Option("--mode", help=f"{' or '.join(MODES)}.", autocompletion=options.complete_one_of(*MODES))
-    ] = "train",
-    aim: Annotated[
-        str,
-        typer.Option(
-            "--aim",
-            help=f"{', '.join(_AIMS[:-1])} or {_AIMS[-1]}; or another metric, as in compare.",
-            autocompletion=options.complete_one_of(*_AIMS),
-        ),
-    ] = "throughput",
-    max_latency: Annotated[
-        float | None,
-        typer.Option(
-            "--max-latency",
-            metavar="MS",
-            min=0,
-            help="Only with at most this median latency (generate: per output token); not for --mode train.",
-        ),
-    ] = None,
-    max_memory: Annotated[
-        float | None,
-        typer.Option(
-            "--max-memory", metavar="GIB", min=0, help="Only configurations with at most this peak memory per process."
-        ),
-    ] = None,
-    write: Annotated[
-        Path | None,
-        typer.Option("--write", metavar="FILE", help="Write a matrix of what is missing.", callback=options.a_matrix),
-    ] = None,
-    prices: options.PricesOption = None,
-    results: options.ResultsOption = options.RESULTS,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Recommend a configuration of a model: fastest, or least latency, memory, energy or cost.
-
-    Shows the evidence, equally good choices, what wasn't measured, and how to measure it.
-    """
-    from torchmatrix.analysis import advice, facts_cache
-    from torchmatrix.analysis.metrics import latency_of
-    from torchmatrix.analysis.prices import metric_for
-    from torchmatrix.facts.store import Results, select_one
-    from torchmatrix.reporting import verb_texts
-
-    if aim not in advice.AIMS or mode not in MODES:
-        word, what, choices = (aim, "aim", [*advice.AIMS]) if aim not in advice.AIMS else (mode, "mode", [*MODES])
-        raise BadInput(f"unknown {what} {shown(word)}", hint=nearest(word, choices))
-    store = Results(results)
-    list_runs(store)
-    folder = select_one(store, run)
-    held = read_prices(prices, [folder])
-    sought = metric_for(advice.metric_of(aim, mode), held)
-    (summary,) = facts_cache.read(store, [folder], held)
-    say_unreadable(summary.unreadable_launches)
-    latency = latency_of(mode).column
-    requested = {latency: max_latency and max_latency / 1e3, "peak_bytes": max_memory and max_memory * 2**30}
-    limits = {name: most for name, most in requested.items() if most is not None}
-    recommendation = advice.advise(summary.launches, model, mode, sought, limits)
-    if write:
-        write_new(write, verb_texts.matrix_to_measure(recommendation, folder.read_record().matrix))
-    how = (
-        f"torchmatrix run --matrix {shlex.quote(str(write))}"
-        if write
-        else "add --write FILE, then torchmatrix run --matrix FILE"
-    )
-    print(
-        in_json(verb_texts.advice_record(recommendation, folder.id))
-        if as_json
-        else verb_texts.advice_text(recommendation, folder.id, how)
-    )
+_ProfilesOption = Annotated[Path, typer.Option("--profiles", help="Where profiles are kept (never used as results).")]
+_StepsOption = Annotated[int, typer.Option("--steps", min=1, max=1_000, help="Steps to trace.")]
+_OperatorsOption = Annotated[
+    bool, typer.Option("--operators", help="On a GPU: show the operators that launched the kernels, not the kernels.")
+]
+_NameKernelsOption = Annotated[
+    bool,
+    typer.Option("--name-kernels", help="On a CPU: name the kernels that torch.compile makes; takes minutes longer."),
+]
+_PROFILES = Path("profiles")
+_PROFILE = Path("reports/profile.html")
+_WHY = Path("reports/why.html")
 
 
-@options.app.command()
 def bisect(
     old: Annotated[
         str, typer.Argument(metavar="OLD", help="A release, such as 2.5.1, or a stack.", autocompletion=options.complete_stacks)
@@ -161,10 +84,9 @@ def bisect(
 
     A binary search: each step alternates the release in the middle with both ends.
     """
-    from torchmatrix.analysis import bisection
     from torchmatrix.matrix.method import AB_LAUNCHES, Request
-    from torchmatrix.reporting import verb_texts
-    from torchmatrix.running import bisecting
+    from torchmatrix_plugins.profile import bisecting, words
+    from torchmatrix_plugins.profile import search as bisection
 
     volume = volume_of(quiet, verbose)
     request = Request(launches=launches, at_least=AB_LAUNCHES)
@@ -174,13 +96,11 @@ def bisect(
     search = bisection.begun(hunt.stacks)
     for name, why in hunt.left_out.items():
         search = search.without(name, why)
-    say("\n".join(verb_texts.plan_in_words(search, hunt.job, hunt.matrix.method.launches)), volume)
+    say("\n".join(words.plan_in_words(search, hunt.job, hunt.matrix.method.launches)), volume)
     runs = _Runs(hunt, output, volume, anew=new_runs)
     while search.wanted:
         search = _search_one_step(search, runs)
-    print(
-        in_json(search.as_record()) if as_json else verb_texts.bisection_text(search, hunt.job, str(write) if write else None)
-    )
+    print(in_json(search.as_record()) if as_json else words.bisection_text(search, hunt.job, str(write) if write else None))
 
 
 class _Runs:
@@ -193,7 +113,7 @@ class _Runs:
 
     def of(self, names: tuple[str, ...], number: int) -> "list[RunFolder]":
         """Return `number` runs that alternate these stacks; measure those that are missing. Raises what stops one."""
-        from torchmatrix.running import bisecting
+        from torchmatrix_plugins.profile import bisecting
 
         s = self.hunt.session_of(names)
         usable = bisecting.finished(s)
@@ -210,8 +130,7 @@ class _Runs:
 
 def _search_one_step(search: "Search", runs: _Runs) -> "Search":
     """Measure what the search wants next, and return the search after it; without its middle, if that can't be measured."""
-    from torchmatrix.reporting import verb_texts
-    from torchmatrix.running import bisecting
+    from torchmatrix_plugins.profile import bisecting, words
 
     names = search.wanted
     launches = bisecting.launches_of(runs.of(names, search.looks + 1), names)
@@ -227,14 +146,10 @@ def _search_one_step(search: "Search", runs: _Runs) -> "Search":
         say(f"left out: {search.middle}: {reasons[search.middle]}", runs.volume)
         return search.without(search.middle, reasons[search.middle])
     after = search.told(launches)
-    say("\n".join(("", *verb_texts.step_in_words(after.steps[-1]), "")), runs.volume)
+    say("\n".join(("", *words.step_in_words(after.steps[-1]), "")), runs.volume)
     return after
 
 
-# Verbs that look into a step: profile, why. What they find is no figure, and is kept apart from all results.
-
-
-@options.app.command()
 def profile(
     cell: Annotated[
         str, typer.Argument(metavar="CELL", help="The id of a planned cell, or a glob.", autocompletion=options.complete_cells)
@@ -242,12 +157,12 @@ def profile(
     where: options.WhereOption = None,
     matrix: options.MatrixOption = options.MATRIX,
     results: options.ResultsOption = options.RESULTS,
-    profiles: options.ProfilesOption = options.PROFILES,
+    profiles: _ProfilesOption = _PROFILES,
     engine: options.EngineOption = "auto",
-    steps: options.StepsOption = 10,
-    operators: options.OperatorsOption = False,
-    name_kernels: options.NameKernelsOption = False,
-    output: options.OutputOption = options.PROFILE,
+    steps: _StepsOption = 10,
+    operators: _OperatorsOption = False,
+    name_kernels: _NameKernelsOption = False,
+    output: options.OutputOption = _PROFILE,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = False,
     as_json: options.JsonOption = False,
@@ -256,8 +171,10 @@ def profile(
 
     Runs the cell under torch.profiler and shows operators or kernels, gaps, memory and a trace. Records no result.
     """
-    from torchmatrix.reporting import page, profile_pages
-    from torchmatrix.running import profiling, session
+    from torchmatrix.reporting import page
+    from torchmatrix.running import session
+    from torchmatrix_plugins.profile import pages as profile_pages
+    from torchmatrix_plugins.profile import profiling
 
     volume = volume_of(quiet, verbose)
     s = session.prepare(matrix, results, engine, [cell], where or [])
@@ -270,7 +187,6 @@ def profile(
     say(f"page: {page.save(profile_pages.of_profile(view), output)}", volume)
 
 
-@options.app.command()
 def why(
     a: Annotated[str, typer.Argument(metavar="A", help="A cell: its id, or a glob.", autocompletion=options.complete_cells)],
     b: Annotated[
@@ -279,14 +195,14 @@ def why(
     where: options.WhereOption = None,
     matrix: options.MatrixOption = options.MATRIX,
     results: options.ResultsOption = options.RESULTS,
-    profiles: options.ProfilesOption = options.PROFILES,
+    profiles: _ProfilesOption = _PROFILES,
     engine: options.EngineOption = "auto",
-    steps: options.StepsOption = 10,
+    steps: _StepsOption = 10,
     again: Annotated[bool, typer.Option("--again", help="Profile both cells again.")] = False,
     recorded: Annotated[bool, typer.Option("--recorded", help="Launch nothing; use the profiles that are there.")] = False,
-    operators: options.OperatorsOption = False,
-    name_kernels: options.NameKernelsOption = False,
-    output: options.OutputOption = options.WHY,
+    operators: _OperatorsOption = False,
+    name_kernels: _NameKernelsOption = False,
+    output: options.OutputOption = _WHY,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = False,
     as_json: options.JsonOption = False,
@@ -296,9 +212,11 @@ def why(
     Compares the same work on two stacks or with two settings. The bars add up to the difference of the step times. Profiles
     cells that have no profile yet.
     """
-    from torchmatrix.analysis import why as analysis
-    from torchmatrix.reporting import page, profile_pages
-    from torchmatrix.running import profiling, session
+    from torchmatrix.reporting import page
+    from torchmatrix.running import session
+    from torchmatrix_plugins.profile import explanation as analysis
+    from torchmatrix_plugins.profile import pages as profile_pages
+    from torchmatrix_plugins.profile import profiling
 
     if again and recorded:
         raise BadInput("--again and --recorded contradict each other", hint="use one of the two options")
@@ -320,7 +238,7 @@ def why(
 
 def _profile_cell(s: "Session", root: Path, cell: "Cell", steps: int, named: bool, volume: Volume) -> "Profile":
     """Profile a cell, and say what is being done."""
-    from torchmatrix.running import profiling
+    from torchmatrix_plugins.profile import profiling
 
     say(f"profiling {cell.id}", volume)
 
@@ -333,9 +251,9 @@ def _profile_cell(s: "Session", root: Path, cell: "Cell", steps: int, named: boo
 
 def _read_profiles(s: "Session", held: "list[Profile]", kernels: bool) -> "list[TracedCell]":
     """Read profiles, with the step time that a run measured. Raises BadInput for a trace that can't be read."""
-    from torchmatrix.analysis.why import measured
     from torchmatrix.core.inputs import Malformed
-    from torchmatrix.reporting import profile_pages
+    from torchmatrix_plugins.profile import pages as profile_pages
+    from torchmatrix_plugins.profile.explanation import measured
 
     steps = measured(s.results, s.host.machine, {profile.cell: profile.work["batch"] for profile in held})
     try:

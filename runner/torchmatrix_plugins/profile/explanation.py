@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.analysis.profiles import Part, Shares
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import Launch, measured_seconds
 from torchmatrix.facts.store import Results
+from torchmatrix_plugins.profile.profiles import Part, Shares
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

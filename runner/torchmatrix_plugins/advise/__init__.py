@@ -1,0 +1,1 @@
+"""Recommends a configuration of a model from what was measured."""

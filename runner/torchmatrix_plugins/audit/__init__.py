@@ -1,0 +1,1 @@
+"""Audits published tables, and runs, for impossible throughputs."""
