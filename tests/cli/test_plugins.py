@@ -1,4 +1,6 @@
-"""Plugins of strangers: a verb by an entry point; one that is broken is named and stops nothing."""
+"""Plugins of strangers: a verb, an engine, a scheduler or a page by an entry point; one that is broken is named and stops
+nothing.
+"""
 
 import os
 import subprocess
@@ -6,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from support.records import write_run
 
 VERB = """\
 from torchmatrix.cli.options import ResultsOption, RESULTS
@@ -24,21 +28,21 @@ def call(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """Install a stranger's package into a folder, with three verbs: good, not there, and named as one of the core."""
-    (tmp_path / "strange_verbs.py").write_text(VERB)
-    about = tmp_path / "strange-1.0.dist-info"
+def install(folder: Path, module: str, **hooks: str) -> None:
+    """Install a stranger's package with one `module`. `hooks`: by group, lines such as "name = strange:function"."""
+    (folder / "strange.py").write_text(module)
+    about = folder / "strange-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("".join(f"[torchmatrix.{group}]\n{lines}\n" for group, lines in hooks.items()))
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """Install a stranger's package into a folder, with four verbs: good, not there, named as one of the core, leaving."""
     (tmp_path / "leaving.py").write_text("raise SystemExit(7)\n")
-    verbs = (
-        "count-runs = strange_verbs:count_runs",
-        "lost = strange_verbs:no_such",
-        "run = strange_verbs:count_runs",
-        "x = leaving:x",
-    )
-    (about / "entry_points.txt").write_text("\n".join(("[torchmatrix.verbs]", *verbs)) + "\n")
+    verbs = "count-runs = strange:count_runs\nlost = strange:no_such\nrun = strange:count_runs\nx = leaving:x"
+    install(tmp_path, VERB, verbs=verbs)
     return tmp_path
 
 
@@ -59,18 +63,14 @@ def test_a_strangers_verb_is_one_like_others_and_a_broken_one_stops_nothing(inst
     [
         ("import sys; sys.exit(0)", "SystemExit: 0"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
-        ("f = 5", "TypeError: it names neither a function nor a typer.Typer"),
+        ("f = 5", "TypeError: it names nothing that can be called"),
         ("def f(a: 'Nope'): pass", "NameError"),
         ("class E(Exception):\n    __str__ = None\nraise E", "E"),
         ("print('NOISE')\ndef f(): print('done')", ""),
     ],
 )
 def test_whatever_a_plugins_module_does_the_other_verbs_work(tmp_path: Path, module: str, why: str) -> None:
-    (tmp_path / "odd_module.py").write_text(f"{module}\n")
-    about = tmp_path / "odd-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[torchmatrix.verbs]\nodd = odd_module:f\n")
+    install(tmp_path, f"{module}\n", verbs="odd = strange:f")
     done = call(tmp_path, "presets", "--json")
     assert done.returncode == 0 and done.stdout.startswith(("[", "{")), done.stderr
     notes = [line for line in done.stderr.splitlines() if line.startswith("note: the plugin")]
@@ -81,3 +81,61 @@ def test_our_own_plugins_are_found_the_same_way(tmp_path: Path) -> None:
     shown = call(tmp_path, "--help").stdout
     assert all(f" {verb} " in shown for verb in ("bundle", "gather", "nightly")), shown
     assert call(tmp_path, "gather", "--help").returncode == 0
+
+
+ENGINE = """\
+from torchmatrix.engines.local import LocalEngine
+
+
+class Mine(LocalEngine):
+    name = "mine"
+
+
+def mine(folder, owner):
+    return Mine(folder, owner)
+"""
+PAGE = """\
+def counts(asked):
+    asked.target.write_text(f"{len(asked.runs)} runs")
+    return asked.target
+"""
+SCHEDULER = """\
+from torchmatrix.core.errors import BadInput
+
+
+def farm(asked):
+    raise BadInput(f"{asked.matrix} is too much for the farm", hint="buy machines")
+"""
+
+
+def test_a_strangers_engine_is_a_choice_of_engine(tmp_path: Path) -> None:
+    install(tmp_path, ENGINE, engines="mine = strange:mine\ndocker = strange:mine\nlost = strange:no_such")
+    assert "docker, podman, apptainer, lost, mine, pyxis or local" in " ".join(call(tmp_path, "doctor", "--help").stdout.split())
+    assert call(tmp_path, "init").returncode == 0
+    assert "mine (as requested)" in call(tmp_path, "doctor", "--engine", "mine").stdout
+    broken = call(tmp_path, "build", "--engine", "lost")
+    assert broken.returncode == 4 and "error: the plugin lost can't be used: AttributeError" in broken.stderr
+    assert "mine" not in call(tmp_path, "doctor", "--engine", "docker").stdout
+
+
+def test_a_strangers_scheduler_is_a_choice_of_run_alone(tmp_path: Path) -> None:
+    install(tmp_path, SCHEDULER, schedulers="farm = strange:farm\nslurm = strange:farm")
+    done = call(tmp_path, "run", "--engine", "farm", "--matrix", "m.toml")
+    assert (done.returncode, done.stderr) == (2, "error: m.toml is too much for the farm\n\nhint: buy machines\n")
+    assert call(tmp_path, "init").returncode == 0
+    assert "only `torchmatrix run` works on a cluster" in call(tmp_path, "build", "--engine", "farm").stderr
+    assert "the farm" not in call(tmp_path, "run", "--engine", "slurm").stderr
+
+
+def test_a_strangers_page_is_written_by_report(tmp_path: Path) -> None:
+    install(tmp_path, PAGE, pages="counts = strange:counts\nlost = strange:no_such")
+    write_run(tmp_path / "results", [])
+    done = call(tmp_path, "report", "--page", "counts=c.txt")
+    assert (done.returncode, done.stdout) == (0, "c.txt\n"), done.stderr
+    assert (tmp_path / "c.txt").read_text() == "1 runs"
+    wrong = {"counts": "names no path", "count=c": 'did you mean "counts"', "counts=": "names no path"}
+    for words, why in wrong.items():
+        done = call(tmp_path, "report", "--page", words)
+        assert done.returncode == 2 and why in done.stderr, done.stderr
+    assert call(tmp_path, "report", "--page", "lost=x").returncode == 4
+    assert call(tmp_path, "report", "--page", "counts=x", "--publish", "y").returncode == 2

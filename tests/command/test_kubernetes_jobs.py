@@ -19,7 +19,7 @@ from support.kube_cluster import GARBLED, TOKEN, Cluster, node
 from support.slurm_cluster import FAKE_STACK
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
-from torchmatrix.running.cluster import job_system
+from torchmatrix_plugins.cluster import job_system
 
 SETTINGS = '[kubernetes]\nimage = "registry.example/torchmatrix:1"\nclaim = "results"\nfolder = "{}"\n'
 Run = Callable[..., "CompletedProcess[str]"]
@@ -98,7 +98,7 @@ def test_each_launch_is_a_job_without_privileges_and_a_model_stays_on_one_node(s
 def test_whatever_becomes_of_a_pod_is_the_outcome_of_its_launch(
     share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchmatrix.running.cluster import kubernetes
+    from torchmatrix_plugins.cluster import kubernetes
 
     del cluster.nodes[1]
     matrix(share, 'model = "resnet18"\nbatch = [1, 2, 3, 4, 5, 6, 7]')
@@ -151,7 +151,7 @@ def test_ctrl_c_deletes_the_jobs_of_this_run_alone_and_the_same_command_continue
 def test_ctrl_c_between_two_submissions_leaves_no_job(
     share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchmatrix.running.cluster.kubernetes import Kubernetes
+    from torchmatrix_plugins.cluster.kubernetes import Kubernetes
 
     monkeypatch.setenv("FAKE_SECONDS", "60")
     submit, launched = Kubernetes.submit, []
@@ -317,7 +317,7 @@ def test_a_command_that_is_killed_while_it_sends_a_job_is_continued_without_a_se
 def test_a_server_that_is_silent_after_it_created_a_job_is_asked_again(
     share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torchmatrix.running.cluster import kubernetes
+    from torchmatrix_plugins.cluster import kubernetes
 
     monkeypatch.setattr(kubernetes, "ANSWER_SECONDS", 5.0)
     disturb = in_turn("after silent")
@@ -455,6 +455,6 @@ def test_a_mistake_is_an_error_with_a_hint(tmp_path: Path, run: Run, monkeypatch
     settings.write_text('[kubernetes]\nclaim = "results"\n')
     done = run()
     assert done.returncode == 2 and "has no image and no folder" in done.stderr, done.stderr
-    monkeypatch.setitem(sys.modules, "torchmatrix.running.cluster.kubernetes", None)
+    monkeypatch.setitem(sys.modules, "torchmatrix_plugins.cluster.kubernetes", None)
     done = run()
     assert done.returncode == 4 and "pip install 'torchmatrix[kubernetes]'" in done.stderr, done.stderr

@@ -12,7 +12,7 @@ from support import FAKE_PYTHON, cache_in, invoke, slurm_cluster
 from support.slurm_cluster import Cluster
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
-from torchmatrix.running.cluster import job_system, slurm
+from torchmatrix_plugins.cluster import job_system, slurm
 
 pytestmark = pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not())
 MATRIX = f"""

@@ -15,9 +15,9 @@ import pytest
 from support import OLDEST_MATRIX, PATIENCE_SECONDS, REAL_MATRIX, Command, processes_of, slurm_cluster, until
 from support.containers import vendor_image
 from support.slurm_cluster import Cluster
-from torchmatrix.engines import file_engine
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.store import Results
+from torchmatrix_plugins.cluster import file_engine
 
 pytestmark = [
     pytest.mark.thorough,

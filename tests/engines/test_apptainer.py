@@ -15,13 +15,14 @@ import pytest
 
 from support import Command, processes_of
 from support.containers import remove_images, vendor_image
-from torchmatrix.engines import file_engine, recipes
+from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, Isolation, LaunchSpec, Rendezvous, pasted
-from torchmatrix.engines.file_engine import Apptainer, FileEngine, binds_of
 from torchmatrix.facts.store import Results
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.plan import GpuSet
+from torchmatrix_plugins.cluster import file_engine
+from torchmatrix_plugins.cluster.file_engine import Apptainer, FileEngine, binds_of
 
 needs_it = pytest.mark.skipif(not file_engine.find_apptainer(), reason="no apptainer here: tests/install-apptainer")
 ONE_CPU = GpuSet(indices=(0,), vendor="cpu", cpus=("0",))

@@ -10,9 +10,9 @@ import pytest
 from support import Command
 from torchmatrix.core.errors import LaunchFailed
 from torchmatrix.engines.engine import Image, LaunchSpec, Rendezvous
-from torchmatrix.engines.file_engine import PYXIS_SHARED, FileEngine, Pyxis, binds_of
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.plan import GpuSet
+from torchmatrix_plugins.cluster.file_engine import PYXIS_SHARED, FileEngine, Pyxis, binds_of
 
 JOB = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node2", "SLURM_CPUS_ON_NODE": "64"}
 ENROOT = """#!/bin/sh

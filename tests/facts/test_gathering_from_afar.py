@@ -20,7 +20,7 @@ from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.facts import lines
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import site as sites
+from torchmatrix_plugins import publish as sites
 from torchmatrix_plugins.gather import Limits, gather
 
 RUN = "20260101T000000Z"

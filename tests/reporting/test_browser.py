@@ -11,7 +11,7 @@ from support.browsing import CHROMIUM, HOSTILE, Reader, launches
 from support.records import write_run
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import report
-from torchmatrix.reporting.site import publish
+from torchmatrix_plugins.publish import publish
 
 pytestmark = [
     pytest.mark.thorough,

@@ -27,10 +27,11 @@ from torchmatrix.analysis import facts_cache, history, machines, prices
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts import lines
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import exports, redaction, site
+from torchmatrix.reporting import exports, redaction
 from torchmatrix.reporting.redaction import identities
-from torchmatrix.reporting.site.front import atom_feed, badge_address
-from torchmatrix.reporting.site.pages import ABOUT, read_page
+from torchmatrix_plugins import publish as site
+from torchmatrix_plugins.publish.front import atom_feed, badge_address
+from torchmatrix_plugins.publish.pages import ABOUT, read_page
 
 
 def add_run(root: Path, run: str = "20260101T000000Z", host: str = "testhost", **more: Any) -> RunFolder:

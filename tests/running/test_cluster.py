@@ -19,11 +19,11 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import Request
 from torchmatrix.planning.fit import Disk, Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running.cluster import orders
-from torchmatrix.running.cluster.cluster import placed
-from torchmatrix.running.cluster.job_system import array_index
-from torchmatrix.running.cluster.orders import NodeError, NodeFacts, RunRequest
-from torchmatrix.running.cluster.slurm import Node, Slurm
+from torchmatrix_plugins.cluster import orders
+from torchmatrix_plugins.cluster.cluster import placed
+from torchmatrix_plugins.cluster.job_system import array_index
+from torchmatrix_plugins.cluster.orders import NodeError, NodeFacts, RunRequest
+from torchmatrix_plugins.cluster.slurm import Node, Slurm
 
 MATRIX = """
 [gpus]

@@ -25,7 +25,7 @@ gather(Results(Path(os.environ["HELD"]).parent), "ssh://nowhere/results")
 """,
     "srun": f"""
 from types import SimpleNamespace
-from torchmatrix.running.cluster.several_nodes import JoinedExecution
+from torchmatrix_plugins.cluster.several_nodes import JoinedExecution
 JoinedExecution(SimpleNamespace(command=[], started={{}}), ["node2"], ["sh", "-c", {HOLDING!r}]).__enter__()
 """,
 }

@@ -9,9 +9,9 @@ import pytest
 from support import kube_cluster
 from support.kube_cluster import Cluster, node
 from torchmatrix.core.settings import KubernetesSettings
-from torchmatrix.running.cluster import job_system
-from torchmatrix.running.cluster.job_system import Node
-from torchmatrix.running.cluster.kubernetes import RUN, Kubernetes
+from torchmatrix_plugins.cluster import job_system
+from torchmatrix_plugins.cluster.job_system import Node
+from torchmatrix_plugins.cluster.kubernetes import RUN, Kubernetes
 
 
 @pytest.fixture

@@ -293,7 +293,7 @@ _AS_USER = """
 import os, sys
 os.getuid = lambda: 1000
 from torchmatrix import cli
-from torchmatrix.running.cluster import job_system
+from torchmatrix_plugins.cluster import job_system
 job_system.POLL_SECONDS = 0.05
 sys.exit(cli.invoke(sys.argv[1:]))
 """

@@ -12,15 +12,15 @@ from typing import Annotated, NoReturn
 import typer
 
 from torchmatrix import __version__
-from torchmatrix.cli import keep, measure, on_node, plugins, read, render, start
+from torchmatrix.cli import keep, measure, plugins, read, render, start
 from torchmatrix.cli.console import complain
 from torchmatrix.cli.options import app
+from torchmatrix.core import plugins as core_plugins
 from torchmatrix.core import process
 from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 from torchmatrix.core.formatting import clipped
 
-__all__ = ["invoke", "keep", "main", "measure", "on_node", "read", "render", "start"]
-plugins.add_verbs()
+__all__ = ["invoke", "keep", "main", "measure", "read", "render", "start"]
 COMPLETION = "_TORCHMATRIX_COMPLETE"
 """The variable that a shell sets to get completions."""
 ONE_INTERRUPTION_SECONDS = 0.1
@@ -46,8 +46,8 @@ def invoke(words: list[str]) -> int:
     """
     try:
         process.require_address_space()
-        if words[:1] == [on_node.ON_NODE]:
-            return on_node.on_node(words[1:])
+        if words[:1] and words[0] in core_plugins.names(core_plugins.JOBS):  # Typer would add a quarter to a launch's cost
+            return int(core_plugins.load(core_plugins.JOBS, words[0])(words[1:]))
         command = plugins.command()
         plugins.tell_broken()
         with command.make_context("torchmatrix", words) as context:

@@ -110,19 +110,22 @@ def _scheduler(
     *, locked: bool, ab: "TwoStacks | None", new: bool, detach: bool, tell: Callable[[str], None],
 ) -> "Scheduler":  # fmt: skip
     """Return the scheduler for `run --engine`: a cluster's, or else this machine with that engine. Raises ToolError."""
-    from torchmatrix.engines.choose import CLUSTERS
+    from torchmatrix.core import plugins
+    from torchmatrix.engines import choose
     from torchmatrix.running import session
-    from torchmatrix.running.scheduler import Here
+    from torchmatrix.running.scheduler import Here, RunRequest
 
-    if detach and engine != "slurm":
+    if engine in choose.schedulers():
+        run_request = RunRequest(
+            matrix=path, results=results, request=request, globs=globs, where=where, locked=locked, ab=ab, new=new,
+            detach=detach, tell=tell,
+        )  # fmt: skip
+        scheduler: Scheduler = plugins.load(plugins.SCHEDULERS, engine)(run_request)
+        return scheduler
+    if detach:
         raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
-    if engine not in CLUSTERS:
-        s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab)
-        return Here(s, new=new)
-    from torchmatrix.running.cluster import cluster, jobs
-
-    prepare = partial(cluster.prepare, engine, path, results, globs, where, request, locked=locked, ab=ab, new=new, tell=tell)
-    return jobs.Clustered(prepare, results, tell)
+    s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab)
+    return Here(s, new=new)
 
 
 @options.app.command()

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.files import resolve_links
-from torchmatrix.engines.choose import CLUSTERS, NAMES
+from torchmatrix.engines import choose
 
 # The Typer application that the verbs' modules add to, and the groups of verbs in its help.
 
@@ -187,8 +187,8 @@ def _engine_of(*names: str) -> Any:
     return typer.Option("--engine", help=f"{', '.join(names[:-1])} or {names[-1]}.", autocompletion=complete_one_of(*names))
 
 
-EngineOption = Annotated[str, _engine_of(*NAMES)]
-RunEngineOption = Annotated[str, _engine_of(*NAMES, *CLUSTERS)]
+EngineOption = Annotated[str, _engine_of(*choose.names())]
+RunEngineOption = Annotated[str, _engine_of(*choose.names(), *choose.schedulers())]
 GlobsArgument = Annotated[
     list[str] | None,
     typer.Argument(

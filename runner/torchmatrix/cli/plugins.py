@@ -1,27 +1,26 @@
-"""Add the verbs of plugins, ours and strangers' alike: functions, or groups of verbs, named by entry points."""
+"""Add the verbs of plugins, ours and strangers' alike."""
 
 import re
-import sys
-from contextlib import redirect_stdout, suppress
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import typer
 
 from torchmatrix.cli.console import say
 from torchmatrix.cli.options import app
-from torchmatrix.core.formatting import in_one_line, printable
+from torchmatrix.core import plugins
+from torchmatrix.core.formatting import printable
 
-VERBS = "torchmatrix.verbs"
-"""The group of entry points whose names are verbs: each a function whose parameters are Typer's, or a typer.Typer of some."""
 BROKEN: dict[str, str] = {}
 """Why a plugin's verb can't be used, by the name of its entry point."""
 
 
-def add_verbs() -> None:
+def _add_verbs() -> None:
     """Add the verb of each entry point to the command, after the core's; one that can't be used goes to BROKEN."""
     taken = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
-    for entry in sorted(entry_points(group=VERBS), key=lambda entry: entry.name):
+    for entry in plugins.entries(plugins.VERBS):
         try:
             if entry.name in taken:
                 raise ValueError("the core, or another plugin, has a verb of that name")
@@ -32,11 +31,13 @@ def add_verbs() -> None:
                 app.command(entry.name)(verb)
             taken.add(entry.name)
         except BaseException as error:  # a stranger's code may raise anything, an exit and an interruption, too
-            _leave_out(entry.name, error)
+            BROKEN[entry.name] = plugins.why(error)
 
 
+@cache
 def command() -> Any:
     """Return the whole command. Where it can't be made, verbs of plugins whose parameters can't be are left out."""
+    _add_verbs()
     try:
         return typer.main.get_command(app)
     except Exception:
@@ -52,26 +53,16 @@ def _can_be_made(verb: Any, kind: str) -> bool:
     try:
         typer.main.get_command(alone)
     except Exception as error:
-        _leave_out(str(verb.name), error)
+        BROKEN[str(verb.name)] = plugins.why(error)
         return False
     return True
 
 
-def _leave_out(name: str, error: BaseException) -> None:
-    BROKEN[name] = type(error).__name__
-    with suppress(Exception):  # its message may raise, too
-        BROKEN[name] = in_one_line(f"{type(error).__name__}: {error}")
-
-
-def _loaded(entry: EntryPoint) -> Any:
-    """Load a verb; what its module prints goes to stderr. Raise whatever it raises, and ValueError or TypeError for none."""
+def _loaded(entry: EntryPoint) -> Callable[..., Any]:
+    """Load a verb. Raise whatever it raises, and ValueError or TypeError for none."""
     if not re.fullmatch(r"[a-z][a-z0-9-]*", entry.name):
         raise ValueError("a verb is small letters, digits and -")
-    with redirect_stdout(sys.stderr):
-        verb = entry.load()
-    if not callable(verb):
-        raise TypeError("it names neither a function nor a typer.Typer")
-    return verb
+    return plugins.loaded(entry)
 
 
 def tell_broken() -> None:

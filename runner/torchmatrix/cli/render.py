@@ -1,18 +1,20 @@
 """The verb `report`: one run, several machines side by side, or a site of many runs."""
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from torchmatrix.cli import options
 from torchmatrix.cli.console import list_runs, read_prices, say, say_unreadable, width
+from torchmatrix.core import plugins
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
+from torchmatrix.core.toml_keys import nearest, shown
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.machines import Chosen
@@ -63,6 +65,9 @@ def report(
     publish: Annotated[
         Path | None, typer.Option("--publish", metavar="DIR", help="Write a static site of many runs into this folder.")
     ] = None,
+    page: Annotated[
+        str | None, typer.Option("--page", metavar="NAME=PATH", help="Write a plugin's page; --publish DIR is site=DIR.")
+    ] = None,
     since: options.SinceOption = None,
     host: options.HostOption = None,
     redact: options.RedactOption = False,
@@ -87,37 +92,45 @@ def report(
         output=output, redact=redact, with_messages=with_messages, baseline=baseline, baseline_gpu=baseline_gpu,
         own_batch=own_batch,
     )  # fmt: skip
-    options.refuse_messages(with_messages, redact or publish is not None)
-    if publish and (machines or page_options.of_machines or baseline):
+    if publish and page:
+        raise BadInput("--publish and --page name two pages", hint="use one of the two options")
+    page = f"site={publish}" if publish else page
+    options.refuse_messages(with_messages, redact or page is not None)
+    if page and (machines or page_options.of_machines or baseline):
         raise BadInput(
-            "--publish renders all its pages by itself",
+            f"{'--publish' if publish else '--page'} renders all its pages by itself",
             hint="leave out --baseline, --machines, --baseline-gpu and --own-batch",
         )
+    writer = _writer_of(page) if page else None
     store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
-    several = bool(publish or machines or page_options.of_machines)
+    several = bool(page or machines or page_options.of_machines)
     list_runs(store)
     runs = select_each(store, named or ["all" if several else "last"], since, host)
 
     gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
     held = read_prices(prices, runs)
-    if publish:
-        _publish(store, runs, publish, page_options, held)
+    if writer:
+        from torchmatrix.reporting.pages import PageRequest
+
+        gc.enable()  # of thousands of runs not everything is needed to the end
+        print(writer(PageRequest(
+            results=store, runs=runs, target=Path(str(page).partition("=")[2]), redact=redact, with_messages=with_messages,
+            prices=held, tell=say,
+        )))  # fmt: skip
     elif several or len(runs) > 1:
         _compare_machines(store, runs, named, page_options, held)
     else:
         _render(store, runs[0], page_options, held)
 
 
-def _publish(
-    store: "Results", runs: "Sequence[RunFolder]", folder: Path, page_options: _PageOptions, held: "PriceList"
-) -> None:
-    from torchmatrix.reporting import site
-
-    gc.enable()  # of thousands of runs not everything is needed to the end
-    redact, with_messages = page_options.redact, page_options.with_messages
-    pages = site.publish(store, runs, folder, redact=redact, with_messages=with_messages, held=held, tell=say)
-    say(f"{count(len(pages.written), 'run')} written, {len(pages.kept)} unchanged")
-    print(pages.index)
+def _writer_of(page: str) -> Callable[..., Any]:
+    """Return what writes the page of NAME=PATH. Raises BadInput for another form or an unknown name, EngineUnusable."""
+    name, sign, path = page.partition("=")
+    if not sign or not path:
+        raise BadInput(f"--page {shown(page)} names no path", hint="--page NAME=PATH, such as site=public")
+    if name not in (names := plugins.names(plugins.PAGES)):
+        raise BadInput(f"there is no page {shown(name)}", hint=nearest(name, names))
+    return plugins.load(plugins.PAGES, name)
 
 
 def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held: "PriceList") -> None:

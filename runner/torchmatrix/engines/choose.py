@@ -1,9 +1,9 @@
 """Choose the engines of a command: by name, or by what this machine offers. Imports an engine only once it is chosen."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torchmatrix.core import plugins
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.engines import endpoints
 
@@ -11,15 +11,22 @@ if TYPE_CHECKING:
     from torchmatrix.engines.engine import Engine
     from torchmatrix.matrix.stacks import Stack
 
-NAMES = ("auto", "docker", "podman", "apptainer", "pyxis", "local")
-"""The choices; auto takes containers if a daemon answers."""
-CLUSTERS = ("slurm", "kubernetes")
-"""Further choices of `run`: each launch is a job on a node of a cluster, which chooses among NAMES (running/scheduler.py)."""
+_CORE = ("auto", "docker", "podman", "local")
 HOW_TO_HAVE_CONTAINERS = "start Docker or set DOCKER_HOST, or use --engine podman"
 VARIABLES = "(DOCKER|CONTAINER)"
 """Prefixes of the variables that say where an engine is and how to reach it, as a regular expression."""
 SERVICES = ("docker.service", "podman.socket")
 """The units that systemd should have started before a launch."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the choices; auto takes containers if a daemon answers."""
+    return (*_CORE[:-1], *(name for name in plugins.names(plugins.ENGINES) if name not in _CORE), _CORE[-1])
+
+
+def schedulers() -> tuple[str, ...]:
+    """Return further choices of `run`: each launch is a job on a node, which chooses among names() (running/scheduler.py)."""
+    return tuple(name for name in plugins.names(plugins.SCHEDULERS) if name not in names())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +51,13 @@ class Engines:
 
 
 def choose(name: str, owner: str) -> Engines:
-    """Return the engines for one of NAMES. `owner` marks what they start. Raises EngineUnusable if a requested one is
+    """Return the engines for one of names(). `owner` marks what they start. Raises EngineUnusable if a requested one is
     absent.
     """
-    if name in CLUSTERS:
-        raise BadInput("only `torchmatrix run` works on a cluster", hint=f"engines of the other verbs: {', '.join(NAMES)}")
-    if name not in NAMES:
-        raise BadInput(f'unknown engine "{name}"', hint=f"engines: {', '.join(NAMES)}")
+    if name in schedulers():
+        raise BadInput("only `torchmatrix run` works on a cluster", hint=f"engines of the other verbs: {', '.join(names())}")
+    if name not in names():
+        raise BadInput(f'unknown engine "{name}"', hint=f"engines: {', '.join(names())}")
     from torchmatrix.core.settings import cache_folder
     from torchmatrix.engines.local import LocalEngine
 
@@ -58,10 +65,9 @@ def choose(name: str, owner: str) -> Engines:
     local = LocalEngine(cache, owner)
     if name == "local":
         return Engines(builder=local, local=local, why=f"local (as requested); virtualenvs under {cache}")
-    if name in ("apptainer", "pyxis"):
-        return Engines(
-            builder=_file_engine(name, cache, owner), local=local, why=f"{name} (as requested); images under {cache}"
-        )
+    if name not in _CORE:
+        builder = plugins.load(plugins.ENGINES, name)(cache / name, owner)
+        return Engines(builder=builder, local=local, why=f"{name} (as requested); images under {cache}")
     if name == "podman":
         return _podman(local)
     try:
@@ -91,16 +97,3 @@ def _podman(local: "Engine") -> Engines:
     if builder.name != "podman":
         raise EngineUnusable(f"at {where.host} Docker answers, not Podman", hint="CONTAINER_HOST says where Podman does")
     return Engines(builder=builder, local=local, why=f"podman at {where.host}")
-
-
-def _file_engine(name: str, cache: Path, owner: str) -> "Engine":
-    from torchmatrix.engines import file_engine
-
-    if name == "pyxis":
-        if not file_engine.is_enroot_here():
-            raise EngineUnusable("there is no enroot here", hint="Pyxis needs it on each node, and where images are made")
-        return file_engine.FileEngine(cache / name, owner, file_engine.Pyxis())
-    program = file_engine.find_apptainer()
-    if program is None:
-        raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
-    return file_engine.FileEngine(cache / name, owner, file_engine.Apptainer(program))

@@ -1,16 +1,35 @@
 """Carry out the launches of a run: here, or as jobs of a cluster. Yields progress events, prints nothing."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from torchmatrix.engines import recipes
 from torchmatrix.facts.store import RunFolder
+from torchmatrix.matrix.method import Request
 from torchmatrix.planning.plan import Cell
+from torchmatrix.planning.selection import TwoStacks
 from torchmatrix.running import run
 from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What `run --engine SCHEDULER` asks for. `tell`: takes a line for the user."""
+
+    matrix: Path
+    results: Path
+    request: Request
+    globs: Sequence[str]
+    where: Sequence[str]
+    locked: bool
+    ab: TwoStacks | None
+    new: bool
+    detach: bool
+    tell: Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)

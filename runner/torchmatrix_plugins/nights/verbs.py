@@ -92,13 +92,13 @@ def nightly_unit(
 
     Prints a shell script that writes a systemd timer, for the machine as root, else for this user.
     """
-    from torchmatrix.engines.choose import CLUSTERS, NAMES
+    from torchmatrix.engines import choose
     from torchmatrix.matrix import matrix_file as matrices
     from torchmatrix_plugins.nights import timers
 
     settings = _night_options(matrix, results, reports, engine, run_with, gate_with, keep, disk_gb, free_gb, pin)
-    if engine not in (*NAMES, *CLUSTERS):
-        raise BadInput(f'unknown engine "{engine}"', hint=f"engines: {', '.join((*NAMES, *CLUSTERS))}")
+    if engine not in (choices := (*choose.names(), *choose.schedulers())):
+        raise BadInput(f'unknown engine "{engine}"', hint=f"engines: {', '.join(choices)}")
     matrices.load(matrix)
     table, is_root = timers.timetable(settings.matrix, at, settings.words(), os.environ), os.geteuid() == 0
     print(timers.cron_lines(table) if cron else timers.systemd_script(table, is_root), end="")

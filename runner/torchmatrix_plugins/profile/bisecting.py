@@ -1,4 +1,4 @@
-"""Prepare the runs of a search through releases (analysis/bisection.py), and find the runs that exist already."""
+"""Prepare the runs of a search through releases (search.py), and find the runs that exist already."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

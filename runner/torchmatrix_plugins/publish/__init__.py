@@ -28,12 +28,14 @@ from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import files_below, plain_bytes, plain_open, scratch, write_whole
+from torchmatrix.core.formatting import count
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import redaction
+from torchmatrix.reporting.pages import PageRequest
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.identities import Pseudonyms, load
-from torchmatrix.reporting.site import front, pages
-from torchmatrix.reporting.site.pages import PendingRun, rendered
+from torchmatrix_plugins.publish import front, pages
+from torchmatrix_plugins.publish.pages import PendingRun, rendered
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +45,16 @@ class Site:
     index: Path
     written: tuple[str, ...]
     kept: tuple[str, ...]
+
+
+def page(asked: PageRequest) -> Path:
+    """Write a site; return its first page. Raises as `publish` does."""
+    site = publish(
+        asked.results, asked.runs, asked.target, redact=asked.redact, with_messages=asked.with_messages, held=asked.prices,
+        tell=asked.tell,
+    )  # fmt: skip
+    asked.tell(f"{count(len(site.written), 'run')} written, {len(site.kept)} unchanged")
+    return site.index
 
 
 def publish(

@@ -28,7 +28,7 @@ from torchmatrix.reporting import exports, history_page, machines_page, page, re
 from torchmatrix.reporting.exports.columns import MACHINE_TABLES as TABLES
 from torchmatrix.reporting.page import recorded, utc
 from torchmatrix.reporting.redaction import Redaction
-from torchmatrix.reporting.site.pages import RUNS, WORDS, Page, as_files, place_of
+from torchmatrix_plugins.publish.pages import RUNS, WORDS, Page, as_files, place_of
 
 # Badges: a small image for every cell, for other pages: left the cell, right its newest figure and date.
 #

@@ -17,9 +17,9 @@ ON_NODE = "on-node"
 """The first word of the command that a job calls."""
 
 
-def on_node(words: list[str]) -> int:
+def run(words: list[str]) -> int:
     """Carry out `describe PLACE NAME`, `launch PLACE ARRAY` or `join PLACE ARRAY TASK SPEC`."""
-    from torchmatrix.running.cluster import on_node as node
+    from torchmatrix_plugins.cluster import on_node as node
 
     match words:
         case ["describe", place, name]:
@@ -35,7 +35,7 @@ def on_node(words: list[str]) -> int:
 
 def _join(place: Path, array: str, task: str, spec: str) -> None:
     """Take part in a launch that another node records: the signal to begin comes on stdin, events go to stdout."""
-    from torchmatrix.running.cluster.on_node import take_part
+    from torchmatrix_plugins.cluster.on_node import take_part
 
     lock = threading.Lock()
 

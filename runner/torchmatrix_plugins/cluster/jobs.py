@@ -19,13 +19,13 @@ from torchmatrix.facts.reading import launches_below, sorted_out
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, run
-from torchmatrix.running.cluster import job_system, orders
-from torchmatrix.running.cluster.cluster import Cluster, NodeGroup
-from torchmatrix.running.cluster.job_system import Task
 from torchmatrix.running.launch_cell import record_failure
 from torchmatrix.running.progress import LaunchFinished, LaunchStarted, LaunchWaits, ProgressEvent
 from torchmatrix.running.scheduler import Part, Scheduler
 from torchmatrix.running.session import Session
+from torchmatrix_plugins.cluster import job_system, orders
+from torchmatrix_plugins.cluster.cluster import Cluster, NodeGroup
+from torchmatrix_plugins.cluster.job_system import Task
 
 _STUCK = (
     "held", "Held", "DOWN", "DRAINED", "NotAvail", "Invalid", "Licenses", "NeverSatisfied", "QOS", "Assoc", "Unschedulable",

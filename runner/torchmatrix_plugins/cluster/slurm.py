@@ -11,8 +11,8 @@ from functools import partial
 
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.settings import SlurmSettings
-from torchmatrix.running.cluster import job_system
-from torchmatrix.running.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task, Unanswered
+from torchmatrix_plugins.cluster import job_system
+from torchmatrix_plugins.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task, Unanswered
 
 # Slurm's words for the state of a node, and their meaning for a job that asks for this node.
 

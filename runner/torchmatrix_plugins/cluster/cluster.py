@@ -26,10 +26,10 @@ from torchmatrix.matrix.method import Request
 from torchmatrix.planning import selection
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.planning.selection import TwoStacks, select
-from torchmatrix.running.cluster import job_system, orders
-from torchmatrix.running.cluster.job_system import JobSystem, Node
-from torchmatrix.running.cluster.orders import NodeError, NodeFacts, RunRequest
 from torchmatrix.running.session import Session, refuse_unlocked, without_locks
+from torchmatrix_plugins.cluster import job_system, orders
+from torchmatrix_plugins.cluster.job_system import JobSystem, Node
+from torchmatrix_plugins.cluster.orders import NodeError, NodeFacts, RunRequest
 
 NO_ENGINE = "local"
 """The engine on the submitting machine, which is available everywhere: nothing is built or run there."""
@@ -124,11 +124,11 @@ def prepare(
 def _job_system(name: str, tell: Callable[[str], None]) -> JobSystem:
     """Return the job system of this name, as the settings describe it."""
     if name == "slurm":
-        from torchmatrix.running.cluster.slurm import Slurm
+        from torchmatrix_plugins.cluster.slurm import Slurm
 
         return Slurm(settings.load().slurm, tell)
     try:
-        from torchmatrix.running.cluster.kubernetes import Kubernetes
+        from torchmatrix_plugins.cluster.kubernetes import Kubernetes
     except ImportError:
         raise EngineUnusable(
             "the client for Kubernetes is not installed", hint="pip install 'torchmatrix[kubernetes]'"

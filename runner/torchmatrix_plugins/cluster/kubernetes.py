@@ -23,9 +23,9 @@ from urllib3.exceptions import HTTPError
 from torchmatrix.core.errors import BadInput, EngineUnusable, ToolError
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.settings import KubernetesSettings
-from torchmatrix.running.cluster import job_system
-from torchmatrix.running.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task, Unanswered
 from torchmatrix.running.kubernetes import GPUS, pod
+from torchmatrix_plugins.cluster import job_system
+from torchmatrix_plugins.cluster.job_system import JobSystem, NodeState, NotNow, Submission, Task, Unanswered
 
 RUN = "app.kubernetes.io/instance"
 """The label of all Jobs and pods of a run."""

@@ -21,10 +21,6 @@ from torchmatrix.matrix.matrix_file import MOST_NODES
 from torchmatrix.matrix.workloads import AUTO
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness, rounds, run, session
-from torchmatrix.running.cluster import orders, several_nodes
-from torchmatrix.running.cluster.orders import NodeError, NodeFacts, RunRequest
-from torchmatrix.running.cluster.several_nodes import rendezvous_of
-from torchmatrix.running.cluster.slurm import WARNING_SECONDS, Slurm
 from torchmatrix.running.launch_cell import (
     DeviceReadings,
     Job,
@@ -39,6 +35,10 @@ from torchmatrix.running.progress import ProgressEvent
 from torchmatrix.running.readiness import Ready
 from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
+from torchmatrix_plugins.cluster import orders, several_nodes
+from torchmatrix_plugins.cluster.orders import NodeError, NodeFacts, RunRequest
+from torchmatrix_plugins.cluster.several_nodes import rendezvous_of
+from torchmatrix_plugins.cluster.slurm import WARNING_SECONDS, Slurm
 
 GIVEN = {"SLURM_GPUS_ON_NODE": "Slurm", "TORCHMATRIX_POD_GPUS": "Kubernetes"}
 """The variables in which schedulers state how many GPUs a job has on its node."""

@@ -436,3 +436,21 @@ class Pyxis:
         for name in containers:
             if name.startswith(f"pyxis_{self._job['SLURM_JOB_ID']}."):
                 subprocess.run([PYXIS_PROGRAM, "remove", "--force", name], capture_output=True, timeout=600, check=False)
+
+
+# What --engine names: each takes the folder for its files and the owner of what it starts.
+
+
+def apptainer(folder: Path, owner: str) -> FileEngine:
+    """Return the engine of Apptainer or Singularity. Raises EngineUnusable where neither is installed."""
+    program = find_apptainer()
+    if program is None:
+        raise EngineUnusable("there is no apptainer (or singularity) here", hint="install it, or load its module")
+    return FileEngine(folder, owner, Apptainer(program))
+
+
+def pyxis(folder: Path, owner: str) -> FileEngine:
+    """Return the engine of Pyxis. Raises EngineUnusable where Enroot isn't installed."""
+    if not is_enroot_here():
+        raise EngineUnusable("there is no enroot here", hint="Pyxis needs it on each node, and where images are made")
+    return FileEngine(folder, owner, Pyxis())

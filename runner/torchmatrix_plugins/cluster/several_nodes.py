@@ -26,8 +26,8 @@ from torchmatrix.core.process import end_with_parent
 from torchmatrix.engines.engine import Execution, Exit, Image, LaunchSpec, Line, Rendezvous
 from torchmatrix.facts.launch import in_words
 from torchmatrix.machine import host
-from torchmatrix.running.cluster.slurm import Slurm
 from torchmatrix.running.launch_cell import OF_NODE
+from torchmatrix_plugins.cluster.slurm import Slurm
 
 PREPARING_SECONDS = 3600.0
 """Another node may have to build the stack first."""
