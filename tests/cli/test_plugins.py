@@ -110,7 +110,9 @@ def farm(asked):
 
 def test_a_strangers_engine_is_a_choice_of_engine(tmp_path: Path) -> None:
     install(tmp_path, ENGINE, engines="mine = strange:mine\ndocker = strange:mine\nlost = strange:no_such")
-    assert "docker, podman, apptainer, lost, mine, pyxis or local" in " ".join(call(tmp_path, "doctor", "--help").stdout.split())
+    assert "docker, podman, apptainer, lost, mine, pyxis or local" in " ".join(
+        call(tmp_path, "doctor", "--help").stdout.split()
+    )
     assert call(tmp_path, "init").returncode == 0
     assert "mine (as requested)" in call(tmp_path, "doctor", "--engine", "mine").stdout
     broken = call(tmp_path, "build", "--engine", "lost")

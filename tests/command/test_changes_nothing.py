@@ -1,12 +1,12 @@
 """A command line that only shows something leaves every file of the user's folder as it is."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
-import typer
 
 from support import Command
 from torchmatrix import cli
@@ -58,18 +58,20 @@ def test_what_only_shows_something_changes_no_file(
 ) -> None:
     launch = next(measured.glob(f"results/*/*/{CELL}/*.jsonl"))
     names = {"launch": str(launch), "results": str(measured / "results"), "elsewhere": str(tmp_path_factory.mktemp("e"))}
-    before = content(measured)
+    home = Path(os.environ["HOME"])
+    before, before_home = content(measured), set(home.rglob("*"))
     for line in SHOWING:
         done = torchmatrix(*line.format(**names).split())
         assert done.returncode in (0, 1, 2), (line, done.stderr)
         assert "No such option" not in done.stderr and content(measured) == before, line
+        assert set(home.rglob("*")) == before_home, line
     done = torchmatrix("report", "--output", "last.html")
     assert done.returncode == 0 and "Nothing has been launched" not in done.stderr, "the newest run is still the last"
 
 
 def test_every_option_of_that_kind_is_tried() -> None:
     tried = {(line.split(" ", 1)[0], word) for line in SHOWING for word in line.split()}
-    for verb, option in _options(typer.main.get_command(cli.app)):
+    for verb, option in _options(cli.plugins.command()):
         assert option not in OF_THAT_KIND or (verb, option) in tried, f"{verb} {option}"
 
 

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 
 from torchmatrix import cli
-from torchmatrix.cli.options import app
 from torchmatrix.core import assets
 from torchmatrix.core.errors import ExitCode
 
@@ -62,7 +60,7 @@ def test_the_generated_tables_are_up_to_date() -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "docs/commands.md"])
 def test_every_verb_is_described(page: str) -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = cli.plugins.command().commands
     verbs = [name for name, command in commands.items() if not command.hidden]
     text = (ROOT / page).read_text()
     assert verbs and [verb for verb in verbs if f"| `{verb}` |" not in text] == []

@@ -85,6 +85,27 @@ def test_a_config_that_can_t_be_read_is_an_empty_one(config: Path) -> None:
         assert endpoint().context == "default"
 
 
+ODD = (
+    "[]", "7", '{"auths": "x"}', '{"auths": {"r": 5}}', '{"auths": {"r": {"auth": 5}}}', '{"auths": {"r": {"auth": "%%%"}}}',
+    '{"auths": {"r": {"auth": "\\u00e9"}}}', '{"proxies": [1]}', '{"proxies": {"default": "x"}}', '{"proxies": null}',
+    '{"HttpHeaders": 5}', '{"r": {"auth": 5}}', '{"credHelpers": 5}', '{"credsStore": []}', "[" * 100_000 + "\n",
+)  # fmt: skip
+"""Configurations of Docker's client that are JSON, but not as its library takes it."""
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:30])
+def test_a_config_of_other_types_is_named_and_without_docker_the_machine_is_used(config: Path, text: str) -> None:
+    """The daemon is the one of this machine, if it runs one: some of these are no obstacle then."""
+    (config / "config.json").write_text(text)
+    chosen = choose("auto", "test")
+    assert chosen.builder is not chosen.local or "config.json" in chosen.why or "Docker" in chosen.why, chosen.why
+    for name in ("auto", "docker"):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(EngineUnusable) as raised:
+            patch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+            choose(name, "test")
+        assert "config.json" in str(raised.value) or "does not answer" in str(raised.value)
+
+
 @pytest.mark.parametrize("variables", [{}, {"DOCKER_HOST": "unix:///x"}])
 def test_a_config_that_is_a_pipe_is_refused_and_never_waited_for(
     config: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
@@ -99,7 +120,8 @@ def test_a_config_that_is_a_pipe_is_refused_and_never_waited_for(
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"Name": "odd"}', '{"Endpoints": {"kubernetes": {}}}', '{"Endpoints": {"docker": 7}}']
+    "content",
+    ["{", "[]", "[" * 100_000, '{"Name": "x"}', '{"Endpoints": {"kubernetes": {}}}', '{"Endpoints": {"docker": 7}}'],
 )
 def test_a_context_that_is_not_there_or_says_nothing_is_never_taken_for_the_default_one(
     config: Path, monkeypatch: pytest.MonkeyPatch, content: str

@@ -306,6 +306,13 @@ def published(root: Path, target: Path) -> None:
     sites.publish(results, results.runs(), target, redact=False)
 
 
+def test_a_site_in_a_folder_whose_name_is_no_utf_8_comes(tmp_path: Path) -> None:
+    measured(tmp_path / "there")
+    published(tmp_path / "there", tmp_path / "s\udce9 %C3")
+    result = gather(Results(tmp_path / "here"), str(tmp_path / "s\udce9 %C3"))
+    assert (result.new, result.refused) == (3, {})
+
+
 @pytest.mark.parametrize("end", ["", "/", "/index.html", "/index.html?x=1#runs"])
 def test_the_runs_of_a_published_site_come_and_later_only_new_ones(served: tuple[Path, str], tmp_path: Path, end: str) -> None:
     root, address = served

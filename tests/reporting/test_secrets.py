@@ -302,6 +302,8 @@ CARRIERS = [
     "Incorrect API key provided: {}. You can find it",
     "bad credentials ('user', '{}')",
     "GH_PAT={}",
+    "gh --github-pat {}",
+    "x --pat={}",
     "LDAP_BIND_PW={}",
     "db_pw: {}",
     "rootpw={}",

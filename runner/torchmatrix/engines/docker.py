@@ -22,6 +22,7 @@ from requests.exceptions import RequestException
 from torchmatrix import __version__
 from torchmatrix.core import assets, settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
+from torchmatrix.core.formatting import clipped
 from torchmatrix.engines import builders, containers, endpoints, packages, volumes
 from torchmatrix.engines.caches import CacheFacts
 from torchmatrix.engines.containers import DockerExecution, by_cdi, container_options, error_text
@@ -63,16 +64,13 @@ def connect(where: Endpoint | None = None, name: str = "Docker") -> docker.Docke
     `name`: of the program that should answer. Raises EngineUnusable.
     """
     where = where or endpoints.endpoint()
+    client = _client(where, name)
     try:
-        client = _client(where)
         weakref.finalize(client, client.api.close)  # whoever drops the client leaves no connection open
         client.api.hooks["response"].append(_check_answer)
         client.ping()
     except (DockerException, RequestException, OSError, ValueError) as error:
-        raise EngineUnusable(
-            f"{name} does not answer at {where.in_words}: {error_text(error)}",
-            hint=f"start {name}, set DOCKER_HOST, or run without containers: --engine local",
-        ) from None
+        raise _unanswered(where, name, error) from None
     return client
 
 
@@ -93,13 +91,33 @@ def _check_answer(answer: Response, *, stream: bool = False, **settings: object)
         raise DockerException(f"its answer to {path} is not what Docker would say")
 
 
-def _client(where: Endpoint) -> docker.DockerClient:
-    """Return a client with the certificates of its context; variables name those of the default context."""
-    by_ssh = where.host.startswith("ssh://")
-    if where.context == endpoints.DEFAULT:
-        variables = dict(os.environ) | {"DOCKER_HOST": where.host}
-        return docker.from_env(timeout=API_SECONDS, use_ssh_client=by_ssh, environment=variables)
-    return docker.DockerClient(where.host, timeout=API_SECONDS, use_ssh_client=by_ssh, tls=_tls(where))
+def _client(where: Endpoint, name: str) -> docker.DockerClient:
+    """Return a client with the certificates of its context; variables name those of the default context.
+
+    Raises EngineUnusable. Docker's library checks no type in the configuration that it reads.
+    """
+    by_ssh, config = where.host.startswith("ssh://"), endpoints.config_file()
+    try:
+        if where.context == endpoints.DEFAULT:
+            variables = dict(os.environ) | {"DOCKER_HOST": where.host}
+            return docker.from_env(timeout=API_SECONDS, use_ssh_client=by_ssh, environment=variables)
+        return docker.DockerClient(where.host, timeout=API_SECONDS, use_ssh_client=by_ssh, tls=_tls(where))
+    except (DockerException, RequestException, OSError) as error:
+        raise _unanswered(where, name, error) from None
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        if not config.exists():
+            raise _unanswered(where, name, error) from None
+        raise EngineUnusable(
+            f"no client for {name} at {where.in_words} can be made by {config}: {clipped(error_text(error))}",
+            hint="mend that file, name another folder: DOCKER_CONFIG=DIR, or run without containers: --engine local",
+        ) from None
+
+
+def _unanswered(where: Endpoint, name: str, error: Exception) -> EngineUnusable:
+    return EngineUnusable(
+        f"{name} does not answer at {where.in_words}: {error_text(error)}",
+        hint=f"start {name}, set DOCKER_HOST, or run without containers: --engine local",
+    )
 
 
 def _tls(where: Endpoint) -> TLSConfig | bool:

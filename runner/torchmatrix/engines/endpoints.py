@@ -58,15 +58,20 @@ def is_asked() -> bool:
     return bool(os.environ.get("DOCKER_HOST") or os.environ.get("DOCKER_CONTEXT"))
 
 
+def config_file() -> Path:
+    """Return the path of the configuration of Docker's client."""
+    return Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker") / "config.json"
+
+
 def endpoint() -> Endpoint:
     """Return the endpoint in use. Raises EngineUnusable if its context isn't there or can't be read."""
-    folder = Path(os.environ.get("DOCKER_CONFIG") or home_folder() / ".docker")
-    if (folder / "config.json").is_fifo():  # Docker's library waits for its writer
-        raise EngineUnusable(f"{folder / 'config.json'} is a pipe", hint="remove it, or name another folder: DOCKER_CONFIG=DIR")
+    if config_file().is_fifo():  # Docker's library waits for its writer
+        raise EngineUnusable(f"{config_file()} is a pipe", hint="remove it, or name another folder: DOCKER_CONFIG=DIR")
     if host := os.environ.get("DOCKER_HOST"):
         return Endpoint(host=host)
-    name = os.environ.get("DOCKER_CONTEXT") or _current_context(folder / "config.json")
-    return Endpoint(host=f"unix://{default_socket()}") if name in ("", DEFAULT) else _read_context(folder / "contexts", name)
+    name = os.environ.get("DOCKER_CONTEXT") or _current_context(config_file())
+    contexts = config_file().parent / "contexts"
+    return Endpoint(host=f"unix://{default_socket()}") if name in ("", DEFAULT) else _read_context(contexts, name)
 
 
 def default_socket(machines: Path = DOCKER_SOCKET) -> Path:
@@ -79,7 +84,7 @@ def _current_context(config: Path) -> str:
     """Return the context that `docker context use` wrote; like Docker's client, take an unreadable file for an empty one."""
     try:
         return str(json.loads(config.read_bytes()).get("currentContext") or "")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""
 
 
@@ -91,7 +96,7 @@ def _read_context(contexts: Path, name: str) -> Endpoint:
         host, skip = settings.get("Host") or f"unix://{default_socket()}", bool(settings.get("SkipTLSVerify"))
     except FileNotFoundError:
         raise EngineUnusable(f'Docker has no context "{name}"', hint=_HINT) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise EngineUnusable(f'Docker\'s context "{name}" says no endpoint: {path}', hint=_HINT) from None
     certificates = contexts / "tls" / folder / "docker"
     return Endpoint(

@@ -248,7 +248,7 @@ def lacks_python(request: str) -> bool:
 
     `request`: a version ("3.11"), a range (">=3.9,<3.13") or a path.
     """
-    command = [sys.executable, "-m", "uv", "python", "find", "--no-project", "--no-python-downloads", request]
+    command = [sys.executable, "-m", "uv", "python", "find", "--no-cache", "--no-project", "--no-python-downloads", request]
     found = subprocess.run(command, env=environment(), cwd=NEUTRAL_FOLDER, capture_output=True)
     return found.returncode != 0 and b"No interpreter found" in found.stderr
 

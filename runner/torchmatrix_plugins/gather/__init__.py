@@ -11,6 +11,7 @@ archives, remote.py reads other machines by ssh; this file reads sites.
 
 import hashlib
 import json
+import os
 import re
 import tempfile
 import time
@@ -21,7 +22,7 @@ from contextlib import ExitStack
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import unquote, unquote_to_bytes, urljoin, urlsplit
 
 from msgspec import Struct
 
@@ -171,10 +172,11 @@ def _base_address(word: str) -> str:
 def _open_site(address: str, hint: str) -> Any:
     parts = urlsplit(address)
     if parts.scheme == "file":
+        path = Path(os.fsdecode(unquote_to_bytes(parts.path)))
         try:
-            return open_regular(Path(unquote(parts.path)))
+            return open_regular(path)
         except OSError as error:
-            raise BadInput(f"can't read {unquote(parts.path)}: {error.strerror}", hint=hint) from None
+            raise BadInput(f"can't read {path}: {error.strerror}", hint=hint) from None
     request = urllib.request.Request(address, headers={"User-Agent": f"torchmatrix/{__version__}"})
     try:
         return urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)

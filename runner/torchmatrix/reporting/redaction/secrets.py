@@ -109,7 +109,7 @@ _VARIABLES = re.compile(
 _NOUNS = (
     "passwords?|passwd|passphrase|passcode|passwort|kennwort|contrase[nñ]a|wachtwoord|senha|pwd|storepass|keypass|secrets?|credentials?|creds|authorization|cookies?|"
     "auth_?token|(?:api|app|access|private|secret|sign(?:ing)?|account|encryption|(?:pre_?)?shared|master|ssh|auth|deploy|service|"
-    "subscription|license|storage|session|webhook|ngc|wandb|client|fernet|hmac)_?key|(?:oauth|amz|goog)_signature|bearer|(?:j|php)?sess(?:ion)?_?id|(?:^|_)(?:pass|auth|jwt|csrf|xsrf|pw|psk|t?otp)|"
+    "subscription|license|storage|session|webhook|ngc|wandb|client|fernet|hmac)_?key|(?:oauth|amz|goog)_signature|bearer|(?:j|php)?sess(?:ion)?_?id|(?:^|_)(?:pass|auth|jwt|csrf|xsrf|pat|pw|psk|t?otp)|"
     "private_key_id|docker_?config_?json|access_signature|(?:^|_)sig$|(?:db|user|smtp|mysql|mariadb|pg|redis|admin|root|ftp|mail|proxy|mongo|sudo|login|registry|docker)pass|(?:root|bind)pw"
 )
 _FIELDS = re.compile(
