@@ -11,12 +11,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from torchmatrix import __version__
 from torchmatrix.cli import keep, measure, plugins, read, render, start
 from torchmatrix.cli.console import complain
 from torchmatrix.cli.options import app
+from torchmatrix.core import __version__, process
 from torchmatrix.core import plugins as core_plugins
-from torchmatrix.core import process
 from torchmatrix.core.errors import ExitCode, ToolError, lack_of
 from torchmatrix.core.formatting import clipped
 

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from torchmatrix import __version__
 from torchmatrix.cli.options import Volume
+from torchmatrix.core import __version__
 from torchmatrix.core.credentials import without_passwords
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to, write_whole

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchmatrix import __version__
 from torchmatrix.cli import measured, options
 from torchmatrix.cli.console import consume, in_json, preamble, say, write_file
+from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.formatting import count, printable
 

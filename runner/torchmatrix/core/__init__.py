@@ -2,3 +2,5 @@
 
 Nothing here knows of benchmarks. Open first: errors.py.
 """
+
+__version__ = "0.1.0"

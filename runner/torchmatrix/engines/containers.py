@@ -22,7 +22,7 @@ from docker.types import DeviceRequest, LogConfig, Mount, Ulimit
 from docker.utils.socket import STDOUT, frames_iter
 from requests.exceptions import RequestException
 
-from torchmatrix import __version__
+from torchmatrix.core import __version__
 from torchmatrix.core.errors import EngineLost, LaunchFailed
 from torchmatrix.core.files import text_of
 from torchmatrix.engines import volumes

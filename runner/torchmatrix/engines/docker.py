@@ -19,8 +19,7 @@ from docker.tls import TLSConfig
 from requests import Response
 from requests.exceptions import RequestException
 
-from torchmatrix import __version__
-from torchmatrix.core import assets, settings
+from torchmatrix.core import __version__, assets, settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.core.formatting import clipped
 from torchmatrix.engines import builders, containers, endpoints, packages, volumes

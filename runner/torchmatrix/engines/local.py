@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import __version__
-from torchmatrix.core import assets, settings
+from torchmatrix.core import __version__, assets, settings
 from torchmatrix.core.errors import BuildFailed
 from torchmatrix.core.files import write_whole
 from torchmatrix.core.formatting import clipped

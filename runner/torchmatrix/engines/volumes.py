@@ -16,7 +16,7 @@ from docker.models.containers import Container
 from docker.types import Mount
 from requests.exceptions import RequestException
 
-from torchmatrix import __version__
+from torchmatrix.core import __version__
 from torchmatrix.engines.caches import BROKEN, DIFFERED, IN_USE, CacheFacts, digest_of_archive
 from torchmatrix.engines.engine import CACHE_FOLDERS
 

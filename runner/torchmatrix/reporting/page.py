@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-from torchmatrix import __version__
 from torchmatrix.analysis.intervals import Interval
-from torchmatrix.core import assets
+from torchmatrix.core import __version__, assets
 from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import figure, is_known
 from torchmatrix.reporting import words

@@ -9,9 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from torchmatrix import __version__
 from torchmatrix.analysis import gpu_specs, watched
-from torchmatrix.core import settings
+from torchmatrix.core import __version__, settings
 from torchmatrix.core.errors import BadInput, BuildFailed, EngineLost, EngineUnusable, LaunchFailed
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Engine, Execution, Image, LaunchSpec, Recipe, Rendezvous, time_limit

@@ -9,7 +9,7 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from torchmatrix import __version__
+from torchmatrix.core import __version__
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import recipes
 from torchmatrix.facts.alike import counting

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from torchmatrix import __version__
-from torchmatrix.core import assets, inputs
+from torchmatrix.core import __version__, assets, inputs
 from torchmatrix.core.errors import BadInput, BuildFailed, EngineUnusable, NothingSelected
 from torchmatrix.core.files import NotPlain, disk_errors, open_regular, replacing, resolve_links, scratch, sha256_of
 from torchmatrix.core.formatting import clipped, printable

@@ -26,7 +26,7 @@ from urllib.parse import unquote, unquote_to_bytes, urljoin, urlsplit
 
 from msgspec import Struct
 
-from torchmatrix import __version__
+from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import hold_lock, open_regular
 from torchmatrix.core.formatting import count

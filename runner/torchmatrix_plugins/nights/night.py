@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from torchmatrix import __version__
+from torchmatrix.core import __version__
 from torchmatrix.core.errors import EngineUnusable, ExitCode, ToolError
 from torchmatrix.core.files import lock_holder, plain_open
 from torchmatrix.core.process import end_with_parent

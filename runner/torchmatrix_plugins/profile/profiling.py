@@ -10,8 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import __version__
-from torchmatrix.core import errors, settings
+from torchmatrix.core import __version__, errors, settings
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import launch_file

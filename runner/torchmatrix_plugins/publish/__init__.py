@@ -23,9 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from torchmatrix import __version__
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.core import assets
+from torchmatrix.core import __version__, assets
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import files_below, plain_bytes, plain_open, scratch, write_whole
 from torchmatrix.core.formatting import count

@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from torchmatrix import __version__
 from torchmatrix.analysis import facts_cache, history, machines
 from torchmatrix.analysis.history import Change, Newest, Trend
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.core import __version__
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import figure, is_known, printable, without_nan
 from torchmatrix.facts.environments import fields_of

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from torchmatrix import __version__
 from torchmatrix.analysis.prices import PriceList
+from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import content_of
 from torchmatrix.core.formatting import clipped, is_known, printable

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from torchmatrix import __version__
+from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import content_of, disk_errors, files_below, scratch, write_whole
 from torchmatrix.facts.store import RunFolder
