@@ -100,7 +100,7 @@ def test_what_is_built_is_stored_and_no_index_is_asked_for_it() -> None:
         ("3.99", None, {"UV_PYTHON_DOWNLOADS": "never"}, True),
         ("3.99", None, {"UV_PYTHON_INSTALL_MIRROR": NOWHERE}, True),
         ("3.99", None, {"UV_PYTHON_INSTALL_MIRROR": "file:///mirror"}, False),
-        ("3.99", None, {"UV_PYTHON_DOWNLOADS": "never", "UV_CACHE_DIR": "/proc/nowhere"}, False),  # unknown: uv can't look
+        ("3.99", None, {"UV_PYTHON_DOWNLOADS": "never", "UV_PYTHON_PREFERENCE": "none"}, False),  # unknown: uv can't look
         ("3.99", ">=3.10,<3.99", {"UV_PYTHON_DOWNLOADS": "never"}, False),
         (platform.python_version(), None, {"UV_PYTHON_DOWNLOADS": "never"}, False),
     ],

@@ -405,19 +405,30 @@ _MOST_BYTES = 1 << 12
 """The most bytes that are read of a lock file, which names its holder."""
 
 
+def locked_file(path: Path, *, shared: bool = False, wait: bool = False) -> IO[bytes]:
+    """Open and lock a file, which is made if need be; whoever closes it gives the lock back.
+
+    Raises OSError; BlockingIOError if the lock is taken, unless it should `wait`.
+    """
+    file = plain_open(path, "a+b", buffering=0)  # what a full disk refuses is not written again when the file is closed
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
 @contextmanager
 def hold_lock(path: Path, complaint: str, hint: str) -> Iterator[None]:
     """Hold the lock file `path`, which names its holder. Raises EngineUnusable (`complaint` and the holder) if it is taken."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = plain_open(path, "a+b", buffering=0)  # what a full disk refuses is not written again when the file is closed
-    with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = locked_file(path)
         except BlockingIOError:
-            file.seek(0)
-            holder = file.read(_MOST_BYTES).decode(errors="replace").strip()
-            raise EngineUnusable(f"{complaint}: {holder or 'unknown'}", hint=hint) from None
+            raise EngineUnusable(f"{complaint}: {lock_holder(path) or 'unknown'}", hint=hint) from None
+    with file:
         with disk_errors(path):
             file.truncate(0)
             started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())

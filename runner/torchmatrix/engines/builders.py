@@ -148,15 +148,15 @@ def buildx(where: Endpoint, build: Build, log: Log) -> None:
     command += [part for name, value in build.arguments.items() for part in ("--build-arg", f"{name}={value}")]
     command += [part for name, value in build.labels.items() for part in ("--label", f"{name}={value}")]
     outcome = _BuildLog()
-    with context_archive(files) as archive, subprocess.Popen(
-        containment.supervised_command([*command, "-"], archive), pass_fds=[archive.fileno()], start_new_session=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_variables(where),
-    ) as process, containment.ended_at_exit(process):  # fmt: skip
-        assert process.stdout is not None
-        for line in (data.decode(errors="replace").rstrip() for data in process.stdout if data.strip()):
+
+    def keep(line: str) -> None:
+        if line:
             outcome.add(plain(line))
             log(line)
-    if process.returncode:
+
+    with context_archive(files) as archive:
+        returncode = containment.run([*command, "-"], keep, variables=_variables(where), given=archive)
+    if returncode:
         raise BuildFailed(outcome.failure(build))
 
 

@@ -1,6 +1,5 @@
 """Keep compile caches between launches, each sealed by a digest: the digest, and the folders of the local engine."""
 
-import fcntl
 import hashlib
 import tarfile
 import tempfile
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from torchmatrix.core.files import named_below, plain_open, remove_tree, sha256_of, text_of, write_whole
+from torchmatrix.core.files import locked_file, named_below, remove_tree, sha256_of, text_of, write_whole
 
 # The seal of a compile cache: a digest of everything that a launch could execute from it.
 #
@@ -119,7 +118,7 @@ class LocalCache:
         """Open and lock the cache `name` below `folder`. None is kept without a `name`, or if it can't be written or is in
         use.
         """
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
         self._folder: Path | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -220,16 +219,13 @@ def _discard(folder: Path) -> None:
         _remove(path)
 
 
-def _lock_folder(folder: Path) -> IO[str] | None:
+def _lock_folder(folder: Path) -> IO[bytes] | None:
     """Make a cache's folder and return its open lock; None if another launch holds it."""
     folder.mkdir(exist_ok=True)
-    lock = plain_open(folder.with_name(f".{folder.name}.lock"), "a")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return locked_file(folder.with_name(f".{folder.name}.lock"))
     except BlockingIOError:
-        lock.close()
         return None
-    return lock
 
 
 def _remove(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import atexit
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -262,13 +263,39 @@ def ended_at_exit(process: "subprocess.Popen[bytes] | subprocess.Popen[str]") ->
         atexit.unregister(end)
 
 
+@contextmanager
+def _supervised(
+    argv: Sequence[str], *, variables: Mapping[str, str] | None = None, folder: Path | None = None,
+    given: IO[bytes] | None = None,
+) -> "Iterator[subprocess.Popen[bytes]]":  # fmt: skip
+    """Start a command as supervised_command says, with both of its outputs in one; at the end wait for it. Raises OSError."""
+    with subprocess.Popen(
+        supervised_command(argv, given), pass_fds=[given.fileno()] if given else (), env=variables, cwd=folder,
+        start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process, ended_at_exit(process):  # fmt: skip
+        yield process
+
+
+def run(
+    argv: Sequence[str], on_line: Callable[[str], None], *, variables: Mapping[str, str], folder: Path | None = None,
+    given: IO[bytes] | None = None,
+) -> int:  # fmt: skip
+    """Run a command with these variables alone; pass on each line of both its outputs; return its exit code. Raises OSError.
+
+    However this process ends, the command ends with it. `given`: what it reads.
+    """
+    with _supervised(argv, variables=variables, folder=folder, given=given) as process:
+        assert process.stdout is not None
+        with io.TextIOWrapper(process.stdout, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                on_line(line.rstrip())
+    return process.returncode
+
+
 def answer_of(argv: Sequence[str], seconds: float) -> tuple[int, str]:
     """Run a command below a supervisor; return its exit code and the begin of its output. Raises OSError, TimeoutExpired."""
     begin = time.monotonic()
-    command, pipe = supervised_command(argv), subprocess.PIPE
-    with subprocess.Popen(
-        command, start_new_session=True, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT
-    ) as process, ended_at_exit(process):  # fmt: skip
+    with _supervised(argv) as process:
         limit = threading.Timer(seconds, end_supervised, [process])
         limit.daemon = True
         limit.start()

@@ -31,17 +31,13 @@ def run_logged(
     However this process ends, the command ends with it.
     """
     log("$ " + shlex.join(command))
-    lines = []
-    with subprocess.Popen(
-        containment.supervised_command(command),
-        env=variables, cwd=folder, start_new_session=True, encoding="utf-8", errors="replace",
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as process, containment.ended_at_exit(process):  # fmt: skip
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            log(lines[-1])
-    return process.returncode, lines
+    lines: list[str] = []
+
+    def keep(line: str) -> None:
+        lines.append(line)
+        log(line)
+
+    return containment.run(command, keep, variables=variables, folder=folder), lines
 
 
 if sys.version_info >= (3, 11):

@@ -1,6 +1,5 @@
 """Run a launch as processes of this user: start it, read its output, and end it with everything that it started."""
 
-import fcntl
 import os
 import selectors
 import shlex
@@ -20,7 +19,7 @@ from typing import IO, Any
 
 from torchmatrix.core import files
 from torchmatrix.core.errors import BuildFailed, LaunchFailed
-from torchmatrix.core.files import plain_open, remove_tree
+from torchmatrix.core.files import locked_file, remove_tree
 from torchmatrix.engines import containment
 from torchmatrix.engines.caches import LocalCache
 from torchmatrix.engines.containment import OWNER_VARIABLE, ControlGroup, GroupPlace, Limits, kernel_oom_kills, limits_of
@@ -276,11 +275,11 @@ class Uses:
         """Make `path` unless it is ready, one tool at a time, and use it from now on. Raises BuildFailed."""
         if path not in self._held:
             # A cache of somebody else may have no lock that can be opened: that user alone can remove what is in it.
-            with suppress(BuildFailed), _locked(_use_of(path), fcntl.LOCK_SH) as lock:
+            with suppress(BuildFailed), _locked(_use_of(path), shared=True, wait=True) as lock:
                 weakref.finalize(self, os.close, os.dup(lock.fileno()))
                 self._held.add(path)
         if not is_ready():
-            with _locked(lock_of(path), fcntl.LOCK_EX):
+            with _locked(lock_of(path), wait=True):
                 if not is_ready():  # whoever waited finds it made
                     make()
 
@@ -290,15 +289,15 @@ def _use_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.used")
 
 
-def _locked(file: Path, how: int) -> IO[str]:
-    """Open and lock a file, which is made if need be. Raises BuildFailed; BlockingIOError if it shouldn't wait."""
+def _locked(file: Path, **how: bool) -> IO[bytes]:
+    """Open and lock a file as locked_file does. Raises BuildFailed; BlockingIOError if it shouldn't wait."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock: IO[str] = plain_open(file, "a")
+        return locked_file(file, **how)
+    except BlockingIOError:
+        raise
     except OSError as error:
         raise BuildFailed(f"can't write {file.parent}: {error.strerror}") from None
-    fcntl.flock(lock, how)
-    return lock
 
 
 def remove_unused(path: Path, *mark: Path) -> str | None:
@@ -306,9 +305,8 @@ def remove_unused(path: Path, *mark: Path) -> str | None:
 
     `mark`: files without which it means nothing, and which go first.
     """
-    alone = fcntl.LOCK_EX | fcntl.LOCK_NB
     try:
-        with _locked(lock_of(path), alone), _locked(_use_of(path), alone):
+        with _locked(lock_of(path)), _locked(_use_of(path)):
             for file in mark:
                 file.unlink(missing_ok=True)
             remove_tree(path) if path.is_dir() else path.unlink()

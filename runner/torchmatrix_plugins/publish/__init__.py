@@ -12,7 +12,6 @@ which `redaction` has removed what must not be shown. Publishing again adds and 
 written, pages of runs that are gone stay, and files of others are left alone. Each file appears complete.
 """
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -26,7 +25,8 @@ from typing import Any
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.core import __version__, assets
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import files_below, plain_bytes, plain_open, scratch, write_whole
+from torchmatrix.core.files import files_below, locked_file, plain_bytes, scratch, write_whole
+from torchmatrix.core.files import plain_open as plain_open
 from torchmatrix.core.formatting import count
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import redaction
@@ -94,12 +94,12 @@ def publish(
 @contextmanager
 def _site_lock(target: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Hold the site; its lock names nobody, since it may be published too."""
-    with plain_open(target / ".lock", "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell(f"waiting for another command that publishes into {target}")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        lock = locked_file(target / ".lock")
+    except BlockingIOError:
+        tell(f"waiting for another command that publishes into {target}")
+        lock = locked_file(target / ".lock", wait=True)
+    with lock:
         yield
 
 

@@ -1,6 +1,5 @@
 """Identities of a machine or person in texts: devices, addresses, users, containers; and learnt names."""
 
-import fcntl
 import hashlib
 import hmac
 import ipaddress
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import disk_errors, plain_bytes, plain_open, write_whole
+from torchmatrix.core.files import disk_errors, locked_file, plain_bytes, write_whole
 from torchmatrix.reporting.redaction.secrets import GONE
 
 # Pseudonyms: the same for a name on every page of a results folder, stored with the facts and never published.
@@ -43,8 +42,7 @@ class Pseudonyms:
         path = root / FILE
         content = {"version": VERSION, "secret": self.secret, "numbers": self._numbers}
         hint = "pseudonyms must stay the same from one publication to the next: make the results folder writable"
-        with disk_errors(path, hint=hint), plain_open(root / LOCK, "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with disk_errors(path, hint=hint), locked_file(root / LOCK, wait=True):
             self._refuse_others(load(root) if path.exists() else self)
             write_whole(path, json.dumps(content, indent=1).encode(), mode=0o600)
 
