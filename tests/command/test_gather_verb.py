@@ -2,9 +2,6 @@
 
 import json
 import shutil
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from support import Command
@@ -48,14 +45,10 @@ def test_a_dry_run_says_what_would_come_and_leaves_no_trace(torchmatrix: Command
     assert done.returncode == 0 and "1 run would come" in done.stdout and not (tmp_path / "results").exists()
 
 
-def test_a_report_brings_the_facts_that_it_carries(torchmatrix: Command, tmp_path: Path) -> None:
-    write_run(tmp_path / "a", [{}, {}], folder="one", machine="a" * 16)
-    assert torchmatrix("report", "--results", "a", "--output", "page.html").returncode == 0
+def test_a_report_is_no_archive_and_the_hint_names_what_it_offers(torchmatrix: Command, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<!doctype html><p>no facts")
     done = torchmatrix("gather", "page.html")
-    assert done.returncode == 0 and "launches: 2 new" in done.stdout
-    (tmp_path / "empty.html").write_text("<!doctype html><p>no facts")
-    done = torchmatrix("gather", "empty.html")
-    assert done.returncode == 2 and "is no archive of facts" in done.stderr
+    assert done.returncode == 2 and "is no tar archive of facts" in done.stderr and "facts.tar.gz" in done.stderr
 
 
 def test_a_password_or_a_token_of_an_address_is_never_shown(torchmatrix: Command, tmp_path: Path) -> None:
@@ -68,13 +61,3 @@ def test_a_password_or_a_token_of_an_address_is_never_shown(torchmatrix: Command
         for more in ((), ("--json",)):
             done = torchmatrix("gather", address, *more)
             assert done.returncode in (2, 4) and "error: " in done.stderr and secret not in done.stdout + done.stderr
-    write_run(tmp_path / "results", [{}])
-    assert torchmatrix("report", "--publish", "site").returncode == 0
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "site")))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        done = torchmatrix("gather", f"http://127.0.0.1:{server.server_port}/?token={secret}#{secret}", "--results", "other")
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert done.returncode == 0 and "1 run came" in done.stdout and secret not in done.stdout + done.stderr

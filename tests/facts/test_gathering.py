@@ -1,6 +1,5 @@
 """Runs of other machines come in whole, or are refused by name; what is here stays, and nothing else is written."""
 
-import base64
 import gzip
 import io
 import json
@@ -10,7 +9,6 @@ import shutil
 import signal
 import stat
 import tarfile
-import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +22,6 @@ from torchmatrix.core.files import hold_lock
 from torchmatrix.facts import lines
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix_plugins.gather import ImportResult, Limits, gather
-from torchmatrix_plugins.gather.importer import Ledger
 
 RUN = "20260101T000000Z"
 FIRST, SECOND = "a" * 16, "b" * 16
@@ -58,20 +55,12 @@ def tar_of(folder: Path, path: Path, mode: str) -> Path:
     return path
 
 
-def zip_of(folder: Path, path: Path) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(folder.rglob("*")):
-            archive.write(file, file.relative_to(folder))
-    return path
-
-
 PACKED: dict[str, Callable[[Path, Path], Path]] = {
     "folder": lambda folder, aside: folder,
     "host": lambda folder, aside: folder / "gpu01",
     "run": lambda folder, aside: folder / "gpu01" / RUN,
     "tar": lambda folder, aside: tar_of(folder, aside / "x.tar", "w"),
     "tar.gz": lambda folder, aside: tar_of(folder, aside / "x.tgz", "w:gz"),
-    "zip": lambda folder, aside: zip_of(folder, aside / "x.zip"),
 }
 
 
@@ -301,40 +290,27 @@ HOSTILE_NAMES = (
 )
 
 
-@pytest.mark.parametrize("form", ["tar", "zip"])
-def test_nothing_is_written_elsewhere_whatever_an_archive_says(tmp_path: Path, form: str) -> None:
+def test_nothing_is_written_elsewhere_whatever_an_archive_says(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     record, launch = run.record.read_bytes(), run.launches()[0].path
     within = launch.relative_to(tmp_path / "there").as_posix()
-    archive = tmp_path / "import" / f"x.{form}"
+    archive = tmp_path / "import" / "x.tar"
     archive.parent.mkdir()
-    if form == "tar":
-        with tarfile.open(archive, "w") as tar:
-            tar.addfile(*member("gpu01", type=tarfile.SYMTYPE, linkname=str(tmp_path / "outside")))
-            tar.addfile(*member(f"gpu01/{RUN}/run.jsonl", record))
-            tar.addfile(*member(within, launch.read_bytes()))
-            tar.addfile(*member(f"gpu01/{RUN}/round2-try1.log", type=tarfile.LNKTYPE, linkname="/etc/passwd"))
-            tar.addfile(*member(f"gpu01/{RUN}/round3-try1.log", type=tarfile.SYMTYPE, linkname="/etc/passwd"))
-            tar.addfile(*member(f"gpu01/{RUN}/round4-try1.jsonl", type=tarfile.CHRTYPE, devmajor=1, devminor=5))
-            tar.addfile(*member(f"gpu01/{RUN}/round5-try1.jsonl", type=tarfile.FIFOTYPE))
-            for name in HOSTILE_NAMES:
-                tar.addfile(*member(name, record if name.endswith("run.jsonl") else launch.read_bytes()))
-            tar.addfile(*member(within, launch.read_bytes()))
-    else:
-        with zipfile.ZipFile(archive, "w") as zipped:
-            zipped.writestr(f"gpu01/{RUN}/run.jsonl", record)
-            zipped.writestr(within, launch.read_bytes())
-            link = zipfile.ZipInfo(f"gpu01/{RUN}/round3-try1.log")
-            link.external_attr = (stat.S_IFLNK | 0o777) << 16
-            zipped.writestr(link, "/etc/passwd")
-            for name in HOSTILE_NAMES:
-                zipped.writestr(zipfile.ZipInfo(name), record if name.endswith("run.jsonl") else launch.read_bytes())
-            with pytest.warns(UserWarning, match="Duplicate name"):
-                zipped.writestr(within, launch.read_bytes())
+    with tarfile.open(archive, "w") as tar:
+        tar.addfile(*member("gpu01", type=tarfile.SYMTYPE, linkname=str(tmp_path / "outside")))
+        tar.addfile(*member(f"gpu01/{RUN}/run.jsonl", record))
+        tar.addfile(*member(within, launch.read_bytes()))
+        tar.addfile(*member(f"gpu01/{RUN}/round2-try1.log", type=tarfile.LNKTYPE, linkname="/etc/passwd"))
+        tar.addfile(*member(f"gpu01/{RUN}/round3-try1.log", type=tarfile.SYMTYPE, linkname="/etc/passwd"))
+        tar.addfile(*member(f"gpu01/{RUN}/round4-try1.jsonl", type=tarfile.CHRTYPE, devmajor=1, devminor=5))
+        tar.addfile(*member(f"gpu01/{RUN}/round5-try1.jsonl", type=tarfile.FIFOTYPE))
+        for name in HOSTILE_NAMES:
+            tar.addfile(*member(name, record if name.endswith("run.jsonl") else launch.read_bytes()))
+        tar.addfile(*member(within, launch.read_bytes()))
     before = {path for path in tmp_path.rglob("*")}
     result = gathered(tmp_path / "import/here", archive)
     assert result.new == 1 and result.runs == [f"gpu01/{RUN}"]
-    assert len(result.refused) == len(HOSTILE_NAMES) + 1 + (5 if form == "tar" else 1)
+    assert len(result.refused) == len(HOSTILE_NAMES) + 6
     assert result.refused[within] == "it is there twice"
     assert {path for path in tmp_path.rglob("*") if not path.is_relative_to(tmp_path / "import/here")} == before
     assert len(files(tmp_path / "import/here")) == 2
@@ -349,14 +325,9 @@ def test_bombs_are_refused_without_unpacking_them(tmp_path: Path) -> None:
             packed.write(b"\0" * (1 << 20))
     with pytest.raises(BadInput, match="unpacks to more than"):
         gathered(tmp_path / "here", zeros)
-    large = tmp_path / "large.zip"
-    with zipfile.ZipFile(large, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"h/{RUN}/run.jsonl", b"0" * (65 << 20))
-    result = gathered(tmp_path / "here", large)
-    assert not result.runs and len(result.refused) == 1 and not files(tmp_path / "here")
 
 
-@pytest.mark.parametrize("form", ["folder", "tar", "tar.gz", "zip"])
+@pytest.mark.parametrize("form", ["folder", "tar", "tar.gz"])
 @pytest.mark.parametrize("limits", [Limits(files=3), Limits(bytes=5000)])
 def test_every_source_has_limits_of_number_and_size(tmp_path: Path, form: str, limits: Limits) -> None:
     measured(tmp_path / "there", launches=4)
@@ -385,54 +356,19 @@ def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="it is not a plain file"):
         gathered(tmp_path / "here", tmp_path / "pipe.tar.gz")
     os.mkfifo(run.path / "round9-try1.jsonl")
-    os.mkfifo(tmp_path / "there/site.json")
     result = gathered(tmp_path / "here", tmp_path / "there")
-    assert result.new == 3 and set(result.refused) == {"site.json", f"gpu01/{RUN}/round9-try1.jsonl"}
+    assert result.new == 3 and set(result.refused) == {f"gpu01/{RUN}/round9-try1.jsonl"}
     assert set(result.refused.values()) == {"it is a link or a device"}
 
 
 def test_files_that_a_mac_adds_to_an_archive_or_a_disk_are_no_facts(tmp_path: Path) -> None:
     run = measured(tmp_path / "there")
     right = files(tmp_path / "there")
-    with zipfile.ZipFile(tmp_path / "mac.zip", "w") as archive:
-        for name, data in right.items():
-            archive.writestr(name, data)
-            place, _, last = f"__MACOSX/{name}".rpartition("/")
-            archive.writestr(f"{place}/._{last}", b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X        ")
-        archive.writestr(".DS_Store", b"Bud1")
     for path in list(run.path.rglob("*.jsonl")):
         path.with_name(f"._{path.name}").write_bytes(b"\x00\x05\x16\x07")
-    for number, source in enumerate(
-        (tmp_path / "mac.zip", tar_of(tmp_path / "there", tmp_path / "mac.tar", "w"), tmp_path / "there")
-    ):
+    for number, source in enumerate((tar_of(tmp_path / "there", tmp_path / "mac.tar", "w"), tmp_path / "there")):
         result = gathered(tmp_path / f"here{number}", source)
         assert (result.new, result.refused) == (3, {}) and result.others >= 4 and files(tmp_path / f"here{number}") == right
-
-
-@pytest.mark.parametrize("before", ["", ".\\", "./"])
-def test_a_zip_with_backslashes_has_folders(tmp_path: Path, before: str) -> None:
-    measured(tmp_path / "there")
-    right = files(tmp_path / "there")
-    with zipfile.ZipFile(tmp_path / "windows.zip", "w") as archive:
-        archive.writestr("gpu01\\", b"")
-        for name, data in right.items():
-            archive.writestr(before + name.replace("/", "\\"), data)
-    result = gathered(tmp_path / "here", tmp_path / "windows.zip")
-    assert (result.new, result.refused) == (3, {}) and files(tmp_path / "here") == right
-
-
-def test_an_archive_that_is_damaged_at_one_file_brings_the_others(tmp_path: Path) -> None:
-    run = measured(tmp_path / "there")
-    source = zip_of(tmp_path / "there", tmp_path / "x.zip")
-    data = bytearray(source.read_bytes())
-    with zipfile.ZipFile(source) as archive:
-        damaged = archive.getinfo(run.launches()[1].path.relative_to(tmp_path / "there").as_posix())
-    data[damaged.header_offset + 200] ^= 255
-    source.write_bytes(bytes(data))
-    result = gathered(tmp_path / "here", source)
-    assert (
-        result.new == 2 and list(result.refused) == [damaged.filename] and "damaged there" in result.refused[damaged.filename]
-    )
 
 
 @pytest.mark.parametrize("how", ["a header is damaged", "cut off in a header", "cut off between two files"])
@@ -456,7 +392,7 @@ def test_a_tar_that_claims_long_names_is_refused_without_reading_them(tmp_path: 
     with (tmp_path / "x.tar").open("wb") as file:
         file.write(headers * (long + b"n" * 512))
         file.truncate(6 << 20)
-    with pytest.raises(BadInput, match="no archive of facts"):
+    with pytest.raises(BadInput, match="no tar archive of facts"):
         gathered(tmp_path / "here", tmp_path / "x.tar")
 
 
@@ -476,32 +412,20 @@ def test_what_is_no_archive_is_bad_input(tmp_path: Path, content: bytes) -> None
     try:
         assert not gathered(tmp_path / "here", tmp_path / "x.tar.gz").runs
     except BadInput as error:
-        assert "no archive of facts" in str(error) or "damaged" in str(error)
+        assert "archive of facts" in str(error) or "damaged" in str(error)
 
 
-@pytest.mark.parametrize("ending", ["tar", "zip", "html"])
+@pytest.mark.parametrize("ending", ["tar", "tar.gz"])
 def test_an_archive_without_a_file_of_a_run_is_bad_input(tmp_path: Path, ending: str) -> None:
     (tmp_path / "there").mkdir()
     for text in ("", "notes"):
         (tmp_path / "there/notes.txt").write_text(text)
-        packed = (
-            zip_of(tmp_path / "there", tmp_path / "x.zip")
-            if ending == "zip"
-            else tar_of(tmp_path / "there", tmp_path / "x", "w:gz")
-        )
-        if ending == "html":
-            link = base64.b64encode(packed.read_bytes() if text else b"\0" * 10240).decode()
-            packed = tmp_path / "x.html"
-            packed.write_text(f'<!doctype html><a download="r-facts.tar.gz" href="data:application/gzip;base64,{link}">')
+        packed = tar_of(tmp_path / "there", tmp_path / "x", "w:gz" if ending == "tar.gz" else "w")
         with pytest.raises(BadInput, match=r"x[a-z.]* is no archive of facts: no file of a run is in it"):
             gathered(tmp_path / "here", packed)
-    if ending == "html":
-        packed.write_text('<!doctype html><a download="r-facts.tar.gz" href="r-facts.tar.gz">')
-        with pytest.raises(BadInput, match="the page carries no facts"):
-            gathered(tmp_path / "here", packed)
 
 
-@pytest.mark.parametrize("form", ["tar.gz", "zip", "tar"])
+@pytest.mark.parametrize("form", ["tar.gz", "tar"])
 def test_an_archive_that_is_cut_off_or_flipped_never_brings_wrong_facts(tmp_path: Path, form: str) -> None:
     run = measured(tmp_path / "there")
     right = files(tmp_path / "there")
@@ -603,11 +527,6 @@ def test_the_records_of_gathered_runs_are_json_lines(tmp_path: Path) -> None:
     gathered(tmp_path / "here", tmp_path / "there")
     for line in Results(tmp_path / "here").runs()[0].record.read_text().splitlines():
         assert json.loads(line)["event"]
-
-
-def test_a_deeply_nested_ledger_of_imports_lists_nothing(tmp_path: Path) -> None:
-    (tmp_path / ".gathered.json").write_text("[" * 100_000)
-    assert Ledger(tmp_path).find("0" * 64) is None
 
 
 def test_a_file_larger_than_a_source_may_be_is_not_read(tmp_path: Path) -> None:

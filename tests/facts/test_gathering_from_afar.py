@@ -1,17 +1,10 @@
-"""Facts from another machine by a real sshd on loopback, and from a published site by a real HTTP server."""
+"""Facts from another machine by a real sshd on loopback, and those that a published site offers."""
 
 import getpass
-import json
 import os
-import shutil
 import tarfile
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -249,29 +242,6 @@ def test_a_command_for_ssh_that_cant_be_used_is_named(
     assert "TORCHMATRIX_SSH" in f"{error.value} {error.value.hint}"
 
 
-@pytest.mark.parametrize("word", ["http://[x", "https://]", "http://[::1/x"])
-def test_what_is_no_address_is_bad_input(tmp_path: Path, word: str) -> None:
-    with pytest.raises(BadInput, match="is no address"):
-        gather(Results(tmp_path / "here"), word)
-
-
-@pytest.mark.parametrize("address", ["//[", "http://[", "//[::1", "http://a]", "runs/%00", "runs/\0", "\ud800", "a\nb"])
-@pytest.mark.parametrize("is_served", [True, False])
-def test_a_site_that_names_what_is_no_address_loses_no_other_run(
-    served: tuple[Path, str], tmp_path: Path, address: str, is_served: bool
-) -> None:
-    root, base = served
-    measured(tmp_path / "there")
-    published(tmp_path / "there", root)
-    site = json.loads((root / "site.json").read_text(encoding="utf-8"))
-    archive = {"address": address, "bytes": 5, "sha256": "0"}
-    site["runs"] = [{"page": address, "facts": None}, {"page": "x", "facts": archive}, *site["runs"]]
-    (root / "site.json").write_text(json.dumps(site), encoding="utf-8")
-    result = gather(Results(tmp_path / "here"), base if is_served else str(root))
-    assert result.new == 3 and len(result.refused) == 2
-    assert "no archive of its facts" in next(iter(result.refused.values()))
-
-
 def test_a_source_is_never_read_as_an_option_of_ssh(tmp_path: Path) -> None:
     evil = f"touch${{IFS}}{tmp_path}/evil"
     for word in (
@@ -285,120 +255,26 @@ def test_a_source_is_never_read_as_an_option_of_ssh(tmp_path: Path) -> None:
     assert not (tmp_path / "evil").exists()
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield a folder and the address at which a real server offers it."""
-    root = tmp_path / "served"
-    root.mkdir()
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield root, f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-
-
 def published(root: Path, target: Path) -> None:
     results = Results(root)
     sites.publish(results, results.runs(), target, redact=False)
 
 
-def test_a_site_in_a_folder_whose_name_is_no_utf_8_comes(tmp_path: Path) -> None:
+def test_a_site_is_gathered_by_the_archives_that_it_offers(tmp_path: Path) -> None:
     measured(tmp_path / "there")
-    published(tmp_path / "there", tmp_path / "s\udce9 %C3")
-    result = gather(Results(tmp_path / "here"), str(tmp_path / "s\udce9 %C3"))
-    assert (result.new, result.refused) == (3, {})
-
-
-@pytest.mark.parametrize("end", ["", "/", "/index.html", "/index.html?x=1#runs"])
-def test_the_runs_of_a_published_site_come_and_later_only_new_ones(served: tuple[Path, str], tmp_path: Path, end: str) -> None:
-    root, address = served
-    measured(tmp_path / "there")
-    published(tmp_path / "there", root / "bench")
-    here = Results(tmp_path / "here")
-    result = gather(here, f"{address}/bench{end}")
-    assert (result.runs, result.new, result.refused) == ([f"gpu01/{RUN}"], 3, {})
-    assert len(here.runs()[0].launches()) == 3 and here.runs()[0].read_record().machine == "a" * 16
     measured(tmp_path / "there", launches=2, run="20260102T000000Z")
-    published(tmp_path / "there", root / "bench")
-    shutil.rmtree(root / f"bench/runs/{RUN}")  # what is here already is not even asked for
-    again = gather(here, f"{address}/bench{end}")
-    assert (again.runs, again.new, again.here, again.refused) == (["gpu01/20260102T000000Z"], 2, 3, {})
-    by_folder = gather(Results(tmp_path / "by folder"), str(root / "bench"))
-    assert by_folder.new == 2 and len(by_folder.refused) == 1, "one archive has gone"
+    published(tmp_path / "there", tmp_path / "s\udce9 %C3")
+    with pytest.raises(BadInput, match="is a published site") as error:
+        gather(Results(tmp_path / "here"), str(tmp_path / "s\udce9 %C3"))
+    assert "/runs/*/facts.tar.gz" in error.value.hint
+    for number, archive in enumerate(sorted((tmp_path / "s\udce9 %C3").glob("runs/*/facts.tar.gz")), start=1):
+        result = gather(Results(tmp_path / "here"), str(archive))
+        assert (len(result.runs), result.refused) == (1, {}) and len(Results(tmp_path / "here").runs()) == number
+    assert number == 2
 
 
-def test_an_archive_that_is_not_what_the_site_says_is_refused_by_name(served: tuple[Path, str], tmp_path: Path) -> None:
-    root, address = served
-    measured(tmp_path / "there")
-    measured(tmp_path / "there", run="20260102T000000Z")
-    published(tmp_path / "there", root)
-    archive = root / f"runs/{RUN}/facts.tar.gz"
-    archive.write_bytes(archive.read_bytes()[:-1] + b"x")
-    result = gather(Results(tmp_path / "here"), address)
-    assert result.runs == ["gpu01/20260102T000000Z"] and list(result.refused) == [f"{address}/runs/{RUN}/facts.tar.gz"]
-    archive.unlink()
-    result = gather(Results(tmp_path / "here"), address)
-    assert result.runs_here == ["gpu01/20260102T000000Z"] and "404" in next(iter(result.refused.values()))
-
-
-@pytest.mark.parametrize(
-    "listed",
-    ["", "[]", "{}", '{"format": 9, "runs": []}', '{"format": 1, "runs": 5}', '{"format": 1, "runs": [5]}', "[" * 9999],
-)
-def test_an_address_without_a_list_of_facts_is_bad_input(served: tuple[Path, str], tmp_path: Path, listed: str) -> None:
-    root, address = served
-    with pytest.raises(BadInput, match="404"):
-        gather(Results(tmp_path / "here"), address)
-    (root / "site.json").write_text(listed)
-    with pytest.raises(BadInput, match=r"no list of facts in site\.json"):
-        gather(Results(tmp_path / "here"), address)
-
-
-@pytest.mark.parametrize(
-    "place", ["file:///etc/passwd", "../x.tar.gz", "%2e%2e/x.tar.gz", "http://127.0.0.1:1/x", "//127.0.0.1:1/x"]
-)
-def test_a_site_leads_nowhere_else(served: tuple[Path, str], tmp_path: Path, place: str) -> None:
-    root, address = served
-    site = f'{{"format": 1, "runs": [{{"page": "x", "facts": {{"address": "{place}", "bytes": 5, "sha256": "0"}}}}]}}'
-    (root / "bench").mkdir()
-    (root / "bench/site.json").write_text(site)
-    result = gather(Results(tmp_path / "here"), f"{address}/bench")
-    assert list(result.refused.values()) == ["it lies outside of the site"]
-
-
-def test_a_site_on_disk_whose_archive_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    facts_of = {"address": "facts.tar.gz", "bytes": 5, "sha256": "0"}
-    (tmp_path / "site.json").write_text(json.dumps({"format": 1, "runs": [{"page": "x", "facts": facts_of}]}), encoding="utf-8")
-    os.mkfifo(tmp_path / "facts.tar.gz")
-    result = gather(Results(tmp_path / "here"), str(tmp_path))
-    assert ["it is not a plain file" in why for why in result.refused.values()] == [True]
-
-
-class _Dripping(SimpleHTTPRequestHandler):
-    """A server that sends a list one byte at a time, without an end."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        with suppress(OSError):
-            while self.wfile.write(b" "):
-                time.sleep(0.02)
-
-    def log_message(self, format: str, *args: object) -> None: ...
-
-
-def test_a_site_that_drips_is_not_waited_for(tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Dripping) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(EngineUnusable, match=r"site\.json: \d+ bytes came in 0 s"):
-            gather(Results(tmp_path / "here"), f"http://127.0.0.1:{server.server_port}", limits=Limits(seconds=0.1))
-        server.shutdown()
-
-
-def test_a_site_that_does_not_answer_is_said(tmp_path: Path) -> None:
-    with pytest.raises(EngineUnusable, match="can't reach"):
-        gather(Results(tmp_path / "here"), "http://127.0.0.1:1/site")
+@pytest.mark.parametrize("word", ["http://[x", "https://h/x/index.html", "HTTP://u:hunter2@h/x"])
+def test_an_address_is_no_source_and_is_not_shown(tmp_path: Path, word: str) -> None:
+    with pytest.raises(BadInput, match="gather reads no addresses") as error:
+        gather(Results(tmp_path / "here"), word)
+    assert "facts.tar.gz" in error.value.hint and "hunter2" not in f"{error.value} {error.value.hint}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
-from torchmatrix.core.files import disk_errors, link_below, plain_bytes, replacing, sync, write_whole
+from torchmatrix.core.files import disk_errors, link_below, plain_bytes, replacing, sync
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.lines import as_written, lines_of, most_bytes
 from torchmatrix.facts.parts import RUN_ID
@@ -48,15 +48,6 @@ class ImportResult:
     def launches(self) -> int:
         """Return how many launch files of the source are here now."""
         return self.new + self.updated + self.here
-
-    def add(self, other: "ImportResult") -> None:
-        """Add the result of a part of this source."""
-        self.runs += other.runs
-        self.runs_here += other.runs_here
-        self.refused |= other.refused
-        self.lost += other.lost
-        for name in ("new", "updated", "here", "unverified", "bytes", "others"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def as_record(self) -> dict[str, Any]:
         """Return the fields for JSON."""
@@ -160,46 +151,6 @@ def _machine(record: RunRecord) -> str:
 
 def _safe(name: object) -> str:
     return _UNSAFE.sub("-", str(name or ""))[:100].strip(".-")
-
-
-# Ledger of imported archives, by digest, so that they aren't read again: RESULTS/.gathered.json, which may be deleted
-
-FILE = ".gathered.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AlreadyHere:
-    """An archive that was imported before: its runs, as HOST/RUN, and how many launches it brought."""
-
-    runs: tuple[str, ...]
-    launches: int
-
-
-class Ledger:
-    """The archives that were imported whole into a results folder, by digest."""
-
-    def __init__(self, root: Path) -> None:
-        self._root, self._file = root, root / FILE
-        self._archives: dict[str, Any] = {}
-        with suppress(OSError, ValueError, TypeError, RecursionError):
-            self._archives = dict(json.loads(plain_bytes(self._file, most_bytes())))
-
-    def find(self, digest: str) -> AlreadyHere | None:
-        """Return the import of an archive of this digest, if all of it is still here."""
-        with suppress(LookupError, TypeError, ValueError, AttributeError):
-            runs, launches = tuple(map(str, self._archives[digest]["runs"])), int(self._archives[digest]["launches"])
-            folders = [self._root / run for run in runs]
-            here = sum(1 for folder in folders for _ in folder.rglob("*-try*.jsonl"))
-            if runs and here >= launches and all((folder / RECORD).exists() for folder in folders):
-                return AlreadyHere(runs=runs, launches=launches)
-        return None
-
-    def add(self, digest: str, brought: ImportResult) -> None:
-        """Remember an archive, if all of it was imported."""
-        if not brought.refused and brought.launches:
-            self._archives[digest] = {"runs": brought.runs + brought.runs_here, "launches": brought.launches}
-            with suppress(OSError):
-                write_whole(self._file, json.dumps(self._archives, indent=0).encode())
 
 
 # Import of one run: each file is compared with the one that is here, checked, and written whole or not at all.

@@ -1,15 +1,11 @@
 """Sources of facts, such as folders and archives: files with sizes, read in any order; and which of them are facts."""
 
-import base64
 import gzip
-import io
-import lzma
 import os
 import re
 import stat
 import tarfile
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,7 +15,7 @@ from typing import IO
 
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput, EngineUnusable
-from torchmatrix.core.files import open_regular, plain_bytes, sha256_of
+from torchmatrix.core.files import open_regular, plain_bytes
 from torchmatrix.core.formatting import clipped, in_one_line
 
 LONGEST_FILE_BYTES = 64 << 20
@@ -194,7 +190,7 @@ def of_folder(folder: Path, limits: Limits) -> Source:
     return sorting.source(fetch, lost)
 
 
-# Archives: tar, tar.gz, zip, or a report that carries one; recognized by its content, never unpacked by its names
+# Archives: tar or tar.gz, recognized by its content, never unpacked by its names
 #
 # A compressed tar is first unpacked into a nameless temporary file in the results folder, since gzip can't be read in any
 # order.
@@ -204,55 +200,30 @@ MOST_PACKING = 300
 FREE_BYTES = 256 << 20
 """Up to this size any archive is unpacked."""
 _CHUNK = 1 << 20
-_NOT_A_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, NotImplementedError, RuntimeError)
-_CARRIED = re.compile(rb'download="[^"]*facts\.tar\.gz" href="data:application/gzip;base64,([A-Za-z0-9+/=]+)"')
-_LARGEST_PAGE = 256 << 20
-_HINT = "it is a .tar, .tar.gz or .zip of a results folder, facts.tar.gz of a site, or a report that carries its facts"
-
-
-def digest_of(path: Path, limits: Limits) -> str:
-    """Return the SHA-256 of a file's content. Raises BadInput; also for a file far larger than the limits of a source."""
-    most = max(FREE_BYTES, 2 * limits.bytes)  # names and padding count, too
-    try:
-        with open_regular(path) as file:
-            if file.seek(0, 2) > most:
-                raise BadInput(f"{path} is larger than {most >> 20:,} MiB: it is no archive of facts", hint=_HINT)
-            file.seek(0)
-            return sha256_of(file)
-    except OSError as error:
-        raise BadInput(f"can't read {path}: {error.strerror}", hint="fix its permissions") from None
+_HINT = (
+    "it is a .tar or .tar.gz of a results folder, such as the facts.tar.gz that reports and sites offer; unpack others first"
+)
 
 
 def of_archive(path: Path, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
     """Return the facts in an archive, which `stack` closes. `temporary`: a folder for nameless files. Raises BadInput."""
+    most = max(FREE_BYTES, 2 * limits.bytes)  # names and padding count, too
     try:
         file = stack.enter_context(open_regular(path))
+        if file.seek(0, 2) > most:
+            raise BadInput(f"{path} is larger than {most >> 20:,} MiB: it is no archive of facts", hint=_HINT)
+        file.seek(0)
+        is_packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
     except OSError as error:
         raise BadInput(f"can't read {path}: {error.strerror}", hint="fix its permissions") from None
-    return of_file(file, str(path), temporary, stack, limits)
-
-
-def of_file(file: IO[bytes], label: str, temporary: Path, stack: ExitStack, limits: Limits) -> Source:
-    """Return the facts in an open archive, as of_archive does."""
-    sorting = Sorting(label=label, limits=limits)
-    file.seek(0)
-    head = file.read(4)
-    file.seek(0)
     try:
-        if head.lstrip()[:1] == b"<":
-            file = _archive_in_page(file)
-            head = file.read(2)
-        if head[:2] == b"\x1f\x8b":
-            file = _unpack(file, label, temporary, stack)
-        is_zip = head[:2] == b"PK"
-        source = (
-            _zip(stack.enter_context(zipfile.ZipFile(file)), sorting) if is_zip
-            else _tar(stack.enter_context(inputs.open_tar(file)), sorting)
-        )  # fmt: skip
-    except (*inputs.NOT_A_TAR, *_NOT_A_ZIP) as error:
-        raise BadInput(f"{label} is no archive of facts, or it is damaged: {error}", hint=_HINT) from None
+        unpacked = _unpack(file, str(path), temporary, stack) if is_packed else file
+        source = _tar(stack.enter_context(inputs.open_tar(unpacked)), Sorting(label=str(path), limits=limits))
+    except inputs.NOT_A_TAR as error:
+        raise BadInput(f"{path} is no tar archive of facts, or it is damaged: {error}", hint=_HINT) from None
     if not source.offers and not source.refused:
-        raise BadInput(f"{label} is no archive of facts: no file of a run is in it", hint=_HINT)
+        raise BadInput(f"{path} is no archive of facts: no file of a run is in it", hint=_HINT)
     return source
 
 
@@ -265,14 +236,6 @@ def nameless(folder: Path) -> Iterator[IO[bytes]]:
         raise EngineUnusable(f"can't write {folder}: {error.strerror}", hint="free space or fix the permissions") from None
     with file:
         yield file
-
-
-def _archive_in_page(file: IO[bytes]) -> IO[bytes]:
-    """Return the archive of facts that a report carries. Raises ValueError if it carries none."""
-    match = _CARRIED.search(file.read(_LARGEST_PAGE))
-    if match is None:
-        raise ValueError("the page carries no facts")
-    return io.BytesIO(base64.b64decode(match[1]))
 
 
 def _unpack(file: IO[bytes], label: str, temporary: Path, stack: ExitStack) -> IO[bytes]:
@@ -295,7 +258,7 @@ def _unpack(file: IO[bytes], label: str, temporary: Path, stack: ExitStack) -> I
 def _next_chunk(packed: gzip.GzipFile, label: str) -> bytes:
     try:
         return packed.read(_CHUNK)
-    except OSError as error:  # gzip's own complaints are OSErrors
+    except (OSError, EOFError, zlib.error) as error:  # gzip's own complaints are OSErrors
         raise BadInput(f"{label} is damaged: {error}", hint="copy it again") from None
 
 
@@ -319,35 +282,6 @@ def _tar(tar: tarfile.TarFile, sorting: Sorting) -> Source:
                 continue
             if content is not None:
                 yield name, content
-
-    return sorting.source(fetch, lost)
-
-
-def _zip(archive: zipfile.ZipFile, sorting: Sorting) -> Source:
-    """Return the facts in a zip file. Backslashes, which old versions of .NET write (APPNOTE 4.4.17.1), are slashes.
-
-    https://learn.microsoft.com/dotnet/framework/migration-guide/mitigation-ziparchiveentry-fullname-path-separator
-    """
-    members, lost = dict[Name, zipfile.ZipInfo](), dict[Name, str]()
-    for member in archive.infolist():
-        file_type, name = member.external_attr >> 28, member.filename.replace("\\", "/").removeprefix("./")
-        problem = None if file_type in (0, 8) else LINK
-        if problem is None and member.flag_bits & 1:
-            problem = "it is encrypted"
-        if problem is None and member.file_size > max(FREE_BYTES >> 8, MOST_PACKING * member.compress_size):
-            problem = f"it unpacks to more than {MOST_PACKING} times its size"
-        if not name.endswith("/") and sorting.add(name, Offer(size=member.file_size), problem):
-            members[name] = member
-
-    def fetch(names: Iterable[Name]) -> Iterator[tuple[Name, bytes]]:
-        for name in names:
-            try:
-                with archive.open(members[name]) as content:
-                    data = content.read(LONGEST_FILE_BYTES + 1)
-            except (*_NOT_A_ZIP, OSError) as error:
-                lost[name] = _damaged(error)
-                continue
-            yield name, data
 
     return sorting.source(fetch, lost)
 

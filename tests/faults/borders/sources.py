@@ -4,7 +4,6 @@ import io
 import os
 import tarfile
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -46,7 +45,7 @@ def _try(seed: float) -> None:
         for path in random.sample(sorted(there.rglob("*.jsonl")), random.randrange(3)):
             _change(random, path)
         try:
-            gathered = gather(Results(here), str(random.choice((_as_it_is, _tar, _zip))(random, there)), limits=LIMITS)
+            gathered = gather(Results(here), str(random.choice((_as_it_is, _tar))(random, there)), limits=LIMITS)
         except BadInput as error:
             assert str(error) and error.hint
             return
@@ -93,17 +92,6 @@ def _tar(random: Random, there: Path) -> Path:
             info = tarfile.TarInfo("././@LongLink")
             info.type, info.size = tarfile.GNUTYPE_LONGNAME, random.choice((5, 1 << 40))
             tar.addfile(info, io.BytesIO(b"x" * 5) if info.size == 5 else None)
-    return _flipped(random, path)
-
-
-def _zip(random: Random, there: Path) -> Path:
-    path, mark = there.with_suffix(".zip"), random.choice("/\\")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(there.rglob("*")):
-            name = file.relative_to(there).as_posix().replace("/", mark)
-            if file.is_file():
-                archive.writestr(name, file.read_bytes())
-                archive.writestr(f"__MACOSX{mark}{name.rpartition(mark)[0]}{mark}._{file.name}", b"\0\5\x16\7")
     return _flipped(random, path)
 
 
