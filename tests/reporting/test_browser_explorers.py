@@ -163,7 +163,8 @@ def test_any_two_cells_are_compared_as_far_as_python_tested_them(reader: Reader,
         item for item in data.pairs
         if item["kind"] == "stack" and data.rows[item["at"]]["cell"] == "torch2.7.1-cu128/resnet50-train-amp-b64/gpu0+1+2+3"
     ]  # fmt: skip
-    effect = f"{words.effect(pair['ratio'])} {words.effect_interval(pair['ratio'], pair['low'], pair['high'])}"
+    ends = pair["low"], pair["high"]
+    effect = f"{words.effect(pair['ratio'], *ends)} {words.effect_interval(pair['ratio'], *ends)}"
     expected = f"torch 2.7.1 over torch 1.13.1: {effect}, {words.verdict(pair['verdict'])}"
     assert compared(new, old)[2] == expected == compared(old, new)[2]
     row = data.rows[pair["at"]]

@@ -203,14 +203,14 @@ def test_a_pair_has_the_verdict_that_python_found(of: Make) -> None:
     (panel,) = script.panels("speedup")
     assert panel["title"] == "b over a: AMP, 2 GPUs"
     assert script.lines("speedup") == [
-        ("x", "2.25× ± 0.004 faster"), ("y", "2.25× ± 0.004 faster"), ("w", "failed: out of memory"),
+        ("x", "2.250× ± 0.004 faster"), ("y", "2.250× ± 0.004 faster"), ("w", "failed: out of memory"),
     ]  # fmt: skip
     assert [row.get("is_best") for row in panel["rows"]] == [1, 1, None]
 
 
 def test_another_baseline_can_be_chosen(of: Make) -> None:
     script = of(tables(cell("a", 100.0), cell("b", 200.0), baseline="b"))
-    assert script.lines("speedup") == [("a", "0.50× ± 0.001 slower")]
+    assert script.lines("speedup") == [("a", "0.500× ± 0.001 slower")]
 
 
 def test_settings_are_compared_with_what_they_replace(of: Make) -> None:
@@ -268,7 +268,7 @@ def test_the_texts_of_the_explorers_are_those_of_the_tables() -> None:
     assert len(judged) > 10
     for pair, row in judged:
         limits = words.effect_interval(pair["ratio"], pair["low"], pair["high"])
-        assert (row["text"], row["interval"]) == (words.effect(pair["ratio"]), limits)
+        assert (row["text"], row["interval"]) == (words.effect(pair["ratio"], pair["low"], pair["high"]), limits)
         assert row["more"] == words.verdict(pair["verdict"]) and row["is_best"] == (pair["verdict"] == "FASTER")
 
 

@@ -44,7 +44,7 @@ def test_the_waterfall_falls_to_the_efficiency(of: Make) -> None:
     (fall,) = script.panels("loss")
     assert fall["title"] == "ResNet-50, fp32, 2 GPUs"
     *falls, end = fall["rows"]
-    assert [text.split()[0] for _, text in script.lines("loss")] == ["0.0", "−2.0", "−3.1", "0.84×", "0.80×"]
+    assert [text.split()[0] for _, text in script.lines("loss")] == ["1.000×", "0.980×", "0.969×", "0.842×", "0.800×"]
     begins, ends = ([row["spans"][0][side] for row in falls] for side in (0, 1))
     assert begins == [1, *ends[:-1]] and ends[-1] == pytest.approx(end["value"]) == pytest.approx(0.8)
 
@@ -53,7 +53,7 @@ def test_a_loss_that_no_launch_explains_is_not_guessed(of: Make) -> None:
     both = {"devices": (0, 1)}
     failed = cell(parallel="independent", outcome="oom", **both) | {"workload": "resnet50-train-fp32-b4-independent"}
     script = of(tables(cell(rate=100.0), cell(rate=160.0, **both), failed))
-    assert [text.split(" ±")[0] for _, text in script.lines("loss")][1:] == ["not known"] * 3 + ["0.80×"]
+    assert [text.split(" ±")[0] for _, text in script.lines("loss")][1:] == ["not known"] * 3 + ["0.800×"]
     assert not any(row["spans"] for row in script.panels("loss")[0]["rows"][1:])
 
 
@@ -62,7 +62,7 @@ def test_a_weak_device_is_marked_and_without_intervals_none_is_called_weak(of: M
     script = of(tables(*alone))
     lines = dict(script.lines("alone"))
     assert list(lines) == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
-    assert [name for name, text in lines.items() if text.endswith(" weak")] == ["GPU 1"] and lines["GPU 1"].startswith("0.90×")
+    assert [name for name, text in lines.items() if text.endswith(" weak")] == ["GPU 1"] and lines["GPU 1"].startswith("0.900×")
     assert [row["value"] for row in script.panels("alone")[0]["rows"]] == pytest.approx([1.005, 0.905, 1.015, 0.995], rel=0.01)
     assert not [text for _, text in of(tables(*alone, factors=(1.0,))).lines("alone") if "weak" in text]
 

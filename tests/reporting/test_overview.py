@@ -1,5 +1,6 @@
 """The default view: its answers follow the verdicts, degrade in plain sentences, and what is drawn is what is written."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from golden import cases
 from support import invented
 from support.records import write_run
+from torchmatrix.facts.store import Results
 from torchmatrix.reporting import report, words
 from torchmatrix.reporting.overview import Overview
+from torchmatrix.reporting.overview.answers import fastest
 from torchmatrix.reporting.overview.cells import Cells
 
 Launch = dict[str, Any]
@@ -61,15 +65,81 @@ def test_a_stack_not_shown_to_be_slower_is_named_and_no_other(overview_of: Calla
 def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(overview_of: Callable[..., Overview]) -> None:
     overview = overview_of({"rate": 120.0, "stack": "a"}, {"rate": 100.0, "stack": "b"})
     best = answer(overview, "fastest")
-    assert words.NO_INTERVAL in best.text and best.verdict == "n/a" and "Not tested against b" in best.text
+    assert best.text == "One launch: no interval. Not tested against b." and best.verdict == "n/a"
     assert not any(row.is_best for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows)
-    assert overview.answers.lead.endswith(f": 120{words.THIN}images/s."), "a ratio that was not tested is no recommendation"
+    assert overview.answers.lead.endswith(f"on a, 120{words.THIN}images/s; one launch: not tested.")
     assert "aster" not in " ".join([overview.answers.lead, best.text, *(chart.title for chart in overview.every)])
 
 
 def test_one_stack_says_its_figure_large(overview_of: Callable[..., Overview]) -> None:
     best = answer(overview_of(*repeated(FAST)), "fastest")
-    assert best.title == "Fastest measured" and best.figure.startswith("120") and best.interval.startswith("±")
+    assert best.title == "Measured" and best.figure.startswith("120") and best.interval.startswith("±")
+
+
+def test_what_was_not_tested_is_no_equal_and_the_sentence_is_about_one_cell(overview_of: Callable[..., Overview]) -> None:
+    amp = repeated([300.0, 301.0, 299.5], workload="w-amp", job={"precision": "amp"}, stack="a")
+    overview = overview_of(*amp, {"rate": 290.0, "stack": "b"}, *repeated(SLOW, stack="c"))
+    best = answer(overview, "fastest")
+    assert best.text == "Not tested against b, fp32: one launch." and best.verdict == "n/a" and best.figure.startswith("300")
+    assert overview.answers.lead.startswith(f"ResNet-50 trains at 300{words.THIN}images/s with AMP and eager on a; not tested")
+    bold = [row.label for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows if row.is_best]
+    assert bold == ["a"]
+
+
+@pytest.mark.parametrize("name", [name for name in cases() if name not in ("nothing", "all-failed")])
+def test_no_page_says_more_than_it_knows_and_no_model_is_missing(tmp_path: Path, name: str) -> None:
+    """The sentence has all settings of the cell whose figure it prints; bold is tested; every measured model is drawn."""
+    cases()[name](tmp_path)
+    view = report.view_of(Results(tmp_path).runs()[-1])
+    overview, cells = report.overview_of(view), report.cells_of(view)
+    top = cells.best(cells.chosen)
+    lead = overview.answers.lead
+    assert top and words.with_unit(top["rate"], f"{top['unit']}/s") in lead and len(lead.split()) <= 30, lead
+    assert all(setting in lead for setting in (*cells.settings(top).split(", "), cells.who(top), cells.model(top))), lead
+    equal = fastest(cells, top)
+    assert equal[0] is top and (len(equal) == 1 or all(row["n"] > 1 for row in equal))
+    for chart in overview.throughputs:
+        bold = [row for panels in chart.panels for panel in panels for row in panel.rows if row.is_best]
+        assert all("1 launch" not in row.figures for row in bold)
+    drawn = " ".join(panel.title for panels in overview.throughputs[0].panels for panel in panels)
+    assert all(cells.model(row) in drawn for row in cells.rows if row["n"])
+
+
+@pytest.mark.parametrize(
+    ("resnet", "bert", "agree"),
+    [(1.6, 1.0, False), (1.6, 1.7, True), (1.6, 0.8, False), (1.0, 1.001, True)],
+)
+def test_a_mean_over_models_stands_only_where_they_agree(
+    overview_of: Callable[..., Overview], resnet: float, bert: float, agree: bool
+) -> None:
+    launches = []
+    for model, gain in (("resnet50", resnet), ("bert-base-cased", bert)):
+        for stack, factor in (("a", 1.0), ("b", gain)):
+            launches += repeated([factor * rate for rate in SLOW], stack=stack, workload=f"w-{model}", model=model)
+    (chart,) = [chart for chart in overview_of(*launches).charts if chart.id == "settings"]
+    labels = [row.label for row in chart.panels[0][0].rows]
+    assert labels[:2] == ["b: ResNet-50", "b: BERT-base"] and labels[2:] == (["b: all 2 models"] if agree else [])
+
+
+@pytest.mark.parametrize(("of_bert", "agree"), [(1.0, False), (3.0, True)])
+def test_a_setting_that_differs_by_model_has_no_figure_of_all(
+    overview_of: Callable[..., Overview], of_bert: float, agree: bool
+) -> None:
+    launches = []
+    for model, gain in (("resnet50", 2.9), ("bert-base-cased", of_bert)):
+        for precision, factor in (("fp32", 1.0), ("amp", gain)):
+            job = {"model": model, "precision": precision}
+            launches += repeated([factor * rate for rate in SLOW], workload=f"w-{model}-{precision}", model=model, job=job)
+    overview = overview_of(*launches)
+    amp = answer(overview, "precision")
+    (chart,) = [chart for chart in overview.charts if chart.id == "settings"]
+    if agree:
+        assert amp.verdict == "FASTER" and not math.isnan(amp.value) and "AMP 2.95×" in chart.title
+    else:
+        assert (
+            math.isnan(amp.value) and "it differs by model: 2.90× ResNet-50 (faster) and 1.00× BERT-base (the same" in amp.text
+        )
+        assert chart.title == "What AMP brings differs by model"
 
 
 def test_nothing_measured_says_what_happened_and_keeps_the_rows(overview_of: Callable[..., Overview]) -> None:
@@ -86,7 +156,7 @@ def test_the_gain_of_a_setting_follows_its_corrected_verdict(
     overview = overview_of(*repeated(SLOW), *repeated(rates, workload="w-amp", job={"precision": "amp"}))
     amp = answer(overview, "precision")
     assert amp.verdict in verdicts and ("faster" in amp.text) == (amp.verdict == "FASTER")
-    assert (amp.figure == "1.20×") == (rates is FAST)
+    assert (amp.figure == "1.200×") == (rates is FAST)
 
 
 def test_several_devices_say_multiple_and_efficiency(overview_of: Callable[..., Overview]) -> None:
@@ -115,7 +185,7 @@ def test_since_the_last_run_counts_the_changes_of_this_machine(tmp_path: Path) -
     assert 0 < before.compared.recorded < before.compared.of, "what wasn't recorded is no equality"
     overview = report.overview_of(view, before)
     assert before.count("SLOWER") == len(before.cells) and answer(overview, "since").figure.endswith("slower")
-    assert answer(overview, "since").note.endswith(f"Nothing else changed: {before.compared.in_words}.")
+    assert answer(overview, "since").note.endswith(f"({before.compared.recorded} of {before.compared.of} known on both sides).")
     assert report.last_before(replace_of(run, "20260101T000000Z"), view.summary) is None
 
 

@@ -195,7 +195,7 @@ def test_the_first_screen_claims_only_what_the_data_support(tmp_path: Path) -> N
         return first_screen(page_of(tmp_path / folder, *launches))
 
     two = screen("a", {"rate": 100.0}, {"stack": "b", "rate": 300.0})
-    assert "Not tested against stack-a" in two and "one launch: no interval" in two and "aster than" not in two
+    assert "Not tested against stack-a" in two and "One launch: no interval" in two and "aster than" not in two
     double = ({"rate": 100.0}, {"rate": 400.0, "devices": (0, 1)})
     assert "Impossible: look for a wrong baseline" in screen("b", *double) and "impossible?" in page_of(
         tmp_path / "table", *double

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from torchmatrix.reporting import words
-from torchmatrix.reporting.words import MINUS, THIN
+from torchmatrix.reporting.words import THIN
 
 
 @pytest.mark.parametrize(
@@ -24,20 +24,21 @@ def test_a_figure_has_three_digits_and_its_thousands_apart(value: float | None, 
     ("value", "low", "high", "text", "limits"),
     [
         (1.234, 1.2, 1.268, "1.23×", f"±{THIN}0.03"),
-        (1.017, 1.012, 1.022, f"+1.7{THIN}%", f"±{THIN}0.5"),
-        (0.958, 0.95, 0.966, f"{MINUS}4.2{THIN}%", f"±{THIN}0.8"),
+        (1.017, 1.012, 1.022, "1.017×", f"±{THIN}0.005"),
+        (0.958, 0.93, 0.986, "0.96×", f"±{THIN}0.03"),
         (1.26, 0.96, 1.65, "1.26×", "(0.96 to 1.65)"),
         (0.69, 0.6, 0.79, "0.69×", "(0.60 to 0.79)"),
         (12.34, 12.0, 12.68, "12.3×", f"±{THIN}0.3"),
-        (3.85, 3.848, 3.852, "3.85×", f"±{THIN}0.002"),
+        (3.85, 3.848, 3.852, "3.850×", f"±{THIN}0.002"),
         (1.5, None, None, "1.50×", ""),
-        (1.0, 1.0, 1.0, f"0.0{THIN}%", f"±{THIN}0.00"),
+        (1.0, 1.0, 1.0, "1.00×", f"±{THIN}0.000"),
+        (1.02, None, None, "1.02×", ""),
     ],
 )
-def test_a_ratio_is_written_as_a_multiple_or_near_1_as_a_change(
+def test_a_ratio_is_written_as_a_multiple_with_the_decimals_of_its_interval(
     value: float, low: float | None, high: float | None, text: str, limits: str
 ) -> None:
-    assert (words.effect(value), words.effect_interval(value, low, high)) == (text, limits)
+    assert (words.effect(value, low, high), words.effect_interval(value, low, high)) == (text, limits)
 
 
 def test_an_interval_that_is_not_symmetric_is_never_written_as_plus_minus() -> None:

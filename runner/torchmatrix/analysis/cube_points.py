@@ -49,8 +49,8 @@ class Point:
 
     @cached_property
     def speed(self) -> float:
-        """Return the cell's figure as a speed; only of a cell that has one."""
-        return central(self.speeds, self._statistic)
+        """Return the cell's figure as a speed; only of a cell that has one. (The median of inverses is another figure.)"""
+        return self.metric.speed(central(self.cell.values(self.metric.column), self._statistic))
 
     @cached_property
     def moments(self) -> Moments | None:
@@ -69,10 +69,10 @@ class Point:
         return above.over(below, self.metric.column)
 
     def picked_of(self, candidates: int) -> Interval:
-        """Return its speed, in an interval that covers whichever of so many was picked."""
-        n = len(self.speeds)
-        prior = self.cell.family.prior(self.metric.column) if n > 1 else NO_PRIOR
-        return of_picked(center_interval(self.speeds, self._statistic, prior), prior.freedom + n - 1, candidates)
+        """Return its figure of the metric, in an interval that covers whichever of so many was picked."""
+        values = self.cell.values(self.metric.column)
+        prior = self.cell.family.prior(self.metric.column) if len(values) > 1 else NO_PRIOR
+        return of_picked(center_interval(values, self._statistic, prior), prior.freedom + len(values) - 1, candidates)
 
     @property
     def _statistic(self) -> str:

@@ -95,7 +95,7 @@ def _best(points: Points, best: Best) -> str:
 
 def _figure(points: Points, best: Best) -> str:
     metric, unit = points.metric, str(best.point.row["unit"])
-    values = [metric.times * metric.speed(end) for end in (best.figure.value, best.figure.low, best.figure.high)]
+    values = [metric.times * end for end in (best.figure.value, best.figure.low, best.figure.high)]
     limits = (
         "one launch"
         if math.isnan(values[1])
@@ -120,7 +120,7 @@ def ratio_of(ratio: Interval) -> str:
     if math.isnan(ratio.value):
         return "not measured"
     limits = words.effect_interval(ratio.value, ratio.low, ratio.high)
-    return f"{words.effect(ratio.value)} {limits or '(not tested)'}"
+    return f"{words.effect(ratio.value, ratio.low, ratio.high)} {limits or '(not tested)'}"
 
 
 FEWEST = 3

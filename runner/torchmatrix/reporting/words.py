@@ -36,8 +36,8 @@ OUTCOMES = {
 }
 """The words for a launch's outcome, after "failed: "."""
 NO_INTERVAL = "one launch: no interval"
-SMALL = 1.1
-"""Ratios between 1 / SMALL and SMALL are written as a change in per cent."""
+NARROW = 0.04
+"""The width of an interval below which a ratio has three decimals."""
 
 
 def verdict(name: str, is_speed: bool = True) -> str:
@@ -74,23 +74,28 @@ def _decimals(value: float) -> int:
     return 2 if 0.0995 <= abs(value) < 10 else 1 if 10 <= abs(value) < 100 else 0 if abs(value) >= 100 else 3
 
 
-def effect(value: Any) -> str:
-    """Write a ratio near 1 as a change, +1.7 %, others as 1.23×."""
-    return change(value) if is_small(value) else ratio(value)
+def effect(value: Any, low: float | None = None, high: float | None = None) -> str:
+    """Write a ratio as 1.23×; 1.039× where its interval is narrower than two hundredths to each side."""
+    return f"{value + 0.0:.{_places(value, low, high)}f}×" if is_known(value) else UNKNOWN
+
+
+def _places(value: float, low: float | None, high: float | None) -> int:
+    """Return the decimals of a ratio with this interval: a figure has those of its ±."""
+    is_exact = low is not None and high is not None and is_known(low) and is_known(high) and 0 < high - low < NARROW
+    return 3 if is_exact and abs(value) < 10 else _decimals(value)
 
 
 def effect_with_interval(ratio: Interval) -> str:
     """Write a ratio and, where it has one, its interval."""
-    return f"{effect(ratio.value)} {effect_interval(ratio.value, ratio.low, ratio.high)}".strip()
+    ends = ratio.low, ratio.high
+    return f"{effect(ratio.value, *ends)} {effect_interval(ratio.value, *ends)}".strip()
 
 
 def effect_interval(value: float, low: float | None, high: float | None) -> str:
     """Write the interval for `effect`: ± where it is symmetric at the digits shown, else both ends. "" without one."""
     if not is_known(low) or not is_known(high) or low is None or high is None:
         return ""
-    if is_small(value):
-        return _around(100 * (value - 1), 100 * (low - 1), 100 * (high - 1), 1)
-    return _around(value, low, high, _decimals(value))
+    return _around(value, low, high, _places(value, low, high))
 
 
 def change(value: Any) -> str:
@@ -100,11 +105,6 @@ def change(value: Any) -> str:
     text = f"{abs(100 * (value - 1)):.1f}"
     sign = "" if not float(text) else "+" if value > 1 else MINUS
     return f"{sign}{text}{THIN}%"
-
-
-def is_small(value: Any) -> bool:
-    """Check whether the ratio is so near to 1 that it is written in per cent."""
-    return is_known(value) and 1 / SMALL < value < SMALL
 
 
 MINUS = "\N{MINUS SIGN}"

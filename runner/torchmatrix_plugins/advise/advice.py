@@ -23,8 +23,9 @@ MOST_NEIGHBOURS = 10
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
     """The choice. `point`: the cell to take; `figure`: its value of the aim, in an interval that covers whichever of the
-    `candidates` is picked. `as_good`: the others that can't be told apart from it. `usual`: the cell with the usual settings,
-    or nearest to them; `gain`: the speed over it.
+    `candidates` is picked. `as_good`: the others that can't be told apart from it; `untested`:
+    those that nothing compares with it, since one of the two has one launch. `usual`: the cell with the usual settings, or
+    nearest to them; `gain`: the speed over it.
 
     `over_limit`: how many cells exceed a limit; `unknown`: how many don't tell what is limited; `failed`: how many have no
     figure. `never_varied`: settings that have one value in all cells; `unmeasured`: combinations one setting away from the cell
@@ -37,6 +38,7 @@ class Advice:
     figure: Interval
     candidates: int
     as_good: tuple[Point, ...]
+    untested: tuple[Point, ...]
     usual: Point
     gain: Interval
     over_limit: int
@@ -63,13 +65,15 @@ def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapp
         raise BadInput(f"no measured configuration of {model} ({mode}) keeps the limits", hint=_least(points, limits))
     best = max(fit, key=lambda cell: cell.speed)
     usual = nearest_to_usual(points)
+    tested = [cell for cell in fit if cell.moments and best.moments]
     return Advice(
         aim=aim,
         points=points,
         point=best,
-        figure=_in_unit(aim, best.picked_of(len(fit))),
+        figure=best.picked_of(len(fit)),
         candidates=len(fit),
-        as_good=tuple(fit[place] for place in may_be_best([cell.moments for cell in fit]) if fit[place] is not best),
+        as_good=tuple(tested[place] for place in may_be_best([cell.moments for cell in tested]) if tested[place] is not best),
+        untested=tuple(cell for cell in fit if cell is not best and not (cell.moments and best.moments)),
         usual=usual,
         gain=best.over(usual).interval,
         over_limit=len(comparable) - len(fit),
@@ -106,12 +110,6 @@ def _least(points: Points, limits: Mapping[str, float]) -> str:
         if values
     ]
     return "; ".join(texts) or "no launch tells what is limited"
-
-
-def _in_unit(aim: Metric, speeds: Interval) -> Interval:
-    """Convert an interval of speeds back to the metric's own unit."""
-    low, high = sorted((aim.speed(speeds.low), aim.speed(speeds.high)))
-    return Interval(value=aim.speed(speeds.value), low=low, high=high)
 
 
 def _never_varied(points: Points) -> Iterable[Factor]:

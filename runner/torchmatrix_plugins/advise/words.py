@@ -31,7 +31,9 @@ def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
     )
     if advice.usual is not advice.point:
         alike = ", with no difference shown" if advice.usual in advice.as_good and advice.point.moments else ""
-        yield f"  {ratio_of(advice.gain)} over the usual settings ({settings_of(advice.usual)}){alike}"
+        is_same_stack = advice.usual.row["stack"] == row["stack"]
+        usual = settings_of(advice.usual) if is_same_stack else f"{advice.usual.row['stack']}: {settings_of(advice.usual)}"
+        yield f"  {ratio_of(advice.gain)} over the usual settings ({usual}){alike}"
     yield from _cost_lines(advice.point)
     yield from _equal_lines(advice)
     yield "rests on:"
@@ -56,15 +58,15 @@ def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
 
 
 def _equal_lines(advice: Advice) -> Iterator[str]:
-    if advice.as_good:
-        shown = [f"{point.row['stack']}: {settings_of(point)}" for point in advice.as_good[:MOST_AS_GOOD]]
-        more = len(advice.as_good) - len(shown)
-        few = advice.point.moments is None
-        what = "not tested against it, by one launch" if few else "no difference shown from it"
-        yield f"{what} ({count(len(advice.as_good), 'combination')}):"
-        yield from (f"  {line}" for line in shown)
-        if more:
-            yield f"  and {more} more (--json lists all)"
+    for what, points in (
+        ("no difference shown from it", advice.as_good),
+        ("not tested against it, by one launch", advice.untested),
+    ):
+        if points:
+            yield f"{what} ({count(len(points), 'combination')}):"
+            yield from (f"  {point.row['stack']}: {settings_of(point)}" for point in points[:MOST_AS_GOOD])
+            if len(points) > MOST_AS_GOOD:
+                yield f"  and {len(points) - MOST_AS_GOOD} more (--json lists all)"
 
 
 def _cost_lines(point: Point) -> Iterator[str]:
@@ -95,6 +97,7 @@ def advice_record(advice: Advice, run: str) -> dict[str, Any]:
         "over_usual": none_for_nan(asdict(advice.gain)) | {"usual": _point(advice.usual)},
         "candidates": advice.candidates,
         "as_good": [_point(point) for point in advice.as_good],
+        "untested": [_point(point) for point in advice.untested],
         "left_out": {"over_limit": advice.over_limit, "unknown": advice.unknown, "failed": advice.failed},
         "never_varied": [factor.name for factor in advice.never_varied],
         "unmeasured": [dict(settings) for settings in advice.unmeasured],

@@ -38,7 +38,8 @@ def audit(
     if not Path(target).is_file():
         list_runs(store)
     stated = words.stated(store, target)
-    findings, several = auditing.check(stated.figures), coverage(stated.figures)
+    findings = auditing.other_builds(stated.cells) + auditing.check(stated.figures)
+    several = coverage(stated.figures)
     checked = auditing.checked(stated.figures, stated.mixed)
     if as_json:
         record = {"figures": len(stated.figures), "scaling": as_record(several)}

@@ -10,7 +10,7 @@ from torchmatrix.analysis.published import figure_files
 from torchmatrix.analysis.published.audit import Coverage, Finding, place
 from torchmatrix.analysis.published.figure_files import HINT, Taken, Unparsed
 from torchmatrix.analysis.rows import group_by
-from torchmatrix.analysis.run_summary import launch_rows
+from torchmatrix.analysis.run_summary import cells_table, launch_rows
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import clipped, count, printable
 from torchmatrix.facts.store import Results
@@ -25,11 +25,14 @@ def stated(results: Results, word: str) -> Taken:
     if path.is_file() and path.suffix != ".jsonl":
         raise BadInput(f"{word} is neither a CSV file nor a launch file", hint=f"save the table as CSV; {HINT}")
     chosen = choose_launches(results, word)
-    cells = CellIndex(launch_rows(chosen.launches)).figures
-    measured, mixed = published.measured(cells), published.mixed(cells)
+    index = CellIndex(launch_rows(chosen.launches))
+    measured, mixed = published.measured(index.figures), published.mixed(index.figures)
     if not measured and not mixed:
         raise BadInput(f"{word} has no figure: all of its launches failed", hint="torchmatrix report shows why they failed")
-    return Taken(figures=tuple(cell.figure for cell in measured), unparsed=(), unreadable=chosen.unreadable, mixed=mixed)
+    return Taken(
+        figures=tuple(cell.figure for cell in measured), unparsed=(), unreadable=chosen.unreadable, mixed=mixed,
+        cells=tuple(cells_table(index)),
+    )  # fmt: skip
 
 
 def findings_in_words(findings: Iterable[Finding]) -> str:

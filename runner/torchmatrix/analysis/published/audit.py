@@ -11,17 +11,19 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
 from torchmatrix.analysis.published import TRAINING, Figure, units
-from torchmatrix.analysis.rows import group_by
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY, IMPOSSIBLE_UNTESTED
+from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.matrix import catalog
 
 # Findings: how sure the audit is, about which field, over which limit, and why.
 
-IMPOSSIBLE, SUSPECT, UNCLEAR = "impossible", "suspect", "unclear"
+IMPOSSIBLE, SUSPECT, UNCLEAR, OTHER_BUILD = "impossible", "suspect", "unclear", "other build"
 LEVELS = {
     IMPOSSIBLE: "can't be true as stated",
     SUSPECT: "unlikely: look for a cause",
     UNCLEAR: "can't be judged well: something is unknown, coarse or from elsewhere",
+    OTHER_BUILD: "PyTorch was installed for another kind of device than the stack asks for, such as CUDA's on a CPU",
 }
 
 
@@ -470,3 +472,36 @@ def _known_forward_flops(figure: Figure) -> float | None:
     needs_vocabulary = model.predicts_all and figure.mode == "train"
     forward = model.forward_flops if needs_vocabulary else model.forward_flops - model.vocabulary_flops
     return forward * size if size else None
+
+
+# Our own figures: is the PyTorch that ran of the kind that the stack asks for?
+
+
+def is_other_build(cell: Mapping[str, Any]) -> bool:
+    """Check whether PyTorch was installed with CUDA or ROCm where the stack asks for the CPU's, or the other way round.
+    The local part of its version tells (PEP 440): 2.7.1+cpu, 2.7.1+cu128, 2.7.1+rocm6.3. Without one nothing is known.
+    """
+    _, _, local = str(cell["torch_build"] or "").partition("+")
+    requested = cell.get("accelerator")
+    if not local or requested not in _BUILDS:
+        return False
+    return any(local.startswith(prefix) for accelerator, prefix in _BUILDS.items() if accelerator != requested)
+
+
+_BUILDS = {"cpu": "cpu"} | {vendor.accelerator: vendor.wheels for vendor in VENDORS.values()}
+"""Prefixes of the local part of a version. "cpu" doesn't begin with "cu"."""
+
+
+def other_builds(table: Sequence[Row]) -> list[Finding]:
+    """Return a finding for each stack that got another build than it asks for, by its first such cell. `table`: of all cells
+    (run_summary.cells_table).
+    """
+    first = {row["stack"]: row for row in reversed(table) if row["n"] and is_other_build(row)}
+    return [
+        Finding(
+            row=0, column="", cell=row["cell"], level=OTHER_BUILD, field="torch", value=row["torch_build"], unit="",
+            limit=f"a build for {row['accelerator']}",
+            reason=f"{stack} asks for {row['accelerator']}, but all its figures are of PyTorch {row['torch_build']}",
+        )
+        for stack, row in first.items()
+    ]  # fmt: skip

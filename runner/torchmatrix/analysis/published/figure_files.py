@@ -11,6 +11,7 @@ from pathlib import Path
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import peak_flops
 from torchmatrix.analysis.published import Figure, units
+from torchmatrix.analysis.rows import Row
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import clipped, printable
@@ -221,13 +222,15 @@ class Unparsed:
 class Taken:
     """The figures of one file or of launches, what is left out, and the files of launches that can't be read.
 
-    `mixed`: cells of launches that have a number and no figure (figures.mixed).
+    `mixed`: cells of launches that have a number and no figure (figures.mixed). `cells`: all cells of launches
+    (run_summary.cells_table).
     """
 
     figures: tuple[Figure, ...]
     unparsed: tuple[Unparsed, ...]
     unreadable: tuple[Unreadable, ...] = ()
     mixed: tuple[str, ...] = ()
+    cells: tuple[Row, ...] = ()
 
 
 class _Unreadable(Exception):

@@ -135,7 +135,7 @@ def _pair(pair: Row, what: str) -> Row:
     if value is None:
         return drawn | {"problem": _reason(pair["why"])}
     return drawn | {
-        "text": words.effect(value), "interval": words.effect_interval(value, low, high),
+        "text": words.effect(value, low, high), "interval": words.effect_interval(value, low, high),
         "more": words.verdict(pair["verdict"]),
         "is_best": int(pair["verdict"] == "FASTER"), "colour": "bad" if pair["verdict"] == "SLOWER" else "0",
         "title": f"{pair['n']} and {pair['base_n']} launches",

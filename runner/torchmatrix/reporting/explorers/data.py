@@ -188,7 +188,7 @@ def _effect(row: Row, name: str) -> Row:
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     return {
         "value": rounded(value), "low": rounded(low), "high": rounded(high),
-        "text": words.effect(value), "interval": words.effect_interval(value, low, high),
+        "text": words.effect(value, low, high), "interval": words.effect_interval(value, low, high),
     }  # fmt: skip
 
 

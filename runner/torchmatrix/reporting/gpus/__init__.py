@@ -293,4 +293,4 @@ def _cell(gpus: Gpus, gpu: str, over: str) -> tuple[str, str, str, str]:
     value = mean.interval
     limits = words.effect_interval(value.value, value.low, value.high)
     colour = {"FASTER": "good", "SLOWER": "bad"}.get(mean.verdict, "")
-    return words.effect(value.value), limits, words.verdict(mean.verdict), colour
+    return words.effect(value.value, value.low, value.high), limits, words.verdict(mean.verdict), colour

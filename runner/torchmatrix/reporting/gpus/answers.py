@@ -161,7 +161,8 @@ def _comparison(gpus: Gpus, gpu: str, over: str, name: str, title: str, figure: 
         return None
     mean, verdict, many = comparison
     value = mean.interval
-    effect, limits = words.effect(value.value), words.effect_interval(value.value, value.low, value.high)
+    ends = value.low, value.high
+    effect, limits = words.effect(value.value, *ends), words.effect_interval(value.value, *ends)
     each = f", from {span([mean.lowest, mean.highest], words.effect)}" if mean.n > 1 else ""
     text = (
         f"{words.effect_with_interval(value)} beside {over}: {verdict}{each}." if figure else f"{verdict.capitalize()}{each}."

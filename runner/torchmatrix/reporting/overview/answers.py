@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from io import StringIO
 from typing import Any
 
@@ -21,7 +21,7 @@ from torchmatrix.core.formatting import is_known, none_for_nan, number_or_nan, p
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.matrix.factors import IN_FLOAT8
 from torchmatrix.reporting import words
-from torchmatrix.reporting.overview.cells import Cells, span
+from torchmatrix.reporting.overview.cells import Cells, grouped, span
 
 AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights", "bf16-master", *IN_FLOAT8)
 COMPILE = "compile"
@@ -103,7 +103,7 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
         _since_answer(since),
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
-    lead = "".join(_lead(cells, top, equal, {answer.name: answer for answer in each}))
+    lead = "".join(_lead(cells, top, equal))
     return Answers(lead=lead, each=each, rule=RULE, warning=levels_in_words(cells.data.jump))
 
 
@@ -125,10 +125,32 @@ def candidates(cells: Cells, top: Row) -> list[Row]:
 
 
 def fastest(cells: Cells, top: Row) -> list[Row]:
-    """Return the candidates that may be the fastest, `top` first: no test of the page shows them to be slower."""
-    ranked = sorted(candidates(cells, top), key=lambda row: -row["rate"])
+    """Return the candidates that may be the fastest, `top` first: tests of the page don't show them to be slower. A cell of one
+    launch is never one of them, since nothing is tested; if `top` is one, it stands alone.
+    """
+    ranked = [row for row in _ranked(cells, top) if cells.moments(row)]
+    if cells.moments(top) is None:
+        return [top]
     left = verdicts.may_be_best([cells.moments(row) for row in ranked], cells.data.significance.differs)
-    return [ranked[0], *(ranked[place] for place in left if place and ranked[place]["place"] not in cells.slower)]
+    equal = (ranked[place] for place in left)
+    return [top, *(row for row in equal if row["place"] != top["place"] and row["place"] not in cells.slower)]
+
+
+def untested(cells: Cells, top: Row) -> list[Row]:
+    """Return the candidates that nothing compares with `top`, the fastest first: one of the two has one launch, and no pair of
+    the page shows them to be slower than others.
+    """
+    others = [row for row in _ranked(cells, top) if row["place"] != top["place"] and row["place"] not in cells.slower]
+    return [row for row in others if not (cells.moments(row) and cells.moments(top))]
+
+
+def _ranked(cells: Cells, top: Row) -> list[Row]:
+    return sorted(candidates(cells, top), key=lambda row: -row["rate"])
+
+
+def is_fastest(cells: Cells, top: Row) -> bool:
+    """Check whether `top` is shown to be faster than all other candidates."""
+    return len(candidates(cells, top)) > 1 and len(fastest(cells, top)) == 1 and not untested(cells, top)
 
 
 def picked_interval(cells: Cells, top: Row) -> Interval:
@@ -139,37 +161,48 @@ def picked_interval(cells: Cells, top: Row) -> Interval:
 
 
 def _fastest_answer(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:
+    """Answer with the stack where only one can be the fastest, else with the highest figure: no stack is ahead then."""
     picked = picked_interval(cells, top)
-    every = candidates(cells, top)
+    every, unknown = candidates(cells, top), untested(cells, top)
     several = len({cells.who(row) for row in every}) > 1
+    is_ahead = several and {cells.who(row) for row in (*equal, *unknown)} == {cells.who(top)}
     rate = words.with_unit(top["rate"], f"{top['unit']}/s")
     limits = words.rate_interval(picked.value, picked.low, picked.high)
     how = f"{cells.model(top)}, {cells.settings(top)}, {cells.place(top)}"
-    answer = Answer(
-        name="fastest", title="Fastest stack" if several else "Fastest measured", figure=cells.who(top) if several else rate,
-        interval="" if several else limits, note=how, chart="throughput", value=picked.value, low=picked.low, high=picked.high,
-        unit=f"{top['unit']}/s",
+    verdict, text = _against_others(cells, top, equal, unknown)
+    lone = "" if limits else f"{words.NO_INTERVAL[:1].upper()}{words.NO_INTERVAL[1:]}."
+    return Answer(
+        name="fastest", title="Fastest stack" if is_ahead else "Fastest measured" if len(every) > 1 else "Measured",
+        figure=cells.who(top) if is_ahead else rate, interval="" if is_ahead else limits,
+        text=" ".join(filter(None, (f"{rate} {limits}." if is_ahead and limits else "", lone, text))),
+        note=how if is_ahead else f"{how}, {cells.who(top)}",
+        chart="throughput", value=picked.value, low=picked.low, high=picked.high, unit=f"{top['unit']}/s", verdict=verdict,
     )  # fmt: skip
-    first = f"{rate} {limits}".strip() + (f", {words.NO_INTERVAL}" if not limits else "")
-    verdict, text = _against_others(cells, top, equal, every)
-    return replace(answer, text=f"{first}. {text}".strip() if several else text, verdict=verdict)
 
 
-def _against_others(cells: Cells, top: Row, equal: Sequence[Row], every: Sequence[Row]) -> tuple[str, str]:
+def _against_others(cells: Cells, top: Row, equal: Sequence[Row], unknown: Sequence[Row]) -> tuple[str, str]:
     """Return the verdict on the fastest cell against all others, and its text."""
-    who = list(dict.fromkeys(_named(cells, row, top) for row in equal if row is not top))
-    if len(every) == 1:
+    ranked = _ranked(cells, top)
+    if len(ranked) == 1:
         return "", ""
-    if who:
-        untested = all(cells.moments(row) is None for row in equal)
-        finding = "Not tested against" if untested else "No difference shown from"
-        return ("n/a" if untested else "AMBIGUOUS"), f"{finding} {words.enumerated(who)}."
-    ranked = sorted(every, key=lambda row: -row["rate"])
-    lead = verdicts.over_the_others(
-        cells.moments(ranked[0]), [cells.moments(row) for row in ranked[1:]], cells.data.significance.differs
-    )
-    ahead = words.effect_with_interval(lead)
-    return "FASTER", f"Faster than all others; the next is {_named(cells, ranked[1], top)} ({ahead})."
+    parts = []
+    if names := _names_of(cells, equal, top):
+        parts.append(f"No difference shown from {names}.")
+    elif is_fastest(cells, top):
+        lead = verdicts.over_the_others(
+            cells.moments(ranked[0]), [cells.moments(row) for row in ranked[1:]], cells.data.significance.differs
+        )
+        parts.append(
+            f"Faster than all others; the next is {_named(cells, ranked[1], top)} ({words.effect_with_interval(lead)})."
+        )
+    if names := _names_of(cells, unknown, top):
+        parts.append(f"Not tested against {names}{': one launch' if cells.moments(top) else ''}.")
+    verdict = "FASTER" if is_fastest(cells, top) else "AMBIGUOUS" if len(equal) > 1 else "n/a"
+    return verdict, " ".join(parts)
+
+
+def _names_of(cells: Cells, rows: Sequence[Row], top: Row) -> str:
+    return words.enumerated(dict.fromkeys(_named(cells, row, top) for row in rows if row["place"] != top["place"]))
 
 
 def _named(cells: Cells, row: Row, top: Row) -> str:
@@ -200,6 +233,26 @@ def mean_of(cells: Cells, pairs: Sequence[Row]) -> MeanRatio:
     return mean_ratio([(pair["at"], pair["over"], pair["ratio"]) for pair in pairs], moments, cells.data.significance)
 
 
+def by_model(cells: Cells, pairs: Sequence[Row]) -> list[list[Row]]:
+    """Return the pairs by mode and model."""
+    return grouped(pairs, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("mode", "model")))
+
+
+def models_agree(means: Sequence[MeanRatio]) -> bool:
+    """Check whether one mean may stand for these means of single models: they have one verdict, or their intervals have a
+    ratio in common; without intervals, all of them are on one side of 1.
+    """
+    found = {mean.verdict for mean in means}
+    if len(found) == 1 and found <= {"FASTER", "SLOWER", "SAME"}:
+        return True
+    if {"FASTER", "SLOWER"} <= found:
+        return False
+    limits = [mean.interval for mean in means]
+    if all(is_known(limit.low) for limit in limits):
+        return max(limit.low for limit in limits) <= min(limit.high for limit in limits)
+    return min(limit.value for limit in limits) >= 1 or max(limit.value for limit in limits) <= 1
+
+
 def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | None:
     """Answer what a setting brings, over all pairs that differ in nothing else; of `kinds` the first with the most pairs."""
     kind = max(kinds, key=lambda kind: len(pairs_of(cells, kind)))
@@ -207,15 +260,24 @@ def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | 
     if not pairs:
         return None
     mean, (setting, baseline) = mean_of(cells, pairs), words.CONTRASTS[kind]
+    each_model = [(cells.model(cells.rows[group[0]["at"]]), mean_of(cells, group)) for group in by_model(cells, pairs)]
+    if not models_agree([of_model for _, of_model in each_model]):
+        ranked = sorted(each_model, key=lambda item: -item[1].interval.value)
+        told = [f"{words.effect(each.interval.value)} {name} ({words.verdict(each.verdict)})" for name, each in ranked]
+        return Answer(
+            name=chart, title=f"{setting} brings", figure=span([each.interval.value for _, each in ranked], words.effect),
+            text=f"the throughput of {baseline}; it differs by model: {words.enumerated(told)}.",
+            note="A geometric mean for each model; they differ, so there is none of all.", chart="settings", unit="×",
+            verdict="AMBIGUOUS",
+        )  # fmt: skip
     value = mean.interval
     limits = words.effect_interval(value.value, value.low, value.high)
     each = "" if mean.n == 1 else f", {span([mean.lowest, mean.highest], words.effect)} over {mean.n} pairs"
     verdict = words.verdict(mean.verdict) if limits else _why_untested(cells, pairs)
     note = "One pair of cells." if mean.n == 1 else "Geometric mean of the pairs that differ in nothing else."
     return Answer(
-        name=chart, title=f"{setting} brings", figure=words.effect(value.value), interval=limits,
-        text=f"the throughput of {baseline}: {verdict}{each}." if not words.is_small(value.value) else f"{verdict[:1].upper()}"
-        f"{verdict[1:]} as {baseline}{each}." if mean.verdict == "SAME" else f"throughput over {baseline}: {verdict}{each}.",
+        name=chart, title=f"{setting} brings", figure=words.effect(value.value, value.low, value.high), interval=limits,
+        text=f"the throughput of {baseline}: {verdict}{each}.",
         note=note, chart="settings", value=value.value, low=value.low, high=value.high, unit="×", verdict=mean.verdict,
     )  # fmt: skip
 
@@ -240,7 +302,7 @@ def _devices_answer(cells: Cells, top: Row) -> Answer | None:
     row = next((row for row in rows if row["place"] == top["place"]), rows[0])
     count, efficiency = row["N"], row["S"] / row["N"]
     noun = cells.device(row)
-    limits = words.effect_interval(row["S"], row["S_low"], row["S_high"]) if not words.is_small(row["S"]) else ""
+    limits = words.effect_interval(row["S"], row["S_low"], row["S_high"])
     wrong = " Impossible: look for a wrong baseline." if row["impossible"] else ""
     text = f"the work of one {noun}: {words.percent(efficiency)} efficiency.{wrong}"
     every = [other["S"] for other in rows]
@@ -310,7 +372,7 @@ def _since_answer(since: Since | None) -> Answer | None:
     more = [f"{rest} with no difference shown"] if rest else []
     more = [*parts[1:], *more, *([f"{untested} not tested"] if untested else [])]
     return Answer(
-        name="since", title="Since the last run", figure=parts[0] if parts else "no change", interval="",
+        name="since", title="Since the last run", figure=parts[0] if parts else "none shown", interval="",
         text=f"{', '.join(more)}." if more else "", chart="since", note=f"Since {since.run}. {what_else(since)}",
         value=float(slower + faster), unit="cells", verdict="SLOWER" if slower else "FASTER" if faster else "AMBIGUOUS",
     )  # fmt: skip
@@ -319,25 +381,37 @@ def _since_answer(since: Since | None) -> Answer | None:
 def what_else(since: Since) -> str:
     """Describe what differs between the two runs besides figures, such as "What else changed: host driver 575.57 → 580.65."."""
     changed = differences_in_words(since.environment).replace(" -> ", " → ")
-    return f"What else changed: {changed}." if changed else f"Nothing else changed: {since.compared.in_words}."
+    known = f"{since.compared.recorded} of {since.compared.of} known on both sides"
+    return f"What else changed: {changed}." if changed else f"No recorded condition changed ({known})."
 
 
-def _lead(cells: Cells, top: Row, equal: Sequence[Row], by_name: dict[str, Answer]) -> Iterator[str]:
-    """Yield the parts of a sentence of at most 30 words: what to use, what it brings, how far it scales."""
-    stacks = list(dict.fromkeys(cells.who(row) for row in equal))
-    who = words.enumerated(stacks).replace(" and ", " or ") if len(stacks) < 3 else f"any of {len(stacks)} stacks"
-    shared = [word for word in cells.settings(top).split(", ") if all(word in cells.settings(row).split(", ") for row in equal)]
-    using = f" with {' and '.join(shared[:2])}" if shared else ""
-    every = candidates(cells, top)
-    slowest = min(every, key=lambda row: row["rate"])
-    yield f"{words.verb(cells.value(top, 'mode'), many=True).capitalize()} {cells.model(top)}{using} on {who}"
-    gain = top["rate"] / slowest["rate"]
-    is_slower = gain > WORTH_SAYING and all(row is not slowest for row in equal)
-    what = f"{words.ratio(gain)} the throughput of {_named(cells, slowest, top)}"
-    yield f": {what if is_slower else words.with_unit(top['rate'], top['unit'] + '/s')}"
-    scale = by_name.get("devices")
-    is_scaled = scale is not None and is_known(scale.value)
-    yield f"; {cells.label(top, 'devices')} do {scale.figure} the work of one." if scale and is_scaled else "."
+def _lead(cells: Cells, top: Row, equal: Sequence[Row]) -> Iterator[str]:
+    """Yield the parts of a sentence of at most 30 words about one cell, the highest, with all its settings: its figure, what it
+    is beside others, how far it scales. Where nothing varied, it is no advice.
+    """
+    rate, unknown = words.with_unit(top["rate"], f"{top['unit']}/s"), untested(cells, top)
+    model, verb = cells.model(top), words.verb(cells.value(top, "mode"))
+    how = f"with {words.enumerated(cells.settings(top).split(', '), 9)} on {cells.who(top)}"
+    slowest = min(candidates(cells, top), key=lambda row: row["rate"])
+    if len(candidates(cells, top)) == 1:
+        yield f"{model} {verb} at {rate} {how}"
+    elif cells.moments(top) is None:
+        yield f"Highest: {model} {how}, {rate}; one launch: not tested"
+    elif len(equal) > 1:
+        yield f"{model} {verb} at {rate} {how}; no difference shown from {_others(cells, equal, top)}"
+    elif unknown:
+        yield f"{model} {verb} at {rate} {how}; not tested against {_others(cells, unknown, top)}"
+    else:
+        yield f"{model} {verb} fastest {how}: {rate}"
+        if top["rate"] / slowest["rate"] > WORTH_SAYING:
+            yield f", {words.ratio(top['rate'] / slowest['rate'])} the throughput of {_named(cells, slowest, top)}"
+    yield f"; {cells.label(top, 'devices')} do {words.ratio(top['S'])} the work of one." if top["S"] is not None else "."
+
+
+def _others(cells: Cells, rows: Sequence[Row], top: Row) -> str:
+    """Count the others, or name a single one."""
+    others = [row for row in rows if row["place"] != top["place"]]
+    return _named(cells, others[0], top) if len(others) == 1 else f"{len(others)} others"
 
 
 WORTH_SAYING = 1.1

@@ -23,16 +23,22 @@ MOST_MODELS_OF_THROUGHPUT, MOST_BARS = 8, 40
 
 
 def throughput_charts(cells: Cells) -> list[Chart]:
-    """Return the chart on the most devices that were measured, then the chart on one."""
-    counts = sorted({row["N"] for row in cells.rows if row["n"]} or {row["N"] for row in cells.rows})
-    return [_throughput_chart(cells, count, number) for number, count in enumerate(dict.fromkeys((counts[-1], counts[0])))]
+    """Return the chart of each model on the most devices that it was measured on, then on the fewest, of models with both."""
+    counts = [sorted({row["N"] for row in job if row["n"]} or {row["N"] for row in job}) for job in cells.jobs]
+    ends = [
+        [[row for row in job if row["N"] == numbers[place]] for job, numbers in zip(cells.jobs, counts, strict=True)
+         if place == -1 or len(numbers) > 1]
+        for place in (-1, 0)
+    ]  # fmt: skip
+    return [_throughput_chart(cells, jobs, number) for number, jobs in enumerate(ends) if jobs]
 
 
-def _throughput_chart(cells: Cells, count: int, number: int) -> Chart:
-    jobs = [rows for job in cells.jobs if (rows := [row for row in job if row["N"] == count])]
+def _throughput_chart(cells: Cells, jobs: Sequence[list[Row]], number: int) -> Chart:
+    """Draw each job on as many devices as its rows have."""
     panels, left = [], 0
+    several = len({cells.place(row) for job in jobs for row in job}) > 1
     for job in jobs[:MOST_MODELS_OF_THROUGHPUT]:
-        row_of_panels, missing = _throughput_panels(cells, job)
+        row_of_panels, missing = _throughput_panels(cells, job, several)
         panels.append(row_of_panels)
         left += missing
     shown = {row["stack"]: row for job in jobs for row in job}
@@ -42,7 +48,7 @@ def _throughput_chart(cells: Cells, count: int, number: int) -> Chart:
     more = words.more(len(jobs) - MOST_MODELS_OF_THROUGHPUT, "models"), words.more(left, "bars")
     return Chart(
         id="throughput" if not number else "throughput-one",
-        title=_throughput_title(cells, count),
+        title=_throughput_title(cells, jobs),
         sub=f"{modes} throughput, items per second, on {words.enumerated(places)}. Bars start at zero; the panels of a "
         "model share a scale. bs: batch per device. Bold: the fastest, and all not shown to be slower.",
         panels=tuple(panels),
@@ -51,21 +57,29 @@ def _throughput_chart(cells: Cells, count: int, number: int) -> Chart:
     )  # fmt: skip
 
 
-def _throughput_title(cells: Cells, count: int) -> str:
-    """Name the fastest stack for the headline's model on `count` devices."""
-    measured = [row for row in cells.chosen if row["N"] == count and row["n"]]
-    top = max(measured, key=lambda row: row["rate"], default=None)
+def _throughput_title(cells: Cells, jobs: Sequence[list[Row]]) -> str:
+    """Name the fastest stack for the headline's model, or for the first of these jobs."""
+    chosen = {row["place"] for row in cells.chosen}
+    job = next((job for job in jobs if job[0]["place"] in chosen), jobs[0])
+    top = max((row for row in job if row["n"]), key=lambda row: row["rate"], default=None)
     if top is None:
         return "No cell was measured"
-    equal = answers.fastest(cells, top)
-    stacks = list(dict.fromkeys(cells.who(row) for row in equal))
-    if len(stacks) == 1:
-        return f"{cells.model(top)}: {stacks[0]} with {words.enumerated(cells.settings(top).split(', '), 9)} is fastest"
-    return f"{cells.model(top)}: {stacks[0]} is highest; no difference shown from {words.enumerated(stacks[1:])}"
+    what = f"{cells.model(top)}: {cells.who(top)}"
+    how = f"{what} with {words.enumerated(cells.settings(top).split(', '), 9)}"
+    if len(answers.candidates(cells, top)) == 1:
+        return f"{how}: {words.with_unit(top['rate'], top['unit'] + '/s')}"
+    if answers.is_fastest(cells, top):
+        return f"{how} is fastest"
+    stacks = list(dict.fromkeys(cells.who(row) for row in answers.fastest(cells, top) if cells.who(row) != cells.who(top)))
+    if stacks:
+        return f"{what} is highest; no difference shown from {words.enumerated(stacks)}"
+    return f"{how} is highest" + ("" if cells.moments(top) else "; one launch: not tested")
 
 
-def _throughput_panels(cells: Cells, job: Sequence[Row]) -> tuple[tuple[Panel, ...], int]:
-    """Return a panel for each precision, all on one scale, and the number of bars left out."""
+def _throughput_panels(cells: Cells, job: Sequence[Row], several: bool) -> tuple[tuple[Panel, ...], int]:
+    """Return a panel for each precision, all on one scale, and the number of bars left out. `several`: the chart has models on
+    other devices.
+    """
     top = cells.best(job)
     rows = cells.like(job, top or job[0])
     equal = answers.fastest(cells, top) if top else []
@@ -81,9 +95,10 @@ def _throughput_panels(cells: Cells, job: Sequence[Row]) -> tuple[tuple[Panel, .
     scale = scale_of(bar for group in bars for bar in group)
     unit = f"{top['unit']}/s" if top else ""
     panels = tuple(
-        Panel(title=f"{cells.model(group[0])}, {cells.precision(group[0])}", unit=unit, rows=tuple(rows), high=scale)
+        Panel(title=f"{cells.model(group[0])}, {cells.precision(group[0])}{f' · {cells.place(group[0])}' if several else ''}",
+              unit=unit, rows=tuple(rows), high=scale)
         for group, rows in zip(shown, bars, strict=True)
-    )
+    )  # fmt: skip
     return panels, sum(map(len, by_precision)) - sum(map(len, shown))
 
 
@@ -196,7 +211,7 @@ def _scaling_dot(cells: Cells, row: Row, compared: Sequence[Row]) -> Bar:
 
 # Effects: one forest plot of every varied factor (precision, compilation, memory format, versions, runtimes, ...).
 
-MOST_ROWS_OF_EFFECTS, MOST_STROKES = 10, 40
+MOST_ROWS_OF_EFFECTS, MOST_ROWS_OF_STACKS, MOST_STROKES = 10, 24, 40
 _IDLE = {pair.name: factor.idle_for for factor in CONTRASTED for pair in factor.contrasts}
 _ORDER = [pair.name for factor in CONTRASTED for pair in factor.contrasts]
 _LEAST = 1.1
@@ -226,9 +241,11 @@ def effects_chart(cells: Cells) -> Chart | None:
 
 def _effects_title(cells: Cells, kinds: Sequence[str]) -> str:
     """Name the settings by what they bring."""
-    means = [
-        (kind, answers.mean_of(cells, pairs)) for kind in kinds if kind != "stack" and (pairs := _without_controls(cells, kind))
-    ]
+    real = {kind: pairs for kind in kinds if kind != "stack" and (pairs := _without_controls(cells, kind))}
+    means = [(kind, answers.mean_of(cells, pairs)) for kind, pairs in real.items() if _agree(cells, pairs)]
+    apart = [words.CONTRASTS[kind][0] for kind in real if kind not in dict(means)]
+    if apart:
+        return f"What {words.enumerated(apart)} {'brings' if len(apart) == 1 else 'bring'} differs by model"
     moved = [(kind, mean) for kind, mean in means if mean.verdict in ("FASTER", "SLOWER")]
     if means and all(mean.verdict == "n/a" for _, mean in means):
         named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in means[:3]]
@@ -236,8 +253,9 @@ def _effects_title(cells: Cells, kinds: Sequence[str]) -> str:
     if not moved:
         stacks = _rows_of_stacks(cells, answers.pairs_of(cells, "stack"))
         shown = [f"{row.label} {words.effect(row.value)}" for row in stacks if row.is_best or row.colour < 0]
-        finding = "No difference shown for any setting" if means else "What another stack brings"
-        return f"{finding}; another stack: {', '.join(shown[:2])}" if means and shown else finding
+        finding = "No difference shown for any setting" if means else ""
+        brings = f"{'another' if means else 'Another'} stack: {', '.join(shown[:2])}" if shown else ""
+        return "; ".join(filter(None, (finding, brings))) or "What another stack brings"
     moved.sort(key=lambda item: -abs(math.log(item[1].interval.value)))
     named = [f"{words.CONTRASTS[kind][0]} {words.effect(mean.interval.value)}" for kind, mean in moved[:3]]
     return f"Largest effect first: {', '.join(named)}"
@@ -258,12 +276,16 @@ def _effects_rows(cells: Cells, kind: str) -> list[Dot]:
     if kind == "stack":
         return _rows_of_stacks(cells, pairs)
     setting, baseline = words.CONTRASTS[kind]
-    by_model = grouped(pairs, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("mode", "model")))
-    rows = [_effects_row(cells, group, _model_label(cells, kind, group)) for group in by_model[:MOST_ROWS_OF_EFFECTS]]
-    if len(by_model) > 1 and (real := _without_controls(cells, kind)):
-        label = f"all {len(by_model)} models" if len(real) == len(pairs) else "all but the control"
+    models = answers.by_model(cells, pairs)
+    rows = [_effects_row(cells, group, _model_label(cells, kind, group)) for group in models[:MOST_ROWS_OF_EFFECTS]]
+    if len(models) > 1 and (real := _without_controls(cells, kind)) and _agree(cells, real):
+        label = f"all {len(models)} models" if len(real) == len(pairs) else "all but the control"
         rows.append(_effects_row(cells, real, label))
     return _with_head(rows, f"{setting} instead of {baseline}")
+
+
+def _agree(cells: Cells, pairs: Sequence[Row]) -> bool:
+    return answers.models_agree([answers.mean_of(cells, group) for group in answers.by_model(cells, pairs)])
 
 
 def _models_without_row(cells: Cells, kinds: Sequence[str]) -> str:
@@ -287,9 +309,18 @@ def _rows_of_stacks(cells: Cells, pairs: Sequence[Row]) -> list[Dot]:
     for group in grouped(pairs, lambda pair: cells.rows[pair["over"]]["stack"]):
         base = cells.stack(cells.rows[group[0]["over"]])
         stacks = grouped(group, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("gpu", "machine", "stack")))
-        rows = [_effects_row(cells, stack, cells.who(cells.rows[stack[0]["at"]])) for stack in stacks[:MOST_ROWS_OF_EFFECTS]]
-        every += _with_head(rows, f"another stack instead of {base}")
+        rows = [row for stack in stacks for row in _rows_of_stack(cells, stack)]
+        every += _with_head(rows[:MOST_ROWS_OF_STACKS], f"another stack instead of {base}")
     return every
+
+
+def _rows_of_stack(cells: Cells, pairs: Sequence[Row]) -> list[Dot]:
+    """Return a row for each model, and one for all of them where they agree."""
+    who, models = cells.who(cells.rows[pairs[0]["at"]]), answers.by_model(cells, pairs)
+    if len(models) == 1:
+        return [_effects_row(cells, pairs, who)]
+    rows = [_effects_row(cells, group, f"{who}: {cells.model(cells.rows[group[0]['at']])}") for group in models]
+    return [*rows, *([_effects_row(cells, pairs, f"{who}: all {len(models)} models")] if _agree(cells, pairs) else [])]
 
 
 def _effects_row(cells: Cells, pairs: Sequence[Row], label: str) -> Dot:

@@ -142,14 +142,17 @@ def explorers_of(view: View) -> Explorers:
 
 def overview_of(view: View, before: Since | None = None, data: Data | None = None) -> Overview:
     """Build the default view of one run; `data`: of its explorers, if they are at hand."""
-    data = data or explorers_of(view).data
     failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
+    return overview(cells_of(view, data), view.price_list, before, failed, len(view.summary.unreadable_launches))
+
+
+def cells_of(view: View, data: Data | None = None) -> Cells:
+    """Return the cells of the default view, with what a reader must see beside each; `data`: as in overview_of."""
+    data = data or explorers_of(view).data
     marks = {row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row)) for row in view.every_cell}
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
-    builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and sections.is_other_build(row)}
-    return overview(
-        Cells(data=data, marks=by_place, builds=builds), view.price_list, before, failed, len(view.summary.unreadable_launches)
-    )
+    builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and audit.is_other_build(row)}
+    return Cells(data=data, marks=by_place, builds=builds)
 
 
 def _context(view: View, explorers: Explorers) -> dict[str, Any]:
@@ -207,7 +210,7 @@ def _audit(view: View) -> dict[str, Any]:
     """Return the findings, a description of what they rest on, and what could not be checked."""
     figures = [cell.figure for cell in view.measured]
     checked = audit.checked(figures, mixed(view.index.figures))
-    findings = sections.wrong_builds(view) + audit.check(figures)
+    findings = audit.other_builds(view.every_cell) + audit.check(figures)
     return {
         "findings": findings,
         "audited": audit_words.result_in_words(checked, findings) if checked.figures else None,

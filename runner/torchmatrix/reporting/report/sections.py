@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.published.audit import IMPOSSIBLE, Finding
+from torchmatrix.analysis.published.audit import is_other_build
 from torchmatrix.analysis.rows import are_equal_counts, group_by, has_failed, is_ok
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.facts.launch import UNLIKE
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.wire import END_TO_END, LATENCY
-from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.table_set import View
 from torchmatrix.reporting.page import ratio
@@ -240,34 +239,6 @@ def _later_changes(cell: Mapping[str, Any]) -> Iterator[str]:
 
 MOSTLY = 0.5
 """The share of readings above which a state counts as that of the launch."""
-
-
-def is_other_build(cell: Mapping[str, Any]) -> bool:
-    """Check whether PyTorch was installed with CUDA or ROCm where the stack asks for the CPU's, or the other way round.
-    The local part of its version tells (PEP 440): 2.7.1+cpu, 2.7.1+cu128, 2.7.1+rocm6.3. Without one nothing is known.
-    """
-    _, _, local = str(cell["torch_build"] or "").partition("+")
-    requested = cell.get("accelerator")
-    if not local or requested not in _BUILDS:
-        return False
-    return any(local.startswith(prefix) for accelerator, prefix in _BUILDS.items() if accelerator != requested)
-
-
-_BUILDS = {"cpu": "cpu"} | {vendor.accelerator: vendor.wheels for vendor in VENDORS.values()}
-"""Prefixes of the local part of a version. "cpu" doesn't begin with "cu"."""
-
-
-def wrong_builds(view: View) -> list[Finding]:
-    """Return a finding for each stack that got another build than it asks for, by its first such cell."""
-    first = {row["stack"]: row for row in reversed(view.every_cell) if row["n"] and is_other_build(row)}
-    return [
-        Finding(
-            row=0, column="", cell=row["cell"], level=IMPOSSIBLE, field="torch", value=row["torch_build"], unit="",
-            limit=f"a build for {row['accelerator']}",
-            reason=f"{stack} asks for {row['accelerator']}, but all its figures are of PyTorch {row['torch_build']}",
-        )
-        for stack, row in first.items()
-    ]  # fmt: skip
 
 
 def log_of(path: Path, outcome: str, stack: str) -> str:
