@@ -122,7 +122,7 @@ def test_the_figures_drawn_are_those_of_the_table(tmp_path: Path) -> None:
     assert len(ticks) >= 3 and all(chart.y(float(text)) == f"{y:g}" for text, y in ticks.items())
     (level,) = [mark for mark in chart.marks if mark.kind == "level"]
     assert level.text == "−10.0\u202f%" and chart.x(level.x) == path[1].split("L")[8].split()[0]
-    assert f"{nights(13)[-1]}: 90.0\u202fimages/s ±\u202f0.3\u202f%" in page
+    assert f"{nights(13)[-1]}: 90.0\u00a0images/s ±\u00a00.3\u202f%" in page
 
 
 def test_nothing_measured_one_run_and_all_failed_still_render(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_phases_say_how_much_is_timed(of: Make) -> None:
     (row,) = panel["rows"]
     assert [begin for begin, *_ in row["spans"]] == [0, *(end for _, end, *_ in row["spans"][:-1])]
     assert row["spans"][-1][1] == panel["scale"]["high"] == pytest.approx(40.0)
-    assert [text for *_, text in row["spans"]][4:6] == ["warm-up: 4.00\u202fs", "measure: 4.00\u202fs"]
+    assert [text for *_, text in row["spans"]][4:6] == ["warm-up: 4.00\u00a0s", "measure: 4.00\u00a0s"]
 
 
 def test_the_steps_have_their_median_and_quantiles(of: Make) -> None:

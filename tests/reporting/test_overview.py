@@ -67,7 +67,7 @@ def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(overview_of: Cal
     best = answer(overview, "fastest")
     assert best.text == "One launch: no interval. Not tested against b." and best.verdict == "n/a"
     assert not any(row.is_best for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows)
-    assert overview.answers.lead.endswith(f"on a, 120{words.THIN}images/s; one launch: not tested.")
+    assert overview.answers.lead.endswith(f"on a, 120{words.SPACE}images/s; one launch: not tested.")
     assert "aster" not in " ".join([overview.answers.lead, best.text, *(chart.title for chart in overview.every)])
 
 
@@ -81,7 +81,7 @@ def test_what_was_not_tested_is_no_equal_and_the_sentence_is_about_one_cell(over
     overview = overview_of(*amp, {"rate": 290.0, "stack": "b"}, *repeated(SLOW, stack="c"))
     best = answer(overview, "fastest")
     assert best.text == "Not tested against b, fp32: one launch." and best.verdict == "n/a" and best.figure.startswith("300")
-    assert overview.answers.lead.startswith(f"ResNet-50 trains at 300{words.THIN}images/s with AMP and eager on a; not tested")
+    assert overview.answers.lead.startswith(f"ResNet-50 trains at 300{words.SPACE}images/s with AMP and eager on a; not tested")
     bold = [row.label for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows if row.is_best]
     assert bold == ["a"]
 

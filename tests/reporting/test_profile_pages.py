@@ -33,7 +33,7 @@ def pages(tmp_path: Path) -> dict[str, str]:
 
 def test_why_begins_with_both_steps_and_what_makes_the_difference(pages: dict[str, str]) -> None:
     assert "Where a step of B differs from one of A, " in pages["why"]
-    assert "A step of A takes 8.00\u202fms, of B 8.10\u202fms (measured): +0.100\u202fms." in pages["why"]
+    assert "A step of A takes 8.00\u00a0ms, of B 8.10\u00a0ms (measured): +0.100\u00a0ms." in pages["why"]
     assert "All 33 parts of the difference" in pages["why"] and "(not attributed: the profiler)" in pages["why"]
     assert all(HOSTILE not in page for page in pages.values())
 
@@ -53,7 +53,7 @@ def test_all_parts_add_up_to_the_step(tmp_path: Path) -> None:
     ((panel,),) = charts.parts(shares, "t").panels
     whole = [sum(row.value or 0.0 for row in panel.rows), sum(row["ms of a step"] for row in charts.table(shares))]
     assert whole == pytest.approx([1e3 * shares.seconds] * 2)
-    assert panel.rows[0].figures == ("3.00\u202fms", "30.0\u202f%") and len(panel.rows) == 17
+    assert panel.rows[0].figures == ("3.00\u00a0ms", "30.0\u202f%") and len(panel.rows) == 17
 
 
 @pytest.mark.thorough

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from torchmatrix.reporting import words
-from torchmatrix.reporting.words import THIN
+from torchmatrix.reporting.words import SPACE, THIN
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,15 @@ def test_a_figure_has_three_digits_and_its_thousands_apart(value: float | None, 
 @pytest.mark.parametrize(
     ("value", "low", "high", "text", "limits"),
     [
-        (1.234, 1.2, 1.268, "1.23×", f"±{THIN}0.03"),
-        (1.017, 1.012, 1.022, "1.017×", f"±{THIN}0.005"),
-        (0.958, 0.93, 0.986, "0.96×", f"±{THIN}0.03"),
+        (1.234, 1.2, 1.268, "1.23×", f"±{SPACE}0.03"),
+        (1.017, 1.012, 1.022, "1.017×", f"±{SPACE}0.005"),
+        (0.958, 0.93, 0.986, "0.96×", f"±{SPACE}0.03"),
         (1.26, 0.96, 1.65, "1.26×", "(0.96 to 1.65)"),
         (0.69, 0.6, 0.79, "0.69×", "(0.60 to 0.79)"),
-        (12.34, 12.0, 12.68, "12.3×", f"±{THIN}0.3"),
-        (3.85, 3.848, 3.852, "3.850×", f"±{THIN}0.002"),
+        (12.34, 12.0, 12.68, "12.3×", f"±{SPACE}0.3"),
+        (3.85, 3.848, 3.852, "3.850×", f"±{SPACE}0.002"),
         (1.5, None, None, "1.50×", ""),
-        (1.0, 1.0, 1.0, "1.00×", f"±{THIN}0.000"),
+        (1.0, 1.0, 1.0, "1.00×", f"±{SPACE}0.000"),
         (1.02, None, None, "1.02×", ""),
     ],
 )
@@ -42,7 +42,7 @@ def test_a_ratio_is_written_as_a_multiple_with_the_decimals_of_its_interval(
 
 
 def test_an_interval_that_is_not_symmetric_is_never_written_as_plus_minus() -> None:
-    assert words.rate_interval(100.0, 98.1, 101.9) == f"±{THIN}1.9{THIN}%"
+    assert words.rate_interval(100.0, 98.1, 101.9) == f"±{SPACE}1.9{THIN}%"
     assert words.rate_interval(100.0, 0.0, 350.0) == "(0 to 350)"
     assert words.rate_interval(100.0, None, None) == "" and words.rate_interval(100.0, math.nan, math.nan) == ""
 

@@ -45,4 +45,4 @@ class Choices:
 def written(row: Mapping[str, Any]) -> str:
     """Return the figures of a row, one after the other."""
     texts = [row.get(name) for name in ("text", "interval", "more")]
-    return " ".join(filter(None, texts)).replace("\u202f", " ")
+    return " ".join(filter(None, texts)).replace("\u202f", " ").replace("\u00a0", " ")

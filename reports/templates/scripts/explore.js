@@ -67,7 +67,7 @@ class Explorer {
     const two = ["cell", "over"].map((name) => rows[keys.indexOf(this.asked[name])]);
     const fields = ["cell", "over"].map((name, at) => this.selector(["Compare", "with"][at], name, options, two[at] ? this.asked[name] : ""));
     if (!two[0] || !two[1] || two[0] === two[1]) return fields;
-    const figure = (row) => joined([`${row.text}${THIN}${this.metric.unit.replace("{unit}", row.unit)}`, row.interval]);
+    const figure = (row) => joined([`${row.text}\u00a0${this.metric.unit.replace("{unit}", row.unit)}`, row.interval]);
     const lines = [...two.map((row) => `${cellName(names, row)}: ${figure(row)}`), quotient(this.data, this.metric, two)];
     const output = make("output");
     output.append(...lines.map((textContent) => make("p", { textContent })));

@@ -38,7 +38,7 @@ def waterfall(why: Why, title: str) -> Chart:
         now += bar.difference
     rows.append(_whole("B", why.b.cell, last))
     low, high = _zoomed(rows)
-    marks = tuple((value, f"{text}{words.THIN}ms") for value, text in ticks(low, high))
+    marks = tuple((value, f"{text}{words.SPACE}ms") for value, text in ticks(low, high))
     panel = Panel(title="", rows=tuple(rows), low=low, high=high, kind="latency steps", ticks=marks)
     return Chart(id="why", title=title, sub=WHY_NOTE + (" The scale does not begin at 0." if low else ""), panels=((panel,),))
 

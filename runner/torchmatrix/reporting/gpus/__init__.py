@@ -125,7 +125,7 @@ def _bar(gpus: Gpus, gpu: str, row: Row | None, head: str) -> Bar:
     limits = words.rate_interval(row["throughput"], low, high) or ("1 launch" if row["n"] == 1 else "")
     return Bar(
         label=gpu, head=head, value=row["throughput"], low=low, high=high, colour=gpus.colour(gpu),
-        figures=(words.short(row["throughput"]), limits, f"bs{words.THIN}{row['batch']}"),
+        figures=(words.short(row["throughput"]), limits, f"bs{words.SPACE}{row['batch']}"),
         note=f"{row['workload']}, {row['stack']}",
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def _whole_machines(gpus: Gpus, job: Sequence[Row]) -> Panel | None:
             row = max(rows, key=lambda row: (row["N"], row["rate"]))
             bars.append(Bar(
                 label=f"{row['N']} × {gpu}", value=row["rate"], low=row["low"], high=row["high"], colour=gpus.colour(gpu),
-                figures=(words.short(row["rate"]), words.ratio(row["S"]), f"bs{words.THIN}{row['bs']}"),
+                figures=(words.short(row["rate"]), words.ratio(row["S"]), f"bs{words.SPACE}{row['bs']}"),
             ))  # fmt: skip
     if not bars:
         return None

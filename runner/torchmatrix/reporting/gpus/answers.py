@@ -68,6 +68,13 @@ class Gpus:
         """Return the numbers of devices on which another GPU has a mean over the baseline."""
         return sorted({pair.count for pair in self.relative.pairs})
 
+    def lone(self, *names: str) -> str:
+        """Say for which of these GPU models one machine stands; "" if all have several, or machines are compared."""
+        lone = [name for name in names if max((row["machines"] for row in self.rows if row["gpu"] == name), default=1) < 2]
+        if not lone or self.noun != "GPU":
+            return ""
+        return f" One machine with {' and one with '.join(lone)}: others may differ by some per cent."
+
     @property
     def least(self) -> int:
         return self.counts[0] if self.counts else min((row["count"] for row in self.rows), default=1)
@@ -167,10 +174,15 @@ def _comparison(gpus: Gpus, gpu: str, over: str, name: str, title: str, figure: 
     text = (
         f"{words.effect_with_interval(value)} beside {over}: {verdict}{each}." if figure else f"{verdict.capitalize()}{each}."
     )
+    lone = gpus.lone(gpu, over)
+    if lone:  # how much machines of one GPU differ isn't known: the interval over launches would be taken for that
+        effect, limits = words.effect(value.value), ""
+        text = f"{effect} beside {over}: {verdict}{each}." if figure else text
+    note = f"Geometric mean of {many}" if mean.n > 1 else "One workload"
     return Answer(
         name=name, title=title, figure=figure or effect, interval="" if figure else limits, text=text,
-        note=f"Geometric mean of {many}, {of_each(gpus, gpus.least)}." if mean.n > 1 else f"One workload, "
-        f"{of_each(gpus, gpus.least)}.", chart="relative", value=value.value, low=value.low, high=value.high, unit="×",
+        note=f"{note}, {of_each(gpus, gpus.least)}.{lone}", chart="relative", value=value.value, low=value.low,
+        high=value.high, unit="×",
         verdict=mean.verdict,
     )  # fmt: skip
 

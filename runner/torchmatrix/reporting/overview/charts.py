@@ -105,7 +105,7 @@ def _throughput_panels(cells: Cells, job: Sequence[Row], several: bool) -> tuple
 def _throughput_bar(cells: Cells, row: Row, before: Row | None, bold: set[int]) -> Bar:
     engine = cells.engine(row)
     head = engine if before is None or cells.engine(before) != engine else ""
-    batch = f"bs{words.THIN}{row['bs']}" if row["n"] else ""
+    batch = f"bs{words.SPACE}{row['bs']}" if row["n"] else ""
     label = cells.who(row)
     note = f"{cells.value(row, 'stack')}: {cells.settings(row)}, {cells.place(row)} {cells.which(row)}".strip()
     if not row["n"]:
@@ -200,7 +200,7 @@ def _scaling_dot(cells: Cells, row: Row, compared: Sequence[Row]) -> Bar:
     n = row["N"]
     value, low, high = (None if row[name] is None else row[name] / n for name in ("S", "S_low", "S_high"))
     assert value is not None
-    half = f"±{words.THIN}{50 * (high - low):.1f}" if low is not None and high is not None else ""
+    half = f"±{words.SPACE}{50 * (high - low):.1f}" if low is not None and high is not None else ""
     names = (cells.who, cells.settings)
     varied = [name(row) for name in names if len({name(other) for other in compared}) > 1] or [cells.settings(row)]
     return Bar(
@@ -371,7 +371,7 @@ def _latency_panels(cells: Cells, job: list[Row], low: float, high: float) -> tu
     """Return a panel of latency and one of throughput in the same order."""
     rows = sorted(job, key=lambda row: row["latency_p50"])[:MOST_ROWS_OF_LATENCY]
     bars = tuple(_latency_bar(cells, row) for row in rows)
-    ticks = tuple((value, f"{value:g}{words.THIN}ms") for value in round_values(low, high, is_log=True))
+    ticks = tuple((value, f"{value:g}{words.SPACE}ms") for value in round_values(low, high, is_log=True))
     top = scale_of(bars)
     rates = tuple((value, f"{value:g}") for value in round_values(0.0, top, 3))
     name = cells.label(job[0], "model")
@@ -437,7 +437,7 @@ def _generation_title(cells: Cells, rows: list[Row]) -> str:
 def _generation_panels(cells: Cells, job: list[Row], low: float, high: float) -> tuple[Panel, Panel]:
     """Return a panel of times and one of rates in the same order: by stack and settings, then by batch."""
     rows = sorted(job, key=lambda row: (cells.age(row), cells.settings(row), row["bs"]))[:MOST_ROWS_OF_LATENCY]
-    ticks = tuple((value, f"{value:g}{words.THIN}ms") for value in round_values(low, high, is_log=True))
+    ticks = tuple((value, f"{value:g}{words.SPACE}ms") for value in round_values(low, high, is_log=True))
     bars = tuple(_generation_bar(cells, row) for row in rows)
     top, name = scale_of(bars), cells.label(job[0], "model")
     rates = tuple((value, f"{value:g}") for value in round_values(0.0, top, 3))
@@ -470,7 +470,7 @@ def _generation_bar(cells: Cells, row: Row) -> Dot:
 
 def _label(cells: Cells, row: Row) -> str:
     who = [cells.who(row)] if len({cells.who(other) for other in cells.rows}) > 1 else []
-    return ", ".join([*who, cells.settings(row), f"bs{words.THIN}{row['bs']}"])
+    return ", ".join([*who, cells.settings(row), f"bs{words.SPACE}{row['bs']}"])
 
 
 # Since the last run: a dot per cell, and a row per cell that changed.

@@ -68,7 +68,7 @@ def _rows_to_draw(cells: Cells, job: list[Row]) -> list[Row]:
 
 
 def _label(cells: Cells, row: Row) -> str:
-    return f"{cells.settings(row)}, bs{words.THIN}{row['bs']}" if cells.is_generation(row) else cells.settings(row)
+    return f"{cells.settings(row)}, bs{words.SPACE}{row['bs']}" if cells.is_generation(row) else cells.settings(row)
 
 
 def _energy_panels(cells: Cells, job: list[Row], currency: str) -> tuple[Panel, ...]:
