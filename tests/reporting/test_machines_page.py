@@ -186,7 +186,17 @@ def test_the_bars_have_the_figures_of_the_exported_tables(results: Path) -> None
     rates = set(zip(shown["relative"]["gpu"], shown["relative"]["items_per_second"], strict=True))
     assert {(row.label, row.value) for row in drawn["throughput"] if row.value} <= rates
     joules = 1 / shown["machine_cells"]["joules_per_item"].astype(float)
-    assert all(np.isclose(joules, row.value).any() for row in drawn["worth"])
+    read = [row for row in drawn["worth"] if row.value is not None]
+    assert read and all(np.isclose(joules, row.value).any() for row in read)
+    lost = {row.label for row in drawn["worth"] if row.value is None}
+    assert lost == {"B200 SXM"} and all(row.problem == "energy not read" for row in drawn["worth"] if row.value is None)
+
+
+def test_a_headline_has_no_interval_of_one_machine_for_its_gpu(results: Path) -> None:
+    fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
+    told = {item.name: item for item in machines_page.shown_of(fleet, relative).answers.each}
+    assert "±" not in told["fastest"].large + told["fastest"].text and "One machine with B200 SXM" in told["fastest"].note
+    assert "±" not in told["next"].large
 
 
 def test_every_verdict_of_two_gpus_is_that_of_their_mean(results: Path) -> None:

@@ -236,6 +236,8 @@ def _worth_panel(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
             colour=gpus.colour(row["machine"] if gpus.noun == "machine" else row["gpu"]))
         for row in rows
     )  # fmt: skip
+    why = "energy not read" if name == "per_joule" else "no price"
+    bars += tuple(Bar(label=gpu, problem=why, colour=gpus.colour(gpu)) for gpu in answers.without_worth(gpus, job, rows))
     items, currency = rows[0]["unit"], gpus.price_list.currency
     unit = {
         "per_joule": f"{items} per joule", "cost": f"{currency} per million {items}",

@@ -304,15 +304,27 @@ def worth_rows(gpus: Gpus, job: list[Row], name: str) -> list[Row]:
     return sorted(by_machine.values(), key=lambda row: row[name] if name == "cost" else -row[name])
 
 
+def without_worth(gpus: Gpus, job: list[Row], rows: Sequence[Row]) -> list[str]:
+    """Return the GPUs, or machines, that measured a job in the setting of the charts and of which `rows` (of worth_rows) have
+    no yield: they are in no ranking.
+    """
+    name = "machine" if gpus.noun == "machine" else "gpu"
+    known = {row[name] for row in rows}
+    return [row["gpu"] for row in gpus.best([row for row in job if row["n"]]) if row["gpu"] not in known]
+
+
 def setting(row: Row) -> str:
     """Write a setting such as "AMP, torch.compile"."""
     return f"{words.precision(row['precision'])}, {'torch.compile' if row['compile'] else 'eager'}"
 
 
 def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
-    rows = next((rows for job in gpus.jobs if len(rows := worth_rows(gpus, job, name)) > 1), [])
+    found = ((job, worth_rows(gpus, job, name)) for job in gpus.jobs)
+    job, rows = next(((job, rows) for job, rows in found if len(rows) > 1), ([], []))
     if not rows:
         return None
+    missing = without_worth(gpus, job, rows)
+    unknown = f" Not known of {words.enumerated(missing)}." if missing else ""
     top = rows[0]
     second = next((row for row in rows if row["gpu"] != top["gpu"]), rows[1])
     currency = gpus.price_list.currency
@@ -325,7 +337,7 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
         name=name, title=title, 
         figure=str(top["machine"] if gpus.noun == "machine" else top["gpu"]),
         text=f"{words.with_unit(top[name], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
-        f"{words.short(second[name])}. Not tested.",
+        f"{words.short(second[name])}. Not tested.{unknown}",
         note=f"{what}, {setting(top)}.", chart="worth", value=top[name], unit=unit,
     )  # fmt: skip
 

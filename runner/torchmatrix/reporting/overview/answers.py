@@ -331,12 +331,18 @@ def _energy_answer(cells: Cells, price_list: PriceList) -> Answer | None:
             interval=words.rate_interval(value, low, high), text=f"for a million {row['unit']}, not tested.", note=how,
             chart="energy", value=value, low=number_or_nan(low), high=number_or_nan(high), unit=unit,
         )  # fmt: skip
+    measured = sum(bool(each["n"]) for each in cells.chosen)
+    read = (
+        f"the most of {measured} cells"
+        if len(metered) == measured
+        else f"the most of the {len(metered)} of {measured} cells with a reading"
+    )
     value, unit = row["per_joule"], f"{row['unit']}/J"
     low, high = row["per_joule_low"], row["per_joule_high"]
     return Answer(
         name="energy", title="Per joule and price" if money else "Per joule", figure=words.with_unit(value, unit),
         interval=words.rate_interval(value, low, high), low=number_or_nan(low), high=number_or_nan(high),
-        text=f"the most measured: {words.with_unit(1 / value, 'J')} per {item}. {money}".strip(), note=how, chart="energy",
+        text=f"{read}: {words.with_unit(1 / value, 'J')} per {item}. {money}".strip(), note=how, chart="energy",
         value=value, unit=unit,
     )  # fmt: skip
 
