@@ -462,6 +462,17 @@ def test_doctor_names_each_skip_with_its_fix(torchmatrix: Command, fake_matrix: 
     assert marks <= {"ok", "note", "bad"}
 
 
+def test_doctor_checks_the_machine_before_there_is_a_matrix(torchmatrix: Command, tmp_path: Path) -> None:
+    done = torchmatrix("doctor", "--json")
+    checks = {check["subject"]: check for check in json.loads(done.stdout)}
+    assert done.returncode == 2 and "torchmatrix init" in checks["setup"]["fix"]
+    assert {"engine", "machine", "GPU", "disk", "results", "plan"} <= checks.keys() and "would run" in checks["plan"]["finding"]
+    assert list(tmp_path.iterdir()) == [], "it writes none"
+    (tmp_path / "matrix.toml").write_text("[nonsense]")
+    done = torchmatrix("doctor", "--json")
+    assert done.returncode == 2 and {check["subject"] for check in json.loads(done.stdout)} == {"setup"}, "one that is wrong"
+
+
 def test_doctor_counts_the_facts_with_checksums(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
     assert "files of launches" not in torchmatrix("doctor").stdout
     run = write_run(tmp_path / "results", [{"rate": 100.0}, {"rate": 101.0}, {"rate": 102.0}])

@@ -213,6 +213,9 @@ def test_a_run_that_was_interrupted_does_not_claim_that_every_cell_was_measured(
     run.append("planned", cell="b/w/gpu0", **name)
     page = report.render(report.view_of(run))
     assert "1 planned cell was not launched" in page
+    assert "<code>torchmatrix run</code> continues it. A launch that has no end yet is running, or was lost." in page
+    again = write_run(tmp_path / "again", [{}], complete=False, command="torchmatrix reproduce llm-cpu")
+    assert "<code>torchmatrix reproduce llm-cpu</code> continues it." in report.render(report.view_of(again))
     assert "1 of 2 cells measured, 1 cell still to be launched." in page
     assert "1 of 1 cell measured." in page_of(tmp_path / "whole", {})
 

@@ -17,7 +17,7 @@ def lock(
     stacks: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[STACK]...",
+            metavar="STACK",
             help="Stack names or globs on them; default: all.",
             show_default=False,
             autocompletion=options.complete_stacks,

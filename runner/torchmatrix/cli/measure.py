@@ -158,9 +158,7 @@ def batch(
 def explain(
     globs: Annotated[
         list[str],
-        typer.Argument(
-            metavar="CELL...", help="Cells on several devices: ids or globs.", autocompletion=options.complete_cells
-        ),
+        typer.Argument(metavar="CELL", help="Cells on several devices: ids or globs.", autocompletion=options.complete_cells),
     ],
     where: options.WhereOption = None,
     matrix: options.MatrixOption = options.MATRIX,

@@ -192,7 +192,7 @@ RunEngineOption = Annotated[str, _engine_of(*choose.names(), *choose.schedulers(
 GlobsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[CELL]...",
+        metavar="CELL",
         help="Cell ids, or globs that match them; default: all.",
         show_default=False,
         autocompletion=complete_cells,
@@ -219,7 +219,7 @@ MethodOption = Annotated[
     ),
 ]
 LaunchesOption = Annotated[
-    int | None, typer.Option("--launches", min=1, max=1_000, help="Launches per cell; overrides the matrix.")
+    int | None, typer.Option("--launches", metavar="N", min=1, max=1_000, help="Launches per cell; overrides the matrix.")
 ]
 UntilOption = Annotated[
     str | None, typer.Option("--until", help="Repeat each cell until its interval is ± this, for example 1%.")
@@ -290,10 +290,11 @@ def exit_code_of_failures(failed: Collection[object] | int) -> ExitCode:
 
 
 KeepOption = Annotated[
-    int | None, typer.Option("--keep", min=2, max=1_000_000, help="Keep this many complete runs; default: all.")
+    int | None, typer.Option("--keep", metavar="N", min=2, max=1_000_000, help="Keep this many complete runs; default: all.")
 ]
 DiskOption = Annotated[
-    float | None, typer.Option("--disk-gb", min=0, max=1_000_000, help="Limit the results to this many GB; default: no limit.")
+    float | None,
+    typer.Option("--disk-gb", metavar="GB", min=0, max=1_000_000, help="Limit the results to this many GB; default: no limit."),
 ]
 PinOption = Annotated[
     list[str] | None,

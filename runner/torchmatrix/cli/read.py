@@ -79,7 +79,7 @@ def history(
     word: Annotated[
         str,
         typer.Argument(
-            metavar="[RUNS]", help="all, last-30d (or h, w), last, last~1, a run's id.", autocompletion=options.complete_runs
+            metavar="RUNS", help="all, last-30d (or h, w), last, last~1, a run's id.", autocompletion=options.complete_runs
         ),
     ] = "all",
     results: options.ResultsOption = options.RESULTS,
@@ -148,7 +148,9 @@ def export(
         bool, typer.Option("--own-batch", help="With --machines: compare each machine at its own batch; tables show the batch.")
     ] = False,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Write every chart as SVG and PNG.")] = True,
-    scale: Annotated[float, typer.Option("--scale", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")] = 2.0,
+    scale: Annotated[
+        float, typer.Option("--scale", metavar="N", min=0.1, max=10, help="Pixels of a PNG per point of the chart.")
+    ] = 2.0,
     prices: options.PricesOption = None,
     redact: options.RedactOption = False,
     with_messages: options.MessagesOption = False,
@@ -247,7 +249,7 @@ _CODES = {
 def gate(
     run: Annotated[
         str,
-        typer.Argument(metavar="[RUN]", help="The run to judge: last, last~1 or an id.", autocompletion=options.complete_runs),
+        typer.Argument(metavar="RUN", help="The run to judge: last, last~1 or an id.", autocompletion=options.complete_runs),
     ] = "last",
     baseline: Annotated[
         str | None,
@@ -258,7 +260,9 @@ def gate(
             autocompletion=options.complete_runs,
         ),
     ] = None,
-    nights: Annotated[int, typer.Option("--nights", min=1, help="Take the median of this many nights as the baseline.")] = 7,
+    nights: Annotated[
+        int, typer.Option("--nights", metavar="N", min=1, help="Take the median of this many nights as the baseline.")
+    ] = 7,
     strict: Annotated[bool, typer.Option("--strict", help="Report a regression after one slower night, not two.")] = False,
     canary: Annotated[
         list[str] | None,

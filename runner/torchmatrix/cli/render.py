@@ -43,7 +43,7 @@ def report(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help="last (the default), last~1 or a run's id. Several runs, all or last-30d: their machines side by side.",
             show_default=False,
             autocompletion=options.complete_runs,

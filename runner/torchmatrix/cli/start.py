@@ -1,6 +1,7 @@
 """Verbs to start with: init, presets, doctor, plan."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,7 +160,9 @@ def doctor(
     stack: Annotated[
         str | None, typer.Option("--stack", metavar="NAME", help="With --deep: the stack; default: the newest that is built.")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=3600, help="With --deep: the length of the load.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="N", min=0.1, max=3600, help="With --deep: the length of the load.")
+    ] = 30.0,
     output: Annotated[
         Path,
         typer.Option("--output", metavar="PATH", help="With --deep: write PATH.txt and PATH.json.", callback=options.a_file),
@@ -176,7 +179,7 @@ def doctor(
         raise typer.Exit(check_deeply(matrix, results, engine, stack, seconds, output, as_json))
     if stack is not None:
         raise BadInput("--stack needs --deep", hint="torchmatrix doctor --deep --stack NAME")
-    checks = examination.examine(matrix, results, engine)
+    checks = examination.examine(matrix, results, engine, partial(_starter, None))
     print(in_json(as_records(checks)) if as_json else as_text(checks))
     raise typer.Exit(max(check.exit_code for check in checks))
 

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torchmatrix.engines import containment, recipes
 from torchmatrix.engines.choose import HOW_TO_HAVE_CONTAINERS
 from torchmatrix.facts import environments
 from torchmatrix.facts.store import Results, verified
+from torchmatrix.matrix import matrix_file
 from torchmatrix.planning.fit import least_disk_bytes
 from torchmatrix.running import readiness, run, session
 
@@ -37,14 +38,25 @@ class Check:
         return asdict(self)
 
 
-def examine(matrix: Path, results: Path, engine: str) -> list[Check]:
-    """Make all checks, in the order in which a user would fix them; a check that can't be made is itself a finding."""
+def examine(matrix: Path, results: Path, engine: str, starter: Callable[[], str]) -> list[Check]:
+    """Make all checks, in the order in which a user would fix them; a check that can't be made is itself a finding.
+
+    `starter`: makes a matrix for this machine, which is checked where there is none yet.
+    """
+    setup = []
     try:
         s = session.prepare(matrix, results, engine, [], [])
     except ToolError as error:
-        setup = Check(mark="bad", subject="setup", finding=str(error), fix=error.hint, exit_code=error.exit_code)
-        return [setup, *_facts(results)]
+        setup = [Check(mark="bad", subject="setup", finding=str(error), fix=error.hint, exit_code=error.exit_code)]
+        if matrix.exists() or matrix.is_symlink():
+            return [*setup, *_facts(results)]
+        try:
+            made = matrix_file.parse(starter(), folder=matrix.absolute().parent)
+            s = session.without_locks(session.assemble(made, {}, results, engine, [], []))
+        except ToolError:  # such as of the engine: without a matrix, the first thing to do is to make one
+            return [*setup, *_facts(results)]
     return [
+        *setup,
         _engine(s),
         _machine(s),
         _conditions(s),

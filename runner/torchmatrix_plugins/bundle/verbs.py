@@ -80,11 +80,13 @@ def bundle_kubernetes(
     where: options.WhereOption = None,
     image: Annotated[str, typer.Option("--image", help="The tool's own image, in a registry that the nodes reach.")] = "",
     claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that takes the results.")] = "",
-    gpus: Annotated[int, typer.Option("--gpus", min=0, max=64, help="GPUs of each node; 0: only CPUs.")] = 0,
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, max=64, help="GPUs of each node; 0: only CPUs.")] = 0,
     vendor: Annotated[
         str, typer.Option("--vendor", help=f"{_IN_PODS}.", autocompletion=options.complete_one_of(*_VENDORS))
     ] = "nvidia",
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=10_000, help="How many nodes measure, each on its own.")] = 1,
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", min=1, max=10_000, help="How many nodes measure, each on its own.")
+    ] = 1,
     name: Annotated[str, typer.Option("--name", help="The name of the Job and the ConfigMap.")] = "torchmatrix",
     matrix: options.MatrixOption = options.MATRIX,
 ) -> None:

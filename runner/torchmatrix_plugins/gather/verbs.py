@@ -19,7 +19,7 @@ MOST_REFUSED = 20
 def gather(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE...", help="A folder, a .tar or .tar.gz, or user@host:path."),
+        typer.Argument(metavar="SOURCE", help="A folder, a .tar or .tar.gz, or user@host:path."),
     ],
     results: options.ResultsOption = options.RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be copied; check nothing.")] = False,

@@ -34,7 +34,10 @@ GateWithOption = Annotated[
     str, typer.Option("--gate-with", metavar="WORDS", help="More arguments for gate, quoted: '--strict --nights 14'.")
 ]
 FreeOption = Annotated[
-    float, typer.Option("--free-gb", min=0, max=1_000_000, help="Start no night with less free space (GB) for the results.")
+    float,
+    typer.Option(
+        "--free-gb", metavar="GB", min=0, max=1_000_000, help="Start no night with less free space (GB) for the results."
+    ),
 ]
 
 

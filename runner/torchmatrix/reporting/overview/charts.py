@@ -252,7 +252,8 @@ def _effects_title(cells: Cells, kinds: Sequence[str]) -> str:
         return f"{', '.join(named)}: too few launches, not tested"
     if not moved:
         stacks = _rows_of_stacks(cells, answers.pairs_of(cells, "stack"))
-        shown = [f"{row.label} {words.effect(row.value)}" for row in stacks if row.is_best or row.colour < 0]
+        ranked = sorted(stacks, key=lambda row: -abs(math.log(row.value or 1.0)))
+        shown = [f"{row.label} {words.effect(row.value)}" for row in ranked if row.is_best or row.colour < 0]
         finding = "No difference shown for any setting" if means else ""
         brings = f"{'another' if means else 'Another'} stack: {', '.join(shown[:2])}" if shown else ""
         return "; ".join(filter(None, (finding, brings))) or "What another stack brings"
