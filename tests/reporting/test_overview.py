@@ -71,6 +71,19 @@ def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(overview_of: Cal
     assert "aster" not in " ".join([overview.answers.lead, best.text, *(chart.title for chart in overview.every)])
 
 
+def test_a_single_launch_is_never_faster_though_the_others_differ_among_themselves(
+    overview_of: Callable[..., Overview],
+) -> None:
+    overview = overview_of({"rate": 200.0, "stack": "a"}, *repeated(FAST, stack="b"), *repeated(SLOW, stack="c"))
+    best = answer(overview, "fastest")
+    assert best.verdict == "n/a" and best.text == "One launch: no interval. Not tested against b and c."
+    assert (
+        overview.answers.lead.startswith("Highest: ") and "aster" not in overview.answers.lead + overview.throughputs[0].title
+    )
+    bold = [row.label for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows if row.is_best]
+    assert bold == []
+
+
 def test_one_stack_says_its_figure_large(overview_of: Callable[..., Overview]) -> None:
     best = answer(overview_of(*repeated(FAST)), "fastest")
     assert best.title == "Measured" and best.figure.startswith("120") and best.interval.startswith("±")

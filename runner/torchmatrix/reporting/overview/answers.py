@@ -137,10 +137,8 @@ def fastest(cells: Cells, top: Row) -> list[Row]:
 
 
 def untested(cells: Cells, top: Row) -> list[Row]:
-    """Return the candidates that nothing compares with `top`, the fastest first: one of the two has one launch, and no pair of
-    the page shows them to be slower than others.
-    """
-    others = [row for row in _ranked(cells, top) if row["place"] != top["place"] and row["place"] not in cells.slower]
+    """Return the candidates that nothing compares with `top`, the fastest first: one of the two has one launch."""
+    others = [row for row in _ranked(cells, top) if row["place"] != top["place"]]
     return [row for row in others if not (cells.moments(row) and cells.moments(top))]
 
 
