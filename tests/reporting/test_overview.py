@@ -15,7 +15,7 @@ from support.records import write_run
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import report, words
 from torchmatrix.reporting.overview import Overview
-from torchmatrix.reporting.overview.answers import fastest
+from torchmatrix.reporting.overview.answers import ranking
 from torchmatrix.reporting.overview.cells import Cells
 
 Launch = dict[str, Any]
@@ -109,7 +109,7 @@ def test_no_page_says_more_than_it_knows_and_no_model_is_missing(tmp_path: Path,
     lead = overview.answers.lead
     assert top and words.with_unit(top["rate"], f"{top['unit']}/s") in lead and len(lead.split()) <= 30, lead
     assert all(setting in lead for setting in (*cells.settings(top).split(", "), cells.who(top), cells.model(top))), lead
-    equal = fastest(cells, top)
+    equal = ranking(cells, top).equal
     assert equal[0] is top and (len(equal) == 1 or all(row["n"] > 1 for row in equal))
     for chart in overview.throughputs:
         bold = [row for panels in chart.panels for panel in panels for row in panel.rows if row.is_best]

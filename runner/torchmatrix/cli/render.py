@@ -94,28 +94,27 @@ def report(
     )  # fmt: skip
     if publish and page:
         raise BadInput("--publish and --page name two pages", hint="use one of the two options")
-    page = f"site={publish}" if publish else page
-    options.refuse_messages(with_messages, redact or page is not None)
-    if page and (machines or page_options.of_machines or baseline):
+    pages = _asked_page(page) if page else ("site", publish) if publish else None
+    options.refuse_messages(with_messages, redact or pages is not None)
+    if pages and (machines or page_options.of_machines or baseline):
         raise BadInput(
             f"{'--publish' if publish else '--page'} renders all its pages by itself",
             hint="leave out --baseline, --machines, --baseline-gpu and --own-batch",
         )
-    writer = _writer_of(page) if page else None
+    writer = _writer_of(pages[0]) if pages else None
     store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
-    several = bool(page or machines or page_options.of_machines)
+    several = bool(pages or machines or page_options.of_machines)
     list_runs(store)
     runs = select_each(store, named or ["all" if several else "last"], since, host)
 
     gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
     held = read_prices(prices, runs)
-    if writer:
+    if pages and writer:
         from torchmatrix.reporting.pages import PageRequest
 
         gc.enable()  # of thousands of runs not everything is needed to the end
         print(writer(PageRequest(
-            results=store, runs=runs, target=Path(str(page).partition("=")[2]), redact=redact, with_messages=with_messages,
-            prices=held, tell=say,
+            results=store, runs=runs, target=pages[1], redact=redact, with_messages=with_messages, prices=held, tell=say,
         )))  # fmt: skip
     elif several or len(runs) > 1:
         _compare_machines(store, runs, named, page_options, held)
@@ -123,11 +122,16 @@ def report(
         _render(store, runs[0], page_options, held)
 
 
-def _writer_of(page: str) -> Callable[..., Any]:
-    """Return what writes the page of NAME=PATH. Raises BadInput for another form or an unknown name, EngineUnusable."""
+def _asked_page(page: str) -> tuple[str, Path]:
+    """Return the name and the path of NAME=PATH. Raises BadInput for another form."""
     name, sign, path = page.partition("=")
     if not sign or not path:
         raise BadInput(f"--page {shown(page)} names no path", hint="--page NAME=PATH, such as site=public")
+    return name, Path(path)
+
+
+def _writer_of(name: str) -> Callable[..., Any]:
+    """Return what writes a page of this name. Raises BadInput for an unknown one, EngineUnusable for one that can't be used."""
     if name not in (names := plugins.names(plugins.PAGES)):
         raise BadInput(f"there is no page {shown(name)}", hint=nearest(name, names))
     return plugins.load(plugins.PAGES, name)

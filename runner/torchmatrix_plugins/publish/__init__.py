@@ -26,7 +26,6 @@ from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.core import __version__, assets
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import files_below, locked_file, plain_bytes, scratch, write_whole
-from torchmatrix.core.files import plain_open as plain_open
 from torchmatrix.core.formatting import count
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import redaction

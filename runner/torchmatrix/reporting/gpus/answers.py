@@ -6,7 +6,7 @@ from functools import cached_property
 
 from torchmatrix.analysis import across
 from torchmatrix.analysis.across import Relative
-from torchmatrix.analysis.intervals import Moments, geometric_mean
+from torchmatrix.analysis.intervals import Interval, Moments, geometric_mean
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
@@ -167,22 +167,20 @@ def _comparison(gpus: Gpus, gpu: str, over: str, name: str, title: str, figure: 
     if comparison is None:
         return None
     mean, verdict, many = comparison
-    value = mean.interval
-    ends = value.low, value.high
-    effect, limits = words.effect(value.value, *ends), words.effect_interval(value.value, *ends)
+    lone, value = gpus.lone(gpu, over), mean.interval
+    if lone:  # how much machines of one GPU differ isn't known: the interval over launches would be taken for that
+        value = Interval(value=value.value)
+    limits = words.effect_interval(value.value, value.low, value.high)
+    effect = words.effect(value.value, value.low, value.high)
     each = f", from {span([mean.lowest, mean.highest], words.effect)}" if mean.n > 1 else ""
     text = (
         f"{words.effect_with_interval(value)} beside {over}: {verdict}{each}." if figure else f"{verdict.capitalize()}{each}."
     )
-    lone = gpus.lone(gpu, over)
-    if lone:  # how much machines of one GPU differ isn't known: the interval over launches would be taken for that
-        effect, limits = words.effect(value.value), ""
-        text = f"{effect} beside {over}: {verdict}{each}." if figure else text
     note = f"Geometric mean of {many}" if mean.n > 1 else "One workload"
     return Answer(
         name=name, title=title, figure=figure or effect, interval="" if figure else limits, text=text,
-        note=f"{note}, {of_each(gpus, gpus.least)}.{lone}", chart="relative", value=value.value, low=value.low,
-        high=value.high, unit="×",
+        note=f"{note}, {of_each(gpus, gpus.least)}.{lone}", chart="relative", value=value.value, low=mean.interval.low,
+        high=mean.interval.high, unit="×",
         verdict=mean.verdict,
     )  # fmt: skip
 

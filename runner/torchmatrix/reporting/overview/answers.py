@@ -96,14 +96,14 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     if top is None:
         why = f": {words.counted(failed)}" if failed else ""
         return Answers(lead=f"No cell was measured{why}.", each=())
-    equal = fastest(cells, top)
+    ranked = ranking(cells, top)
     possible = [
-        _fastest_answer(cells, top, equal), _setting_answer(cells, AMP, "precision"),
+        _fastest_answer(cells, ranked), _setting_answer(cells, AMP, "precision"),
         _setting_answer(cells, (COMPILE,), "compile"), _devices_answer(cells, top), _energy_answer(cells, price_list),
         _since_answer(since),
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
-    lead = "".join(_lead(cells, top, equal))
+    lead = "".join(_lead(cells, ranked))
     return Answers(lead=lead, each=each, rule=RULE, warning=levels_in_words(cells.data.jump))
 
 
@@ -124,31 +124,37 @@ def candidates(cells: Cells, top: Row) -> list[Row]:
     return [row for row in cells.rows if row["n"] and all(row[name] == top[name] for name in names)]
 
 
-def fastest(cells: Cells, top: Row) -> list[Row]:
-    """Return the candidates that may be the fastest, `top` first: tests of the page don't show them to be slower. A cell of one
-    launch is never one of them, since nothing is tested; if `top` is one, it stands alone.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ranking:
+    """The highest cell among its `candidates`, the fastest first. `equal`: the cell itself, then those that tests of the page
+    don't show to be slower; a cell of one launch is none of them, and if `top` is one, it stands alone. `untested`: those that
+    nothing compares with it, since one of the two has one launch.
     """
-    ranked = [row for row in _ranked(cells, top) if cells.moments(row)]
+
+    top: Row
+    candidates: tuple[Row, ...]
+    equal: tuple[Row, ...]
+    untested: tuple[Row, ...]
+
+    @property
+    def is_fastest(self) -> bool:
+        """Check whether the cell is shown to be faster than all other candidates."""
+        return len(self.candidates) > 1 and len(self.equal) == 1 and not self.untested
+
+
+def ranking(cells: Cells, top: Row) -> Ranking:
+    """Return the candidates beside `top`, the highest of them."""
+    ranked = tuple(sorted(candidates(cells, top), key=lambda row: -row["rate"]))
+    others = [row for row in ranked if row["place"] != top["place"]]
     if cells.moments(top) is None:
-        return [top]
-    left = verdicts.may_be_best([cells.moments(row) for row in ranked], cells.data.significance.differs)
-    equal = (ranked[place] for place in left)
-    return [top, *(row for row in equal if row["place"] != top["place"] and row["place"] not in cells.slower)]
-
-
-def untested(cells: Cells, top: Row) -> list[Row]:
-    """Return the candidates that nothing compares with `top`, the fastest first: one of the two has one launch."""
-    others = [row for row in _ranked(cells, top) if row["place"] != top["place"]]
-    return [row for row in others if not (cells.moments(row) and cells.moments(top))]
-
-
-def _ranked(cells: Cells, top: Row) -> list[Row]:
-    return sorted(candidates(cells, top), key=lambda row: -row["rate"])
-
-
-def is_fastest(cells: Cells, top: Row) -> bool:
-    """Check whether `top` is shown to be faster than all other candidates."""
-    return len(candidates(cells, top)) > 1 and len(fastest(cells, top)) == 1 and not untested(cells, top)
+        return Ranking(top=top, candidates=ranked, equal=(top,), untested=tuple(others))
+    tested = [row for row in ranked if cells.moments(row)]
+    left = verdicts.may_be_best([cells.moments(row) for row in tested], cells.data.significance.differs)
+    equal = (tested[place] for place in left)
+    return Ranking(
+        top=top, candidates=ranked, untested=tuple(row for row in others if cells.moments(row) is None),
+        equal=(top, *(row for row in equal if row["place"] != top["place"] and row["place"] not in cells.slower)),
+    )  # fmt: skip
 
 
 def picked_interval(cells: Cells, top: Row) -> Interval:
@@ -158,19 +164,18 @@ def picked_interval(cells: Cells, top: Row) -> Interval:
     return verdicts.of_picked(interval, moments.freedom + moments.shared if moments else 0.0, len(candidates(cells, top)))
 
 
-def _fastest_answer(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:
+def _fastest_answer(cells: Cells, ranked: Ranking) -> Answer:
     """Answer with the stack where only one can be the fastest, else with the highest figure: no stack is ahead then."""
+    top, several = ranked.top, len({cells.who(row) for row in ranked.candidates}) > 1
     picked = picked_interval(cells, top)
-    every, unknown = candidates(cells, top), untested(cells, top)
-    several = len({cells.who(row) for row in every}) > 1
-    is_ahead = several and {cells.who(row) for row in (*equal, *unknown)} == {cells.who(top)}
+    is_ahead = several and {cells.who(row) for row in (*ranked.equal, *ranked.untested)} == {cells.who(top)}
     rate = words.with_unit(top["rate"], f"{top['unit']}/s")
     limits = words.rate_interval(picked.value, picked.low, picked.high)
     how = f"{cells.model(top)}, {cells.settings(top)}, {cells.place(top)}"
-    verdict, text = _against_others(cells, top, equal, unknown)
+    verdict, text = _against_others(cells, ranked)
     lone = "" if limits else f"{words.NO_INTERVAL[:1].upper()}{words.NO_INTERVAL[1:]}."
     return Answer(
-        name="fastest", title="Fastest stack" if is_ahead else "Fastest measured" if len(every) > 1 else "Measured",
+        name="fastest", title="Fastest stack" if is_ahead else "Fastest measured" if len(ranked.candidates) > 1 else "Measured",
         figure=cells.who(top) if is_ahead else rate, interval="" if is_ahead else limits,
         text=" ".join(filter(None, (f"{rate} {limits}." if is_ahead and limits else "", lone, text))),
         note=how if is_ahead else f"{how}, {cells.who(top)}",
@@ -178,29 +183,28 @@ def _fastest_answer(cells: Cells, top: Row, equal: Sequence[Row]) -> Answer:
     )  # fmt: skip
 
 
-def _against_others(cells: Cells, top: Row, equal: Sequence[Row], unknown: Sequence[Row]) -> tuple[str, str]:
+def _against_others(cells: Cells, ranked: Ranking) -> tuple[str, str]:
     """Return the verdict on the fastest cell against all others, and its text."""
-    ranked = _ranked(cells, top)
-    if len(ranked) == 1:
+    if len(ranked.candidates) == 1:
         return "", ""
-    parts = []
-    if names := _names_of(cells, equal, top):
+    parts, top = [], ranked.top
+    if names := _names_of(cells, ranked.equal[1:], top):
         parts.append(f"No difference shown from {names}.")
-    elif is_fastest(cells, top):
+    elif ranked.is_fastest:
+        first, *others = ranked.candidates
         lead = verdicts.over_the_others(
-            cells.moments(ranked[0]), [cells.moments(row) for row in ranked[1:]], cells.data.significance.differs
+            cells.moments(first), [cells.moments(row) for row in others], cells.data.significance.differs
         )
-        parts.append(
-            f"Faster than all others; the next is {_named(cells, ranked[1], top)} ({words.effect_with_interval(lead)})."
-        )
-    if names := _names_of(cells, unknown, top):
+        ahead = words.effect_with_interval(lead)
+        parts.append(f"Faster than all others; the next is {_named(cells, others[0], top)} ({ahead}).")
+    if names := _names_of(cells, ranked.untested, top):
         parts.append(f"Not tested against {names}{': one launch' if cells.moments(top) else ''}.")
-    verdict = "FASTER" if is_fastest(cells, top) else "AMBIGUOUS" if len(equal) > 1 else "n/a"
+    verdict = "FASTER" if ranked.is_fastest else "AMBIGUOUS" if len(ranked.equal) > 1 else "n/a"
     return verdict, " ".join(parts)
 
 
 def _names_of(cells: Cells, rows: Sequence[Row], top: Row) -> str:
-    return words.enumerated(dict.fromkeys(_named(cells, row, top) for row in rows if row["place"] != top["place"]))
+    return words.enumerated(dict.fromkeys(_named(cells, row, top) for row in rows))
 
 
 def _named(cells: Cells, row: Row, top: Row) -> str:
@@ -389,22 +393,22 @@ def what_else(since: Since) -> str:
     return f"What else changed: {changed}." if changed else f"No recorded condition changed ({known})."
 
 
-def _lead(cells: Cells, top: Row, equal: Sequence[Row]) -> Iterator[str]:
+def _lead(cells: Cells, ranked: Ranking) -> Iterator[str]:
     """Yield the parts of a sentence of at most 30 words about one cell, the highest, with all its settings: its figure, what it
     is beside others, how far it scales. Where nothing varied, it is no advice.
     """
-    rate, unknown = words.with_unit(top["rate"], f"{top['unit']}/s"), untested(cells, top)
+    top, slowest = ranked.top, ranked.candidates[-1]
+    rate = words.with_unit(top["rate"], f"{top['unit']}/s")
     model, verb = cells.model(top), words.verb(cells.value(top, "mode"))
     how = f"with {words.enumerated(cells.settings(top).split(', '), 9)} on {cells.who(top)}"
-    slowest = min(candidates(cells, top), key=lambda row: row["rate"])
-    if len(candidates(cells, top)) == 1:
+    if len(ranked.candidates) == 1:
         yield f"{model} {verb} at {rate} {how}"
     elif cells.moments(top) is None:
         yield f"Highest: {model} {how}, {rate}; one launch: not tested"
-    elif len(equal) > 1:
-        yield f"{model} {verb} at {rate} {how}; no difference shown from {_others(cells, equal, top)}"
-    elif unknown:
-        yield f"{model} {verb} at {rate} {how}; not tested against {_others(cells, unknown, top)}"
+    elif ranked.equal[1:]:
+        yield f"{model} {verb} at {rate} {how}; no difference shown from {_others(cells, ranked.equal[1:], top)}"
+    elif ranked.untested:
+        yield f"{model} {verb} at {rate} {how}; not tested against {_others(cells, ranked.untested, top)}"
     else:
         yield f"{model} {verb} fastest {how}: {rate}"
         if top["rate"] / slowest["rate"] > WORTH_SAYING:
@@ -412,9 +416,8 @@ def _lead(cells: Cells, top: Row, equal: Sequence[Row]) -> Iterator[str]:
     yield f"; {cells.label(top, 'devices')} do {words.ratio(top['S'])} the work of one." if top["S"] is not None else "."
 
 
-def _others(cells: Cells, rows: Sequence[Row], top: Row) -> str:
+def _others(cells: Cells, others: Sequence[Row], top: Row) -> str:
     """Count the others, or name a single one."""
-    others = [row for row in rows if row["place"] != top["place"]]
     return _named(cells, others[0], top) if len(others) == 1 else f"{len(others)} others"
 
 

@@ -66,11 +66,12 @@ def _throughput_title(cells: Cells, jobs: Sequence[list[Row]]) -> str:
         return "No cell was measured"
     what = f"{cells.model(top)}: {cells.who(top)}"
     how = f"{what} with {words.enumerated(cells.settings(top).split(', '), 9)}"
-    if len(answers.candidates(cells, top)) == 1:
+    ranked = answers.ranking(cells, top)
+    if len(ranked.candidates) == 1:
         return f"{how}: {words.with_unit(top['rate'], top['unit'] + '/s')}"
-    if answers.is_fastest(cells, top):
+    if ranked.is_fastest:
         return f"{how} is fastest"
-    stacks = list(dict.fromkeys(cells.who(row) for row in answers.fastest(cells, top) if cells.who(row) != cells.who(top)))
+    stacks = list(dict.fromkeys(cells.who(row) for row in ranked.equal if cells.who(row) != cells.who(top)))
     if stacks:
         return f"{what} is highest; no difference shown from {words.enumerated(stacks)}"
     return f"{how} is highest" + ("" if cells.moments(top) else "; one launch: not tested")
@@ -82,8 +83,7 @@ def _throughput_panels(cells: Cells, job: Sequence[Row], several: bool) -> tuple
     """
     top = cells.best(job)
     rows = cells.like(job, top or job[0])
-    equal = answers.fastest(cells, top) if top else []
-    bold = {row["place"] for row in equal} if top and cells.moments(top) else set()
+    bold = {row["place"] for row in answers.ranking(cells, top).equal} if top and cells.moments(top) else set()
     by_precision = sorted(grouped(rows, lambda row: row["precision"]), key=lambda group: group[0]["precision"])
     shown = [
         sorted(group, key=lambda row: (row["runtime"], row["compile"], cells.age(row)))[:MOST_BARS] for group in by_precision
