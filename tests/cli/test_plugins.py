@@ -126,7 +126,8 @@ def test_a_strangers_scheduler_is_a_choice_of_run_alone(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "error: m.toml is too much for the farm\n\nhint: buy machines\n")
     assert call(tmp_path, "init").returncode == 0
     assert "only `torchmatrix run` works on a cluster" in call(tmp_path, "build", "--engine", "farm").stderr
-    assert "the farm" not in call(tmp_path, "run", "--engine", "slurm").stderr
+    ours = call(tmp_path, "run", "--engine", "slurm", "--matrix", "none.toml")  # which fails before a controller is asked
+    assert "the farm" not in ours.stderr and "no matrix file at none.toml" in ours.stderr
 
 
 def test_a_strangers_page_is_written_by_report(tmp_path: Path) -> None:
