@@ -14,6 +14,7 @@ from support import invented
 from support.records import write_run
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import report, words
+from torchmatrix.reporting.charts import by_section
 from torchmatrix.reporting.overview import Overview
 from torchmatrix.reporting.overview.answers import ranking
 from torchmatrix.reporting.overview.cells import Cells
@@ -58,7 +59,7 @@ def test_a_stack_not_shown_to_be_slower_is_named_and_no_other(overview_of: Calla
     overview = overview_of(*repeated(FAST, stack="a"), *repeated(near, stack="b"), *repeated(SLOW, stack="c"))
     best = answer(overview, "fastest")
     assert best.verdict == "AMBIGUOUS" and best.text.endswith("No difference shown from b.")
-    bold = {row.label for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows if row.is_best}
+    bold = {row.label for panels in overview.charts[0].panels for panel in panels for row in panel.rows if row.is_best}
     assert bold == {"a", "b"}
 
 
@@ -66,9 +67,9 @@ def test_one_launch_has_no_interval_no_verdict_and_nothing_bold(overview_of: Cal
     overview = overview_of({"rate": 120.0, "stack": "a"}, {"rate": 100.0, "stack": "b"})
     best = answer(overview, "fastest")
     assert best.text == "One launch: no interval. Not tested against b." and best.verdict == "n/a"
-    assert not any(row.is_best for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows)
+    assert not any(row.is_best for panels in overview.charts[0].panels for panel in panels for row in panel.rows)
     assert overview.answers.lead.endswith(f"on a, 120{words.SPACE}images/s; one launch: not tested.")
-    assert "aster" not in " ".join([overview.answers.lead, best.text, *(chart.title for chart in overview.every)])
+    assert "aster" not in " ".join([overview.answers.lead, best.text, *(chart.title for chart in overview.charts)])
 
 
 def test_a_single_launch_is_never_faster_though_the_others_differ_among_themselves(
@@ -77,10 +78,8 @@ def test_a_single_launch_is_never_faster_though_the_others_differ_among_themselv
     overview = overview_of({"rate": 200.0, "stack": "a"}, *repeated(FAST, stack="b"), *repeated(SLOW, stack="c"))
     best = answer(overview, "fastest")
     assert best.verdict == "n/a" and best.text == "One launch: no interval. Not tested against b and c."
-    assert (
-        overview.answers.lead.startswith("Highest: ") and "aster" not in overview.answers.lead + overview.throughputs[0].title
-    )
-    bold = [row.label for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows if row.is_best]
+    assert overview.answers.lead.startswith("Highest: ") and "aster" not in overview.answers.lead + overview.charts[0].title
+    bold = [row.label for panels in overview.charts[0].panels for panel in panels for row in panel.rows if row.is_best]
     assert bold == []
 
 
@@ -95,7 +94,7 @@ def test_what_was_not_tested_is_no_equal_and_the_sentence_is_about_one_cell(over
     best = answer(overview, "fastest")
     assert best.text == "Not tested against b, fp32: one launch." and best.verdict == "n/a" and best.figure.startswith("300")
     assert overview.answers.lead.startswith(f"ResNet-50 trains at 300{words.SPACE}images/s with AMP and eager on a; not tested")
-    bold = [row.label for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows if row.is_best]
+    bold = [row.label for panels in overview.charts[0].panels for panel in panels for row in panel.rows if row.is_best]
     assert bold == ["a"]
 
 
@@ -111,10 +110,10 @@ def test_no_page_says_more_than_it_knows_and_no_model_is_missing(tmp_path: Path,
     assert all(setting in lead for setting in (*cells.settings(top).split(", "), cells.who(top), cells.model(top))), lead
     equal = ranking(cells, top).equal
     assert equal[0] is top and (len(equal) == 1 or all(row["n"] > 1 for row in equal))
-    for chart in overview.throughputs:
+    for chart in by_section(overview.charts)[0]:
         bold = [row for panels in chart.panels for panel in panels for row in panel.rows if row.is_best]
         assert all("1 launch" not in row.figures for row in bold)
-    drawn = " ".join(panel.title for panels in overview.throughputs[0].panels for panel in panels)
+    drawn = " ".join(panel.title for panels in overview.charts[0].panels for panel in panels)
     assert all(cells.model(row) in drawn for row in cells.rows if row["n"])
 
 
@@ -158,7 +157,7 @@ def test_a_setting_that_differs_by_model_has_no_figure_of_all(
 def test_nothing_measured_says_what_happened_and_keeps_the_rows(overview_of: Callable[..., Overview]) -> None:
     overview = overview_of({"outcome": "oom"}, {"outcome": "crashed", "stack": "b"})
     assert overview.answers.lead == "No cell was measured: 1 × out of memory, 1 × crashed." and not overview.answers.each
-    problems = [row.problem for panels in overview.throughputs[0].panels for panel in panels for row in panel.rows]
+    problems = [row.problem for panels in overview.charts[0].panels for panel in panels for row in panel.rows]
     assert problems == ["failed: out of memory", "failed: crashed"]
 
 
@@ -185,7 +184,7 @@ def test_a_lead_sentence_has_at_most_30_words(tmp_path: Path) -> None:
     view = report.view_of(invented.write(tmp_path, invented.machines()[0]))
     overview = report.overview_of(view)
     assert len(overview.answers.lead.split()) <= 30 and 4 <= len(overview.answers.each) <= 6
-    assert {item.chart for item in overview.answers.each} <= {chart.id for chart in overview.every}
+    assert {item.chart for item in overview.answers.each} <= {chart.id for chart in overview.charts}
 
 
 def test_since_the_last_run_counts_the_changes_of_this_machine(tmp_path: Path) -> None:
@@ -223,7 +222,7 @@ def test_the_bars_have_the_figures_of_the_exported_tables(tmp_path: Path) -> Non
     cells = {row["throughput"]: row for row in view.every_cell if row["n"]}
     page = report.render(view)
     drawn = 0
-    for chart in report.overview_of(view).throughputs:
+    for chart in by_section(report.overview_of(view).charts)[0]:
         for panels in chart.panels:
             for panel in panels:
                 for row in panel.rows:

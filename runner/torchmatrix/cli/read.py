@@ -192,7 +192,7 @@ def export(
         held = _redacted_prices(held, store) if redact else held
         view = report.view_of(shown, found=details, price_list=held)
         overview = report.overview_of(view, report.last_before(shown, view.summary))
-        drawn, answers = overview.every if charts else (), overview.answers.as_record()
+        drawn, answers = overview.charts if charts else (), overview.answers.as_record()
         names = exports.write(exports.of(view), drawn, Path(words[-1]), chosen, scale, force, answers)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])

@@ -20,7 +20,7 @@ from torchmatrix.core import __version__, assets
 from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import figure, is_known
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import Panel, scale_of
+from torchmatrix.reporting.charts import Panel, by_section, scale_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
 
 if TYPE_CHECKING:
@@ -203,6 +203,11 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= FILTERS | {"cell": _cell, "without_end_tags": _without_end_tags, "spans": _spans}
+    environment.filters |= FILTERS | {
+        "cell": _cell,
+        "without_end_tags": _without_end_tags,
+        "spans": _spans,
+        "by_section": by_section,
+    }
     environment.globals |= {"most_unpacked": MOST_UNPACKED, "marking": _MARKING, "packing": _PACKING}
     return environment

@@ -12,6 +12,8 @@ from functools import partial
 from html import escape
 from itertools import zip_longest
 
+from torchmatrix.analysis.rows import group_by
+
 # Round values for a scale.
 
 
@@ -117,7 +119,8 @@ def hundredths(share: float) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
     """A finding with its panels; a tuple holds panels side by side. `id`: [a-z0-9-]. `title`: the finding; `sub`: what, on
-    what, unit and scale. `legend`: number of a colour and its meaning. `more`: what is not drawn, in words.
+    what, unit and scale. `legend`: number of a colour and its meaning. `more`: what is not drawn, in words. `nav`: its name in
+    the page's navigation. `instead_of`: the id of the chart in whose place a reader may choose it; `choice`: its name there.
     """
 
     id: str
@@ -126,6 +129,14 @@ class Chart:
     panels: tuple[tuple[Panel, ...], ...]
     legend: tuple[tuple[int, str], ...] = ()
     more: str = ""
+    nav: str = ""
+    instead_of: str = ""
+    choice: str = ""
+
+
+def by_section(charts: Iterable[Chart]) -> list[tuple[Chart, ...]]:
+    """Return each chart with those that a reader may choose in its place, in their order."""
+    return [tuple(group) for group in group_by(charts, lambda chart: chart.instead_of or chart.id).values()]
 
 
 ROOM = 1.25

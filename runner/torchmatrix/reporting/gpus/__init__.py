@@ -37,7 +37,7 @@ def relative(gpus: Gpus) -> Chart | None:
     high = max(scale_of(every), *(stroke for row in every for stroke in row.strokes), 1.0) * 1.02
     ticks = tuple((value, f"{value:g}×") for value in round_values(0.0, high))
     return Chart(
-        id="relative", title=_relative_title(gpus),
+        id="relative", nav=f"{gpus.noun.capitalize() if gpus.noun == 'machine' else gpus.noun} against {gpus.noun}", title=_relative_title(gpus),
         sub=f"Throughput over that of {gpus.relative.baseline} on as many devices, for the same workload and "
         f"{'batch' if gpus.relative.batch == 'same' else 'each at its own batch'}. Bar: the geometric mean over the workloads "
         "that both measured; strokes: the workloads.",
@@ -83,7 +83,7 @@ def throughput(gpus: Gpus) -> Chart | None:
     bring = "bring" if "+" in name else "brings"
     where = f" on {'these' if len(values) > 1 else 'this'} {gpus.noun}{'s' * (len(values) > 1)}"
     return Chart(
-        id="throughput", title=f"{name} {bring} {span(values, words.effect)}{where}" if means else "Throughput of each model",
+        id="throughput", nav="Throughput", title=f"{name} {bring} {span(values, words.effect)}{where}" if means else "Throughput of each model",
         sub=f"Items per second, {answers.of_each(gpus, gpus.least)}; the panels of a model share a scale. "
         f"{gpus.noun.capitalize() if gpus.noun == 'machine' else gpus.noun}s in the order of the chart above. "
         "bs: batch per device.",
@@ -145,7 +145,7 @@ def scaling(gpus: Gpus) -> Chart | None:
     ]  # fmt: skip
     whole = tuple(panel for job in gpus.jobs[:3] if (panel := _whole_machines(gpus, job)))
     return Chart(
-        id="scaling", title=_scaling_title(gpus),
+        id="scaling", nav="Scaling", title=_scaling_title(gpus),
         sub=f"Efficiency: what several {gpus.device}s do of the work of one, over their number; 100{words.THIN}% is ideal. "
         "Dot: geometric mean over all workloads; strokes: the workloads. Below: whole machines, with the multiple of one.",
         panels=(tuple(panels), *([whole] if whole else [])), legend=_legend(gpus),
@@ -213,7 +213,7 @@ def worth(gpus: Gpus) -> Chart | None:
     units = {"per_joule": "most per joule", "per_price": f"most per {currency}", "cost": "least cost"}
     title = words.enumerated(f"{units[name]} from {gpus.who(rows[0])}" for name, rows in tops if rows)
     return Chart(
-        id="worth", title=f"{words.model(gpus.jobs[0][0]['model'])}: {title}, not tested" if title else "What a joule gives",
+        id="worth", nav="Per joule and price", title=f"{words.model(gpus.jobs[0][0]['model'])}: {title}, not tested" if title else "What a joule gives",
         sub=" ".join(["Power and purchase price of the GPU alone, without the server around it.", *_formula(gpus)]),
         panels=panels, legend=_legend(gpus),
     )  # fmt: skip

@@ -16,25 +16,18 @@ __all__ = ["Answer", "Answers", "Cells", "Overview", "overview"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """The answers and the charts. `throughputs`: on all devices and on one, for the reader to choose from.
-    `charts`: the other charts, in the page's order.
-    """
+    """The answers, and the charts in the page's order."""
 
     answers: Answers
-    throughputs: tuple[Chart, ...]
     charts: tuple[Chart, ...]
-
-    @property
-    def every(self) -> tuple[Chart, ...]:
-        """Return all charts, for files."""
-        return (*self.throughputs, *self.charts)
 
 
 def overview(
     cells: Cells, price_list: PriceList, since: Since | None = None, failed: Sequence[str] = (), unread: int = 0
 ) -> Overview:
     """Build the overview of the cells of one machine or of several; `failed` and `unread` as in answers."""
-    others = [
+    possible = [
+        *(charts.throughput_charts(cells) if cells.rows else ()),
         charts.scaling_chart(cells),
         charts.effects_chart(cells),
         efficiency.energy_chart(cells, price_list),
@@ -45,6 +38,5 @@ def overview(
     ]
     return Overview(
         answers=answers(cells, price_list, since, failed, unread),
-        throughputs=tuple(charts.throughput_charts(cells)) if cells.rows else (),
-        charts=tuple(chart for chart in others if chart),
+        charts=tuple(chart for chart in possible if chart),
     )

@@ -48,6 +48,9 @@ def _throughput_chart(cells: Cells, jobs: Sequence[list[Row]], number: int) -> C
     more = words.more(len(jobs) - MOST_MODELS_OF_THROUGHPUT, "models"), words.more(left, "bars")
     return Chart(
         id="throughput" if not number else "throughput-one",
+        nav="Throughput",
+        instead_of="throughput" if number else "",
+        choice="fewest devices" if number else "most devices",
         title=_throughput_title(cells, jobs),
         sub=f"{modes} throughput, items per second, on {words.enumerated(places)}. Bars start at zero; the panels of a "
         "model share a scale. bs: batch per device. Bold: the fastest, and all not shown to be slower.",
@@ -139,6 +142,7 @@ def scaling_chart(cells: Cells) -> Chart | None:
     models_left = words.more(len(jobs) - MOST_MODELS_OF_SCALING, "models")
     return Chart(
         id="scaling",
+        nav="Scaling",
         title=f"{most} {noun} do {span([row['S'] for row in ends], words.ratio)} the work of one",
         sub=f"Beside each bar: throughput, multiple of one, and efficiency, the multiple over the number of {noun}. "
         "Dashed: the ideal. Grey: what is missing from it.",
@@ -231,7 +235,7 @@ def effects_chart(cells: Cells) -> Chart | None:
     ticks = tuple((value, "the same" if value == 1 else f"{value:g}×") for value in round_values(low, high, is_log=True))
     panel = Panel(title="", rows=tuple(rows), low=low, high=high, is_log=True, kind="forest", ticks=ticks)
     return Chart(
-        id="settings", title=_effects_title(cells, kinds),
+        id="settings", nav="Settings", title=_effects_title(cells, kinds),
         sub="Throughput with a setting over throughput without it, all else equal; logarithmic scale. A thin stroke is a pair "
         "of cells, the diamond their geometric mean with its interval over launches.",
         panels=((panel,),),
@@ -353,6 +357,7 @@ def latency_chart(cells: Cells) -> Chart | None:
     fastest = min(served, key=lambda row: row["latency_p50"])
     return Chart(
         id="latency",
+        nav="Latency",
         title=_latency_title(cells, fastest),
         sub="Time of single requests on the device, one after the other; logarithmic scale. Dot: the median request; "
         "line: to the 99th percentile. Beside it the throughput of the same cells.",
@@ -412,6 +417,7 @@ def generation_chart(cells: Cells) -> Chart | None:
     low, high = min(ends) / 1.15, max(ends) * 1.15
     return Chart(
         id="generation",
+        nav="Generation",
         title=_generation_title(cells, rows),
         sub="Time per output token; logarithmic scale. Dot: the median request; line: to the 99th percentile. Dashed: the "
         "least that the bandwidth measured in the same launch allows. Beside it tokens per second of decode, and of prefill.",
@@ -495,6 +501,7 @@ def changes_chart(cells: Cells, since: Since | None) -> Chart | None:
     ticks = tuple((value, words.change(value)) for value in round_values(1 - reach, 1 + reach, 5))
     return Chart(
         id="since",
+        nav="Since the last run",
         title=_changes_title(since),
         sub=f"Each stroke is a cell: its throughput over that in run {since.run}. Verdicts allow for {len(ratios)} "
         "comparisons. They are about these two runs; runs of one machine may differ, too. "

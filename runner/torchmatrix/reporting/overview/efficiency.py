@@ -31,7 +31,7 @@ def energy_chart(cells: Cells, price_list: PriceList) -> Chart | None:
     ]  # fmt: skip
     panels = [panel for job in jobs[:MOST_MODELS_OF_ENERGY] for panel in _energy_panels(cells, job, price_list.currency)]
     return Chart(
-        id="energy", title=_energy_title(cells, jobs[0], joules), sub=" ".join(filter(None, subs)),
+        id="energy", nav="Energy and cost", title=_energy_title(cells, jobs[0], joules), sub=" ".join(filter(None, subs)),
         panels=tuple((panel,) for panel in panels), more=words.more(len(jobs) - MOST_MODELS_OF_ENERGY, "models"),
     )  # fmt: skip
 
@@ -123,6 +123,7 @@ def utilization_chart(cells: Cells) -> Chart | None:
     assert best is not None
     return Chart(
         id="utilization",
+        nav="Share of the peak",
         title=f"{cells.model(best)}: {cells.settings(best)} reaches {words.percent(_share(best))} of its peak",
         sub="MFU: FLOPs that the model needs over what the devices could do meanwhile by their data sheet, in the precision "
         "that ran; weighted where several did. Columns: FLOP/s of each device, MFU by PaLM's formula, MFU by counted FLOPs.",
