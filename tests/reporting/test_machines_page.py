@@ -13,8 +13,10 @@ import pytest
 from support import invented, invoke
 from support.read_back import frames
 from torchmatrix.analysis import machines
+from torchmatrix.core.formatting import is_known
 from torchmatrix.facts.store import Results
-from torchmatrix.reporting import exports, machines_page
+from torchmatrix.reporting import exports, machines_page, words
+from torchmatrix.reporting.charts import by_section
 
 pytestmark = pytest.mark.xdist_group("machines page")
 """One process reads the machines and renders each page once."""
@@ -184,12 +186,58 @@ def test_the_bars_have_the_figures_of_the_exported_tables(results: Path) -> None
         assert np.isclose(means[means["gpu"] == row.label]["geometric_mean"], row.value).any()
         assert all(np.isclose(shown["relative"]["ratio"].astype(float), stroke).any() for stroke in row.strokes)
     rates = set(zip(shown["relative"]["gpu"], shown["relative"]["items_per_second"], strict=True))
-    assert {(row.label, row.value) for row in drawn["throughput"] if row.value} <= rates
+    assert {(row.label, value) for row in drawn["fastest"] for value, _ in row.layers} <= rates
+    assert {row.value for row in drawn["versions"] if row.value} <= {rate for _, rate in rates}
     joules = 1 / shown["machine_cells"]["joules_per_item"].astype(float)
-    read = [row for row in drawn["worth"] if row.value is not None]
-    assert read and all(np.isclose(joules, row.value).any() for row in read)
-    lost = {row.label for row in drawn["worth"] if row.value is None}
-    assert lost == {"B200 SXM"} and all(row.problem == "energy not read" for row in drawn["worth"] if row.value is None)
+    read = [value for row in drawn["fastest-joule"] for value, _ in row.layers]
+    assert read and all(np.isclose(joules, value).any() for value in read)
+    assert "not read" in next(row for row in drawn["fastest-joule"][::-1] if row.label == "B200 SXM").figures
+
+
+def test_each_gpu_stands_at_its_best_and_the_best_stands_first(results: Path) -> None:
+    fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
+    charts = {chart.id: chart for chart in machines_page.shown_of(fleet, relative).charts}
+    every = [row for row in relative.table if row["of_gpu"] and row["n"]]
+    for (panel,) in charts["fastest"].panels:
+        values = [row.value for row in panel.rows if row.value is not None]
+        assert values == sorted(values, reverse=True)
+        model = {words.model(row["model"]): row["model"] for row in every}[panel.title]
+        for row in panel.rows:
+            alone = [e["throughput"] for e in every if (e["gpu"], e["model"], e["count"]) == (row.label, model, 1)]
+            assert row.value == max(alone) and dict(row.layers).keys() <= set(alone)
+    whole = [row.label for (panel,) in charts["fastest-machine"].panels for row in panel.rows]
+    assert set(whole) >= {"8 × B200 SXM", "4 × RTX 4090"}
+    assert [chart.id for chart in by_section(charts.values())[0]] == ["fastest", "fastest-machine", "fastest-joule"]
+
+
+def test_two_lengths_of_a_text_are_two_tasks(tmp_path: Path) -> None:
+    matrix = invented.MATRIX.replace("counts = [1, 2, 4, 8]", "counts = [1]")
+    matrix = matrix.replace("sequence_length = 128", "sequence_length = [128, 384]")
+    assert "384" in matrix
+    for machine in invented.machines()[1:3]:
+        invented.write(tmp_path / "results", machine, matrix=matrix)
+    fleet, relative = machines_page.compared(machines.newest_complete(Results(tmp_path / "results").runs()))
+    charts = {chart.id: chart for chart in machines_page.shown_of(fleet, relative).charts}
+    titles = [panel.title for (panel,) in charts["fastest"].panels]
+    assert {"BERT-base, s128", "BERT-base, s384"} <= set(titles) and len(set(titles)) == len(titles)
+    for beside in charts["versions"].panels:
+        assert len({panel.title for panel in beside}) == len(beside)
+
+
+def test_several_devices_of_each_gpu_stand_with_their_multiple_and_its_ideal(results: Path) -> None:
+    fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
+    scaling = next(chart for chart in machines_page.shown_of(fleet, relative).charts if chart.id == "scaling")
+    scales = [row["S"] for row in fleet.scaling if is_known(row["S"])]
+    panels = [panel for beside in scaling.panels for panel in beside]
+    assert len(panels) == 4 and all(row.ideal <= panel.high for panel in panels for row in panel.rows)
+    for panel in panels:
+        alone = 0.0
+        for row in panel.rows:
+            assert row.value is not None and row.ideal is not None
+            if row.label == "1 GPU":
+                alone = row.value
+            else:
+                assert np.isclose(scales, row.value / alone).any() and row.ideal == pytest.approx(int(row.label[0]) * alone)
 
 
 def test_a_headline_has_no_interval_of_one_machine_for_its_gpu(results: Path) -> None:

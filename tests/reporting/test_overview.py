@@ -12,6 +12,7 @@ import pytest
 from golden import cases
 from support import invented
 from support.records import write_run
+from torchmatrix.core.formatting import number_or_nan
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import report, words
 from torchmatrix.reporting.charts import by_section
@@ -115,6 +116,12 @@ def test_no_page_says_more_than_it_knows_and_no_model_is_missing(tmp_path: Path,
         assert all("1 launch" not in row.figures for row in bold)
     drawn = " ".join(panel.title for panels in overview.charts[0].panels for panel in panels)
     assert all(cells.model(row) in drawn for row in cells.rows if row["n"])
+    best = answer(overview, "fastest")
+    assert [best.low, best.high] == pytest.approx([number_or_nan(top[name]) for name in ("low", "high")], nan_ok=True)
+    for row in (row for chart in overview.charts if chart.id == "settings" for (panel,) in chart.panels for row in panel.rows):
+        is_told = row.figures[1] in ("faster", "slower") or row.figures[1].startswith(("apart by", "perhaps", "the same"))
+        assert row.low is None or is_told or row.low <= 1 <= (row.high or 0), row
+        assert row.figures[1] not in ("faster", "slower") or row.low is None or not row.low <= 1 <= (row.high or 0), row
 
 
 @pytest.mark.parametrize(

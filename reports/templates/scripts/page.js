@@ -128,7 +128,8 @@ function keepInView(target) {
   for (const moved of ["wheel", "touchstart", "pointerdown", "keydown"]) window.addEventListener(moved, () => hold.disconnect(), { once: true, passive: true });
 }
 
-// Folds are open in the page, for readers without scripts; a link into one opens it. What is open is printed.
+// Folds are open in the page, for readers without scripts; a link into one opens it, and one to a chart that stands in another's
+// place chooses it. What is open is printed.
 function foldable() {
   const folds = [...document.querySelectorAll("details.fold")];
   const reveal = () => {
@@ -136,6 +137,11 @@ function foldable() {
     if (view !== undefined) begin();
     const target = document.getElementById(view === undefined ? name : `explore-${name}`);
     const fold = target?.querySelector("details.fold") ?? target?.closest("details.fold");
+    if (target?.matches(".choice")) {
+      const place = [...target.parentNode.querySelectorAll(".choice")].indexOf(target);
+      target.parentNode.querySelectorAll(".tabs input")[place].checked = true;
+      keepInView(target.parentNode);
+    }
     if (!fold) return;
     unpack(fold);
     fold.open = true;

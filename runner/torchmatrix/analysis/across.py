@@ -34,6 +34,7 @@ from torchmatrix.analysis.rows import (
     refusal_in_words,
     refusals,
     stack_match,
+    task_of,
     work_differences,
 )
 from torchmatrix.analysis.speedups import geometric_means
@@ -403,7 +404,8 @@ def _cell_columns(cell: Cell, batch: str) -> Row:
     return {
         "gpu": cell["gpu"],
         "workload": name_of(cell.work, None if batch == "own" else cell.last["batch"]),
-        **{name: cell.last[name] for name in (*_JOB_COLUMNS, "devices", "batch")},
+        **{name: cell.last[name] for name in (*_JOB_COLUMNS, "runtime", "devices", "batch")},
+        "task": task_of(cell.work),
         "stack": cell.stack.name,
         "stack_class": _stack_class(cell.stack),
     }

@@ -5,6 +5,7 @@ belong to the machine that the other runs of their folder name (see Results.home
 identity, which is unverified, since two machines may have the same name.
 """
 
+import json
 import math
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any
 
 from torchmatrix.analysis import gpu_specs, prices, run_summary
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import Row, group_by, makes_figures
+from torchmatrix.analysis.rows import Row, group_by, makes_figures, task_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import shown
@@ -259,6 +260,7 @@ def worth(row: Row, price_list: PriceList = NONE) -> Row | None:
     gigabytes = memory * row["count"] / 2**30 if isinstance(memory, (int, float)) else math.nan
     return {
         **{name: row[name] for name in _CELL_COLUMNS},
+        "task": task_of(json.loads(row["work"])),
         "per_watt": _quotient(rate, row["power_watts"]),
         "per_joule": _quotient(1.0, row["energy_per_item"]),
         "per_gb": _quotient(rate, gigabytes),

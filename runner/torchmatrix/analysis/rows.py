@@ -136,6 +136,11 @@ def settings_of(work: Work) -> tuple[Any, ...]:
     return tuple(_value(factor.name, work) for factor in _SETTINGS)
 
 
+def task_of(work: Work) -> Work:
+    """Return the settings that two workloads share if they differ only in the batch and in ways to do the same work."""
+    return {factor.name: _value(factor.name, work) for factor in _SETTINGS if factor.name not in factors.TUNED}
+
+
 def name_of(work: Work, batch: Any = None) -> str:
     """Return a workload's name by its settings, such as resnet50-train-amp-224px, and by the batch, if given."""
     values = {factor.name: work.get(factor.name) for factor in _SETTINGS}

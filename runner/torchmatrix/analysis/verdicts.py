@@ -47,6 +47,14 @@ class Significance:
     same: float = FALSE_DISCOVERIES / 2
     comparisons: int = 1
 
+    def confidence_of(self, verdict: str) -> float:
+        """Return the confidence of an interval that agrees with a verdict at these levels.
+
+        Of all intervals whose verdict is a difference, 5 % are expected to miss the true ratio (Y. Benjamini, D. Yekutieli, J.
+        Am. Statist. Assoc. 100 (2005), 71-81). An interval that shows sameness lies within the margin by two one-sided tests.
+        """
+        return 1 - (2 * self.same if verdict == "SAME" else self.differs)
+
 
 def surviving(flags: Sequence[bool], p_values: Sequence[float]) -> list[bool]:
     """Return the flags that one-sided tests support once all are corrected together; flags without a test stay."""
@@ -223,7 +231,8 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeanRatio:
     """A geometric mean of `n` ratios: its `interval`, without limits where a cell has one launch. `lowest`, `highest`: of the
-    ratios. `verdict`: at the level of the report that it is part of.
+    ratios. `verdict`: at the level of the report that it is part of, like the interval, which excludes 1 where there is a
+    difference.
     """
 
     interval: intervals.Interval
@@ -258,9 +267,11 @@ def mean_ratio(
 
 def as_mean(mean: Pair, ratios: Sequence[float], level: Significance) -> MeanRatio:
     """Make a MeanRatio of `mean`, the mean of these ratios."""
+    verdict = verdict_at(mean, level)
     return MeanRatio(
-        interval=mean.interval, lowest=min(ratios), highest=max(ratios), n=len(ratios), verdict=verdict_at(mean, level)
-    )
+        interval=mean.at(level.confidence_of(verdict)), lowest=min(ratios), highest=max(ratios), n=len(ratios),
+        verdict=verdict,
+    )  # fmt: skip
 
 
 def mean_of_pairs(pairs: Sequence[Pair], shared: float = 0.0, freedom: float = math.inf) -> Pair:

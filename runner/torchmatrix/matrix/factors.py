@@ -251,6 +251,11 @@ BF16_MASTER = "bf16-master"
 """Precision of training in bfloat16, of which the optimizer keeps the weights in float32."""
 PRECISIONS = ("fp32", "tf32", "amp", "amp-bf16", "half", "bf16-weights", BF16_MASTER, *IN_FLOAT8)
 
+TUNED = (
+    *("precision", "runtime", "compile", "compile_mode", "compile_shapes", "channels_last", "attention", "cudnn_benchmark"),
+    *("native_kernels", "grad"),
+)  # fmt: skip
+"""The factors that are ways to do the same work: a reader asks which of them is fastest. The others change the work."""
 _WITHOUT_CONVOLUTIONS = ("bert-*", "gpt2*", "distilbert*", "roberta*", "albert*", "electra*")
 
 FACTORS = (

@@ -23,6 +23,7 @@ from torchmatrix.reporting.explorers.data import Data, data_of
 from torchmatrix.reporting.gpus import COLOURS, ComparedGpus, Gpus
 from torchmatrix.reporting.gpus import shown as shown_of_gpus
 from torchmatrix.reporting.overview import Cells
+from torchmatrix.reporting.overview.cells import colours
 from torchmatrix.reporting.page import utc
 from torchmatrix.reporting.report import sections
 
@@ -184,10 +185,11 @@ def page_of(
     `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures.
     """
     explored = fleet.explorers()
+    shown = shown_of(fleet, relative, explored.data)
     context = _context(fleet, pages or {}) | {
         "explorers": explored,
-        "shown": shown_of(fleet, relative, explored.data),
-        "colours": COLOURS,
+        "shown": shown,
+        "colours": (*COLOURS, *colours(shown.releases)),
         "sides": "GPU" if fleet.has_models else "machine",
         "baseline_gpu": relative.baseline,
         "batch": relative.batch,

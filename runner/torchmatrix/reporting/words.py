@@ -7,11 +7,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchmatrix.analysis.intervals import SAME_WITHIN, Interval
+from torchmatrix.analysis.intervals import NOTEWORTHY, SAME_WITHIN, Interval
 from torchmatrix.core.formatting import HUGE, is_known
 from torchmatrix.matrix.factors import CONTRASTED, IN_FLOAT8, MODES
+
+if TYPE_CHECKING:
+    from torchmatrix.analysis.verdicts import MeanRatio
 
 THIN, SPACE = "\N{NARROW NO-BREAK SPACE}", "\N{NO-BREAK SPACE}"
 """The space between thousands and before %, and that before words and after ±: many fonts draw the first too narrow there."""
@@ -44,6 +47,14 @@ NARROW = 0.04
 def verdict(name: str, is_speed: bool = True) -> str:
     """Return the words of a verdict on a speed, or on another metric; "" for none."""
     return VERDICTS.get(name, "") if is_speed else {"FASTER": "better", "SLOWER": "worse"}.get(name, VERDICTS.get(name, ""))
+
+
+def verdict_of(mean: "MeanRatio") -> str:
+    """Return the words of the verdict on a mean; where its interval excludes 1 and there is none, why."""
+    if mean.verdict == "AMBIGUOUS" and not mean.interval.low <= 1 <= mean.interval.high:
+        is_small = abs(mean.interval.value - 1) <= NOTEWORTHY
+        return f"apart by {100 * NOTEWORTHY:g}{THIN}% or less" if is_small else "perhaps two levels of launches"
+    return verdict(mean.verdict)
 
 
 def failed(outcome: str) -> str:

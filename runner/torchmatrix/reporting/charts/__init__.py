@@ -47,7 +47,7 @@ class BarRow:
     `begin`: where the bar begins, by default at the scale's low end.
     `head`: a line above the row, where a group begins. `problem`: instead of a drawing, why there is none. `strokes`: single
     values behind a mean. `ideal`: a dashed mark. `colour`: the number of a series. `marks`: words with their explanations.
-    `note`: the row's tooltip.
+    `layers`: bars over each other instead of one, each with its colour, the longest first. `note`: the row's tooltip.
     """
 
     label: str
@@ -60,6 +60,7 @@ class BarRow:
     problem: str = ""
     strokes: tuple[float, ...] = ()
     ideal: float | None = None
+    layers: tuple[tuple[float, int], ...] = ()
     colour: int = 0
     shape: str = "bar"
     is_best: bool = False
@@ -71,7 +72,7 @@ class BarRow:
 class Panel:
     """Rows on one scale from `low` to `high`; with `is_log` a logarithmic one. `unit`: beside the title. `ticks`: value, text.
 
-    `kind`: the columns' layout in page.css.
+    `heads`: above the columns of figures. `kind`: the columns' layout in page.css.
     """
 
     title: str
@@ -82,6 +83,7 @@ class Panel:
     kind: str = "bars"
     is_log: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
+    heads: tuple[str, ...] = ()
 
     def at(self, value: float | None) -> str:
         """Return a place on the scale in per cent, such as "73.2%"."""
@@ -132,6 +134,11 @@ class Chart:
     nav: str = ""
     instead_of: str = ""
     choice: str = ""
+
+    @property
+    def has_intervals(self) -> bool:
+        """Check whether some row has an interval."""
+        return any(row.low is not None for beside in self.panels for panel in beside for row in panel.rows)
 
 
 def by_section(charts: Iterable[Chart]) -> list[tuple[Chart, ...]]:

@@ -1,25 +1,28 @@
 """GPUs compared: the default view of a page of several machines. Open first: answers.py, then the charts below."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.rows import Row
-from torchmatrix.core.formatting import is_known
+from torchmatrix.core.formatting import count, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import BarRow as Bar
 from torchmatrix.reporting.charts import Chart, Panel, round_values, scale_of
 from torchmatrix.reporting.gpus import answers
-from torchmatrix.reporting.gpus.answers import Gpus
+from torchmatrix.reporting.gpus.answers import Gpus, Scope, Setting, Standing, setting_of
 from torchmatrix.reporting.overview.answers import Answers
 from torchmatrix.reporting.overview.cells import grouped, span
+from torchmatrix.reporting.overview.charts import line_of, scaling_bar
 
-# The charts of a page of machines: relative throughput, each model, scaling, items per joule and price.
+# The charts of a page of machines: each GPU's figures, the highest first; their ratios; versions of PyTorch; several devices.
 
 MOST_MODELS = 6
 VENDORS = ("NVIDIA", "AMD", "other")
-COLOURS = (("#2563a8", "#5a9fdc"), ("#d96f0d", "#f08a2c"), ("#17684c", "#4bc298"))
-"""The vendors' colours, on white and on black."""
+COLOURS = (
+    ("#2563a8", "#5a9fdc"), ("#d96f0d", "#f08a2c"), ("#17684c", "#4bc298"),
+    ("#8db8e2", "#2f6391"), ("#3f7fc0", "#5a9fdc"), ("#0b2545", "#c3e0fb"),
+)  # fmt: skip
+"""Colours on white and on black: the vendors', then three for settings; those of PyTorch's releases follow."""
 
 
 def _legend(gpus: Gpus) -> tuple[tuple[int, str], ...]:
@@ -37,7 +40,7 @@ def relative(gpus: Gpus) -> Chart | None:
     high = max(scale_of(every), *(stroke for row in every for stroke in row.strokes), 1.0) * 1.02
     ticks = tuple((value, f"{value:g}×") for value in round_values(0.0, high))
     return Chart(
-        id="relative", nav=f"{gpus.noun.capitalize() if gpus.noun == 'machine' else gpus.noun} against {gpus.noun}", title=_relative_title(gpus),
+        id="relative", nav=f"{gpus.noun} against {gpus.noun}", title=_relative_title(gpus),
         sub=f"Throughput over that of {gpus.relative.baseline} on as many devices, for the same workload and "
         f"{'batch' if gpus.relative.batch == 'same' else 'each at its own batch'}. Bar: the geometric mean over the workloads "
         "that both measured; strokes: the workloads.",
@@ -69,86 +72,188 @@ def _mean_bar(gpus: Gpus, gpu: str, count: int) -> Bar:
     low, high = (end if is_known(end) else None for end in (value.low, value.high))
     return Bar(
         label=gpu, value=value.value, low=low, high=high, colour=gpus.colour(gpu), strokes=tuple(gpus.ratios(gpu, count)),
-        figures=(words.effect_with_interval(value), words.verdict(mean.verdict), many),
+        figures=(words.effect_with_interval(value), words.verdict_of(mean), many),
     )  # fmt: skip
 
 
-def throughput(gpus: Gpus) -> Chart | None:
-    """Draw for each model a panel of each precision, in it a bar for each GPU, eager and compiled."""
-    panels = tuple(_panels(gpus, job) for job in gpus.jobs[:MOST_MODELS])
-    if not panels:
-        return None
-    name, means = answers.setting_means(gpus)
-    values = [mean.interval.value for mean in means.values()]
-    bring = "bring" if "+" in name else "brings"
-    where = f" on {'these' if len(values) > 1 else 'this'} {gpus.noun}{'s' * (len(values) > 1)}"
+# A model's figures: of one device of each GPU, of whole machines, per joule and price; of each release of PyTorch; by devices.
+
+
+def standings_charts(gpus: Gpus) -> list[Chart]:
+    """Return the charts of one device of each GPU, of whole machines, per joule and per price, the highest first."""
+    return [_standings_chart(gpus, scope) for scope in gpus.scopes.values()]
+
+
+def _standings_chart(gpus: Gpus, scope: Scope) -> Chart:
+    colours = _levels(scope)
+    panels = tuple((_standings_panel(gpus, scope, job),) for job in scope.jobs[:MOST_MODELS])
+    several = any(row["machines"] > 1 for job in scope.jobs for row in job)
     return Chart(
-        id="throughput", nav="Throughput", title=f"{name} {bring} {span(values, words.effect)}{where}" if means else "Throughput of each model",
-        sub=f"Items per second, {answers.of_each(gpus, gpus.least)}; the panels of a model share a scale. "
-        f"{gpus.noun.capitalize() if gpus.noun == 'machine' else gpus.noun}s in the order of the chart above. "
-        "bs: batch per device.",
-        panels=panels, legend=_legend(gpus), more=words.more(len(gpus.jobs) - MOST_MODELS, "models"),
+        id="fastest" if scope.name == "device" else f"fastest-{scope.name}", nav="Fastest first",
+        instead_of="" if scope.name == "device" else "fastest", choice=scope.choice, title=_standings_title(gpus, scope),
+        sub=" ".join(filter(None, (
+            f"{scope.sub} Each at its best PyTorch and batch (bs), in the settings of the legend; the bars of a "
+            f"{gpus.noun} lie over each other and begin at zero.",
+            "Of several machines with one GPU the bar is their mean, the strokes are the machines." if several else "",
+        ))),
+        panels=panels, legend=tuple((number, answers.setting_in_words(setting)) for setting, number in colours.items()),
+        more=words.more(len(scope.jobs) - MOST_MODELS, "models"),
     )  # fmt: skip
 
 
-def _panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
-    by_precision = grouped(job, lambda row: row["precision"])
-    bars = [_bars(gpus, rows) for rows in by_precision]
+def _levels(scope: Scope) -> dict[Setting, int]:
+    """Return the colours of the settings of a chart, light to dark."""
+    every = sorted({setting for job in scope.jobs[:MOST_MODELS] for setting in scope.settings(job)}, key=answers.rank_of)
+    return {setting: 3 if setting == every[0] else 5 if setting == every[-1] else 4 for setting in every}
+
+
+def _standings_title(gpus: Gpus, scope: Scope) -> str:
+    """Name the highest of the first model, with its figure and setting."""
+    job = scope.jobs[0]
+    standings = scope.standings(job)
+    top = next(standing.top for standing in standings if standing.top)
+    read = ", of those known" if any(one.top is None or scope.is_partly_unknown(one) for one in standings) else ""
+    who, setting = scope.who(top), answers.setting_in_words(setting_of(top))
+    return f"{scope.title(job)}: {who} {scope.does} {words.with_unit(top[scope.column], scope.unit(top))} with {setting}{read}"
+
+
+def _standings_panel(gpus: Gpus, scope: Scope, job: Sequence[Row]) -> Panel:
+    settings, first = scope.settings(job), job[0]
+    rows = tuple(_standing_bar(gpus, scope, standing, settings, _levels(scope)) for standing in scope.standings(job))
+    heads = [words.precision(precision) + (" + compile" if compiled else "") for precision, _, compiled in reversed(settings)]
+    return Panel(
+        title=scope.title(job), unit=scope.unit(first), rows=rows, high=scale_of(rows),
+        kind=f"nest n{len(settings)}", heads=(heads[0], "", *heads[1:], "PyTorch", "bs"),
+    )  # fmt: skip
+
+
+def _standing_bar(
+    gpus: Gpus, scope: Scope, standing: Standing, settings: Sequence[Setting], colours: Mapping[Setting, int]
+) -> Bar:
+    top = standing.top
+    if top is None:
+        return Bar(label=standing.who, problem=standing.problem, note=standing.note)
+    layers = [(row[scope.column], colours[setting]) for setting, row in standing.rows.items()]
+    low, high, machines = _limits(gpus, scope, top)
+    figures = [_figure(standing, setting, scope.column) for setting in reversed(settings)]
+    limits = _limits_in_words(gpus, scope, standing.rows.get(settings[-1]))
+    return Bar(
+        label=standing.who, value=top[scope.column], low=low, high=high, layers=tuple(sorted(layers, reverse=True)),
+        strokes=machines, figures=(figures[0], limits, *figures[1:], gpus.release(top), str(top["batch"])), note=standing.note,
+    )  # fmt: skip
+
+
+def _figure(standing: Standing, setting: Setting, column: str) -> str:
+    row = standing.rows.get(setting)
+    return words.short(row[column]) if row else standing.lacks.get(setting, "–")
+
+
+def _limits(gpus: Gpus, scope: Scope, row: Row) -> tuple[float | None, float | None, tuple[float, ...]]:
+    """Return both ends of a throughput's interval, or instead the figures of several machines, whose mean it is."""
+    machines = gpus.of_machines(row) if scope.is_rate else []
+    low, high = (row[name] if scope.is_rate and not machines and is_known(row[name]) else None for name in ("low", "high"))
+    return low, high, tuple(machines)
+
+
+def _limits_in_words(gpus: Gpus, scope: Scope, row: Row | None) -> str:
+    """Write the interval of a throughput, or how far its machines lie apart; "" for other figures."""
+    if row is None or not scope.is_rate:
+        return ""
+    low, high, machines = _limits(gpus, scope, row)
+    if machines:
+        return f"{words.percent(max(machines) / min(machines) - 1)} apart"
+    return words.rate_interval(row[scope.column], low, high) or ("1 launch" if row["n"] == 1 else "")
+
+
+def _jobs(gpus: Gpus) -> list[list[Row]]:
+    """Return the rows of single devices by what they compute."""
+    return gpus.scopes["device"].jobs if "device" in gpus.scopes else []
+
+
+def versions(gpus: Gpus) -> Chart | None:
+    """Draw for each model and setting each GPU with a bar for each release of PyTorch; None where no GPU measured two."""
+    jobs = _jobs(gpus)
+    releases = gpus.releases
+    if len(releases) < 2 or not jobs:
+        return None
+    return Chart(
+        id="versions", nav="Versions", title=_versions_title(gpus),
+        sub=f"Items per second of {answers.of_each(gpus, gpus.least)}, at the best batch (bs) of each; the panels of a model "
+        f"share a scale. A group is a {gpus.noun}, a bar a release of PyTorch.",
+        panels=tuple(_version_panels(gpus, job) for job in jobs[:MOST_MODELS]),
+        legend=tuple((_FIRST_RELEASE + number, release) for number, release in enumerate(releases)),
+        more=words.more(len(jobs) - MOST_MODELS, "models"),
+    )  # fmt: skip
+
+
+_FIRST_RELEASE = len(COLOURS)
+"""The colour of the oldest release."""
+
+
+def _versions_title(gpus: Gpus) -> str:
+    """Say what the newest release brings over the oldest, on the GPUs that measured both alike."""
+    first, last = gpus.releases[0], gpus.releases[-1]
+    means = [mean for gpu in gpus.order if (mean := gpus.release_mean(gpu, last, first))]
+    newest, oldest = (release.removeprefix("torch ") for release in (last, first))
+    if not means:
+        return f"PyTorch {oldest} to {newest} on each {gpus.noun}"
+    verdicts = {mean.verdict for mean in means}
+    verdict = words.verdict(verdicts.pop()) if len(verdicts) == 1 else "verdicts differ"
+    effects = span([mean.interval.value for mean in means], words.effect)
+    return f"PyTorch {newest} beside {oldest}: {effects} on {count(len(means), gpus.noun)}, {verdict}"
+
+
+def _version_panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
+    groups = grouped(sorted(job, key=lambda row: answers.rank_of(setting_of(row))), setting_of)
+    bars = [_version_bars(gpus, group) for group in groups]
     high = scale_of(bar for panel in bars for bar in panel)
-    mode = f", {words.mode(job[0]['mode'])}" if len({row["mode"] for row in gpus.rows}) > 1 else ""
     return tuple(
-        Panel(title=f"{words.model(rows[0]['model'])}{mode}, {words.precision(rows[0]['precision'])}",
-              unit=f"{rows[0]['unit']}/s", rows=panel, high=high, kind="bars gpu")
-        for rows, panel in zip(by_precision, bars, strict=True)
+        Panel(title=f"{gpus.scopes['device'].title(job)}, {answers.setting_in_words(setting_of(group[0]))}",
+              unit=f"{group[0]['unit']}/s", rows=panel, high=high, kind="bars gpu")
+        for group, panel in zip(groups, bars, strict=True)
     )  # fmt: skip
 
 
-def _bars(gpus: Gpus, rows: Sequence[Row]) -> tuple[Bar, ...]:
+def _version_bars(gpus: Gpus, rows: Sequence[Row]) -> tuple[Bar, ...]:
     bars: list[Bar] = []
-    for group in sorted(grouped(rows, lambda row: row["compile"]), key=lambda group: bool(group[0]["compile"])):
-        engine, releases = "torch.compile" if group[0]["compile"] else "eager", gpus.by_release(group)
-        measured = {row["gpu"] for release in releases for row in release}
-        failed = {row["gpu"]: row for row in group if not row["n"]}
-        for number, release in enumerate(releases):
-            chosen = {row["gpu"]: row for row in release}
-            shown = [gpu for gpu in gpus.order if gpu in chosen or (not number and gpu not in measured)]
-            heads = [f"{engine}, {release[0]['stack_class']}", *[""] * len(shown)]
-            bars += [_bar(gpus, gpu, chosen.get(gpu, failed.get(gpu)), head) for gpu, head in zip(shown, heads, strict=False)]
+    for gpu in gpus.order:
+        best: dict[str, Row] = {}
+        for row in (row for row in rows if row["gpu"] == gpu):
+            other = best.get(row["stack_class"])
+            if other is None or (row["n"], row["throughput"]) > (other["n"] and other["n"], other["throughput"]):
+                best[row["stack_class"]] = row
+        for number, release in enumerate(gpus.releases):
+            bar = _version_bar(gpus, best.get(release), release, _FIRST_RELEASE + number)
+            bars.append(replace(bar, head="" if number else gpu))
     return tuple(bars)
 
 
-def _bar(gpus: Gpus, gpu: str, row: Row | None, head: str) -> Bar:
+def _version_bar(gpus: Gpus, row: Row | None, release: str, colour: int) -> Bar:
+    label = release.removeprefix("torch ")
     if row is None or not row["n"]:
         why = row["why"] if row and row["why"] in words.OUTCOMES else ""
-        return Bar(label=gpu, head=head, colour=gpus.colour(gpu), problem=words.failed(why))
-    low, high = (row[name] if is_known(row[name]) else None for name in ("low", "high"))
-    limits = words.rate_interval(row["throughput"], low, high) or ("1 launch" if row["n"] == 1 else "")
+        return Bar(label=label, colour=colour, problem=words.failed(why))
+    scope = gpus.scopes["device"]
+    low, high, machines = _limits(gpus, scope, row)
     return Bar(
-        label=gpu, head=head, value=row["throughput"], low=low, high=high, colour=gpus.colour(gpu),
-        figures=(words.short(row["throughput"]), limits, f"bs{words.SPACE}{row['batch']}"),
+        label=label, value=row["throughput"], low=low, high=high, colour=colour, strokes=machines,
+        figures=(words.short(row["throughput"]), _limits_in_words(gpus, scope, row), f"bs{words.SPACE}{row['batch']}"),
         note=f"{row['workload']}, {row['stack']}",
     )  # fmt: skip
 
 
 def scaling(gpus: Gpus) -> Chart | None:
-    """Draw the speed-up of several devices over one: efficiency by their number, and whole machines."""
+    """Draw what one, two and more devices of each GPU do, in the first and the best setting of each model."""
     if not gpus.scaled:
         return None
-    counts = sorted({row["N"] for row in gpus.scaled})
-    shares = [row["S"] / row["N"] for row in gpus.scaled]
-    low, high = max(0.0, int(min(shares) * 10 - 0.5) / 10), max(1.02, min(1.2, max(shares)))
-    ticks = tuple((share, words.percent(share)) for share in round_values(low, 1.0, 4))
-    panels = [
-        Panel(title=f"{count} {gpus.device}s", unit="efficiency", rows=_efficiencies(gpus, count), low=low, high=high,
-              kind="eff sc", ticks=ticks)
-        for count in counts[-3:]
-    ]  # fmt: skip
-    whole = tuple(panel for job in gpus.jobs[:3] if (panel := _whole_machines(gpus, job)))
+    counts = words.enumerated(map(str, sorted({1, *(row["N"] for row in gpus.scaled)})), 9)
+    jobs = gpus.tasks
     return Chart(
         id="scaling", nav="Scaling", title=_scaling_title(gpus),
-        sub=f"Efficiency: what several {gpus.device}s do of the work of one, over their number; 100{words.THIN}% is ideal. "
-        "Dot: geometric mean over all workloads; strokes: the workloads. Below: whole machines, with the multiple of one.",
-        panels=(tuple(panels), *([whole] if whole else [])), legend=_legend(gpus),
+        sub=f"Items per second of {counts} {gpus.device}s, the multiple of one, and efficiency: the multiple over the number. "
+        f"Dashed: the ideal. Each panel has its own scale; each {gpus.noun} at its best PyTorch and batch.",
+        panels=tuple(_device_panels(gpus, job) for job in jobs[:MOST_MODELS]), legend=_legend(gpus),
+        more=words.more(len(jobs) - MOST_MODELS, "models"),
     )  # fmt: skip
 
 
@@ -159,92 +264,31 @@ def _scaling_title(gpus: Gpus) -> str:
     return title if best is worst else f"{title}, {worst[1]} × {worst[0]} {words.percent(worst[2] / worst[1])}"
 
 
-def _efficiencies(gpus: Gpus, count: int) -> tuple[Bar, ...]:
-    bars = []
-    for gpu in gpus.order:
-        shares = [row["S"] / row["N"] for row in gpus.scaled if row["N"] == count and gpus.name(row) == gpu]
-        if shares:
-            value = geometric_mean(shares).value
-            figures = (f"{words.ratio(value * count)}  {words.percent(value)}",)
-            strokes = tuple(shares) if len(shares) > 1 else ()
-            bars.append(Bar(label=gpu, value=value, shape="dot", strokes=strokes, figures=figures, colour=gpus.colour(gpu),
-                            note=answers.workloads(len(shares))))  # fmt: skip
-    return tuple(bars)
+def _device_panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
+    """Return a panel for the first and one for the best setting."""
+    settings = answers.settings_of(map(gpus.setting, job))
+    shown = list(dict.fromkeys((settings[0], settings[-1])))
+    panels = []
+    for setting in shown:
+        lines = [line for gpu in gpus.order if (line := _line(gpus, job, gpu, setting))]
+        rows = [bar for gpu, line in lines for bar in _device_bars(gpus, gpu, line)]
+        title = f"{gpus.cells.model(job[0])}, {answers.setting_in_words(setting)}"
+        high = max((row.ideal or 0.0 for row in rows), default=1.0)
+        panels.append(Panel(title=title, unit=f"{job[0]['unit']}/s", rows=tuple(rows), high=high, kind="scale"))
+    return tuple(panels)
 
 
-def _whole_machines(gpus: Gpus, job: Sequence[Row]) -> Panel | None:
-    """Draw each machine on its most devices, in the setting of charts that show a single setting."""
-    best = gpus.best([row for row in job if row["n"]])
-    stacks = {row["stack"] for row in best}
-    bars = []
-    for gpu in gpus.order:
-        rows = [row for row in gpus.scaled if gpus.name(row) == gpu and _is_like(gpus, row, best, stacks)]
-        if rows:
-            row = max(rows, key=lambda row: (row["N"], row["rate"]))
-            bars.append(Bar(
-                label=f"{row['N']} × {gpu}", value=row["rate"], low=row["low"], high=row["high"], colour=gpus.colour(gpu),
-                figures=(words.short(row["rate"]), words.ratio(row["S"]), f"bs{words.SPACE}{row['bs']}"),
-            ))  # fmt: skip
-    if not bars:
-        return None
-    title = f"{words.model(best[0]['model'])}, {answers.setting(best[0])}"
-    return Panel(title=title, unit=f"{best[0]['unit']}/s", rows=tuple(bars), high=scale_of(bars), kind="bars gpu")
+def _line(gpus: Gpus, job: Sequence[Row], gpu: str, setting: Setting) -> tuple[str, list[Row]] | None:
+    """Return the cells of the highest figure on the most devices, and of fewer devices in the same settings."""
+    ends = [row for row in job if gpus.name(row) == gpu and gpus.setting(row) == setting]
+    best = max(ends, key=lambda row: (row["N"], row["rate"]), default=None)
+    return (gpu, line_of(gpus.cells, gpus.cells.rows, best)) if best else None
 
 
-def _is_like(gpus: Gpus, row: Row, best: Sequence[Row], stacks: set[str]) -> bool:
-    cells, first = gpus.cells, best[0]
-    return (
-        all(cells.value(row, name) == first[name] for name in ("model", "mode", "precision"))
-        and cells.value(row, "stack") in stacks
-        and (cells.value(row, "compile") == "true") == bool(first["compile"])
-        and row["bs"] in {other["batch"] for other in best}
-    )
-
-
-def worth(gpus: Gpus) -> Chart | None:
-    """Draw items per joule, and cost and throughput per price where a list gives them; one device of each machine."""
-    names = [name for name in WORTH if any(is_known(row[name]) for row in gpus.worth)]
-    groups = [tuple(panel for job in gpus.jobs[:3] if (panel := _worth_panel(gpus, job, name))) for name in names]
-    panels = tuple(group for group in groups if group)
-    if not panels:
-        return None
-    tops = [(name, answers.worth_rows(gpus, gpus.jobs[0], name)) for name in names]
-    currency = gpus.price_list.currency
-    units = {"per_joule": "most per joule", "per_price": f"most per {currency}", "cost": "least cost"}
-    title = words.enumerated(f"{units[name]} from {gpus.who(rows[0])}" for name, rows in tops if rows)
-    return Chart(
-        id="worth", nav="Per joule and price", title=f"{words.model(gpus.jobs[0][0]['model'])}: {title}, not tested" if title else "What a joule gives",
-        sub=" ".join(["Power and purchase price of the GPU alone, without the server around it.", *_formula(gpus)]),
-        panels=panels, legend=_legend(gpus),
-    )  # fmt: skip
-
-
-WORTH = ("per_joule", "cost", "per_price")
-
-
-def _formula(gpus: Gpus) -> list[str]:
-    priced = gpus.price_list.formulas(gpus.cells.dims["gpu"].labels)
-    return [f"Cost: {'; '.join(priced)}."] if priced else []
-
-
-def _worth_panel(gpus: Gpus, job: list[Row], name: str) -> Panel | None:
-    rows = answers.worth_rows(gpus, job, name)
-    if not rows:
-        return None
-    bars = tuple(
-        Bar(label=gpus.who(row), value=row[name], figures=(words.short(row[name]), words.stacks([row["stack"]])[row["stack"]]),
-            colour=gpus.colour(row["machine"] if gpus.noun == "machine" else row["gpu"]))
-        for row in rows
-    )  # fmt: skip
-    why = "energy not read" if name == "per_joule" else "no price"
-    bars += tuple(Bar(label=gpu, problem=why, colour=gpus.colour(gpu)) for gpu in answers.without_worth(gpus, job, rows))
-    items, currency = rows[0]["unit"], gpus.price_list.currency
-    unit = {
-        "per_joule": f"{items} per joule", "cost": f"{currency} per million {items}",
-        "per_price": f"{items}/s per 1000 {currency}",
-    }[name]  # fmt: skip
-    title = f"{words.model(rows[0]['model'])}, {answers.setting(rows[0])}"
-    return Panel(title=title, unit=unit, rows=bars, high=scale_of(bars), kind="per")
+def _device_bars(gpus: Gpus, gpu: str, line: Sequence[Row]) -> list[Bar]:
+    rate_of_one = next(row["rate"] / row["S"] for row in line if row["S"])
+    bars = [scaling_bar(gpus.cells, row, gpus.colour(gpu), rate_of_one) for row in line]
+    return [replace(bars[0], head=gpu), *bars[1:]]
 
 
 __all__ = ["ComparedGpus", "Gpus", "shown"]
@@ -264,17 +308,28 @@ class Pairs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedGpus:
-    """The default view of machines. `charts`: in the page's order; `pairs`: every pair of GPUs, None for a single one."""
+    """The default view of machines. `charts`: in the page's order; `pairs`: every pair of GPUs, None for a single one.
+    `releases`: of PyTorch, whose colours follow COLOURS.
+    """
 
     answers: Answers
     charts: tuple[Chart, ...]
     pairs: Pairs | None
+    releases: tuple[str, ...]
+
+    @property
+    def first(self) -> Panel | None:
+        """Return the panel that stands beside the answers."""
+        return self.charts[0].panels[0][0] if self.charts else None
 
 
 def shown(gpus: Gpus) -> ComparedGpus:
     """Build the default view of a page of machines."""
-    charts = relative(gpus), throughput(gpus), scaling(gpus), worth(gpus)
-    return ComparedGpus(answers=answers.answers(gpus), charts=tuple(chart for chart in charts if chart), pairs=pairs(gpus))
+    charts = [*standings_charts(gpus), relative(gpus), versions(gpus), scaling(gpus)]
+    return ComparedGpus(
+        answers=answers.answers(gpus), charts=tuple(chart for chart in charts if chart), pairs=pairs(gpus),
+        releases=tuple(gpus.releases),
+    )  # fmt: skip
 
 
 def pairs(gpus: Gpus) -> Pairs | None:
@@ -295,4 +350,4 @@ def _cell(gpus: Gpus, gpu: str, over: str) -> tuple[str, str, str, str]:
     value = mean.interval
     limits = words.effect_interval(value.value, value.low, value.high)
     colour = {"FASTER": "good", "SLOWER": "bad"}.get(mean.verdict, "")
-    return words.effect(value.value, value.low, value.high), limits, words.verdict(mean.verdict), colour
+    return words.effect(value.value, value.low, value.high), limits, words.verdict_of(mean), colour

@@ -1,7 +1,7 @@
 """Up to six answers of a page of machines, and the sentence above them."""
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from torchmatrix.analysis import across
@@ -11,14 +11,44 @@ from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.core.formatting import is_known
+from torchmatrix.matrix.factors import BY_NAME, EAGER, RUNTIMES_BY_NAME, TUNED
 from torchmatrix.reporting import words
-from torchmatrix.reporting.overview.answers import Answer, Answers, pairs_of
-from torchmatrix.reporting.overview.cells import Cells, grouped, span
+from torchmatrix.reporting.overview.answers import Answer, Answers, mean_of, pairs_of
+from torchmatrix.reporting.overview.cells import Cells, age, grouped, span
 
 # The figures of GPUs and their means over a baseline, for answers and charts.
 
-_BEST = {"amp": 3, "amp-bf16": 2, "tf32": 1}
-"""The rank of precisions in charts that show a single setting: mixed precision first, compiled."""
+Setting = tuple[str, str, bool]
+"""Precision, runtime, and whether torch.compile compiles the model."""
+_USUAL = ("amp", "amp-bf16", "tf32", "fp32")
+"""Precisions from the one that a chart of few settings shows first."""
+
+
+def rank_of(setting: Setting) -> tuple[int, int, bool, str]:
+    """Return a sort key: fp32 before mixed precision before others, eager before compiled, PyTorch before other runtimes."""
+    precision, runtime, compiled = setting
+    place = _USUAL[::-1].index(precision) if precision in _USUAL else len(_USUAL)
+    return int(runtime != EAGER), place, compiled, f"{precision} {runtime}"
+
+
+def setting_of(row: Row) -> Setting:
+    """Return the setting of a row of launches or cells."""
+    return row["precision"], row["runtime"] or EAGER, bool(row["compile"])
+
+
+def setting_in_words(setting: Setting) -> str:
+    """Write a setting such as "AMP, torch.compile"."""
+    precision, runtime, compiled = setting
+    engine = "torch.compile" if compiled else "eager" if runtime == EAGER else RUNTIMES_BY_NAME[runtime].words
+    return f"{words.precision(precision)}, {engine}"
+
+
+def settings_of(settings: Iterable[Setting]) -> list[Setting]:
+    """Return up to three settings, in the order of rank_of: the first, the last, and the last's precision in eager mode."""
+    ranked = sorted(set(settings), key=rank_of)
+    last = max((one for one in ranked if one[1] == EAGER and one[0] in _USUAL), key=rank_of, default=ranked[-1])
+    eager = (last[0], EAGER, False)
+    return list(dict.fromkeys(one for one in (ranked[0], eager, last) if one in ranked))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,32 +135,169 @@ class Gpus:
     def colour(self, gpu: str) -> int:
         return {"NVIDIA": 0, "AMD": 1}.get(self.vendors.get(gpu, ""), 2)
 
+    def setting(self, row: Row) -> Setting:
+        """Return the setting of a cell of the explorers."""
+        precision, runtime, compiled = (self.cells.value(row, name) for name in ("precision", "runtime", "compile"))
+        return precision, EAGER if runtime == "none" else runtime, compiled == "true"
+
     @cached_property
+    def tasks(self) -> list[list[Row]]:
+        """Return the cells of several devices by what they compute."""
+        names = [name for name in self.cells.dims if name not in (*TUNED, "gpu", "machine", "stack", "devices", "set", "batch")]
+        return grouped(self.scaled, lambda row: tuple(row[name] for name in names))
+
+    def release_mean(self, gpu: str, release: str, over: str) -> MeanRatio | None:
+        """Return what a release of torch brings on a GPU over another one, all else equal; None where nothing is compared."""
+        rows, releases = self.cells.rows, {row["stack"]: row["stack_class"] for row in self.rows}
+
+        def is_of(place: int, wanted: str) -> bool:
+            row = rows[place]
+            return self.name(row) == gpu and releases.get(self.cells.value(row, "stack")) == wanted
+
+        pairs = [
+            pair for pair in pairs_of(self.cells, "stack")
+            if pair["over"] is not None and is_of(pair["at"], release) and is_of(pair["over"], over)
+        ]  # fmt: skip
+        return mean_of(self.cells, pairs) if pairs else None
+
+    @cached_property
+    def releases(self) -> list[str]:
+        """Return the releases of PyTorch with a figure, the oldest first."""
+        return sorted({row["stack_class"] for row in self.rows if row["n"]}, key=age)
+
+    def release(self, row: Row) -> str:
+        """Return the release of a row's stack, such as 2.7.1, or the stack's name."""
+        name = row.get("stack_class") or words.stacks([row["stack"]])[row["stack"]]
+        return str(name).removeprefix("torch ")
+
+    def of_machines(self, row: Row) -> list[float]:
+        """Return the figures of the machines behind the figure of a GPU; none where one machine stands for it."""
+        names = ("gpu", "workload", "stack", "count", "precision", "compile")
+        return [
+            other["throughput"] for other in self.relative.table
+            if not other["of_gpu"] and other["n"] and all(other[name] == row[name] for name in names)
+        ] if row["machines"] > 1 else []  # fmt: skip
+
+    @cached_property
+    def scopes(self) -> "dict[str, Scope]":
+        """Return what GPUs are ranked by, as far as it is known, by name."""
+        most = {gpu: max(row["count"] for row in self.rows if row["gpu"] == gpu and row["n"]) for gpu in
+                {row["gpu"] for row in self.rows if row["n"]}}  # fmt: skip
+        alone = [row for row in self.rows if row["count"] == self.least]
+        whole = [row for row in self.rows if row["count"] == most.get(row["gpu"], self.least)]
+        each, currency = of_each(self, self.least), self.price_list.currency
+        yields = [row | {"machines": 1} for row in self.worth if row["count"] == self.least]
+        formula = self.price_list.formulas(self.cells.dims["gpu"].labels)
+        every = [
+            Scope(name="device", gpus=self, rows=alone, column="throughput", choice=f"one {self.device}", does="does",
+                  unit_text="{unit}/s", sub=f"Items per second of {each}."),
+            Scope(name="machine", gpus=self, rows=whole if whole != alone else [], column="throughput", choice="whole machine",
+                  does="do", unit_text="{unit}/s", sub=f"Items per second of all {self.device}s that were measured at once."),
+            Scope(name="joule", gpus=self, rows=yields, column="per_joule", choice="per joule", does="does",
+                  unit_text="{unit} per joule", sub="Power of the devices alone, without the server around them; not tested.",
+                  missing="energy not read"),
+            Scope(name="cost", gpus=self, rows=yields, column="cost", choice=f"cost in {currency}", does="takes",
+                  unit_text=f"{currency} per million {{unit}}", sub=f"Cost: {'; '.join(formula)}. Not tested.", less=True,
+                  missing="no price"),
+            Scope(name="price", gpus=self, rows=yields, column="per_price", choice=f"per {currency}", does="does",
+                  unit_text=f"{{unit}}/s per 1000 {currency}", sub="Purchase price of the devices alone, without the server "
+                  "around them; not tested.", missing="no price"),
+        ]  # fmt: skip
+        return {scope.name: scope for scope in every if scope.jobs}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """A GPU's, or a machine's, best figures of a task by setting; `lacks`: why others have none, in a word or two. `top`:
+    the best of all. `problem`: why there is none.
+    """
+
+    who: str
+    rows: dict[Setting, Row]
+    lacks: Mapping[Setting, str] = field(default_factory=dict)
+    top: Row | None = None
+    problem: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    """What GPUs are ranked by: a `column` of `rows`, of which `less` may be better. `choice`: its name on a page; `does`,
+    `sub`: words around a figure and below a chart; `unit_text`: its unit by that of items; `missing`: why a row has no figure.
+    """
+
+    name: str
+    gpus: Gpus
+    rows: Sequence[Row]
+    column: str
+    choice: str
+    does: str
+    unit_text: str
+    sub: str
+    less: bool = False
+    missing: str = ""
+
+    @property
+    def is_rate(self) -> bool:
+        """Check whether it is a throughput, which has an interval."""
+        return self.column == "throughput"
+
+    @property
     def jobs(self) -> list[list[Row]]:
-        """Return the rows on the fewest devices by mode and model, of models with a figure there."""
-        groups = grouped((row for row in self.rows if row["count"] == self.least), lambda row: (row["mode"], row["model"]))
-        return [job for job in groups if any(row["n"] for row in job)]
+        """Return the rows by what they compute, of tasks with a figure."""
+        groups = grouped(self.rows, lambda row: tuple(map(str, (row["mode"], row["model"], *row["task"].values()))))
+        return [job for job in groups if any(self._is_known(row) for row in job)]
 
-    def by_release(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Return by workload and release of torch the rows that most GPUs measured, until each GPU is in."""
-        groups = grouped((row for row in rows if row["n"]), lambda row: (row["workload"], row["stack_class"]))
-        left, chosen = {row["gpu"] for group in groups for row in group}, []
-        while left:
-            chosen.append(max(groups, key=lambda group: len(left & {row["gpu"] for row in group})))
-            left -= {row["gpu"] for row in chosen[-1]}
-        return chosen
+    def title(self, job: Sequence[Row]) -> str:
+        """Return a task's model, with its mode where there are several, and in what it differs from the model's other tasks."""
+        first, tasks = job[0], [other[0]["task"] for other in self.jobs if other[0]["model"] == job[0]["model"]]
+        modes = {row["mode"] for row in self.rows}
+        varied = [name for name in first["task"] if name not in ("model", "mode") and len({str(t[name]) for t in tasks}) > 1]
+        parts = [words.mode(first["mode"])] if len(modes) > 1 else []
+        parts += [BY_NAME[name].part.format(first["task"][name]) for name in varied if first["task"][name] is not None]
+        return ", ".join([words.model(first["model"]), *parts])
 
-    def best(self, rows: Sequence[Row]) -> list[Row]:
-        """Return for each GPU a row of the workload that most GPUs measured, with the setting that is usually the fastest."""
-        jobs = grouped((row for row in rows if row["n"]), lambda row: row["workload"])
+    def _is_known(self, row: Row) -> bool:
+        return bool(row["n"] and is_known(row[self.column]))
 
-        def rank(job: Sequence[Row]) -> tuple[int, int, bool]:
-            return len({row["gpu"] for row in job}), _BEST.get(job[0]["precision"], 0), bool(job[0]["compile"])
+    def unit(self, row: Row) -> str:
+        """Return the unit of the figure of a row."""
+        return self.unit_text.format(unit=row["unit"])
 
-        by_gpu: dict[str, Row] = {}
-        for row in (row for release in self.by_release(max(jobs, key=rank, default=[])) for row in release):
-            by_gpu.setdefault(row["gpu"], row)
-        return list(by_gpu.values())
+    def who(self, row: Row) -> str:
+        """Return whose figure a row has: a GPU's, a machine's, or of several devices "8 × H100 SXM"."""
+        if not self.is_rate:
+            return self.gpus.who(row)
+        return f"{row['count']} × {row['gpu']}" if self.name == "machine" else str(row["gpu"])
+
+    def settings(self, job: Sequence[Row]) -> list[Setting]:
+        """Return the settings to draw."""
+        return settings_of(setting_of(row) for row in job if self._is_known(row))
+
+    def standings(self, job: Sequence[Row]) -> list[Standing]:
+        """Return the standing of each GPU, the best first, then those without a figure."""
+        settings = self.settings(job)
+        every = [self._standing(who, rows, settings) for who, rows in group_by(job, self.who).items()]
+        sign = 1 if self.less else -1
+        return sorted(every, key=lambda one: (one.top is None, sign * one.top[self.column] if one.top else 0.0))
+
+    def is_partly_unknown(self, standing: Standing) -> bool:
+        """Check whether a figure is unknown of a setting that was measured."""
+        return not self.is_rate and any(why != "failed" for why in standing.lacks.values())
+
+    def _standing(self, who: str, rows: Sequence[Row], settings: Sequence[Setting]) -> Standing:
+        pick = min if self.less else max
+        measured = [row for row in rows if self._is_known(row) and setting_of(row) in settings]
+        best = {setting: pick(same, key=lambda row: row[self.column])
+                for setting, same in group_by(measured, setting_of).items()}  # fmt: skip
+        if not best:
+            failed = next((row["why"] for row in rows if not row["n"] and row.get("why") in words.OUTCOMES), "")
+            return Standing(who=who, rows={}, problem=self.missing if any(row["n"] for row in rows) else words.failed(failed))
+        top = pick(best.values(), key=lambda row: row[self.column])
+        note = "; ".join(f"{setting_in_words(setting)}: {row['workload']}, {row['stack']}" for setting, row in best.items())
+        lacks = {setting_of(row): self.missing.removeprefix("energy ") if row["n"] else "failed" for row in rows
+                 if setting_of(row) not in best and (row["n"] or row.get("why") in words.OUTCOMES)}  # fmt: skip
+        return Standing(who=who, rows=best, lacks=lacks, top=top, note=note)
 
 
 RULE = "It is over launches of these machines: another machine of the same GPU may differ by a few per cent."
@@ -142,7 +309,7 @@ def answers(gpus: Gpus) -> Answers:
         return Answers(lead="No cell was measured on any of these machines.", each=())
     possible = [
         _fastest_answer(gpus), _next_answer(gpus), _settings_answer(gpus), _devices_answer(gpus),
-        _worth_answer(gpus, "per_joule"), _worth_answer(gpus, "cost") or _worth_answer(gpus, "per_price"),
+        _worth_answer(gpus, "joule"), _worth_answer(gpus, "cost") or _worth_answer(gpus, "price"),
     ]  # fmt: skip
     return Answers(lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), rule=RULE)
 
@@ -150,7 +317,7 @@ def answers(gpus: Gpus) -> Answers:
 def compared(gpus: Gpus, gpu: str, over: str) -> tuple[MeanRatio, str, str] | None:
     """Return the mean over all workloads that both GPUs measured, its verdict in words, and over how many it is."""
     mean = gpus.mean(gpu, over, gpus.least)
-    return (mean, words.verdict(mean.verdict), workloads(mean.n)) if mean else None
+    return (mean, words.verdict_of(mean), workloads(mean.n)) if mean else None
 
 
 def workloads(count: int) -> str:
@@ -193,18 +360,23 @@ def _fastest_answer(gpus: Gpus) -> Answer | None:
     over = gpus.relative.baseline if top != gpus.relative.baseline else others[0]
     means = {other: gpus.mean(top, other, gpus.least) for other in others}
     equal = [other for other, mean in means.items() if mean is None or mean.verdict != "FASTER"]
-    answer = _comparison(gpus, top, over, "fastest", "Highest mean" if equal else f"Fastest {gpus.noun}", top)
+    is_ahead = all(means[other] is None for other in equal)
+    title = f"Fastest {gpus.noun}" if not equal else "Fastest of those compared" if is_ahead else "Highest mean"
+    answer = _comparison(gpus, top, over, "fastest", title, top)
     if answer and equal and over not in equal:
-        by_reason = group_by(equal, lambda other: _not_faster(means[other]))
-        text = "; ".join(f"{reason} {words.enumerated(names)}" for reason, names in by_reason.items())
+        by_reason = group_by(equal, lambda other: _why_not_faster(gpus, top, other, means[other]))
+        text = "; ".join(reason.format(words.enumerated(names)) for reason, names in by_reason.items())
         answer = replace(answer, text=f"{answer.text} {text[:1].upper()}{text[1:]}.")
     return answer
 
 
-def _not_faster(mean: MeanRatio | None) -> str:
+def _why_not_faster(gpus: Gpus, gpu: str, over: str, mean: MeanRatio | None) -> str:
     if mean is None:
-        return "not compared with"
-    return {"n/a": "not tested against", "SAME": f"{words.verdict('SAME')} as"}.get(mean.verdict, "no difference shown from")
+        ours, theirs = ({row["stack_class"] for row in gpus.rows if row["gpu"] == name and row["n"]} for name in (gpu, over))
+        shared = bool(ours & theirs) or not (ours and theirs)
+        return "not compared with {}" if shared else "not compared with {}: measured on other releases of PyTorch"
+    same, unknown = f"{words.verdict('SAME')} as {{}}", "no difference shown from {}"
+    return {"n/a": "not tested against {}", "SAME": same}.get(mean.verdict, unknown)
 
 
 def _next_answer(gpus: Gpus) -> Answer | None:
@@ -250,12 +422,12 @@ def _settings_answer(gpus: Gpus) -> Answer | None:
     least, most = (pick(means, key=lambda gpu: means[gpu].interval.value) for pick in (min, max))
     values = [means[least].interval.value, means[most].interval.value]
     over = "eager" if name == "torch.compile" else "fp32" if name == "AMP" else "fp32, eager"
-    verdicts = list(dict.fromkeys(words.verdict(mean.verdict) for mean in means.values()))
+    verdicts = list(dict.fromkeys(words.verdict_of(mean) for mean in means.values()))
     verdict = f"{verdicts[0]} on {'each' if len(means) > 1 else 'it'}" if len(verdicts) == 1 else "verdicts differ"
     return Answer(
         name="settings", title=f"{name} bring" if "+" in name else f"{name} brings", figure=span(values, words.effect),
         text=f"over {over}: {verdict}" + (f"; least on {least}, most on {most}." if len(means) > 1 else "."),
-        note="Geometric means of pairs that differ in nothing else.", chart="throughput", value=max(values), low=min(values),
+        note="Geometric means of pairs that differ in nothing else.", chart="fastest", value=max(values), low=min(values),
         high=max(values), unit="×",
     )  # fmt: skip
 
@@ -290,53 +462,32 @@ def _devices_answer(gpus: Gpus) -> Answer | None:
     )  # fmt: skip
 
 
-def worth_rows(gpus: Gpus, job: list[Row], name: str) -> list[Row]:
-    """Return each machine's yield per joule or price on the fewest devices, in the setting of the charts; highest first."""
-    best = gpus.best([row for row in job if row["n"]])
-    alike = ("model", "mode", "precision", "compile", "count", "batch", "stack")
-    keys = {tuple(row[key] for key in (*alike, "gpu")) for row in best}
-    by_machine: dict[str, Row] = {}
-    for row in gpus.worth:
-        if is_known(row[name]) and tuple(row[key] for key in (*alike, "gpu" if gpus.noun == "GPU" else "machine")) in keys:
-            by_machine.setdefault(row["machine"], row)
-    return sorted(by_machine.values(), key=lambda row: row[name] if name == "cost" else -row[name])
-
-
-def without_worth(gpus: Gpus, job: list[Row], rows: Sequence[Row]) -> list[str]:
-    """Return the GPUs, or machines, that measured a job in the setting of the charts and of which `rows` (of worth_rows) have
-    no yield: they are in no ranking.
-    """
-    name = "machine" if gpus.noun == "machine" else "gpu"
-    known = {row[name] for row in rows}
-    return [row["gpu"] for row in gpus.best([row for row in job if row["n"]]) if row["gpu"] not in known]
-
-
-def setting(row: Row) -> str:
-    """Write a setting such as "AMP, torch.compile"."""
-    return f"{words.precision(row['precision'])}, {'torch.compile' if row['compile'] else 'eager'}"
-
-
 def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
-    found = ((job, worth_rows(gpus, job, name)) for job in gpus.jobs)
-    job, rows = next(((job, rows) for job, rows in found if len(rows) > 1), ([], []))
-    if not rows:
+    """Answer who yields most per joule or price, of the first task that two have a figure of."""
+    scope = gpus.scopes.get(name)
+    every = (scope.standings(job) for job in scope.jobs) if scope else ()
+    standings = next((some for some in every if len(some) > 1 and some[1].top), [])
+    if not scope or not standings:
         return None
-    missing = without_worth(gpus, job, rows)
+    missing = [one.who for one in standings if one.top is None]
+    partly = [one.who for one in standings if one.top and scope.is_partly_unknown(one)]
     unknown = f" Not known of {words.enumerated(missing)}." if missing else ""
+    unknown += f" Not known in every setting of {words.enumerated(partly)}." if partly else ""
+    rows = [one.top for one in standings if one.top]
     top = rows[0]
     second = next((row for row in rows if row["gpu"] != top["gpu"]), rows[1])
     currency = gpus.price_list.currency
     title, unit, what = {
-        "per_joule": ("Most per joule", f"{top['unit']}/J", "Power of the GPU alone"),
-        "per_price": (f"Most per {currency}", f"{top['unit']}/s per {currency} 1000", "Price of the GPU alone"),
+        "joule": ("Most per joule", f"{top['unit']}/J", "Power of the GPU alone"),
+        "price": (f"Most per {currency}", f"{top['unit']}/s per {currency} 1000", "Price of the GPU alone"),
         "cost": ("Least cost", f"{currency} per million {top['unit']}", "By the price list"),
     }[name]
     return Answer(
         name=name, title=title, 
         figure=str(top["machine"] if gpus.noun == "machine" else top["gpu"]),
-        text=f"{words.with_unit(top[name], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
-        f"{words.short(second[name])}. Not tested.{unknown}",
-        note=f"{what}, {setting(top)}.", chart="worth", value=top[name], unit=unit,
+        text=f"{words.with_unit(top[scope.column], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
+        f"{words.short(second[scope.column])}. Not tested.{unknown}",
+        note=f"{what}, {setting_in_words(setting_of(top))}.", chart=f"fastest-{name}", value=top[scope.column], unit=unit,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.speedups import Since
-from torchmatrix.reporting.charts import Chart
+from torchmatrix.reporting.charts import Chart, Panel
 from torchmatrix.reporting.overview import charts, efficiency
 from torchmatrix.reporting.overview.answers import Answer, Answers, answers
 from torchmatrix.reporting.overview.cells import Cells
@@ -16,10 +16,11 @@ __all__ = ["Answer", "Answers", "Cells", "Overview", "overview"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """The answers, and the charts in the page's order."""
+    """The answers, and the charts in the page's order. `first`: the panel that stands beside the answers."""
 
     answers: Answers
     charts: tuple[Chart, ...]
+    first: Panel | None
 
 
 def overview(
@@ -36,7 +37,11 @@ def overview(
         charts.latency_chart(cells),
         charts.generation_chart(cells),
     ]
+    drawn = tuple(chart for chart in possible if chart)
+    top = cells.best(cells.chosen)
+    panels = [panel for beside in drawn[0].panels for panel in beside] if drawn and top else []
     return Overview(
         answers=answers(cells, price_list, since, failed, unread),
-        charts=tuple(chart for chart in possible if chart),
+        charts=drawn,
+        first=next((panel for panel in panels if top and top["rate"] in [row.value for row in panel.rows]), None),
     )

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from torchmatrix.analysis import verdicts
-from torchmatrix.analysis.intervals import SEEN_FROM, Interval
+from torchmatrix.analysis.intervals import SEEN_FROM
 from torchmatrix.analysis.levels import WIDER
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.analysis.speedups import Since
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.core.formatting import is_known, none_for_nan, number_or_nan, printable
@@ -83,7 +83,7 @@ class Answers:
         return {"lead": self.lead, "warning": self.warning or None, "answers": [answer.as_record() for answer in self.each]}
 
 
-RULE = "Which model and how many devices stand here was fixed by the matrix, not by the results."
+RULE = "The page begins with the model that most stacks measured, on its most devices: the matrix decides, not the results."
 
 
 def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Sequence[str], unread: int = 0) -> Answers:
@@ -98,7 +98,7 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
         return Answers(lead=f"No cell was measured{why}.", each=())
     ranked = ranking(cells, top)
     possible = [
-        _fastest_answer(cells, ranked), _setting_answer(cells, AMP, "precision"),
+        _fastest_answer(cells, ranked), _stack_answer(cells, ranked), _setting_answer(cells, AMP, "precision"),
         _setting_answer(cells, (COMPILE,), "compile"), _devices_answer(cells, top), _energy_answer(cells, price_list),
         _since_answer(since),
     ]  # fmt: skip
@@ -157,20 +157,13 @@ def ranking(cells: Cells, top: Row) -> Ranking:
     )  # fmt: skip
 
 
-def picked_interval(cells: Cells, top: Row) -> Interval:
-    """Return the interval of a figure that was picked as the highest."""
-    interval = Interval(value=top["rate"], low=number_or_nan(top["low"]), high=number_or_nan(top["high"]))
-    moments = cells.moments(top)
-    return verdicts.of_picked(interval, moments.freedom + moments.shared if moments else 0.0, len(candidates(cells, top)))
-
-
 def _fastest_answer(cells: Cells, ranked: Ranking) -> Answer:
     """Answer with the stack where only one can be the fastest, else with the highest figure: no stack is ahead then."""
     top, several = ranked.top, len({cells.who(row) for row in ranked.candidates}) > 1
-    picked = picked_interval(cells, top)
     is_ahead = several and {cells.who(row) for row in (*ranked.equal, *ranked.untested)} == {cells.who(top)}
     rate = words.with_unit(top["rate"], f"{top['unit']}/s")
-    limits = words.rate_interval(picked.value, picked.low, picked.high)
+    low, high = number_or_nan(top["low"]), number_or_nan(top["high"])
+    limits = words.rate_interval(top["rate"], low, high)
     how = f"{cells.model(top)}, {cells.settings(top)}, {cells.place(top)}"
     verdict, text = _against_others(cells, ranked)
     lone = "" if limits else f"{words.NO_INTERVAL[:1].upper()}{words.NO_INTERVAL[1:]}."
@@ -179,8 +172,46 @@ def _fastest_answer(cells: Cells, ranked: Ranking) -> Answer:
         figure=cells.who(top) if is_ahead else rate, interval="" if is_ahead else limits,
         text=" ".join(filter(None, (f"{rate} {limits}." if is_ahead and limits else "", lone, text))),
         note=how if is_ahead else f"{how}, {cells.who(top)}",
-        chart="throughput", value=picked.value, low=picked.low, high=picked.high, unit=f"{top['unit']}/s", verdict=verdict,
+        chart="throughput", value=top["rate"], low=low, high=high, unit=f"{top['unit']}/s", verdict=verdict,
     )  # fmt: skip
+
+
+def _stack_answer(cells: Cells, ranked: Ranking) -> Answer | None:
+    """Answer what another stack brings to each model, the clearest difference large; None where the first answer says it, or no
+    difference is shown.
+    """
+    pairs = pairs_of(cells, "stack")
+    models = by_model(cells, pairs)
+    means = [(cells.model(cells.rows[group[0]["at"]]), _means_of_stacks(cells, group)) for group in models]
+    shown = [item for _, each in means for item in each if item[0].verdict in ("FASTER", "SLOWER")]
+    if not shown or (ranked.is_fastest and len(models) == 1):
+        return None
+    mean, stack, base = max(shown, key=lambda item: abs(math.log(item[0].interval.value)))
+    value = mean.interval
+    parts = [_stacks_in_words(name, each) for name, each in sorted(means, key=lambda item: (mean, stack, base) not in item[1])]
+    return Answer(
+        name="stack", title=f"{stack} instead of {base}", figure=words.effect(value.value, value.low, value.high),
+        interval=words.effect_interval(value.value, value.low, value.high), text=" ".join(parts), chart="settings",
+        note="Geometric means of the pairs that differ in nothing else.", value=value.value, low=value.low, high=value.high,
+        unit="×", verdict=mean.verdict,
+    )  # fmt: skip
+
+
+def _means_of_stacks(cells: Cells, pairs: Sequence[Row]) -> list[tuple[MeanRatio, str, str]]:
+    """Return what each stack brings over each other one, with the names of both."""
+    groups = group_by(pairs, lambda pair: (cells.who(cells.rows[pair["at"]]), cells.who(cells.rows[pair["over"]])))
+    return [(mean_of(cells, group), *names) for names, group in groups.items()]
+
+
+def _stacks_in_words(model: str, means: Sequence[tuple[MeanRatio, str, str]]) -> str:
+    """Write the effects on a model by their verdicts: "BERT-tiny: torch 2.5.1 faster than torch 1.12.1 (1.63×)."."""
+    parts = []
+    for (verdict, base), group in group_by(means, lambda item: (words.verdict_of(item[0]), item[2])).items():
+        stacks = words.enumerated(stack for _, stack, _ in group)
+        effects = span([mean.interval.value for mean, _, _ in group], words.effect)
+        is_difference = group[0][0].verdict in ("FASTER", "SLOWER")
+        parts.append(f"{stacks} {verdict} than {base} ({effects})" if is_difference else f"{verdict} from {base} to {stacks}")
+    return f"{model}: {'; '.join(parts)}."
 
 
 def _against_others(cells: Cells, ranked: Ranking) -> tuple[str, str]:
@@ -265,7 +296,7 @@ def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | 
     each_model = [(cells.model(cells.rows[group[0]["at"]]), mean_of(cells, group)) for group in by_model(cells, pairs)]
     if not models_agree([of_model for _, of_model in each_model]):
         ranked = sorted(each_model, key=lambda item: -item[1].interval.value)
-        told = [f"{words.effect(each.interval.value)} {name} ({words.verdict(each.verdict)})" for name, each in ranked]
+        told = [f"{words.effect(each.interval.value)} {name} ({words.verdict_of(each)})" for name, each in ranked]
         return Answer(
             name=chart, title=f"{setting} brings", figure=span([each.interval.value for _, each in ranked], words.effect),
             text=f"the throughput of {baseline}; it differs by model: {words.enumerated(told)}.",
@@ -275,7 +306,7 @@ def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | 
     value = mean.interval
     limits = words.effect_interval(value.value, value.low, value.high)
     each = "" if mean.n == 1 else f", {span([mean.lowest, mean.highest], words.effect)} over {mean.n} pairs"
-    verdict = words.verdict(mean.verdict) if limits else _why_untested(cells, pairs)
+    verdict = words.verdict_of(mean) if limits else _why_untested(cells, pairs)
     note = "One pair of cells." if mean.n == 1 else "Geometric mean of the pairs that differ in nothing else."
     return Answer(
         name=chart, title=f"{setting} brings", figure=words.effect(value.value, value.low, value.high), interval=limits,

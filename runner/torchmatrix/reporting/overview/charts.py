@@ -162,13 +162,14 @@ def _scaling_panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -
     ends = [row for row in job if row["S"] is not None]
     here = max(row["N"] for row in ends)
     best = max((row for row in ends if row["N"] == here), key=lambda row: row["rate"])
-    bars = tuple(_scaling_bar(cells, row, best) for row in _series(cells, job, best))
     compared = _compared_cells(cells, [row for row in ends if row["N"] == here], best)
     top = max(1.02, *((row["S_high"] or row["S"]) / row["N"] for row in compared))
-    ticks = tuple((share, words.percent(share)) for share in round_values(floor, 1.0, 4))
+    ticks = tuple((share, words.percent(share)) for share in round_values(floor, 1.0, 2))
+    lines = [line_of(cells, job, end) for end in _ends_to_draw(ends, best)]
     return (
-        Panel(title=f"{cells.model(best)}, {cells.settings(best)}", unit=f"{best['unit']}/s, {cells.who(best)}", rows=bars,
-              high=float(most), kind="scale"),
+        *(Panel(title=f"{cells.model(line[0])}, {cells.settings(line[0])}", unit=f"{line[0]['unit']}/s, {cells.who(line[0])}",
+                rows=tuple(scaling_bar(cells, row, row["stack"]) for row in line), high=float(most), kind="scale")
+          for line in lines),
         Panel(title=f"{cells.model(best)}: efficiency on {cells.label(best, 'devices')}", unit="share of the ideal",
               rows=tuple(_scaling_dot(cells, row, compared) for row in compared), low=floor, high=min(top, 1.2), kind="eff",
               ticks=ticks),
@@ -182,21 +183,31 @@ def _compared_cells(cells: Cells, rows: Sequence[Row], best: Row) -> list[Row]:
     return ranked[:MOST_SERIES]
 
 
-def _series(cells: Cells, job: Sequence[Row], best: Row) -> list[Row]:
+def _ends_to_draw(ends: Sequence[Row], best: Row) -> list[Row]:
+    """Return the best cell of the first precision on as many devices, if that isn't the best one's, and the best cell."""
+    same = [row for row in ends if row["N"] == best["N"]]
+    first = min(row["precision"] for row in same)
+    other = max((row for row in same if row["precision"] == first), key=lambda row: row["rate"])
+    return [other, best] if first != best["precision"] else [best]
+
+
+def line_of(cells: Cells, job: Sequence[Row], best: Row) -> list[Row]:
     """Return the cells of the best cell's line: one for each number of devices."""
     names = [name for name in cells.dims if name not in ("devices", "set")]
     same = [row for row in job if row["n"] and all(row[name] == best[name] for name in names)]
     return sorted((group[0] for group in grouped(same, lambda row: row["N"])), key=lambda row: row["N"])
 
 
-def _scaling_bar(cells: Cells, row: Row, best: Row) -> Bar:
+def scaling_bar(cells: Cells, row: Row, colour: int, rate_of_one: float = 1.0) -> Bar:
+    """Draw the multiple of one device's throughput, in units of `rate_of_one`, with the ideal."""
     count = row["S"] if row["S"] is not None else 1.0 if row["N"] == 1 else None
     figures = (words.short(row["rate"]), words.ratio(count) if row["N"] > 1 else "1×")
     efficiency = words.percent(count / row["N"]) if count is not None and row["N"] > 1 else ""
     marks = (("impossible", "above 102 % of the ideal: look for a wrong baseline"),) if row["impossible"] else ()
+    value, low, high = (None if times is None else times * rate_of_one for times in (count, row["S_low"], row["S_high"]))
     return Bar(
-        label=cells.label(row, "devices"), value=count, low=row["S_low"], high=row["S_high"], ideal=float(row["N"]),
-        figures=(*figures, efficiency), colour=best["stack"], marks=(*marks, *cells.marks.get(row["place"], ())),
+        label=cells.label(row, "devices"), value=value, low=low, high=high, ideal=row["N"] * rate_of_one, colour=colour,
+        figures=(*figures, efficiency), marks=(*marks, *cells.marks.get(row["place"], ())),
     )  # fmt: skip
 
 
@@ -336,7 +347,7 @@ def _effects_row(cells: Cells, pairs: Sequence[Row], label: str) -> Dot:
     return Dot(
         label=label, value=value.value, low=value.low if has_limits else None, high=value.high if has_limits else None,
         strokes=tuple(pair["ratio"] for pair in pairs[:MOST_STROKES]) if mean.n > 1 else (), shape="diamond",
-        figures=(words.effect_with_interval(value), words.verdict(mean.verdict), spread),
+        figures=(words.effect_with_interval(value), words.verdict_of(mean), spread),
         is_best=mean.verdict == "FASTER", colour=-1 if mean.verdict == "SLOWER" else 0,
     )  # fmt: skip
 
