@@ -74,6 +74,39 @@ def test_the_page_hands_out_its_tables_and_facts(reader: Reader) -> None:
     assert len(cells) == 65 and any(float(row["items_per_second"] or 0) > 0 for row in cells)
 
 
+def test_each_chart_is_saved_as_picture_and_figures_and_linked(reader: Reader) -> None:
+    tools = reader.page.locator("#throughput .tools").first
+    assert tools.locator("button").all_inner_texts() == ["SVG", "PNG", "CSV", "link"]
+    saved = {}
+    for name in ("SVG", "PNG", "CSV"):
+        with reader.page.expect_download() as held:
+            tools.get_by_text(name, exact=True).click()
+        saved[held.value.suggested_filename] = Path(held.value.path()).read_bytes()
+    assert saved["throughput.svg"].startswith(b"<svg") and b"Measured with torchmatrix" in saved["throughput.svg"]
+    assert saved["throughput.png"].startswith(b"\x89PNG") and len(saved["throughput.png"]) > 10_000
+    assert saved["throughput.csv"].startswith(b"panel,unit,group,label") and saved["throughput.csv"].count(b"\n") > 10
+    assert reader.said == []
+
+
+def test_a_chart_of_a_site_is_shown_by_itself_and_its_page_says_how(browser: Any, site: Path) -> None:
+    run = next((site / "runs").iterdir())
+    reader = Reader(browser, (run / "index.html").as_uri())
+    assert "embed" in reader.page.locator(".tools button").all_inner_texts()
+    reader.page.goto((run / "charts" / "throughput.html").as_uri())
+    shown = reader.page.locator("main").inner_text()
+    assert reader.page.locator("nav").count() == 0 and "images/s" in shown and "Measured with torchmatrix" in shown
+    assert (run / "charts" / "preview.png").read_bytes().startswith(b"\x89PNG") and reader.said == []
+    reader.context.close()
+
+
+def test_a_link_to_a_chart_in_anothers_place_chooses_it(reader: Reader) -> None:
+    second = reader.page.locator("#throughput-one")
+    assert not second.is_visible()
+    reader.page.evaluate("location.hash = 'throughput-one'")
+    second.wait_for(state="visible")
+    assert not reader.page.locator("#throughput .v0").is_visible()
+
+
 def test_hostile_texts_of_the_facts_stay_inert(reader: Reader) -> None:
     reader.draw_all()
     assert reader.page.evaluate("window.hacked") is None

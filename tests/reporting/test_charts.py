@@ -1,5 +1,6 @@
 """Charts: well formed, inert, in their places."""
 
+import csv
 import re
 import xml.etree.ElementTree as ElementTree
 from functools import partial
@@ -11,7 +12,8 @@ import resvg_py
 from support.drawn import HOSTILE
 from torchmatrix.core import assets
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import BarRow, Chart, Panel, file_svg, lines
+from torchmatrix.reporting.charts import BarRow, Chart, Panel, lines
+from torchmatrix.reporting.charts.files import Style, file_csv, file_svg
 from torchmatrix.reporting.exports.formats import png_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -56,6 +58,32 @@ def test_a_bar_that_begins_where_another_ends_goes_back_from_there() -> None:
     ]
     ends = [(float(rect.get("x") or 0), float(rect.get("x") or 0) + float(rect.get("width") or 0)) for rect in (first, second)]
     assert ends[1][1] == pytest.approx(ends[0][1], abs=0.2) and ends[0][0] < ends[1][0]
+
+
+def test_a_file_has_the_colours_of_the_page_its_legend_and_its_source() -> None:
+    rows = (
+        BarRow(label="a", value=3.0, low=2.9, high=3.1, layers=((3.0, 1), (1.0, 0)), figures=("3.0", "1.0"), ideal=4.0),
+        BarRow(label="b", head="group", problem="failed: out of memory"),
+        BarRow(label="c", value=2.0, colour=1, figures=("2.0", "")),
+    )
+    panel = Panel(title="p", unit="images/s", rows=rows, high=4.0, heads=("AMP", "fp32"))
+    drawn = Chart(id="c", title="t", sub="s", panels=((panel,),), legend=((0, "fp32"), (1, "AMP")), more="2 more models")
+    style = Style(colours=("#111111", "#222222"), source="Measured on a machine.")
+    root = ElementTree.fromstring(file_svg(drawn, style))
+    fills = [rect.get("fill") for rect in root.iter(f"{SVG}rect") if rect.get("height") == "14"]
+    assert fills == ["#dfe4e9", "#222222", "#111111", "#222222"], "what is missing from the ideal, both layers, a bar"
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert {"AMP", "fp32", "failed: out of memory", "Not drawn: 2 more models.", "Measured on a machine."} <= set(texts)
+    lines = list(csv.DictReader(file_csv(drawn, style).splitlines()[:-1]))
+    assert [(line["label"], line["series"], line["value"], line["low"]) for line in lines] == [
+        ("a", "AMP", "3.0", "2.9"), ("a", "fp32", "1.0", ""), ("b", "fp32", "", ""), ("c", "AMP", "2.0", ""),
+    ]  # fmt: skip
+    assert [line["group"] for line in lines] == ["", "", "group", "group"] and lines[2]["note"] == "failed: out of memory"
+    assert file_csv(drawn, style).endswith("# Measured on a machine.\n")
+
+
+def test_no_spreadsheet_runs_a_label() -> None:
+    assert "'=1+1" in file_csv(chart("=1+1")) and ",=1+1" not in file_csv(chart("=1+1"))
 
 
 def test_hostile_words_are_inert() -> None:

@@ -118,6 +118,50 @@ function copyable(button) {
   button.hidden = false;
 }
 
+// Under each chart its files, a link to it and, on a website, the line that shows it in another page.
+function chartFiles() {
+  const held = document.getElementById("chart-files");
+  const bytes = () => Uint8Array.from(atob(held.textContent), (letter) => letter.charCodeAt(0));
+  const unpacked = () => new Response(new Blob([bytes()]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  const save = (name, blob) => {
+    const link = make("a", { download: name, href: URL.createObjectURL(blob) });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+  const image = (svg) => new Blob([svg], { type: "image/svg+xml" });
+  async function png(svg) {
+    const picture = new Image();
+    picture.src = URL.createObjectURL(image(svg));
+    await picture.decode();
+    const canvas = make("canvas", { width: 2 * picture.naturalWidth, height: 2 * picture.naturalHeight });
+    canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+    URL.revokeObjectURL(picture.src);
+    return new Promise((done) => canvas.toBlob(done));
+  }
+  for (const tools of held ? document.querySelectorAll(".tools") : []) {
+    const id = tools.dataset.chart;
+    const address = (tail) => new URL(tail, location.href.split("#")[0]).href;
+    const add = (text, title, act) => {
+      const button = make("button", { type: "button", textContent: text, title });
+      button.addEventListener("click", act);
+      tools.append(button);
+    };
+    const copy = async (button, text) => {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "copied";
+    };
+    const file = async () => JSON.parse(await unpacked())[id];
+    add("SVG", "save this chart as SVG", async () => save(`${id}.svg`, image((await file()).svg)));
+    add("PNG", "save this chart as PNG", async () => save(`${id}.png`, await png((await file()).svg)));
+    add("CSV", "save the figures of this chart", async () => save(`${id}.csv`, new Blob([(await file()).csv], { type: "text/csv" })));
+    add("link", "copy a link to this chart", (event) => copy(event.target, address(`#${id}`)));
+    if (document.body.dataset.charts) {
+      const shown = `<iframe src="${address(`charts/${id}.html`)}" width="100%" height="480" style="border:0" loading="lazy"></iframe>`;
+      add("embed", "copy the HTML that shows this chart in another page", (event) => copy(event.target, shown));
+    }
+  }
+}
+
 // Explorers are drawn when they are seen, which moves what is below them: the target stays in view until the reader moves.
 let hold = null;
 function keepInView(target) {

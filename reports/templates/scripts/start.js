@@ -5,3 +5,4 @@ document.querySelectorAll("button.copy").forEach(copyable);
 colours();
 explore();
 foldable();
+chartFiles();

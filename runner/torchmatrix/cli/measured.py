@@ -255,13 +255,14 @@ def _announce(scheduler: "Scheduler", globs: Sequence[str], where: Sequence[str]
 def _write_report(
     part: "Part", output: Path, stopped_by: BaseException | None, volume: Volume, several: bool, is_cluster: bool
 ) -> Measured:
+    from torchmatrix.cli.render import brand_in
     from torchmatrix.facts.store import host_of
     from torchmatrix.reporting import report
     from torchmatrix.running import run as running
 
     folder, outcomes = part.folder, running.outcomes(part.folder)
     named = output.with_name(f"{output.stem}-{host_of(folder)}{output.suffix}") if several else output
-    written, answers = report.write(folder, named)
+    written, answers = report.write(folder, named, brand_in(part.session.matrix.text))
     cells = tell_cells(part.session, folder, outcomes, volume)
     if not is_cluster:
         tell_estimate(folder, volume)

@@ -193,7 +193,7 @@ def export(
         view = report.view_of(shown, found=details, price_list=held)
         overview = report.overview_of(view, report.last_before(shown, view.summary))
         drawn, answers = overview.charts if charts else (), overview.answers.as_record()
-        names = exports.write(exports.of(view), drawn, Path(words[-1]), chosen, scale, force, answers)
+        names = exports.write(exports.of(view), drawn, Path(words[-1]), chosen, scale, force, answers, overview.style)
     say(f"run {view.id}: {count(len(names), 'file')}")
     print(words[-1])
 
@@ -217,7 +217,9 @@ def _export_machines(
         fleet, relative = machines_page.compared(chosen, *basis, held)
         shown = machines_page.shown_of(fleet, relative)
         drawn, answers = shown.charts if charts[0] else (), shown.answers.as_record()
-        names = exports.write(exports.of_machines(fleet, relative), drawn, target, formats, charts[1], force, answers)
+        names = exports.write(
+            exports.of_machines(fleet, relative), drawn, target, formats, charts[1], force, answers, shown.style
+        )
     say(f"{count(len(fleet.chosen), 'machine')}: {count(len(names), 'file')}")
     print(target)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchmatrix.analysis.machines import Chosen
     from torchmatrix.analysis.prices import PriceList
     from torchmatrix.facts.store import Results, RunFolder
+    from torchmatrix.reporting.page import Brand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,7 @@ class _PageOptions:
     baseline: str | None
     baseline_gpu: str | None
     own_batch: bool
+    brand: "Brand"
 
     @property
     def of_machines(self) -> bool:
@@ -73,6 +75,9 @@ def report(
     redact: options.RedactOption = False,
     with_messages: options.MessagesOption = False,
     prices: options.PricesOption = None,
+    title: Annotated[str | None, typer.Option("--title", help="The page's heading, instead of the hardware.")] = None,
+    logo: Annotated[Path | None, typer.Option("--logo", metavar="FILE", help="An image above the heading.")] = None,
+    accent: Annotated[str | None, typer.Option("--accent", metavar="COLOUR", help="The colour of links: '#0a5aa8'.")] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +95,7 @@ def report(
 
     page_options = _PageOptions(
         output=output, redact=redact, with_messages=with_messages, baseline=baseline, baseline_gpu=baseline_gpu,
-        own_batch=own_batch,
+        own_batch=own_batch, brand=_brand(title, logo, accent),
     )  # fmt: skip
     if publish and page:
         raise BadInput("--publish and --page name two pages", hint="use one of the two options")
@@ -114,12 +119,36 @@ def report(
 
         gc.enable()  # of thousands of runs not everything is needed to the end
         print(writer(PageRequest(
-            results=store, runs=runs, target=pages[1], redact=redact, with_messages=with_messages, prices=held, tell=say,
+            results=store, runs=runs, target=pages[1], redact=redact, with_messages=with_messages, prices=held,
+            brand=page_options.brand, tell=say,
         )))  # fmt: skip
     elif several or len(runs) > 1:
         _compare_machines(store, runs, named, page_options, held)
     else:
         _render(store, runs[0], page_options, held)
+
+
+def brand_in(matrix: str) -> "Brand":
+    """Return the brand that a matrix file's text asks for; ours, with a note, where it can't be used."""
+    from torchmatrix.reporting import page
+
+    try:
+        return page.brand_in(matrix)
+    except BadInput as error:
+        say(f"note: [report] of the matrix is left out: {error}")
+        return page.OURS
+
+
+def _brand(title: str | None, logo: Path | None, accent: str | None) -> "Brand":
+    """Return the brand by the options, else that of the matrix file here. Raises BadInput for options that can't be used."""
+    from torchmatrix.reporting import page
+
+    asked = page.brand_of(title, logo, accent)
+    try:
+        here = brand_in(options.MATRIX.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        here = page.OURS
+    return page.Brand(title=asked.title or here.title, logo=asked.logo or here.logo, accent=asked.accent or here.accent)
 
 
 def _asked_page(page: str) -> tuple[str, Path]:
@@ -147,7 +176,7 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
 
         with_messages = page_options.with_messages
         shown = redaction.redacted(store, run, temporary, say, with_messages) if page_options.redact else run
-        page = pages.page_of(shown, page_options.baseline, held, details)
+        page = pages.page_of(shown, page_options.baseline, held, details, page_options.brand)
         say_unreadable(page.unreadable)
         say(f"{page.answers.in_words(width())}\n")
         print(pages.save(page.text, page_options.output))
@@ -162,7 +191,7 @@ def _compare_machines(
         redact_into = temporary if page_options.redact else None
         chosen = one_of_each(store, runs, named, redact_into, page_options.with_messages)
         made = machines_page.compared(chosen, page_options.baseline_gpu, page_options.own_batch, held)
-        print(page.save(machines_page.page_of(*made), page_options.output))
+        print(page.save(machines_page.page_of(*made, brand=page_options.brand), page_options.output))
 
 
 def one_of_each(

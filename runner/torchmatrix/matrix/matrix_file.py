@@ -79,7 +79,15 @@ _NODES = Key(
     plural=True,
     meaning="Each set on so many [nodes of a cluster](slurm.md#cells-over-several-nodes) at once.",
 )
+ACCENT = r"#[0-9A-Fa-f]{6}"
 SECTIONS: dict[str, dict[str, Key]] = {
+    "report": {
+        "title": Key(kind=str, meaning="The heading of reports, instead of the hardware."),
+        "logo": Key(kind=str, meaning="An image above it: PNG, SVG, JPEG or WebP; relative to where the command runs."),
+        "accent": Key(
+            kind=str, pattern=ACCENT, explanation="is # and six hexadecimal digits", meaning="The colour of links: `#0a5aa8`."
+        ),
+    },
     "run": {
         "launches": Key(
             kind=int, default=3, minimum=1, maximum=1_000, meaning="Launches per cell; an interval needs at least two."

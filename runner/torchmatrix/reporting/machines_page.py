@@ -16,15 +16,16 @@ from torchmatrix.analysis.published import Measured, claims, measured
 from torchmatrix.analysis.published.claims import Beside
 from torchmatrix.analysis.rows import Row, is_ok, makes_figures
 from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.core import __version__
 from torchmatrix.facts.store import Results
-from torchmatrix.reporting import page
+from torchmatrix.reporting import page, words
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data, data_of
 from torchmatrix.reporting.gpus import COLOURS, ComparedGpus, Gpus
 from torchmatrix.reporting.gpus import shown as shown_of_gpus
 from torchmatrix.reporting.overview import Cells
 from torchmatrix.reporting.overview.cells import colours
-from torchmatrix.reporting.page import utc
+from torchmatrix.reporting.page import OURS, Brand, utc
 from torchmatrix.reporting.report import sections
 
 # Grids: for each number of devices a table workload x GPU of the relative figures (analysis/across.py).
@@ -161,7 +162,16 @@ def shown_of(fleet: Fleet, relative: across.Relative, data: Data | None = None) 
         cells=Cells(data=data or fleet.explorers().data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
         worth=worth, vendors=_vendors(fleet), price_list=fleet.price_list, noun="GPU" if fleet.has_models else "machine",
+        source=source_of(fleet),
     ))  # fmt: skip
+
+
+def source_of(fleet: Fleet) -> str:
+    """Say how the figures of several machines were measured."""
+    each = page.launches_each({int(row["n"]) for row in fleet.cells if row["n"]})
+    days = sorted(utc(run.started)[:10] for run in fleet.runs)
+    period = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
+    return f"Measured with torchmatrix {__version__} on {len(fleet.chosen)} machines, {period}; {each}."
 
 
 def _vendors(fleet: Fleet) -> dict[str, str]:
@@ -180,6 +190,7 @@ def page_of(
     pages: Mapping[str, str] | None = None,
     site: Mapping[str, Any] | None = None,
     invented: bool = False,
+    brand: Brand = OURS,
 ) -> str:
     """Render the page of these machines. `pages`: machine id -> relative address of the report of its run.
     `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures.
@@ -187,9 +198,13 @@ def page_of(
     explored = fleet.explorers()
     shown = shown_of(fleet, relative, explored.data)
     context = _context(fleet, pages or {}) | {
+        "head": _head(fleet, shown),
+        "chart_files": page.chart_files(shown.charts, shown.style),
+        "brand": brand,
+        "is_published": site is not None,
         "explorers": explored,
         "shown": shown,
-        "colours": (*COLOURS, *colours(shown.releases)),
+        "colours": _colours(shown),
         "sides": "GPU" if fleet.has_models else "machine",
         "baseline_gpu": relative.baseline,
         "batch": relative.batch,
@@ -198,6 +213,21 @@ def page_of(
         "refused": relative.refused,
     }
     return page.render("machines.html.j2", links=links or {}, site=site, invented=invented, **context)
+
+
+def charts_apart(fleet: Fleet, relative: across.Relative, brand: Brand) -> dict[str, bytes]:
+    """Return the charts of the page as files beside it (page.charts_apart)."""
+    shown = shown_of(fleet, relative)
+    return page.charts_apart(shown.charts, shown.style, _colours(shown), _head(fleet, shown), brand)
+
+
+def _colours(shown: ComparedGpus) -> list[tuple[str, str]]:
+    return [*COLOURS, *colours(shown.releases)]
+
+
+def _head(fleet: Fleet, shown: ComparedGpus) -> page.Head:
+    devices = words.enumerated(dict.fromkeys(row["gpu"] for row in fleet.cells), 9) or "no device"
+    return page.head_of(devices, (), shown.answers, shown.style.source)
 
 
 def _context(fleet: Fleet, pages: Mapping[str, str]) -> dict[str, Any]:

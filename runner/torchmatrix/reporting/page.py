@@ -3,11 +3,15 @@ Everything from the facts is escaped, and the page's own policy lets a browser r
 """
 
 import base64
+import gzip
 import hashlib
+import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +21,21 @@ from markupsafe import Markup
 
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.core import __version__, assets
+from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import figure, is_known
+from torchmatrix.core.inputs import toml_of
+from torchmatrix.core.toml_keys import shown
+from torchmatrix.matrix.matrix_file import ACCENT
 from torchmatrix.reporting import words
-from torchmatrix.reporting.charts import Panel, by_section, scale_of
+from torchmatrix.reporting.charts import Chart, Panel, by_section, scale_of
+from torchmatrix.reporting.charts.files import Style, file_csv, file_svg
+from torchmatrix.reporting.exports.formats import png_of
 from torchmatrix.reporting.redaction.secrets import without_secrets
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.published.claims import Claim, Tested
+    from torchmatrix.reporting.overview.answers import Answers
 
 # The templates' filters, which write figures: four significant digits, n/a if unknown.
 
@@ -105,16 +116,116 @@ _PACKING = """document.write('<noscript class="packed">')"""
 """Turns the following HTML into text, up to the end of this element."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Brand:
+    """Whose page it is: its `title` instead of ours, its `logo` (an image as the address of data), its `accent`, as #rrggbb."""
+
+    title: str = ""
+    logo: str = ""
+    accent: str = ""
+
+
+OURS = Brand()
+LOGOS = {"png": "image/png", "svg": "image/svg+xml", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp"}
+MOST_LOGO_BYTES = 200_000
+
+
+def brand_of(title: str | None, logo: Path | None, accent: str | None) -> Brand:
+    """Return the brand of a page. Raises BadInput for a colour or a logo that can't be used."""
+    if accent and not re.fullmatch(ACCENT, accent):
+        raise BadInput(f"{shown(accent)} is no colour", hint="a colour is # and six hexadecimal digits, such as #0a5aa8")
+    return Brand(title=title or "", logo=_logo(logo) if logo else "", accent=accent or "")
+
+
+def brand_in(matrix: str) -> Brand:
+    """Return the brand of the [report] table of a matrix file's text. Raises BadInput for one that can't be used."""
+    table = toml_of(matrix, "the matrix", hint="torchmatrix plan names its faults").get("report")
+    keys = table if isinstance(table, dict) else {}
+    title, logo, accent = (value if isinstance(value := keys.get(name), str) else None for name in ("title", "logo", "accent"))
+    return brand_of(title, Path(logo) if logo else None, accent)
+
+
+def _logo(path: Path) -> str:
+    mime = LOGOS.get(path.suffix.lower().removeprefix("."))
+    if mime is None:
+        raise BadInput(f"{path} is no image that a page can hold", hint=f"one of {', '.join(LOGOS)}")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"can't read the logo {path}: {error.strerror}", hint="--logo FILE names an image") from None
+    if len(content) > MOST_LOGO_BYTES:
+        raise BadInput(f"the logo {path} has {len(content):,} bytes", hint=f"at most {MOST_LOGO_BYTES:,}")
+    return f"data:{mime};base64,{base64.b64encode(content).decode()}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """What stands at the top of a page of figures and in a link to it. `heading`: what was measured; `title`: with its first
+    figure; `description`: its first sentence; `source`: how it was measured.
+    """
+
+    heading: str
+    title: str
+    description: str
+    source: str
+
+
+def head_of(heading: str, versions: Iterable[str], answers: "Answers", source: str) -> Head:
+    """Make the head of a page; `versions`: the stacks, if it is about one machine."""
+    first = answers.each[0] if answers.each else None
+    figure = f"{first.figure} " if first and first.unit == "×" else ""
+    finding = f"{figure}{words.with_unit(first.value, first.unit).replace(f'{words.SPACE}×', '×')}" if first else ""
+    title = ": ".join(filter(None, (", ".join(filter(None, (heading, words.enumerated(versions, 4)))), finding)))
+    return Head(heading=heading, title=title, description=answers.lead, source=source)
+
+
+def hardware(host: Mapping[str, Any]) -> str:
+    """Describe a machine's devices, such as "4 × NVIDIA H200", or its CPU."""
+    names = [str(gpu.get("name")) for gpu in host.get("gpus") or ()]
+    counted = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
+    return ", ".join(counted) or str(host.get("cpu") or "unknown hardware")
+
+
+def launches_each(counts: Collection[int]) -> str:
+    """Write of how many launches figures are: "3 launches each"."""
+    ends = dict.fromkeys(map(str, (min(counts), max(counts)))) if counts else ()
+    return f"{' to '.join(ends)} launch{'es' * (max(counts) > 1)} each" if counts else "no figure"
+
+
 def render(template: str, **context: Any) -> str:
     """Render a page from `template`. Bytes of a name that are no UTF-8 become escapes, such as \\udce9.
 
     What controls a terminal, or turns text round, becomes a blank: a reader sees, and copies, what was written.
     """
     hashes = " ".join(_hash(text) for text in (_script(), _MARKING, _PACKING))
-    fixed = {"version": __version__, "script": _script(), "script_hashes": Markup(hashes), "links": {}}
+    fixed = {"version": __version__, "script": _script(), "script_hashes": Markup(hashes), "links": {}, "brand": OURS}
     page = _INDENTED.sub("", _environment().get_template(template).render(fixed | context))
     page = page.replace('<td class="n">', "<td class=n>")  # the quotes of a large page's cells are 70 KB
     return _CONTROLLING.sub(" ", page).encode(errors="backslashreplace").decode()
+
+
+def chart_files(charts: Iterable[Chart], style: Style) -> str:
+    """Return every chart as SVG and CSV for the page's script: by id, as JSON, packed by gzip, in base64."""
+    held = {chart.id: {"svg": file_svg(chart, style), "csv": file_csv(chart, style)} for chart in charts}
+    text = without_secrets(json.dumps(held, ensure_ascii=False))
+    return base64.b64encode(gzip.compress(text.encode(errors="backslashreplace"), mtime=0)).decode()
+
+
+APART, PREVIEW = "charts", "preview.png"
+
+
+def charts_apart(
+    charts: Sequence[Chart], style: Style, colours: Sequence[tuple[str, str]], head: Head, brand: Brand
+) -> dict[str, bytes]:
+    """Return each chart as a page of its own to be shown in other pages, and a picture of the first for links, by name."""
+    files = {
+        f"{APART}/{chart.id}.html": render("chart.html.j2", chart=chart, head=head, colours=colours, brand=brand).encode()
+        for chart in charts
+    }
+    if charts:
+        with suppress(BadInput, OSError):  # a link then shows no picture
+            files[f"{APART}/{PREVIEW}"] = png_of(file_svg(charts[0], style), 1.25)
+    return files
 
 
 def small(template: str, **context: Any) -> str:

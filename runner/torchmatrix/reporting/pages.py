@@ -6,12 +6,13 @@ from pathlib import Path
 
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.reporting.page import Brand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageRequest:
     """A page, or pages, of `runs` (oldest first) at `target`. `redact`: with pseudonyms; `with_messages`: with what failed
-    workloads said (reporting/redaction). `tell`: takes a line for the user.
+    workloads said (reporting/redaction). `brand`: whose page it is. `tell`: takes a line for the user.
     """
 
     results: Results
@@ -20,4 +21,5 @@ class PageRequest:
     redact: bool
     with_messages: bool
     prices: PriceList
+    brand: Brand
     tell: Callable[[str], None]

@@ -29,6 +29,7 @@ from torchmatrix.core.files import files_below, locked_file, plain_bytes, scratc
 from torchmatrix.core.formatting import count
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import redaction
+from torchmatrix.reporting.page import OURS, Brand
 from torchmatrix.reporting.pages import PageRequest
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.identities import Pseudonyms, load
@@ -49,7 +50,7 @@ def page(asked: PageRequest) -> Path:
     """Write a site; return its first page. Raises as `publish` does."""
     site = publish(
         asked.results, asked.runs, asked.target, redact=asked.redact, with_messages=asked.with_messages, held=asked.prices,
-        tell=asked.tell,
+        brand=asked.brand, tell=asked.tell,
     )  # fmt: skip
     asked.tell(f"{count(len(site.written), 'run')} written, {len(site.kept)} unchanged")
     return site.index
@@ -63,6 +64,7 @@ def publish(
     redact: bool,
     with_messages: bool = False,
     held: PriceList = NONE,
+    brand: Brand = OURS,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Site:
     """Put `runs` of `results` into the site at `target`, which is created if needed; `tell` gets a line for every run written.
@@ -80,8 +82,8 @@ def publish(
             cleaner = redaction.for_results(results, redact, names, with_messages)
             held = held.redacted(redaction.of_texts(runs, cleaner))
             links = pages.permalinks_of(target, _publishable(runs, tell), names, cleaner, redact)
-            written = list(_write_runs(target, links, cleaner, names, held, tell))
-            _write_front(target, results, links, cleaner, held, names)
+            written = list(_write_runs(target, links, cleaner, names, held, brand, tell))
+            _write_front(target, results, links, cleaner, held, brand, names)
             redaction.tell_dropped(cleaner, tell)
     except OSError as error:
         hint = "free space or fix the permissions, then publish again"
@@ -124,14 +126,15 @@ def _write_runs(
     cleaner: Redaction,
     names: Pseudonyms,
     price_list: PriceList,
+    brand: Brand,
     tell: Callable[[str], None],
 ) -> Iterator[str]:
     """Write the folders of the runs whose facts or renderers changed since the last time; yield their permalinks."""
-    prints = {run: _fingerprint(run, cleaner, price_list) for run in links}
+    prints = {run: _fingerprint(run, cleaner, price_list, brand) for run in links}
     due = [(number, run) for number, run in enumerate(links, start=1) if not _is_published(target, links[run], prints[run])]
     with scratch() as temporary:
         copies = (_waiting(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
-        for item, summary, files in rendered(copies, len(due), price_list):
+        for item, summary, files in rendered(copies, len(due), price_list, brand):
             names.save(item.run.path.parent.parent)  # before anything is shown under them
             identity = {"key": pages.key_of(item.run, names), "fingerprint": prints[item.run]}
             about = identity | {"redacted": cleaner.enabled, "tool": __version__, "sizes": _sizes(files)} | summary
@@ -168,17 +171,20 @@ def _waiting(number: int, run: RunFolder, slug: str, cleaner: Redaction, place: 
 
 
 def _write_front(
-    target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, price_list: PriceList, names: Pseudonyms
-) -> None:
+    target: Path, results: Results, links: Mapping[RunFolder, str], cleaner: Redaction, price_list: PriceList, brand: Brand,
+    names: Pseudonyms,
+) -> None:  # fmt: skip
     """Write the files at the root, if any run or the choice of runs changed since; site.json comes last."""
     entries, before = pages.known_pages(target), pages.state_of(target)
     prints = sorted((slug, str(about.get("fingerprint"))) for slug, about in entries.items())
-    made_from = hashlib.sha256(repr((prints, sorted(links.values()), _ways(cleaner), _hash_of_sources())).encode()).hexdigest()
+    made_from = hashlib.sha256(
+        repr((prints, sorted(links.values()), _ways(cleaner), brand, _hash_of_sources())).encode()
+    ).hexdigest()
     listed = pages.runs_for_programs(target, entries, cleaner.enabled)
     is_same = before.get("fingerprint") == made_from and before.get("runs") == listed["runs"]
     if is_same and _is_whole(target, before):
         return
-    files = front.files(results, links, entries, cleaner, price_list, names.secret)
+    files = front.files(results, links, entries, cleaner, price_list, brand, names.secret)
     for name, content in files.items():
         put(target, name, content)
     for name in {front.HISTORY, front.HISTORY_DATA, *front.MACHINE_TABLES} - files.keys():
@@ -239,12 +245,12 @@ def _ways(cleaner: Redaction) -> tuple[bool, bool]:
     return cleaner.enabled, cleaner.with_messages
 
 
-def _fingerprint(run: RunFolder, cleaner: Redaction, price_list: PriceList) -> str:
+def _fingerprint(run: RunFolder, cleaner: Redaction, price_list: PriceList, brand: Brand) -> str:
     """Return a hash that changes with any file of the run's facts, with the options, and with the renderers."""
     files = sorted((path.relative_to(run.path).as_posix(), path.stat()) for path in run.path.rglob("*") if path.is_file())
     facts = [(name, status.st_size, status.st_mtime_ns) for name, status in files]
     return hashlib.sha256(
-        repr((facts, _ways(cleaner), sorted(map(repr, price_list.prices.values())), _hash_of_sources())).encode()
+        repr((facts, _ways(cleaner), sorted(map(repr, price_list.prices.values())), brand, _hash_of_sources())).encode()
     ).hexdigest()
 
 

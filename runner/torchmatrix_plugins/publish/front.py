@@ -26,7 +26,7 @@ from torchmatrix.facts.environments import fields_of
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import exports, history_page, machines_page, page, redaction, terminal
 from torchmatrix.reporting.exports.columns import MACHINE_TABLES as TABLES
-from torchmatrix.reporting.page import recorded, utc
+from torchmatrix.reporting.page import Brand, recorded, utc
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix_plugins.publish.pages import RUNS, WORDS, Page, as_files, place_of
 
@@ -168,6 +168,7 @@ def files(
     entries: Mapping[str, Page],
     cleaner: Redaction,
     price_list: PriceList,
+    brand: Brand,
     secret: str,
 ) -> dict[str, bytes]:
     """Return the contents by name. `links`: the permalinks of the runs published now; `entries`: all runs of the site."""
@@ -187,12 +188,12 @@ def files(
     context = _context(trends, figures, entries, pages, cleaner.enabled) | {"has_history": HISTORY in contents}
     tables = {name: context[name] for name in ("hosts", "nights", "models", "rows")}
     contents[FRONT_DATA] = json.dumps(without_nan(tables), indent=1).encode()
-    alone = {"index.html": page.render("site.html.j2", site=context, newest=_newest(entries)).encode()}
-    return contents | (_comparison(links, cleaner, price_list, context) or alone)
+    alone = {"index.html": page.render("site.html.j2", site=context, newest=_newest(entries), brand=brand).encode()}
+    return contents | (_comparison(links, cleaner, price_list, brand, context) or alone)
 
 
 def _comparison(
-    links: Mapping[RunFolder, str], cleaner: Redaction, price_list: PriceList, site: Mapping[str, Any]
+    links: Mapping[RunFolder, str], cleaner: Redaction, price_list: PriceList, brand: Brand, site: Mapping[str, Any]
 ) -> dict[str, bytes]:
     """Render the page of the machines, if there are several, with the site's sections; and its tables."""
     chosen = machines.newest_complete(list(links))
@@ -203,7 +204,9 @@ def _comparison(
         pages = {copy.machine.id: _page_of(links[choice.run]) for copy, choice in zip(shown, chosen, strict=True)}
         fleet, relative = machines_page.compared(shown, price_list=price_list)
         tables = as_files(exports.of_machines(fleet, relative))
-        return tables | {"index.html": machines_page.page_of(fleet, relative, pages=pages, site=site).encode()}
+        text = machines_page.page_of(fleet, relative, pages=pages, site=site, brand=brand)
+        apart = machines_page.charts_apart(fleet, relative, brand)
+        return tables | apart | {"index.html": text.encode()}
 
 
 def _context(

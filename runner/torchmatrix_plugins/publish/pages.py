@@ -27,6 +27,7 @@ from torchmatrix.machine.cpu import usable_cpus
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.exports import FORMATS
 from torchmatrix.reporting.exports.table_set import View
+from torchmatrix.reporting.page import Brand, hardware
 from torchmatrix.reporting.redaction import Redaction
 from torchmatrix.reporting.redaction.identities import Pseudonyms
 from torchmatrix.reporting.report import sections
@@ -171,16 +172,16 @@ class PendingRun:
 Rendered = tuple[PendingRun, Page, dict[str, bytes]]
 
 
-def rendered(waiting: Iterable[PendingRun], count: int, price_list: PriceList) -> Iterator[Rendered]:
+def rendered(waiting: Iterable[PendingRun], count: int, price_list: PriceList, brand: Brand) -> Iterator[Rendered]:
     """Yield the pages of these runs, `count` in all, in their order. Copies are made as they are needed, a few ahead."""
     processes = min(usable_cpus(), MOST_PROCESSES)
     if count < FEWEST_RUNS or processes < 2:
         for item in waiting:
-            yield item, *of_run(item.copy, price_list)
+            yield item, *of_run(item.copy, price_list, brand)
         return
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=help_only, initargs=(os.getpid(),))
     try:
-        yield from _rendered_in_pool(pool, waiting, 2 * processes, price_list)
+        yield from _rendered_in_pool(pool, waiting, 2 * processes, price_list, brand)
     except BrokenProcessPool:
         raise EngineUnusable(
             "a process that rendered pages was ended", hint="free memory, then publish again: what is finished stays"
@@ -190,11 +191,11 @@ def rendered(waiting: Iterable[PendingRun], count: int, price_list: PriceList) -
 
 
 def _rendered_in_pool(
-    pool: ProcessPoolExecutor, waiting: Iterable[PendingRun], ahead: int, price_list: PriceList
+    pool: ProcessPoolExecutor, waiting: Iterable[PendingRun], ahead: int, price_list: PriceList, brand: Brand
 ) -> Iterator[Rendered]:
     pending: deque[tuple[PendingRun, Future[tuple[Page, dict[str, bytes]]]]] = deque()
     for item in waiting:
-        pending.append((item, pool.submit(of_run, item.copy, price_list)))
+        pending.append((item, pool.submit(of_run, item.copy, price_list, brand)))
         if len(pending) > ahead:
             first, result = pending.popleft()
             yield first, *result.result()
@@ -207,15 +208,15 @@ WORDS = ("csv", "json")
 _LINKS = {"All runs": "../../index.html", "Facts": FACTS}
 
 
-def of_run(run: RunFolder, price_list: PriceList) -> tuple[Page, dict[str, bytes]]:
+def of_run(run: RunFolder, price_list: PriceList, brand: Brand) -> tuple[Page, dict[str, bytes]]:
     """Return the index entry of a run, and the files of its folder by name."""
     view = report.view_of(run, price_list=price_list)
     files = as_files(exports.of(view))
     archive = exports.facts_archive(run).data
     assert archive is not None  # there is no limit
     files[FACTS] = archive
-    page = report.rendered(view, _LINKS)
-    files["index.html"] = page.text.encode()
+    page = report.rendered(view, _LINKS, brand=brand, is_published=True)
+    files |= {"index.html": page.text.encode(), **page.charts}
     return _summary(view, page.answers.lead) | {
         "answers": page.answers.as_record(),
         "machine": run.path.parent.name,
@@ -240,7 +241,7 @@ def _summary(view: View, lead: str) -> Page:
         "run": view.id,
         "started_unix_seconds": started if is_known(started) else None,
         "host": host.get("name"),
-        "hardware": _hardware(host),
+        "hardware": hardware(host),
         "stacks": list(dict.fromkeys(row["stack"] for row in cells)),
         "cells": len(cells),
         "cells_ok": sum(row["n"] > 0 for row in cells),
@@ -248,10 +249,3 @@ def _summary(view: View, lead: str) -> Page:
         "complete": view.record.complete,
         "headline": f"{lead} {sections.state(view)}",
     }
-
-
-def _hardware(host: Mapping[str, Any]) -> str:
-    """Describe the hardware, such as "4 × NVIDIA H200", or the CPU."""
-    names = [str(gpu.get("name")) for gpu in host.get("gpus") or ()]
-    counted = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
-    return ", ".join(counted) or str(host.get("cpu") or "unknown hardware")

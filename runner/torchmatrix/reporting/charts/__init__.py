@@ -1,16 +1,11 @@
 """Charts as rows of HTML: a label, a drawing in per cent of its column, figures in columns. No script, and type never scales.
 
-A panel has one scale for all its rows; panels side by side share it. rows.html.j2 writes them, `file_svg` a separate file.
+A panel has one scale for all its rows; panels side by side share it. rows.html.j2 writes them, files.py separate files.
 """
 
 import math
-import re
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from html import escape
-from itertools import zip_longest
 
 from torchmatrix.analysis.rows import group_by
 
@@ -31,14 +26,6 @@ def round_values(low: float, high: float, most: int = 7, is_log: bool = False) -
     step = next(step for digit in (1, 2, 5, 10) if (high - low) / (step := digit * 10.0**power) <= most * (1 + 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(place * step, max(0, -power) + 1) for place in range(first, last + 1)]
-
-
-FONT = "system-ui, sans-serif"
-_NOT_XML = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-)
-"""Characters that XML can't represent (https://www.w3.org/TR/xml/#charsets), of which one would abort the process that makes a
-PNG, and those that turn text round."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,74 +142,3 @@ def scale_of(rows: Iterable[BarRow]) -> float:
     every = [row for row in rows if row.value is not None]
     longest = max((row.value or 0.0 for row in every), default=1.0) or 1.0
     return max([longest, *(min(row.high, ROOM * longest) for row in every if row.high is not None and math.isfinite(row.high))])
-
-
-_WIDTH, _LABEL, _CHARACTER, _ROW = 960, 230, 6.6, 24
-_INK, _SOFT, _FILL = "#14181d", "#57606b", "#2563a8"
-
-
-def file_svg(chart: Chart) -> str:
-    """Draw the chart as a separate file: on white, below its title, its panels one after the other."""
-    lines, y = [], 8
-    for text, width, size, weight, colour in ((chart.title, 88, 20, 700, _INK), (chart.sub, 140, 13, 400, _SOFT)):
-        for part in textwrap.wrap(text, width):
-            y += size + 6
-            lines.append(_text(16, y, part, size=size, weight=weight, colour=colour))
-    y += 30
-    for panel in (panel for row in chart.panels for panel in row):
-        lines.append(_text(16, y, f"{panel.title}  {panel.unit}".strip(), size=14, weight=700))
-        widths = [
-            _CHARACTER * max(map(len, texts)) + 14 for texts in zip_longest(*(row.figures for row in panel.rows), fillvalue="")
-        ]
-        for value, text in panel.ticks:
-            lines.append(_text(_x(panel, widths, value), y, text, size=12, colour=_SOFT, anchor="middle"))
-        y += 6
-        for row in panel.rows:
-            if row.head:
-                y += _ROW
-                lines.append(_text(16, y, row.head, size=13, colour=_SOFT))
-            y += _ROW
-            lines += _svg_row(panel, row, y, widths)
-        y += 34
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}" role="img"'
-    about = f"<title>{_escaped(chart.title)}</title><desc>{_escaped(chart.sub)}</desc>"
-    return f'{head} font-family="{FONT}">{about}<rect width="100%" height="100%" fill="white"/>{"".join(lines)}</svg>'
-
-
-def _x(panel: Panel, widths: Sequence[float], value: float | None) -> float:
-    """Return a place on the scale in pixels."""
-    return 16 + _LABEL + panel.share(value) * (_WIDTH - 42 - _LABEL - sum(widths))
-
-
-def _svg_row(panel: Panel, row: BarRow, y: float, widths: Sequence[float]) -> Sequence[str]:
-    x = partial(_x, panel, widths)
-    weight = 700 if row.is_best else 400
-    marks = [_text(16, y, row.label, size=13, weight=weight)]
-    if row.problem:
-        return [*marks, _text(16 + _LABEL, y, row.problem, size=13, colour="#b3261e")]
-    marks += [_line(x(value), x(value), y - 13, y + 3, _SOFT) for value in row.strokes]
-    if row.value is not None:
-        start, end = sorted((x(panel.low if row.begin is None else row.begin), x(row.value)))
-        bar = f'<rect x="{start:.1f}" y="{y - 12}" width="{end - start:.1f}" height="14" fill="{_FILL}"/>'
-        dot = f'<circle cx="{end:.1f}" cy="{y - 5}" r="4.5" fill="{_FILL}"/>'
-        marks.append(bar if row.shape == "bar" else dot)
-        if row.low is not None and row.high is not None:
-            marks.append(_line(x(row.low), x(row.high), y - 5, y - 5, _INK))
-    ends = [_WIDTH - 16 - sum(widths[place + 1 :]) for place in range(len(row.figures))]
-    return [
-        *marks,
-        *(_text(end, y, text, size=13, anchor="end", weight=weight) for end, text in zip(ends, row.figures, strict=True)),
-    ]
-
-
-def _line(x1: float, x2: float, y1: float, y2: float, colour: str) -> str:
-    return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1}" y2="{y2}" stroke="{colour}" stroke-width="1.4"/>'
-
-
-def _text(x: float, y: float, text: str, *, size: int, colour: str = _INK, weight: int = 400, anchor: str = "start") -> str:
-    place = f'x="{x:.1f}" y="{y}" text-anchor="{anchor}"'
-    return f'<text {place} font-size="{size}" font-weight="{weight}" fill="{colour}">{_escaped(text)}</text>'
-
-
-def _escaped(text: str) -> str:
-    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))

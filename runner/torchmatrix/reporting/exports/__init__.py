@@ -18,7 +18,8 @@ from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import content_of, disk_errors, files_below, scratch, write_whole
 from torchmatrix.facts.store import RunFolder
-from torchmatrix.reporting.charts import Chart, file_svg
+from torchmatrix.reporting.charts import Chart
+from torchmatrix.reporting.charts.files import PLAIN, Style, file_csv, file_svg
 from torchmatrix.reporting.exports.columns import ABOUT_EACH as ABOUT
 from torchmatrix.reporting.exports.formats import FORMATS, INSTALL, PARQUET, escaped, names_of, png_of, to_csv, usable
 from torchmatrix.reporting.exports.table_set import Tables, described, launched, of, of_machines
@@ -141,7 +142,7 @@ ANSWERS = "answers.json"
 
 def write(
     tables: Tables, charts: Iterable[Chart], folder: Path, formats: Sequence[str], scale: float, force: bool,
-    answers: Mapping[str, Any] | None = None,
+    answers: Mapping[str, Any] | None = None, style: Style = PLAIN,
 ) -> list[str]:  # fmt: skip
     """Write an export; return the names of its files. `scale`: dots of a PNG for each point of its SVG. `answers`: for a file.
     `force`: also write into a folder that holds other files, which stay. Raises BadInput and EngineUnusable.
@@ -151,7 +152,7 @@ def write(
         target.parent.mkdir(parents=True, exist_ok=True)
         with scratch(target.parent) as temporary:
             part = temporary / "export"
-            names = _fill(part, tables, list(charts), formats, scale, answers)
+            names = _fill(part, tables, list(charts), formats, scale, answers, style)
             _put(part, target, names, [name for name in before if name not in names])
     return names
 
@@ -172,8 +173,9 @@ def written_before(target: Path, force: bool) -> list[str]:
 
 
 def _fill(
-    part: Path, tables: Tables, charts: list[Chart], formats: Sequence[str], scale: float, answers: Mapping[str, Any] | None
-) -> list[str]:
+    part: Path, tables: Tables, charts: list[Chart], formats: Sequence[str], scale: float, answers: Mapping[str, Any] | None,
+    style: Style,
+) -> list[str]:  # fmt: skip
     part.mkdir()
     export_tables(tables, part, formats)
     if answers is not None:
@@ -181,8 +183,9 @@ def _fill(
     if charts:
         (part / "charts").mkdir()
     for chart in charts:
-        svg = file_svg(chart)
+        svg = file_svg(chart, style)
         (part / "charts" / f"{chart.id}.svg").write_text(svg, encoding="utf-8")
+        (part / "charts" / f"{chart.id}.csv").write_text(file_csv(chart, style), encoding="utf-8")
         (part / "charts" / f"{chart.id}.png").write_bytes(png_of(svg, scale))
     (part / "README.md").write_text(_readme(tables, charts, formats), encoding="utf-8")
     names = sorted(path.relative_to(part).as_posix() for path in part.rglob("*") if path.is_file())
@@ -231,6 +234,6 @@ def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> 
         "Markdown: a few columns with four significant digits, to paste into an issue.",
     ]
     if charts:
-        lines += ["", "| chart (`charts/`, SVG and PNG) | title |", "|---|---|"]
+        lines += ["", "| chart (`charts/`, SVG, PNG and CSV) | title |", "|---|---|"]
         lines += [f"| {chart.id} | {escaped(chart.title)} |" for chart in charts]
     return "\n".join(lines) + "\n"

@@ -8,10 +8,11 @@ from torchmatrix.core.formatting import count, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import BarRow as Bar
 from torchmatrix.reporting.charts import Chart, Panel, round_values, scale_of
+from torchmatrix.reporting.charts.files import Style
 from torchmatrix.reporting.gpus import answers
 from torchmatrix.reporting.gpus.answers import Gpus, Scope, Setting, Standing, setting_of
 from torchmatrix.reporting.overview.answers import Answers
-from torchmatrix.reporting.overview.cells import grouped, span
+from torchmatrix.reporting.overview.cells import colours, grouped, span
 from torchmatrix.reporting.overview.charts import line_of, scaling_bar
 
 # The charts of a page of machines: each GPU's figures, the highest first; their ratios; versions of PyTorch; several devices.
@@ -316,6 +317,7 @@ class ComparedGpus:
     charts: tuple[Chart, ...]
     pairs: Pairs | None
     releases: tuple[str, ...]
+    style: Style
 
     @property
     def first(self) -> Panel | None:
@@ -329,6 +331,7 @@ def shown(gpus: Gpus) -> ComparedGpus:
     return ComparedGpus(
         answers=answers.answers(gpus), charts=tuple(chart for chart in charts if chart), pairs=pairs(gpus),
         releases=tuple(gpus.releases),
+        style=Style(colours=[light for light, _ in (*COLOURS, *colours(gpus.releases))], source=gpus.source),
     )  # fmt: skip
 
 

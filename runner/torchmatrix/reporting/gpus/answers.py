@@ -54,7 +54,7 @@ def settings_of(settings: Iterable[Setting]) -> list[Setting]:
 @dataclass(frozen=True, kw_only=True)
 class Gpus:
     """The figures of a page of machines. `relative`: to the page's baseline; `each`: to every GPU. `worth`: measured cells with
-    what each yields (machines.worth). `vendors`: of each GPU. `noun`: what is compared, GPU or machine.
+    what each yields (machines.worth). `vendors`: of each GPU. `noun`: what is compared, GPU or machine; `source`: how.
     """
 
     cells: Cells
@@ -64,6 +64,7 @@ class Gpus:
     vendors: dict[str, str]
     price_list: PriceList
     noun: str = "GPU"
+    source: str = ""
 
     @cached_property
     def rows(self) -> list[Row]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from torchmatrix.analysis.prices import PriceList
 from torchmatrix.analysis.speedups import Since
 from torchmatrix.reporting.charts import Chart, Panel
+from torchmatrix.reporting.charts.files import Style
 from torchmatrix.reporting.overview import charts, efficiency
 from torchmatrix.reporting.overview.answers import Answer, Answers, answers
-from torchmatrix.reporting.overview.cells import Cells
+from torchmatrix.reporting.overview.cells import Cells, colours
 
 __all__ = ["Answer", "Answers", "Cells", "Overview", "overview"]
 
@@ -21,12 +22,18 @@ class Overview:
     answers: Answers
     charts: tuple[Chart, ...]
     first: Panel | None
+    style: Style
 
 
 def overview(
-    cells: Cells, price_list: PriceList, since: Since | None = None, failed: Sequence[str] = (), unread: int = 0
+    cells: Cells,
+    price_list: PriceList,
+    since: Since | None = None,
+    failed: Sequence[str] = (),
+    unread: int = 0,
+    source: str = "",
 ) -> Overview:
-    """Build the overview of the cells of one machine or of several; `failed` and `unread` as in answers."""
+    """Build the overview of one machine's cells or of several's; `failed` and `unread` as in answers, `source` as in Style."""
     possible = [
         *(charts.throughput_charts(cells) if cells.rows else ()),
         charts.scaling_chart(cells),
@@ -43,5 +50,6 @@ def overview(
     return Overview(
         answers=answers(cells, price_list, since, failed, unread),
         charts=drawn,
+        style=Style(colours=[light for light, _ in colours(cells.dims["stack"].values)], source=source),
         first=next((panel for panel in panels if top and top["rate"] in [row.value for row in panel.rows]), None),
     )

@@ -184,7 +184,7 @@ def _stack_answer(cells: Cells, ranked: Ranking) -> Answer | None:
     models = by_model(cells, pairs)
     means = [(cells.model(cells.rows[group[0]["at"]]), _means_of_stacks(cells, group)) for group in models]
     shown = [item for _, each in means for item in each if item[0].verdict in ("FASTER", "SLOWER")]
-    if not shown or (ranked.is_fastest and len(models) == 1):
+    if not shown or (ranked.is_fastest and len({item[0].verdict for _, each in means for item in each}) == 1):
         return None
     mean, stack, base = max(shown, key=lambda item: abs(math.log(item[0].interval.value)))
     value = mean.interval

@@ -104,6 +104,11 @@ class Cells:
         bearers = Counter(named.values())
         return {name: shortened(text if bearers[text] == 1 else f"{name} ({text})") for name, text in named.items()}
 
+    @property
+    def stacks(self) -> list[str]:
+        """Return the names of the stacks, as readers see them."""
+        return list(self._stacks.values())
+
     def is_generation(self, row: Row) -> bool:
         """Check whether the cell generates tokens."""
         return self.value(row, "mode") == "generate"

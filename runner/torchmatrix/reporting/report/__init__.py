@@ -1,7 +1,7 @@
 """Facts on disk -> one self-contained HTML file. Needs no engine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torchmatrix.analysis.published import audit, claims, mixed
 from torchmatrix.analysis.rows import is_ok
 from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.speedups import Since, since
+from torchmatrix.core import __version__
 from torchmatrix.core.files import scratch
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, RunFolder
@@ -22,7 +23,7 @@ from torchmatrix.reporting.explorers.data import Data, RunTables, data_of
 from torchmatrix.reporting.exports.formats import to_markdown
 from torchmatrix.reporting.exports.table_set import View, make_view, view_of
 from torchmatrix.reporting.overview import Answers, Cells, Overview, cells, overview
-from torchmatrix.reporting.page import recorded, save, utc
+from torchmatrix.reporting.page import OURS, Brand, recorded, save, utc
 from torchmatrix.reporting.report import sections
 
 # The data embedded in a page: tables as CSV, the facts, a table for pasting.
@@ -65,16 +66,17 @@ MOST_FACTS_BYTES = 600_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A page as HTML, the answers that it begins with, and the launch files that can't be read."""
+    """A page as HTML, the answers that it begins with, the launch files that can't be read; `charts`: files beside it."""
 
     text: str
     answers: Answers
     unreadable: tuple[Unreadable, ...] = ()
+    charts: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def write(run: RunFolder, output: Path) -> tuple[Path, Answers]:
+def write(run: RunFolder, output: Path, brand: Brand = OURS) -> tuple[Path, Answers]:
     """Render a run into `output`."""
-    page = page_of(run, found=facts_cache.details(Results(run.path.parent.parent), run))
+    page = page_of(run, found=facts_cache.details(Results(run.path.parent.parent), run), brand=brand)
     return save(page.text, output), page.answers
 
 
@@ -95,6 +97,7 @@ def page_of(
     baseline: str | None = None,
     price_list: PriceList = NONE,
     found: RunDetails | None = None,
+    brand: Brand = OURS,
 ) -> Page:
     """Render the page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
     A page may be passed on, so its facts are cleaned of credentials and absolute paths, as published facts are.
@@ -104,7 +107,7 @@ def page_of(
         with scratch() as temporary:
             archive = exports.facts_archive(redaction.cleaned(run, temporary), MOST_FACTS_BYTES)
     view = view_of(run, baseline, found, price_list)
-    return rendered(view, {}, archive, last_before(run, view.summary))
+    return rendered(view, {}, archive, last_before(run, view.summary), brand)
 
 
 def render(view: View, links: Mapping[str, str] | None = None) -> str:
@@ -112,19 +115,35 @@ def render(view: View, links: Mapping[str, str] | None = None) -> str:
     return rendered(view, links or {}).text
 
 
-def rendered(view: View, links: Mapping[str, str], archive: exports.Archive | None = None, before: Since | None = None) -> Page:
-    """Render like `render`, with the facts of `archive` embedded, and what changed since an earlier run."""
+def rendered(
+    view: View, links: Mapping[str, str], archive: exports.Archive | None = None, before: Since | None = None,
+    brand: Brand = OURS, is_published: bool = False,
+) -> Page:  # fmt: skip
+    """Render like `render`, with the facts of `archive` embedded, what changed since an earlier run, and whose page it is.
+    `is_published`: with its charts as files beside it (charts_apart).
+    """
     explorers = explorers_of(view)
     shown = overview_of(view, before, explorers.data)
+    stacks = cells_of(view, explorers.data).stacks
+    head = page.head_of(page.hardware(view.record.host), stacks, shown.answers, shown.style.source)
     text = page.render(
         "report.html.j2",
         explorers=explorers,
         links=links,
         carried=carried_of(view, archive),
         shown=shown,
+        head=head,
+        chart_files=page.chart_files(shown.charts, shown.style),
+        brand=brand,
+        is_published=is_published,
         **_context(view, explorers),
     )
-    return Page(text=text, answers=shown.answers, unreadable=view.summary.unreadable_launches)
+    apart = page.charts_apart(shown.charts, shown.style, _colours(explorers), head, brand) if is_published else {}
+    return Page(text=text, answers=shown.answers, unreadable=view.summary.unreadable_launches, charts=apart)
+
+
+def _colours(explorers: Explorers) -> list[tuple[str, str]]:
+    return cells.colours([value for dim in explorers.data.dims if dim.name == "stack" for value in dim.values])
 
 
 def explorers_of(view: View) -> Explorers:
@@ -143,7 +162,16 @@ def explorers_of(view: View) -> Explorers:
 def overview_of(view: View, before: Since | None = None, data: Data | None = None) -> Overview:
     """Build the default view of one run; `data`: of its explorers, if they are at hand."""
     failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
-    return overview(cells_of(view, data), view.price_list, before, failed, len(view.summary.unreadable_launches))
+    return overview(
+        cells_of(view, data), view.price_list, before, failed, len(view.summary.unreadable_launches), source_of(view)
+    )
+
+
+def source_of(view: View) -> str:
+    """Say how a run's figures were measured."""
+    each = page.launches_each({int(row["n"]) for row in view.every_cell if row["n"]})
+    where, day = page.hardware(view.record.host), page.utc(view.record.unix_seconds)[:10]
+    return f"Measured with torchmatrix {__version__} on {where}, {day}, run {view.id}; {each}."
 
 
 def cells_of(view: View, data: Data | None = None) -> Cells:
@@ -184,7 +212,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "collectives": view.collectives,
         "devices": view.devices,
         "gpus": gpu_specs.gpu_table(view.every_cell),
-        "colours": cells.colours(names),
+        "colours": _colours(explorers),
         "stack_names": names,
         "flags": sections.flagged(view),
         "state": sections.state(view),
