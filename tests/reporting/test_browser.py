@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from support.browsing import CHROMIUM, HOSTILE, Reader, launches
 from support.records import write_run
@@ -216,3 +217,19 @@ def test_a_large_table_is_there_where_a_website_forbids_scripts(browser: Any, tm
     assert rows.count() == 210 and rows.last.is_visible() and "w209" in rows.last.text_content()
     assert "The tables below hold every figure" in served.locator("#explore p").first.text_content()
     context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["run", "site", "history", "chart"])
+def test_axe_finds_nothing_critical_or_serious(browser: Any, address: str, site: Path, which: str, scheme: str) -> None:
+    """With all folds open and all explorers drawn: https://github.com/dequelabs/axe-core"""
+    chart = next((site / "runs").iterdir()) / "charts" / "throughput.html"
+    pages = {"site": site / "index.html", "history": site / "history.html", "chart": chart}
+    where = address if which == "run" else pages[which].as_uri()
+    reader = Reader(browser, where, color_scheme=scheme, viewport={"width": 1280, "height": 900}, bypass_csp=True)
+    reader.page.evaluate("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    assert which != "run" or reader.draw_all() >= 6
+    found = Axe().run(reader.page).response["violations"]
+    bad = [(one["id"], one["nodes"][0]["html"][:120]) for one in found if one["impact"] in ("critical", "serious")]
+    assert bad == []
+    reader.context.close()

@@ -142,7 +142,7 @@ const keyOfColours = (names) => {
 };
 
 function framed({ title, unit }, ...inner) {
-  const panel = make("div", { className: "panel", role: "table", ariaLabel: joined([title, unit], ", ") });
+  const panel = make("div", { className: "panel" });
   const head = make("h3", { textContent: title });
   if (unit) head.append(" ", make("span", { textContent: unit }));
   panel.append(head, ...inner);
@@ -157,14 +157,19 @@ function rowOf(row, scale, columns) {
   const cell = (className, textContent) => make("span", { className, role: "cell", textContent });
   const cells = columns.map((name, place) => cell(`f${place}`, row[name] ?? ""));
   one.append(label, ...(row.problem ? [cell("fail", row.problem)] : [marksOf(scale, row), ...cells]));
-  return row.head ? [make("p", { className: "grp", textContent: row.head }), one] : [one];
+  if (!row.head) return [one];
+  const group = make("p", { className: "grp", role: "row" });
+  group.append(make("span", { role: "rowheader", textContent: row.head }));
+  return [group, one];
 }
 
 function rowsPanel({ rows, scale, ...told }) {
   const columns = ["text", "interval", "more"].filter((name) => rows.some((row) => row[name]));
   const axis = make("div", { className: "r axis", ariaHidden: "true" });
   axis.append(make("span", { className: "l" }), axisOf(scale, scale.ticks));
-  const panel = framed(told, ...(scale.ticks.length ? [axis] : []), ...rows.flatMap((row) => rowOf(row, scale, columns)));
+  const table = make("div", { className: "rows", role: "table", ariaLabel: joined([told.title, told.unit], ", ") });
+  table.append(...(scale.ticks.length ? [axis] : []), ...rows.flatMap((row) => rowOf(row, scale, columns)));
+  const panel = framed(told, table);
   panel.style.setProperty("--columns", columns.length || 1);
   return panel;
 }

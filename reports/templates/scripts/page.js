@@ -28,6 +28,7 @@ function sortable(table, show) {
   const body = table.tBodies[0];
   if (body.rows.length < 2 || table.querySelector("td[colspan], td[rowspan]")) return;
   [...table.tHead.rows[0].cells].forEach((head, column) => {
+    if (!head.textContent.trim()) return;
     const button = make("button", { type: "button", className: "sort" });
     button.append(...head.childNodes);
     head.append(button);
