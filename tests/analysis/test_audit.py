@@ -461,3 +461,11 @@ def test_a_model_is_held_against_no_more_than_it_must_compute(
     row = {"gpu": "H100 SXM", "model": model, "unit": "tokens/s", "precision": "amp", "mode": mode, "throughput": tokens}
     levels = {finding.level for finding in audited(tmp_path, {**row, "image_size": "", "memory_format": ""})}
     assert ("impossible" in levels) == is_impossible
+
+
+@pytest.mark.parametrize("name", ["image_size", "batch_per_gpu", "sequence_length", "throughput"])
+@pytest.mark.parametrize("value", ["1e200", "1e308", "1e-300", "inf", "-1", "0"])
+def test_no_number_of_a_table_stops_the_audit_of_the_others(tmp_path: Path, name: str, value: str) -> None:
+    taken = figure_files.take(table(tmp_path, {**CLEAN, name: value}, CLEAN))
+    audit.check(taken.figures)
+    assert len(taken.unparsed) + len(taken.figures) == 2 and audit.checked(taken.figures).figures >= 1

@@ -85,7 +85,16 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     assert all(word in str(raised.value) for word in ("row 2", "free", "yesterday", "row 3", "nonsense"))
 
 
-@pytest.mark.parametrize("text", ["price = 3", "[other]\nx = 1", "[[price]]\ngpu = ", "[[price]]\ngpuu = 'H200 SXM'"])
+_FULL = "[[price]]\ngpu = 'L40S'\nprice_per_hour = 1\ncurrency = {}\nsource = 'x'\ndate = 2026-01-31\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "price = 3", "[other]\nx = 1", "[[price]]\ngpu = ", "[[price]]\ngpuu = 'H200 SXM'",
+        *(_FULL.format(value) for value in ("1e400", "inf", "nan", "true", "2026-01-31", "7")),
+    ],
+)  # fmt: skip
 def test_toml_that_is_no_price_list_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadInput):
         listed(tmp_path, text, "p.toml")

@@ -142,3 +142,41 @@ def test_a_strangers_page_is_written_by_report(tmp_path: Path) -> None:
         assert done.returncode == 2 and why in done.stderr, done.stderr
     assert call(tmp_path, "report", "--page", "lost=x").returncode == 4
     assert call(tmp_path, "report", "--page", "counts=x", "--publish", "y").returncode == 2
+
+
+def test_a_job_that_is_named_like_a_verb_replaces_none(tmp_path: Path) -> None:
+    install(
+        tmp_path,
+        "def job(words):\n    print('HIJACKED', words)\n    return 0\n",
+        jobs="gate = strange:job\nwhy = strange:job\nmine = strange:job",
+    )
+    done = call(tmp_path, "gate", "--results", "none")
+    assert "HIJACKED" not in done.stdout and done.returncode != 0
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note: the plugin")]
+    assert notes == [
+        f"note: the plugin {name} is left out: ValueError: its job is named like a verb" for name in ("gate", "why")
+    ]
+    assert call(tmp_path, "mine", "a").stdout == "HIJACKED ['a']\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        ("engines", ("build", "--engine", "mine")), ("schedulers", ("run", "--engine", "mine")),
+        ("pages", ("report", "--page", "mine=x")), ("jobs", ("mine",)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "body", ["raise SystemExit(0)", "raise KeyError('k')", "return None", "return int", "return 'text'", "raise RecursionError"]
+)
+def test_a_hook_that_fails_or_gives_something_else_is_named(
+    tmp_path: Path, group: str, words: tuple[str, ...], body: str
+) -> None:
+    """It is never taken for success, nor for the failure of a cell."""
+    install(tmp_path, f"def mine(*given):\n    {body}\n", **{group: "mine = strange:mine"})
+    assert call(tmp_path, "init").returncode == 0
+    write_run(tmp_path / "results", [])
+    done = call(tmp_path, *words)
+    assert done.returncode == 4 and "error: the plugin mine failed: " in done.stderr and "Traceback" not in done.stderr, (
+        done.stderr
+    )

@@ -360,6 +360,17 @@ def test_a_value_is_recognized_by_its_name_in_any_notation(carrier: str) -> None
 
 
 @pytest.mark.parametrize(
+    "second", ["'X-Auth-Token: {}'", "'password: {}'", '"api-key: {}"', "'Cookie: {}'", "'Authorization: {}'"]
+)
+@pytest.mark.parametrize("between", [" -H ", " --header ", "; -H ", ", "])
+@pytest.mark.parametrize("first", ["'X-Api-Key: {}'", '"X-Api-Key: {}"', "'token: {}'"])
+def test_of_two_quoted_headers_in_a_line_both_go(first: str, between: str, second: str) -> None:
+    line = f"curl -H {first.format('AAA111bbb')}{between}{second.format('BBB222ccc')} https://example.org/a"
+    shown = without_secrets(line)
+    assert "AAA111" not in shown and "BBB222" not in shown and "ccc" not in shown, shown
+
+
+@pytest.mark.parametrize(
     "address",
     [
         "https://us/er:{}@host/path",

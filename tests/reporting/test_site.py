@@ -7,8 +7,11 @@ import os
 import random
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from html.parser import HTMLParser
@@ -589,3 +592,18 @@ def test_files_of_a_killed_publication_are_never_in_a_redacted_site(tmp_path: Pa
     published = contents(target)
     assert json.loads(published["site.json"])["redacted"]
     assert not [name for name, content in published.items() if b"gpubox7" in content + name.encode()]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seconds", [0.9, 1.3, 1.8])
+def test_a_publication_that_is_interrupted_twice_ends(tmp_path: Path, seconds: float) -> None:
+    """Its helpers, which ignore interruptions, are ended with it."""
+    for night in nights(5):
+        write_run(tmp_path / "results", [{}, {"stack": "b", "rate": 90.0}], run=night)
+    words = [sys.executable, "-m", "torchmatrix", "report", "--publish", "site"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        time.sleep(seconds)
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.15)
+        assert process.wait(60) in (0, 130, -signal.SIGINT)

@@ -224,6 +224,8 @@ def _price(row: Mapping[str, Any], measured: Collection[str]) -> tuple[Price | N
     problems = [f'unknown column "{name}"; {nearest(str(name), COLUMNS)}' for name in row if name not in COLUMNS]
     texts = {name: str(row.get(name, "")).strip() for name in _NEEDED}
     problems += [f"{name} is missing" for name, text in texts.items() if not text]
+    problems += [f"{name} must be a text, not {row[name]}" for name in ("gpu", "currency", "source")
+                 if name in row and not isinstance(row[name], str)]  # fmt: skip
     amounts = {field: _amount(name, row.get(name, ""), problems) for name, field in AMOUNTS.items()}
     problems += _contradictions({name for name in AMOUNTS if row.get(name, "") != ""})
     gpu = _gpu(texts["gpu"], measured)

@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from math import ceil
-from multiprocessing import active_children, get_context
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,7 @@ from torchmatrix.analysis.time_split import Spent, spent_by
 from torchmatrix.analysis.traces import Whole, shortened, trace_from, whole_of
 from torchmatrix.analysis.watched import summarize
 from torchmatrix.core.formatting import as_text
-from torchmatrix.core.process import help_only
+from torchmatrix.core.process import end_helpers, help_only
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
@@ -183,8 +183,7 @@ def shared_out(work: Callable[[Piece], Done], pieces: Sequence[Piece], processes
         except (BrokenProcessPool, OSError):
             pass
         finally:
-            for helper in active_children():  # the helpers have nothing left to do, or an interruption must not wait for them
-                helper.kill()
+            end_helpers()
             pool.shutdown(cancel_futures=True)
     yield from map(work, pieces[done:])
 

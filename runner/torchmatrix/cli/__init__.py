@@ -33,6 +33,7 @@ def main() -> NoReturn:
     numbers, code = _interrupt_on_signals(), int(ExitCode.INTERRUPTED)
     with suppress(KeyboardInterrupt):  # once more, while the first is reported
         code = invoke(sys.argv[1:])
+    process.end_helpers()  # an interruption may have come while they were being ended
     for number in numbers:  # nothing is left to tidy up: now they end the process, without a traceback
         signal.signal(number, signal.SIG_DFL)
     sys.exit(code)
@@ -45,8 +46,8 @@ def invoke(words: list[str]) -> int:
     """
     try:
         process.require_address_space()
-        if words[:1] and words[0] in core_plugins.names(core_plugins.JOBS):  # Typer would add a quarter to a launch's cost
-            return int(core_plugins.load(core_plugins.JOBS, words[0])(words[1:]))
+        if words[:1] and words[0] in plugins.jobs():  # Typer would add a quarter to a launch's cost
+            return int(core_plugins.made(core_plugins.JOBS, words[0], lambda code: isinstance(code, int), words[1:]))
         command = plugins.command()
         plugins.tell_broken()
         with command.make_context("torchmatrix", words) as context:

@@ -113,14 +113,14 @@ def _scheduler(
     from torchmatrix.core import plugins
     from torchmatrix.engines import choose
     from torchmatrix.running import session
-    from torchmatrix.running.scheduler import Here, RunRequest
+    from torchmatrix.running.scheduler import Here, RunRequest, is_scheduler
 
     if engine in choose.schedulers():
         run_request = RunRequest(
             matrix=path, results=results, request=request, globs=globs, where=where, locked=locked, ab=ab, new=new,
             detach=detach, tell=tell,
         )  # fmt: skip
-        scheduler: Scheduler = plugins.load(plugins.SCHEDULERS, engine)(run_request)
+        scheduler: Scheduler = plugins.made(plugins.SCHEDULERS, engine, is_scheduler, run_request)
         return scheduler
     if detach:
         raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")

@@ -17,9 +17,21 @@ BROKEN: dict[str, str] = {}
 """Why a plugin's verb can't be used, by the name of its entry point."""
 
 
+def _of_core() -> set[str]:
+    return {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
+
+
+def jobs() -> set[str]:
+    """Return the first words of jobs; a job that is named like a verb goes to BROKEN."""
+    verbs = _of_core() | {*plugins.names(plugins.VERBS)}
+    names = {*plugins.names(plugins.JOBS)}
+    BROKEN.update(dict.fromkeys(names & verbs, "ValueError: its job is named like a verb"))
+    return names - verbs
+
+
 def _add_verbs() -> None:
     """Add the verb of each entry point to the command, after the core's; one that can't be used goes to BROKEN."""
-    taken = {command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands}
+    taken = _of_core()
     for entry in plugins.entries(plugins.VERBS):
         try:
             if entry.name in taken:

@@ -1,7 +1,7 @@
 """The verb `report`: one run, several machines side by side, or a site of many runs."""
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,7 +106,8 @@ def report(
             f"{'--publish' if publish else '--page'} renders all its pages by itself",
             hint="leave out --baseline, --machines, --baseline-gpu and --own-batch",
         )
-    writer = _writer_of(pages[0]) if pages else None
+    if pages:
+        _refuse_unknown(pages[0])
     store, named = Results(results), [*(words or ()), *([run_id] if run_id else ())]
     several = bool(pages or machines or page_options.of_machines)
     list_runs(store)
@@ -114,14 +115,15 @@ def report(
 
     gc.disable()  # everything read is needed to the end: collecting garbage took a fifth of the time
     held = read_prices(prices, runs)
-    if pages and writer:
+    if pages:
         from torchmatrix.reporting.pages import PageRequest
 
         gc.enable()  # of thousands of runs not everything is needed to the end
-        print(writer(PageRequest(
+        request = PageRequest(
             results=store, runs=runs, target=pages[1], redact=redact, with_messages=with_messages, prices=held,
             brand=page_options.brand, tell=say,
-        )))  # fmt: skip
+        )  # fmt: skip
+        print(plugins.made(plugins.PAGES, pages[0], _is_written, request))
     elif several or len(runs) > 1:
         _compare_machines(store, runs, named, page_options, held)
     else:
@@ -159,11 +161,16 @@ def _asked_page(page: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def _writer_of(name: str) -> Callable[..., Any]:
-    """Return what writes a page of this name. Raises BadInput for an unknown one, EngineUnusable for one that can't be used."""
+def _refuse_unknown(name: str) -> None:
+    """Raise BadInput for an unknown page, EngineUnusable for one that can't be loaded."""
     if name not in (names := plugins.names(plugins.PAGES)):
         raise BadInput(f"there is no page {shown(name)}", hint=nearest(name, names))
-    return plugins.load(plugins.PAGES, name)
+    plugins.load(plugins.PAGES, name)
+
+
+def _is_written(path: Any) -> bool:
+    """Check whether a page gave the path of a file that is there."""
+    return isinstance(path, str | Path) and Path(path).is_file()
 
 
 def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held: "PriceList") -> None:

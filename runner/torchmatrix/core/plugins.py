@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.errors import EngineUnusable, ToolError
 from torchmatrix.core.formatting import in_one_line, printable
 
 VERBS = "torchmatrix.verbs"
@@ -67,6 +67,22 @@ def load(group: str, name: str) -> Callable[..., Any]:
         raise EngineUnusable(
             printable(f"the plugin {name} can't be used: {why(error)}"), hint="install it again, or another version of it"
         ) from None
+
+
+def made(group: str, name: str, is_right: Callable[[Any], bool], *given: Any) -> Any:
+    """Call what has this name in the group; return what it gives. Raises EngineUnusable, in a line that names the plugin, for
+    one that can't be loaded, fails, or gives what isn't right; errors of our own pass.
+    """
+    hook = load(group, name)
+    try:
+        result = hook(*given)
+        if not is_right(result):
+            raise TypeError(f"it gives {result!r}")
+    except (ToolError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # an exit, too: it would be the command's
+        raise EngineUnusable(printable(f"the plugin {name} failed: {why(error)}"), hint="leave it out, or mend it") from None
+    return result
 
 
 def why(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 import mmap
 import os
 import signal
+import sys
 
 # Address space of this process (`ulimit -v`): libraries that find none hang, or abort the whole process
 
@@ -37,6 +38,13 @@ def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def end_helpers() -> None:
+    """End the processes that help this one: they have nothing left to do, or an interruption must not wait for them."""
+    if multiprocessing := sys.modules.get("multiprocessing"):
+        for helper in multiprocessing.active_children():
+            helper.kill()
 
 
 def help_only(parent: int) -> None:

@@ -24,6 +24,11 @@ def names() -> tuple[str, ...]:
     return (*_CORE[:-1], *(name for name in plugins.names(plugins.ENGINES) if name not in _CORE), _CORE[-1])
 
 
+def _is_engine(made: object) -> bool:
+    """Check whether something has what an engine is asked for first."""
+    return not isinstance(made, type) and all(hasattr(made, name) for name in ("name", "facts", "is_ready"))
+
+
 def schedulers() -> tuple[str, ...]:
     """Return further choices of `run`: each launch is a job on a node, which chooses among names() (running/scheduler.py)."""
     return tuple(name for name in plugins.names(plugins.SCHEDULERS) if name not in names())
@@ -66,7 +71,7 @@ def choose(name: str, owner: str) -> Engines:
     if name == "local":
         return Engines(builder=local, local=local, why=f"local (as requested); virtualenvs under {cache}")
     if name not in _CORE:
-        builder = plugins.load(plugins.ENGINES, name)(cache / name, owner)
+        builder = plugins.made(plugins.ENGINES, name, _is_engine, cache / name, owner)
         return Engines(builder=builder, local=local, why=f"{name} (as requested); images under {cache}")
     if name == "podman":
         return _podman(local)

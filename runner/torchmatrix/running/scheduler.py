@@ -89,6 +89,11 @@ class Scheduler(ExitStack, ABC):
         """Record the end of each run that is complete. Raises ToolError if launches are missing."""
 
 
+def is_scheduler(made: object) -> bool:
+    """Check what a plugin made."""
+    return isinstance(made, Scheduler)
+
+
 class Here(Scheduler):
     """This machine, on which launches are made one after the other; `poll` makes them and records the end."""
 

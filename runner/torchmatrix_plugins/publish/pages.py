@@ -21,7 +21,7 @@ from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import content_of
 from torchmatrix.core.formatting import clipped, is_known, printable
-from torchmatrix.core.process import help_only
+from torchmatrix.core.process import end_helpers, help_only
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.machine.cpu import usable_cpus
 from torchmatrix.reporting import exports, report
@@ -187,6 +187,7 @@ def rendered(waiting: Iterable[PendingRun], count: int, price_list: PriceList, b
             "a process that rendered pages was ended", hint="free memory, then publish again: what is finished stays"
         ) from None
     finally:
+        end_helpers()
         pool.shutdown(cancel_futures=True)
 
 

@@ -468,10 +468,11 @@ def _known_forward_flops(figure: Figure) -> float | None:
     if model.flops_per == "token":
         size: float | None = 1 if items == "tokens" else None if items == "images" else figure.sequence_length
     else:
-        size = ((figure.image_size or 0) / 224) ** 2 if items in ("", "images") else None
+        side = (figure.image_size or 0) / 224
+        size = side * side if items in ("", "images") else None
     needs_vocabulary = model.predicts_all and figure.mode == "train"
     forward = model.forward_flops if needs_vocabulary else model.forward_flops - model.vocabulary_flops
-    return forward * size if size else None
+    return forward * size if size and math.isfinite(size) else None
 
 
 # Our own figures: is the PyTorch that ran of the kind that the stack asks for?

@@ -176,12 +176,12 @@ def _commit(match: re.Match[str]) -> str:
 
 
 def _without(text: str, spans: Iterator[Span]) -> str:
-    """Replace each of these parts, in their order, by "…"."""
+    """Replace each of these parts, in the order of their begins, by "…"; parts that overlap are one."""
     shown, at = [], 0
     for begin, end in spans:
         if at <= begin < end:
             shown += [text[at:begin], GONE]
-            at = end
+        at = max(at, end if begin < end else at)
     return "".join([*shown, text[at:]])
 
 
@@ -262,7 +262,7 @@ _KIND_OF_KEY = re.compile(
 _DECLARES = re.compile(r"\b(?:ENV|ARG|setenv|SetEnv|setx?|set -\w{1,3})[ \t]{1,8}\Z")
 _SEPARATOR = re.compile(
     rf"(?P<close>(?:{QUOTE}|[\])]){{0,4}})(?P<gap>{GAP}{{0,12}})"
-    rf"(?P<sign>=>|->|<-|!?[:=]{{1,3}}|%3[AaDd]|\\u003[AaDd]|,|>)?{GAP}{{0,20}}(?:-[ \t]+)?"
+    rf"(?P<sign>=>|->|<-|!?[:=：＝]{{1,3}}|%3[AaDd]|\\u003[AaDd]|,|>)?{GAP}{{0,20}}(?:-[ \t]+)?"
     r"(?:[!&][\w!:/.-]{1,80}[ \t]+){0,2}"
 )
 _NAMED_VALUE = re.compile(rf"(?i){QUOTE}?{GAP}{{0,4}},?{GAP}{{0,20}}{QUOTE}?value{QUOTE}?{GAP}{{0,4}}[:=]{GAP}{{0,8}}")
@@ -341,7 +341,7 @@ def _named_values(text: str) -> Iterator[Span]:
         place = name.end()
         if _TELLING.search(text, max(name.start(), place - _LONGEST_NAME), place) and (span := _value_span(text, name)):
             yield span
-            place = max(place, span[1])
+            place = max(place, span[1] - _LONGEST_NAME)  # in quotes, the next name may stand at the end of what counts as value
 
 
 def _value_span(text: str, match: re.Match[str]) -> Span | None:
