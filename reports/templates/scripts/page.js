@@ -122,7 +122,7 @@ function copyable(button) {
 // Under each chart its files, a link to it and, on a website, the line that shows it in another page.
 function chartFiles() {
   const held = document.getElementById("chart-files");
-  const bytes = () => Uint8Array.from(atob(held.textContent), (letter) => letter.charCodeAt(0));
+  const bytes = () => Uint8Array.from(atob(JSON.parse(held.textContent).packed), (letter) => letter.charCodeAt(0));
   const unpacked = () => new Response(new Blob([bytes()]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
   const save = (name, blob) => {
     const link = make("a", { download: name, href: URL.createObjectURL(blob) });

@@ -112,6 +112,17 @@ RUNTIMES = (
         for kind in ("mxfp8", "mxfp4", "nvfp4")
     ),
 )  # fmt: skip
+
+
+def _words_of(runtime: Runtime) -> tuple[str, str]:
+    """Return how a runtime and PyTorch's own are called where they are compared."""
+    return (
+        (f"{runtime.quantized} weights (torchao)", "the weights as they are")
+        if runtime.quantized
+        else (runtime.words, "PyTorch")
+    )
+
+
 RUNTIMES_BY_NAME = {runtime.name: runtime for runtime in RUNTIMES}
 
 
@@ -290,7 +301,7 @@ FACTORS = (
         default=EAGER, choices=tuple(runtime.name for runtime in RUNTIMES), flag="--runtime", part="{}", place=9, label="{}",
         modes=("infer", "generate"),
         contrasts=tuple(
-            Contrast(name=runtime.name, value=runtime.name, over=EAGER, words=(runtime.words, "PyTorch"))
+            Contrast(name=runtime.name, value=runtime.name, over=EAGER, words=_words_of(runtime))
             for runtime in RUNTIMES[1:]
         ),
     ),

@@ -205,8 +205,11 @@ def render(template: str, **context: Any) -> str:
 
 
 def chart_files(charts: Iterable[Chart], style: Style) -> str:
-    """Return every chart as SVG and CSV for the page's script: by id, as JSON, packed by gzip, in base64."""
-    held = {chart.id: {"svg": file_svg(chart, style), "csv": file_csv(chart, style)} for chart in charts}
+    """Return every chart as SVG and CSV for the page's script: by id JSON in gzip in base64; "" where none has a value."""
+    drawn = [chart for chart in charts if chart.has_values]
+    if not drawn:
+        return ""
+    held = {chart.id: {"svg": file_svg(chart, style), "csv": file_csv(chart, style)} for chart in drawn}
     text = without_secrets(json.dumps(held, ensure_ascii=False))
     return base64.b64encode(gzip.compress(text.encode(errors="backslashreplace"), mtime=0)).decode()
 
@@ -252,9 +255,9 @@ def _script() -> str:
 
 
 def source(*names: str) -> str:
-    """Read these files of the page's script, without their comments."""
+    """Read these files of the page's script, without their comments and indentation; no text in them spans lines."""
     files = [(assets.TEMPLATES / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in names]
-    return "\n".join(re.sub(r"(?m)^ *//.*\n", "", text) for text in files)
+    return "\n".join(re.sub(r"(?m)^ *(?://.*\n)?", "", text) for text in files)
 
 
 def _hash(script: str) -> str:
@@ -275,6 +278,11 @@ def _spans(panels: Sequence[Panel]) -> str:
     if not first or not second:
         return "1fr"
     return f"{min(12.0, max(1 / 12, second / first)):.4f}fr"
+
+
+def _squeezed(styles: str) -> Markup:
+    """Leave out white space that means nothing in styles: around braces, semicolons and commas, and after a property's name."""
+    return Markup(re.sub(r"([a-z-]): ", r"\1:", re.sub(r"\s*([{};,])\s*", r"\1", styles)))
 
 
 def _without_end_tags(table: Markup) -> Markup:
@@ -318,6 +326,7 @@ def _environment() -> jinja2.Environment:
         "cell": _cell,
         "without_end_tags": _without_end_tags,
         "spans": _spans,
+        "squeezed": _squeezed,
         "by_section": by_section,
     }
     environment.globals |= {"most_unpacked": MOST_UNPACKED, "marking": _MARKING, "packing": _PACKING}

@@ -127,6 +127,11 @@ class Chart:
         """Check whether some row has an interval."""
         return any(row.low is not None for beside in self.panels for panel in beside for row in panel.rows)
 
+    @property
+    def has_values(self) -> bool:
+        """Check whether some row has a value."""
+        return any(row.value is not None for beside in self.panels for panel in beside for row in panel.rows)
+
 
 def by_section(charts: Iterable[Chart]) -> list[tuple[Chart, ...]]:
     """Return each chart with those that a reader may choose in its place, in their order."""

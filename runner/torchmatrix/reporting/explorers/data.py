@@ -447,7 +447,11 @@ def _label(factor: Factor, value: Any) -> str:
     texts = {value: text for pair in factor.contrasts for value, text in zip((pair.value, pair.over), pair.words, strict=True)}
     if value is None or factor.name == "precision":
         return UNKNOWN if value is None else words.precision(value)
-    return texts.get(value, str(value) if isinstance(value, bool) else (factor.label or "{}").format(value))
+    return texts.get(value, str(value) if isinstance(value, bool) else (factor.label or "{}").format(_SPELT.get(value, value)))
+
+
+_SPELT = {"tp": "tensor parallelism"}
+"""Abbreviations among values that no contrast names."""
 
 
 def _short(value: Any) -> Any:

@@ -99,8 +99,8 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     ranked = ranking(cells, top)
     possible = [
         _fastest_answer(cells, ranked), _stack_answer(cells, ranked), _setting_answer(cells, AMP, "precision"),
-        _setting_answer(cells, (COMPILE,), "compile"), _devices_answer(cells, top), _energy_answer(cells, price_list),
-        _since_answer(since),
+        _setting_answer(cells, (COMPILE,), "compile"), _devices_answer(cells, top), _generation_answer(cells),
+        _energy_answer(cells, price_list), _since_answer(since),
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
     lead = "".join(_lead(cells, ranked))
@@ -337,13 +337,32 @@ def _devices_answer(cells: Cells, top: Row) -> Answer | None:
     noun = cells.device(row)
     limits = words.effect_interval(row["S"], row["S_low"], row["S_high"])
     wrong = " Impossible: look for a wrong baseline." if row["impossible"] else ""
-    text = f"the work of one {noun}: {words.percent(efficiency)} efficiency.{wrong}"
+    gain = "" if row["S"] > 1 else " No gain: one alone does more."
+    text = f"the work of one {noun}: {words.percent(efficiency)} efficiency.{gain}{wrong}"
     every = [other["S"] for other in rows]
     over = f" All {len(rows)} settings: {span(every, words.ratio)}." if len(rows) > 1 else ""
     return Answer(
         name="devices", title=f"{count} {noun}s bring", figure=words.ratio(row["S"]), interval=limits, text=text,
         note=f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}.{over}", chart="scaling", value=row["S"],
         low=number_or_nan(row["S_low"]), high=number_or_nan(row["S_high"]), unit="×",
+    )  # fmt: skip
+
+
+def _generation_answer(cells: Cells) -> Answer | None:
+    """Answer with the shortest median time per output token, and what all sequences of that cell get."""
+    rows = [row for row in cells.rows if row["n"] and is_known(row.get("per_output_token_p50"))]
+    if not rows:
+        return None
+    row = min(rows, key=lambda row: row["per_output_token_p50"])
+    seconds, low, high = (number_or_nan(row.get(f"per_output_token_p50{end}")) for end in ("", "_low", "_high"))
+    each = f"{words.with_unit(1 / seconds, 'tokens/s')} for each sequence"
+    decode = row.get("decode_rate")
+    every = f", {words.short(decode)} for all {row['bs']}" if is_known(decode) and row["bs"] != 1 else ""
+    return Answer(
+        name="generation", title="A token takes", figure=words.milliseconds(seconds),
+        interval=words.rate_interval(seconds, low, high), text=f"{each}{every}. The shortest of {len(rows)} cells, not tested.",
+        note=f"{cells.model(row)}, {cells.settings(row)}, batch {row['bs']}, {cells.place(row)}, {cells.who(row)}.",
+        chart="generation", value=seconds, low=low, high=high, unit="seconds",
     )  # fmt: skip
 
 

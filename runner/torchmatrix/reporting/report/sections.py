@@ -9,7 +9,7 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.audit import is_other_build
-from torchmatrix.analysis.rows import are_equal_counts, group_by, has_failed, is_ok
+from torchmatrix.analysis.rows import Row, are_equal_counts, group_by, has_failed, is_ok
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.facts.launch import UNLIKE
@@ -82,10 +82,12 @@ def flagged(view: View) -> list[tuple[str, list[str]]]:
 def state(view: View) -> str:
     """Describe what was measured, failed, was skipped, left out or is still to come, in one line."""
     measured = sum(row["n"] > 0 for row in view.every_cell)
-    failed = [row["outcome"] for row in view.summary.launches if has_failed(row)]
+    failed = [row["outcome"] for row in view.summary.launches if has_failed(row) and not _may_run(view, row)]
     left_out = sum(row["outcome"] == UNLIKE for row in view.summary.launches)
     parts = [f"{measured} of {count(len(view.record.planned), 'cell')} measured"]
     parts += [f"{count(len(failed), 'launch')} failed ({words.counted(failed)})"] if failed else []
+    not_ended = sum(_may_run(view, row) for row in view.summary.launches)
+    parts += [f"{count(not_ended, 'launch')} without an end yet"] if not_ended else []
     parts += [f"{count(left_out, 'launch')} left out, unlike the others of their cell"] if left_out else []
     reasons = Counter(skip.reason.partition(";")[0] for skip in view.record.skips).most_common()  # most frequent first
     why = words.enumerated(reason for reason, _ in reasons)
@@ -95,6 +97,11 @@ def state(view: View) -> str:
         [f"{count(len(view.summary.unreadable_launches), 'file')} can’t be read"] if view.summary.unreadable_launches else []
     )
     return f"{', '.join(parts)}."
+
+
+def _may_run(view: View, row: Row) -> bool:
+    """Check whether a launch has no end because it may be running: that of a run that isn't finished."""
+    return bool(row["outcome"] == "lost" and not view.record.complete)
 
 
 def inside_rows(view: View) -> list[dict[str, Any]]:
@@ -128,7 +135,7 @@ def failures(view: View) -> list[dict[str, Any]]:
         {name: row[name] for name in ("cell", "round", "outcome", "error", "command")}
         | {"seen": error, "log": log_of(Path(row["path"]), row["outcome"], row["stack"])}
         for row, error in zip(view.summary.launches, view.details.errors, strict=True)
-        if not is_ok(row)
+        if not is_ok(row) and not _may_run(view, row)
     ]
 
 
