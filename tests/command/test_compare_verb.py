@@ -49,9 +49,9 @@ def test_two_machines_are_compared_by_what_both_measured(torchmatrix: Command, t
         "not comparable, 2 rows: they differ in batch_used (16 and 8); to compare each side at its own batch: --own-batch"
     )
     assert lines[6:11] == [
-        "geometric mean of A / B on 1 device: 2.0000; 1 ratio, 1 missing; not tested: how runs differ is unknown",
-        "geometric mean of A / B on 2 devices: 2.0000; 1 ratio, 1 missing; not tested: how runs differ is unknown",
-        "geometric mean of A / B: 2.0000; 2 ratios, 2 missing; not tested: how runs differ is unknown",
+        "geometric mean of A / B on 1 device: 2.00×; 1 ratio, 1 missing; not tested: how runs differ is unknown",
+        "geometric mean of A / B on 2 devices: 2.00×; 1 ratio, 1 missing; not tested: how runs differ is unknown",
+        "geometric mean of A / B: 2.00×; 2 ratios, 2 missing; not tested: how runs differ is unknown",
         "A is faster in 2, slower in 0, the same in 0, no difference shown in 0",
         "verdicts corrected for 2 comparisons (Benjamini–Hochberg, FDR 5 %); intervals are not",
     ]

@@ -166,7 +166,9 @@ class Measured:
 
         if self.ab is None or self.comparison is None:
             return str(self.report)
-        return f"A: {self.ab[0]}\nB: {self.ab[1]}\n{terminal.comparison_in_words(self.comparison)}\n\n{self.report}"
+        return (
+            f"A: {self.ab[0]}\nB: {self.ab[1]}\n{terminal.comparison_in_words(self.comparison, width=width())}\n\n{self.report}"
+        )
 
 
 def measure(

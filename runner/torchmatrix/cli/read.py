@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import in_json, list_runs, read_prices, say, say_unreadable, write_file
+from torchmatrix.cli.console import in_json, list_runs, read_prices, say, say_unreadable, width, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -69,7 +69,7 @@ def compare(
     between = history.variances_of_history(store, *both, compared, held)
     cells_by_run = history.families(store, *both, price_list=held)
     comparison = comparing.compare(*both, "own" if own_batch else "same", between, compared, cells_by_run, held)
-    print(in_json(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons))
+    print(in_json(comparison.as_record()) if as_json else terminal.comparison_in_words(comparison, reasons, width()))
     refused = all(row.refused for row in comparison.rows)
     raise typer.Exit(ExitCode.BAD_INPUT if refused else ExitCode.OK)
 

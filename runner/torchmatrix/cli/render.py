@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import list_runs, read_prices, say, say_unreadable, width
+from torchmatrix.cli.console import in_json, list_runs, read_prices, say, say_unreadable, width
 from torchmatrix.core import plugins
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import scratch
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torchmatrix.analysis.machines import Chosen
     from torchmatrix.analysis.prices import PriceList
     from torchmatrix.facts.store import Results, RunFolder
+    from torchmatrix.reporting.overview.answers import Answers
     from torchmatrix.reporting.page import Brand
 
 
@@ -75,6 +76,7 @@ def report(
     redact: options.RedactOption = False,
     with_messages: options.MessagesOption = False,
     prices: options.PricesOption = None,
+    as_json: options.JsonOption = False,
     title: Annotated[str | None, typer.Option("--title", help="The page's heading, instead of the hardware.")] = None,
     logo: Annotated[Path | None, typer.Option("--logo", metavar="FILE", help="An image above the heading.")] = None,
     accent: Annotated[str | None, typer.Option("--accent", metavar="COLOUR", help="The colour of links: '#0a5aa8'.")] = None,
@@ -123,11 +125,21 @@ def report(
             results=store, runs=runs, target=pages[1], redact=redact, with_messages=with_messages, prices=held,
             brand=page_options.brand, tell=say,
         )  # fmt: skip
-        print(plugins.made(plugins.PAGES, pages[0], _is_written, request))
+        _tell(plugins.made(plugins.PAGES, pages[0], _is_written, request), None, as_json)
     elif several or len(runs) > 1:
-        _compare_machines(store, runs, named, page_options, held)
+        _tell(*_compare_machines(store, runs, named, page_options, held), as_json)
     else:
-        _render(store, runs[0], page_options, held)
+        _tell(*_render(store, runs[0], page_options, held), as_json)
+
+
+def _tell(written: Path, answers: "Answers | None", as_json: bool) -> None:
+    """Print the answers and where the page is; `as_json`: as an object of both."""
+    if as_json:
+        print(in_json({"page": str(written), **(answers.as_record() if answers else {})}))
+        return
+    if answers:
+        say(f"{answers.in_words(width())}\n")
+    print(written)
 
 
 def brand_in(matrix: str) -> "Brand":
@@ -173,7 +185,7 @@ def _is_written(path: Any) -> bool:
     return isinstance(path, str | Path) and Path(path).is_file()
 
 
-def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held: "PriceList") -> None:
+def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held: "PriceList") -> "tuple[Path, Answers]":
     from torchmatrix.analysis import facts_cache
 
     with scratch() as temporary:
@@ -185,20 +197,20 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
         shown = redaction.redacted(store, run, temporary, say, with_messages) if page_options.redact else run
         page = pages.page_of(shown, page_options.baseline, held, details, page_options.brand)
         say_unreadable(page.unreadable)
-        say(f"{page.answers.in_words(width())}\n")
-        print(pages.save(page.text, page_options.output))
+        return pages.save(page.text, page_options.output), page.answers
 
 
 def _compare_machines(
     store: "Results", runs: "Sequence[RunFolder]", named: Sequence[str], page_options: _PageOptions, held: "PriceList"
-) -> None:
+) -> "tuple[Path, Answers]":
     from torchmatrix.reporting import machines_page, page
 
     with scratch() as temporary:
         redact_into = temporary if page_options.redact else None
         chosen = one_of_each(store, runs, named, redact_into, page_options.with_messages)
         made = machines_page.compared(chosen, page_options.baseline_gpu, page_options.own_batch, held)
-        print(page.save(machines_page.page_of(*made, brand=page_options.brand), page_options.output))
+        written = page.save(machines_page.page_of(*made, brand=page_options.brand), page_options.output)
+        return written, machines_page.shown_of(*made).answers
 
 
 def one_of_each(

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from torchmatrix.analysis.between_runs import ENOUGH_RUNS, USUAL_SCATTER, needed
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.compare import TWO_RUNS, ComparedRow, Comparison
 from torchmatrix.analysis.history import Change, Trend, never_launched
-from torchmatrix.analysis.intervals import SEEN_FROM
+from torchmatrix.analysis.intervals import SEEN_FROM, Interval
 from torchmatrix.analysis.rows import BATCH, EQUIVALENT, group_by, is_ok
 from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.analysis.scaling import FACTORS, decomposition_table
@@ -49,15 +50,15 @@ def decomposition_in_words(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) or "no loss could be explained: some of the launches that this needs failed"
 
 
-def comparison_in_words(comparison: Comparison, reasons: bool = False) -> str:
-    """Write one line per ratio; what is not compared and why; the geometric mean and the verdicts; how environments differ.
-    `reasons`: with the rule that decided each verdict.
+def comparison_in_words(comparison: Comparison, reasons: bool = False, width: int = 100) -> str:
+    """Write one or two lines per ratio; what is not compared, and why; geometric mean and verdicts; how environments differ.
+    `reasons`: with the rule that decided each verdict. `width`: of a terminal, in characters.
     """
     if comparison.empty:
         return printable(f"nothing to compare: {comparison.empty}")
     one_sided = comparison.only_one
     lines = [
-        *_ratio_lines(comparison),
+        *_ratio_lines(comparison, width),
         *(_reason_lines(comparison) if reasons else ()),
         *_held_back_lines(comparison),
         *_level_lines(comparison),
@@ -74,37 +75,83 @@ def _environment_lines(comparison: Comparison) -> Iterator[str]:
     """Yield how the environments differ, and how much of them could be compared."""
     none = "no difference in what both recorded" if comparison.compared.recorded else "nothing is recorded on both sides"
     yield f"environments: {'A, then B' if comparison.environment else none}"
-    yield from (f"  {name}: {clipped(a)}  |  {clipped(b)}" for name, (a, b) in comparison.environment.items())
+    packages = [name for name in comparison.environment if name.startswith(_PACKAGE)]
+    hidden = (
+        {name for name in packages if name.removeprefix(_PACKAGE) not in _TELLING} if len(packages) > MOST_PACKAGES else set()
+    )
+    shown = {name: both for name, both in comparison.environment.items() if name not in hidden}
+    yield from (f"  {name}: {clipped(a)}  |  {clipped(b)}" for name, (a, b) in shown.items())
+    if hidden:
+        yield f"  and {count(len(hidden), 'package')} (--json lists them)"
     missing = comparison.compared.missing
     yield f"  {comparison.compared.in_words}" + (f"; not {_some(missing)}" if missing else "")
 
 
-def _ratio_lines(comparison: Comparison) -> Iterator[str]:
+_PACKAGE = "package "
+_TELLING = frozenset({"torch", "torchvision", "torchaudio", "torchao", "transformers", "timm", "triton", "numpy"})
+"""Packages of which a reader wants to know first."""
+MOST_PACKAGES = 12
+"""Of more packages that differ only the telling ones have a line."""
+
+
+def _ratio_lines(comparison: Comparison, width: int) -> Iterator[str]:
+    """Yield a line for each ratio, or two where these are wider than `width`, with what is to be known of it below."""
     rows = [row for row in comparison.rows if not row.refused]
     if not rows:
         return
-    labels = [f"{row.label}{EQUIVALENT_MARK if row.stack_match == EQUIVALENT else ''}" for row in rows]
-    width = max(map(len, labels))
     if not comparison.metric.more_is_better:
         yield f"{comparison.metric.title}: that of B over that of A, so that A is the better one above 1"
-    yield f"{_order(comparison):<{width}}   ratio   95 % interval     launches  could see  verdict"
-    for label, row in zip(labels, rows, strict=True):
-        interval = words.UNKNOWN if math.isnan(row.low) else f"{row.low:.4f} to {row.high:.4f}"
-        launches = "{} and {}".format(*row.launches)
-        settle = f" (about {row.settle} launches each may show one)" if row.settle else ""
-        failed = f"; {row.failed[0]} and {row.failed[1]} launches failed" if any(row.failed) else ""
-        failed += "; round by round" if row.paired else ""
-        failed += f"; other conditions: {_some(row.conditions)}" if row.conditions else ""
-        failed += "".join(f"; {why}" for why in row.left_out)
-        ratio = four_decimals(row.ratio)
-        least = words.UNKNOWN if math.isnan(row.detectable) else f"{100 * row.detectable:.1f}{words.THIN}%"
-        verdict = f"{words.verdict(row.verdict, comparison.metric.is_speed)}{settle}{failed}"
-        yield f"{label:<{width}}  {ratio:>6}  {interval:<17}  {launches:<8}  {least:<9}  {verdict}"
+    labels = [f"{row.label}{EQUIVALENT_MARK if row.stack_match == EQUIVALENT else ''}" for row in rows]
+    table = [("ratio", "95 % interval", "launches", "verdict"), *(_ratio_columns(comparison, row) for row in rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(4)]
+    lines = ["  ".join(f"{text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    order = _order(comparison)
+    label = max(map(len, (order, *labels)))
+    is_one_line = label + 2 + max(map(len, lines)) <= width
+    yield from [f"{order:<{label}}  {lines[0]}"] if is_one_line else [order, f"  {lines[0]}"]
+    same = (
+        {note for note in _ratio_notes(rows[0]) if all(note in _ratio_notes(row) for row in rows)} if len(rows) > 1 else set()
+    )
+    for name, row, line in zip(labels, rows, lines[1:], strict=True):
+        yield from [f"{name:<{label}}  {line}"] if is_one_line else [name, f"  {line}"]
+        for note in _ratio_notes(row):
+            if note not in same:
+                yield from textwrap.wrap(note, max(40, width), initial_indent="    ", subsequent_indent="    ")
+    yield from (
+        line for note in sorted(same) for line in textwrap.wrap(f"each: {note}", max(40, width), subsequent_indent="  ")
+    )
     unchecked = sum(not row.work_checked for row in rows)
     if unchecked:
         yield f"not checked in {count(unchecked, 'row')}: that A and B do as many operations per item (a side has no count)"
     for a, b in dict.fromkeys(row.stacks for row in rows if row.stack_match == EQUIVALENT):
         yield f"{EQUIVALENT_MARK.strip()} equivalent stacks, one release of torch in two builds: {a} | {b}"
+
+
+def _ratio_columns(comparison: Comparison, row: ComparedRow) -> tuple[str, str, str, str]:
+    limits = words.effect_interval(row.ratio, row.low, row.high) or words.UNKNOWN
+    launches = "{} and {}".format(*row.launches)
+    verdict = words.verdict(row.verdict, comparison.metric.is_speed) + (" (other conditions)" if row.conditions else "")
+    return words.effect(row.ratio, row.low, row.high), limits, launches, verdict
+
+
+MOST_SETTLING = 30
+"""More launches of a cell than these nobody makes to settle a verdict."""
+
+
+def _ratio_notes(row: ComparedRow) -> list[str]:
+    """Return what is to be known of a ratio: what could have been seen, failures, conditions, launches that are left out."""
+    notes = []
+    if row.verdict == "AMBIGUOUS" and not math.isnan(row.detectable):
+        least = f"a difference of {words.percent(row.detectable, 1)}" if row.detectable < 1 else f"{1 + row.detectable:.0f}×"
+        more = (
+            "" if not row.settle else f"; about {row.settle} launches each may show one" if row.settle <= MOST_SETTLING
+            else f"; even {MOST_SETTLING} launches each would not settle it"
+        )  # fmt: skip
+        notes.append(f"could see {least} or more{more}")
+    notes += [f"{row.failed[0]} and {row.failed[1]} launches failed"] if any(row.failed) else []
+    notes += ["round by round"] if row.paired else []
+    notes += [f"other conditions: {_some(row.conditions)}"] if row.conditions else []
+    return [*notes, *row.left_out]
 
 
 def _reason_lines(comparison: Comparison) -> Iterator[str]:
@@ -183,8 +230,8 @@ def _mean_lines(comparison: Comparison) -> Iterator[str]:
     for mean in comparison.means:
         where = "" if mean.count is None else f" on {count(mean.count, 'device')}"
         missing = f", {mean.missing} missing" if mean.missing else ""
-        limits = "" if math.isnan(mean.low) else f" ({mean.low:.4f} to {mean.high:.4f})"
-        figures = f"{four_decimals(mean.ratio)}{limits}; {count(mean.n, 'ratio')}{missing}"
+        limits = words.effect_with_interval(Interval(value=mean.ratio, low=mean.low, high=mean.high))
+        figures = f"{limits}; {count(mean.n, 'ratio')}{missing}"
         judged = words.verdict(mean.verdict, comparison.metric.is_speed)
         untested = "not tested: how runs differ is unknown" if comparison.level == TWO_RUNS else judged
         yield f"geometric mean of {_order(comparison)}{where}: {figures}; {untested}"

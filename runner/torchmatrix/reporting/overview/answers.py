@@ -58,12 +58,15 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """All answers. `lead`: one sentence; `rule`: how its cells were chosen; `warning`: what holds verdicts back, or ""."""
+    """All answers. `lead`: one sentence; `rule`: how its cells were chosen; `warning`: what holds verdicts back; `doubts`:
+    how many cells have which mark that leaves a doubt; both may be "".
+    """
 
     lead: str
     each: tuple[Answer, ...]
     rule: str = ""
     warning: str = ""
+    doubts: str = ""
 
     def in_words(self, width: int) -> str:
         """Return the sentence, then a line for each answer, in columns at most `width` characters wide."""
@@ -76,11 +79,14 @@ class Answers:
         written = StringIO()
         console = Console(width=max(60, width), file=written, color_system=None, highlight=False)
         console.print(*(Text(printable(line)) for line in (self.lead, self.warning) if line), columns, sep="\n")
+        if self.doubts:
+            console.print(Text(printable(f"doubtful: {self.doubts}")))
         return "\n".join(line.rstrip() for line in written.getvalue().splitlines())
 
     def as_record(self) -> dict[str, Any]:
         """Return the answers for JSON."""
-        return {"lead": self.lead, "warning": self.warning or None, "answers": [answer.as_record() for answer in self.each]}
+        each = [answer.as_record() for answer in self.each]
+        return {"lead": self.lead, "warning": self.warning or None, "doubts": self.doubts or None, "answers": each}
 
 
 RULE = "The page begins with the model that most stacks measured, on its most devices: the matrix decides, not the results."
@@ -190,10 +196,10 @@ def _stack_answer(cells: Cells, ranked: Ranking) -> Answer | None:
     value = mean.interval
     parts = [_stacks_in_words(name, each) for name, each in sorted(means, key=lambda item: (mean, stack, base) not in item[1])]
     return Answer(
-        name="stack", title=f"{stack} instead of {base}", figure=words.effect(value.value, value.low, value.high),
+        name="stack", title="Another stack brings", figure=words.effect(value.value, value.low, value.high),
         interval=words.effect_interval(value.value, value.low, value.high), text=" ".join(parts), chart="settings",
-        note="Geometric means of the pairs that differ in nothing else.", value=value.value, low=value.low, high=value.high,
-        unit="×", verdict=mean.verdict,
+        note=f"Large: {stack} instead of {base}. Geometric means of the pairs that differ in nothing else.",
+        value=value.value, low=value.low, high=value.high, unit="×", verdict=mean.verdict,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Facts on disk -> one self-contained HTML file. Needs no engine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +162,11 @@ def explorers_of(view: View) -> Explorers:
 def overview_of(view: View, before: Since | None = None, data: Data | None = None) -> Overview:
     """Build the default view of one run; `data`: of its explorers, if they are at hand."""
     failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
-    return overview(
+    made = overview(
         cells_of(view, data), view.price_list, before, failed, len(view.summary.unreadable_launches), source_of(view)
     )
+    doubts = "; ".join(doubt.brief for doubt in sections.flagged(view))
+    return replace(made, answers=replace(made.answers, doubts=doubts))
 
 
 def source_of(view: View) -> str:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,34 @@ def flags(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [mark for mark in marks(row) if mark["bad"] or mark["word"] in DOUBTS]
 
 
-def flagged(view: View) -> list[tuple[str, list[str]]]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Doubt:
+    """A mark that leaves a doubt, with the cells that have it; `text`: what it says of the first, for all if `is_same`."""
+
+    word: str
+    cells: tuple[str, ...]
+    text: str
+    is_same: bool
+
+    @property
+    def brief(self) -> str:
+        """Return it in a few words, such as "5 cells still drifting"."""
+        return f"{count(len(self.cells), 'cell')} {_BRIEF.get(self.word, self.word)}"
+
+
+_BRIEF = {"†": "still drifting", "other build": "of another build", "partly unchecked": "partly unchecked"}
+
+
+def flagged(view: View) -> list[Doubt]:
     """Return each such mark with the cells that have it."""
-    cells: dict[str, list[str]] = {}
+    cells: dict[str, list[tuple[str, str]]] = {}
     for row in view.every_cell:
         for mark in flags(row):
-            cells.setdefault(mark["word"], []).append(row["cell"])
-    return list(cells.items())
+            cells.setdefault(mark["word"], []).append((row["cell"], mark["title"]))
+    return [
+        Doubt(word=word, cells=tuple(cell for cell, _ in marked), text=marked[0][1], is_same=len({t for _, t in marked}) == 1)
+        for word, marked in cells.items()
+    ]
 
 
 def state(view: View) -> str:
