@@ -133,7 +133,7 @@ def test_nothing_measured_one_run_and_all_failed_still_render(tmp_path: Path) ->
     for run in nights(3):
         write_run(tmp_path / "c", [{"outcome": "crashed"}], run=run)
     page = history_page.render(trends_of(tmp_path / "c"))
-    assert "boom" in page and "<figure" not in page and '<dt>failed cells, all runs</dt><dd class="bad">3</dd>' in page
+    assert "boom" in page and "<figure" not in page and '<dt>failures, all runs</dt><dd class="bad">3</dd>' in page
 
 
 def test_cells_beyond_the_most_charts_are_in_the_table_and_the_page_says_so(tmp_path: Path) -> None:

@@ -239,7 +239,10 @@ def test_compare_marks_verdicts_of_one_machine_under_other_conditions(tmp_path: 
     b = written(tmp_path, [CAPPED, CAPPED | {"rate": 60.2}], "20260102T000000Z", machine="a" * 16)
     comparison = compare.compare(a.launches(), b.launches())
     words = terminal.comparison_in_words(comparison)
-    assert "faster (other conditions)\n    other conditions: GPU 0 power limit" in words and "GPU 0 power limit: 700 W  |  500 W" in words
+    assert (
+        "faster (other conditions)\n    other conditions: GPU 0 power limit" in words
+        and "GPU 0 power limit: 700 W  |  500 W" in words
+    )
 
 
 def test_unknown_on_both_sides_is_not_recorded_and_never_equal(tmp_path: Path) -> None:

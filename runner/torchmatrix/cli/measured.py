@@ -246,8 +246,6 @@ def _announce(scheduler: "Scheduler", globs: Sequence[str], where: Sequence[str]
     done = sum(part.done for part in parts)
     number = count(sum(len(part.todo) for part in parts), "launch")
     say(f"run {parts[0].folder.id}: {number} to do{f' ({done} done before)' if done else ''}", volume)
-    if not scheduler.is_cluster:
-        tell_longest(parts[0].session, parts[0].todo, parts[0].seconds, volume)
     for note in (note for part in parts for note in part.notes):
         say(f"note: {note}", volume)
     say(f"{scheduler.how_to_stop}\n", volume)

@@ -130,10 +130,10 @@ def list_presets(as_json: options.JsonOption = False) -> None:
     if as_json:
         print(in_json(presets))
         return
-    for row in presets:
-        size = f"{count(len(row['stacks']), 'stack')}, {count(row['cells'], 'cell')}, {row['here']} of them run here"
-        print(f"{row['name']}\n  {row['title']}\n  {size}")
-        print("\n".join(f"  {address}" for address in row["article"]))
+    for row in sorted(presets, key=lambda row: not row["here"]):
+        possible = f"{row['here']} of them run here" if row["here"] else "none of them runs here"
+        size = f"{count(len(row['stacks']), 'stack')}, {count(row['cells'], 'cell')}, {possible}"
+        print("\n".join([row["name"], *(f"  {line}" for line in (row["title"], size, *row["article"]))]))
     say("\nto write one as matrix.toml: torchmatrix init --preset NAME")
 
 
@@ -211,7 +211,8 @@ def plan(
     seconds = run.preparing_seconds(s, launches, earlier) + run.measuring_seconds(launches, earlier, {})
     say(f"{measured.plan_in_one_line(s, launches, seconds)}")
     measured.tell_longest(s, launches, seconds)
-    if newest := s.results.newest_complete(s.results.home(s.host.name, s.host.machine)):
+    newest = s.results.newest_complete(s.results.home(s.host.name, s.host.machine))
+    if newest and newest.read_record().key == s.key:
         measured.tell_estimate(newest)
     say()
     preamble(s)

@@ -41,10 +41,17 @@ def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
 
 def end_helpers() -> None:
-    """End the processes that help this one: they have nothing left to do, or an interruption must not wait for them."""
-    if multiprocessing := sys.modules.get("multiprocessing"):
-        for helper in multiprocessing.active_children():
+    """End the processes that help this one: they have nothing left to do, or an interruption must not wait for them.
+
+    An interruption that comes meanwhile is raised once all are told to end.
+    """
+    multiprocessing = sys.modules.get("multiprocessing")
+    for helper in multiprocessing.active_children() if multiprocessing else []:
+        try:
             helper.kill()
+        except KeyboardInterrupt:
+            end_helpers()
+            raise
 
 
 def help_only(parent: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchmatrix.core import assets, inputs
 from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import Place, Problems, nearest, shown
 from torchmatrix.machine.host import Host
 from torchmatrix.machine.vendors import accelerator_of
@@ -72,7 +73,33 @@ def starter_matrix(
         stack = f'[[stack]]\nname = "mine"\npython = {json.dumps(python, ensure_ascii=False)}\n\n'
         text = re.sub(r"(?m)^(?=\[\[workload\]\])", lambda match: stack, text, count=1)
     text = re.sub(r"(?m)^# --- .*\n+(?=#|\Z)", "", text)
-    return _on_gpus(text, host, left_out)
+    return f"{_head(host)}{_for_devices(_on_gpus(text, host, left_out), host)}"
+
+
+_HEAD = """\
+# Measures PyTorch on this machine: {devices}. See it first: torchmatrix plan. Start: torchmatrix run.
+# A first look, with one launch of each cell and no intervals: torchmatrix run --fast.
+#
+# A cell is a stack x a workload x a device set. Stacks are listed one by one; inside a [[workload]], list values
+# multiply. docs/matrix.md explains every key.
+
+"""
+
+
+def _head(host: Host) -> str:
+    names = [gpu.name for gpu in host.gpus]
+    gpus = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    cores = f"{len(host.cores)} core{'s' * (len(host.cores) != 1)}"
+    return _HEAD.format(devices=printable(gpus or f"{cores}, no GPU"))
+
+
+def _for_devices(text: str, host: Host) -> str:
+    """Return the text without its head and, for a machine without a GPU, without what is about GPUs alone."""
+    text = text[text.index("[run]") :]
+    if host.gpus:
+        return text
+    text = re.sub(r"(?ms)^\[gpus\]\n.*?(?=^\[)", "", text)
+    return re.sub(r"(?m)^# Two hours on .*\n(?:# .*\n)*\n?", "", text)
 
 
 def _main_gpu(host: Host, runs_on: Collection[Collection[int]]) -> int | None:

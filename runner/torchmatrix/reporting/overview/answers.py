@@ -101,7 +101,8 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
         return Answers(lead="No launch can be read." if unread else "No launch has ended.", each=())
     if top is None:
         why = f": {words.counted(failed)}" if failed else ""
-        return Answers(lead=f"No cell was measured{why}.", each=())
+        hint = ' A smaller batch may fit: batch = "auto" finds the largest.' if {*failed} == {"oom"} else ""
+        return Answers(lead=f"No cell was measured{why}.{hint}", each=())
     ranked = ranking(cells, top)
     possible = [
         _fastest_answer(cells, ranked), _stack_answer(cells, ranked), _setting_answer(cells, AMP, "precision"),
@@ -333,12 +334,17 @@ def scaled(cells: Cells, top: Row) -> list[Row]:
     return sorted((row for row in rows if row["N"] == most), key=lambda row: row["model"] != top["model"])
 
 
+def headline_of(rows: Sequence[Row], top: Row) -> Row | None:
+    """Return the one of the scaled cells that stands for all: `top`, or the first."""
+    return next((row for row in rows if row["place"] == top["place"]), rows[0] if rows else None)
+
+
 def _devices_answer(cells: Cells, top: Row) -> Answer | None:
     """Answer what the most devices bring over one."""
     rows = scaled(cells, top)
-    if not rows:
+    row = headline_of(rows, top)
+    if row is None:
         return None
-    row = next((row for row in rows if row["place"] == top["place"]), rows[0])
     count, efficiency = row["N"], row["S"] / row["N"]
     noun = cells.device(row)
     limits = words.effect_interval(row["S"], row["S_low"], row["S_high"])

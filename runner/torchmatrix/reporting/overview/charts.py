@@ -143,12 +143,20 @@ def scaling_chart(cells: Cells) -> Chart | None:
     return Chart(
         id="scaling",
         nav="Scaling",
-        title=f"{most} {noun} do {span([row['S'] for row in ends], words.ratio)} the work of one",
+        title=_scaling_title(cells, ends, f"{most} {noun}"),
         sub=f"Beside each bar: throughput, multiple of one, and efficiency, the multiple over the number of {noun}. "
-        "Dashed: the ideal. Grey: what is missing from it.",
+        f"Dashed: the ideal. Grey: what is missing from it. All {len(ends)} settings on {most}: "
+        f"{span([row['S'] for row in ends], words.ratio)}.",
         panels=tuple(_scaling_panels(cells, job, most, floor) for job in drawn),
         more="; ".join(filter(None, (models_left, _lines_left(drawn, most)))),
     )  # fmt: skip
+
+
+def _scaling_title(cells: Cells, ends: Sequence[Row], devices: str) -> str:
+    """Say of the cell of the answer on devices what they do; `ends`: the cells on the most devices."""
+    top = cells.best(cells.chosen)
+    row = answers.headline_of(answers.scaled(cells, top), top) if top else ends[0]
+    return f"{cells.model(row or ends[0])}: {devices} do {words.ratio((row or ends[0])['S'])} the work of one"
 
 
 def _lines_left(jobs: Sequence[Sequence[Row]], most: int) -> str:
