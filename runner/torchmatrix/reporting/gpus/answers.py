@@ -484,7 +484,7 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
         "cost": ("Least cost", f"{currency} per million {top['unit']}", "By the price list"),
     }[name]
     return Answer(
-        name=name, title=title, 
+        name=scope.column, title=title, 
         figure=str(top["machine"] if gpus.noun == "machine" else top["gpu"]),
         text=f"{words.with_unit(top[scope.column], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
         f"{words.short(second[scope.column])}. Not tested.{unknown}",

@@ -172,7 +172,7 @@ def _scaling_panels(cells: Cells, job: Sequence[Row], most: int, floor: float) -
     best = max((row for row in ends if row["N"] == here), key=lambda row: row["rate"])
     compared = _compared_cells(cells, [row for row in ends if row["N"] == here], best)
     top = max(1.02, *((row["S_high"] or row["S"]) / row["N"] for row in compared))
-    ticks = tuple((share, words.percent(share)) for share in round_values(floor, 1.0, 2))
+    ticks = tuple((share, words.percent(share)) for share in (floor, 1.0))
     lines = [line_of(cells, job, end) for end in _ends_to_draw(ends, best)]
     return (
         *(Panel(title=f"{cells.model(line[0])}, {cells.settings(line[0])}", unit=f"{line[0]['unit']}/s, {cells.who(line[0])}",
