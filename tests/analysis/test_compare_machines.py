@@ -8,7 +8,7 @@ import pytest
 from support.records import write_run
 from torchmatrix.analysis import compare
 from torchmatrix.analysis.compare import Comparison
-from torchmatrix.analysis.machines import choose_launches
+from torchmatrix.analysis.machines import choose_launches, choose_sides
 from torchmatrix.analysis.rows import Refused
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results
@@ -157,6 +157,28 @@ def test_launches_of_two_machines_are_never_one_side(tmp_path: Path) -> None:
     a, b = (choose_launches(Results(tmp_path), name).launches for name in "ab")
     (row,) = compare.compare([*a, *b], b).rows
     assert row.refused == "A has launches of 2 machines: name one"
+
+
+def test_two_stacks_are_of_the_newest_run_that_planned_both(tmp_path: Path) -> None:
+    def planned(*stacks: str) -> list[dict[str, str]]:
+        names = {"workload": "w", "ddp_workload": "w", "parallel": "ddp", "devices": "gpu0"}
+        return [{"cell": f"{stack}/w/gpu0", "stack": stack, **names} for stack in stacks]
+
+    for day, stacks in enumerate((("a", "b"), ("a", "b"), ("a", "c")), start=1):
+        launches = [{"stack": stack, "rate": 100.0 * day} for stack in stacks for _ in range(2)]
+        write_run(tmp_path, launches, run=f"2026010{day}T000000Z", cells=planned(*stacks))
+    results = Results(tmp_path)
+    sides = choose_sides(results, "a", "b")
+    assert [{(launch.run, launch.stack.name) for launch in side.launches} for side in sides] == [
+        {("20260102T000000Z", "a")}, {("20260102T000000Z", "b")},
+    ]  # fmt: skip
+    assert sides[0].note == "a: of run 20260102T000000Z, the newest with both"
+    newest = choose_sides(results, "a", "c")
+    assert {launch.run for side in newest for launch in side.launches} == {"20260103T000000Z"} and newest[0].note is None
+    with pytest.raises(BadInput, match='"none" is not a file'):
+        choose_sides(results, "a", "none")
+    named = choose_sides(results, "20260101T000000Z:a", "c")
+    assert [{launch.run for launch in side.launches} for side in named] == [{"20260101T000000Z"}, {"20260103T000000Z"}]
 
 
 def test_a_machine_stands_for_its_newest_complete_run_and_a_stack_of_it_can_be_named(tmp_path: Path) -> None:

@@ -293,8 +293,30 @@ class ChosenLaunches:
     note: str | None = None
 
 
-def choose_launches(results: Results, word: str) -> ChosenLaunches:
-    """Return the launches that `word` names; raises BadInput.
+def choose_sides(results: Results, a: str, b: str) -> list[ChosenLaunches]:
+    """Return the launches that two words name (choose_launches); two globs on stacks are of the newest run that planned both.
+
+    Raises BadInput.
+    """
+    newest, words = None, (a, b)
+    if all(_is_glob(results, word) for word in words):
+        newest = next((run for run in reversed(results.runs()) if _has_stacks(run, words)), None)
+    return [choose_launches(results, word, newest) for word in words]
+
+
+def _is_glob(results: Results, word: str) -> bool:
+    """Check whether a word can only be a glob on stacks: it is no path, run or machine, and names no run before a colon."""
+    runs = results.runs()
+    return bool(word) and not (":" in word or os.path.lexists(word) or store.find(runs, word) or find(runs, word))
+
+
+def _has_stacks(run: RunFolder, globs: Sequence[str]) -> bool:
+    stacks = {name.stack for name in run.read_record().planned}
+    return all(any(fnmatchcase(stack, glob) for stack in stacks) for glob in globs)
+
+
+def choose_launches(results: Results, word: str, newest: RunFolder | None = None) -> ChosenLaunches:
+    """Return the launches that `word` names; raises BadInput. `newest`: the run that counts as the newest, if not the last.
 
     `word`: a launch file, a cell's or a run's folder; a run's id; `last` or `last~N`; a machine's label, name or identity,
     which stands for its newest complete run; else a glob on the stacks of the newest run, or of RUN (or MACHINE) in RUN:GLOB.
@@ -310,7 +332,7 @@ def choose_launches(results: Results, word: str) -> ChosenLaunches:
         raise BadInput(
             f"can't read {shown(word)}: {error.strerror}", hint="name a launch file or a folder of results"
         ) from None
-    folder, glob, note = _run_and_glob(results, word)
+    folder, glob, note = _run_and_glob(results, word, newest)
     launches, unreadable = sorted_out(folder.everything()) if folder else ([], [])
     chosen = [launch for launch in counting(launches) if fnmatchcase(launch.stack.name, glob)]
     if not chosen:
@@ -340,7 +362,7 @@ def _broken(unreadable: Sequence[Unreadable]) -> str:
     return f"{of_several}{first.path}: {first.reason}"
 
 
-def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str, str | None]:
+def _run_and_glob(results: Results, word: str, newest: RunFolder | None) -> tuple[RunFolder | None, str, str | None]:
     """Return the run that RUN, MACHINE, RUN:GLOB or MACHINE:GLOB names, else the newest one with `word` as the glob; and a
     note."""
     runs = results.runs()
@@ -354,7 +376,9 @@ def _run_and_glob(results: Results, word: str) -> tuple[RunFolder | None, str, s
         return machine.run, glob if run else "*", machine.note or f"{run or word} stands for its run {machine.run.id}"
     if run:
         raise BadInput(f"no run or machine {shown(run)} in {results.root}", hint=_known_names(results))
-    return (runs[-1] if runs else None), word, None
+    last = runs[-1] if runs else None
+    note = f"{word}: of run {newest.id}, the newest with both" if newest and last and newest.path != last.path else None
+    return newest or last, word, note
 
 
 def _known_names(results: Results) -> str:

@@ -51,7 +51,7 @@ def compare(
     """
     from torchmatrix.analysis import compare as comparing
     from torchmatrix.analysis import history, metrics
-    from torchmatrix.analysis.machines import choose_launches
+    from torchmatrix.analysis.machines import choose_sides
     from torchmatrix.analysis.prices import metric_for
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
@@ -60,7 +60,7 @@ def compare(
     held = read_prices(prices, store.runs() if prices else ())
     compared = metric_for(metrics.named(metric), held)
     list_runs(store)
-    sides = [choose_launches(store, word) for word in (a, b)]
+    sides = choose_sides(store, a, b)
     for side in sides:
         say_unreadable(side.unreadable)
         if side.note:
