@@ -25,7 +25,7 @@ def jobs() -> set[str]:
     """Return the first words of jobs; a job that is named like a verb goes to BROKEN."""
     verbs = _of_core() | {*plugins.names(plugins.VERBS)}
     names = {*plugins.names(plugins.JOBS)}
-    BROKEN.update(dict.fromkeys(names & verbs, "ValueError: its job is named like a verb"))
+    BROKEN.update(dict.fromkeys(sorted(names & verbs), "ValueError: its job is named like a verb"))
     return names - verbs
 
 

@@ -182,7 +182,7 @@ def head_of(heading: str, versions: Iterable[str], answers: "Answers", source: s
 def hardware(host: Mapping[str, Any]) -> str:
     """Describe a machine's devices, such as "4 × NVIDIA H200", or its CPU."""
     names = [str(gpu.get("name")) for gpu in host.get("gpus") or ()]
-    counted = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
+    counted = [f"{names.count(name)} × {name}" for name in sorted({*names})]
     return ", ".join(counted) or str(host.get("cpu") or "unknown hardware")
 
 

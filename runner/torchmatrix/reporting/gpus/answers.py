@@ -39,7 +39,8 @@ def setting_of(row: Row) -> Setting:
 def setting_in_words(setting: Setting) -> str:
     """Write a setting such as "AMP, torch.compile"."""
     precision, runtime, compiled = setting
-    engine = "torch.compile" if compiled else "eager" if runtime == EAGER else RUNTIMES_BY_NAME[runtime].words
+    known = RUNTIMES_BY_NAME.get(runtime)  # a newer version's launches may have another
+    engine = "torch.compile" if compiled else "eager" if runtime == EAGER else known.words if known else runtime
     return f"{words.precision(precision)}, {engine}"
 
 
