@@ -245,7 +245,9 @@ def test_a_flagged_cell_has_its_mark_at_the_bar_and_a_line_on_the_first_screen(t
     view = report.view_of(write_run(tmp_path, repeated(FAST)))
     marked = replace(view, every_cell=[row | {"throttled": 2} for row in view.every_cell])
     page = report.render(marked)
-    assert re.search(r'<ul class="flags">\s*<li><b>throttled</b>, 1 cell: 2 of 4 launches: .*resnet50-train-fp32-b4', page)
+    assert re.search(
+        r'<ul class="flags">\s*<li><b>throttled</b>, 1 cell [(]stack-a/resnet50-train-fp32-b4/gpu0[)]: 2 of 4 launches: ', page
+    )
     assert report.overview_of(marked).answers.in_words(80).splitlines()[-1] == "doubtful: 1 cell throttled"
     assert re.search(r'role=rowheader[^>]*>[^<]*<abbr title="2 of 4 launches', page)
 

@@ -155,15 +155,18 @@ def compared(
     return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
 
 
-def shown_of(fleet: Fleet, relative: across.Relative, data: Data | None = None) -> ComparedGpus:
-    """Build the default view; `data`: of the explorers, if they are at hand."""
+def shown_of(fleet: Fleet, relative: across.Relative, data: Data | None = None, invented: bool = False) -> ComparedGpus:
+    """Build the default view; `data`: of the explorers, if they are at hand; `invented`: nobody measured the figures."""
     worth = [row | row["worth"] for row in _cells(fleet) if row["worth"]]
     return shown_of_gpus(Gpus(
         cells=Cells(data=data or fleet.explorers().data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
         worth=worth, vendors=_vendors(fleet), price_list=fleet.price_list, noun="GPU" if fleet.has_models else "machine",
-        source=source_of(fleet),
+        source=INVENTED if invented else source_of(fleet),
     ))  # fmt: skip
+
+
+INVENTED = "Invented figures: nobody measured them."
 
 
 def source_of(fleet: Fleet) -> str:
@@ -196,7 +199,7 @@ def page_of(
     `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures.
     """
     explored = fleet.explorers()
-    shown = shown_of(fleet, relative, explored.data)
+    shown = shown_of(fleet, relative, explored.data, invented)
     context = _context(fleet, pages or {}) | {
         "head": _head(fleet, shown),
         "chart_files": page.chart_files(shown.charts, shown.style),

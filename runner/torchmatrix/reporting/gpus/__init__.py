@@ -93,8 +93,8 @@ def _standings_chart(gpus: Gpus, scope: Scope) -> Chart:
         id="fastest" if scope.name == "device" else f"fastest-{scope.name}", nav="Fastest first",
         instead_of="" if scope.name == "device" else "fastest", choice=scope.choice, title=_standings_title(gpus, scope),
         sub=" ".join(filter(None, (
-            f"{scope.sub} Each at its best PyTorch and batch (bs), in the settings of the legend; the bars of a "
-            f"{gpus.noun} lie over each other and begin at zero.",
+            f"{scope.sub} Each at its best PyTorch and batch in each setting of the legend; its bars lie over each "
+            "other and begin at zero. PyTorch and bs (batch): of the longest bar.",
             "Of several machines with one GPU the bar is their mean, the strokes are the machines." if several else "",
         ))),
         panels=panels, legend=tuple((number, answers.setting_in_words(setting)) for setting, number in colours.items()),
@@ -194,14 +194,15 @@ _FIRST_RELEASE = len(COLOURS)
 def _versions_title(gpus: Gpus) -> str:
     """Say what the newest release brings over the oldest, on the GPUs that measured both alike."""
     first, last = gpus.releases[0], gpus.releases[-1]
-    means = [mean for gpu in gpus.order if (mean := gpus.release_mean(gpu, last, first))]
+    by_gpu = {gpu: mean for gpu in gpus.order if (mean := gpus.release_mean(gpu, last, first))}
+    means, where = list(by_gpu.values()), words.enumerated(by_gpu)
     newest, oldest = (release.removeprefix("torch ") for release in (last, first))
     if not means:
         return f"PyTorch {oldest} to {newest} on each {gpus.noun}"
     verdicts = {mean.verdict for mean in means}
     verdict = words.verdict(verdicts.pop()) if len(verdicts) == 1 else "verdicts differ"
     effects = span([mean.interval.value for mean in means], words.effect)
-    return f"PyTorch {newest} beside {oldest}: {effects} on {count(len(means), gpus.noun)}, {verdict}"
+    return f"PyTorch {newest} beside {oldest}: {effects} on {where}, {verdict}"
 
 
 def _version_panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
@@ -289,10 +290,12 @@ def _line(gpus: Gpus, job: Sequence[Row], gpu: str, setting: Setting) -> tuple[s
 def _device_bars(gpus: Gpus, gpu: str, line: Sequence[Row]) -> list[Bar]:
     rate_of_one = next(row["rate"] / row["S"] for row in line if row["S"])
     bars = [scaling_bar(gpus.cells, row, gpus.colour(gpu), rate_of_one) for row in line]
-    return [replace(bars[0], head=gpu), *bars[1:]]
+    machine = gpus.cells.label(line[0], "machine")
+    several = gpus.noun == "GPU" and len({row["machine"] for row in gpus.scaled if gpus.name(row) == gpu}) > 1
+    return [replace(bars[0], head=f"{gpu} · {machine}" if several else gpu), *bars[1:]]
 
 
-__all__ = ["ComparedGpus", "Gpus", "shown"]
+__all__ = ["ComparedGpus", "Gpus", "count", "shown"]
 
 
 MOST = 12

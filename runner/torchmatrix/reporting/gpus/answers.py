@@ -488,7 +488,7 @@ def _worth_answer(gpus: Gpus, name: str) -> Answer | None:
         name=scope.column, title=title, 
         figure=str(top["machine"] if gpus.noun == "machine" else top["gpu"]),
         text=f"{words.with_unit(top[scope.column], unit)} for {words.model(top['model'])}; next is {gpus.who(second)}: "
-        f"{words.short(second[scope.column])}. Not tested.{unknown}",
+        f"{words.short(second[scope.column])}. No test.{unknown}",
         note=f"{what}, {setting_in_words(setting_of(top))}.", chart=f"fastest-{name}", value=top[scope.column], unit=unit,
     )  # fmt: skip
 

@@ -89,7 +89,7 @@ class Answers:
         return {"lead": self.lead, "warning": self.warning or None, "doubts": self.doubts or None, "answers": each}
 
 
-RULE = "The page begins with the model that most stacks measured, on its most devices: the matrix decides, not the results."
+RULE = "First stands the model that most stacks measured, on its most devices: the matrix decides, not the results."
 
 
 def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Sequence[str], unread: int = 0) -> Answers:
@@ -157,11 +157,25 @@ def ranking(cells: Cells, top: Row) -> Ranking:
         return Ranking(top=top, candidates=ranked, equal=(top,), untested=tuple(others))
     tested = [row for row in ranked if cells.moments(row)]
     left = verdicts.may_be_best([cells.moments(row) for row in tested], cells.data.significance.differs)
-    equal = (tested[place] for place in left)
+    slower = _slower_stacks(cells, top)
+    equal = (tested[place] for place in left if tested[place]["stack"] not in slower)
     return Ranking(
         top=top, candidates=ranked, untested=tuple(row for row in others if cells.moments(row) is None),
         equal=(top, *(row for row in equal if row["place"] != top["place"] and row["place"] not in cells.slower)),
     )  # fmt: skip
+
+
+def _slower_stacks(cells: Cells, top: Row) -> set[int]:
+    """Return the stacks that the means of all like pairs of the model show to be slower than the stack of `top`."""
+    pairs = [pair for pair in pairs_of(cells, "stack") if all(cells.rows[pair["at"]][name] == top[name] for name in _OF_JOB)]
+    slower: set[int] = set()
+    for stacks, group in group_by(pairs, lambda pair: tuple(cells.rows[pair[end]]["stack"] for end in ("at", "over"))).items():
+        verdict = mean_of(cells, group).verdict if top["stack"] in stacks else ""
+        slower |= {stacks[0]} if verdict == "SLOWER" else {stacks[1]} if verdict == "FASTER" else set()
+    return slower - {top["stack"]}
+
+
+_OF_JOB = ("mode", "model", "gpu", "machine")
 
 
 def _fastest_answer(cells: Cells, ranked: Ranking) -> Answer:
@@ -199,7 +213,7 @@ def _stack_answer(cells: Cells, ranked: Ranking) -> Answer | None:
     return Answer(
         name="stack", title="Another stack brings", figure=words.effect(value.value, value.low, value.high),
         interval=words.effect_interval(value.value, value.low, value.high), text=" ".join(parts), chart="settings",
-        note=f"Large: {stack} instead of {base}. Geometric means of the pairs that differ in nothing else.",
+        note=f"The large figure: {stack} instead of {base}. Geometric means of the pairs that differ in nothing else.",
         value=value.value, low=value.low, high=value.high, unit="×", verdict=mean.verdict,
     )  # fmt: skip
 

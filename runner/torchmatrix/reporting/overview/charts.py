@@ -256,7 +256,8 @@ def effects_chart(cells: Cells) -> Chart | None:
     return Chart(
         id="settings", nav="Settings", title=_effects_title(cells, kinds),
         sub="Throughput with a setting over throughput without it, all else equal; logarithmic scale. A thin stroke is a pair "
-        "of cells, the diamond their geometric mean with its interval over launches.",
+        "of cells, the diamond their geometric mean with its interval over launches. Ratios are of geometric means of "
+        "launches; bars of throughput may be medians.",
         panels=((panel,),),
         more=_models_without_row(cells, kinds),
     )  # fmt: skip

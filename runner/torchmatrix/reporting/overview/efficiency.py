@@ -121,13 +121,14 @@ def utilization_chart(cells: Cells) -> Chart | None:
     jobs = grouped(rows, lambda row: (row["mode"], row["model"]))
     best = cells.best(jobs[0])
     assert best is not None
+    formula = "MFU by PaLM's formula, " if any(is_known(row["mfu_by_formula"]) for row in rows) else ""
     share = words.percent(_share(best), 0 if _share(best) >= 0.1 else 1)
     return Chart(
         id="utilization",
         nav="Share of the peak",
         title=f"{cells.model(best)}: {cells.settings(best)} reaches {share} of its peak",
         sub="MFU: FLOPs that the model needs over what the devices could do meanwhile by their data sheet, in the precision "
-        "that ran; weighted where several did. Columns: FLOP/s of each device, MFU by PaLM's formula, MFU by counted FLOPs.",
+        f"that ran; weighted where several did. Columns: FLOP/s of each device, {formula}MFU by counted FLOPs.",
         panels=tuple((_utilization_panel(cells, job),) for job in jobs[:MOST_MODELS_OF_UTILIZATION]),
         more=words.more(len(jobs) - MOST_MODELS_OF_UTILIZATION, "models"),
     )  # fmt: skip
