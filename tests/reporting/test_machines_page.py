@@ -208,6 +208,8 @@ def test_each_gpu_stands_at_its_best_and_the_best_stands_first(results: Path) ->
     whole = [row.label for (panel,) in charts["fastest-machine"].panels for row in panel.rows]
     assert set(whole) >= {"8 × B200 SXM", "4 × RTX 4090"}
     assert [chart.id for chart in by_section(charts.values())[0]] == ["fastest", "fastest-machine", "fastest-joule"]
+    links = re.findall(r'<a href="#([a-z-]+)">', (page := machines_page.page_of(fleet, relative))[page.index("<nav") :])
+    assert links[:5] == ["fastest", "fastest-joule", "relative", "versions", "scaling"], "a link to each but the whole machine"
 
 
 def test_two_lengths_of_a_text_are_two_tasks(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ def hundredths(share: float) -> str:
 class Chart:
     """A finding with its panels; a tuple holds panels side by side. `id`: [a-z0-9-]. `title`: the finding; `sub`: what, on
     what, unit and scale. `legend`: number of a colour and its meaning. `more`: what is not drawn, in words. `nav`: its name in
-    the page's navigation. `instead_of`: the id of the chart in whose place a reader may choose it; `choice`: its name there.
+    the page's navigation, which has charts of one place and name once. `instead_of`: the id of the chart in whose place a
+    reader may choose it; `choice`: its name there.
     """
 
     id: str

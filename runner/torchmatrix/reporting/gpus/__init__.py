@@ -90,7 +90,7 @@ def _standings_chart(gpus: Gpus, scope: Scope) -> Chart:
     panels = tuple((_standings_panel(gpus, scope, job),) for job in scope.jobs[:MOST_MODELS])
     several = any(row["machines"] > 1 for job in scope.jobs for row in job)
     return Chart(
-        id="fastest" if scope.name == "device" else f"fastest-{scope.name}", nav="Fastest first",
+        id="fastest" if scope.name == "device" else f"fastest-{scope.name}", nav=scope.nav,
         instead_of="" if scope.name == "device" else "fastest", choice=scope.choice, title=_standings_title(gpus, scope),
         sub=" ".join(filter(None, (
             f"{scope.sub} Each at its best PyTorch and batch in each setting of the legend; its bars lie over each "

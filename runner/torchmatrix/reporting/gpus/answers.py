@@ -240,6 +240,11 @@ class Scope:
     missing: str = ""
 
     @property
+    def nav(self) -> str:
+        """Return its name in the page's navigation."""
+        return "Fastest first" if self.is_rate else f"{self.choice[:1].upper()}{self.choice[1:]}"
+
+    @property
     def is_rate(self) -> bool:
         """Check whether it is a throughput, which has an interval."""
         return self.column == "throughput"
