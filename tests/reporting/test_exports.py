@@ -21,11 +21,12 @@ from support.read_back import frames
 from support.records import write_run
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import inert
 from torchmatrix.reporting import exports, report
 from torchmatrix.reporting.charts import BarRow, Chart, Panel
 from torchmatrix.reporting.exports import Tables, formats
 from torchmatrix.reporting.exports.columns import TABLES
-from torchmatrix.reporting.exports.formats import FORMATS, escaped, inert
+from torchmatrix.reporting.exports.formats import FORMATS, escaped
 
 FORMULAS = ("=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1+1", "＝1+1")
 RATES = (99.7, 100.123456789012345, 1 / 3)

@@ -209,8 +209,9 @@ def _compare_machines(
         redact_into = temporary if page_options.redact else None
         chosen = one_of_each(store, runs, named, redact_into, page_options.with_messages)
         made = machines_page.compared(chosen, page_options.baseline_gpu, page_options.own_batch, held)
-        written = page.save(machines_page.page_of(*made, brand=page_options.brand), page_options.output)
-        return written, machines_page.shown_of(*made).answers
+        shown = machines_page.shown_of(*made)
+        text = machines_page.page_of(*made, brand=page_options.brand, shown=shown)
+        return page.save(text, page_options.output), shown.answers
 
 
 def one_of_each(

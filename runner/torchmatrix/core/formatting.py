@@ -90,3 +90,25 @@ def in_digits(value: float, digits: int) -> float | int:
     """Round a finite number to `digits` significant digits; a whole one to an int, whose text is shorter in large pages."""
     short = float(f"{value:.{digits}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_BREAKS = ("\t", "\r", "\n")
+
+
+def csv_field(value: Any) -> Any:
+    """Convert a value for the csv module, which writes a float as its repr, and None as an empty field."""
+    if isinstance(value, str):
+        plain = plain_text(value)
+        return plain if plain[:1].isalnum() else inert(plain)
+    return ("true" if value else "false") if isinstance(value, bool) else value
+
+
+def plain_text(text: str) -> str:
+    """Return the text with blanks for what would control a terminal or turn text round; line breaks stay."""
+    return text if text.isprintable() else "".join(c if c in _BREAKS else printable(c) for c in text)
+
+
+def inert(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_BREAKS) or text.lstrip(" ").startswith(_FORMULA) else text

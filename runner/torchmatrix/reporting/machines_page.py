@@ -20,7 +20,7 @@ from torchmatrix.core import __version__
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import page, words
 from torchmatrix.reporting.explorers import Explorers
-from torchmatrix.reporting.explorers.data import Data, data_of
+from torchmatrix.reporting.explorers.data import data_of
 from torchmatrix.reporting.gpus import COLOURS, ComparedGpus, Gpus
 from torchmatrix.reporting.gpus import shown as shown_of_gpus
 from torchmatrix.reporting.overview import Cells
@@ -131,7 +131,9 @@ class Fleet:
         """Return the cells, from which all ratios are made."""
         return CellIndex(self.launches)
 
+    @cached_property
     def explorers(self) -> Explorers:
+        """Return the explorers of all machines."""
         published = {
             (choice.machine.label, *place): figure
             for choice, pairs in zip(self.chosen, self.published, strict=True)
@@ -155,11 +157,11 @@ def compared(
     return fleet, across.relative_table(fleet.sides, baseline_gpu, "own" if own_batch else "same")
 
 
-def shown_of(fleet: Fleet, relative: across.Relative, data: Data | None = None, invented: bool = False) -> ComparedGpus:
-    """Build the default view; `data`: of the explorers, if they are at hand; `invented`: nobody measured the figures."""
+def shown_of(fleet: Fleet, relative: across.Relative, invented: bool = False) -> ComparedGpus:
+    """Build the default view. `invented`: nobody measured the figures."""
     worth = [row | row["worth"] for row in _cells(fleet) if row["worth"]]
     return shown_of_gpus(Gpus(
-        cells=Cells(data=data or fleet.explorers().data), relative=relative,
+        cells=Cells(data=fleet.explorers.data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
         worth=worth, vendors=_vendors(fleet), price_list=fleet.price_list, noun="GPU" if fleet.has_models else "machine",
         source=INVENTED if invented else source_of(fleet),
@@ -194,18 +196,19 @@ def page_of(
     site: Mapping[str, Any] | None = None,
     invented: bool = False,
     brand: Brand = OURS,
+    shown: ComparedGpus | None = None,
 ) -> str:
     """Render the page of these machines. `pages`: machine id -> relative address of the report of its run.
-    `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures.
+    `site`: what the sections of a site show, if this is its front page. `invented`: nobody measured the figures. `shown`: the
+    default view, if it is at hand.
     """
-    explored = fleet.explorers()
-    shown = shown_of(fleet, relative, explored.data, invented)
+    shown = shown or shown_of(fleet, relative, invented)
     context = _context(fleet, pages or {}) | {
         "head": _head(fleet, shown),
         "chart_files": page.chart_files(shown.charts, shown.style),
         "brand": brand,
         "is_published": site is not None,
-        "explorers": explored,
+        "explorers": fleet.explorers,
         "shown": shown,
         "colours": _colours(shown),
         "sides": "GPU" if fleet.has_models else "machine",
@@ -218,9 +221,8 @@ def page_of(
     return page.render("machines.html.j2", links=links or {}, site=site, invented=invented, **context)
 
 
-def charts_apart(fleet: Fleet, relative: across.Relative, brand: Brand) -> dict[str, bytes]:
+def charts_apart(fleet: Fleet, shown: ComparedGpus, brand: Brand) -> dict[str, bytes]:
     """Return the charts of the page as files beside it (page.charts_apart)."""
-    shown = shown_of(fleet, relative)
     return page.charts_apart(shown.charts, shown.style, _colours(shown), _head(fleet, shown), brand)
 
 

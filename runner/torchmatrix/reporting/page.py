@@ -24,7 +24,7 @@ from torchmatrix.core import __version__, assets
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import figure, is_known
-from torchmatrix.core.inputs import toml_of
+from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes, toml_of
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.matrix.matrix_file import ACCENT
 from torchmatrix.reporting import words
@@ -149,10 +149,11 @@ def _logo(path: Path) -> str:
     mime = LOGOS.get(path.suffix.lower().removeprefix("."))
     if mime is None:
         raise BadInput(f"{path} is no image that a page can hold", hint=f"one of {', '.join(LOGOS)}")
+    hint = "--logo FILE names an image"
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadInput(f"can't read the logo {path}: {error.strerror}", hint="--logo FILE names an image") from None
+        content = read_bytes(path, hint=hint, most_bytes=LARGE_FILE_BYTES)
+    except FileNotFoundError:
+        raise BadInput(f"can't read the logo {path}: there is no such file", hint=hint) from None
     if len(content) > MOST_LOGO_BYTES:
         raise BadInput(f"the logo {path} has {len(content):,} bytes", hint=f"at most {MOST_LOGO_BYTES:,}")
     return f"data:{mime};base64,{base64.b64encode(content).decode()}"

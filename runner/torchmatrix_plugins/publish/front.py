@@ -204,8 +204,9 @@ def _comparison(
         pages = {copy.machine.id: _page_of(links[choice.run]) for copy, choice in zip(shown, chosen, strict=True)}
         fleet, relative = machines_page.compared(shown, price_list=price_list)
         tables = as_files(exports.of_machines(fleet, relative))
-        text = machines_page.page_of(fleet, relative, pages=pages, site=site, brand=brand)
-        apart = machines_page.charts_apart(fleet, relative, brand)
+        view = machines_page.shown_of(fleet, relative)
+        text = machines_page.page_of(fleet, relative, pages=pages, site=site, brand=brand, shown=view)
+        apart = machines_page.charts_apart(fleet, view, brand)
         return tables | apart | {"index.html": text.encode()}
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from html import escape
 from itertools import zip_longest
 
+from torchmatrix.core.formatting import csv_field, in_one_line
 from torchmatrix.reporting.charts import BarRow, Chart, Panel
 
 FONT = "system-ui, sans-serif"
@@ -155,14 +156,7 @@ def file_csv(chart: Chart, style: Style = PLAIN) -> str:
             note = row.problem or row.note
             for value, number in row.layers:
                 ends = (row.low, row.high) if value == row.value else (None, None)
-                table.writerow(map(_cell, (*what, names.get(number, ""), value, *ends, note)))
+                table.writerow(map(csv_field, (*what, names.get(number, ""), value, *ends, note)))
             if not row.layers:
-                table.writerow(map(_cell, (*what, names.get(row.colour, ""), row.value, row.low, row.high, note)))
-    return f"{written.getvalue()}# {style.source}\n" if style.source else written.getvalue()
-
-
-def _cell(value: str | float | None) -> str | float:
-    """Return a field; what a spreadsheet would run as a formula gets an apostrophe."""
-    if isinstance(value, str):
-        return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-    return "" if value is None else value
+                table.writerow(map(csv_field, (*what, names.get(row.colour, ""), row.value, row.low, row.high, note)))
+    return f"{written.getvalue()}# {in_one_line(style.source)}\n" if style.source else written.getvalue()

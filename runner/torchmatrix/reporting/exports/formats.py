@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.analysis.rows import Row
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import figure, in_one_line, printable
+from torchmatrix.core.formatting import csv_field, figure, in_one_line, plain_text
 from torchmatrix.core.toml_keys import nearest
 from torchmatrix.reporting import words
 from torchmatrix.reporting.exports.columns import EVERY_TABLE
@@ -36,7 +36,7 @@ def frame(name: str, table: Values) -> "pd.DataFrame":
     import pandas as pd
 
     kinds = {column.name: column.kind for column in EVERY_TABLE[name]}
-    plain = {column: [_plain_text(value) if isinstance(value, str) else value for value in table[column]] for column in table}
+    plain = {column: [plain_text(value) if isinstance(value, str) else value for value in table[column]] for column in table}
     return pd.DataFrame({column: pd.array(values, dtype=_TYPES[kinds[column]]) for column, values in plain.items()})
 
 
@@ -181,8 +181,6 @@ _SHOWN: dict[str, list[tuple[str, Callable[[Row], str]]]] = {
 }  # fmt: skip
 
 
-_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-_BREAKS = ("\t", "\r", "\n")
 _HIDDEN = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """What JSON leaves as it is, though a terminal may act on it."""
 
@@ -217,11 +215,6 @@ def to_parquet(name: str, table: Values) -> bytes:
     file = io.BytesIO()
     pq.write_table(content.cast(pa.schema(fields, metadata=content.schema.metadata)), file, compression="zstd")
     return file.getvalue()
-
-
-def inert(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(_BREAKS) or text.lstrip(" ").startswith(_FORMULA) else text
 
 
 FORMATS: dict[str, Callable[[str, Values], bytes]] = {
@@ -259,22 +252,9 @@ def _fields(column: list[Any]) -> Iterable[Any]:
     if kinds <= {float, int, type(None)}:
         return column
     if kinds <= {str, bool, type(None)}:
-        fields = {value: _field(value) for value in set(column)}
+        fields = {value: csv_field(value) for value in set(column)}
         return [fields[value] for value in column]
-    return map(_field, column)
-
-
-def _field(value: Any) -> Any:
-    """Convert a value for the csv module, which writes a float as its repr, and None as an empty field."""
-    if isinstance(value, str):
-        plain = _plain_text(value)
-        return plain if plain[:1].isalnum() else inert(plain)
-    return ("true" if value else "false") if isinstance(value, bool) else value
-
-
-def _plain_text(text: str) -> str:
-    """Return the text with blanks for what would control a terminal or turn text round; line breaks stay."""
-    return text if text.isprintable() else "".join(c if c in _BREAKS else printable(c) for c in text)
+    return map(csv_field, column)
 
 
 def _json_value(value: Any, is_list: bool) -> Any:

@@ -87,7 +87,7 @@ def standings_charts(gpus: Gpus) -> list[Chart]:
 
 def _standings_chart(gpus: Gpus, scope: Scope) -> Chart:
     colours = _levels(scope)
-    panels = tuple((_standings_panel(gpus, scope, job),) for job in scope.jobs[:MOST_MODELS])
+    panels = tuple((_standings_panel(gpus, scope, job, colours),) for job in scope.jobs[:MOST_MODELS])
     several = any(row["machines"] > 1 for job in scope.jobs for row in job)
     return Chart(
         id="fastest" if scope.name == "device" else f"fastest-{scope.name}", nav=scope.nav,
@@ -118,9 +118,9 @@ def _standings_title(gpus: Gpus, scope: Scope) -> str:
     return f"{scope.title(job)}: {who} {scope.does} {words.with_unit(top[scope.column], scope.unit(top))} with {setting}{read}"
 
 
-def _standings_panel(gpus: Gpus, scope: Scope, job: Sequence[Row]) -> Panel:
+def _standings_panel(gpus: Gpus, scope: Scope, job: Sequence[Row], colours: Mapping[Setting, int]) -> Panel:
     settings, first = scope.settings(job), job[0]
-    rows = tuple(_standing_bar(gpus, scope, standing, settings, _levels(scope)) for standing in scope.standings(job))
+    rows = tuple(_standing_bar(gpus, scope, standing, settings, colours) for standing in scope.standings(job))
     heads = [words.precision(precision) + (" + compile" if compiled else "") for precision, _, compiled in reversed(settings)]
     return Panel(
         title=scope.title(job), unit=scope.unit(first), rows=rows, high=scale_of(rows),

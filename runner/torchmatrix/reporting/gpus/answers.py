@@ -222,7 +222,7 @@ class Standing:
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Scope:
     """What GPUs are ranked by: a `column` of `rows`, of which `less` may be better. `choice`: its name on a page; `does`,
     `sub`: words around a figure and below a chart; `unit_text`: its unit by that of items; `missing`: why a row has no figure.
@@ -249,7 +249,7 @@ class Scope:
         """Check whether it is a throughput, which has an interval."""
         return self.column == "throughput"
 
-    @property
+    @cached_property
     def jobs(self) -> list[list[Row]]:
         """Return the rows by what they compute, of tasks with a figure."""
         groups = grouped(self.rows, lambda row: tuple(map(str, (row["mode"], row["model"], *row["task"].values()))))

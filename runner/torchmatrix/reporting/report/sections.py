@@ -86,7 +86,7 @@ class Doubt:
         return f"{count(len(self.cells), 'cell')} {_BRIEF.get(self.word, self.word)}"
 
 
-_BRIEF = {"†": "still drifting", "other build": "of another build", "partly unchecked": "partly unchecked"}
+_BRIEF = {"†": "still drifting", "other build": "of another build"}
 
 
 def flagged(view: View) -> list[Doubt]:
