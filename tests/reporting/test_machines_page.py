@@ -212,6 +212,21 @@ def test_each_gpu_stands_at_its_best_and_the_best_stands_first(results: Path) ->
     assert links[:5] == ["fastest", "fastest-joule", "relative", "versions", "scaling"], "a link to each but the whole machine"
 
 
+def test_a_release_stands_at_its_fastest_batch_however_often_it_was_launched(results: Path) -> None:
+    fleet, relative = machines_page.compared(machines.newest_complete(Results(results).runs()))
+    for row in relative.table:
+        row["n"] = row["n"] and row["n"] + 2 * (row["batch"] == 64)  # the slower batch has more launches
+    (amp,) = [
+        panel for chart in machines_page.shown_of(fleet, relative).charts if chart.id == "versions"
+        for beside in chart.panels for panel in beside if panel.title == "ResNet-50, AMP, eager"
+    ]  # fmt: skip
+    alone = [row for row in relative.table if row["of_gpu"] and row["n"] and row["count"] == 1 and not row["compile"]]
+    rates = [
+        row["throughput"] for row in alone if (row["gpu"], row["model"], row["precision"]) == ("B200 SXM", "resnet50", "amp")
+    ]
+    assert len(rates) > 1 and max(rates) in [row.value for row in amp.rows]
+
+
 def test_two_lengths_of_a_text_are_two_tasks(tmp_path: Path) -> None:
     matrix = invented.MATRIX.replace("counts = [1, 2, 4, 8]", "counts = [1]")
     matrix = matrix.replace("sequence_length = 128", "sequence_length = [128, 384]")

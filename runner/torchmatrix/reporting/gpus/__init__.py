@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import Row, group_by
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import BarRow as Bar
@@ -219,11 +219,8 @@ def _version_panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
 def _version_bars(gpus: Gpus, rows: Sequence[Row]) -> tuple[Bar, ...]:
     bars: list[Bar] = []
     for gpu in gpus.order:
-        best: dict[str, Row] = {}
-        for row in (row for row in rows if row["gpu"] == gpu):
-            other = best.get(row["stack_class"])
-            if other is None or (row["n"], row["throughput"]) > (other["n"] and other["n"], other["throughput"]):
-                best[row["stack_class"]] = row
+        by_release = group_by((row for row in rows if row["gpu"] == gpu), lambda row: row["stack_class"])
+        best = {name: max(same, key=lambda row: row["throughput"] if row["n"] else 0.0) for name, same in by_release.items()}
         for number, release in enumerate(gpus.releases):
             bar = _version_bar(gpus, best.get(release), release, _FIRST_RELEASE + number)
             bars.append(replace(bar, head="" if number else gpu))
