@@ -33,7 +33,11 @@ def test_a_refused_file_is_named_and_the_rest_comes_all_the_same(torchmatrix: Co
     write_run(tmp_path / "b", [{}], folder="two")
     done = torchmatrix("gather", "a", "nowhere", "b", "--json")
     record = json.loads(done.stdout)
-    assert done.returncode == 2 and "error: there is no nowhere" in done.stderr and "hint: name a folder" in done.stderr
+    assert (
+        done.returncode == 2
+        and 'error: there is no file or folder "nowhere"' in done.stderr
+        and "hint: name a folder" in done.stderr
+    )
     assert f"refused  one/{RUN}/round3-try1.jsonl: it belongs to cell" in done.stderr
     assert [source["new"] for source in record["sources"]] == [2, 1] and len(record["errors"]) == 1
     assert torchmatrix("gather", "a").returncode == 1

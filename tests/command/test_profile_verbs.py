@@ -99,7 +99,7 @@ def test_no_result_is_touched_and_no_reader_sees_a_profile(torchmatrix: Command,
     ("words", "code", "message"),
     [
         (("profile", "fake/*"), 2, "means 4 cells"),
-        (("profile", "no-such-cell"), 3, "no-such-cell matches no cell"),
+        (("profile", "no-such-cell"), 3, '"no-such-cell" matches no cell'),
         (("why", EAGER, EAGER), 2, "is both A and B"),
         (("why", EAGER, EAGER + "+1"), 2, "devices (1 and 2)"),
         (("why", EAGER, COMPILED, "--again", "--recorded"), 2, "contradict"),

@@ -13,7 +13,7 @@ from torchmatrix.matrix.stacks import PYPI
 from torchmatrix.planning import selection
 from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Plan, make_plan
-from torchmatrix.planning.selection import select
+from torchmatrix.planning.selection import misses, select
 from torchmatrix.running.launch_order import interleave
 
 CONTAINERS = Prerequisites(containers=True)
@@ -148,6 +148,14 @@ def test_selection_by_glob_and_field(nvidia_host: Host) -> None:
     with pytest.raises(BadInput) as caught:
         select(plan, [], ["precison=fp32"])
     assert 'did you mean "precision"?' in caught.value.hint
+
+
+def test_a_stack_selects_its_cells_and_no_others(nvidia_host: Host) -> None:
+    plan = plan_for(nvidia_host)
+    chosen = select(plan, ["torch2.5.1-cu124"], [])
+    assert chosen.cells == select(plan, ["torch2.5.1-cu124/*"], []).cells != ()
+    assert not select(plan, ["torch2.5.1"], []).cells, "a name, not its beginning"
+    assert misses(plan.cells, ["torch2.5.1-cu124"], []) == {} != misses(plan.cells, ["torch2.5.1"], [])
 
 
 def test_launches_are_interleaved_in_rounds_in_an_order_that_the_seed_repeats(nvidia_host: Host) -> None:

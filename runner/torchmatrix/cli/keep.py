@@ -97,7 +97,8 @@ def clean(
     disk_gb: options.DiskOption = None,
     pin: options.PinOption = None,
     host: Annotated[
-        str | None, typer.Option("--host", help="With --runs: only those of this host; default: that of the newest run.")
+        str | None,
+        typer.Option("--host", metavar="HOST", help="With --runs: only those of this host; default: that of the newest run."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; without this, only list them.")] = False,
 ) -> None:

@@ -35,6 +35,8 @@ from torchmatrix.running.progress import (
 
 BAR_CHARACTERS = 20
 REFRESHES_PER_SECOND = 4
+FEWEST_COLUMNS = 100
+"""On a narrower terminal a launch's line leaves out the stack, if there is only one."""
 NOW = {
     "hello": "importing PyTorch",
     "import": "loading the model",
@@ -98,6 +100,8 @@ class Narrator:
         self._console, self._volume, self._clock = console, volume, clock
         self._left = {(cell.id, number): plan.launch_seconds(cell, number, earlier) for cell, number in launches}
         self._total, self._done = len(self._left), 0
+        stacks = {cell.partition("/")[0] for cell, _ in self._left}
+        self._only_stack = f"{stacks.pop()}/" if len(stacks) == 1 and console.width < FEWEST_COLUMNS else ""
         self._spent, self._expected = 0.0, 0.0
         self._taken: dict[str, list[float]] = {}
         self._build_seconds = build_seconds
@@ -214,8 +218,10 @@ class Narrator:
         )
         left = self._time_left()
         left = f"  ({left})" if left and not self._console.is_terminal else ""
-        message = f"{event.cell.id} round {event.number}: {message}{f' ({event.note})' if event.note else ''}{left}"
-        self._line(outcome, "green" if outcome == "ok" else "red", message, before=f"[{self._done}/{self._total}] ")
+        name = event.cell.id.removeprefix(self._only_stack)
+        message = f"{name} round {event.number}: {message}{f' ({event.note})' if event.note else ''}{left}"
+        done = f"[{self._done:>{len(str(self._total))}}/{self._total}] "
+        self._line(outcome, "green" if outcome == "ok" else "red", message, before=done)
 
     def _line(self, mark: str, color: str, text: str, before: str = "") -> None:
         """Print a line that stays; with --quiet only for failures."""

@@ -171,8 +171,8 @@ def _a_file(path: Path | None, *kept: str) -> Path | None:
     return path
 
 
-MatrixOption = Annotated[Path, typer.Option("--matrix", help="The matrix file.")]
-ResultsOption = Annotated[Path, typer.Option("--results", help="The folder of recorded results.")]
+MatrixOption = Annotated[Path, typer.Option("--matrix", metavar="FILE", help="The matrix file.")]
+ResultsOption = Annotated[Path, typer.Option("--results", metavar="FOLDER", help="The folder of recorded results.")]
 
 
 def refuse_messages(asked: bool, is_published: bool) -> None:
@@ -184,7 +184,8 @@ def refuse_messages(asked: bool, is_published: bool) -> None:
 
 
 def _engine_of(*names: str) -> Any:
-    return typer.Option("--engine", help=f"{', '.join(names[:-1])} or {names[-1]}.", autocompletion=complete_one_of(*names))
+    words = f"{', '.join(names[:-1])} or {names[-1]}."
+    return typer.Option("--engine", metavar="NAME", help=words, autocompletion=complete_one_of(*names))
 
 
 EngineOption = Annotated[str, _engine_of(*choose.names())]
@@ -193,7 +194,7 @@ GlobsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="CELL",
-        help="Cell ids, or globs that match them; default: all.",
+        help="Cells by their ids, globs on these, or a stack; default: all.",
         show_default=False,
         autocompletion=complete_cells,
     ),
@@ -209,11 +210,12 @@ MetricOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Also print commands and build logs.")]
-OutputOption = Annotated[Path, typer.Option("--output", help="The HTML file to write.", callback=a_file)]
+OutputOption = Annotated[Path, typer.Option("--output", metavar="FILE", help="The HTML file to write.", callback=a_file)]
 MethodOption = Annotated[
     str | None,
     typer.Option(
         "--method",
+        metavar="NAME",
         help="steady, cold, aime or sustained; overrides the matrix.",
         autocompletion=complete_one_of("steady", "cold", "aime", "sustained"),
     ),
@@ -222,7 +224,8 @@ LaunchesOption = Annotated[
     int | None, typer.Option("--launches", metavar="N", min=1, max=1_000, help="Launches per cell; overrides the matrix.")
 ]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", help="Repeat each cell until its interval is ± this, for example 1%.")
+    str | None,
+    typer.Option("--until", metavar="PERCENT", help="Repeat each cell until its interval is ± this, for example 1%."),
 ]
 BudgetOption = Annotated[
     float | None,
@@ -254,7 +257,7 @@ SinceOption = Annotated[
     str | None,
     typer.Option("--since", metavar="DATE", help="Only runs since this date (UTC): 2026-01-31 or 2026-01-31T12:00."),
 ]
-HostOption = Annotated[str | None, typer.Option("--host", help="Only runs of this host.")]
+HostOption = Annotated[str | None, typer.Option("--host", metavar="HOST", help="Only runs of this host.")]
 PricesOption = Annotated[
     Path | None, typer.Option("--prices", metavar="FILE", help="Prices of devices (CSV or TOML): adds what items cost.")
 ]

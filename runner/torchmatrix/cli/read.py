@@ -91,7 +91,10 @@ def history(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", help=f"The HTML file to write; default: {options.HISTORY}; none with --json.", callback=options.a_file
+            "--output",
+            metavar="FILE",
+            help=f"The HTML file to write; default: {options.HISTORY}; none with --json.",
+            callback=options.a_file,
         ),
     ] = None,
 ) -> None:
@@ -135,7 +138,12 @@ def export(
     results: options.ResultsOption = options.RESULTS,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="csv, json, parquet (needs pyarrow), md; repeatable; default: all.", show_default=False),
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="csv, json, parquet (needs pyarrow), md; repeatable; default: all.",
+            show_default=False,
+        ),
     ] = None,
     machines: Annotated[
         bool, typer.Option("--machines", help="Write the comparison of all machines, each by its newest complete run.")
@@ -286,7 +294,7 @@ def gate(
         str, typer.Option("--because", metavar="TEXT", help="With --accept: the reason, which is recorded.")
     ] = "",
     host: Annotated[
-        str | None, typer.Option("--host", help="Judge runs of this host; default: that of the newest run.")
+        str | None, typer.Option("--host", metavar="HOST", help="Judge runs of this host; default: that of the newest run.")
     ] = None,
     results: options.ResultsOption = options.RESULTS,
     as_json: options.JsonOption = False,

@@ -54,7 +54,9 @@ def report(
     ] = None,
     results: options.ResultsOption = options.RESULTS,
     output: options.OutputOption = options.REPORT,
-    run_id: Annotated[str | None, typer.Option("--run", help="The same as RUN.", autocompletion=options.complete_runs)] = None,
+    run_id: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="The same as RUN.", autocompletion=options.complete_runs)
+    ] = None,
     machines: Annotated[
         bool, typer.Option("--machines", help="Compare all machines, each by its newest complete run.")
     ] = False,
@@ -77,13 +79,16 @@ def report(
     with_messages: options.MessagesOption = False,
     prices: options.PricesOption = None,
     as_json: options.JsonOption = False,
-    title: Annotated[str | None, typer.Option("--title", help="The page's heading, instead of the hardware.")] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="TEXT", help="The page's heading, instead of the hardware.")
+    ] = None,
     logo: Annotated[Path | None, typer.Option("--logo", metavar="FILE", help="An image above the heading.")] = None,
     accent: Annotated[str | None, typer.Option("--accent", metavar="COLOUR", help="The colour of links: '#0a5aa8'.")] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
             "--baseline",
+            metavar="STACK",
             help="The stack that speed-ups are relative to; default: the first.",
             autocompletion=options.complete_stacks,
         ),

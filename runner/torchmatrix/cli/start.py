@@ -73,12 +73,19 @@ def _write_attachments(store: "Results", observations: "SelfCheck", checks: "lis
 
 @options.app.command()
 def init(
-    output: Annotated[Path, typer.Option("--output", help="The file to write.", callback=options.a_matrix)] = options.MATRIX,
-    python: Annotated[str | None, typer.Option("--python", help="A Python interpreter that already has PyTorch.")] = None,
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="The file to write.", callback=options.a_matrix)
+    ] = options.MATRIX,
+    python: Annotated[
+        str | None, typer.Option("--python", metavar="PYTHON", help="A Python interpreter that already has PyTorch.")
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            "--preset", help="A benchmark from the list of torchmatrix presets.", autocompletion=options.complete_presets
+            "--preset",
+            metavar="NAME",
+            help="A benchmark from the list of torchmatrix presets.",
+            autocompletion=options.complete_presets,
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,

@@ -408,7 +408,7 @@ def _strangeness(run: RunFolder) -> int:
 
 # Selection of runs by words: last, last~2, last-7d, all, an id; narrowed by date and by host
 
-WORDS = "last, last~N, last-7d (also h, w), all, RUN or HOST/RUN"
+WORDS = "last, last~1 (the one before), last-7d (or h, w), all, a run's id, or HOST/ID"
 _BACK = re.compile(r"last(?:~([0-9]{1,6}))?")
 _AGE = re.compile(r"last-([0-9]{1,6})([hdw])")
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
@@ -490,7 +490,7 @@ def _list_runs(runs: Sequence[RunFolder]) -> str:
     hosts = sorted({host_of(run) for run in runs})
     several = f" (hosts: {', '.join(hosts)})" if len(hosts) > 1 else ""
     newest = ", ".join(run.id for run in runs[-5:]) or "none"
-    return f"runs there: {newest}{several}; words: {WORDS}; measure first: torchmatrix run"
+    return f"runs there: {newest}{several}; name one by: {WORDS}" if runs else "measure first: torchmatrix run"
 
 
 # Verification of a results folder: which launch files match their checksums

@@ -22,7 +22,8 @@ from torchmatrix.planning.plan import Cell, Plan, Skip
 
 
 def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
-    """Return the part of the plan whose ids match any glob (none: all) and all key=value conditions. Raises BadInput.
+    """Return the part of the plan that matches any glob on ids, or name of a stack (none: all), and all key=value conditions.
+    Raises BadInput.
 
     Cells that a selected cell depends on are kept: its one-device baselines, and the cells that explain it.
     """
@@ -30,7 +31,7 @@ def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
     tests = [_parse_condition(text) for text in where]
 
     def chosen(cell: Cell) -> bool:
-        return (not patterns or any(fnmatchcase(cell.id, p) for p in patterns)) and all(test(cell) for test in tests)
+        return (not patterns or any(_is_named(cell, p) for p in patterns)) and all(test(cell) for test in tests)
 
     if not patterns and not tests:
         return plan
@@ -44,6 +45,11 @@ def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
         return (entry.stack.name, ddp_id(entry.workload), entry.gpus.indices, entry.gpus.nodes) in families
 
     return Plan(entries=tuple(filter(kept, plan.entries)))
+
+
+def _is_named(cell: Cell, word: str) -> bool:
+    """Check whether a word names a cell: a glob on its id, or its stack."""
+    return fnmatchcase(cell.id, word) or word == cell.stack.name
 
 
 def _factor_value(name: str, cell: Cell) -> object:
@@ -87,7 +93,7 @@ _WILD = re.compile(r"[*?/]+|\[[^\]]*\]")
 def misses(cells: Sequence[Cell], globs: Iterable[str], where: Iterable[str]) -> dict[str, list[str]]:
     """Return each glob and each condition that matches none of `cells`, with the ids or conditions nearest to it."""
     ids = [cell.id for cell in cells]
-    nearest_by_text = {glob: nearest_ids(glob, ids) for glob in globs if not any(fnmatchcase(id_, glob) for id_ in ids)}
+    nearest_by_text = {glob: nearest_ids(glob, ids) for glob in globs if not any(_is_named(cell, glob) for cell in cells)}
     for condition in where:
         key, _, value = condition.partition("=")
         values = values_of(cells, key)

@@ -2,12 +2,12 @@
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.core import settings
 from torchmatrix.core.errors import ExitCode, ToolError
 from torchmatrix.core.formatting import count, in_one_line
@@ -207,11 +207,15 @@ def _indexes(s: session.Session) -> list[Check]:
 
 
 def _skips(s: session.Session) -> list[Check]:
-    grouped = Counter((skip.cell.stack.name, skip.why.reason, skip.why.fix) for skip in s.plan.skips)
-    return [
-        Check(mark="note", subject=f"skipped: {stack} ({count(number, 'cell')})", finding=reason, fix=fix)
-        for (stack, reason, fix), number in grouped.items()
-    ]
+    """Return a finding for each reason; what only other hardware can run is no fault of this machine."""
+    checks = []
+    for reason, skips in group_by(s.plan.skips, lambda skip: skip.why.reason).items():
+        stacks = list(dict.fromkeys(skip.cell.stack.name for skip in skips))
+        of = stacks[0] if len(stacks) == 1 else f"{len(stacks)} stacks"
+        is_for_gpus = s.plan.cells and not s.host.gpus and all(skip.cell.stack.accelerator != "cpu" for skip in skips)
+        finding, fix = (f"{reason}: normal here", "") if is_for_gpus else (reason, skips[0].why.fix)
+        checks.append(Check(mark="note", subject=f"skipped: {count(len(skips), 'cell')} of {of}", finding=finding, fix=fix))
+    return checks
 
 
 def _summary(s: session.Session) -> Check:

@@ -24,12 +24,14 @@ def advise(
         ),
     ] = "last",
     mode: Annotated[
-        str, typer.Option("--mode", help=f"{' or '.join(MODES)}.", autocompletion=options.complete_one_of(*MODES))
+        str,
+        typer.Option("--mode", metavar="NAME", help=f"{' or '.join(MODES)}.", autocompletion=options.complete_one_of(*MODES)),
     ] = "train",
     aim: Annotated[
         str,
         typer.Option(
             "--aim",
+            metavar="NAME",
             help=f"{', '.join(_AIMS[:-1])} or {_AIMS[-1]}; or another metric, as in compare.",
             autocompletion=options.complete_one_of(*_AIMS),
         ),

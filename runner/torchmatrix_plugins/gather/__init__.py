@@ -17,6 +17,7 @@ from pathlib import Path
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import hold_lock
 from torchmatrix.core.formatting import count
+from torchmatrix.core.toml_keys import shown
 from torchmatrix.facts.store import Results
 from torchmatrix_plugins.gather import remote, sources
 from torchmatrix_plugins.gather.importer import ImportResult, Layout, import_run, runs_of
@@ -71,4 +72,6 @@ def _open_source(word: str, temporary: Path, stack: ExitStack, limits: Limits) -
         )
     if remote.is_remote(word):
         return remote.of_remote(word, stack, limits)
-    raise BadInput(f"there is no {word}", hint="name a folder of results, a tar archive of one, or user@host:path")
+    raise BadInput(
+        f'there is no file or folder "{shown(word)}"', hint="name a folder of results, a tar archive of one, or user@host:path"
+    )

@@ -94,7 +94,7 @@ def _example_cell(s: Session, word: str) -> Cell:
     if not cells:
         why = next((f": {skip.cell.id}: {skip.why.reason}" for skip in s.plan.skips), "")
         raise NothingSelected(
-            f"--cell {word} matches no cell that can run here{why}", hint="torchmatrix plan lists the ids of all cells"
+            f"--cell {shown(word)} matches no cell that can run here{why}", hint="torchmatrix plan lists the ids of all cells"
         )
     if len(cells) > 1:
         listing = "".join(f"\n  {job}" for job in sorted(cells)[:8])

@@ -51,7 +51,7 @@ def shares_in_words(seen: TracedCell) -> str:
     """Write where the time of a step goes, and the gap."""
     shares = seen.side.shares
     kinds = "kernel" if shares.on_device else "operator"
-    rows = [(part.name, part.seconds, figure(part.calls)) for part in shares.parts[:MOST_BARS]]
+    rows = [(part.name, part.seconds, f"{part.calls:.3g}") for part in shares.parts[:MOST_BARS]]
     others = shares.parts[MOST_BARS:]
     rows += [(f"({len(others)} others)", sum(part.seconds for part in others), "")] if others else []
     rows += [(shares.gap_name, shares.gap, "")]
@@ -98,7 +98,7 @@ def notes(why: Why) -> Iterator[str]:
 
 
 def _bar_in_words(why: Why, bar: Bar) -> str:
-    calls = f"{figure(bar.calls[0])} and {figure(bar.calls[1])}" if is_known(bar.calls[0]) else ""
+    calls = f"{bar.calls[0]:.3g} → {bar.calls[1]:.3g}" if is_known(bar.calls[0]) else ""
     return _line(bar.name, bar.seconds, bar.difference, _percent(why.share(bar)), calls)
 
 
@@ -108,7 +108,7 @@ def _sum(name: str, seconds: tuple[float, float] | None, share: str, difference:
 
 def _line(name: str, seconds: tuple[float, float] | None, difference: float, share: str, calls: str) -> str:
     both = [figure(1e3 * side) for side in seconds] if seconds else ["", ""]
-    change = f"{1e3 * difference:+.3f}"
+    change = f"{1e3 * difference:+.0f}" if abs(difference) >= 0.1 else f"{1e3 * difference:+.3g}"
     named = f"{clipped(name, NAME_WIDTH):<{NAME_WIDTH}}"
     return f"{named}  {both[0]:>9}  {both[1]:>9}  {change:>10}  {share:>7}  {calls}".rstrip()
 

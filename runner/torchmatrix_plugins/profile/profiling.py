@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core import __version__, errors, settings
+from torchmatrix.core.toml_keys import shown
 from torchmatrix.engines import recipes
 from torchmatrix.engines.engine import Image, LaunchSpec, Recipe, time_limit
 from torchmatrix.facts import launch_file
@@ -47,7 +48,7 @@ def one_cell(s: Session, word: str) -> Cell:
         raise errors.NothingSelected(
             f"{word} is skipped here: {why.reason}", hint=f"{why.fix}; torchmatrix plan --skipped lists all"
         )
-    raise errors.NothingSelected(f"{word} matches no cell", hint="torchmatrix plan lists the ids of all cells")
+    raise errors.NothingSelected(f'"{shown(word)}" matches no cell', hint="torchmatrix plan lists the ids of all cells")
 
 
 def same_work(a: Cell, b: Cell) -> None:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from torchmatrix_plugins.profile.profiles import Profile
     from torchmatrix_plugins.profile.search import Search
 
-_ProfilesOption = Annotated[Path, typer.Option("--profiles", help="Where profiles are kept (never used as results).")]
+_ProfilesOption = Annotated[
+    Path, typer.Option("--profiles", metavar="FOLDER", help="Where profiles are kept (never used as results).")
+]
 _StepsOption = Annotated[int, typer.Option("--steps", metavar="N", min=1, max=1_000, help="Steps to trace.")]
 _OperatorsOption = Annotated[
     bool, typer.Option("--operators", help="On a GPU: show the operators that launched the kernels, not the kernels.")
