@@ -83,7 +83,7 @@ def test_only_settings_that_help_together_are_reported_as_interactions() -> None
     (together,) = interactions.together
     assert {together.setting, together.other} == {"channels_last", "precision"}
     layout = next(pair for pair in (together,) if pair.setting == "channels_last")
-    assert layout.sentence.startswith("What channels_last does depends on precision: ×1.40 with precision amp; ×0.98 with")
+    assert layout.sentence.startswith("What channels_last does depends on precision: 1.40× with precision amp; 0.98× with")
     shares = sum(part.share for part in interactions.explained) + interactions.unexplained
     assert shares == pytest.approx(1.0), "in a balanced cube"
 

@@ -14,7 +14,10 @@ import pytest
 from support import Command
 from support.records import nights, write_run
 from torchmatrix.analysis import facts_cache
-from torchmatrix.analysis.history import Trend, series, trends
+from torchmatrix.analysis.history import Change, Trend, series, trends
+from torchmatrix.analysis.intervals import Interval
+from torchmatrix.analysis.metrics import BY_NAME, THROUGHPUT, Metric
+from torchmatrix.facts.environments import Compared
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import history_page
 from torchmatrix.reporting.charts import lines as drawing
@@ -52,7 +55,7 @@ def test_the_command_prints_each_cell_and_its_changes_and_writes_the_page(torchm
     assert cell.split() == [
         "stack-a/resnet50-train-fp32-b4/gpu0", "13", "of", "13", "100.0", "95.00", "−5.0", "%", "images/s",
     ]  # fmt: skip
-    assert change.strip().startswith(f"since {nights(13)[8]}: -5.0 % (95 %: -5")
+    assert change.strip().startswith(f"since {nights(13)[8]}: −5.0 % (95 %: −5")
     assert change.endswith("; host driver 570.1 -> 575.2")
     page = (tmp_path / "reports/history.html").read_text()
     assert "13 runs: reports/history.html" in done.stderr and "−5.0\u202f%" in page and "host driver 570.1 -&gt; 575.2" in page
@@ -165,7 +168,32 @@ def test_headlines_say_since_when_how_many_cells_and_what_else_changed(tmp_path:
         launches = [{"stack": s, "rate": rate * x, "host": host} for s in ("a", "b") for x in (0.999, 1.001)]
         write_run(tmp_path, [*launches, {"stack": "c"}], run=run)
     page = history_page.render(trends_of(tmp_path))
-    assert f"<li>Since 2026-01-06: 2 of 3 cells −5.0\u202f%; host driver 1 -&gt; 2 (testhost, {nights(6)[5]}).</li>" in page
+    before, run = nights(6)[4:]
+    more = f"More: torchmatrix compare {before} {run}"
+    said = "2 of 3 cells became 5\u202f% slower on 2026-01-06. What changed then: host driver 1 → 2."
+    assert f"<li>{said} {more}</li>" in page
+
+
+@pytest.mark.parametrize(
+    ("ratios", "metric", "words"),
+    [
+        ([0.94, 0.941], THROUGHPUT, "became 5.9 to 6\u202f% slower"),
+        ([1.5], THROUGHPUT, "became 50\u202f% faster"),
+        ([1.5], BY_NAME["latency_p50"], "became 50\u202f% slower"),
+        ([0.9], BY_NAME["memory"], "became 10\u202f% lower"),
+        ([0.9, 1.2], THROUGHPUT, "changed by −10.0\u202f% to +20.0\u202f%"),
+    ],
+)
+def test_a_headline_says_slower_of_less_throughput_and_of_more_time(ratios: list[float], metric: Metric, words: str) -> None:
+    trend = Trend(metric=metric, host="h", cell="c", workload="w", unit="images", rows=(), changes=())
+    changes = [
+        (trend, Change(run="2", before="1", started=0.0, ratio=Interval(value=ratio, low=ratio, high=ratio), runs=(3, 3),
+                       environment={}, environment_run=None, compared=Compared(recorded=1, of=2, missing=())))
+        for ratio in ratios
+    ]  # fmt: skip
+    assert words in history_page.headline(changes, 9) and "Nothing recorded changed then (1 of 2" in history_page.headline(
+        changes, 9
+    )
 
 
 def test_a_run_whose_name_is_not_utf_8_is_named_and_left_out(torchmatrix: Command, tmp_path: Path) -> None:

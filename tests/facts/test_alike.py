@@ -299,7 +299,7 @@ def test_history_and_gate_say_how_much_was_recorded_where_nothing_changed(tmp_pa
     read = facts_cache.read(Results(tmp_path), runs)
     (trend,) = history.trends(history.series(read))
     compared = trend.changes[0].compared
-    assert f"no change of the environment was recorded ({compared.recorded} of {compared.of} conditions" in (
+    assert f"no recorded condition changed ({compared.recorded} of {compared.of} known on both sides)" in (
         terminal.change_in_words(trend.changes[0])
     )
     assert f"({compared.recorded} of {compared.of} conditions were recorded on both sides)" in verdicts.text(judge(read[:7]))

@@ -39,7 +39,7 @@ def test_the_sentences_say_the_best_the_way_to_it_and_what_works_only_together(v
     )
     assert "3.600× ±\u00a00.006 over precision fp32, without compile, without channels_last, cudnn_benchmark" in best
     assert way.startswith("Largest gain first: precision amp 2.000×") and way.endswith("together the highest.")
-    assert together == "What channels_last does depends on precision: ×1.50 with precision amp; ×1.00 with precision fp32."
+    assert together == "What channels_last does depends on precision: 1.50× with precision amp; 1.00× with precision fp32."
     assert bert.sentences[-2].startswith("Negative control: channels_last changes nothing, as it must: 1.00×")
 
 

@@ -283,7 +283,7 @@ def test_the_scripts_write_round_numbers_only_and_compute_no_statistics() -> Non
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(9999.5, "10000"), (9999.4, "9999"), (12344.5, "12344"), (1.0625, "1.062"), (1e-5, "1.000e-05"), (float("nan"), "n/a")],
+    [(9999.5, "10000"), (9999.4, "9999"), (12344.5, "12344"), (1.0625, "1.062"), (1e-5, "1.000e-05"), (float("nan"), "–")],
 )
 def test_a_figure_has_four_digits_and_no_exponent_above_ten_thousand(value: float, text: str) -> None:
     assert figure(value) == text

@@ -11,9 +11,9 @@ import pytest
 
 from golden import cases
 from support import invented
-from support.records import write_run
+from support.records import nights, write_run
 from torchmatrix.core.formatting import number_or_nan
-from torchmatrix.facts.store import Results
+from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.reporting import report, words
 from torchmatrix.reporting.charts import by_section
 from torchmatrix.reporting.overview import Overview
@@ -206,6 +206,21 @@ def test_since_the_last_run_counts_the_changes_of_this_machine(tmp_path: Path) -
     assert before.count("SLOWER") == len(before.cells) and answer(overview, "since").figure.endswith("slower")
     assert answer(overview, "since").note.endswith(f"({before.compared.recorded} of {before.compared.of} known on both sides).")
     assert report.last_before(replace_of(run, "20260101T000000Z"), view.summary) is None
+
+
+@pytest.mark.parametrize(("ago", "is_told"), [(4, True), (report.RECENT, True), (report.RECENT + 1, False)])
+def test_a_level_that_changed_some_nights_ago_is_told_tonight(tmp_path: Path, ago: int, is_told: bool) -> None:
+    ids = nights(12 + ago)
+    for night, run in enumerate(ids):
+        rate = 100.0 if night < 12 else 94.0
+        write_run(tmp_path, [{"stack": s, "rate": rate * x} for s in "ab" for x in (0.999, 1.0, 1.001)], run=run)
+    run = RunFolder(tmp_path / "testhost" / ids[-1])
+    view = report.view_of(run)
+    before = report.last_before(run, view.summary)
+    assert before is not None and before.count("SLOWER") == 0, "not since the last run"
+    assert before.shift.startswith("Both cells became 6\u202f% slower on 2026-01-13." if is_told else "") is True
+    assert bool(before.shift) is is_told
+    assert before.shift in answer(report.overview_of(view, before), "since").text
 
 
 def test_since_the_last_run_names_what_else_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,12 +116,12 @@ def test_skips_are_shown_with_their_reason(tmp_path: Path) -> None:
     assert "needs an AMD GPU" in page and "2 cells skipped (needs an AMD GPU)" in page
 
 
-def test_unknown_is_n_a_and_one_launch_has_no_interval(tmp_path: Path) -> None:
+def test_unknown_is_a_dash_and_one_launch_has_no_interval(tmp_path: Path) -> None:
     page = page_of(tmp_path, {})
     row = page.split("<th>Workload, stack, devices</th>")[1].split("<tbody>")[1].split("</tbody>")[0]
     assert (
         "100.0</b> images/s" in row
-        and row.count("n/a") == 2
+        and row.count("<td class=n>–<") == 2
         and "one launch</td>" in row
         and "nan" not in re.sub(r'<script.*?</script>|"data:[^"]*"', "", page, flags=re.S).lower().split("<main")[1]
     )
@@ -169,7 +169,7 @@ def test_the_html_is_balanced(tmp_path: Path) -> None:
 
 def test_figures_have_four_digits_and_no_silent_zero() -> None:
     assert [figure(v) for v in (1012.4, 2.4134, 37.0, 16621.0, 123456.7, 0.00012345, float("nan"), None)] == [
-        "1012", "2.413", "37.00", "16621", "123457", "0.0001234", "n/a", "n/a",
+        "1012", "2.413", "37.00", "16621", "123457", "0.0001234", "–", "–",
     ]  # fmt: skip
 
 
@@ -238,7 +238,7 @@ def test_watched_readings_are_shown_with_the_figure_and_its_marks(tmp_path: Path
     page = report.render(report.view_of(write_run(tmp_path, [{"readings": readings, "flops": 3350e9}] * 2)))
     assert "61 °C" in page and "512 W" in page and "throttled</abbr>" in page
     assert "256.0 J" in page  # 512 W over 20 s and 40 items
-    assert "10.0 %" in page  # 2 items/s x 3350 GFLOP of the 67 TFLOP/s of an H200 in fp32
+    assert "10.0\u202f%" in page  # 2 items/s x 3350 GFLOP of the 67 TFLOP/s of an H200 in fp32
     assert "Not available in this run" not in page
 
 

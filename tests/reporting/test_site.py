@@ -289,7 +289,7 @@ def test_changes_of_level_are_a_feed_whose_ids_stay(tmp_path: Path) -> None:
     results = Results(tmp_path)
     assert feed_of(results, 11).findall(f"{ATOM}entry") == []
     (entry,) = feed_of(results, 18).findall(f"{ATOM}entry")
-    assert "−10.0 %" in entry.findtext(f"{ATOM}title", "") and "2026-01-13" in entry.findtext(f"{ATOM}title", "")
+    assert "became 10 % slower" in entry.findtext(f"{ATOM}title", "") and "2026-01-13" in entry.findtext(f"{ATOM}title", "")
     assert entry.find(f"{ATOM}link").attrib["href"] == "runs/x/index.html"  # type: ignore[union-attr]
     (again,) = feed_of(results, 20).findall(f"{ATOM}entry")
     assert again.findtext(f"{ATOM}id") == entry.findtext(f"{ATOM}id") != feed_of(results, 20).findtext(f"{ATOM}id")

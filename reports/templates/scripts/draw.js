@@ -11,7 +11,7 @@ function round(value, least = 1, most = 6) {
   return value.toLocaleString("en", { minimumSignificantDigits: least, maximumSignificantDigits: most }).replaceAll(",", THIN);
 }
 const named = (dims, name) => dims.find((dim) => dim.name === name);
-const cellName = (dims, row) => [...new Set(dims.map((dim) => dim.labels[row[dim.name]]))].filter((word) => word && word !== "n/a").join(", ");
+const cellName = (dims, row) => [...new Set(dims.map((dim) => dim.labels[row[dim.name]]))].filter((word) => word && word !== "–").join(", ");
 
 // What tells these cells apart: what they run on, and their settings; of a single one, or of like ones, what it runs on.
 function naming(dims, rows, besides) {

@@ -16,7 +16,7 @@ const whole = []; // for print: shows all rows of a table
 const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
 const number = (word) => (/^[-+−×\d.]/.test(word) ? parseFloat(word.replace("−", "-").replace(/^[×+\s]+/, "").replaceAll(/[,\s]/g, "")) : NaN);
 
-// Numbers by size, words alphabetically; anything that is not a number (n/a, an outcome) comes last in either direction.
+// Numbers by size, words alphabetically; anything that is not a number (a dash, an outcome) comes last in either direction.
 function compare(a, b, down) {
   const [x, y] = [number(a), number(b)];
   if (Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);

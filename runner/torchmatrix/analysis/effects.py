@@ -134,7 +134,7 @@ class Together:
         The F test shows that the effect depends; it doesn't test any of the figures against 1.
         """
         ordered = sorted(self.by_value, key=lambda pair: -pair[1].value)
-        figures = "; ".join(f"×{interval.value:.2f} with {word_of(self.other, value)}" for value, interval in ordered)
+        figures = "; ".join(f"{interval.value:.2f}× with {word_of(self.other, value)}" for value, interval in ordered)
         return f"What {word_of(self.setting, self.value)} does depends on {self.other}: {figures}"
 
 

@@ -79,8 +79,8 @@ DEFINITIONS = {
     "length are known and equal. Otherwise the fields that differ are named with both values; what a source does not state "
     "counts as different. None of our precisions is fp32-conv-tf32 (PyTorch's default on Ampere and newer: TF32 in "
     "convolutions only).",
-    "reproduced": "Our 95 % interval lies wholly within the published figure ± 5 %, or within the published range (a test of "
-    "equivalence). better, worse: wholly above or below. ambiguous: anything else, and a single launch, which has no "
+    "reproduced": "Our 95 % interval lies wholly within the published figure ± 5 %, or within the published range (a test "
+    "of equivalence). better, worse: wholly above or below. ambiguous: anything else, and a single launch, which has no "
     "interval.",
     "audit": "Figures that are impossible, suspect or can't be judged: efficiency above 1.02 (in published tables suspect up "
     "to 1.10: another day, driver or card may explain it; above that, and within one run, impossible); AMP below 1.1 times "
@@ -96,9 +96,9 @@ DEFINITIONS = {
     "level_of_inference": "What an interval is over. Launches: how well these very machines were measured. Machines: it "
     "speaks for the GPU model, and takes two machines or more on both sides.",
     "corrected_verdict": "Faster, slower (FASTER, SLOWER): the 95 % interval of the ratio excludes 1, and the ratio differs "
-    "from 1 by more than 1 %. The same (SAME): the interval lies within 1 ± 2 %. All else: no difference shown (AMBIGUOUS). "
-    "Verdicts are corrected together (Benjamini and Hochberg): at most 5 % of the differences reported are expected to be "
-    "false, and at most 2.5 % of the samenesses. The intervals are not corrected.",
+    "from 1 by more than 1 %. The same (SAME): the interval lies within 1 ± 2 %. All else: no difference shown "
+    "(AMBIGUOUS). Verdicts are corrected together (Benjamini and Hochberg): at most 5 % of the differences reported are "
+    "expected to be false, and at most 2.5 % of the samenesses. The intervals of single pairs are not corrected.",
     "fastest": "Every cell not shown to be slower than the best of the k measured is named. A cell is slower if one is more "
     "than 1 % ahead of it with p ≤ α / (k - 1), Welch's t on the logarithms (multiple comparisons with the best: Gupta 1965, "
     "Hsu 1984), or if any pair of the report has that verdict. With a chance of at most α the best is not named, or one of "

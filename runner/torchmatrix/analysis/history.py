@@ -53,7 +53,7 @@ class Change:
     @property
     def cause(self) -> str:
         """Describe what changed in the environment; else that nothing did, of how much that was recorded."""
-        none = f"no change of the environment was recorded ({self.compared.in_words})"
+        none = f"no recorded condition changed ({self.compared.recorded} of {self.compared.of} known on both sides)"
         return environments.differences_in_words(self.environment) or none
 
 

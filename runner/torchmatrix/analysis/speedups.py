@@ -173,7 +173,8 @@ class Changed:
 class Since:
     """Changes since an earlier run. `run`, `started`: of the earlier one. `missing`: cells of which one run has no figure.
     `refused`: those whose work or batch is not the same. `environment`: what else changed, name: (before, now); `compared`: of
-    how many conditions. Both of one launch of each stack and run, of the same cell."""
+    how many conditions. Both of one launch of each stack and run, of the same cell. `shift`: the sentence on the newest lasting
+    change of levels in the nights before; "" for none."""
 
     run: str
     started: float
@@ -182,6 +183,7 @@ class Since:
     refused: int
     environment: Differences
     compared: Compared
+    shift: str = ""
 
     def count(self, verdict: str) -> int:
         """Return how many cells have this verdict."""

@@ -40,11 +40,11 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith(('ch', 's', 'sh', 'x')) else 's'}"
 
 
-# Numbers as every package reads and writes them: NaN and None are unknown, and unknown is n/a to a reader.
+# Numbers as every package reads and writes them: NaN and None are unknown, and unknown is a dash to a reader.
 #
 # Exact halves go to the even digit, as Python writes them; the pages' scripts do so, too (templates/scripts/say.js).
 
-UNKNOWN = "n/a"
+UNKNOWN = "–"
 HUGE = 1e15
 """The size from which on not all digits of a number are written."""
 
@@ -74,7 +74,7 @@ def without_nan(value: Any) -> Any:
 
 
 def figure(value: Any) -> str:
-    """Format with four significant digits, whole from 10,000 on; n/a for an unknown value."""
+    """Format with four significant digits, whole from 10,000 on; a dash for an unknown value."""
     if not is_known(value):
         return UNKNOWN
     text = f"{value + 0.0:#.4g}".rstrip(".")
@@ -82,7 +82,7 @@ def figure(value: Any) -> str:
 
 
 def four_decimals(value: Any) -> str:
-    """Format a ratio or a share with four decimals; n/a for an unknown value."""
+    """Format a ratio or a share with four decimals; a dash for an unknown value."""
     return f"{value:.4f}" if is_known(value) else UNKNOWN
 
 

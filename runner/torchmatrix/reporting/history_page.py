@@ -8,6 +8,7 @@ from typing import Any
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.history import Change, Trend, never_launched
 from torchmatrix.analysis.rows import group_by
+from torchmatrix.core.formatting import UNKNOWN
 from torchmatrix.facts.environments import Differences, differences_in_words
 from torchmatrix.reporting import page, terminal, words
 from torchmatrix.reporting.charts import lines as drawing
@@ -24,8 +25,8 @@ def render(trends: Sequence[Trend], links: Mapping[str, str] | None = None) -> s
     context = {
         "hosts": list(dict.fromkeys(trend.host for trend in trends)),
         "headlines": _headlines(trends),
-        "first": runs[-1]["day"] if runs else "n/a",
-        "last": runs[0]["day"] if runs else "n/a",
+        "first": runs[-1]["day"] if runs else UNKNOWN,
+        "last": runs[0]["day"] if runs else UNKNOWN,
         "count": len(runs),
         "metric": trends[0].metric.title if trends else "",
         "runs": runs[:MOST_ROWS],
@@ -48,7 +49,8 @@ def _headlines(trends: Sequence[Trend]) -> list[str]:
     if not launched:
         return ["Nothing has been launched."]
     runs = list(changes_by_run(trends).values())
-    lines = [headline(pairs, launched) for pairs in runs[:MOST_HEADLINES]]
+    several = len({trend.host for trend in trends}) > 1
+    lines = [_headline_of_page(pairs, launched, several) for pairs in runs[:MOST_HEADLINES]]
     more = len(runs) - len(lines)
     lines += [f"The changes in {more} older runs are listed with their cells below."] if more else []
     return lines or ["No cell changed its level."]
@@ -61,18 +63,38 @@ def changes_by_run(trends: Sequence[Trend]) -> dict[tuple[str, str], list[tuple[
     return dict(sorted(by_run.items(), key=lambda item: item[1][0][1].started, reverse=True))
 
 
-def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
-    """Describe what changed in one run, and what else was different then."""
+def _headline_of_page(pairs: Sequence[tuple[Trend, Change]], cells: int, several: bool) -> str:
+    """Return the headline of a run with the command that shows more; `several`: whether the page has more than one host."""
     trend, first = pairs[0]
-    ratios = sorted(change.ratio.value for _, change in pairs)
-    least, most = words.change(ratios[0]), words.change(ratios[-1])
-    what = trend.cell if len(pairs) == 1 else f"{len(pairs)} of {cells} cells"
-    size = least if least == most else f"{least} to {most}"
+    place = f"{trend.host}: " if several else ""
+    return f"{place}{headline(pairs, cells)} More: torchmatrix compare {first.before} {first.run}"
+
+
+def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
+    """Describe what changed in one run, and what else was different then. `cells`: how many were launched."""
+    trend, first = pairs[0]
+    number = len(pairs)
+    every = "Both cells" if cells == 2 else f"All {cells} cells"
+    what = trend.cell if number == 1 else every if number == cells else f"{number} of {cells} cells"
     together: Differences = {}
     for _, change in pairs:
         together |= change.environment
-    cause = differences_in_words(together) or first.cause
-    return f"Since {_day(first.started)}: {what} {size}; {cause} ({trend.host}, {first.run})."
+    known = f"{first.compared.recorded} of {first.compared.of} conditions known"
+    changed = differences_in_words(together).replace(" -> ", " → ")
+    cause = f"What changed then: {changed}." if changed else f"Nothing recorded changed then ({known})."
+    return f"{what} {_became(trend, [change.ratio.value for _, change in pairs])} on {_day(first.started)}. {cause}"
+
+
+def _became(trend: Trend, ratios: Sequence[float]) -> str:
+    """Write by how much levels changed, such as "became 5 to 6 % slower"; ratios on both sides of 1 with their signs."""
+    least, most = min(ratios), max(ratios)
+    if least < 1 < most:
+        return f"changed by {words.change(least)} to {words.change(most)}"
+    sizes = sorted({f"{100 * abs(ratio - 1):.2g}" for ratio in (least, most)}, key=float)
+    direction = (
+        ("slower" if trend.is_worse(least) else "faster") if trend.metric.is_speed else "lower" if least < 1 else "higher"
+    )
+    return f"became {' to '.join(sizes)}{words.THIN}% {direction}"
 
 
 def _groups(trends: Sequence[Trend]) -> list[dict[str, Any]]:
@@ -114,4 +136,4 @@ def runs_of(trends: Sequence[Trend]) -> list[dict[str, Any]]:
 
 
 def _day(seconds: float) -> str:
-    return "n/a" if math.isnan(seconds) else time.strftime("%Y-%m-%d", time.gmtime(seconds))
+    return UNKNOWN if math.isnan(seconds) else time.strftime("%Y-%m-%d", time.gmtime(seconds))

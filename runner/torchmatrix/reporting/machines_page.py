@@ -17,6 +17,7 @@ from torchmatrix.analysis.published.claims import Beside
 from torchmatrix.analysis.rows import Row, is_ok, makes_figures
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core import __version__
+from torchmatrix.core.formatting import UNKNOWN
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import page, words
 from torchmatrix.reporting.explorers import Explorers
@@ -284,12 +285,12 @@ def _machine(choice: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[
         "verified": machine.verified,
         "note": choice.note,
         "hardware": f"{machine.gpu_count} × {machine.gpu}" if machine.gpu_count else machine.gpu.removeprefix("CPU: "),
-        "cpu": machine.cpu or "n/a",
+        "cpu": machine.cpu or UNKNOWN,
         "cores": machine.cores,
         "memory_bytes": machine.memory_bytes,
-        "driver": machine.driver or "n/a",
-        "os": machine.os or "n/a",
-        "kernel": machine.kernel or "n/a",
+        "driver": machine.driver or UNKNOWN,
+        "os": machine.os or UNKNOWN,
+        "kernel": machine.kernel or UNKNOWN,
         "started": utc(run.started),
         "run": run.id,
         "page": pages.get(machine.id),

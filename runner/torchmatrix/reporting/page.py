@@ -23,7 +23,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.core import __version__, assets
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to
-from torchmatrix.core.formatting import figure, is_known
+from torchmatrix.core.formatting import UNKNOWN, figure, is_known
 from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes, toml_of
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.matrix.matrix_file import ACCENT
@@ -37,28 +37,23 @@ if TYPE_CHECKING:
     from torchmatrix.analysis.published.claims import Claim, Tested
     from torchmatrix.reporting.overview.answers import Answers
 
-# The templates' filters, which write figures: four significant digits, n/a if unknown.
+# The templates' filters, which write figures: four significant digits, a dash if unknown.
 
 
 def ratio(value: Any) -> str:
     """Write a ratio with three decimals."""
-    return f"{round(value, 3) + 0.0:.3f}" if is_known(value) else "n/a"
-
-
-def times(value: Any) -> str:
-    """Write a ratio with its sign: ×1.234."""
-    return f"×{ratio(value)}" if is_known(value) else "n/a"
+    return f"{round(value, 3) + 0.0:.3f}" if is_known(value) else UNKNOWN
 
 
 def utc(seconds: float | None) -> str:
     """Write a time to the minute."""
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if is_known(seconds) else "n/a"
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if is_known(seconds) else UNKNOWN
 
 
 def _limits(interval: Interval, kind: str) -> str:
     """Write both ends of an interval as `kind` of number: figure or ratio."""
     write = figure if kind == "figure" else ratio
-    return "n/a" if math.isnan(interval.low) else f"{write(interval.low)} – {write(interval.high)}"
+    return UNKNOWN if math.isnan(interval.low) else f"{write(interval.low)} – {write(interval.high)}"
 
 
 def _range(claim: "Claim | Tested") -> str:
@@ -70,12 +65,17 @@ def _range(claim: "Claim | Tested") -> str:
 
 def _pattern_filter(pattern: str, factor: float = 1.0) -> Any:
     """Make a filter that writes `factor` times a number by `pattern`."""
-    return lambda value: pattern.format(factor * value) if is_known(value) else "n/a"
+    return lambda value: pattern.format(factor * value) if is_known(value) else UNKNOWN
+
+
+def _in_unit(value: Any, unit: str) -> str:
+    """Write four significant digits and the unit."""
+    return f"{figure(value)} {unit}" if is_known(value) else UNKNOWN
 
 
 def _unit_filter(unit: str, factor: float = 1.0) -> Any:
     """Make a filter that writes four significant digits and the unit."""
-    return lambda value: f"{figure(factor * value)} {unit}" if is_known(value) else "n/a"
+    return lambda value: _in_unit(factor * value, unit) if is_known(value) else UNKNOWN
 
 
 FILTERS = {
@@ -83,13 +83,14 @@ FILTERS = {
     "outcome": lambda outcome: words.OUTCOMES.get(outcome, outcome),
     "verdict": words.verdict,
     "figure": figure,
+    "in_unit": _in_unit,
     "ratio": ratio,
-    "times": times,
+    "effect": words.effect,
     "limits": _limits,
     "range": _range,
     "whole": _pattern_filter("{:.0f}"),
-    "percent": _pattern_filter("{:.2f} %", 100),
-    "share": _pattern_filter("{:.1f} %", 100),
+    "percent": _pattern_filter(f"{{:.2f}}{words.THIN}%", 100),
+    "share": _pattern_filter(f"{{:.1f}}{words.THIN}%", 100),
     "bytes": _pattern_filter("{:.2f} GiB", 2**-30),
     "mebibytes": _pattern_filter("{:.1f} MiB", 2**-20),
     "seconds": _pattern_filter("{:.1f} s"),
@@ -267,9 +268,9 @@ def _hash(script: str) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Write a value of a chart's table: numbers to four significant digits (counts whole), n/a for what is unknown."""
+    """Write a value of a chart's table: numbers to four significant digits (counts whole), a dash for what is unknown."""
     if value is None or (isinstance(value, float) and not is_known(value)):
-        return "n/a"
+        return UNKNOWN
     return figure(value) if isinstance(value, float) else str(value)
 
 

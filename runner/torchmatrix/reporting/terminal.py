@@ -263,11 +263,11 @@ def trends_in_words(trends: Sequence[Trend]) -> str:
 
 
 def change_in_words(change: Change) -> str:
-    """Write a change such as "since RUN: -4.8 % (95 %: -5.3 to -4.4 %); host driver 570.1 -> 575.2"."""
+    """Write a change such as "since RUN: −4.8 % (95 %: −5.3 % to −4.4 %); host driver 570.1 -> 575.2"."""
     low, high = change.ratio.low, change.ratio.high
-    limits = "" if math.isnan(low) else f" (95 %: {100 * (low - 1):+.1f} to {100 * (high - 1):+.1f} %)"
+    limits = "" if math.isnan(low) else f" (95 %: {words.change(low)} to {words.change(high)})"
     where = "" if change.environment_run in (None, change.run) else f"near it, in {change.environment_run}: "
-    return f"since {change.run}: {100 * (change.ratio.value - 1):+.1f} %{limits}; {where}{change.cause}"
+    return f"since {change.run}: {words.change(change.ratio.value)}{limits}; {where}{change.cause}"
 
 
 def _trend_columns(trend: Trend, hosts: bool) -> tuple[str, ...]:

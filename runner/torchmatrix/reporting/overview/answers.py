@@ -457,7 +457,8 @@ def _since_answer(since: Since | None) -> Answer | None:
     more = [*parts[1:], *more, *([f"{untested} not tested"] if untested else [])]
     return Answer(
         name="since", title="Since the last run", figure=parts[0] if parts else "none shown", interval="",
-        text=f"{', '.join(more)}." if more else "", chart="since", note=f"Since {since.run}. {what_else(since)}",
+        text=" ".join(filter(None, (f"{', '.join(more)}." if more else "", since.shift))), chart="since",
+        note=f"Since {since.run}. {what_else(since)}",
         value=float(slower + faster), unit="cells", verdict="SLOWER" if slower else "FASTER" if faster else "AMBIGUOUS",
     )  # fmt: skip
 

@@ -1,11 +1,11 @@
 """Facts on disk -> one self-contained HTML file. Needs no engine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torchmatrix.analysis import facts_cache, gpu_specs, time_split
+from torchmatrix.analysis import facts_cache, gpu_specs, history, run_index, time_split
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.metrics import MORE, PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
@@ -17,7 +17,7 @@ from torchmatrix.core import __version__
 from torchmatrix.core.files import scratch
 from torchmatrix.facts.launch import Unreadable
 from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.reporting import audit_words, cubes, exports, page, redaction
+from torchmatrix.reporting import audit_words, cubes, exports, history_page, page, redaction
 from torchmatrix.reporting.explorers import Explorers
 from torchmatrix.reporting.explorers.data import Data, RunTables, data_of
 from torchmatrix.reporting.exports.formats import to_markdown
@@ -60,6 +60,10 @@ def carried_of(view: View, archive: exports.Archive | None) -> PageData:
 __all__ = ["Page", "View", "explorers_of", "make_view", "page_of", "render", "rendered", "save", "view_of", "write"]
 
 
+MOST_LAUNCHES = 1_500
+"""Earlier nights are looked through up to this many launches: they are read within two seconds, and kept."""
+RECENT = 14
+"""A change of level is told for so many runs."""
 MOST_FACTS_BYTES = 600_000
 """Packed facts up to this size are embedded in the page."""
 
@@ -89,7 +93,19 @@ def last_before(run: RunFolder, summary: RunSummary) -> Since | None:
     if not earlier:
         return None
     last = earlier[-1]
-    return since(summary.launches, facts_cache.read(results, [last])[0].launches, last.id, last.started)
+    changes = since(summary.launches, facts_cache.read(results, [last])[0].launches, last.id, last.started)
+    nights = MOST_LAUNCHES // max(1, len(summary.launches))
+    return replace(changes, shift=_shift(results, [*earlier[-nights:], run]) if nights else "")
+
+
+def _shift(results: Results, nights: Sequence[RunFolder]) -> str:
+    """Return the sentence on the newest change of levels in the last RECENT of these runs, or ""."""
+    trends = history.trends(history.with_differences(run_index.rows(results, nights, [])))
+    recent = {night.id for night in nights[-RECENT:]}
+    newest = next(iter(history_page.changes_by_run(trends).items()), None)
+    if newest is None or newest[0][1] not in recent:
+        return ""
+    return history_page.headline(newest[1], sum(trend.is_launched for trend in trends))
 
 
 def page_of(
@@ -201,7 +217,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "repeated": len(view.details.repeated),
         "throttled_tries": sum(outcome == "ok" for _, outcome in view.details.repeated),
         "started": utc(record.unix_seconds),
-        "method": recorded(record.method or {"name": "n/a"}),
+        "method": recorded(record.method or {"name": "not known"}),
         "parallel": record.parallel.in_words if record.parallel else None,
         "cells": [row | {"marks": sections.marks(row)} for row in view.cells],
         "known": {name: sections.is_known_for_some(view, column) for name, column in sections.WATCHED.items()},

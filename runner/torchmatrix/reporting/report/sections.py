@@ -144,7 +144,7 @@ def latencies(view: View) -> list[tuple[str, str, list[dict[str, Any]]]]:
 
 def skips(view: View) -> list[dict[str, Any]]:
     """Group skips by stack and reason, because a stack that can't run skips all its cells."""
-    groups = group_by(view.record.skips, lambda skip: (skip.stack, skip.reason, skip.fix or "n/a"))
+    groups = group_by(view.record.skips, lambda skip: (skip.stack, skip.reason, skip.fix or "–"))
     return [
         {"stack": stack, "reason": reason, "fix": fix, "cells": [skip.cell for skip in group]}
         for (stack, reason, fix), group in groups.items()
