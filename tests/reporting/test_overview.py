@@ -267,6 +267,19 @@ def test_a_flagged_cell_has_its_mark_at_the_bar_and_a_line_on_the_first_screen(t
     assert re.search(r'role=rowheader[^>]*>[^<]*<abbr title="2 of 4 launches', page)
 
 
+def test_a_mark_that_all_cells_share_stands_once_and_in_the_source_of_pictures(tmp_path: Path) -> None:
+    view = report.view_of(write_run(tmp_path, [*repeated(FAST), *repeated(SLOW, stack="b"), *repeated(SLOW, stack="c")]))
+    some, every = (
+        replace(view, every_cell=[row | {"throttled": int(row["stack"] in stacks)} for row in view.every_cell])
+        for stacks in ("ab", ("stack-a", "b", "c"))
+    )
+    assert "1 cell (b/resnet50" in report.render(some) and any(report.cells_of(some).marks.values())
+    assert "<b>throttled</b>, all 3 cells: 1 of 4 launches" in report.render(every)
+    assert not any(report.cells_of(every).marks.values())
+    assert report.overview_of(every).style.source.endswith("All cells: throttled.")
+    assert "throttled" not in report.overview_of(some).style.source
+
+
 def test_scripts_are_not_needed_for_the_default_view(tmp_path: Path) -> None:
     page = report.render(report.view_of(write_run(tmp_path, repeated(FAST))))
     before = page[page.index("<header>") : page.index('id="method"')]
@@ -285,7 +298,7 @@ def test_two_stacks_of_one_build_keep_their_names_apart(tmp_path: Path) -> None:
         write_run(tmp_path, [*repeated(FAST, stack="a"), *repeated(SLOW, stack="b"), *repeated(SLOW, stack="c")])
     )
     cells = Cells(data=report.explorers_of(view).data, builds={"a": "2.5.1+cpu", "b": "2.5.1+cpu"})
-    assert [cells.stack(row) for row in cells.rows] == ["a (torch 2.5.1+cpu)", "b (torch 2.5.1+cpu)", "c"]
+    assert [cells.stack(row) for row in cells.rows] == ["a (torch 2.5.1)", "b (torch 2.5.1)", "c"]
 
 
 def test_a_cell_that_differs_in_its_batch_only_is_named_by_it(overview_of: Callable[..., Overview]) -> None:

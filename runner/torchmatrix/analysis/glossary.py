@@ -3,6 +3,8 @@
 DEFINITIONS = {
     "throughput": "Items that all processes did in the timed windows, over the wall time of the slowest process. The median "
     "of the launches (method aime: the mean).",
+    "core_group": "On a machine without GPUs the cores are shared out into equal groups, and one process is pinned to each: a "
+    "group stands for a device. With as many groups as cores a group is one core.",
     "latency": "Seconds from the inputs on the device to the outputs, for one request (a batch) at a time; the device is "
     "synchronised after each. At most 1000 requests or 10 s, after the timed windows. p50, p90, p99: nearest rank over the "
     "requests of a launch; p90 needs 10 requests, p99 needs 100. The median of the launches.",

@@ -73,7 +73,8 @@ _DEFAULTS = {factor.name: str(factor.default).lower() for factor in FACTORS if f
 @dataclass(frozen=True, kw_only=True)
 class Cells:
     """The cells of one machine or of several. `marks`: by a cell's place, words that a reader must see beside it.
-    `builds`: for stacks that got another build of PyTorch than they ask for, the version that was installed.
+    `builds`: for stacks that got another build of PyTorch than they ask for, the version that was installed: bars name its
+    release, as a mark tells of the build.
     """
 
     data: "Data"
@@ -100,7 +101,7 @@ class Cells:
     @cached_property
     def _stacks(self) -> dict[str, str]:
         labels = dict(zip(self.dims["stack"].values, self.dims["stack"].labels, strict=True))
-        named = labels | {name: f"torch {version}" for name, version in self.builds.items()}
+        named = labels | {name: f"torch {version.partition('+')[0]}" for name, version in self.builds.items()}
         bearers = Counter(named.values())
         return {name: shortened(text if bearers[text] == 1 else f"{name} ({text})") for name, text in named.items()}
 

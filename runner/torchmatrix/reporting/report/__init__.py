@@ -25,6 +25,7 @@ from torchmatrix.reporting.exports.table_set import View, make_view, view_of
 from torchmatrix.reporting.overview import Answers, Cells, Overview, cells, overview
 from torchmatrix.reporting.page import OURS, Brand, recorded, save, utc
 from torchmatrix.reporting.report import sections
+from torchmatrix.reporting.report.sections import Doubt
 
 # The data embedded in a page: tables as CSV, the facts, a table for pasting.
 
@@ -178,24 +179,33 @@ def explorers_of(view: View) -> Explorers:
 def overview_of(view: View, before: Since | None = None, data: Data | None = None) -> Overview:
     """Build the default view of one run; `data`: of its explorers, if they are at hand."""
     failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
+    doubts = sections.flagged(view)
     made = overview(
-        cells_of(view, data), view.price_list, before, failed, len(view.summary.unreadable_launches), source_of(view)
-    )
-    doubts = "; ".join(doubt.brief for doubt in sections.flagged(view))
-    return replace(made, answers=replace(made.answers, doubts=doubts))
+        cells_of(view, data, doubts), view.price_list, before, failed, len(view.summary.unreadable_launches),
+        source_of(view, doubts),
+    )  # fmt: skip
+    return replace(made, answers=replace(made.answers, doubts="; ".join(doubt.brief for doubt in doubts)))
 
 
-def source_of(view: View) -> str:
-    """Say how a run's figures were measured."""
+def source_of(view: View, doubts: Sequence[Doubt]) -> str:
+    """Say how a run's figures were measured, with the doubts that all have."""
     each = page.launches_each({int(row["n"]) for row in view.every_cell if row["n"]})
     where, day = page.hardware(view.record.host), page.utc(view.record.unix_seconds)[:10]
-    return f"Measured with torchmatrix {__version__} on {where}, {day}, run {view.id}; {each}."
+    return f"Measured with torchmatrix {__version__} on {where}, {day}, run {view.id}; {each}." + "".join(
+        f" All cells: {doubt.word}." for doubt in doubts if doubt.is_shared
+    )
 
 
-def cells_of(view: View, data: Data | None = None) -> Cells:
-    """Return the cells of the default view, with what a reader must see beside each; `data`: as in overview_of."""
+def cells_of(view: View, data: Data | None = None, doubts: Sequence[Doubt] = ()) -> Cells:
+    """Return the cells of the default view, with what a reader must see beside each but for doubts that all have; `data`: as in
+    overview_of.
+    """
     data = data or explorers_of(view).data
-    marks = {row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row)) for row in view.every_cell}
+    shared = {doubt.word for doubt in doubts or sections.flagged(view) if doubt.is_shared}
+    marks = {
+        row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row) if flag["word"] not in shared)
+        for row in view.every_cell
+    }
     by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and audit.is_other_build(row)}
     return Cells(data=data, marks=by_place, builds=builds)

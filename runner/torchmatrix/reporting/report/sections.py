@@ -73,12 +73,15 @@ def flags(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Doubt:
-    """A mark that leaves a doubt, with the cells that have it; `text`: what it says of the first, for all if `is_same`."""
+    """A mark that leaves a doubt, with the cells that have it; `text`: what it says of the first, for all if `is_same`.
+    `is_shared`: whether all measured cells have it, so that bars needn't say it one by one.
+    """
 
     word: str
     cells: tuple[str, ...]
     text: str
     is_same: bool
+    is_shared: bool
 
     @property
     def brief(self) -> str:
@@ -95,10 +98,14 @@ def flagged(view: View) -> list[Doubt]:
     for row in view.every_cell:
         for mark in flags(row):
             cells.setdefault(mark["word"], []).append((row["cell"], mark["title"]))
+    measured = {row["cell"] for row in view.every_cell if row["n"]}
     return [
-        Doubt(word=word, cells=tuple(cell for cell, _ in marked), text=marked[0][1], is_same=len({t for _, t in marked}) == 1)
+        Doubt(
+            word=word, cells=tuple(cell for cell, _ in marked), text=marked[0][1], is_same=len({t for _, t in marked}) == 1,
+            is_shared=len(measured) > 1 and measured <= {cell for cell, _ in marked},
+        )
         for word, marked in cells.items()
-    ]
+    ]  # fmt: skip
 
 
 def state(view: View) -> str:
