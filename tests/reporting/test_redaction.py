@@ -267,6 +267,13 @@ def test_a_damaged_list_of_pseudonyms_is_refused(tmp_path: Path, text: str) -> N
         identities.load(tmp_path)
 
 
+def test_a_page_without_pseudonyms_doesnt_need_their_file(tmp_path: Path) -> None:
+    """Who publishes may keep it to themselves; who only reads the results needs no right to it."""
+    run = write_run(tmp_path / "results", [{}])
+    (tmp_path / "results" / identities.FILE).write_text("not for you")
+    assert redaction.cleaned(run, tmp_path / "copy").launches()
+
+
 def test_pseudonyms_that_cant_be_kept_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(EngineUnusable, match="can't write"):
         Pseudonyms().save(tmp_path / "missing")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support import Command
-from support.records import write_run
+from support.records import nights, write_run
 from torchmatrix.core import inputs
 from torchmatrix.core.inputs import without_comments
 from torchmatrix.reporting.redaction import WITHHELD, Pseudonyms, Redaction
@@ -179,6 +179,52 @@ def test_a_workloads_message_is_published_on_request_only_and_a_secret_never(
     if "site" in way:  # and publishing without them takes them away again
         assert torchmatrix(*WAYS[way](out)).returncode == 0
         assert not any(SAID in text for _, text in texts(out))
+
+
+PLAIN: dict[str, Callable[[Path], tuple[str, ...]]] = {
+    "report": lambda out: ("report", "--output", str(out / "page.html")),
+    "machines": lambda out: ("report", "--machines", "--output", str(out / "page.html")),
+    "history": lambda out: ("history", "--output", str(out / "page.html")),
+    "export": lambda out: ("export", "last", str(out), "--no-charts"),
+    "export machines": lambda out: ("export", "--machines", str(out), "--no-charts"),
+    "gate": lambda out: ("gate", "--markdown", str(out / "g.md"), "--junit", str(out / "g.xml")),
+}
+
+
+@pytest.mark.parametrize("way", PLAIN)
+@pytest.mark.parametrize("context", ["{}", "HF_TOKEN={}", "https://bob:{}@pypi.corp/simple", "Authorization: Bearer {}"])
+def test_what_is_written_without_redact_holds_no_credential_either(
+    torchmatrix: Command, tmp_path: Path, way: str, context: str
+) -> None:
+    """Planted where a workload, an image, a matrix or a command may hold one; the tables in a page are files of their own."""
+    secret = SHAPED["Hugging Face"] if context == "{}" else drawn(20)
+    planted = context.format(secret)
+    for host in ("one", "two"):
+        for night in nights(3):
+            failed = {
+                "outcome": "crashed",
+                "workload": "bert-train-fp32-b4",
+                "model": "bert",
+                "error": f"RuntimeError: {planted}",
+            }
+            more = {
+                "command": f"docker run -e {planted} img",
+                "torch": planted,
+                "device": planted,
+                "workload_hash": planted,
+                "image": {"reference": planted, "environment": "recipe"},
+                "told": [{"event": "remark", "text": planted}, {"event": "settings-changed", "text": planted}],
+            }
+            write_run(
+                tmp_path / "results", [{"rate": 100.0}, {"rate": 101.0, **more}, failed], run=night, folder=host,
+                machine=host * 8, command=f"torchmatrix run {planted}", matrix=f"# {planted}\n",
+            )  # fmt: skip
+    out = tmp_path / "out"
+    out.mkdir()
+    done = torchmatrix(*PLAIN[way](out))
+    assert done.returncode in (0, 5), done
+    files = list(texts(out))
+    assert files and not [(name, text[max(0, at - 90) : at + 50]) for name, text in files if (at := text.find(secret)) >= 0]
 
 
 COMMENTED = (

@@ -194,7 +194,7 @@ GlobsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="CELL",
-        help="Cells by their ids, globs on these, or a stack; default: all.",
+        help="Cells or stacks, or globs that match them; default: all.",
         show_default=False,
         autocompletion=complete_cells,
     ),

@@ -344,11 +344,12 @@ def gate(
 def write_verdict(verdict: "Gate", junit: Path | None, markdown: Path | None, where: Path | None) -> None:
     """Write the requested files. `where`: the results folder, if it is not the default one."""
     from torchmatrix.nightly.gate import verdicts
+    from torchmatrix.reporting.redaction.secrets import cleaned
 
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
         if path:
             hint = "the verdict is printed above; name another file: --junit FILE, --markdown FILE"
-            write_file(path, content(verdict, where), hint)
+            write_file(path, "\n".join(map(cleaned, content(verdict, where).decode().split("\n"))).encode(), hint)
 
 
 def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:

@@ -22,7 +22,7 @@ from torchmatrix.planning.plan import Cell, Plan, Skip
 
 
 def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
-    """Return the part of the plan that matches any glob on ids, or name of a stack (none: all), and all key=value conditions.
+    """Return the part of the plan that matches any glob on ids or stacks (none: all), and all key=value conditions.
     Raises BadInput.
 
     Cells that a selected cell depends on are kept: its one-device baselines, and the cells that explain it.
@@ -48,8 +48,8 @@ def select(plan: Plan, globs: Iterable[str], where: Iterable[str]) -> Plan:
 
 
 def _is_named(cell: Cell, word: str) -> bool:
-    """Check whether a word names a cell: a glob on its id, or its stack."""
-    return fnmatchcase(cell.id, word) or word == cell.stack.name
+    """Check whether a word names a cell: a glob on its id, or on its stack's name."""
+    return fnmatchcase(cell.id, word) or fnmatchcase(cell.stack.name, word)
 
 
 def _factor_value(name: str, cell: Cell) -> object:

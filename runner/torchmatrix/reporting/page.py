@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import Chart, Panel, by_section, scale_of
 from torchmatrix.reporting.charts.files import Style, file_csv, file_svg
 from torchmatrix.reporting.exports.formats import png_of
-from torchmatrix.reporting.redaction.secrets import without_secrets
+from torchmatrix.reporting.redaction.secrets import cleaned, without_secrets
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.published.claims import Claim, Tested
@@ -292,14 +292,6 @@ def _without_end_tags(table: Markup) -> Markup:
     return Markup(_ENDS.sub("", table))
 
 
-def _without_secrets(value: Any) -> Any:
-    """Redact credentials in every text from the facts."""
-    return _cleaned(value) if type(value) is str and len(value) > 12 else value
-
-
-_cleaned = lru_cache(16384)(without_secrets)
-
-
 class _Recorded(dict[str, Any]):
     """Facts of which a run may lack some: these are empty texts."""
 
@@ -320,7 +312,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(assets.TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_without_secrets,
+        finalize=lambda value: cleaned(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

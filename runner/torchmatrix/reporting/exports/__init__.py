@@ -23,6 +23,7 @@ from torchmatrix.reporting.charts.files import PLAIN, Style, file_csv, file_svg
 from torchmatrix.reporting.exports.columns import ABOUT_EACH as ABOUT
 from torchmatrix.reporting.exports.formats import FORMATS, INSTALL, PARQUET, escaped, names_of, png_of, to_csv, usable
 from torchmatrix.reporting.exports.table_set import Tables, described, launched, of, of_machines
+from torchmatrix.reporting.redaction.secrets import cleaned
 
 # The facts of a run as one tar.gz: the same bytes for the same facts, without owner and time, sorted.
 
@@ -137,6 +138,15 @@ def in_page(file_name: str, mime: str, content: bytes) -> Embedded:
 # again replaces those files and leaves all others alone.
 
 MARKER = "torchmatrix-export.json"
+
+
+def _cleaned(value: Any) -> Any:
+    """Return a JSON value whose texts hold no credentials."""
+    if isinstance(value, Mapping):
+        return {name: _cleaned(member) for name, member in value.items()}
+    return list(map(_cleaned, value)) if isinstance(value, list) else cleaned(value) if isinstance(value, str) else value
+
+
 ANSWERS = "answers.json"
 
 
@@ -179,7 +189,7 @@ def _fill(
     part.mkdir()
     export_tables(tables, part, formats)
     if answers is not None:
-        (part / ANSWERS).write_text(json.dumps(answers, indent=1, ensure_ascii=False), encoding="utf-8")
+        (part / ANSWERS).write_text(json.dumps(_cleaned(answers), indent=1, ensure_ascii=False), encoding="utf-8")
     if charts:
         (part / "charts").mkdir()
     for chart in charts:

@@ -26,6 +26,7 @@ from torchmatrix.facts.store import RunFolder
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.reporting.exports.columns import EVERY_TABLE, MACHINE_TABLES, TABLES
 from torchmatrix.reporting.exports.formats import Values
+from torchmatrix.reporting.redaction.secrets import cleaned
 
 # A run as its report shows it: the facts of its final attempts, and the tables made from them.
 
@@ -381,10 +382,10 @@ def _column(kind: str, values: list[Any]) -> list[Any]:
 
 
 def _text(value: Any) -> str | None:
-    """Return a text without lone surrogates, which a workload may print but no file can hold."""
+    """Return a text without credentials, and without lone surrogates, which a workload may print but no file can hold."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    text = str(value)
+    text = cleaned(str(value))
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

@@ -299,7 +299,7 @@ def tell_dropped(cleaner: Redaction, tell: Callable[[str], None]) -> None:
 def cleaned(run: RunFolder, root: Path) -> RunFolder:
     """Copy a run's facts below `root` without credentials and absolute paths, with all names as they are."""
     results = Results(run.path.parent.parent)
-    return staged(run, for_results(results, False, load(results.root), with_messages=True), root)
+    return staged(run, for_results(results, False, Pseudonyms(), with_messages=True), root)
 
 
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:

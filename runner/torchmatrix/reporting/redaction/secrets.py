@@ -144,6 +144,16 @@ def without_secrets(text: str) -> str:
     return _CONTINUED.sub(rf"\1{GONE}", _scanned(text))
 
 
+@lru_cache(16384)
+def _kept(text: str) -> str:
+    return without_secrets(text)
+
+
+def cleaned(text: str) -> str:
+    """Return a text from the facts as a page or a table shows it, without credentials; a short one holds none."""
+    return _kept(text) if len(text) > 12 else text
+
+
 def each_without_secrets(members: Sequence[str]) -> list[str]:
     """Redact the texts of a list, such as the words of a command, where one may announce a credential in the next."""
     plain = [member.replace("\n", " ") for member in members]
