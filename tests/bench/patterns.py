@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torchmatrix
 from torchmatrix.core import credentials, formatting
+from torchmatrix.core.secrets import without_secrets
 from torchmatrix.reporting.redaction import Pseudonyms, Redaction
-from torchmatrix.reporting.redaction.secrets import without_secrets
 
 LETTERS = 5_000
 SLOW_SECONDS = 0.02

@@ -8,11 +8,11 @@ import pytest
 
 from support.records import write_run
 from torchmatrix.core.errors import BadInput, EngineUnusable
+from torchmatrix.core.secrets import is_secret_name, without_secrets
 from torchmatrix.facts.reveals import fields_of
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import redaction, report
 from torchmatrix.reporting.redaction import Pseudonyms, Redaction, identities
-from torchmatrix.reporting.redaction.secrets import is_secret_name, without_secrets
 
 UUID = "GPU-3f9a1c2e-77aa-4b1c-9d2e-0a1b2c3d4e5f"
 TOKEN = "S3cr3tT0kenXyz987"

@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from torchmatrix.reporting.redaction import secrets
-from torchmatrix.reporting.redaction.secrets import without_secrets
+from torchmatrix.core import secrets
+from torchmatrix.core.secrets import without_secrets
 
 SHAPED = {
     "github": "ghp_" + "a1B2c3D4e5" * 3,

@@ -13,8 +13,8 @@ from support import Command
 from support.records import nights, write_run
 from torchmatrix.core import inputs
 from torchmatrix.core.inputs import without_comments
+from torchmatrix.core.secrets import without_secrets
 from torchmatrix.reporting.redaction import WITHHELD, Pseudonyms, Redaction
-from torchmatrix.reporting.redaction.secrets import without_secrets
 
 RANDOM = random.Random(50)
 ALL, HEX = string.ascii_letters + string.digits, "0123456789abcdef"
@@ -223,6 +223,7 @@ def test_what_is_written_without_redact_holds_no_credential_either(
     out.mkdir()
     done = torchmatrix(*PLAIN[way](out))
     assert done.returncode in (0, 5), done
+    assert secret not in done.stdout + done.stderr
     files = list(texts(out))
     assert files and not [(name, text[max(0, at - 90) : at + 50]) for name, text in files if (at := text.find(secret)) >= 0]
 

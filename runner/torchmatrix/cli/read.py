@@ -11,6 +11,7 @@ from torchmatrix.cli.console import in_json, list_runs, read_prices, say, say_un
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
+from torchmatrix.core.secrets import each_cleaned
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.prices import PriceList
@@ -333,7 +334,7 @@ def gate(
             )
         result = gating.judge(runs, gate_options, judged.accept(store, result, accept or (), because))
     where = None if results == options.RESULTS else results
-    print(in_json(verdicts.record(result, where)) if as_json else verdicts.text(result, where), flush=True)
+    print(in_json(verdicts.record(result, where)) if as_json else each_cleaned(verdicts.text(result, where)), flush=True)
     try:
         write_verdict(result, junit, markdown, where)
     finally:
@@ -344,12 +345,11 @@ def gate(
 def write_verdict(verdict: "Gate", junit: Path | None, markdown: Path | None, where: Path | None) -> None:
     """Write the requested files. `where`: the results folder, if it is not the default one."""
     from torchmatrix.nightly.gate import verdicts
-    from torchmatrix.reporting.redaction.secrets import cleaned
 
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
         if path:
             hint = "the verdict is printed above; name another file: --junit FILE, --markdown FILE"
-            write_file(path, "\n".join(map(cleaned, content(verdict, where).decode().split("\n"))).encode(), hint)
+            write_file(path, each_cleaned(content(verdict, where).decode()).encode(), hint)
 
 
 def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:

@@ -5,6 +5,7 @@ bounded size and depth, whose whole numbers fit 64 bits.
 """
 
 import csv
+import errno
 import json
 import math
 import os
@@ -52,7 +53,9 @@ def read_text(path: Path, *, hint: str, most_bytes: int = SMALL_FILE_BYTES) -> s
 
 
 def read_bytes(path: Path, *, hint: str, most_bytes: int) -> bytes:
-    """Read a regular file of at most `most_bytes`. Raises FileNotFoundError if nothing is there, else BadInput."""
+    """Read a regular file of at most `most_bytes`. Raises FileNotFoundError if nothing is there, OSError if
+    this machine lacks files or memory, else BadInput.
+    """
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -62,6 +65,8 @@ def read_bytes(path: Path, *, hint: str, most_bytes: int) -> bytes:
     except NotPlain as error:
         raise BadInput(f"{_shown(path)} is {error.kind}, not a file", hint=hint) from None
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise  # the machine's lack, not the file's fault
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise BadInput(f"can't read {_shown(path)}: {reason}", hint=hint) from None
     if max(size, len(content)) > most_bytes:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from torchmatrix.core.formatting import number_or_nan
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts import parts, plausible, wire
 from torchmatrix.facts.host_lines import Exit, Header, OtherNode, Readings, Transport
 from torchmatrix.facts.parts import Unseen
@@ -249,12 +250,12 @@ class Launch(Header, frozen=True, kw_only=True):
 
     @property
     def error(self) -> str | None:
-        """Return the first line that says what went wrong; None for an ok launch."""
+        """Return the first line that says what went wrong, without credentials; None for an ok launch."""
         if not self.has_failed:
             return f"left out: {self.left_out}" if self.left_out else None
         if self.exit is None:
             return "the tool ended before the launch did"
-        return (
+        return cleaned(
             self.refused
             or self.exit.message
             or next((failure.message.splitlines()[0] for failure in self.failures if failure.message), None)

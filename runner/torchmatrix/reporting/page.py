@@ -25,13 +25,13 @@ from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import UNKNOWN, figure, is_known
 from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes, toml_of
+from torchmatrix.core.secrets import cleaned, without_secrets
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.matrix.matrix_file import ACCENT
 from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import Chart, Panel, by_section, scale_of
 from torchmatrix.reporting.charts.files import Style, file_csv, file_svg
 from torchmatrix.reporting.exports.formats import png_of
-from torchmatrix.reporting.redaction.secrets import cleaned, without_secrets
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.published.claims import Claim, Tested

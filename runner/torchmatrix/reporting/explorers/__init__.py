@@ -19,6 +19,7 @@ from torchmatrix.analysis.scaling import FACTORS
 from torchmatrix.analysis.speedups import Ratios as Ratios
 from torchmatrix.analysis.verdicts import Significance
 from torchmatrix.core.formatting import is_known
+from torchmatrix.core.secrets import without_secrets
 from torchmatrix.matrix.factors import CONTRASTED
 from torchmatrix.reporting import words
 from torchmatrix.reporting.explorers.data import (
@@ -40,7 +41,6 @@ from torchmatrix.reporting.explorers.data import RunTables as RunTables
 from torchmatrix.reporting.explorers.data import (
     data_of as data_of,
 )
-from torchmatrix.reporting.redaction.secrets import without_secrets
 
 # Rows of the explorers: values to place and their texts, as one JSON for the script.
 #

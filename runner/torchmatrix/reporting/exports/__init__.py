@@ -17,13 +17,13 @@ from typing import IO, Any
 from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import content_of, disk_errors, files_below, scratch, write_whole
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.charts.files import PLAIN, Style, file_csv, file_svg
 from torchmatrix.reporting.exports.columns import ABOUT_EACH as ABOUT
 from torchmatrix.reporting.exports.formats import FORMATS, INSTALL, PARQUET, escaped, names_of, png_of, to_csv, usable
 from torchmatrix.reporting.exports.table_set import Tables, described, launched, of, of_machines
-from torchmatrix.reporting.redaction.secrets import cleaned
 
 # The facts of a run as one tar.gz: the same bytes for the same facts, without owner and time, sorted.
 

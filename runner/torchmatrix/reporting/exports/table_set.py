@@ -21,12 +21,12 @@ from torchmatrix.analysis.run_summary import Installed, RunDetails, RunSummary
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import number_or_nan
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.reporting.exports.columns import EVERY_TABLE, MACHINE_TABLES, TABLES
 from torchmatrix.reporting.exports.formats import Values
-from torchmatrix.reporting.redaction.secrets import cleaned
 
 # A run as its report shows it: the facts of its final attempts, and the tables made from them.
 

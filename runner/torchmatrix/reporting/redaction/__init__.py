@@ -27,13 +27,13 @@ from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, files_below
 from torchmatrix.core.formatting import count
 from torchmatrix.core.inputs import without_comments
+from torchmatrix.core.secrets import GONE, MOST_CHARACTERS, each_without_secrets, is_secret_name, without_secrets
 from torchmatrix.facts import lines
 from torchmatrix.facts.lines import Event, Lines
 from torchmatrix.facts.reveals import Field, Fields, fields_of, may_name
 from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.facts.wire import Reveals
 from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load
-from torchmatrix.reporting.redaction.secrets import GONE, MOST_CHARACTERS, each_without_secrets, is_secret_name, without_secrets
 
 __all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "redacting", "staged", "staged_choice"]
 

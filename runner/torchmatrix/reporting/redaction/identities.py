@@ -13,7 +13,7 @@ from pathlib import Path
 from torchmatrix.core import assets
 from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import disk_errors, locked_file, plain_bytes, write_whole
-from torchmatrix.reporting.redaction.secrets import GONE
+from torchmatrix.core.secrets import GONE
 
 # Pseudonyms: the same for a name on every page of a results folder, stored with the facts and never published.
 

@@ -154,6 +154,11 @@ def cleaned(text: str) -> str:
     return _kept(text) if len(text) > 12 else text
 
 
+def each_cleaned(text: str) -> str:
+    """Return a text of any length without credentials, line by line."""
+    return "\n".join(map(cleaned, text.split("\n")))
+
+
 def each_without_secrets(members: Sequence[str]) -> list[str]:
     """Redact the texts of a list, such as the words of a command, where one may announce a credential in the next."""
     plain = [member.replace("\n", " ") for member in members]
