@@ -32,10 +32,23 @@ def pages(tmp_path: Path) -> dict[str, str]:
 
 
 def test_why_begins_with_both_steps_and_what_makes_the_difference(pages: dict[str, str]) -> None:
-    assert "Where a step of B differs from one of A, " in pages["why"]
+    assert "<h1>Steps of A and B differ by less than 2\u202f%</h1>" in pages["why"]
     assert "A step of A takes 8.00\u00a0ms, of B 8.10\u00a0ms (measured): +0.100\u00a0ms." in pages["why"]
     assert "All 33 parts of the difference" in pages["why"] and "(not attributed: the profiler)" in pages["why"]
     assert all(HOSTILE not in page for page in pages.values())
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "title"),
+    [
+        (1.84, 1.08, "A step of B is 41\u202f% shorter than one of A: 1\u202f840\u00a0ms → 1\u202f080\u00a0ms"),
+        (0.008, 0.012, "A step of B is 50\u202f% longer than one of A: 8.00\u00a0ms → 12.0\u00a0ms"),
+    ],
+)
+def test_the_title_of_why_is_the_difference(tmp_path: Path, first: float, last: float, title: str) -> None:
+    measured = [Measured(seconds=seconds, launches=3, run="r") for seconds in (first, last)]
+    sides = traced(tmp_path, "a/w/cpu0", 6, measured[0]), traced(tmp_path, "b/w/cpu0", 12, measured[1])
+    assert f"<h1>{title}</h1>" in profile_pages.of_why(why(sides[0].side, sides[1].side), sides)
 
 
 def test_each_bar_of_the_waterfall_begins_where_the_one_above_ends(tmp_path: Path) -> None:

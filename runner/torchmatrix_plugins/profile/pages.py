@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torchmatrix.core.formatting import clipped, count, figure, is_known, printable, without_nan
+from torchmatrix.core.formatting import UNKNOWN, clipped, count, figure, is_known, printable, without_nan
 from torchmatrix.reporting import page, words
 from torchmatrix.reporting.page import utc
 from torchmatrix_plugins.profile import charts, profiles
-from torchmatrix_plugins.profile.explanation import MOST_BARS, NOT_ATTRIBUTED, Bar, Measured, Side, Why, largest
+from torchmatrix_plugins.profile.explanation import MOST_BARS, NOT_ATTRIBUTED, SCATTER, Bar, Measured, Side, Why, largest
 from torchmatrix_plugins.profile.profiles import MEMORY, TRACE, Memory, Profile
 
 # The output of `profile` and `why`: lines for the terminal and records for JSON.
@@ -108,9 +108,14 @@ def _sum(name: str, seconds: tuple[float, float] | None, share: str, difference:
 
 def _line(name: str, seconds: tuple[float, float] | None, difference: float, share: str, calls: str) -> str:
     both = [figure(1e3 * side) for side in seconds] if seconds else ["", ""]
-    change = f"{1e3 * difference:+.0f}" if abs(difference) >= 0.1 else f"{1e3 * difference:+.3g}"
+    change = _difference(difference)
     named = f"{clipped(name, NAME_WIDTH):<{NAME_WIDTH}}"
     return f"{named}  {both[0]:>9}  {both[1]:>9}  {change:>10}  {share:>7}  {calls}".rstrip()
+
+
+def _difference(seconds: float) -> str:
+    """Write milliseconds with their sign and three digits; whole from 100 on."""
+    return f"{1e3 * seconds:+.0f}" if abs(seconds) >= 0.1 else f"{1e3 * seconds:+.3g}"
 
 
 def _ms(seconds: float) -> str:
@@ -208,8 +213,16 @@ def of_why(why: Why, sides: Sequence[TracedCell]) -> str:
         "rows": [_row(why, bar) for bar in (*why.bars, why.gap)],
         "notes": list(notes(why)),
     }
-    title = f"Where a step of B differs from one of A, {words.more_milliseconds(why.told)}"
-    return _page("Why", title, answers, drawn, list(zip("AB", sides, strict=True)))
+    return _page("Why", _title(first, last), answers, drawn, list(zip("AB", sides, strict=True)))
+
+
+def _title(first: float, last: float) -> str:
+    """Say by how much a step of B is shorter or longer than one of A; both in seconds."""
+    share = last / first - 1
+    if abs(share) < SCATTER:
+        return f"Steps of A and B differ by less than {100 * SCATTER:g}{words.THIN}%"
+    size = f"{100 * abs(share):.2g}{words.THIN}% {'longer' if share > 0 else 'shorter'}"
+    return f"A step of B is {size} than one of A: {words.milliseconds(first)} → {words.milliseconds(last)}"
 
 
 def _row(why: Why, bar: Bar) -> dict[str, Any]:
@@ -218,9 +231,9 @@ def _row(why: Why, bar: Bar) -> dict[str, Any]:
         "by": bar.by,
         "a": figure(1e3 * bar.seconds[0]),
         "b": figure(1e3 * bar.seconds[1]),
-        "difference": f"{1e3 * bar.difference:+.3f}",
+        "difference": _difference(bar.difference),
         "share": why.share(bar),
-        "calls": [figure(calls) for calls in bar.calls],
+        "calls": [f"{calls:.3g}" if is_known(calls) else UNKNOWN for calls in bar.calls],
     }
 
 
