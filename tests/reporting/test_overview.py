@@ -116,6 +116,11 @@ def test_no_page_says_more_than_it_knows_and_no_model_is_missing(tmp_path: Path,
         assert all("1 launch" not in row.figures for row in bold)
     drawn = " ".join(panel.title for panels in overview.charts[0].panels for panel in panels)
     assert all(cells.model(row) in drawn for row in cells.rows if row["n"])
+    if any(each.name == "energy" for each in overview.answers.each):
+        economical = answer(overview, "energy")
+        charts = [chart for chart in overview.charts if chart.id == "energy"]
+        values = [row.value for chart in charts for panels in chart.panels for panel in panels for row in panel.rows]
+        assert economical.value in [pytest.approx(value) for value in values if value], "the answer's cell is in its chart"
     best = answer(overview, "fastest")
     assert [best.low, best.high] == pytest.approx([number_or_nan(top[name]) for name in ("low", "high")], nan_ok=True)
     for row in (row for chart in overview.charts if chart.id == "settings" for (panel,) in chart.panels for row in panel.rows):

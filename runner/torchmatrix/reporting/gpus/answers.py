@@ -522,4 +522,5 @@ def _lead(gpus: Gpus) -> Iterator[str]:
         )  # fmt: skip
     if ranked := sorted(ends(gpus), key=lambda end: (-end[1], -end[2])):
         gpu, most, value, _ = ranked[0]
-        yield f"{most}{words.SPACE}×{words.SPACE}{gpu} do {words.ratio(value)} the work of one, {words.percent(value / most)} efficiency."
+        several = f"{most}{words.SPACE}×{words.SPACE}{gpu}"
+        yield f"{several} do {words.ratio(value)} the work of one, {words.percent(value / most)} efficiency."

@@ -394,11 +394,10 @@ def _generation_answer(cells: Cells) -> Answer | None:
 
 def _energy_answer(cells: Cells, price_list: PriceList) -> Answer | None:
     """Answer how many items a joule yields at most, and what a million of them costs."""
-    metered = [row for row in cells.chosen if row["n"] and is_known(row.get("per_joule"))]
-    priced = [row for row in cells.chosen if cost_of_million(row)]
-    if not metered and not priced:
+    row = most_economical(cells.chosen)
+    if row is None:
         return None
-    row = max(metered or priced, key=lambda row: row["per_joule"] if metered else -row["cost"])
+    metered = [each for each in cells.chosen if _is_metered(each)]
     item = row["unit"].removesuffix("s")
     money = f"A million {row['unit']} cost {cost_in_words(row, price_list.currency)}." if cost_of_million(row) else ""
     how = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.place(row)}."
@@ -423,6 +422,17 @@ def _energy_answer(cells: Cells, price_list: PriceList) -> Answer | None:
         text=f"{read}: {words.with_unit(1 / value, 'J')} per {item}. {money}".strip(), note=how, chart="energy",
         value=value, unit=unit,
     )  # fmt: skip
+
+
+def most_economical(rows: Sequence[Row]) -> Row | None:
+    """Return the cell that yields most per joule; where none has a reading, the one whose items cost least; None without."""
+    metered = [row for row in rows if _is_metered(row)]
+    priced = [row for row in rows if cost_of_million(row)]
+    return max(metered or priced, key=lambda row: row["per_joule"] if metered else -row["cost"], default=None)
+
+
+def _is_metered(row: Row) -> bool:
+    return bool(row["n"]) and is_known(row.get("per_joule"))
 
 
 def cost_of_million(row: Row) -> float | None:

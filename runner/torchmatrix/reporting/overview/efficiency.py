@@ -48,7 +48,7 @@ def _energy_title(cells: Cells, job: list[Row], joules: bool) -> str:
     """Compare the least and the most energy per item of the first model."""
     if not joules:
         return "What a million items cost"
-    rows = [row for row in _rows_to_draw(cells, job) if is_known(row["per_joule"])]
+    rows = [row for row in _economical(cells, job) if is_known(row["per_joule"])]
     if len(rows) < 2:
         return "Items per joule"
     first, best = rows[0], max(rows, key=lambda row: row["per_joule"])
@@ -58,9 +58,13 @@ def _energy_title(cells: Cells, job: list[Row], joules: bool) -> str:
     return f"{cells.model(first)}: {cells.settings(best)} takes {share} of the energy of {cells.settings(first)}"
 
 
-def _rows_to_draw(cells: Cells, job: list[Row]) -> list[Row]:
-    """Return for the best cell's stack and devices a cell for each precision and engine; of generation for each batch, too."""
-    best = cells.best(job)
+def _economical(cells: Cells, job: list[Row]) -> list[Row]:
+    """Return the rows to draw on the stack and devices on which a joule yields most, or items cost least: the answer's."""
+    return _rows_to_draw(cells, job, answers.most_economical(job) or cells.best(job))
+
+
+def _rows_to_draw(cells: Cells, job: list[Row], best: Row | None) -> list[Row]:
+    """Return a cell for each precision and engine on the stack and devices of `best`; of generation for each batch, too."""
     assert best is not None
     same = [row for row in job if all(row[name] == best[name] for name in ("gpu", "machine", "stack", "devices", "set"))]
     chosen = same if cells.is_generation(best) else cells.like(same, best)
@@ -73,7 +77,7 @@ def _label(cells: Cells, row: Row) -> str:
 
 def _energy_panels(cells: Cells, job: list[Row], currency: str) -> tuple[Panel, ...]:
     """Return a panel of items per joule and one of costs, as far as they are known, of the same cells."""
-    rows = _rows_to_draw(cells, job)
+    rows = _economical(cells, job)
     where = f"{cells.who(rows[0])}, {cells.place(rows[0])}"
     panels = (
         (f"{rows[0]['unit']} per joule, {where}", "energy", tuple(_energy_bar(cells, row) for row in rows)),
@@ -140,7 +144,7 @@ def _share(row: Row) -> float:
 
 
 def _utilization_panel(cells: Cells, job: list[Row]) -> Panel:
-    rows = _rows_to_draw(cells, job)
+    rows = _rows_to_draw(cells, job, cells.best(job))
     bars = tuple(_utilization_bar(cells, row) for row in rows)
     unit = f"share of the peak, {cells.who(rows[0])}, {cells.place(rows[0])}"
     return Panel(title=cells.model(rows[0]), unit=unit, rows=bars, high=scale_of(bars), kind="energy")
