@@ -44,7 +44,8 @@ def relative(gpus: Gpus) -> Chart | None:
         id="relative", nav=f"{gpus.noun} against {gpus.noun}", title=_relative_title(gpus),
         sub=f"Throughput over that of {gpus.relative.baseline} on as many devices, for the same workload and "
         f"{'batch' if gpus.relative.batch == 'same' else 'each at its own batch'}. Bar: the geometric mean over the workloads "
-        "that both measured; strokes: the workloads.",
+        "that both measured; strokes: the workloads. ± is over launches of these machines: another machine with such a "
+        f"{gpus.device} may differ by some per cent.",
         panels=tuple((Panel(title=answers.of_each(gpus, count), unit=f"{gpus.relative.baseline} = 1×", rows=rows[count],
                             high=high, kind="rel", ticks=ticks),) for count in ends),
         legend=_legend(gpus),
@@ -66,10 +67,10 @@ def _mean_bar(gpus: Gpus, gpu: str, count: int) -> Bar:
     rows = [row for row in gpus.rows if row["gpu"] == gpu and row["count"] == count]
     mean = gpus.mean(gpu, gpus.relative.baseline, count) if gpu != gpus.relative.baseline else None
     if mean is None:
-        many = answers.workloads(sum(row["n"] > 0 for row in rows))
+        many = f"{answers.workloads(sum(row['n'] > 0 for row in rows))} measured"
         return Bar(label=gpu, value=1.0, colour=gpus.colour(gpu), figures=("1×", "the baseline", many))
-    value, missing = mean.interval, sum(bool(row["why"]) for row in rows)
-    many = f"{mean.n} of {answers.workloads(mean.n + missing)}" if missing else answers.workloads(mean.n)
+    value = mean.interval
+    many = f"{answers.workloads(mean.n)} in common"
     low, high = (end if is_known(end) else None for end in (value.low, value.high))
     return Bar(
         label=gpu, value=value.value, low=low, high=high, colour=gpus.colour(gpu), strokes=tuple(gpus.ratios(gpu, count)),
