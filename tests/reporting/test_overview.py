@@ -272,6 +272,18 @@ def test_a_flagged_cell_has_its_mark_at_the_bar_and_a_line_on_the_first_screen(t
     assert re.search(r'role=rowheader[^>]*>[^<]*<abbr title="2 of 4 launches', page)
 
 
+def test_a_run_of_one_launch_each_says_what_to_do_next(overview_of: Callable[..., Overview]) -> None:
+    assert "torchmatrix run makes three" in overview_of({"rate": 100.0}, {"rate": 90.0, "stack": "b"}).answers.warning
+    assert overview_of(*repeated(FAST), {"rate": 90.0, "stack": "b"}).answers.warning == ""
+
+
+def test_a_run_out_of_memory_everywhere_says_so_of_its_cells(overview_of: Callable[..., Overview]) -> None:
+    failed = [{"outcome": "oom", "stack": name} for name in "ab"]
+    assert overview_of(*failed).answers.lead.startswith("Both cells ran out of memory. A smaller batch")
+    assert overview_of(failed[0]).answers.lead.startswith("The only cell ran out of memory.")
+    assert overview_of(*failed, {"outcome": "crashed", "stack": "c"}).answers.lead.startswith("No cell was measured: 2 × out")
+
+
 def test_a_mark_that_all_cells_share_stands_once_and_in_the_source_of_pictures(tmp_path: Path) -> None:
     view = report.view_of(write_run(tmp_path, [*repeated(FAST), *repeated(SLOW, stack="b"), *repeated(SLOW, stack="c")]))
     some, every = (

@@ -89,6 +89,7 @@ class Answers:
         return {"lead": self.lead, "warning": self.warning or None, "doubts": self.doubts or None, "answers": each}
 
 
+ONE_LAUNCH = "One launch each shows no differences: torchmatrix run makes three, without --fast or --launches 1."
 RULE = "First stands the model that most stacks measured, on its most devices: the matrix decides, not the results."
 
 
@@ -100,9 +101,13 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     if not cells.rows:
         return Answers(lead="No launch can be read." if unread else "No launch has ended.", each=())
     if top is None:
+        if {*failed} == {"oom"}:
+            what = {1: "The only cell", 2: "Both cells"}.get(len(cells.rows), f"All {len(cells.rows)} cells")
+            return Answers(
+                lead=f'{what} ran out of memory. A smaller batch may fit: batch = "auto" finds the largest.', each=()
+            )
         why = f": {words.counted(failed)}" if failed else ""
-        hint = ' A smaller batch may fit: batch = "auto" finds the largest.' if {*failed} == {"oom"} else ""
-        return Answers(lead=f"No cell was measured{why}.{hint}", each=())
+        return Answers(lead=f"No cell was measured{why}.", each=())
     ranked = ranking(cells, top)
     possible = [
         _fastest_answer(cells, ranked), _stack_answer(cells, ranked), _setting_answer(cells, AMP, "precision"),
@@ -111,7 +116,8 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
     lead = "".join(_lead(cells, ranked))
-    return Answers(lead=lead, each=each, rule=RULE, warning=levels_in_words(cells.data.jump))
+    warnings = [levels_in_words(cells.data.jump), ONE_LAUNCH if {row["n"] for row in cells.rows if row["n"]} == {1} else ""]
+    return Answers(lead=lead, each=each, rule=RULE, warning=" ".join(filter(None, warnings)))
 
 
 def levels_in_words(jump: float) -> str:
