@@ -85,6 +85,12 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     assert all(word in str(raised.value) for word in ("row 2", "free", "yesterday", "row 3", "nonsense"))
 
 
+def test_of_many_problems_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as raised:
+        listed(tmp_path, HEAD + "Gaudi 3,1,,EUR,us,2026-01-31\n" * 500)
+    assert str(raised.value).count("Gaudi 3") == prices.MOST_NAMED and str(raised.value).endswith("and 480 more")
+
+
 _FULL = "[[price]]\ngpu = 'L40S'\nprice_per_hour = 1\ncurrency = {}\nsource = 'x'\ndate = 2026-01-31\n"
 
 

@@ -16,9 +16,10 @@ class PanicException(BaseException):
         (RuntimeError("can't start new thread"), "not enough memory: can't start new thread"),
         (PanicException("assertion failed\n  left: 24\n right: 0"), "a library stopped: assertion failed left: 24 right: 0"),
         (OSError("no space"), "no space"),
+        (FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"), "no temporary folder can be written"),
         (FileNotFoundError(2, "No such file or directory", "/results/run"), "/results/run is missing"),
     ],
-    ids=["memory", "threads", "a panic", "disk", "removed"],
+    ids=["memory", "threads", "a panic", "disk", "temporary", "removed"],
 )
 def test_what_the_machine_lacks_is_named_on_one_line_with_a_hint(error: BaseException, message: str) -> None:
     lack = lack_of(error)

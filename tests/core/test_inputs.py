@@ -102,6 +102,29 @@ def test_json_that_a_parser_chokes_on_is_refused(text: str) -> None:
         inputs.json_of(text, "x.json", hint="mend it")
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    """As editors on Windows write it: matrices, settings, locks and price lists are read with it as without it."""
+    path = tmp_path / "x.toml"
+    path.write_bytes(
+        b"\xef\xbb\xbf[[price]]\r\ngpu = 'L40S'\r\nprice_per_hour = 1\r\ncurrency = 'EUR'\r\nsource = 'x'\r\n"
+        b"date = 2026-01-31\r\n"
+    )
+    assert list(prices.load(path).prices) == ["L40S"]
+    path.write_bytes(
+        b'\xef\xbb\xbf[[stack]]\ntorch = "2.5.1"\ncpu = true\n[[workload]]\nmodel = "resnet50"\nbatch = 1\ndevice = "cpu"\n'
+    )
+    assert matrix_file.load(path).stacks
+
+
+def test_a_table_with_semicolons_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("gpu;price_per_hour;currency\nL40S;1;EUR\n")
+    for read in (figure_files.take, prices.load):
+        with pytest.raises(BadInput, match="separated by semicolons") as caught:
+            read(path)
+        assert "separate them by commas" in caught.value.hint
+
+
 def test_a_table_has_bounds(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a," * 2_000 + "\n1\n")

@@ -14,7 +14,7 @@ holds one currency.
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -41,6 +41,8 @@ _LEAST, _MOST = 1e-9, 1e15
 """Of amounts and hours: what they make stays a number, in whatever currency."""
 _CURRENCY = re.compile(r"[A-Za-z]{2,8}|[€$£¥₹₩]")
 _NEEDED = ("gpu", *_TEXTS)
+MOST_NAMED = 20
+"""Most lines of problems."""
 _HINT = "docs/publishing.md describes the format, under Prices"
 
 
@@ -198,10 +200,16 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
     if len(currencies) > 1:
         problems.append(f"  several currencies: {', '.join(currencies)}; one list holds one")
     if problems:
-        raise BadInput(f"{path} has problems:\n" + "\n".join([*problems, *(f"  {row}" for row in unknown)]), hint=_HINT)
+        raise BadInput(f"{path} has problems:\n{_first([*problems, *(f'  {row}' for row in unknown)])}", hint=_HINT)
     if not prices:
-        raise BadInput(f"{path} has the price of no known GPU:\n" + "\n".join(f"  {row}" for row in unknown), hint=_HINT)
+        raise BadInput(f"{path} has the price of no known GPU:\n{_first([f'  {row}' for row in unknown])}", hint=_HINT)
     return PriceList(prices=prices, unknown=tuple(unknown))
+
+
+def _first(lines: Sequence[str]) -> str:
+    """Join the first MOST_NAMED lines, and count the others."""
+    more = len(lines) - MOST_NAMED
+    return "\n".join([*lines[:MOST_NAMED], *([f"  and {more} more"] if more > 0 else [])])
 
 
 def _holds_credential(row: Mapping[str, Any]) -> bool:

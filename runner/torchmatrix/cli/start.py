@@ -213,6 +213,7 @@ def plan(
     s = session.prepare(matrix, results, engine, globs or [], where or [], request, ab=ab)
     if not s.plan.skips:
         measured.refuse_nothing(s, globs or [], where or [])
+    measured.note_misses(s, globs or [], where or [], options.Volume.NORMAL)
     launches = launch_order.unordered(s.plan.cells, s.matrix.method.launches)
     earlier = run.known_seconds(s)
     seconds = run.preparing_seconds(s, launches, earlier) + run.measuring_seconds(launches, earlier, {})

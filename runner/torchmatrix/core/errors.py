@@ -77,6 +77,8 @@ def lack_of(error: BaseException) -> tuple[str, str] | None:
         return f"a library can't be loaded: {words}", "free memory, raise the limits (ulimit -a), or install torchmatrix again"
     if type(error).__name__ == "PanicException":  # of libraries in Rust, whose threads get no file or memory
         return f"a library stopped: {' '.join(words.split())}", "free memory, and raise the limits of this process (ulimit -a)"
+    if "No usable temporary directory" in words:
+        return "no temporary folder can be written", "free space there, raise the limits (ulimit -f), or set TMPDIR to a folder"
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"{error.filename} is missing", "was it removed or renamed while the command worked?"
     if isinstance(error, OSError):

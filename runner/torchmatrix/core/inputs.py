@@ -46,7 +46,8 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 def read_text(path: Path, *, hint: str, most_bytes: int = SMALL_FILE_BYTES) -> str:
     """Read the text of a UTF-8 file of at most `most_bytes`. Raises FileNotFoundError if nothing is there, else BadInput.
 
-    A folder, a pipe or a device is refused without waiting for it. Every line ends with a line feed.
+    A folder, a pipe or a device is refused without waiting for it. Every line ends with a line feed; a byte
+    order mark is left out.
     """
     text = _decode(read_bytes(path, hint=hint, most_bytes=most_bytes), str(path), hint)
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -139,9 +140,11 @@ def csv_of(path: Path, *, hint: str, strict: bool = True) -> tuple[list[str], di
     except FileNotFoundError:
         raise BadInput(f"can't read {_shown(path)}: there is no such file", hint=hint) from None
     _refuse_nul(text, str(path), hint)
-    rows = csv.reader(_lines(text.removeprefix("\ufeff")), strict=strict)
+    rows = csv.reader(_lines(text), strict=strict)
     try:
         header = [name.strip() for name in next(rows, [])]
+        if len(header) == 1 and ";" in header[0]:
+            raise BadInput(f"{path}, line 1: fields are separated by semicolons", hint=f"separate them by commas; {hint}")
         if len(header) > MOST_COLUMNS:
             raise BadInput(f"{path} has more than {MOST_COLUMNS:,} columns", hint=hint)
         return header, dict(_filled_rows(rows, path, hint))
@@ -173,7 +176,7 @@ def _lines(text: str) -> Iterator[str]:
 
 def _decode(content: bytes, name: str, hint: str) -> str:
     try:
-        return content.decode()
+        return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         problem = f"byte {content[error.start]:#04x} is not UTF-8"
