@@ -93,7 +93,7 @@ def test_what_was_not_tested_is_no_equal_and_the_sentence_is_about_one_cell(over
     amp = repeated([300.0, 301.0, 299.5], workload="w-amp", job={"precision": "amp"}, stack="a")
     overview = overview_of(*amp, {"rate": 290.0, "stack": "b"}, *repeated(SLOW, stack="c"))
     best = answer(overview, "fastest")
-    assert best.text == "Not tested against b, fp32: one launch." and best.verdict == "n/a" and best.figure.startswith("300")
+    assert best.text == "Not tested against b (fp32): one launch." and best.verdict == "n/a" and best.figure.startswith("300")
     assert overview.answers.lead.startswith(f"ResNet-50 trains at 300{words.SPACE}images/s with AMP and eager on a; not tested")
     bold = [row.label for panels in overview.charts[0].panels for panel in panels for row in panel.rows if row.is_best]
     assert bold == ["a"]
@@ -272,16 +272,39 @@ def test_a_flagged_cell_has_its_mark_at_the_bar_and_a_line_on_the_first_screen(t
     assert re.search(r'role=rowheader[^>]*>[^<]*<abbr title="2 of 4 launches', page)
 
 
-def test_a_run_of_one_launch_each_says_what_to_do_next(overview_of: Callable[..., Overview]) -> None:
-    assert "torchmatrix run makes three" in overview_of({"rate": 100.0}, {"rate": 90.0, "stack": "b"}).answers.warning
-    assert overview_of(*repeated(FAST), {"rate": 90.0, "stack": "b"}).answers.warning == ""
+@pytest.mark.parametrize(
+    ("launches", "is_told"), [(({"rate": 100.0}, {"rate": 90.0, "stack": "b"}), True), (repeated(FAST), False)]
+)
+def test_a_run_of_one_launch_each_says_what_to_do_next(
+    overview_of: Callable[..., Overview], launches: list[dict[str, Any]], is_told: bool
+) -> None:
+    assert ("torchmatrix run makes three" in overview_of(*launches).answers.warning) is is_told
 
 
-def test_a_run_out_of_memory_everywhere_says_so_of_its_cells(overview_of: Callable[..., Overview]) -> None:
-    failed = [{"outcome": "oom", "stack": name} for name in "ab"]
-    assert overview_of(*failed).answers.lead.startswith("Both cells ran out of memory. A smaller batch")
-    assert overview_of(failed[0]).answers.lead.startswith("The only cell ran out of memory.")
-    assert overview_of(*failed, {"outcome": "crashed", "stack": "c"}).answers.lead.startswith("No cell was measured: 2 × out")
+@pytest.mark.parametrize(
+    ("outcomes", "lead"),
+    [
+        (["oom"], "The only cell ran out of memory. A smaller batch"),
+        (["oom"] * 2, "Both cells ran out of memory. A smaller batch"),
+        (["oom"] * 3, "All 3 cells ran out of memory. A smaller batch"),
+        (["oom", "oom", "crashed"], "No cell was measured: 2 × out of memory"),
+    ],
+)
+def test_a_run_out_of_memory_everywhere_says_so_of_its_cells(
+    overview_of: Callable[..., Overview], outcomes: list[str], lead: str
+) -> None:
+    failed = [{"outcome": outcome, "stack": f"s{place}"} for place, outcome in enumerate(outcomes)]
+    assert overview_of(*failed).answers.lead.startswith(lead)
+
+
+def test_the_names_of_equals_are_told_apart(overview_of: Callable[..., Overview]) -> None:
+    launches = [
+        {"stack": name, "job": {"precision": precision}, "workload": f"w-{precision}", "rate": 100.0 + n / 10}
+        for name in "ab" for precision in ("fp32", "amp") for n in range(4)
+    ]  # fmt: skip
+    text = answer(overview_of(*launches), "fastest").text
+    names = text.removeprefix("No difference shown from ").removesuffix(".").replace(" and ", ", ").split(", ")
+    assert len({*names}) == 3 and any("(" in name for name in names), text
 
 
 def test_a_mark_that_all_cells_share_stands_once_and_in_the_source_of_pictures(tmp_path: Path) -> None:

@@ -273,12 +273,10 @@ def _named(cells: Cells, row: Row, top: Row) -> str:
     if settings == others:
         settings, others = cells.sizes(row), cells.sizes(top)
     differs = [word for word in settings if word not in others]
-    differs = differs or [f"without {word}" for word in others if word not in settings]
-    return (
-        ", ".join([cells.who(row), *differs])
-        if cells.who(row) != cells.who(top)
-        else ("the same " if differs[:1] and differs[0].startswith("without") else "") + ", ".join(differs) or cells.who(row)
-    )
+    lacks = [] if differs else [f"without {word}" for word in others if word not in settings]
+    if cells.who(row) != cells.who(top):
+        return f"{cells.who(row)} ({', '.join(differs or lacks)})" if differs or lacks else cells.who(row)
+    return " + ".join(differs) or ("the same " + ", ".join(lacks) if lacks else cells.who(row))
 
 
 def pairs_of(cells: Cells, kind: str) -> list[Row]:
