@@ -199,6 +199,16 @@ def test_where_the_folder_cannot_be_made_the_facts_are_read(results: Results) ->
     assert [len(run.launches) for run in read(results)] == [6, 6, 6]
 
 
+def test_where_the_folder_belongs_to_another_user_the_facts_are_read(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> bool:
+        if facts_cache.FOLDER in path.parent.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return False
+
+    monkeypatch.setattr(Path, "is_symlink", refused)
+    assert [len(run.launches) for run in facts_cache.each(results, results.runs())] == [6, 6, 6]
+
+
 def test_what_cannot_be_read_is_kept_with_its_reason(results: Results) -> None:
     path = next(results.runs()[0].path.rglob("round1*.jsonl"))
     path.write_text("garbage")

@@ -51,6 +51,19 @@ def gpu_run(tmp_path: Path) -> Tables:
     )
 
 
+def test_a_credential_in_a_list_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    packages = ["a @ https://h/a.whl?token=abcdefgh12345", "b==1", "Authorization: Bearer abcdefgh12345", 'API_KEY="abcdefgh1']
+    packages.append("c==2")
+    run = write_run(tmp_path, [{}])
+    (path,) = run.path.rglob("round1*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    changed = [line | ({"packages": packages} if line["event"] == "environment" else {}) for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in changed))
+    (written,) = exports.of(report.view_of(run)).values["stacks"]["packages"]
+    shown = json.loads(written)
+    assert len(shown) == 5 and shown[1] == "b==1" and shown[4] == "c==2" and "abcdefgh1" not in written
+
+
 def test_every_table_is_there_with_exactly_the_described_columns(tmp_path: Path) -> None:
     for written in (gpu_run(tmp_path / "a"), tables_of(tmp_path / "b")):
         assert list(frames(written)) == list(TABLES)

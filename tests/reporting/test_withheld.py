@@ -187,7 +187,11 @@ PLAIN: dict[str, Callable[[Path], tuple[str, ...]]] = {
     "history": lambda out: ("history", "--output", str(out / "page.html")),
     "export": lambda out: ("export", "last", str(out), "--no-charts"),
     "export machines": lambda out: ("export", "--machines", str(out), "--no-charts"),
-    "gate": lambda out: ("gate", "--markdown", str(out / "g.md"), "--junit", str(out / "g.xml")),
+    "gate": lambda out: ("gate", "--markdown", str(out / "g.md"), "--junit", str(out / "g.xml"), "--hook", f"cat > '{out}/h'"),
+    "gate as JSON": lambda out: ("gate", "--json"),
+    "history as JSON": lambda out: ("history", "--json", "--output", str(out / "page.html")),
+    "compare": lambda out: ("compare", "last", "last~1"),
+    "charts": lambda out: ("export", "last", str(out)),
 }
 
 
@@ -207,14 +211,14 @@ def test_what_is_written_without_redact_holds_no_credential_either(
                 "model": "bert",
                 "error": f"RuntimeError: {planted}",
             }
+            changed = planted if night == nights(3)[-1] else "img"
+            long = f"{'x' * 20} {planted}" if night == nights(3)[-1] else "img"  # which is cut in the middle of it
             more = {
-                "command": f"docker run -e {planted} img",
-                "torch": planted,
-                "device": planted,
-                "workload_hash": planted,
-                "image": {"reference": planted, "environment": "recipe"},
+                "command": f"docker run -e {planted} img", "torch": planted, "device": planted, "workload_hash": planted,
+                "image": {"reference": changed, "environment": "recipe"}, "engine": {"engine": long, "ServerVersion": planted},
+                "host": {"name": host, "os": long, "cores": [0]},
                 "told": [{"event": "remark", "text": planted}, {"event": "settings-changed", "text": planted}],
-            }
+            }  # fmt: skip
             write_run(
                 tmp_path / "results", [{"rate": 100.0}, {"rate": 101.0, **more}, failed], run=night, folder=host,
                 machine=host * 8, command=f"torchmatrix run {planted}", matrix=f"# {planted}\n",
@@ -225,7 +229,9 @@ def test_what_is_written_without_redact_holds_no_credential_either(
     assert done.returncode in (0, 5), done
     assert secret not in done.stdout + done.stderr
     files = list(texts(out))
-    assert files and not [(name, text[max(0, at - 90) : at + 50]) for name, text in files if (at := text.find(secret)) >= 0]
+    assert (files or not list(out.iterdir())) and not [
+        (name, text[max(0, at - 90) : at + 50]) for name, text in files if (at := text.find(secret)) >= 0
+    ]
 
 
 COMMENTED = (

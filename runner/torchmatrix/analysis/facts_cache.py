@@ -74,8 +74,9 @@ def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
 def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
     """Return what `use` makes of the first `parts` that are cached of a run, else of what is read now and then cached."""
     path, key = results.root / FOLDER / host_of(run) / run.id, f"{code()} {_signature(run.path)}".encode()
-    is_linked = link_below(results.root, path.parent)  # what lies behind it isn't ours: it is neither read, written nor removed
-    if is_linked or not is_known(run.started):  # what is read of a run that is still to come changes with the clock
+    if _is_beyond(results.root, path.parent) or not is_known(
+        run.started
+    ):  # what is read of a run that is still to come changes with the clock
         return use(_facts(run))
     with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return use(_kept(path, key, parts))
@@ -83,6 +84,14 @@ def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Fa
     with suppress(OSError):  # a full disk or a folder that can't be written: the facts are read again the next time
         _keep(path, key, facts)
     return use(facts)
+
+
+def _is_beyond(root: Path, folder: Path) -> bool:
+    """Check whether a folder of the cache isn't ours, as it lies behind a link, or can't be looked at: it is left alone."""
+    try:
+        return link_below(root, folder) is not None
+    except OSError:
+        return True
 
 
 def _facts(run: RunFolder, processes: int = MOST_PROCESSES) -> tuple[Facts, Facts]:

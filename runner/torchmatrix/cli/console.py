@@ -14,6 +14,7 @@ from torchmatrix.core.credentials import without_passwords
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to, write_whole
 from torchmatrix.core.formatting import as_text, count, printable
+from torchmatrix.core.secrets import cleaned, cleaned_value
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.prices import PriceList
@@ -41,8 +42,10 @@ def complain(message: str, hint: str) -> None:
 
 
 def in_json(value: Any, **how: Any) -> str:
-    """Return a value as JSON, in ASCII and with an escape for DEL, so that it is printed as it is; `how`: options of `json`."""
-    return json.dumps(value, **how).replace("\x7f", "\\u007f")
+    """Return a value as JSON, without credentials, in ASCII and with an escape for DEL, so that it is printed as it is; `how`:
+    options of `json`.
+    """
+    return json.dumps(cleaned_value(value), **how).replace("\x7f", "\\u007f")
 
 
 def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
@@ -69,7 +72,7 @@ def write_new(path: Path, text: str) -> None:
 def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
     """Name the first of the files that can't be read, and count the others."""
     for file in unreadable[:MOST_UNREADABLE]:
-        say(printable(f"{as_text(file.path)} can't be read and is left out: {file.reason}"), volume)
+        say(printable(f"{as_text(file.path)} can't be read and is left out: {cleaned(file.reason)}"), volume)
     if len(unreadable) > MOST_UNREADABLE:
         say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 

@@ -11,7 +11,6 @@ from torchmatrix.cli.console import in_json, list_runs, read_prices, say, say_un
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
-from torchmatrix.core.secrets import each_cleaned
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.prices import PriceList
@@ -334,7 +333,7 @@ def gate(
             )
         result = gating.judge(runs, gate_options, judged.accept(store, result, accept or (), because))
     where = None if results == options.RESULTS else results
-    print(in_json(verdicts.record(result, where)) if as_json else each_cleaned(verdicts.text(result, where)), flush=True)
+    print(in_json(verdicts.record(result, where)) if as_json else verdicts.text(result, where), flush=True)
     try:
         write_verdict(result, junit, markdown, where)
     finally:
@@ -349,7 +348,7 @@ def write_verdict(verdict: "Gate", junit: Path | None, markdown: Path | None, wh
     for path, content in ((junit, verdicts.junit), (markdown, lambda *a: verdicts.markdown(*a).encode())):
         if path:
             hint = "the verdict is printed above; name another file: --junit FILE, --markdown FILE"
-            write_file(path, each_cleaned(content(verdict, where).decode()).encode(), hint)
+            write_file(path, content(verdict, where), hint)
 
 
 def tell_hook(verdict: "Gate", hook: str | None, where: Path | None) -> None:

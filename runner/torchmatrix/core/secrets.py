@@ -6,8 +6,9 @@ tries again is bounded, and a match isn't scanned again.
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from torchmatrix.core.credentials import KEY, SHAPES
 
@@ -154,9 +155,13 @@ def cleaned(text: str) -> str:
     return _kept(text) if len(text) > 12 else text
 
 
-def each_cleaned(text: str) -> str:
-    """Return a text of any length without credentials, line by line."""
-    return "\n".join(map(cleaned, text.split("\n")))
+def cleaned_value(value: Any) -> Any:
+    """Return a JSON value whose texts hold no credentials."""
+    if isinstance(value, Mapping):
+        return {name: cleaned_value(member) for name, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(cleaned_value, value))
+    return cleaned(value) if isinstance(value, str) else value
 
 
 def each_without_secrets(members: Sequence[str]) -> list[str]:

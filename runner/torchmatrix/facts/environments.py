@@ -9,6 +9,7 @@ from typing import Any
 
 from torchmatrix.core.formatting import clipped
 from torchmatrix.core.inputs import is_number
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.believable import is_believable, limits_of
 from torchmatrix.facts.host_parts import Gpu
 from torchmatrix.facts.launch import Launch
@@ -302,13 +303,15 @@ def is_of_the_machine(label: str) -> bool:
 
 
 def environment_of(launch: Launch) -> Environment:
-    """Return the CONDITIONS that a launch recorded, by label."""
+    """Return the CONDITIONS that a launch recorded, by label, without credentials: what is made of them may be cut short, and
+    then no pattern would know one.
+    """
     first = Source(launch=launch, host=launch.host, machine=launch.machine, highest=highest_readings(launch))
     entries = [*_entries(first, _OF_A_NODE, ""), *_gpu_entries(first, launch.devices.gpus, ""), *_entries(first, _OF_ALL, "")]
     for node in launch.other_nodes:
         place, other = f"node {node.number} ", replace(first, host=node.host, machine=node.machine)
         entries += [*_entries(other, _OF_A_NODE, place), *_gpu_entries(other, node.gpus, place)]
-    return dict(entries)
+    return {label: cleaned(words) for label, words in entries}
 
 
 def of_machine(host: Facts) -> Environment:

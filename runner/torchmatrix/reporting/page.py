@@ -25,7 +25,7 @@ from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import UNKNOWN, figure, is_known
 from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes, toml_of
-from torchmatrix.core.secrets import cleaned, without_secrets
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.matrix.matrix_file import ACCENT
 from torchmatrix.reporting import words
@@ -212,7 +212,7 @@ def chart_files(charts: Iterable[Chart], style: Style) -> str:
     if not drawn:
         return ""
     held = {chart.id: {"svg": file_svg(chart, style), "csv": file_csv(chart, style)} for chart in drawn}
-    text = without_secrets(json.dumps(held, ensure_ascii=False))
+    text = json.dumps(held, ensure_ascii=False)
     return base64.b64encode(gzip.compress(text.encode(errors="backslashreplace"), mtime=0)).decode()
 
 

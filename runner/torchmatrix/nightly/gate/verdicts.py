@@ -25,6 +25,7 @@ from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.rows import group_by
 from torchmatrix.core.formatting import clipped, four_decimals, in_one_line
 from torchmatrix.core.process import end_with_parent
+from torchmatrix.core.secrets import cleaned_value
 from torchmatrix.facts.environments import differences_in_words, is_of_the_machine
 from torchmatrix.nightly.gate.judged import Gate, JudgedCell
 
@@ -251,7 +252,7 @@ def call_hook(command: str, verdict: Mapping[str, Any], timeout_seconds: float =
         preexec_fn=partial(end_with_parent, os.getpid()),
     )  # fmt: skip
     try:
-        process.communicate(json.dumps(verdict).encode() + b"\n", timeout=timeout_seconds)
+        process.communicate(json.dumps(cleaned_value(verdict)).encode() + b"\n", timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
         return f"the hook took longer than {timeout_seconds:g} s and was ended"
     finally:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 from itertools import zip_longest
+from typing import Any
 
 from torchmatrix.core.formatting import csv_field, in_one_line
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.reporting.charts import BarRow, Chart, Panel
 
 FONT = "system-ui, sans-serif"
@@ -45,7 +47,7 @@ def file_svg(chart: Chart, style: Style = PLAIN) -> str:
     """Draw the chart: its title, its panels one after the other, what is not drawn, and its source."""
     lines, y = [], 8
     for text, width, size, weight, colour in ((chart.title, 88, 20, 700, _INK), (chart.sub, 140, 13, 400, _SOFT)):
-        for part in textwrap.wrap(text, width):
+        for part in textwrap.wrap(cleaned(text), width):
             y += size + 6
             lines.append(_text(16, y, part, size=size, weight=weight, colour=colour))
     if chart.legend:
@@ -71,11 +73,11 @@ def file_svg(chart: Chart, style: Style = PLAIN) -> str:
             lines += _svg_row(panel, row, y, widths, style)
         y += 34
     notes = [f"Not drawn: {chart.more}." if chart.more else "", style.source]
-    for part in (part for note in notes for part in textwrap.wrap(note, 150)):
+    for part in (part for note in notes for part in textwrap.wrap(cleaned(note), 150)):
         lines.append(_text(16, y, part, size=12, colour=_SOFT))
         y += 18
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}" role="img"'
-    about = f"<title>{_escaped(chart.title)}</title><desc>{_escaped(chart.sub)}</desc>"
+    about = f"<title>{_escaped(cleaned(chart.title))}</title><desc>{_escaped(cleaned(chart.sub))}</desc>"
     return f'{head} font-family="{FONT}">{about}<rect width="100%" height="100%" fill="white"/>{"".join(lines)}</svg>'
 
 
@@ -136,11 +138,15 @@ def _line(x1: float, x2: float, y1: float, y2: float, colour: str, more: str = "
 
 def _text(x: float, y: float, text: str, *, size: int, colour: str = _INK, weight: int = 400, anchor: str = "start") -> str:
     place = f'x="{x:.1f}" y="{y}" text-anchor="{anchor}"'
-    return f'<text {place} font-size="{size}" font-weight="{weight}" fill="{colour}">{_escaped(text)}</text>'
+    return f'<text {place} font-size="{size}" font-weight="{weight}" fill="{colour}">{_escaped(cleaned(text))}</text>'
 
 
 def _escaped(text: str) -> str:
     return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def _field(value: Any) -> Any:
+    return csv_field(cleaned(value) if isinstance(value, str) else value)
 
 
 def file_csv(chart: Chart, style: Style = PLAIN) -> str:
@@ -156,7 +162,7 @@ def file_csv(chart: Chart, style: Style = PLAIN) -> str:
             note = row.problem or row.note
             for value, number in row.layers:
                 ends = (row.low, row.high) if value == row.value else (None, None)
-                table.writerow(map(csv_field, (*what, names.get(number, ""), value, *ends, note)))
+                table.writerow(map(_field, (*what, names.get(number, ""), value, *ends, note)))
             if not row.layers:
-                table.writerow(map(csv_field, (*what, names.get(row.colour, ""), row.value, row.low, row.high, note)))
+                table.writerow(map(_field, (*what, names.get(row.colour, ""), row.value, row.low, row.high, note)))
     return f"{written.getvalue()}# {in_one_line(style.source)}\n" if style.source else written.getvalue()

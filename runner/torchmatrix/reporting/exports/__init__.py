@@ -17,7 +17,7 @@ from typing import IO, Any
 from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import content_of, disk_errors, files_below, scratch, write_whole
-from torchmatrix.core.secrets import cleaned
+from torchmatrix.core.secrets import cleaned_value
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting.charts import Chart
 from torchmatrix.reporting.charts.files import PLAIN, Style, file_csv, file_svg
@@ -140,13 +140,6 @@ def in_page(file_name: str, mime: str, content: bytes) -> Embedded:
 MARKER = "torchmatrix-export.json"
 
 
-def _cleaned(value: Any) -> Any:
-    """Return a JSON value whose texts hold no credentials."""
-    if isinstance(value, Mapping):
-        return {name: _cleaned(member) for name, member in value.items()}
-    return list(map(_cleaned, value)) if isinstance(value, list) else cleaned(value) if isinstance(value, str) else value
-
-
 ANSWERS = "answers.json"
 
 
@@ -189,7 +182,7 @@ def _fill(
     part.mkdir()
     export_tables(tables, part, formats)
     if answers is not None:
-        (part / ANSWERS).write_text(json.dumps(_cleaned(answers), indent=1, ensure_ascii=False), encoding="utf-8")
+        (part / ANSWERS).write_text(json.dumps(cleaned_value(answers), indent=1, ensure_ascii=False), encoding="utf-8")
     if charts:
         (part / "charts").mkdir()
     for chart in charts:

@@ -385,7 +385,10 @@ def _text(value: Any) -> str | None:
     """Return a text without credentials, and without lone surrogates, which a workload may print but no file can hold."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    text = cleaned(str(value))
+    return _encodable(cleaned(str(value)))
+
+
+def _encodable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -401,7 +404,9 @@ def _number(value: Any) -> float | None:
 
 
 def _list(value: Any) -> str | None:
-    return _text(json.dumps([str(item) for item in value], ensure_ascii=False)) if isinstance(value, (list, tuple)) else None
+    if not isinstance(value, (list, tuple)):
+        return None
+    return _encodable(json.dumps([cleaned(str(item)) for item in value], ensure_ascii=False))
 
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
