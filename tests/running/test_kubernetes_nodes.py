@@ -11,7 +11,7 @@ from support.kube_cluster import Cluster, node
 from torchmatrix.core.settings import KubernetesSettings
 from torchmatrix_plugins.cluster import job_system
 from torchmatrix_plugins.cluster.job_system import Node
-from torchmatrix_plugins.cluster.kubernetes import RUN, Kubernetes
+from torchmatrix_plugins.cluster.kubernetes import RUN, Kubernetes, _deleted
 
 
 @pytest.fixture
@@ -117,3 +117,23 @@ def test_what_ended_a_pod_is_said_in_few_printable_words(cluster: Cluster, kuber
     cluster.pods["j"] = {**named, "status": {"phase": "Failed", "reason": reason, "message": said}}
     (task,) = kubernetes.tasks("run")
     assert task.why.startswith(f"{reason}: the ") and len(task.why) <= 330 and task.why.isprintable()
+
+
+def test_a_list_in_which_no_node_can_be_read_is_asked_for_again(
+    cluster: Cluster, kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.nodes = [node("good", gpus=2)]
+    read, answers = (
+        kubernetes._listed,
+        [[Node(name="good", state="Unreadable", gres="(null)", features="", cpus=0, memory_mb=0)]],
+    )
+    monkeypatch.setattr(kubernetes, "_listed", lambda *arguments: answers.pop() if answers else read(*arguments))
+    assert [(node.name, node.gpus) for node in kubernetes.nodes()] == [("good", 2)] and not answers
+
+
+@pytest.mark.parametrize("answer", [{"kind": "PodList", "items": []}, {"kind": "Job"}, {}, {"items": []}])
+def test_an_answer_to_a_removal_that_is_another_object_is_no_removal(answer: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, LookupError)):
+        _deleted(answer)
+    assert _deleted({"kind": "Status", "status": "Success"}) == []
+    assert _deleted({"kind": "JobList", "items": [{"metadata": {"name": "a"}}]}) == ["a"]

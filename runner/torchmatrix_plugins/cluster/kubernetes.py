@@ -70,7 +70,9 @@ def _kind(answer: Mapping[str, Any]) -> str:
 
 def _deleted(answer: Mapping[str, Any]) -> list[str]:
     """Return the names of deleted Jobs, where the answer lists them; it may be a Status. Raises errors of several kinds."""
-    return [] if _kind(answer) == "Status" else [_name(item) for item in answer["items"]]
+    if _kind(answer) not in ("Status", "JobList"):
+        raise ValueError
+    return [_name(item) for item in answer.get("items") or []]
 
 
 def _name(item: Mapping[str, Any]) -> str:
@@ -133,11 +135,14 @@ class Kubernetes(JobSystem):
         return self._asked(client.VersionApi(self._api).get_code, lambda answer: str(answer["gitVersion"])).removeprefix("v")
 
     def nodes(self) -> Sequence[Node]:
+        nodes: list[Node] = []
         for _ in range(job_system.SETTLING_POLLS):
             nodes = self._listed(partial(self._core.list_node, label_selector=self._site.selector or ""), self._node)
-            if nodes:
-                return sorted(nodes, key=lambda node: node.name)
+            if any(node.state != "Unreadable" for node in nodes):
+                break
             time.sleep(job_system.POLL_SECONDS)
+        if nodes:
+            return sorted(nodes, key=lambda node: node.name)
         raise BadInput("no node has the labels of [kubernetes] selector", hint=f"{self.look} shows the labels")
 
     def _node(self, item: dict[str, Any]) -> Node:
