@@ -47,6 +47,16 @@ def test_every_verb_has_a_help_of_its_own(torchmatrix: Command, verb: str) -> No
     assert done.returncode == 0 and f"Usage: torchmatrix {verb}" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [*([verb] for verbs in VERBS.values() for verb in verbs if verb not in ("bundle", "nightly")),
+     *(["bundle", verb] for verb in ("export", "import", "kubernetes")), ["nightly", "run"], ["nightly", "unit"]],
+)  # fmt: skip
+def test_an_option_says_what_it_takes_in_the_readers_words(torchmatrix: Command, words: list[str]) -> None:
+    output = torchmatrix(*words, "--help").stdout
+    assert "--help" in output and not re.findall(r"--[a-z-]+ <.*?>", output)
+
+
 def completions(folder: Path, line: str) -> list[str]:
     """Return what bash would offer after `line`, asked as its completion script asks."""
     words = line.split(" ")

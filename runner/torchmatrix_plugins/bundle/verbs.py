@@ -46,7 +46,9 @@ def bundle_export(
 @bundle_app.command("import")
 def bundle_import(
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="An archive that bundle export wrote.")],
-    into: Annotated[Path, typer.Option("--into", help="The folder to write matrix.toml and matrix.lock into.")] = HERE,
+    into: Annotated[
+        Path, typer.Option("--into", metavar="FOLDER", help="The folder to write matrix.toml and matrix.lock into.")
+    ] = HERE,
     results: options.ResultsOption = options.RESULTS,
     engine: options.EngineOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing matrix, and move tags of images.")] = False,
@@ -78,16 +80,20 @@ _IN_PODS = " or ".join(_VENDORS)
 def bundle_kubernetes(
     globs: options.GlobsArgument = None,
     where: options.WhereOption = None,
-    image: Annotated[str, typer.Option("--image", help="The tool's own image, in a registry that the nodes reach.")] = "",
-    claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that takes the results.")] = "",
+    image: Annotated[
+        str, typer.Option("--image", metavar="IMAGE", help="The tool's own image, in a registry that the nodes reach.")
+    ] = "",
+    claim: Annotated[
+        str, typer.Option("--claim", metavar="NAME", help="The PersistentVolumeClaim that takes the results.")
+    ] = "",
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, max=64, help="GPUs of each node; 0: only CPUs.")] = 0,
     vendor: Annotated[
-        str, typer.Option("--vendor", help=f"{_IN_PODS}.", autocompletion=options.complete_one_of(*_VENDORS))
+        str, typer.Option("--vendor", metavar="NAME", help=f"{_IN_PODS}.", autocompletion=options.complete_one_of(*_VENDORS))
     ] = "nvidia",
     nodes: Annotated[
         int, typer.Option("--nodes", metavar="N", min=1, max=10_000, help="How many nodes measure, each on its own.")
     ] = 1,
-    name: Annotated[str, typer.Option("--name", help="The name of the Job and the ConfigMap.")] = "torchmatrix",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The name of the Job and the ConfigMap.")] = "torchmatrix",
     matrix: options.MatrixOption = options.MATRIX,
 ) -> None:
     """Print manifests for Kubernetes: a Job that runs the matrix on each of several nodes.

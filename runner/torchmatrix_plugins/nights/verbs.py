@@ -26,7 +26,9 @@ nightly_app = typer.Typer(
 )
 
 REPORTS = Path("reports")
-ReportsOption = Annotated[Path, typer.Option("--reports", help="The folder for the pages, gate.xml and gate.md.")]
+ReportsOption = Annotated[
+    Path, typer.Option("--reports", metavar="FOLDER", help="The folder for the pages, gate.xml and gate.md.")
+]
 RunWithOption = Annotated[
     str, typer.Option("--run-with", metavar="WORDS", help="More arguments for run, quoted: '--locked --launches 5'.")
 ]
