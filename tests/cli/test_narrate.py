@@ -92,16 +92,22 @@ def test_a_cell_that_drifts_takes_as_long_in_its_other_rounds(tmp_path: Path, nv
     assert "(about 15 min left)" in output.getvalue(), "2 x 400 s and 100 s"
 
 
-@pytest.mark.parametrize(("width", "has_stack"), [(80, False), (120, True)])
+@pytest.mark.parametrize(
+    ("width", "is_terminal", "has_stack"),
+    [(80, True, False), (120, True, True), (80, False, True)],
+    ids=["narrow", "wide", "log"],
+)
 def test_lines_of_launches_begin_in_one_column_and_name_an_only_stack_where_there_is_room(
-    tmp_path: Path, cell: Cell, width: int, has_stack: bool
+    tmp_path: Path, cell: Cell, width: int, is_terminal: bool, has_stack: bool
 ) -> None:
     (launch,) = write_run(tmp_path, [{}]).launches()
     output = io.StringIO()
-    with Narrator(Console(file=output, width=width), [(cell, n) for n in range(1, 11)], {cell.id: 1.0}) as narrator:
+    console = Console(file=output, width=width, force_terminal=is_terminal, color_system=None)
+    with Narrator(console, [(cell, n) for n in range(1, 11)], {cell.id: 1.0}) as narrator:
         for number in range(1, 11):
             narrator.tell(LaunchFinished(cell=cell, number=number, launch=launch, seconds=1.0))
-    lines = output.getvalue().splitlines()
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", output.getvalue())
+    lines = [line.strip("\r") for line in plain.splitlines() if " ok " in line]
     assert len({line.index(" ok ") for line in lines}) == 1 and [line[:7] for line in (lines[0], lines[-1])] == [
         "[ 1/10]",
         "[10/10]",

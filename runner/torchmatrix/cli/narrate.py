@@ -100,8 +100,9 @@ class Narrator:
         self._console, self._volume, self._clock = console, volume, clock
         self._left = {(cell.id, number): plan.launch_seconds(cell, number, earlier) for cell, number in launches}
         self._total, self._done = len(self._left), 0
+        is_narrow = console.is_terminal and console.width < FEWEST_COLUMNS
         stacks = {cell.partition("/")[0] for cell, _ in self._left}
-        self._only_stack = f"{stacks.pop()}/" if len(stacks) == 1 and console.width < FEWEST_COLUMNS else ""
+        self._only_stack = f"{stacks.pop()}/" if len(stacks) == 1 and is_narrow else ""
         self._spent, self._expected = 0.0, 0.0
         self._taken: dict[str, list[float]] = {}
         self._build_seconds = build_seconds
