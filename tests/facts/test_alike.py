@@ -374,3 +374,13 @@ def test_names_of_boards_and_devices_are_pseudonyms_where_that_is_asked_for(tmp_
     names.learn(environment, fields_of(environment))
     shown = str(names.declared(environment, fields_of(environment)))
     assert not any(name in shown for name in (board, whole, "22222222", "f" * 16, "testhost"))
+
+
+def test_an_identity_stays_whatever_it_looks_like_and_a_credential_goes(tmp_path: Path) -> None:
+    """Two machines must not become equal, because both names look like a token."""
+    names = ["0123456789abcdef0123456789abcdef01234567", "f" * 40]
+    hosts = [{"name": "h", "os": "Debian token=abcdefgh12345", "board_id": name} for name in names]
+    runs = [write_run(tmp_path / str(n), [{"host": hosts[n], "machine": names[n]}], machine=names[n]) for n in range(2)]
+    read = [environment_of(run.launches()[0]) for run in runs]
+    assert [one["host identity"] for one in read] == names == [one["host board identity"] for one in read]
+    assert {one["host os"] for one in read} == {"Debian token=…"}

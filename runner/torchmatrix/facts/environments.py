@@ -311,7 +311,11 @@ def environment_of(launch: Launch) -> Environment:
     for node in launch.other_nodes:
         place, other = f"node {node.number} ", replace(first, host=node.host, machine=node.machine)
         entries += [*_entries(other, _OF_A_NODE, place), *_gpu_entries(other, node.gpus, place)]
-    return {label: cleaned(words) for label, words in entries}
+    return {label: words if _HEX.fullmatch(words) else cleaned(words) for label, words in entries}
+
+
+_HEX = re.compile("[0-9a-fA-F]+")
+"""An identity or a digest, of which no pattern of credentials may make two equal ones."""
 
 
 def of_machine(host: Facts) -> Environment:
