@@ -367,7 +367,8 @@ def described(names: Iterable[str]) -> Values:
 def _values(columns: Sequence[Column], rows: Iterable[Row]) -> Values:
     """Convert rows to a table; lists become JSON text."""
     contents = list(zip(*([row.get(column.source) for column in columns] for row in rows), strict=True)) or [()] * len(columns)
-    return {column.name: _column(column.kind, list(values)) for column, values in zip(columns, contents, strict=True)}
+    kinds = ["path" if column.source == "file" else column.kind for column in columns]
+    return {column.name: _column(kind, list(values)) for column, kind, values in zip(columns, kinds, contents, strict=True)}
 
 
 def _column(kind: str, values: list[Any]) -> list[Any]:
@@ -386,6 +387,11 @@ def _text(value: Any) -> str | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     return _encodable(cleaned(str(value)))
+
+
+def _path(value: Any) -> str | None:
+    """Return a path in the archive as a text; its parts are few, the paths of launches many."""
+    return None if value is None else _encodable("/".join(map(cleaned, str(value).split("/"))))
 
 
 def _encodable(text: str) -> str:
@@ -411,6 +417,7 @@ def _list(value: Any) -> str | None:
 
 _CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "text": _text,
+    "path": _path,
     "number": _number,
     "whole": _whole,
     "flag": lambda value: value if isinstance(value, bool) else None,
