@@ -51,6 +51,13 @@ def test_the_title_of_why_is_the_difference(tmp_path: Path, first: float, last: 
     assert f"<h1>{title}</h1>" in profile_pages.of_why(why(sides[0].side, sides[1].side), sides)
 
 
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0"), (33, "33"), (2.5, "2.5"), (1234, "1234"), (123456.7, "123457"), (float("nan"), "–")]
+)
+def test_calls_are_counts_and_never_powers_of_ten(number: float, text: str) -> None:
+    assert profile_pages._calls(number) == text
+
+
 def test_each_bar_of_the_waterfall_begins_where_the_one_above_ends(tmp_path: Path) -> None:
     sides = traced(tmp_path, "a/w/cpu0", 6), traced(tmp_path, "b/w/cpu0", 12)
     answer = why(sides[0].side, sides[1].side)

@@ -51,7 +51,7 @@ def shares_in_words(seen: TracedCell) -> str:
     """Write where the time of a step goes, and the gap."""
     shares = seen.side.shares
     kinds = "kernel" if shares.on_device else "operator"
-    rows = [(part.name, part.seconds, f"{part.calls:.3g}") for part in shares.parts[:MOST_BARS]]
+    rows = [(part.name, part.seconds, _calls(part.calls)) for part in shares.parts[:MOST_BARS]]
     others = shares.parts[MOST_BARS:]
     rows += [(f"({len(others)} others)", sum(part.seconds for part in others), "")] if others else []
     rows += [(shares.gap_name, shares.gap, "")]
@@ -98,7 +98,7 @@ def notes(why: Why) -> Iterator[str]:
 
 
 def _bar_in_words(why: Why, bar: Bar) -> str:
-    calls = f"{bar.calls[0]:.3g} → {bar.calls[1]:.3g}" if is_known(bar.calls[0]) else ""
+    calls = " → ".join(map(_calls, bar.calls)) if is_known(bar.calls[0]) else ""
     return _line(bar.name, bar.seconds, bar.difference, _percent(why.share(bar)), calls)
 
 
@@ -111,6 +111,13 @@ def _line(name: str, seconds: tuple[float, float] | None, difference: float, sha
     change = _difference(difference)
     named = f"{clipped(name, NAME_WIDTH):<{NAME_WIDTH}}"
     return f"{named}  {both[0]:>9}  {both[1]:>9}  {change:>10}  {share:>7}  {calls}".rstrip()
+
+
+def _calls(number: float) -> str:
+    """Write how often something was called in a step, which is seldom no whole number; with three digits, whole from 100 on."""
+    if not is_known(number):
+        return UNKNOWN
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _difference(seconds: float) -> str:
@@ -233,7 +240,7 @@ def _row(why: Why, bar: Bar) -> dict[str, Any]:
         "b": figure(1e3 * bar.seconds[1]),
         "difference": _difference(bar.difference),
         "share": why.share(bar),
-        "calls": [f"{calls:.3g}" if is_known(calls) else UNKNOWN for calls in bar.calls],
+        "calls": list(map(_calls, bar.calls)),
     }
 
 
