@@ -74,9 +74,8 @@ def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
 def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
     """Return what `use` makes of the first `parts` that are cached of a run, else of what is read now and then cached."""
     path, key = results.root / FOLDER / host_of(run) / run.id, f"{code()} {_signature(run.path)}".encode()
-    if _is_beyond(results.root, path.parent) or not is_known(
-        run.started
-    ):  # what is read of a run that is still to come changes with the clock
+    is_to_come = not is_known(run.started)  # what is read of it changes with the clock
+    if is_to_come or _is_beyond(results.root, path.parent):
         return use(_facts(run))
     with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return use(_kept(path, key, parts))

@@ -14,7 +14,7 @@ holds one currency.
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -25,7 +25,7 @@ from torchmatrix.analysis.metrics import COST, Metric
 from torchmatrix.analysis.published import figure_files
 from torchmatrix.core import credentials, inputs
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.toml_keys import nearest
+from torchmatrix.core.toml_keys import in_lines, nearest
 from torchmatrix.facts.store import RunFolder
 
 AMOUNTS = {
@@ -184,7 +184,7 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
         rows = _toml_rows(path)
     else:
         rows = {f"row {number}": {**row} for number, row in figure_files.rows_of(path).items()}
-    problems = [f"  {place}: holds a credential: remove it" for place, row in rows.items() if _holds_credential(row)]
+    problems = [f"{place}: holds a credential: remove it" for place, row in rows.items() if _holds_credential(row)]
     unknown: list[str] = []
     prices: dict[str, Price] = {}
     for place, row in rows.items():
@@ -195,21 +195,14 @@ def load(path: Path, measured: Collection[str] = ()) -> PriceList:
             problems_of_row.append(f"{price.gpu} already has a price")
         elif price:
             prices[price.gpu] = price
-        problems += [f"  {place}: {message}" for message in problems_of_row]
+        problems += [f"{place}: {message}" for message in problems_of_row]
     currencies = sorted({price.currency for price in prices.values()})
     if len(currencies) > 1:
-        problems.append(f"  several currencies: {', '.join(currencies)}; one list holds one")
-    if problems:
-        raise BadInput(f"{path} has problems:\n{_first([*problems, *(f'  {row}' for row in unknown)])}", hint=_HINT)
-    if not prices:
-        raise BadInput(f"{path} has the price of no known GPU:\n{_first([f'  {row}' for row in unknown])}", hint=_HINT)
+        problems.append(f"several currencies: {', '.join(currencies)}; one list holds one")
+    if problems or not prices:
+        what, every = "problems" if problems else "the price of no known GPU", [*problems, *unknown]
+        raise BadInput(f"{path} has {what}:\n{in_lines(every[:MOST_NAMED], len(every))}", hint=_HINT)
     return PriceList(prices=prices, unknown=tuple(unknown))
-
-
-def _first(lines: Sequence[str]) -> str:
-    """Join the first MOST_NAMED lines, and count the others."""
-    more = len(lines) - MOST_NAMED
-    return "\n".join([*lines[:MOST_NAMED], *([f"  and {more} more"] if more > 0 else [])])
 
 
 def _holds_credential(row: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -108,8 +108,13 @@ class Problems:
 
     def __str__(self) -> str:
         """Return a line for each problem."""
-        more = [f"  and {self.number - MOST_PROBLEMS} more"] if self.number > MOST_PROBLEMS else []
-        return "\n".join([*(f"  {message}" for message in self.messages), *more])
+        return in_lines(self.messages, self.number)
+
+
+def in_lines(first: Sequence[str], number: int) -> str:
+    """Return a line for each of the first messages, and how many more there are of `number`."""
+    more = [f"  and {number - len(first)} more"] if number > len(first) else []
+    return "\n".join([*(f"  {message}" for message in first), *more])
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:

@@ -74,8 +74,7 @@ def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:
     """Describe what changed in one run, and what else was different then. `cells`: how many were launched."""
     trend, first = pairs[0]
     number = len(pairs)
-    every = "Both cells" if cells == 2 else f"All {cells} cells"
-    what = trend.cell if number == 1 else every if number == cells else f"{number} of {cells} cells"
+    what = trend.cell if number == 1 else words.every_cell(cells) if number == cells else f"{number} of {cells} cells"
     together: Differences = {}
     for _, change in pairs:
         together |= change.environment

@@ -57,6 +57,11 @@ def verdict_of(mean: "MeanRatio") -> str:
     return verdict(mean.verdict)
 
 
+def every_cell(cells: int) -> str:
+    """Name all cells, of which there are so many: "All 4 cells"."""
+    return {1: "The only cell", 2: "Both cells"}.get(cells, f"All {cells} cells")
+
+
 def failed(outcome: str) -> str:
     """Write an outcome such as "failed: out of memory"; "not measured" where there is none yet."""
     return f"failed: {OUTCOMES.get(outcome, outcome)}" if outcome not in ("", "n/a", "ok") else "not measured"

@@ -46,8 +46,9 @@ PLAIN = Style()
 def file_svg(chart: Chart, style: Style = PLAIN) -> str:
     """Draw the chart: its title, its panels one after the other, what is not drawn, and its source."""
     lines, y = [], 8
-    for text, width, size, weight, colour in ((chart.title, 88, 20, 700, _INK), (chart.sub, 140, 13, 400, _SOFT)):
-        for part in textwrap.wrap(cleaned(text), width):
+    title, sub = cleaned(chart.title), cleaned(chart.sub)
+    for text, width, size, weight, colour in ((title, 88, 20, 700, _INK), (sub, 140, 13, 400, _SOFT)):
+        for part in textwrap.wrap(text, width):
             y += size + 6
             lines.append(_text(16, y, part, size=size, weight=weight, colour=colour))
     if chart.legend:
@@ -77,7 +78,7 @@ def file_svg(chart: Chart, style: Style = PLAIN) -> str:
         lines.append(_text(16, y, part, size=12, colour=_SOFT))
         y += 18
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" viewBox="0 0 {_WIDTH} {y}" role="img"'
-    about = f"<title>{_escaped(cleaned(chart.title))}</title><desc>{_escaped(cleaned(chart.sub))}</desc>"
+    about = f"<title>{_escaped(title)}</title><desc>{_escaped(sub)}</desc>"
     return f'{head} font-family="{FONT}">{about}<rect width="100%" height="100%" fill="white"/>{"".join(lines)}</svg>'
 
 

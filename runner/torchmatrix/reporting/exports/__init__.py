@@ -138,8 +138,6 @@ def in_page(file_name: str, mime: str, content: bytes) -> Embedded:
 # again replaces those files and leaves all others alone.
 
 MARKER = "torchmatrix-export.json"
-
-
 ANSWERS = "answers.json"
 
 

@@ -102,7 +102,7 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
         return Answers(lead="No launch can be read." if unread else "No launch has ended.", each=())
     if top is None:
         if {*failed} == {"oom"}:
-            what = {1: "The only cell", 2: "Both cells"}.get(len(cells.rows), f"All {len(cells.rows)} cells")
+            what = words.every_cell(len(cells.rows))
             return Answers(
                 lead=f'{what} ran out of memory. A smaller batch may fit: batch = "auto" finds the largest.', each=()
             )

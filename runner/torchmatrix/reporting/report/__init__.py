@@ -196,12 +196,12 @@ def source_of(view: View, doubts: Sequence[Doubt]) -> str:
     )
 
 
-def cells_of(view: View, data: Data | None = None, doubts: Sequence[Doubt] = ()) -> Cells:
+def cells_of(view: View, data: Data | None = None, doubts: Sequence[Doubt] | None = None) -> Cells:
     """Return the cells of the default view, with what a reader must see beside each but for doubts that all have; `data`: as in
-    overview_of.
+    overview_of; `doubts`: sections.flagged, if it is at hand.
     """
     data = data or explorers_of(view).data
-    shared = {doubt.word for doubt in doubts or sections.flagged(view) if doubt.is_shared}
+    shared = {doubt.word for doubt in (sections.flagged(view) if doubts is None else doubts) if doubt.is_shared}
     marks = {
         row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row) if flag["word"] not in shared)
         for row in view.every_cell
