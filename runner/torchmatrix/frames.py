@@ -42,7 +42,7 @@ class Run:
 
     @cached_property
     def _view(self) -> View:
-        return make_view(self.id, self._folder.read_record(), facts_cache.details(self._results, self._folder))
+        return make_view(self.id, self._folder.read_record(), facts_cache.whole(self._results, self._folder))
 
     @cached_property
     def _tables(self) -> exports.Tables:

@@ -12,7 +12,7 @@ from torchmatrix.analysis import across, machines, prices, run_summary
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.prices import Price, PriceList
-from torchmatrix.analysis.rows import Refused, Row, StackUsed, stack_match
+from torchmatrix.analysis.rows import LaunchRow, Refused, StackUsed, stack_match
 from torchmatrix.core.errors import BadInput
 
 GPUS = {
@@ -28,7 +28,7 @@ def launch(rate: float, stack: dict[str, Any] = CUDA, job: dict[str, Any] | None
     return {"rate": rate, "stack": stack, "job": {"batch": 4, **(job or {})}, **more}
 
 
-def fleet(root: Path, **gpus_and_launches: tuple[str, list[dict[str, Any]]]) -> list[Row]:
+def fleet(root: Path, **gpus_and_launches: tuple[str, list[dict[str, Any]]]) -> list[LaunchRow]:
     """Return the table of these machines: by name the GPU (of GPUS) and the launches."""
     parts = []
     for name, (gpu, launches) in gpus_and_launches.items():
@@ -264,7 +264,7 @@ def test_the_baseline_is_the_gpu_that_was_launched_first_unless_one_is_named(tmp
 def test_a_fleet_s_gpus_have_their_specifications_their_machines_and_the_driver_s_own_limits(tmp_path: Path) -> None:
     table = fleet(tmp_path, a=("4090", [launch(1.0)]), b=("h100", [launch(1.0)]), c=("h100", [launch(1.0)]))
     runs = [machines.RunFolder(path.parent) for path in sorted(tmp_path.glob("*/*/*/run.jsonl"))]
-    rows = machines.fleet_gpu_table(machines.of_runs(runs), run_summary.cells_table(CellIndex(table)))
+    rows = machines.fleet_gpu_table(machines.of_runs(runs), run_summary.cells_table(CellIndex(table).every))
     names = (
         "gpu",
         "machines",
@@ -288,8 +288,7 @@ def test_throughput_per_watt_joule_gigabyte_and_price(tmp_path: Path) -> None:
     table = fleet(tmp_path, a=("4090", [launch(2.0, readings=readings)]))  # 40 items in 20 s
     price = Price(gpu="GeForce RTX 4090", per_hour=0.5, purchase=1600.0, currency="EUR", source="s", date="2026-01-01")
     held = PriceList(prices={price.gpu: price})
-    prices.charge(table, held)
-    (cell,) = run_summary.cells_table(CellIndex(table))
+    (cell,) = run_summary.cells_table(CellIndex(prices.charged(table, held)).every)
     row = machines.worth(cell, held)
     assert row is not None
     assert row["per_watt"] == pytest.approx(2 / 200) and row["per_gb"] == pytest.approx(2 / 24)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.records import write_run
+from support.rows import a_row
 from torchmatrix.analysis import glossary, intervals, published, run_summary, scaling
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.intervals import Interval
@@ -26,8 +27,7 @@ JOB = {"precision": "amp", "channels_last": True, "batch": 256}
 def ours(**other: Any) -> Measured:
     """Return our cell for the same job, with other values of the figure."""
     figure = replace(THEIRS, file="", row=1, cell="s/w/gpu0", vendor="torchmatrix", data="synthetic", torch="2.5.1+cu124")
-    row = {"outcome": "ok", "stack": "s", "workload": "w", "devices": "gpu0", "attention": None, "statistic": "median"}
-    cell = Cell([row | {"throughput": rate} for rate in (2465.0, 2475.0)])
+    cell = Cell([a_row(stack="s", workload="w", throughput=rate) for rate in (2465.0, 2475.0)])
     return Measured(figure=replace(figure, **other), cell=cell)
 
 
@@ -165,7 +165,7 @@ def test_cells_that_failed_are_mixed_or_explain_a_loss_are_no_figures(tmp_path: 
     explaining = {"parallel": "no-sync", "workload": "w2-no-sync"}
     mixed = {"devices": (0, 1), "gpus": {"indices": [0, 1], "label": "gpu0+1", "vendor": "nvidia", "threads": 1,
              "gpus": [{"uuid": "a", "name": "A"}, {"uuid": "b", "name": "B"}]}}  # fmt: skip
-    assert [row.cell["workload"] for row in run_of(tmp_path, failed, explaining, mixed, {"workload": "w3"})[0]] == ["w3"]
+    assert [row.cell.row.workload for row in run_of(tmp_path, failed, explaining, mixed, {"workload": "w3"})[0]] == ["w3"]
 
 
 def claim(**other: Any) -> Claim:

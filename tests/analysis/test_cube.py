@@ -12,7 +12,7 @@ from torchmatrix.analysis.cube_points import COSTS, front_of
 from torchmatrix.analysis.effects import Cube, cubes_of
 from torchmatrix.analysis.launch_row import row_of
 from torchmatrix.analysis.metrics import named
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 
@@ -37,7 +37,7 @@ def speed(precision: str, channels_last: bool, compile: bool) -> float:
 
 def rows_of_cube(
     lost: tuple[Any, ...] | None = None, model: str = "resnet50", layout_matters: bool = True, benchmark: bool = True
-) -> list[Row]:
+) -> list[LaunchRow]:
     """Return three launches of each of 16 cells; cuDNN's benchmark does nothing. `lost`: the settings of a cell that failed."""
     rows = []
     for settings in itertools.product(("fp32", "amp"), (False, True), (False, True), (True, False)[: 1 + benchmark]):
@@ -97,7 +97,7 @@ def test_a_half_fraction_still_shows_main_effects() -> None:
     """Every second cell: each pair of settings is mixed up with another one."""
     rows = [
         row for row in rows_of_cube()
-        if sum((row["precision"] == "amp", row["channels_last"], row["compile"], not row["cudnn_benchmark"])) % 2 == 0
+        if sum((row.precision == "amp", row.value("channels_last"), row.compile, not row.value("cudnn_benchmark"))) % 2 == 0
     ]  # fmt: skip
     (half,) = cubes_of(rows)
     assert not half.interactions.with_pairs and half.interactions.explained[0].settings == ("precision",)
@@ -123,7 +123,7 @@ def test_a_setting_that_cannot_matter_must_not() -> None:
 
 
 def test_less_latency_is_better_and_the_front_has_what_nothing_beats() -> None:
-    def infer(rate: float, compiled: bool, batch: int, latency: float) -> Row:
+    def infer(rate: float, compiled: bool, batch: int, latency: float) -> LaunchRow:
         job = {"compile": compiled, "batch": batch, "channels_last": rate > 300}
         lines = launch_lines(
             rate=rate, workload=f"w-{batch}-{compiled}-{rate > 300}", job=job,
@@ -147,5 +147,5 @@ def test_less_latency_is_better_and_the_front_has_what_nothing_beats() -> None:
 
 
 def test_few_cells_or_one_setting_make_no_cube() -> None:
-    assert cubes_of(row for row in rows_of_cube() if row["precision"] == "fp32" and not row["compile"]) == []
+    assert cubes_of(row for row in rows_of_cube() if row.precision == "fp32" and not row.compile) == []
     assert cubes_of([]) == []

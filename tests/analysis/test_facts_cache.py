@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from support import PATIENCE_SECONDS
 from support.records import launch_lines, nights, write_run
 from torchmatrix.analysis import facts_cache, run_index, run_summary
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core import assets
 from torchmatrix.facts.environments import environment_of
@@ -53,9 +54,9 @@ def kept(results: Results) -> list[str]:
     return [f"{path.parent.name}/{path.name}" for path in files_of(results)]
 
 
-def plain(rows: tuple[dict[str, Any], ...] | list[dict[str, Any]]) -> str:
+def plain(rows: Sequence[LaunchRow]) -> str:
     """Return values with their types; NaN is equal to NaN here."""
-    return repr([list(row.items()) for row in rows])
+    return repr(list(rows))
 
 
 def planned_order(run: RunFolder) -> list[str]:
@@ -75,7 +76,7 @@ def test_what_is_kept_is_exactly_what_the_facts_say(results: Results) -> None:
     cold, warm = read(results), read(results)
     run = results.runs()[0]
     launches = last_tries(run.launches())
-    truth = sorted(run_summary.launch_rows(launches), key=lambda row: planned_order(run).index(row["cell"]))
+    truth = sorted(run_summary.launch_rows(launches), key=lambda row: planned_order(run).index(row.cell))
     for summary in (cold[0], warm[0]):
         assert plain(summary.launches) == plain(truth)
         assert (summary.id, summary.host, summary.path, summary.started) == (run.id, "testhost", run.path, 1767225600.0)
@@ -125,7 +126,7 @@ def test_a_moved_results_folder_keeps_its_index(results: Results, tmp_path: Path
     moved = Results(results.root.rename(tmp_path.with_name(f"{tmp_path.name}-moved")))
     hidden_edit(next(moved.root.rglob("round1*.jsonl")), b'"event": "launch"', b'"event": "LAUNCH"')
     (first, *_) = read(moved)
-    assert len(first.launches) == 6 and all(Path(row["path"]).is_file() for row in first.launches)
+    assert len(first.launches) == 6 and all(Path(row.path).is_file() for row in first.launches)
 
 
 def make_garbage(path: Path) -> None:
@@ -278,7 +279,7 @@ def test_nothing_is_written_or_removed_behind_a_link_in_place_of_the_cache(
     place.symlink_to(elsewhere if link == ".cache" else elsewhere / "projects")
     before = sorted(elsewhere.rglob("*"))
     summaries = [read(results), run_index.summaries(results, results.runs()), read(results)]
-    facts_cache.details(results, results.runs()[0])
+    facts_cache.whole(results, results.runs()[0])
     assert sorted(elsewhere.rglob("*")) == before and place.is_symlink()
     assert {(elsewhere / "thesis.txt").read_text(), (elsewhere / "projects/thesis.txt").read_text()} == {"precious"}
     assert [len(each) for each in summaries] == [3, 3, 3]

@@ -9,7 +9,7 @@ import pytest
 from support.records import write_run
 from torchmatrix.analysis import across, machines, run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.store import Results, RunFolder
 
@@ -76,7 +76,7 @@ def test_facts_that_two_machines_lack_are_never_the_same(tmp_path: Path, facts: 
     both = machines.of_runs(runs)
     assert (both[0].gpu == both[1].gpu) is pooled
     table = machines.fleet_rows((m, run_summary.launch_rows(run.launches())) for m, run in zip(both, runs, strict=True))
-    assert [row["gpu"] for row in table] == [machine.gpu for machine in both]
+    assert [row.gpu for row in table] == [machine.gpu for machine in both]
     together = across.relative_table(CellIndex(table)).table
     assert max(row["machines"] for row in together) == (2 if pooled else 1), (
         "one figure of both machines only if they are alike"
@@ -111,7 +111,7 @@ def test_a_machine_is_named_by_its_label_its_id_or_its_name_if_that_is_unique(tm
     assert "gpu01#1111, gpu01#2222" in error.value.hint
 
 
-def fleet(tmp_path: Path) -> list[Row]:
+def fleet(tmp_path: Path) -> list[LaunchRow]:
     """Return two machines that measured the same cells: the second is twice as fast, and scales worse."""
     cells = [{"rate": 100.0}, {"rate": 102.0}, {"rate": 190.0, "devices": (0, 1)}, {"rate": 50.0, "stack": "stack-b"}]
     other = [{**cell, "rate": 2 * float(cell["rate"])} for cell in cells[:2]]
@@ -123,7 +123,7 @@ def fleet(tmp_path: Path) -> list[Row]:
 
 
 def test_a_table_of_two_machines_has_every_cell_of_each(tmp_path: Path) -> None:
-    cells = run_summary.cells_table(CellIndex(fleet(tmp_path)))
+    cells = run_summary.cells_table(CellIndex(fleet(tmp_path)).every)
     assert [tuple(row[name] for name in ("machine", "gpu", "stack", "count", "n", "throughput")) for row in cells] == [
         ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 1, 2, pytest.approx(101)),
         ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 2, 1, pytest.approx(190)),

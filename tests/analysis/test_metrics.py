@@ -53,7 +53,7 @@ def test_a_launch_that_failed_has_no_latency_and_one_that_trains_has_none() -> N
     assert metrics.named("latency_p50").value(launch(**served(0.05))) == pytest.approx(0.05)
     refused = launch(**served(0.05), job={"requests": 50})
     assert refused.outcome == "crashed" and math.isnan(metrics.named("latency_p50").value(refused))
-    assert math.isnan(metrics.named("latency_p50").value(launch())) and row_of(launch())["requests"] == 0
+    assert math.isnan(metrics.named("latency_p50").value(launch())) and row_of(launch()).requests == 0
     with pytest.raises(BadInput, match="unknown metric"):
         metrics.named("speed")
 
@@ -163,7 +163,7 @@ def test_a_metric_is_one_entry(tmp_path: Path) -> None:
         assert row.ratio == pytest.approx(1.0)
         (trend,) = history.trends(history.series(facts_cache.read(Results(tmp_path), runs), metric), metric)
         assert trend.last == pytest.approx(shown[metric.column]) and metric.name in trend.as_record()["runs"][0]
-        assert metric.name in advice.AIMS and metric in metrics.METRICS and read.launches[0][metric.column] > 0
+        assert metric.name in advice.AIMS and metric in metrics.METRICS and read.launches[0].value(metric.column) > 0
 
 
 def test_a_judged_metric_without_a_value_is_refused() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from support.records import write_run
+from support.rows import a_row, changed
 from torchmatrix.analysis import levels, run_summary, verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, Family
 from torchmatrix.analysis.intervals import NO_PRIOR, SEEN_FROM, learned_of, learned_prior
@@ -21,9 +22,10 @@ Draw = Callable[[Random], list[float]]
 def run_of(random: Random, cells: int, draw: Draw) -> list[Cell]:
     """Return the cells of a run, as a report has them; their rates are 100 but for what `draw` gives (logarithms)."""
     rows = [
-        {"stack": "s", "workload": f"w{number}", "cell": f"s/w{number}/gpu0", "devices": "gpu0", "device_list": ("gpu0",),
-         "parallel": "ddp", "ddp_workload": f"w{number}", "statistic": "median", "outcome": "ok", "run": "r", "round": place,
-         "throughput": 100 * math.exp(log)}
+        a_row(
+            stack="s", workload=f"w{number}", cell=f"s/w{number}/gpu0", ddp_workload=f"w{number}", run="r", round=place,
+            throughput=100 * math.exp(log),
+        )
         for number in range(cells) for place, log in enumerate(draw(random))
     ]  # fmt: skip
     return CellIndex(rows).every
@@ -84,7 +86,7 @@ def test_three_launches_detect_four_percent_among_forty_cells() -> None:
     random, detected = np.random.default_rng(4), 0
     for _ in range(60):
         cells = run_of(random, 40, smooth(3))
-        faster = [{**row, "throughput": 1.04 * row["throughput"]} for row in cells[0].launches]
+        faster = [changed(row, throughput=1.04 * row.throughput) for row in cells[0].launches]
         family = Family([Cell(faster), *cells[1:]])
         cell = Cell(faster, family)
         detected += pair_of_moments(cell.moments(), cells[1].moments()).chances.differs < 0.05 / 30  # type: ignore[arg-type]
@@ -109,7 +111,7 @@ def test_a_run_whose_launches_jump_says_so_and_reports_no_difference_of_that_siz
 def test_a_difference_larger_than_a_jump_is_still_detected() -> None:
     random = np.random.default_rng(6)
     cells = run_of(random, 40, jumping(3, 0.4))
-    slow = [{**row, "throughput": 0.5 * row["throughput"]} for row in cells[0].launches]
+    slow = [changed(row, throughput=0.5 * row.throughput) for row in cells[0].launches]
     (verdict,) = verdicts.judged([Cell(slow, cells[0].family).over(cells[1])])
     assert (verdict.verdict, verdict.reason) == ("SLOWER", "different")
 
@@ -131,7 +133,7 @@ def test_one_slow_launch_of_five_is_no_level() -> None:
 def test_the_levels_of_a_cell_are_described_with_what_differs_between_them() -> None:
     rates = (410.0, 389.2, 410.4, 388.8, 409.7)
     rows = [
-        {"throughput": rate, "round": place, "clock_mhz": 1980.0 if rate > 400 else 1755.0, "compile_cache": "warm"}
+        a_row(throughput=rate, round=place, clock_mhz=1980.0 if rate > 400 else 1755.0, compile_cache="warm")
         for place, rate in enumerate(rates, 1)
     ]  # fmt: skip
     cut = levels.best_cuts([[math.log(rate) for rate in rates]])[0]
@@ -140,7 +142,7 @@ def test_the_levels_of_a_cell_are_described_with_what_differs_between_them() -> 
     assert text.startswith(
         "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2, 4); they differ in clock in MHz (1980 and 1760)"
     )
-    bare = [{name: row[name] for name in ("throughput", "round")} for row in rows]
+    bare = [changed(row, clock_mhz=math.nan, compile_cache=None) for row in rows]
     assert "nothing that is recorded of each tells why" in levels.levels_in_words(bare, cut, "images")
 
 

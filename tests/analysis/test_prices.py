@@ -10,6 +10,7 @@ import pytest
 from support.drawn import launch
 from support.read_back import frames
 from support.records import write_run
+from support.rows import a_row
 from torchmatrix.analysis import gpu_specs, metrics, prices
 from torchmatrix.analysis.compare import compare
 from torchmatrix.core.errors import BadInput
@@ -28,9 +29,9 @@ def test_a_gpu_is_found_by_our_name_and_by_the_drivers(tmp_path: Path) -> None:
     ours = listed(tmp_path, HEAD + "H200 SXM,3.60,,EUR,offer 12,2026-01-31\n")
     theirs = listed(tmp_path, HEAD + "NVIDIA H200,3.60,,EUR,offer 12,2026-01-31\n")
     assert ours == theirs and ours.currency == "EUR"
-    price = ours.of_device({"device_name": "NVIDIA H200", "device_memory_bytes": 141 * 2**30})
+    price = ours.of_device(a_row(device_name="NVIDIA H200", device_memory_bytes=141 * 2**30))
     assert price is not None and price.per_hour == 3.6 and math.isnan(price.purchase)
-    assert ours.of_device({"device_name": "NVIDIA A10", "device_memory_bytes": None}) is None
+    assert ours.of_device(a_row(device_name="NVIDIA A10", device_memory_bytes=None)) is None
 
 
 def test_toml_says_the_same(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_toml_says_the_same(tmp_path: Path) -> None:
 def test_a_card_with_two_devices_is_shared_by_them(tmp_path: Path) -> None:
     held = listed(tmp_path, HEAD + "Instinct MI250X,4,9000,EUR,us,2026-01-31\n")
     facts = next(facts for facts in gpu_specs.load() if facts.name == "Instinct MI250X")
-    price = held.of_device({"device_name": facts.driver_names[0], "device_memory_bytes": 64 * 2**30})
+    price = held.of_device(a_row(device_name=facts.driver_names[0], device_memory_bytes=64 * 2**30))
     assert price is not None and (price.per_hour, price.purchase) == (2, 4500)
 
 
@@ -125,7 +126,7 @@ def test_a_measured_gpu_that_no_table_lists_can_have_a_price(tmp_path: Path) -> 
     with pytest.raises(BadInput):
         listed(tmp_path, row)
     held = listed(tmp_path, row, measured=("NVIDIA Unheard-of",))
-    price = held.of_device({"device_name": "NVIDIA Unheard-of", "device_memory_bytes": 2**30})
+    price = held.of_device(a_row(device_name="NVIDIA Unheard-of", device_memory_bytes=2**30))
     assert price is not None and price.per_hour == 1
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from support import PATIENCE_SECONDS
 from support.records import nights, write_run
+from support.rows import plain
 from torchmatrix.analysis import facts_cache, history, run_index
-from torchmatrix.analysis.launch_row import night_columns
 from torchmatrix.analysis.metrics import METRICS, THROUGHPUT, Metric, named
 from torchmatrix.analysis.run_summary import shared_out
 from torchmatrix.core import inputs
@@ -50,7 +50,7 @@ def from_index(results: Results, metric: Metric = THROUGHPUT) -> str:
 
 def from_facts(results: Results, metric: Metric = THROUGHPUT) -> str:
     """Return the same without any cache."""
-    return repr(history.series((facts_cache.details_of(run).summary for run in results.runs()), metric))
+    return repr(history.series((facts_cache.whole_from_files(run).summary for run in results.runs()), metric))
 
 
 def index_of(results: Results, metric: str = "throughput") -> Path:
@@ -73,13 +73,11 @@ def test_it_says_what_the_facts_say(results: Results, metric: str) -> None:
 
 
 def test_its_summaries_are_those_of_the_facts_in_their_columns(results: Results) -> None:
-    truth = [facts_cache.details_of(run).summary for run in results.runs()]
+    truth = [facts_cache.whole_from_files(run).summary for run in results.runs()]
     for _ in range(2):
         for summary, whole in zip(run_index.summaries(results, results.runs()), truth, strict=True):
-            columns = night_columns(THROUGHPUT)
-            assert repr([{**row} for row in summary.launches]) == repr(
-                [{name: value for name, value in row.items() if name in columns} for row in whole.launches]
-            )
+            for row, of_facts in zip(summary.launches, whole.launches, strict=True):
+                assert repr(plain(row)) == repr({name: of_facts.value(name) for name in plain(row)})
             for name in ("id", "host", "path", "started", "complete", "command", "matrix", "workload_hash", "planned"):
                 assert getattr(summary, name) == getattr(whole, name), name
             for name in ("skipped", "environments", "unreadable"):
@@ -87,7 +85,7 @@ def test_its_summaries_are_those_of_the_facts_in_their_columns(results: Results)
 
 
 def test_the_gate_judges_by_it_as_by_the_facts(results: Results) -> None:
-    by_facts = gate.judge([facts_cache.details_of(run).summary for run in results.runs()])
+    by_facts = gate.judge([facts_cache.whole_from_files(run).summary for run in results.runs()])
     for _ in range(2):
         assert repr(gate.judge(gate.read_runs(results))) == repr(by_facts)
 

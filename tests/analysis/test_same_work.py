@@ -84,7 +84,7 @@ def test_what_the_workload_could_not_count_is_not_lent_by_torchs_own_counter(tmp
         {"stack": "older", "flops": None, "torch": "1.12.1", "workload": "w", "job": {"batch": 8}},
     ]
     table = run_summary.launch_rows(write_run(tmp_path, rows).launches())
-    known = {row["stack"]: (row["flops_per_item"], row["flops_from"]) for row in table}
+    known = {row.stack: (row.flops_per_item, row.flops_from) for row in table}
     assert math.isnan(known["new"][0]) and known["old"] == (SDPA[0], None) and known["older"] == (SDPA[1], "other")
 
 
@@ -137,7 +137,7 @@ def test_what_was_counted_belongs_to_the_size_that_was_run(tmp_path: Path, field
         for value, counted in zip(values, (1e12, 2e12), strict=True)
         for stack, flops in (("counts", counted), ("old", None))
     ]
-    cells = run_summary.cells_table(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())))
+    cells = run_summary.cells_table(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())).every)
     operations = {(row["stack"], row["workload"]): (row["flops_per_item"], row["flops_from"]) for row in cells}
     small, large = (f"w-{value}" for value in values)
     assert operations["counts", small] == (1e12, None) and operations["counts", large] == (2e12, None)
@@ -146,10 +146,10 @@ def test_what_was_counted_belongs_to_the_size_that_was_run(tmp_path: Path, field
 
 def test_a_count_of_its_own_is_never_overwritten(tmp_path: Path) -> None:
     rows = run_summary.launch_rows(launches(tmp_path, "a", (1e12, None, 1.5e12)))
-    assert [row["flops_per_item"] for row in rows] == [1e12, 1e12, 1.5e12]
+    assert [row.flops_per_item for row in rows] == [1e12, 1e12, 1.5e12]
 
 
 def test_another_model_lends_no_operations(tmp_path: Path) -> None:
     rows = [{"stack": "x", "flops": 1e12, "parameters": RESNET50}, {"stack": "y", "flops": None, "parameters": HALF}]
     table = run_summary.launch_rows(write_run(tmp_path, rows).launches())
-    assert [math.isnan(row["flops_per_item"]) for row in table] == [False, True]
+    assert [math.isnan(row.flops_per_item) for row in table] == [False, True]

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from support.records import write_run
+from support.rows import plain
 from torchmatrix.analysis import run_summary as run_tables
 from torchmatrix.analysis import scaling
 from torchmatrix.analysis.cells import CellIndex
@@ -19,7 +20,7 @@ def tables(tmp_path: Path, launches: list[dict]) -> tuple:
     """Return the tables of launches, cells, scaling and speed-ups, for pandas."""
     rows = run_tables.launch_rows(write_run(tmp_path, launches).launches())
     cells = CellIndex(rows)
-    computed = (rows, run_tables.cells_table(cells), scaling.scaling_table(cells), speedup_table(cells))
+    computed = (list(map(plain, rows)), run_tables.cells_table(cells.every), scaling.scaling_table(cells), speedup_table(cells))
     return tuple(pd.DataFrame(rows, dtype=object) for rows in computed)
 
 

@@ -34,7 +34,7 @@ def test_energy_is_the_counter_between_the_windows_edges_and_per_item_exact(tmp_
     assert summary.energy_joules == pytest.approx(20.5 * 300) and summary.energy_problem is None
     assert summary.power_watts == pytest.approx(300)
     row = run_summary.launch_rows([launch])[0]
-    assert row["energy_per_item"] == pytest.approx(20.5 * 300 / 40)
+    assert row.energy_per_item == pytest.approx(20.5 * 300 / 40)
 
 
 def test_energy_of_several_gpus_is_their_sum(tmp_path: Path) -> None:
@@ -290,8 +290,8 @@ def test_a_jump_of_the_wall_clock_moves_no_figure_and_is_reported(tmp_path: Path
     assert launch.exit is not None and launch.exit.unix_seconds is not None
     launch = replace(launch, exit=replace(launch.exit, unix_seconds=launch.exit.unix_seconds - 3600))
     row = run_summary.launch_rows([launch])[0]
-    assert row["seconds"] == pytest.approx(40.0) and row["throughput"] == pytest.approx(2.0)
-    assert row["energy_joules"] == pytest.approx(6000) and row["clock_jump_seconds"] == pytest.approx(-3600)
+    assert row.seconds == pytest.approx(40.0) and row.throughput == pytest.approx(2.0)
+    assert row.value("energy_joules") == pytest.approx(6000) and row.value("clock_jump_seconds") == pytest.approx(-3600)
 
 
 def test_time_lost_to_a_cpu_quota_is_reported_on_gpus_too_and_unlike_slots_are_marked(tmp_path: Path) -> None:

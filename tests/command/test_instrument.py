@@ -82,9 +82,9 @@ def test_energy_per_item_is_exact(fake_matrix: Path, cpu_host: Host, monkeypatch
     read_at_its_stamps(file, 70.0, 10.0)
     (launch,) = job.folder.launches()
     row = run_summary.launch_rows([launch])[0]
-    assert launch.outcome == "ok" and row["energy_problem"] is None
-    assert row["energy_per_item"] == pytest.approx(70.0 * 20.0 / 40, rel=1e-6)
-    assert row["power_watts"] == pytest.approx(70.0)
+    assert launch.outcome == "ok" and row.value("energy_problem") is None
+    assert row.energy_per_item == pytest.approx(70.0 * 20.0 / 40, rel=1e-6)
+    assert row.power_watts == pytest.approx(70.0)
 
 
 def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
@@ -96,7 +96,7 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
     notes = [item.note for item in events if isinstance(item, LaunchFinished)]
     assert notes == ["throttled, once more", "throttled again: kept and marked"] * 2
     assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
-    (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(last_tries(job.folder.launches()))))
+    (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(last_tries(job.folder.launches()))).every)
     assert (row["n"], row["throttled"]) == (2, 2)
 
 

@@ -50,7 +50,7 @@ def written(root: Path, launches: list[dict[str, Any]], run: str = "20260101T000
 
 
 def cell_of(run: RunFolder) -> dict[str, Any]:
-    (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(counting(run.launches()))))
+    (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(counting(run.launches()))).every)
     return row
 
 

@@ -81,7 +81,7 @@ def test_a_mean_of_the_power_is_that_of_what_is_left_and_the_page_says_how_much_
     assert summary.power_watts == 400.0
     assert summary.impossible_readings == "7 of 60 readings of the power are impossible (such as 4294967 W)"
     (row,) = run_summary.launch_rows([made])
-    assert row["impossible_readings"] == summary.impossible_readings
+    assert row.value("impossible_readings") == summary.impossible_readings
     (trace,) = traces.shortened(traces.whole_of([made]).values())
     assert max(watts for watts in trace.readings[0].values["power_watts"] if watts is not None) == 400.0
     run = run_around(made.path)

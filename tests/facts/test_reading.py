@@ -68,8 +68,8 @@ def mutants(value: Any) -> Iterator[Any]:
 def read_all(launches: list[Launch]) -> None:
     """Give launches to every reader."""
     rows = run_summary.launch_rows(launches)
-    run_summary.cells_table(CellIndex(rows))
-    assert all(row["error"] is None or row["outcome"] != "ok" for row in rows)
+    run_summary.cells_table(CellIndex(rows).every)
+    assert all(row.error is None or row.outcome != "ok" for row in rows)
     assert all(environment_of(launch) for launch in launches)
     time_split.phases_table(spent(launches))
     time_split.steps_table(spent(launches))
@@ -255,7 +255,7 @@ def test_files_that_are_not_ours_are_named_in_the_report_and_count_nowhere(tmp_p
         "cell is 5, not a text",
     ):
         assert message in page
-    assert not run.is_done(view.summary.launches[0]["cell"], 8)
+    assert not run.is_done(view.summary.launches[0].cell, 8)
 
 
 def test_what_an_earlier_version_measured_at_once_is_told(tmp_path: Path) -> None:

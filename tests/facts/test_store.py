@@ -59,7 +59,7 @@ def test_a_copy_of_launches_in_their_run_counts_as_no_launch(tmp_path: Path, cop
     assert all("it was copied or moved" in item.reason for item in refused) and len(kept) + len(refused) == len(everything)
     assert kept == (before[:2] if copy.startswith("stack-b") else before)  # the copy has taken the place of stack-b's launch
     assert store.verified(Results(tmp_path)).unreadable == tuple(refused)
-    of_summary = facts_cache.details_of(run).summary
+    of_summary = facts_cache.whole_from_files(run).summary
     assert (len(of_summary.launches), len(of_summary.unreadable_launches)) == (len(kept), len(refused))
 
 
@@ -71,7 +71,7 @@ def test_launches_of_another_machine_in_a_run_are_not_read(tmp_path: Path) -> No
     )
     (other.path / CELL / "round2-try1.jsonl").rename(one.path / CELL / "round2-try1.jsonl")
     assert [launch.machine for launch in one.launches()] == ["a" * 16]
-    (refused,) = facts_cache.details_of(one).summary.unreadable_launches
+    (refused,) = facts_cache.whole_from_files(one).summary.unreadable_launches
     assert f"it was measured on another machine, {'b' * 16}" in refused.reason
 
 
@@ -93,7 +93,7 @@ def test_a_launch_of_another_run_is_not_read(tmp_path: Path) -> None:
     head, *rest = lines.read(second).events
     second.write_bytes(lines.packed([head | {"run": "20251231T000000Z"}, *rest]))
     assert [launch.path for launch in run.launches()] == [first]
-    (refused,) = facts_cache.details_of(run).summary.unreadable_launches
+    (refused,) = facts_cache.whole_from_files(run).summary.unreadable_launches
     assert "belongs to run 20251231T000000Z" in refused.reason
     assert [item.reason for item in store.verified(Results(tmp_path)).unreadable] == [refused.reason]
     renamed = RunFolder(run.path.rename(run.path.with_name("mine")))

@@ -27,7 +27,7 @@ def test_a_matrix_of_four_launches_each_becomes_a_report(machine: Machine, seen:
     page = (folder / "reports/index.html").read_text(encoding="utf-8")
     exported = machine.command(folder, "export", "out", "--no-charts")
     seen["rows"] = [
-        {key: row[key] for key in ("workload", "throughput", "outcome", "remarks", "changed_settings", "energy_problem")}
+        {key: row.value(key) for key in ("workload", "throughput", "outcome", "remarks", "changed_settings", "energy_problem")}
         for row in launch_rows(launches_in(folder))
     ]
     if output := pytestconfig.getoption("output", default=""):

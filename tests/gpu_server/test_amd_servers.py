@@ -100,5 +100,5 @@ def test_energy_per_item_of_two_mi300x_is_that_of_their_counters(eight_mi300x: R
     assert eight_mi300x.run("run", "*gpu0+1", "--engine", "local", FAKE_SECONDS="10.5").returncode == 0
     (launch,) = [launch for launch in eight_mi300x.launches() if launch.devices.label == "gpu0+1"]
     row = run_summary.launch_rows([launch])[0]
-    assert row["energy_problem"] is None and row["power_watts"] == 1300.0
-    assert row["energy_per_item"] == pytest.approx(341.25, rel=0.05)
+    assert row.value("energy_problem") is None and row.power_watts == 1300.0
+    assert row.energy_per_item == pytest.approx(341.25, rel=0.05)

@@ -40,7 +40,7 @@ def test_a_launch_that_uses_another_gpu_than_planned_has_no_number(eight_h100: R
     assert eight_h100.run("run", "--engine", "local", FAKE_USES=H100[5]).returncode == 1
     (launch,) = eight_h100.launches()
     assert launch.outcome == "crashed" and H100[5].removeprefix("GPU-") in launch.error
-    assert math.isnan(run_summary.launch_rows([launch])[0]["throughput"])
+    assert math.isnan(run_summary.launch_rows([launch])[0].throughput)
 
 
 def test_sets_of_different_models_are_refused_and_those_of_one_model_planned(mixed_rtx: Running) -> None:
@@ -150,8 +150,8 @@ def test_energy_per_item_of_two_gpus_is_that_of_their_counters(eight_h100: Runni
     assert eight_h100.run("run", "*gpu0+1", "--engine", "local", FAKE_SECONDS="10.5").returncode == 0
     (launch,) = [launch for launch in eight_h100.launches() if launch.devices.label == "gpu0+1"]
     row = run_summary.launch_rows([launch])[0]
-    assert row["energy_problem"] is None and row["power_watts"] == 1200.0
-    assert row["energy_per_item"] == pytest.approx(315.0, rel=0.05)
+    assert row.value("energy_problem") is None and row.power_watts == 1200.0
+    assert row.energy_per_item == pytest.approx(315.0, rel=0.05)
 
 
 @pytest.mark.thorough

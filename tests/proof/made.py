@@ -6,10 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from support.records import launch_lines
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.launch_row import row_of
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 
@@ -32,7 +34,9 @@ def index(cells: Iterable[Made]) -> CellIndex:
     A machine's GPU is its name's first word.
     """
     return CellIndex(
-        _row(cell.job, cell.stack, cell.devices, cell.parallel) | _of_fleet(cell) | {"round": number, "throughput": rate}
+        structs.replace(
+            _row(cell.job, cell.stack, cell.devices, cell.parallel), round=number, throughput=rate, **_of_fleet(cell)
+        )
         for cell in cells
         for number, rate in enumerate(cell.rates, 1)
     )
@@ -47,12 +51,16 @@ def run(name: str, cells: Iterable[Made]) -> list[Launch]:
     ]
 
 
-def _of_fleet(cell: Made) -> Row:
+def _of_fleet(cell: Made) -> dict[str, str]:
     return {"machine": cell.machine, "gpu": cell.machine.split()[0]} if cell.machine else {}
 
 
+def _row(cell: Made) -> LaunchRow:
+    return _row_of(cell.job, cell.stack, cell.devices, cell.parallel)
+
+
 @cache
-def _row(job: int, stack: int, devices: tuple[int, ...], parallel: str) -> Row:
+def _row_of(job: int, stack: int, devices: tuple[int, ...], parallel: str) -> LaunchRow:
     return row_of(_launch(job, stack, devices, parallel))
 
 

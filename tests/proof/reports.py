@@ -45,7 +45,7 @@ def any_false(noises: Sequence[Noise], counts: Counts, jobs: int, stacks: int, r
 def _leaves_out(cells: CellIndex, ratios: Ratios, jobs: int) -> Iterator[bool]:
     """Yield for each job whether a stack is said not to be the fastest."""
     for job in range(jobs):
-        alike = [cell.moments() for cell in cells.every if cell["model"] == f"model{job}"]
+        alike = [cell.moments() for cell in cells.every if cell.row.model == f"model{job}"]
         yield len(verdicts.may_be_best(alike, ratios.significance.differs)) < len(alike)
 
 

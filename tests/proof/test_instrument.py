@@ -69,9 +69,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory, real_python: str, one_cpu
 def samples(folder: Path, stack: str, control: bool) -> list[float]:
     """Return the throughputs of one cell's launches, all of which must be ok, by round."""
     (run,) = Results(folder / "results").runs()
-    rows = [row for row in launch_rows(run.launches()) if (row["stack"], row["channels_last"]) == (stack, control)]
-    assert [row["outcome"] for row in rows] == ["ok"] * LAUNCHES
-    return [row["throughput"] for row in sorted(rows, key=lambda row: row["round"])]
+    rows = [row for row in launch_rows(run.launches()) if (row.stack, row.value("channels_last")) == (stack, control)]
+    assert [row.outcome for row in rows] == ["ok"] * LAUNCHES
+    return [row.throughput for row in sorted(rows, key=lambda row: row.round)]
 
 
 def told(what: str, ratio: Interval, launches: int) -> str:

@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 def page_and_tables(run: RunFolder, results: Results | None) -> dict[str, str]:
     """Return the page and all exported tables, as texts by name."""
-    view = report.view_of(run, found=facts_cache.details(results, run) if results else None)
+    view = report.view_of(run, found=facts_cache.whole(results, run) if results else None)
     return {"page": report.render(view)} | {n: FORMATS["csv"](n, t).decode() for n, t in exports.of(view).values.items()}
 
 
@@ -72,9 +72,9 @@ def test_a_kept_report_is_removed_with_its_run(run: RunFolder, tmp_path: Path) -
     other = write_run(tmp_path, [{}], run="20260102T000000Z")
     results = Results(tmp_path)
     for folder in (run, other):
-        facts_cache.details(results, folder)
+        facts_cache.whole(results, folder)
     run.record.unlink()
-    facts_cache.details(results, other)
+    facts_cache.whole(results, other)
     assert [path.name for path in (tmp_path / ".cache").glob("*/*")] == ["20260102T000000Z"]
 
 
@@ -89,7 +89,7 @@ assert "numpy" not in sys.modules  # its threads would rule out other processes
 if len(sys.argv) > 2:
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 results = Results(Path(sys.argv[1]))
-print(facts_cache.details(results, results.runs()[0]))
+print(facts_cache.whole(results, results.runs()[0]))
 """
 
 

@@ -446,9 +446,9 @@ def test_numbers_and_what_follows_from_them_are_the_same_in_a_copy(tmp_path: Pat
     copy = redaction.staged(run, redaction.for_results(Results(tmp_path / "results"), True, Pseudonyms()), tmp_path / "staged")
     ours, theirs = (report.view_of(folder).summary.launches for folder in (run, copy))
     for column in ("throughput", "temperature_last", "peak_bytes", "batch", "seconds"):
-        assert [row[column] for row in ours] == pytest.approx([row[column] for row in theirs], nan_ok=True)
-    assert [row["outcome"] for row in ours] == [row["outcome"] for row in theirs]
-    assert len({row["cell"] for row in theirs}) == len({row["cell"] for row in ours})
+        assert [row.value(column) for row in ours] == pytest.approx([row.value(column) for row in theirs], nan_ok=True)
+    assert [row.outcome for row in ours] == [row.outcome for row in theirs]
+    assert len({row.cell for row in theirs}) == len({row.cell for row in ours})
 
 
 def test_facts_without_anything_to_hide_are_copied_byte_for_byte(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def test_a_copy_has_every_cell_whatever_its_stack_is_called(tmp_path: Path, stac
     run = write_run(tmp_path / "results", launches)
     names = redaction.for_results(Results(tmp_path / "results"), enabled, Pseudonyms())
     views = [report.view_of(folder) for folder in (run, redaction.staged(run, names, tmp_path / "staged"))]
-    here, there = ([(row["cell"], row["throughput"]) for row in view.summary.launches] for view in views)
+    here, there = ([(row.cell, row.throughput) for row in view.summary.launches] for view in views)
     assert here == there and len(here) == 2
 
 

@@ -46,9 +46,8 @@ class Tables:
             traces=traces_of(self.launches),
         )
         rows = [row for cell in self.index.every for row in cell.launches]
-        prices.charge(rows, held)
-        index = CellIndex(rows)
-        cells = run_tables.cells_table(index)
+        index = CellIndex(prices.charged(rows, held))
+        cells = run_tables.cells_table(index.every)
         return Explorers(data=data_of(index, cells, self.scales, self.ratios, held, within=within))
 
 
@@ -58,7 +57,7 @@ def tables(*cells: dict[str, Any], factors: Sequence[float] = STEADY, baseline: 
     index = CellIndex(run_tables.launch_rows(launches))
     return Tables(
         index=index,
-        cells=run_tables.cells_table(index),
+        cells=run_tables.cells_table(index.every),
         ratios=speedups.ratios_of(index, baseline),
         scales=scaling.scaling_table(index),
         decomposition=scaling.decomposition_table(index),

@@ -97,7 +97,7 @@ def _rate(cells: Sequence[Cell]) -> Interval:
 def candidates_of(cells: CellIndex, batch: str) -> list[Candidate]:
     """Return one candidate per machine, stack, job and number of devices (and batch, unless each GPU has its own)."""
     candidates = [
-        Candidate(cell=cell, slot=(cell.job, None if batch == "own" else cell.last["batch"], cell["count"]))
+        Candidate(cell=cell, slot=(cell.job, None if batch == "own" else cell.last.batch, cell.row.count))
         for cell in cells.figures
     ]
     groups = group_by(candidates, lambda candidate: (candidate.cell.machine, candidate.cell.stack.name, candidate.slot))
@@ -108,7 +108,7 @@ def _representative(candidates: Sequence[Candidate]) -> Candidate:
     """Return the cell that stands for all `candidates`: one that ran; of those the largest batch; of those the first."""
 
     def rank(candidate: Candidate) -> tuple[bool, int]:
-        batch = candidate.cell.last["batch"]
+        batch = candidate.cell.last.batch
         return candidate.ran, batch if isinstance(batch, int) else 0
 
     chosen = max(candidates, key=rank)
@@ -120,7 +120,7 @@ def sides_of(candidates: Iterable[Candidate]) -> list[Side]:
     groups: dict[tuple[Any, ...], dict[str, list[Candidate]]] = {}
     for candidate in sorted(candidates, key=lambda candidate: not candidate.ran):
         works = groups.setdefault((candidate.cell.stack.name, candidate.slot), {})
-        work = candidate.cell.last["work"] if candidate.ran else next(iter(works), candidate.cell.last["work"])
+        work = candidate.cell.last.work if candidate.ran else next(iter(works), candidate.cell.last.work)
         works.setdefault(work, []).append(candidate)
     sides = []
     for group in (group for works in groups.values() for group in works.values()):
@@ -242,19 +242,19 @@ def relative_to_each(cells: CellIndex, batch: str = "same") -> tuple[Relative, .
 
 def _gpus(candidates: Iterable[Candidate]) -> list[str]:
     """Return the GPUs of the candidates, each once, in order."""
-    return list(dict.fromkeys(str(candidate.cell["gpu"]) for candidate in candidates))
+    return list(dict.fromkeys(str(candidate.cell.row.gpu) for candidate in candidates))
 
 
 def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: str, batch: str) -> Relative:
     """Compare the candidates of every GPU with those of the GPU `baseline`."""
-    base = [candidate for candidate in candidates if candidate.cell["gpu"] == baseline]
+    base = [candidate for candidate in candidates if candidate.cell.row.gpu == baseline]
     by_slot = group_by(base, lambda candidate: candidate.slot)
     by_job = group_by(base, lambda candidate: candidate.slot_of_any_batch)
     rows: list[Row] = []
     compared: list[_Compared] = []
     refused: list[Refused] = []
     for gpu in gpus:
-        of_this_gpu = [candidate for candidate in candidates if candidate.cell["gpu"] == gpu]
+        of_this_gpu = [candidate for candidate in candidates if candidate.cell.row.gpu == gpu]
         uncovered = _uncovered(of_this_gpu, base)
         new = []
         for side in sides_of(of_this_gpu):
@@ -304,9 +304,9 @@ def _oldest(cells: CellIndex, gpus: Sequence[str]) -> str:
     """Return the GPU with the earliest launch date in gpus.csv, else the first."""
     dates: dict[str, str] = {}
     for row in (row for cell in cells.every for row in cell.launches):
-        facts = gpu_specs.of_row(row) if row["gpu"] not in dates else None
+        facts = gpu_specs.of_row(row) if row.gpu not in dates else None
         if facts and facts.launch_date:
-            dates[row["gpu"]] = facts.launch_date
+            dates[row.gpu] = facts.launch_date
     return min(gpus, key=lambda gpu: dates.get(gpu, "9999"), default="")
 
 
@@ -317,8 +317,8 @@ def _counterpart(cell: Cell, slot_cells: Sequence[Cell]) -> list[Cell]:
     if nearest is None:
         return []
     named = [other for other in candidates if other.stack.name == nearest[0].name]
-    first = next((other for other in named if other.last["work"] == cell.last["work"]), named[0])
-    return [other for other in named if other.last["work"] == first.last["work"]]
+    first = next((other for other in named if other.last.work == cell.last.work), named[0])
+    return [other for other in named if other.last.work == first.last.work]
 
 
 def _uncovered(candidates: Sequence[Candidate], base: Sequence[Candidate]) -> list[Cell]:
@@ -358,7 +358,7 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
     if side.of_gpu and not why:
         sides = side.ran, [cell for cell in other if cell.samples]
         of_gpu = OfGpu(
-            gpu=first["gpu"], count=int(first["count"]), ratio=pair.value,
+            gpu=first.row.gpu, count=int(first.row.count), ratio=pair.value,
             sides=(_names(sides[0]), _names(sides[1])), moments=(_moments(sides[0]), _moments(sides[1])),
             machines=(_by_machine(sides[0]), _by_machine(sides[1])),
         )  # fmt: skip
@@ -367,7 +367,7 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
 
 def _names(cells: Sequence[Cell]) -> Hashable:
     """Return the machines and ids of the cells, sorted."""
-    return tuple(sorted((cell.machine, cell["cell"]) for cell in cells))
+    return tuple(sorted((cell.machine, cell.row.cell) for cell in cells))
 
 
 def _by_machine(cells: Sequence[Cell]) -> dict[str, float]:
@@ -402,9 +402,9 @@ def _absent(gpu: str, base: Cell, batch: str) -> Row:
 
 def _cell_columns(cell: Cell, batch: str) -> Row:
     return {
-        "gpu": cell["gpu"],
-        "workload": name_of(cell.work, None if batch == "own" else cell.last["batch"]),
-        **{name: cell.last[name] for name in (*_JOB_COLUMNS, "runtime", "devices", "batch")},
+        "gpu": cell.row.gpu,
+        "workload": name_of(cell.work, None if batch == "own" else cell.last.batch),
+        **{name: cell.last.value(name) for name in (*_JOB_COLUMNS, "runtime", "devices", "batch")},
         "task": task_of(cell.work),
         "stack": cell.stack.name,
         "stack_class": _stack_class(cell.stack),
@@ -414,7 +414,7 @@ def _cell_columns(cell: Cell, batch: str) -> Row:
 def _baseline_columns(cells: Sequence[Cell]) -> Row:
     return {
         "baseline_stack": cells[0].stack.name if cells else None,
-        "baseline_batch": cells[0].last["batch"] if cells else None,
+        "baseline_batch": cells[0].last.batch if cells else None,
         "baseline_machines": sum(bool(cell.samples) for cell in cells),
         "baseline_n": sum(len(cell.samples) for cell in cells),
         "baseline_throughput": _rate(cells).value if cells else math.nan,
@@ -438,11 +438,11 @@ def _why_not(
     """Return why a side has no ratio ("" if it has one), and the differing fields if they are the reason."""
     cell = side.first.cell
     if not cell.samples:
-        return str(cell.last["outcome"]), ()
+        return str(cell.last.outcome), ()
     if not other:
         return _why_no_counterpart(cell, alike, uncovered)
     if not other[0].samples:
-        return f"baseline: {other[0].last['outcome']}", ()
+        return f"baseline: {other[0].last.outcome}", ()
     differing = work_differences(cell.work, other[0].work, batch)
     counts = [counted_together(counted_of_row(each.last) for each in cells) for cells in (side.ran, other)]
     return refusal_in_words(differing) or counted_difference(*counts) or "", differing
@@ -452,9 +452,9 @@ def _why_no_counterpart(missing: Cell, alike: Sequence[Cell], uncovered: Sequenc
     """Return why the baseline GPU has no counterpart; where there are near cells, in which fields they differ."""
     stacks = [cell for cell in alike if stack_match(missing.stack, cell.stack)]
     if stacks:
-        ran = [cell.last["batch"] for cell in stacks if cell.samples] or [cell.last["batch"] for cell in stacks]
+        ran = [cell.last.batch for cell in stacks if cell.samples] or [cell.last.batch for cell in stacks]
         batches = ", ".join(map(str, sorted(set(ran), key=lambda batch: (isinstance(batch, str), batch))))
-        return f"batch {missing.last['batch']}, baseline {batches}", [(BATCH, str(missing.last["batch"]), batches)]
+        return f"batch {missing.last.batch}, baseline {batches}", [(BATCH, str(missing.last.batch), batches)]
     if alike:
         return f"baseline: no stack with {_stack_class(missing.stack)}", ()
     near = [work_differences(missing.work, cell.work, "own") for cell in uncovered if _is_near(missing, cell)]
@@ -464,7 +464,7 @@ def _why_no_counterpart(missing: Cell, alike: Sequence[Cell], uncovered: Sequenc
 
 def _is_near(cell: Cell, other: Cell) -> bool:
     """Check whether two cells have one model, mode and number of devices, on stacks of one release."""
-    same = all(cell.last[name] == other.last[name] for name in ("model", "mode", "count"))
+    same = all(cell.last.value(name) == other.last.value(name) for name in ("model", "mode", "count"))
     return same and stack_match(cell.stack, other.stack) is not None
 
 

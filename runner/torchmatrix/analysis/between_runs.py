@@ -52,7 +52,7 @@ class BetweenRuns:
 
     def of(self, cell: Cell) -> "BetweenRuns":
         """Return the variances of this cell, else of all."""
-        return self.cells.get((cell["cell"], cell.last["work"]), self)
+        return self.cells.get((cell.row.cell, cell.last.work), self)
 
     def as_record(self) -> dict[str, float]:
         """Return the variances of all cells for --json."""
@@ -81,8 +81,8 @@ def figures(runs: Iterable[CellIndex], metric: Metric = THROUGHPUT) -> dict[Key,
         rates: dict[Key, list[float]] = {}
         for cell in cells.every:
             for row in cell.ok:
-                if not math.isnan(value := row[metric.column]):
-                    rates.setdefault((row["cell"], row["work"]), []).append(value)
+                if not math.isnan(value := row.value(metric.column)):
+                    rates.setdefault((row.cell, row.work), []).append(value)
         for key, values in rates.items():
             series.setdefault(key, []).append(figure(values, place))
     return series

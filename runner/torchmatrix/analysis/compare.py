@@ -2,7 +2,7 @@
 
 A ratio is of one metric, by default of throughputs. Where less of it is better, it is B over A: above 1, A is the better one.
 
-Cells are matched by what was done (cells.matched), not by what the devices are called. Several verdicts are corrected for their
+Cells are matched by what was done (matching.py), not by what the devices are called. Several verdicts are corrected for their
 number, so that of those called faster or slower, and of those called the same, at most 5 % are wrong on average.
 """
 
@@ -14,16 +14,17 @@ from typing import Any
 
 from torchmatrix.analysis import between_runs, verdicts
 from torchmatrix.analysis.between_runs import BetweenRuns
-from torchmatrix.analysis.cells import Cell, CellIndex, Family, Match, matched
+from torchmatrix.analysis.cells import Cell, CellIndex, Family
 from torchmatrix.analysis.intervals import geometric_mean
 from torchmatrix.analysis.launch_row import row_of
+from torchmatrix.analysis.matching import Match, matched
 from torchmatrix.analysis.metrics import OF_ALL_REQUESTS, THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair
-from torchmatrix.analysis.prices import NONE, PriceList, charge
+from torchmatrix.analysis.prices import NONE, PriceList, charged
 from torchmatrix.analysis.rows import (
     Difference,
+    LaunchRow,
     Refused,
-    Row,
     counted_difference,
     counted_work,
     group_by,
@@ -180,8 +181,7 @@ def compare(
     launches = [{as_text(launch.path): launch for launch in side} for side in (a, b)]
     one_machine = _machines(a) == _machines(b)
     is_one_run = one_machine and not between_runs.differ(a, b)
-    sides = _rows(a), _rows(b)
-    charge([*sides[0], *sides[1]], price_list)
+    sides = charged(_rows(a), price_list), charged(_rows(b), price_list)
     at_hand = [_families([*sides[0], *sides[1]])] * 2 if one_machine else [*map(_families, sides)]
     matches = matched(*sides, tuple({**family, **families} for family in at_hand))
     labels = tuple(sorted({label for label, _ in matches.only_one}))
@@ -216,17 +216,17 @@ def compare(
     )
 
 
-def _rows(side: Iterable[Launch]) -> list[Row]:
+def _rows(side: Iterable[Launch]) -> list[LaunchRow]:
     """Return rows of one side's launches; those of a cell that are unlike its others are marked."""
     groups = group_by(side, lambda launch: (launch.stack.name, launch.workload.id, launch.devices.label))
     return [row_of(launch) for group in groups.values() for launch in alike.of_cell(group)]
 
 
-def _families(rows: Iterable[Row]) -> dict[str, Family]:
+def _families(rows: Iterable[LaunchRow]) -> dict[str, Family]:
     """Return the family of the cells at hand, by run."""
-    runs: dict[str, dict[str, Row]] = {}
+    runs: dict[str, dict[str, LaunchRow]] = {}
     for row in rows:
-        runs.setdefault(row["run"], {})[row["path"]] = row
+        runs.setdefault(row.run, {})[row.path] = row
     return {run: CellIndex(rows_by_path.values()).family for run, rows_by_path in runs.items()}
 
 
@@ -249,8 +249,8 @@ def _compare_cells(match: Match, batch: str, between: BetweenRuns | None, metric
     row = ComparedRow(
         label=match.label, ratio=math.nan, low=math.nan, high=math.nan, launches=(len(a.ok), len(b.ok)),
         failed=(a.failed, b.failed), left_out=_left_out(a, b), verdict="n/a", settle=None,
-        refused=why or refusal_in_words(differs), count=a["count"], stack_match=match.stack_match, differs=differs,
-        stacks=(a["stack"], b["stack"]), batches=(a["batch"], b["batch"]), cells=(a["cell"], b["cell"]),
+        refused=why or refusal_in_words(differs), count=a.row.count, stack_match=match.stack_match, differs=differs,
+        stacks=(a.row.stack, b.row.stack), batches=(a.row.batch, b.row.batch), cells=(a.row.cell, b.row.cell),
         work_checked=is_work_checked(a.counted, b.counted),
     )  # fmt: skip
     if row.refused:
@@ -273,8 +273,8 @@ def _left_out(*sides: Cell) -> tuple[str, ...]:
     """Return texts such as "1 of 4 launches of A left out: power limit 500 W, the others 700 W"."""
     texts = []
     for name, side in zip("AB", sides, strict=True):
-        reasons = list(dict.fromkeys(row["left_out"] for row in side.launches if row["left_out"]))
-        number = sum(bool(row["left_out"]) for row in side.launches)
+        reasons = list(dict.fromkeys(row.left_out for row in side.launches if row.left_out))
+        number = sum(bool(row.left_out) for row in side.launches)
         texts += [f"{number} of {len(side.launches)} launches of {name} left out: {'; '.join(reasons)}"] if reasons else []
     return tuple(texts)
 
@@ -282,7 +282,7 @@ def _left_out(*sides: Cell) -> tuple[str, ...]:
 def _conditions(tested: _Tested, environments_of: Sequence[Mapping[str, Environment]]) -> tuple[str, ...]:
     """Return the conditions, by label, of one machine that differ between the sides; the software may be what is compared."""
     cells = zip(environments_of, (tested.match.a, tested.match.b), strict=True)
-    labels = differing(*(values_of(side[row["path"]] for row in cell.ok) for side, cell in cells))
+    labels = differing(*(values_of(side[row.path] for row in cell.ok) for side, cell in cells))
     return tuple(label for label in labels if is_of_the_machine(label))
 
 
@@ -321,7 +321,7 @@ def _means(
             [row.ratio for row, _ in selected if not row.refused],
             [pair for row, pair in selected if not row.refused],
         )
-        missing = len(selected) - len(ratios) + sum(number in (None, cell["count"]) for cell in only_one)
+        missing = len(selected) - len(ratios) + sum(number in (None, cell.row.count) for cell in only_one)
         pooled = mean_of_pairs(compared, between.variance_of_both if between else 0.0, between.freedom if between else math.inf)
         limits, verdict = pooled.interval, verdicts.verdict_at(pooled, verdicts.Significance())
         return Mean(
@@ -351,7 +351,7 @@ def _machines(launches: Sequence[Launch]) -> set[Any]:
 def _why_not_sides(match: Match, launches: Sequence[Mapping[str, Launch]]) -> str | None:
     """Return why the ok launches of one of two sides don't make one figure, or None."""
     for name, cell, every in zip("AB", (match.a, match.b), launches, strict=True):
-        side = [launch for row in cell.launches if (launch := every[row["path"]]).is_ok]
+        side = [launch for row in cell.launches if (launch := every[row.path]).is_ok]
         if not side:
             return f"{name} has no launch that is ok"
         if any(launch.trial_batch for launch in side):

@@ -12,7 +12,7 @@ from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.intervals import NO_PRIOR, NOTEWORTHY, Interval, Moments, center_interval
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, Metric, latency_of
 from torchmatrix.analysis.pairs import Pair
-from torchmatrix.analysis.rows import Row, group_by
+from torchmatrix.analysis.rows import LaunchRow, group_by
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, may_be_best, of_picked
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
@@ -37,7 +37,7 @@ class Point:
     metric: Metric
 
     @property
-    def row(self) -> Row:
+    def row(self) -> LaunchRow:
         """Return the row of the cell's representative launch."""
         return self.cell.last
 
@@ -76,7 +76,7 @@ class Point:
 
     @property
     def _statistic(self) -> str:
-        return str(self.row["statistic"])
+        return str(self.row.statistic)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Points:
 
 
 def points_of(
-    rows: Iterable[Row], metric: Metric, fewest_cells: int = FEWEST_CELLS, fewest_settings: int = FEWEST_SETTINGS
+    rows: Iterable[LaunchRow], metric: Metric, fewest_cells: int = FEWEST_CELLS, fewest_settings: int = FEWEST_SETTINGS
 ) -> list[Points]:
     """Return the points of each job with enough cells and settings."""
     jobs = group_by(CellIndex(rows).figures, lambda cell: _job(cell.launches[-1]))
@@ -113,9 +113,9 @@ def points_of(
     return [cube for cube in cubes if len(cube.points) >= fewest_cells and len(cube.varied) >= fewest_settings]
 
 
-def _job(row: Row) -> tuple[Any, ...]:
+def _job(row: LaunchRow) -> tuple[Any, ...]:
     """Return the key that all cells of a cube share."""
-    return row["model"], row["mode"], row["devices"], tuple(row["flops_key"]), row["other_settings"]
+    return row.model, row.mode, row.devices, row.flops_key, row.other_settings
 
 
 def _points(cells: Sequence[Cell], metric: Metric) -> Points:
@@ -124,14 +124,12 @@ def _points(cells: Sequence[Cell], metric: Metric) -> Points:
     varied = {name: tuple(_usual_first(name, options)) for name, options in values.items() if len(options) > 1}
     points = [Point(cell=cell, settings={name: _setting(cell.last, name) for name in varied}, metric=metric) for cell in cells]
     first = rows[0]
-    return Points(
-        model=first["model"], mode=first["mode"], devices=first["devices"], metric=metric, points=tuple(points), varied=varied
-    )
+    return Points(model=first.model, mode=first.mode, devices=first.devices, metric=metric, points=tuple(points), varied=varied)
 
 
-def _setting(row: Row, name: str) -> Value:
+def _setting(row: LaunchRow, name: str) -> Value:
     """Return a setting of a row. The batch is the requested one: failed launches have no other."""
-    value: Value = row["batch_requested" if name == "batch" else name]
+    value: Value = row.value("batch_requested" if name == "batch" else name)
     return value
 
 

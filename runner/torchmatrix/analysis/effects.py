@@ -12,7 +12,7 @@ import numpy as np
 from torchmatrix.analysis.cube_points import Best, Point, Points, best_of, points_of, word_of
 from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, adjusted, geometric_mean
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.special import fdtrc
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, judged
 from torchmatrix.matrix.factors import BY_NAME, Value
@@ -277,7 +277,7 @@ class Cube:
     best: Best | None
 
 
-def cubes_of(rows: Iterable[Row], metric: Metric = THROUGHPUT) -> list[Cube]:
+def cubes_of(rows: Iterable[LaunchRow], metric: Metric = THROUGHPUT) -> list[Cube]:
     """Return the cubes among the launches of one machine, in the order in which their jobs first appear."""
     return [
         Cube(points=points, effects=effects_of(points), interactions=interactions_of(points), best=best_of(points))

@@ -6,28 +6,26 @@ that reads them; and where a cached file can't be read.
 """
 
 import hashlib
-import json
 import os
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from itertools import repeat
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from torchmatrix.analysis import run_summary
-from torchmatrix.analysis.launch_row import columns_of
-from torchmatrix.analysis.prices import NONE, PriceList, charge
-from torchmatrix.analysis.run_summary import MOST_PROCESSES, RunDetails, RunSummary, details_from, read_parts, summary_from
+from msgspec import DecodeError, msgpack
+
+from torchmatrix.analysis.prices import NONE, PriceList
+from torchmatrix.analysis.rows import LaunchRow
+from torchmatrix.analysis.run_summary import RunDetails, RunFacts, RunSummary, WholeRun, read_facts, summary_from
 from torchmatrix.core import assets
 from torchmatrix.core.files import link_below, open_regular, plain_open, write_whole
 from torchmatrix.core.formatting import is_known
 from torchmatrix.facts.store import Results, RunFolder, folders_in, host_of
 
-T = TypeVar("T")
 FOLDER = ".cache"
 _LONGEST_LINE = 200
 _KEY = re.compile(rb"[0-9a-f]{16} [0-9a-f]{64}( [0-9]+){2}\n")
@@ -38,7 +36,7 @@ _YOUNG_NS = 3_000_000_000
 _PACKAGES = ("core", "machine", "facts", "matrix", "planning", "analysis")
 """The packages that analysis may import: a change in any of them may change what is read from a launch's file."""
 
-Facts = dict[str, Any]
+_summaries, _details = msgpack.Decoder(RunFacts[LaunchRow]), msgpack.Decoder(RunDetails)
 
 
 def read(results: Results, runs: Sequence[RunFolder], price_list: PriceList = NONE) -> list[RunSummary]:
@@ -51,38 +49,36 @@ def each(results: Results, runs: Sequence[RunFolder], price_list: PriceList = NO
     if runs:
         forget_removed_runs(results)
     for run in runs:
-        summary = _cached_or_read(results, run, lambda facts: summary_from(run, facts[0]), 1)  # noqa: B023 (called at once)
-        charge(summary.launches, price_list)
-        yield summary
+        facts, _ = _kept_or_read(results, run, with_details=False)
+        yield summary_from(run, facts).charged(price_list)
 
 
-def details(results: Results, run: RunFolder) -> RunDetails:
-    """Return the details of a run that a report shows."""
+def whole(results: Results, run: RunFolder) -> WholeRun:
+    """Return all of a run that a report shows."""
     forget_removed_runs(results)
-    return _cached_or_read(results, run, lambda facts: _details(run, facts), 2)
+    facts, details = _kept_or_read(results, run, with_details=True)
+    return WholeRun(summary=summary_from(run, facts), details=details)
 
 
-def details_of(run: RunFolder) -> RunDetails:
-    """Return the details of a run from its files, without the cache."""
-    return _details(run, _facts(run, 1))
+def whole_from_files(run: RunFolder) -> WholeRun:
+    """Return the same from its files, without the cache."""
+    facts, details = read_facts(run, 1)
+    return WholeRun(summary=summary_from(run, facts), details=details)
 
 
-def _details(run: RunFolder, facts: Sequence[Facts]) -> RunDetails:
-    return details_from(summary_from(run, facts[0]), facts[1])
-
-
-def _cached_or_read(results: Results, run: RunFolder, use: Callable[[Sequence[Facts]], T], parts: int) -> T:
-    """Return what `use` makes of the first `parts` that are cached of a run, else of what is read now and then cached."""
+def _kept_or_read(results: Results, run: RunFolder, with_details: bool) -> tuple[RunFacts, Any]:
+    """Return the facts and, where they are asked for, the details that are cached of a run, else those that are read now and
+    then cached."""
     path, key = results.root / FOLDER / host_of(run) / run.id, f"{code()} {_signature(run.path)}".encode()
     is_to_come = not is_known(run.started)  # what is read of it changes with the clock
     if is_to_come or _is_beyond(results.root, path.parent):
-        return use(_facts(run))
-    with suppress(OSError, zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError):
-        return use(_kept(path, key, parts))
-    facts = _facts(run)
-    with suppress(OSError):  # a full disk or a folder that can't be written: the facts are read again the next time
-        _keep(path, key, facts)
-    return use(facts)
+        return read_facts(run)
+    with suppress(OSError, zlib.error, ValueError, DecodeError):
+        return _kept(path, key, with_details)
+    facts, details = read_facts(run)
+    with suppress(OSError, OverflowError, ValueError):  # a full disk, a folder that can't be written; what msgpack can't hold
+        _keep(path, key, facts, details)
+    return facts, details
 
 
 def _is_beyond(root: Path, folder: Path) -> bool:
@@ -93,15 +89,10 @@ def _is_beyond(root: Path, folder: Path) -> bool:
         return True
 
 
-def _facts(run: RunFolder, processes: int = MOST_PROCESSES) -> tuple[Facts, Facts]:
-    record = run.read_record()
-    return run_summary.facts_of(run, record, read_parts(run, record, processes))
+def _kept(path: Path, key: bytes, with_details: bool) -> tuple[RunFacts, RunDetails | None]:
+    """Return what was cached under this key.
 
-
-def _kept(path: Path, key: bytes, parts: int) -> list[Facts]:
-    """Return the facts that were cached under this key.
-
-    Raises errors of many kinds for a file that can't be read, or was cached under another key.
+    Raises OSError, ValueError, DecodeError or zlib.error for a file that can't be read, or was cached under another key.
     """
     with open_regular(path) as file:
         key_of_file, *sizes = file.readline(_LONGEST_LINE).rsplit(maxsplit=2)
@@ -110,16 +101,13 @@ def _kept(path: Path, key: bytes, parts: int) -> list[Facts]:
         most = os.fstat(file.fileno()).st_size
         if not all(0 <= int(size) <= most for size in sizes):
             raise ValueError("a size that isn't one")
-        packed = [file.read(int(size)) for size in sizes[:parts]]
-    first, *rest = (json.loads(zlib.decompress(part)) for part in packed)
-    return [first | {"launches": as_rows(first["launches"])}, *rest]
+        facts = _summaries.decode(zlib.decompress(file.read(int(sizes[0]))))
+        return facts, _details.decode(zlib.decompress(file.read(int(sizes[1])))) if with_details else None
 
 
-def _keep(path: Path, key: bytes, facts: tuple[Facts, Facts]) -> None:
-    summary, rest = facts
+def _keep(path: Path, key: bytes, facts: RunFacts, details: RunDetails) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    parts = summary | {"launches": as_columns(summary["launches"])}, rest
-    packed = [zlib.compress(json.dumps(part).encode(), 1) for part in parts]
+    packed = [zlib.compress(msgpack.encode(part), 1) for part in (facts, details)]
     sizes = " ".join(str(len(piece)) for piece in packed)
     write_whole(path, key + f" {sizes}\n".encode() + b"".join(packed))
 
@@ -185,29 +173,3 @@ def _state(entry: os.DirEntry[str]) -> tuple[int, int]:
     except OSError:  # gone
         return 0, 0
     return state.st_size, state.st_mtime_ns
-
-
-def as_columns(rows: Sequence[Facts]) -> Facts:
-    """Return the launches by columns, equal values once: a third of the size, and of the time to read it."""
-    columns = columns_of(rows, tuple(rows[0])) if rows else {}
-    same = {name: values[0] for name, values in columns.items() if _are_same(values)}
-    each = {name: values for name, values in columns.items() if name not in same}
-    return {"count": len(rows), "names": list(columns), "same": same, "each": each}
-
-
-def as_rows(table: Facts) -> list[Facts]:
-    same = {name: _restored(value) for name, value in table["same"].items()}
-    each = {name: list(map(_restored, values)) for name, values in table["each"].items()}
-    columns = [each[name] if name in each else repeat(same[name], table["count"]) for name in table["names"]]
-    return [dict(zip(table["names"], values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def _restored(value: Any) -> Any:
-    """Return a list as a tuple: JSON has no tuples; a row has no lists."""
-    return tuple(value) if type(value) is list else value
-
-
-def _are_same(values: Sequence[Any]) -> bool:
-    """Check whether one of the values could stand for all: not 1 for True, but one NaN for another."""
-    first = values[0]
-    return all(type(v) is type(first) and (v == first or (v != v and first != first)) for v in values)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from torchmatrix.analysis.rows import Row, group_by, makes_figures
+from torchmatrix.analysis.rows import LaunchRow, Row, group_by, makes_figures
 from torchmatrix.core import assets
 from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, SILENT, memory_error, name_words
 from torchmatrix.matrix.catalog import version_key
@@ -74,10 +74,9 @@ def find(name: str, memory_bytes: int | None) -> GpuFacts | None:
     return nearest(_by_driver().get(_bare_name(name), ()), memory_bytes)
 
 
-def of_row(row: Mapping[str, Any]) -> GpuFacts | None:
-    """Find the GPU of a launch's or a cell's row."""
-    name = row["device_name"]
-    return find(name, _memory(row)) if isinstance(name, str) else None
+def of_row(row: LaunchRow) -> GpuFacts | None:
+    """Find the GPU of a launch."""
+    return find(row.device_name, row.device_memory_bytes or None) if row.device_name else None
 
 
 _FAMILIES = ("NVIDIA ", "GeForce ", "Instinct ", "AMD ")
@@ -218,9 +217,9 @@ def gpu_table(cells: Iterable[Row]) -> list[Row]:
     `gpu`: the name in gpus.csv. Memory, bandwidth and watts are per card. `peak_*_tflops`: of one device, as MFU uses it.
     `mfu_*`: the best of the run's cells in that precision. A GPU that gpus.csv doesn't list keeps its row.
     """
-    on_gpus = [row for row in cells if row["device_list"][0].startswith("gpu") and not row["mixed"]]
-    named = [row for row in on_gpus if isinstance(row.get("device_name"), str)]
-    models = group_by(named, lambda row: (row["device_name"], of_row(row)))
+    on_gpus = [row for row in cells if row["of"].device_list[0].startswith("gpu") and not row["of"].mixed]
+    named = [row for row in on_gpus if row["of"].device_name]
+    models = group_by(named, lambda row: (row["of"].device_name, of_row(row["of"])))
     return [_gpu_row(name, facts, rows) for (name, facts), rows in models.items()]
 
 
@@ -232,12 +231,12 @@ COLUMNS = [
 
 def _gpu_row(name: str, facts: GpuFacts | None, rows: list[Row]) -> Row:
     peaks = {word: peak_flops(facts, word) if facts else None for word in PEAKED}
-    counted = [row["device_multiprocessors"] for row in rows]
+    counted = [row["of"].device_multiprocessors for row in rows]
     return {
         "device_name": name,
         "gpu": facts.name if facts else None,
-        "device_memory_bytes": _memory(rows[0]),
-        "multiprocessors": next((n for n in counted if isinstance(n, (int, float)) and n > 0), None),
+        "device_memory_bytes": rows[0]["of"].device_memory_bytes or None,
+        "multiprocessors": next(filter(None, counted), None),
         **{column: getattr(facts, column, None) for column in _FROM_CATALOG},
         **{f"peak_{_column_part(word)}_tflops": peak / 1e12 if peak else math.nan for word, peak in peaks.items()},
         **{f"mfu_{_column_part(word)}": _best_mfu(word, rows) for word in PEAKED},
@@ -245,13 +244,8 @@ def _gpu_row(name: str, facts: GpuFacts | None, rows: list[Row]) -> Row:
 
 
 def _best_mfu(precision: str, rows: list[Row]) -> float:
-    values = [row["mfu"] for row in rows if row["precision"] == precision and makes_figures(row)]
+    values = [row["mfu"] for row in rows if row["of"].precision == precision and makes_figures(row["of"])]
     return max((mfu for mfu in values if not math.isnan(mfu)), default=math.nan)
-
-
-def _memory(row: Mapping[str, Any]) -> int | None:
-    bytes_ = row["device_memory_bytes"]
-    return int(bytes_) if isinstance(bytes_, (int, float)) and bytes_ > 0 else None
 
 
 # Parse GPUs as people write them in tables ("LambdaCloud 8x A100 80GB SXM4", "2xRTX3090"): number, model, machine.

@@ -15,8 +15,8 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import Row, group_by
-from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.analysis.rows import NightRow, Row, group_by
+from torchmatrix.analysis.run_summary import NightRun, RunSummary
 from torchmatrix.core.formatting import none_for_nan, without_nan
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import Launch
@@ -125,7 +125,7 @@ class Trend:
         return record
 
 
-def series(runs: Iterable[RunSummary], metric: Metric = THROUGHPUT) -> list[Row]:
+def series(runs: Iterable[NightRun], metric: Metric = THROUGHPUT) -> list[Row]:
     """Return one row per run and cell that was planned, launched or skipped in it, in the order of `runs` (oldest first).
 
     `started` in unix seconds; `value` of the metric with `low` and `high`, `n`, `failed` and `cv` as in cells_table, NaN where
@@ -161,7 +161,7 @@ def never_launched(trends_of_cells: Sequence[Trend]) -> dict[str, list[str]]:
     return cells
 
 
-def rows_of(run: RunSummary, metric: Metric) -> Iterator[Row]:
+def rows_of(run: NightRun, metric: Metric) -> Iterator[Row]:
     """Yield the rows of one run as `series` does, each with its whole `environment`; empty if the cell was not launched."""
     by_cell = run.cells.named
     for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
@@ -170,17 +170,17 @@ def rows_of(run: RunSummary, metric: Metric) -> Iterator[Row]:
         yield names | (_launched(run, launched, metric) if launched else _not_launched(run, cell))
 
 
-def _launched(run: RunSummary, cell: Cell, metric: Metric) -> Row:
+def _launched(run: NightRun, cell: Cell[NightRow], metric: Metric) -> Row:
     last, summary = cell.last, cell.figure(metric.column)
-    environment = dict(run.environments.get(last["stack"], {}))
+    environment = dict(run.environments.get(last.stack, {}))
     if summary["n"]:
-        values = ((run.workload_hash or environments.UNKNOWN)[:12], str(last["batch"]), str(last["method"]))
+        values = ((run.workload_hash or environments.UNKNOWN)[:12], str(last.batch), str(last.method))
         environment |= dict(zip(_WORK_FIELDS, values, strict=True))
     return {
-        "workload": last["workload"],
-        "unit": last["unit"],
-        "outcome": last["outcome"],
-        "reason": last["error"],
+        "workload": last.workload,
+        "unit": last.unit,
+        "outcome": last.outcome,
+        "reason": last.error,
         **{name: summary[name] for name in _SUMMED},
         "value": summary[metric.column],
         **{name: summary[name] for name in ("low", "high", "cv")},
@@ -188,7 +188,7 @@ def _launched(run: RunSummary, cell: Cell, metric: Metric) -> Row:
     }
 
 
-def _not_launched(run: RunSummary, cell: str) -> Row:
+def _not_launched(run: NightRun, cell: str) -> Row:
     skipped = cell in run.skipped
     return {
         "workload": None,
@@ -319,7 +319,7 @@ def noted(runs: Iterable[RunSummary], seen: Sightings) -> Iterator[RunSummary]:
         if run.complete:
             seen.complete[run.host] = run
         for cell in run.cells.every:
-            seen.cells[run.host, cell["cell"]] = (run, cell)
+            seen.cells[run.host, cell.row.cell] = (run, cell)
         yield run
 
 
@@ -332,7 +332,7 @@ def of(seen: Sightings) -> list[Newest]:
 
 def _newest(run: RunSummary, cell: Cell, reference: float) -> Newest:
     last, unknown = (
-        max(cell.launches, key=lambda row: int(row["round"])),
+        max(cell.launches, key=lambda row: int(row.round)),
         dict.fromkeys(("throughput", "low", "high"), math.nan),
     )
     summary = cell.summary()
@@ -341,11 +341,11 @@ def _newest(run: RunSummary, cell: Cell, reference: float) -> Newest:
         host=run.host,
         run=run.id,
         started=run.started,
-        reason=last["error"],
+        reason=last.error,
         n=summary["n"],
         is_stale=run.started < reference,
-        **{name: last[name] for name in copied},
-        **(unknown if last["outcome"] != "ok" else {name: summary[name] for name in unknown}),
+        **{name: last.value(name) for name in copied},
+        **(unknown if last.outcome != "ok" else {name: summary[name] for name in unknown}),
     )
 
 

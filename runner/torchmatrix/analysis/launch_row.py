@@ -7,9 +7,8 @@ from all its launches (`cell`). Unknown numbers are NaN, other unknowns None, se
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from operator import attrgetter, itemgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import gpu_specs, metrics, watched
@@ -20,7 +19,10 @@ from torchmatrix.analysis.rows import (
     CELLS,
     LAUNCHES,
     Column,
+    LaunchRow,
+    NightRow,
     Row,
+    ThoseRows,
     a_flag,
     a_list,
     a_number,
@@ -48,33 +50,32 @@ _NO_OTHER_SETTING = frozenset({
 })  # fmt: skip
 
 
-def row_of(launch: Launch, columns: frozenset[str] | None = None) -> Row:
-    """Return the row of a launch: all entries by their sources, or those of `columns`."""
+def row_of(launch: Launch) -> LaunchRow:
+    """Return the row of a launch: all entries by their sources."""
+    return _made(LaunchRow, launch, _READERS)
+
+
+def night_row_of(launch: Launch, metric: Metric) -> NightRow:
+    """Return the row of a launch as far as histories of a metric and the gate read it."""
+    columns = {*NightRow.__struct_fields__, metric.column, *(gated.column for gated in metrics.GATED)}
+    return _made(NightRow, launch, {name: of for name, of in _READERS.items() if name in columns})
+
+
+def _made(kind: type[ThoseRows], launch: Launch, readers: Mapping[str, "Of"]) -> ThoseRows:
     read = Read(launch)
-    return {name: of(read) for name, of in _readers(columns)}
+    values = {name: of(read) for name, of in readers.items()}
+    return kind(**{name: values.pop(name) for name in kind.__struct_fields__ if name in values}, more=values)
 
 
-@lru_cache(16)
-def _readers(columns: frozenset[str] | None) -> tuple[tuple[str, "Of"], ...]:
-    return tuple(
-        (column.source, column.of) for column in ENTRIES if column.of and (columns is None or column.source in columns)
-    )
-
-
-def night_columns(metric: Metric) -> frozenset[str]:
-    """Return the columns of launches that histories of a metric and the gate read."""
-    return frozenset((*_OF_NIGHTS, metric.column, *(gated.column for gated in metrics.GATED)))
+def columns_of(row: LaunchRow, every: bool = False) -> Row:
+    """Return what a launch has in common with its cell, or `every` column, by the sources of columns."""
+    names = _READERS if every else _OF_CELLS
+    return {name: row.value(name) for name in names} | row.fleet
 
 
 def cell_values(cell: "Cell") -> Row:
     """Return the values that are computed from all launches of a cell."""
     return {column.source: column.cell(cell) for column in ENTRIES if column.cell}
-
-
-def columns_of(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-    """Return two or more columns of the rows. Each row is visited once: one pass per column takes several times as long."""
-    columns = zip(*map(itemgetter(*names), rows), strict=True) if rows else ((),) * len(names)
-    return dict(zip(names, columns, strict=True))
 
 
 Of = Callable[[Any], Any]
@@ -92,7 +93,7 @@ def _telemetry(name: str) -> Of:
 
 def _each_once(name: str) -> Callable[["Cell"], str | None]:
     """Return what joins a text of a cell's launches, each that differs once."""
-    return lambda cell: "; ".join(dict.fromkeys(row[name] for row in cell.ok if row[name])) or None
+    return lambda cell: "; ".join(dict.fromkeys(value for row in cell.ok if (value := row.value(name)))) or None
 
 
 def _median(name: str) -> Callable[["Cell"], float]:
@@ -105,12 +106,12 @@ def _farthest(name: str) -> Callable[["Cell"], float]:
 
 
 def _most(name: str, otherwise: float = math.nan) -> Callable[["Cell"], float]:
-    return lambda cell: max((row[name] for row in cell.ok), default=otherwise)
+    return lambda cell: max((row.value(name) for row in cell.ok), default=otherwise)
 
 
 def _count(name: str, counts: Callable[[Any], bool] = bool) -> Callable[["Cell"], int]:
     """Return a function that counts the ok launches of a cell whose value satisfies `counts`."""
-    return lambda cell: sum(counts(row[name]) for row in cell.ok)
+    return lambda cell: sum(counts(row.value(name)) for row in cell.ok)
 
 
 def _is_false(value: Any) -> bool:
@@ -232,7 +233,7 @@ _RESULT_COLUMNS = (
     *an_interval("items_per_second", DEFINITIONS["throughput"], "throughput", **_CELL_ONLY),
     _metric(metrics.THROUGHPUT, tables=(LAUNCHES,), cell=None),
     a_number("items_per_second_per_device", "throughput over the number of devices", "per_device",
-             of=lambda read: read.rate / read.launch.devices.count, cell=lambda cell: cell.estimate().value / cell["count"],
+             of=lambda read: read.rate / read.launch.devices.count, cell=lambda cell: cell.estimate().value / cell.row.count,
              each="the same over the number of devices"),
     a_number("cv_fraction", DEFINITIONS["cv"], "cv", **_CELL_ONLY),
     a_number("detectable_fraction", DEFINITIONS["detectable"], "detectable", **_CELL_ONLY),
@@ -279,9 +280,9 @@ _RUNNING_COLUMNS = (
     a_number("quota_seconds", "how long a CPU quota made processes wait in the timed windows; 0 also if none was reported",
              of=_telemetry("quota_seconds"), cell=_most("quota_seconds", 0.0)),
     a_number("ecc_errors", "uncorrected memory errors in the timed windows; 0 also if the device has no counter",
-             of=_telemetry("ecc_errors"), cell=lambda cell: sum(row["ecc_errors"] for row in cell.ok)),
+             of=_telemetry("ecc_errors"), cell=lambda cell: sum(row.ecc_errors for row in cell.ok)),
     a_list("foreign", "who else used the devices in the timed windows", of=_telemetry("foreign"),
-           cell=lambda cell: tuple(sorted({phrase for row in cell.ok for phrase in row["foreign"]}))),
+           cell=lambda cell: tuple(sorted({phrase for row in cell.ok for phrase in row.foreign}))),
     a_text("changed_settings", "what the model's code changed in torch",
            of=lambda read: "; ".join(read.launch.changed_settings) or None),
     a_text("remarks", "remarks on what ran, such as parameters without a gradient",
@@ -327,7 +328,7 @@ _TELEMETRY_COLUMNS = (
              of=_telemetry("at_limit"), cell=_farthest("at_limit")),
     a_number("under_load_seconds", "from the start of the warm-up to the end of the windows: what the figure speaks for",
              of=_telemetry("under_load_seconds"),
-             cell=lambda cell: min((row["under_load_seconds"] for row in cell.ok), default=math.nan)),
+             cell=lambda cell: min((row.under_load_seconds for row in cell.ok), default=math.nan)),
     a_flag("throttled_later", "a thermal or hardware slow-down after the windows", of=_telemetry("throttled_later"),
            **_LAUNCH_ONLY),
     a_whole("launches_throttled_later", "launches with a thermal or hardware slow-down after the windows", "throttled_later",
@@ -393,16 +394,15 @@ ENTRIES: tuple[Column, ...] = (
            **_LAUNCH_ONLY),
     *_JOB_COLUMNS, *_RESULT_COLUMNS, *_RUNNING_COLUMNS, *_TELEMETRY_COLUMNS, *_INTERNAL,
 )  # fmt: skip
-_OF_NIGHTS = (
-    *("run", "round", "cell", "stack", "workload", "device_list", "parallel", "ddp_workload", "unit", "batch", "method"),
-    *("statistic", "outcome", "error", "left_out", "parameters", "flops_per_item", "formula_flops_per_item", "flops_from"),
-    *("recipe", "operations", "flops_counter", "work", "hardware", "path"),
-)
+_OF_NO_CELL = ("run", "round", "throughput", "requests", "path", "seconds", "stall", "left_out")
+"""Columns of a single launch, which its cell does not have."""
+_READERS: dict[str, Of] = {column.source: column.of for column in ENTRIES if column.of}
+_OF_CELLS = tuple(name for name in _READERS if name not in _OF_NO_CELL)
 
 
 def _cold_compile_seconds(cell: "Cell") -> list[float]:
     """Return the seconds of first steps that compiled from an empty cache."""
-    return [row["first_step_seconds"] for row in cell.ok if row["compile"] and row["compile_cache"] == "cold"]
+    return [row.first_step_seconds for row in cell.ok if row.compile and row.compile_cache == "cold"]
 
 
 def _mfu(cell: "Cell", flops: str = "flops_per_item") -> float:
@@ -410,12 +410,12 @@ def _mfu(cell: "Cell", flops: str = "flops_per_item") -> float:
     row = cell.last
     facts = gpu_specs.of_row(row)
     peak = None
-    is_mixed = (row["effective"] or "").startswith("mixed") or row["precision"] in IN_FLOAT8
+    is_mixed = (row.effective or "").startswith("mixed") or row.precision in IN_FLOAT8
     if facts and is_mixed:
-        peak = gpu_specs.mixed_peak(facts, row["precision"], json.loads(row["flops_by_type"]))
+        peak = gpu_specs.mixed_peak(facts, row.precision, json.loads(row.flops_by_type))
     elif facts:
-        peak = gpu_specs.peak_flops(facts, row["precision"], row["runtime"])
-    return gpu_specs.mfu(cell.estimate().value / row["count"], row[flops], peak)
+        peak = gpu_specs.peak_flops(facts, row.precision, row.runtime)
+    return gpu_specs.mfu(cell.estimate().value / row.count, row.value(flops), peak)
 
 
 def _drift(launch: Launch) -> float:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM, Numbers, adjusted
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.special import gammaincc, stdtr
 from torchmatrix.core.formatting import in_digits
 
@@ -74,15 +74,15 @@ def significant_levels(cuts: Sequence[Cut | None], share: float) -> list[Cut | N
     return [cut if p <= share else None for cut, p in zip(cuts, p_values, strict=True)]
 
 
-def levels_in_words(launches: Sequence[Row], cut: Cut, unit: str) -> str:
+def levels_in_words(launches: Sequence[LaunchRow], cut: Cut, unit: str) -> str:
     """Return a text such as "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2 and 5)", with the known differences.
 
     `launches`: rows of those that measured, in any order.
     """
-    ordered = sorted(launches, key=lambda row: float(row["throughput"]))
+    ordered = sorted(launches, key=lambda row: row.throughput)
     slow, fast = ordered[: cut.low], ordered[cut.low :]
-    rates = [in_digits(median_of([row["throughput"] for row in level]), 3) for level in (fast, slow)]
-    rounds = ", ".join(str(number) for number in sorted(row["round"] for row in slow))
+    rates = [in_digits(median_of([row.throughput for row in level]), 3) for level in (fast, slow)]
+    rounds = ", ".join(str(number) for number in sorted(row.round for row in slow))
     differences = [words for name in _APART if (words := _differ(name, fast, slow))]
     why = (
         f"they differ in {'; '.join(differences)}"
@@ -92,10 +92,10 @@ def levels_in_words(launches: Sequence[Row], cut: Cut, unit: str) -> str:
     return f"{len(fast)} of {len(ordered)} launches at {rates[0]} {unit}/s, {len(slow)} at {rates[1]} (rounds {rounds}); {why}"
 
 
-def _differ(name: str, fast: Sequence[Row], slow: Sequence[Row]) -> str:
+def _differ(name: str, fast: Sequence[LaunchRow], slow: Sequence[LaunchRow]) -> str:
     """Describe a column if no launch of the one level is like one of the other; numbers must differ by the given share."""
     label, least = _APART[name]
-    sides: list[list[Any]] = [[row.get(name) for row in level] for level in (fast, slow)]
+    sides: list[list[Any]] = [[row.value(name) for row in level] for level in (fast, slow)]
     if any(value is None or value != value for side in sides for value in side):
         return ""
     if not least:

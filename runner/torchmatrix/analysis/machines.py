@@ -15,9 +15,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from torchmatrix.analysis import gpu_specs, prices, run_summary
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import Row, group_by, makes_figures, task_of
+from torchmatrix.analysis.rows import LaunchRow, Row, group_by, task_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import shown
@@ -133,21 +135,21 @@ def find(runs: Sequence[RunFolder], word: str) -> Chosen | None:
     return _choose_run(*named[0]) if named else None
 
 
-def fleet_rows(parts: Iterable[tuple[Machine, Sequence[Row]]]) -> list[Row]:
+def fleet_rows(parts: Iterable[tuple[Machine, Sequence[LaunchRow]]]) -> list[LaunchRow]:
     """Return one row per launch of several machines: a row of launch_rows with `machine` (its label) and `gpu`.
 
     The rows of a machine are those of one of its runs (RunSummary.launches). `gpu`: short name of the GPU model that the launch
     used, "CPU: " and the CPU's name if none. All tables made of this one keep the machines apart.
     Raises BadInput if a machine is named twice, as launches of two runs must not be pooled.
     """
-    by_machine: dict[str, list[Row]] = {}
+    by_machine: dict[str, list[LaunchRow]] = {}
     for machine, rows in parts:
         if machine.label in by_machine:
             raise BadInput(f"two runs of {machine.label}: a comparison of machines takes one of each", hint="name one of them")
-        by_machine[machine.label] = [row | {"machine": machine.label, "gpu": gpu_of(machine, row["gpu_names"])} for row in rows]
-    all_rows = [row for rows in by_machine.values() for row in rows]
-    run_summary.borrow_flops(all_rows)
-    return all_rows
+        by_machine[machine.label] = [
+            structs.replace(row, machine=machine.label, gpu=gpu_of(machine, row.gpu_names)) for row in rows
+        ]
+    return run_summary.with_borrowed_flops([row for rows in by_machine.values() for row in rows])
 
 
 def gpu_of(machine: Machine, names: Sequence[str]) -> str:
@@ -249,22 +251,23 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[R
 
 
 def worth(row: Row, price_list: PriceList = NONE) -> Row | None:
-    """Return what a DDP cell of a fleet yields; None without a throughput, NaN where something is unknown.
+    """Return what a cell of a fleet (of cells_table) yields; None without a throughput, NaN where something is unknown.
 
     Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
     items per second for each 1000 of the currency that the devices cost; what a million items cost.
     """
-    if not makes_figures(row) or not row["n"]:
+    if not row["n"]:
         return None
-    rate, memory = row["throughput"], row["device_memory_bytes"]
-    gigabytes = memory * row["count"] / 2**30 if isinstance(memory, (int, float)) else math.nan
+    rate, launch = row["throughput"], row["of"]
+    memory = launch.device_memory_bytes
+    gigabytes = math.nan if memory is None else memory * launch.count / 2**30
     return {
         **{name: row[name] for name in _CELL_COLUMNS},
-        "task": task_of(json.loads(row["work"])),
+        "task": task_of(json.loads(launch.work)),
         "per_watt": _quotient(rate, row["power_watts"]),
         "per_joule": _quotient(1.0, row["energy_per_item"]),
         "per_gb": _quotient(rate, gigabytes),
-        "per_price": _quotient(1000 * rate, prices.purchase(price_list, row)),
+        "per_price": _quotient(1000 * rate, prices.purchase(price_list, launch)),
         "cost": 1e6 * row["cost_per_item"],
     }
 

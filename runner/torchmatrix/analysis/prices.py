@@ -20,9 +20,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.metrics import COST, Metric
 from torchmatrix.analysis.published import figure_files
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.core import credentials, inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import in_lines, nearest
@@ -109,10 +112,10 @@ class PriceList:
         ]
         return [price.formula for price in shown if price.formula]
 
-    def of_device(self, row: Mapping[str, Any]) -> Price | None:
-        """Return the price of one device of a row: of a card with several devices, its share. None if unknown."""
+    def of_device(self, row: LaunchRow) -> Price | None:
+        """Return the price of one device of a launch: of a card with several devices, its share. None if unknown."""
         facts = gpu_specs.of_row(row)
-        price = self.prices.get(facts.name if facts else row["device_name"])
+        price = self.prices.get(facts.name if facts else row.device_name or "")
         if price is None or facts is None or facts.devices_per_card == 1:
             return price
         share = 1 / facts.devices_per_card
@@ -123,40 +126,43 @@ class PriceList:
 NONE = PriceList(prices={})
 
 
-def purchase(price_list: PriceList, row: Mapping[str, Any]) -> float:
-    """Return what a cell's devices cost together to buy; NaN if unknown. `row`: of cells_table."""
+def purchase(price_list: PriceList, row: LaunchRow) -> float:
+    """Return what a launch's devices cost together to buy; NaN if unknown."""
     price = _of_row(price_list, row)
-    return price.purchase * row["count"] if price else math.nan
+    return price.purchase * row.count if price else math.nan
 
 
-def _of_row(price_list: PriceList, row: Mapping[str, Any]) -> Price | None:
-    if str(row["device_list"][0]).startswith("cpu"):
-        return price_list.prices.get(row["cpu"])
-    return price_list.of_device(row) if isinstance(row["device_name"], str) and not row["mixed"] else None
+def _of_row(price_list: PriceList, row: LaunchRow) -> Price | None:
+    if row.device_list[0].startswith("cpu"):
+        return price_list.prices.get(row.cpu or "")
+    return price_list.of_device(row) if row.device_name and not row.mixed else None
 
 
-def charge(launches: Iterable[dict[str, Any]], price_list: PriceList) -> None:
-    """Set in rows of launches what an item costs (metrics.COST): rent or purchase by the hour, and the electricity.
+def charged(launches: Iterable[LaunchRow], price_list: PriceList) -> tuple[LaunchRow, ...]:
+    """Return the launches with what an item costs (metrics.COST): rent or purchase by the hour, and the electricity.
 
     The electricity is that of the devices: energy per item, or where no counter tells it, mean power over throughput. NaN where
     a price that the list has for other devices is missing, or electricity has a price and no power was measured.
     """
-    for row in launches if price_list.prices else ():
-        price = _of_row(price_list, row)
-        if price and row["throughput"] > 0:
-            row[COST.column] = price.hour / 3600 * row["count"] / row["throughput"] + _electricity(price, row)
+    return tuple(_charged(row, price_list) for row in launches)
+
+
+def _charged(row: LaunchRow, price_list: PriceList) -> LaunchRow:
+    price = _of_row(price_list, row)
+    if not price or not row.throughput > 0:
+        return row
+    cost = price.hour / 3600 * row.count / row.throughput + _electricity(price, row)
+    return structs.replace(row, more=row.more | {COST.column: cost})
 
 
 JOULES_PER_KWH = 3.6e6
 
 
-def _electricity(price: Price, row: Mapping[str, Any]) -> float:
+def _electricity(price: Price, row: LaunchRow) -> float:
     if math.isnan(price.electricity):
         return 0.0
-    joules = row["energy_per_item"]
-    return float(
-        price.electricity / JOULES_PER_KWH * (row["power_watts"] / row["throughput"] if math.isnan(joules) else joules)
-    )
+    joules = row.power_watts / row.throughput if math.isnan(row.energy_per_item) else row.energy_per_item
+    return price.electricity / JOULES_PER_KWH * joules
 
 
 def price_list_for(path: Path | None, runs: Iterable[RunFolder]) -> PriceList:

@@ -5,16 +5,112 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from typing_extensions import TypeVar
 
 from torchmatrix.facts.launch import OK, ONE_MODEL, UNLIKE, Launch
 from torchmatrix.matrix import catalog, factors, method
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
 
-# Columns of tables, and short ways to declare them.
-
 Row: TypeAlias = dict[str, Any]
-"""A launch or a cell by the sources of columns: unknown numbers are NaN, other unknowns None, sequences tuples."""
+"""A row of a table, by the sources of its columns."""
+
+
+# Launches as rows. Unknown numbers are NaN, other unknowns None, sequences tuples. Meanings: launch_row.ENTRIES.
+
+
+class NightRow(Struct, frozen=True, kw_only=True):
+    """A launch as far as histories and the gate read it. `more`: its other columns, such as metrics, by their sources."""
+
+    run: str
+    round: int
+    cell: str
+    stack: str
+    workload: str
+    device_list: tuple[str, ...]
+    parallel: str
+    ddp_workload: str
+    unit: str
+    batch: int | str
+    method: str
+    statistic: str
+    outcome: str
+    error: str | None
+    left_out: str
+    throughput: float
+    parameters: int | None
+    flops_per_item: float
+    formula_flops_per_item: float
+    flops_from: str | None
+    recipe: str | None
+    operations: str
+    flops_counter: str
+    work: str
+    hardware: str
+    throttled: bool
+    foreign: tuple[str, ...]
+    quota_seconds: float
+    path: str
+    more: dict[str, Any]
+    machine: str = ""
+    gpu: str = ""
+
+    def value(self, column: str) -> Any:
+        """Return what stands in a column. Raises AttributeError for a column that wasn't read."""
+        return self.more[column] if column in self.more else getattr(self, column)
+
+    @property
+    def fleet(self) -> Row:
+        """Return its machine and GPU in rows of several machines (machines.py), else nothing."""
+        return {"machine": self.machine, "gpu": self.gpu} if self.machine else {}
+
+
+class LaunchRow(NightRow, frozen=True, kw_only=True):
+    """A launch with all columns."""
+
+    devices: str
+    count: int
+    nodes: int
+    model: str
+    mode: str
+    precision: str
+    effective: str | None
+    runtime: str | None
+    compile: bool | None
+    optimizer: str | None
+    batch_requested: int | str
+    torch: str | None
+    torch_build: str | None
+    device_name: str | None
+    device_memory_bytes: int | None
+    device_multiprocessors: int | None
+    accelerator: str | None
+    gpu_names: tuple[str, ...]
+    cpu: str | None
+    mixed: bool
+    seconds: float
+    first_step_seconds: float
+    compile_cache: str | None
+    requests: int
+    items_each: int
+    power_watts: float
+    energy_per_item: float
+    ecc_errors: float
+    throttled_later: bool
+    under_load_seconds: float
+    other_settings: str
+    command: str | None
+    flops_key: tuple[Any, ...]
+    flops_by_type: str
+    collectives: str
+
+
+AnyRow = TypeVar("AnyRow", bound=NightRow, default=LaunchRow, covariant=True)
+"""The rows of a class: of whole launches, or of what histories and the gate read."""
+ThoseRows = TypeVar("ThoseRows", bound=NightRow)
+"""The same of a function."""
 CELLS, LAUNCHES = "cells", "launches"
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
@@ -28,19 +124,22 @@ def group_by(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key,
     return groups
 
 
-def is_ok(row: Row) -> bool:
+def is_ok(row: NightRow) -> bool:
     """Check whether a launch has a figure."""
-    return bool(row["outcome"] == OK)
+    return row.outcome == OK
 
 
-def has_failed(row: Row) -> bool:
+def has_failed(row: NightRow) -> bool:
     """Check whether a launch failed. A launch that is left out of its cell's figure has not."""
-    return row["outcome"] not in (OK, UNLIKE)
+    return row.outcome not in (OK, UNLIKE)
 
 
-def makes_figures(row: Row) -> bool:
+def makes_figures(row: NightRow) -> bool:
     """Check whether a launch or cell is of a model that its devices run together. All others explain the loss of such a one."""
-    return row["parallel"] in ONE_MODEL
+    return row.parallel in ONE_MODEL
+
+
+# Columns of tables, and short ways to declare them.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,10 +283,9 @@ def release_of(requested: str | None, built: str | None) -> str | None:
     return version.partition("+")[0] if version else None
 
 
-def stack_of(row: Mapping[str, Any]) -> StackUsed:
+def stack_of(row: LaunchRow) -> StackUsed:
     """Return the stack of a launch's row."""
-    release = release_of(row["torch"], row["torch_build"])
-    return StackUsed(name=row["stack"], release=release, recipe=row["recipe"])
+    return StackUsed(name=row.stack, release=release_of(row.torch, row.torch_build), recipe=row.recipe)
 
 
 def stack_match(a: StackUsed, b: StackUsed) -> str | None:
@@ -260,9 +358,9 @@ def counted_work(launches: Iterable[Launch]) -> Counted:
     )
 
 
-def counted_of_row(row: Mapping[str, Any]) -> Counted:
+def counted_of_row(row: NightRow) -> Counted:
     """Return the counts of a launch's row; what was borrowed from another stack isn't the launch's own."""
-    return counted_as([(row["parameters"], row["flops_counter"], math.nan if row["flops_from"] else row["flops_per_item"])])
+    return counted_as([(row.parameters, row.flops_counter, math.nan if row.flops_from else row.flops_per_item)])
 
 
 def counted_as(counts: Iterable[tuple[int | None, str, float]]) -> Counted:

@@ -20,21 +20,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from msgspec import DecodeError, Struct, msgpack
+from msgspec.structs import replace
 
 from torchmatrix.analysis import metrics
-from torchmatrix.analysis.facts_cache import (
-    FOLDER,
-    FOLDER_SIZE,
-    as_columns,
-    as_rows,
-    code,
-    files_below,
-    forget_removed_runs,
-)
-from torchmatrix.analysis.launch_row import night_columns
+from torchmatrix.analysis.facts_cache import FOLDER, FOLDER_SIZE, code, files_below, forget_removed_runs
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
-from torchmatrix.analysis.rows import Row
-from torchmatrix.analysis.run_summary import Facts, RunSummary, brief_facts, processes_for, shared_out, summary_from
+from torchmatrix.analysis.rows import NightRow, Row
+from torchmatrix.analysis.run_summary import NightRun, RunFacts, processes_for, read_night, shared_out, summary_from
 from torchmatrix.core.files import make_below, plain_open
 from torchmatrix.core.formatting import as_text, is_known
 from torchmatrix.facts.launch import Unreadable
@@ -43,6 +35,8 @@ from torchmatrix.facts.store import Results, RunFolder, host_of
 _HEAD = struct.Struct("<II")
 _RUNS_PER_PIECE = 32
 """Runs that are read together, and appended together."""
+_SHARED = "shared"
+"""The name under which an environment that is kept has the key of its values."""
 _OF_RUN = {"host": None, "run": None, "started": None}
 """The columns of rows that follow from the run's folder."""
 
@@ -76,10 +70,11 @@ class _Begin(Struct, array_like=True, tag="_Entry", frozen=True):
 
 _Record = _Entry | _Value
 _begins, _entries = msgpack.Decoder(_Begin | _Value), msgpack.Decoder(_Entry)
+_facts = msgpack.Decoder(RunFacts[NightRow])
 
 
-def summaries(results: Results, runs: Sequence[RunFolder], metric: Metric = THROUGHPUT) -> list[RunSummary]:
-    """Return the summaries of `runs`, in their order, whose launches have night_columns only."""
+def summaries(results: Results, runs: Sequence[RunFolder], metric: Metric = THROUGHPUT) -> list[NightRun]:
+    """Return the summaries of `runs`, in their order."""
     index = _updated(results, runs, metric)
     return [summary_from(run, index.summary(run)) for run in runs]
 
@@ -153,19 +148,17 @@ def _records(runs: Sequence[RunFolder], name: str) -> list[_Record]:
     for run in runs:
         below = files_below(run.path) if is_known(run.started) else ()  # before they are read
         files = tuple((as_text(path), size, changed) for path, size, changed in below)
-        facts = brief_facts(run, night_columns(metric))
+        facts = read_night(run, metric)
         summary = summary_from(run, facts)
         shared: dict[str, _Record] = {}
-        matrix = _share(shared, facts["matrix"])
-        environments = {stack: _share(shared, environment) for stack, environment in facts["environments"].items()}
-        launches = as_columns(facts["launches"])
+        environments = {stack: {_SHARED: _share(shared, told)} for stack, told in facts.environments.items()}
+        kept = replace(facts, matrix=_share(shared, facts.matrix), environments=environments)
         of_run = [row | _OF_RUN | {"environment": _share(shared, row["environment"])} for row in rows_of(summary, metric)]
-        unreadable = [*facts["unreadable_launches"], *facts["problems"]]
+        unreadable = [*facts.unreadable_launches, *facts.problems]
         entries.append(
             _Entry(
                 run=_name(run), shared=tuple(shared), files=files,
-                summary=msgpack.encode(facts | {"matrix": matrix, "environments": environments, "launches": launches}),
-                rows=msgpack.encode((of_run, unreadable)),
+                summary=msgpack.encode(kept), rows=msgpack.encode((of_run, unreadable)),
             )
         )  # fmt: skip
         values |= shared
@@ -209,12 +202,11 @@ class _Index:
         packed = self.packed.get(_name(run))
         return _entries.decode(packed).files if packed else ()
 
-    def summary(self, run: RunFolder) -> Facts:
+    def summary(self, run: RunFolder) -> RunFacts[NightRow]:
         """Return the facts of a run's summary."""
-        facts: Facts = msgpack.decode(_entries.decode(self.packed[_name(run)]).summary)
-        environments = {stack: self.values[key] for stack, key in facts["environments"].items()}
-        shared = {"matrix": self.values[facts["matrix"]], "environments": environments}
-        return facts | shared | {"launches": as_rows(facts["launches"])}
+        kept = _facts.decode(_entries.decode(self.packed[_name(run)]).summary)
+        environments = {stack: self.values[key[_SHARED]] for stack, key in kept.environments.items()}
+        return replace(kept, matrix=self.values[kept.matrix], environments=environments)
 
     def rows(self, run: RunFolder) -> tuple[list[Row], list[tuple[str, str]]]:
         """Return the rows of a run, with the keys of their environments, and its files that can't be read, and why."""

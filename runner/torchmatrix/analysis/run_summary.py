@@ -1,22 +1,28 @@
 """A run as read: its record and its launches (RunSummary), and what only a report of it needs (RunDetails)."""
 
+import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from torchmatrix.analysis import time_split
-from torchmatrix.analysis.launch_row import cell_values, row_of
-from torchmatrix.analysis.rows import TORCHS, Row, group_by, is_ok
+from torchmatrix.analysis.launch_row import cell_values, columns_of, night_row_of, row_of
+from torchmatrix.analysis.metrics import Metric
+from torchmatrix.analysis.prices import PriceList, charged
+from torchmatrix.analysis.rows import TORCHS, AnyRow, LaunchRow, NightRow, Row, ThoseRows, group_by, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
-from torchmatrix.analysis.traces import Whole, shortened, trace_from, whole_of
+from torchmatrix.analysis.traces import Trace, Whole, shortened, whole_of
 from torchmatrix.analysis.watched import summarize
 from torchmatrix.core.formatting import as_text
 from torchmatrix.core.process import end_helpers, help_only
@@ -26,84 +32,71 @@ from torchmatrix.facts.launch import Launch, Unreadable
 from torchmatrix.facts.reading import Place, launch_files, launch_in, sorted_out
 from torchmatrix.facts.run_record import CellName, RunRecord
 from torchmatrix.facts.store import RunFolder, host_of
-from torchmatrix.facts.wire import ContainerReport
 from torchmatrix.facts.wire import Facts as Told
+from torchmatrix.facts.wire import versions_of
 from torchmatrix.machine.cpu import usable_cpus
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.cells import Cell, CellIndex
-    from torchmatrix.analysis.traces import Trace
 
-# Rows of launches and of cells, as dictionaries. Unknown numbers are NaN, other unknowns None. Definitions are in glossary.py.
+# Rows of launches and of cells. Unknown numbers are NaN, other unknowns None. Definitions are in glossary.py.
 
 
-def launch_rows(launches: Iterable[Launch]) -> list[Row]:
+def launch_rows(launches: Iterable[Launch]) -> list[LaunchRow]:
     """Return one row per launch (launch_row.py)."""
-    rows = [row_of(launch) for launch in launches]
-    borrow_flops(rows)
-    return rows
+    return with_borrowed_flops([row_of(launch) for launch in launches])
 
 
-def cells_table(cells: "CellIndex") -> list[Row]:
+def cells_table(cells: Iterable["Cell"]) -> list[Row]:
     """Return one row per cell: median throughput of its ok launches, interval, n, CV, verdict; failed launches are counted."""
-    return [
-        {key: value for key, value in cell.last.items() if key not in _LAUNCH_ONLY} | cell.summary() | cell_values(cell)
-        for cell in cells.every
-    ]
+    return [columns_of(cell.last) | {"of": cell.last} | cell.summary() | cell_values(cell) for cell in cells]
 
 
-def borrow_flops(rows: Sequence[Row]) -> None:
-    """Fill in the operations of launches that counted none, by what their stack counted for the same operations.
+def with_borrowed_flops(rows: Sequence[ThoseRows]) -> list[ThoseRows]:
+    """Return the rows with the operations of launches that counted none, by what their stack counted for the same operations.
 
     Where the stack's torch has no counter, the count of another stack is taken (`flops_from`: which one); that of torch's own
-    only where the workload did not try in vain, as torch counts nothing for what it doesn't know.
+    only where the workload did not try in vain, as torch counts nothing for what it doesn't know. FLOPs by formula, which only
+    launches that are proven in full record, are those of the operations.
     """
-    known = [row for row in rows if is_ok(row) and not row["flops_from"]]
-    in_vain = {row["operations"] for row in known if _is_of_workload(row) and math.isnan(row["flops_per_item"])}
-    counted = [row for row in known if not math.isnan(row["flops_per_item"])]
-    counted = [row for row in counted if _is_of_workload(row) or row["operations"] not in in_vain]
+    known = [row for row in rows if is_ok(row) and not row.flops_from]
+    in_vain = {row.operations for row in known if _is_of_workload(row) and math.isnan(row.flops_per_item)}
+    counted = [row for row in known if not math.isnan(row.flops_per_item)]
+    counted = [row for row in counted if _is_of_workload(row) or row.operations not in in_vain]
     counted.sort(key=_is_of_workload, reverse=True)  # the first lends
-    by_stack = {(row["stack"], row["recipe"], row["operations"]): row for row in reversed(counted)}
-    by_operations = {row["operations"]: row for row in reversed(counted)}
-    for row in rows:
-        if not math.isnan(row["flops_per_item"]):
-            continue
-        same_stack = by_stack.get((row["stack"], row["recipe"], row["operations"]))
-        source = same_stack or by_operations.get(row["operations"])
-        if source and _same_model(row, source):
-            lent = {name: source[name] for name in ("flops_per_item", "flops_counter")}
-            row |= {**lent, "flops_from": None if same_stack else source["stack"]}
-    _borrow_formulas(rows)
+    by_stack = {(row.stack, row.recipe, row.operations): row for row in reversed(counted)}
+    by_operations = {row.operations: row for row in reversed(counted)}
+    formulas = {row.operations: row.formula_flops_per_item for row in rows if row.formula_flops_per_item > 0}
+
+    def lent_to(row: NightRow) -> Iterator[tuple[str, Any]]:
+        if math.isnan(row.flops_per_item):
+            same_stack = by_stack.get((row.stack, row.recipe, row.operations))
+            source = same_stack or by_operations.get(row.operations)
+            if source and _same_model(row, source):
+                yield "flops_per_item", source.flops_per_item
+                yield "flops_counter", source.flops_counter
+                yield "flops_from", None if same_stack else source.stack
+        if math.isnan(row.formula_flops_per_item) and row.operations in formulas:
+            yield "formula_flops_per_item", formulas[row.operations]
+
+    lent = ((row, dict(lent_to(row))) for row in rows)
+    return [replace(row, **values) if values else row for row, values in lent]
 
 
-def _is_of_workload(row: Row) -> bool:
+def _is_of_workload(row: NightRow) -> bool:
     """Check whether the workload counted, or tried to, rather than torch."""
-    return not row["flops_counter"].startswith(TORCHS)
+    return not row.flops_counter.startswith(TORCHS)
 
 
-def _borrow_formulas(rows: Sequence[Row]) -> None:
-    """Fill in the FLOPs by formula, which only launches that are proven in full record; they are those of the operations."""
-    by_operations = {row["operations"]: row["formula_flops_per_item"] for row in rows if row["formula_flops_per_item"] > 0}
-    for row in rows:
-        if math.isnan(row["formula_flops_per_item"]):
-            row["formula_flops_per_item"] = by_operations.get(row["operations"], math.nan)
-
-
-def _same_model(row: Row, other: Row) -> bool:
+def _same_model(row: NightRow, other: NightRow) -> bool:
     """Check whether two rows have the same number of parameters, as far as both are known."""
-    return None in (row["parameters"], other["parameters"]) or row["parameters"] == other["parameters"]
-
-
-_LAUNCH_ONLY = ("run", "round", "throughput", "requests", "path", "seconds", "stall", "left_out")
-"""Columns of a single launch, which its cell does not have."""
+    return None in (row.parameters, other.parameters) or row.parameters == other.parameters
 
 
 # What a report needs of each launch: small enough to be passed between processes. Loads no numpy.
 
 Piece = TypeVar("Piece")
 Done = TypeVar("Done")
-Facts = dict[str, Any]
-"""Plain values, for a file."""
 FEWEST_FILES = 200
 """From this many launches on, reading is shared among processes, which costs as much as reading some twenty."""
 MOST_PROCESSES = 4
@@ -124,11 +117,11 @@ class Brief:
     the first launch of its stack, of those read together, whose workload reported its software.
     """
 
-    row: Row
+    row: NightRow
     started: float
     errors: tuple[str, ...]
     spent: Spent | None
-    installed: Facts | None
+    installed: "Installed | None"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -150,17 +143,15 @@ def _order(planned: Sequence[CellName]) -> Order:
     return lambda cell, path: (places.get(cell, len(places)), path.rpartition("/")[2])
 
 
-def read_parts(
-    run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES, columns: frozenset[str] | None = None
-) -> list[Part]:
+def read_parts(run: RunFolder, record: RunRecord, most: int = MOST_PROCESSES, night_of: Metric | None = None) -> list[Part]:
     """Read all launches of a run, by several processes where that pays. Call it before numpy is loaded: a fork has no
-    threads. `columns`: see part_of.
+    threads. `night_of`: see part_of.
     """
     folders = list(group_by(launch_files(run.path), lambda path: path.parent).values())  # all attempts of a launch are in one
     processes = processes_for(sum(map(len, folders)), most)
     size = ceil(len(folders) / (PIECES * processes)) if processes > 1 else len(folders)
     pieces = [folders[begin : begin + size] for begin in range(0, len(folders), max(1, size))]
-    part = partial(_part, run=run.place(record), planned=record.planned, columns=columns)
+    part = partial(_part, run=run.place(record), planned=record.planned, night_of=night_of)
     return list(shared_out(part, pieces, processes))
 
 
@@ -188,8 +179,8 @@ def shared_out(work: Callable[[Piece], Done], pieces: Sequence[Piece], processes
     yield from map(work, pieces[done:])
 
 
-def _part(folders: Iterable[Iterable[Path]], run: Place, planned: Sequence[CellName], columns: frozenset[str] | None) -> Part:
-    return part_of((launch_in(path, run) for folder in folders for path in folder), _order(planned), columns)
+def _part(folders: Iterable[Iterable[Path]], run: Place, planned: Sequence[CellName], night_of: Metric | None) -> Part:
+    return part_of((launch_in(path, run) for folder in folders for path in folder), _order(planned), night_of)
 
 
 def _has_one_thread() -> bool:
@@ -199,9 +190,9 @@ def _has_one_thread() -> bool:
         return False
 
 
-def part_of(launch_files: Iterable[Launch | Unreadable], order: Order, columns: frozenset[str] | None = None) -> Part:
-    """Return the part of these launches, all attempts of each among them. `columns`: only these in their rows, and nothing of
-    what only a report needs; None: everything.
+def part_of(launch_files: Iterable[Launch | Unreadable], order: Order, night_of: Metric | None = None) -> Part:
+    """Return the part of these launches, all attempts of each among them. `night_of`: rows for histories of this metric and the
+    gate, and nothing of what only a report needs; None: everything.
     """
     attempts, unreadable = sorted_out(launch_files)
     launches = sorted(counting(attempts), key=lambda launch: order(launch.cell, as_text(launch.path)))
@@ -209,11 +200,11 @@ def part_of(launch_files: Iterable[Launch | Unreadable], order: Order, columns: 
     first = {launch.stack.name: launch for launch in reversed(launches) if launch.reported}
     return Part(
         briefs=tuple(
-            _row_only(launch, columns) if columns else _brief(launch, launch is first.get(launch.stack.name))
+            _row_only(launch, night_of) if night_of else _brief(launch, launch is first.get(launch.stack.name))
             for launch in launches
         ),
         repeated=tuple((launch.cell, launch.outcome) for launch in attempts if launch.path not in counted),
-        traces={} if columns else whole_of(launches),
+        traces={} if night_of else whole_of(launches),
         environments=_launch_environments(launches),
         unreadable=tuple(unreadable),
     )
@@ -242,24 +233,24 @@ def _brief(launch: Launch, is_first: bool) -> Brief:
     )
 
 
-def _row_only(launch: Launch, columns: frozenset[str]) -> Brief:
-    return Brief(row=row_of(launch, columns), started=launch.unix_seconds, errors=(), spent=None, installed=None)
+def _row_only(launch: Launch, metric: Metric) -> Brief:
+    return Brief(row=night_row_of(launch, metric), started=launch.unix_seconds, errors=(), spent=None, installed=None)
 
 
-def _launch_installed(launch: Launch) -> Facts:
+def _launch_installed(launch: Launch) -> "Installed":
     report, image = launch.reported.facts if launch.reported else {}, launch.image.facts if launch.image else {}
-    return {"stack": launch.stack.name, "box": report, "image": image, "engine": launch.engine}
+    return Installed(stack=launch.stack.name, reported=report, image=image, engine=launch.engine)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSummary:
+class RunSummary(Generic[AnyRow]):
     """What a run records of itself, and its launches.
 
     `host`: the name of its folder. `started`: unix seconds, NaN if unknown. `command`, `matrix`, `workload_hash`: what was
-    requested. `planned`: ids of the cells that were to run; `skipped`: the reason by cell id. `launches`: rows of launch_rows,
-    of each launch the attempt that counts, in planned order. `environments`: by stack, of the launch on the most devices whose
-    workload reported its software, none that is left out of its cell's figure. `unreadable_launches`: files, and why;
-    `problems`: of the run's own record.
+    requested. `planned`: ids of the cells that were to run; `skipped`: the reason by cell id. `launches`: rows of launch_rows
+    (of histories: NightRow), of each launch the attempt that counts, in planned order. `environments`: by stack, of the launch
+    on the most devices whose workload reported its software, none that is left out of its cell's figure. `unreadable_launches`:
+    files, and why; `problems`: of the run's own record.
     """
 
     id: str
@@ -272,7 +263,7 @@ class RunSummary:
     workload_hash: str | None
     planned: tuple[str, ...]
     skipped: dict[str, str]
-    launches: tuple[Row, ...]
+    launches: tuple[AnyRow, ...]
     environments: dict[str, Environment]
     unreadable_launches: tuple[Unreadable, ...]
     problems: tuple[Unreadable, ...]
@@ -283,116 +274,147 @@ class RunSummary:
         return self.unreadable_launches + self.problems
 
     @cached_property
-    def cells(self) -> "CellIndex":
+    def cells(self) -> "CellIndex[AnyRow]":
         """Return the launches by cell."""
         from torchmatrix.analysis.cells import CellIndex  # with numpy, which reading doesn't need
 
         return CellIndex(self.launches)
 
-    def cell(self, name: str) -> "Cell":
+    def cell(self, name: str) -> "Cell[AnyRow]":
         """Return a cell by its id, without launches if the run has none of it."""
         from torchmatrix.analysis.cells import NO_CELL
 
         return self.cells.named.get(name, NO_CELL)
+
+    def charged(self: "RunSummary", price_list: PriceList) -> "RunSummary":
+        """Return the run with what an item costs by these prices."""
+        return dataclasses.replace(self, launches=charged(self.launches, price_list)) if price_list.prices else self
 
     def asked_for(self, cell: str) -> bool:
         """Check whether a cell was to be measured."""
         return cell in self.planned or cell in self.cells.named
 
 
+NightRun: TypeAlias = RunSummary[NightRow]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """The contents of a stack, from its first launch whose workload reported its software."""
+    """The contents of a stack, from its first launch whose workload reported its software: what it, the image and the engine
+    told."""
 
     stack: str
-    reported: ContainerReport
+    reported: Told
     image: Told
     engine: Told
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Return the Python packages as "name==version"."""
+        return tuple(self.reported.get("packages") or ())
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunDetails:
-    """All that a report of a run shows: its `summary`, and of each of its launches `started` (unix seconds) and `errors` (why
+    @property
+    def versions(self) -> dict[str, str]:
+        """Return the packages' versions by name."""
+        return versions_of(self.packages)
+
+
+class RunDetails(Struct, frozen=True, kw_only=True, array_like=True):
+    """What only a report shows, besides its summary: of each of its launches `started` (unix seconds) and `errors` (why
     devices could not be read; only of launches that are not ok).
 
     `repeated`: cell and outcome of the attempts that don't count. `phases`, `steps`: rows of time_split.
     """
 
-    summary: RunSummary
     started: tuple[float, ...]
     errors: tuple[tuple[str, ...], ...]
     repeated: tuple[tuple[str, str], ...]
     phases: tuple[Row, ...]
     steps: tuple[Row, ...]
-    traces: "tuple[Trace, ...]"
+    traces: tuple[Trace, ...]
     installed: tuple[Installed, ...]
 
 
-def facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[Facts, Facts]:
-    """Return the facts of a run's summary and of its details, as plain values for a file; paths are relative to the run's
-    folder."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WholeRun:
+    """All that a report of a run shows."""
+
+    summary: RunSummary
+    details: RunDetails
+
+
+class RunFacts(Struct, Generic[AnyRow], frozen=True, kw_only=True, array_like=True):
+    """What is kept of a run's summary: its fields but those that follow from its folder, and paths relative to that."""
+
+    complete: bool
+    command: str | None
+    matrix: str
+    workload_hash: str | None
+    planned: tuple[str, ...]
+    skipped: dict[str, str]
+    environments: dict[str, Environment]
+    launches: tuple[AnyRow, ...]
+    unreadable_launches: tuple[tuple[str, str], ...]
+    problems: tuple[tuple[str, str], ...]
+
+
+def read_facts(run: RunFolder, most: int = MOST_PROCESSES) -> tuple[RunFacts, RunDetails]:
+    """Read the facts of a run's summary and of its details."""
+    record = run.read_record()
+    parts = read_parts(run, record, most)
+    facts, briefs = _facts_of(run, record, parts)
+    spent = [brief.spent for brief in briefs if brief.spent]
+    return facts, RunDetails(
+        started=tuple(brief.started for brief in briefs),
+        errors=tuple(brief.errors for brief in briefs),
+        repeated=tuple(attempt for part in parts for attempt in part.repeated),
+        phases=tuple(time_split.phases_table(spent)),
+        steps=tuple(time_split.steps_table(spent)),
+        traces=tuple(shortened(_traces(parts, _order(record.planned)))),
+        installed=_installed(briefs),
+    )
+
+
+def read_night(run: RunFolder, metric: Metric) -> RunFacts[NightRow]:
+    """Read the facts of a run's summary, of each launch only what histories of this metric and the gate read."""
+    record = run.read_record()
+    return _facts_of(run, record, read_parts(run, record, 1, metric))[0]
+
+
+def _facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple[RunFacts[Any], list[Brief]]:
+    """Return the facts of a run, and its launches in their order."""
     order, root = _order(record.planned), len(as_text(run.path))
     all_briefs = (brief for part in parts for brief in part.briefs)
-    briefs = sorted(all_briefs, key=lambda brief: order(brief.row["cell"], brief.row["path"]))
-    borrow_flops([brief.row for brief in briefs])
-    spent = [brief.spent for brief in briefs if brief.spent]
-    summary = {
-        "complete": record.complete,
-        "command": record.command,
-        "matrix": record.matrix,
-        "workload_hash": record.workload_hash,
-        "planned": [name.cell for name in record.planned],
-        "skipped": {skip.cell: skip.reason for skip in record.skips},
-        "environments": _environments(parts),
-        "launches": [brief.row | {"path": brief.row["path"][root:]} for brief in briefs],
-        "unreadable_launches": [(as_text(file.path)[root:], file.reason) for part in parts for file in part.unreadable],
-        "problems": [("/run.jsonl", problem) for problem in record.problems],
-    }
-    details = {
-        "started": [brief.started for brief in briefs],
-        "errors": [brief.errors for brief in briefs],
-        "repeated": [attempt for part in parts for attempt in part.repeated],
-        "phases": time_split.phases_table(spent),
-        "steps": time_split.steps_table(spent),
-        "traces": [asdict(trace) for trace in shortened(_traces(parts, order))],
-        "installed": _installed(briefs),
-    }
-    return summary, details
+    briefs = sorted(all_briefs, key=lambda brief: order(brief.row.cell, brief.row.path))
+    rows = with_borrowed_flops([brief.row for brief in briefs])
+    facts = RunFacts(
+        complete=record.complete,
+        command=record.command,
+        matrix=record.matrix,
+        workload_hash=record.workload_hash,
+        planned=tuple(name.cell for name in record.planned),
+        skipped={skip.cell: skip.reason for skip in record.skips},
+        environments=_environments(parts),
+        launches=tuple(replace(row, path=row.path[root:]) for row in rows),
+        unreadable_launches=tuple((as_text(file.path)[root:], file.reason) for part in parts for file in part.unreadable),
+        problems=tuple(("/run.jsonl", problem) for problem in record.problems),
+    )
+    return facts, briefs
 
 
-def brief_facts(run: RunFolder, columns: frozenset[str]) -> Facts:
-    """Read the facts of a run's summary, of each launch only these columns."""
-    record = run.read_record()
-    return facts_of(run, record, read_parts(run, record, 1, columns))[0]
-
-
-def summary_from(run: RunFolder, facts: Facts) -> RunSummary:
-    """Make a summary from facts of facts_of, perhaps read from a file. Raises errors of many kinds for anything else."""
+def summary_from(run: RunFolder, facts: RunFacts[ThoseRows]) -> RunSummary[ThoseRows]:
+    """Make the summary of a run from its facts, perhaps read from a file."""
     root = as_text(run.path)
-    same = {name: facts[name] for name in ("complete", "command", "matrix", "workload_hash", "skipped", "environments")}
     unreadable, problems = (
-        tuple(Unreadable(path=Path(root + path), reason=reason) for path, reason in facts[name])
-        for name in ("unreadable_launches", "problems")
+        tuple(Unreadable(path=Path(root + path), reason=reason) for path, reason in files)
+        for files in (facts.unreadable_launches, facts.problems)
     )
     return RunSummary(
-        id=run.id, host=host_of(run), path=run.path, started=run.started, planned=tuple(facts["planned"]), **same,
-        launches=tuple(row | {"path": root + row["path"]} for row in facts["launches"]), unreadable_launches=unreadable,
-        problems=problems,
+        id=run.id, host=host_of(run), path=run.path, started=run.started, complete=facts.complete, command=facts.command,
+        matrix=facts.matrix, workload_hash=facts.workload_hash, planned=facts.planned, skipped=facts.skipped,
+        launches=tuple(replace(row, path=root + row.path) for row in facts.launches), environments=facts.environments,
+        unreadable_launches=unreadable, problems=problems,
     )  # fmt: skip
-
-
-def details_from(summary: RunSummary, facts: Facts) -> RunDetails:
-    """Make the details from facts of facts_of, perhaps read from a file. Raises errors of many kinds for anything else."""
-    return RunDetails(
-        summary=summary,
-        started=tuple(facts["started"]),
-        errors=tuple(map(tuple, facts["errors"])),
-        repeated=tuple((cell, outcome) for cell, outcome in facts["repeated"]),
-        phases=tuple(facts["phases"]),
-        steps=tuple(facts["steps"]),
-        traces=tuple(map(trace_from, facts["traces"])),
-        installed=tuple(map(_as_installed, facts["installed"])),
-    )
 
 
 def _environments(parts: Iterable[Part]) -> dict[str, Environment]:
@@ -404,22 +426,16 @@ def _environments(parts: Iterable[Part]) -> dict[str, Environment]:
     return dict(sorted(best.items()))
 
 
-def _installed(briefs: Iterable[Brief]) -> list[Facts]:
+def _installed(briefs: Iterable[Brief]) -> tuple[Installed, ...]:
     """Return the first reported contents of each stack."""
-    first: dict[str, Facts] = {}
+    first: dict[str, Installed] = {}
     for brief in briefs:
         if brief.installed:
-            first.setdefault(brief.row["stack"], brief.installed)
-    return list(first.values())
+            first.setdefault(brief.installed.stack, brief.installed)
+    return tuple(first.values())
 
 
 def _traces(parts: Iterable[Part], order: Order) -> list[Any]:
     """Return the traces of all parts in the order of their cells."""
     traces = {cell: trace for part in parts for cell, trace in part.traces.items()}
     return [traces[cell] for cell in sorted(traces, key=lambda cell: order(cell, ""))]
-
-
-def _as_installed(facts: Mapping[str, Any]) -> Installed:
-    reported = facts["box"]
-    report = ContainerReport(torch=reported.get("torch"), packages=tuple(reported.get("packages") or ()), facts=reported)
-    return Installed(stack=facts["stack"], reported=report, image=facts["image"], engine=facts["engine"])

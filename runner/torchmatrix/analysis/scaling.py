@@ -12,7 +12,7 @@ from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.intervals import UNKNOWN, Interval, geometric_mean
 from torchmatrix.analysis.pairs import UNKNOWN_PAIR, Pair, pair, pair_over_sum
-from torchmatrix.analysis.rows import Row, group_by, is_ok
+from torchmatrix.analysis.rows import LaunchRow, Row, group_by, is_ok
 from torchmatrix.facts.launch import batches_per_step
 
 IMPOSSIBLE_EFFICIENCY = 1.02
@@ -31,13 +31,13 @@ def scaling_table(cells: CellIndex) -> list[Row]:
     rows: list[Row] = []
     p_values: list[float] = []
     for cell in cells.figures:
-        count = cell["count"]
+        count = cell.row.count
         if count < 2:
             continue
-        base = cells.other(cell, cell["device_list"][:1])
+        base = cells.other(cell, cell.row.device_list[:1])
         speedup = _over(cell, base)
         p_values.append(speedup.p_above(count))
-        baseline = {"baseline": base["cell"] if base else None}
+        baseline = {"baseline": base.row.cell if base else None}
         figures = baseline | _scale_factors(speedup.interval, count) | _over_sum(cell, _alone(cells, cell)).columns("E_star")
         rows.append(cell.names | figures)
     _keep_surviving(rows, "impossible", p_values)
@@ -63,7 +63,7 @@ def _over_sum(cell: Cell, alone: Sequence[Cell | None]) -> Interval:
 
 def _alone(cells: CellIndex, cell: Cell) -> list[Cell | None]:
     """Return the cells of each of a cell's devices alone."""
-    return [cells.other(cell, (device,)) for device in cell["device_list"]]
+    return [cells.other(cell, (device,)) for device in cell.row.device_list]
 
 
 def _keep_surviving(rows: Sequence[Row], flag: str, p_values: Sequence[float]) -> None:
@@ -76,14 +76,14 @@ def decomposition_table(cells: CellIndex) -> list[Row]:
     """Return one row per explained DDP cell: E as the product of FACTORS, exposed communication, bus bandwidth."""
     rows = []
     for cell in cells.figures:
-        others = [cells.other(cell, cell["device_list"], parallel) for parallel in ("independent", "no-sync")]
-        if cell["count"] < 2 or others == [None, None]:
+        others = [cells.other(cell, cell.row.device_list, parallel) for parallel in ("independent", "no-sync")]
+        if cell.row.count < 2 or others == [None, None]:
             continue
         alone, (independent, silent) = _alone(cells, cell), others
         factors, items = _factors(cell, independent, silent, alone), _items_per_step(cell)
         step_seconds = items / _center(cell.samples)
         rows.append(cell.names | {
-            **_over(cell, alone[0]).interval.scaled(1 / cell["count"]).columns("E"),
+            **_over(cell, alone[0]).interval.scaled(1 / cell.row.count).columns("E"),
             **{key: value for name in FACTORS for key, value in factors[name].columns(name).items()},
             "exposed_seconds": step_seconds - items / _center(samples_of(silent)),
             "step_seconds": step_seconds,
@@ -100,18 +100,18 @@ def nodes_table(cells: CellIndex) -> list[Row]:
     """
     rows = []
     for cell in cells.figures:
-        count, nodes = cell["count"], cell["nodes"]
+        count, nodes = cell.row.count, cell.row.nodes
         if nodes < 2:
             continue
         per_node = count // nodes
-        on_one, alone = (cells.other(cell, cell["device_list"][:number]) for number in (per_node, 1))
+        on_one, alone = (cells.other(cell, cell.row.device_list[:number]) for number in (per_node, 1))
         speedup = _over(cell, on_one).interval
         rows.append(cell.names | {
             "nodes": nodes, "per_node": per_node, **speedup.columns("S_nodes"),
             **_over(cell, alone).interval.scaled(1 / count).columns("E"),
             **_over(on_one, alone).interval.scaled(1 / per_node).columns("E_inside"),
             **speedup.scaled(1 / nodes).columns("E_between"),
-            "bus_bytes_per_second": cell.highest("bus_bytes_per_second"), "transport": cell["transport"],
+            "bus_bytes_per_second": cell.highest("bus_bytes_per_second"), "transport": cell.row.value("transport"),
         })  # fmt: skip
     return rows
 
@@ -121,8 +121,8 @@ def devices_table(cells: CellIndex) -> list[Row]:
 
     `weak` is corrected for the number of rows.
     """
-    alone = [cell for cell in cells.figures if cell["count"] == 1 and cell.samples]
-    groups = group_by(alone, lambda cell: (cell["stack"], cell["workload"], cell["device_name"] or "", cell.machine))
+    alone = [cell for cell in cells.figures if cell.row.count == 1 and cell.samples]
+    groups = group_by(alone, lambda cell: (cell.row.stack, cell.row.workload, cell.row.device_name or "", cell.machine))
     rows: list[Row] = []
     p_values: list[float] = []
     for (stack, workload, name, _), members in groups.items():
@@ -136,8 +136,8 @@ def devices_table(cells: CellIndex) -> list[Row]:
             weak = ratio.value < WEAK_DEVICE and ratio.high < 1
             p_values.append(middle.over(cell).p_above())
             rows.append({
-                "cell": cell["cell"], "stack": stack, "workload": workload, "device_name": name, "device": cell["devices"],
-                "unit": cell["unit"], "throughput": _center(cell.samples), **ratio.columns("ratio"), "weak": weak,
+                "cell": cell.row.cell, "stack": stack, "workload": workload, "device_name": name, "device": cell.row.devices,
+                "unit": cell.row.unit, "throughput": _center(cell.samples), **ratio.columns("ratio"), "weak": weak,
                 **cell.fleet,
             })  # fmt: skip
     _keep_surviving(rows, "weak", p_values)
@@ -178,8 +178,8 @@ def weakest_of(alone: Sequence[Sequence[float]]) -> list[float]:
 
 def _items_per_step(cell: Cell) -> float:
     """Return the items of all devices per step; unknown where no batch was found."""
-    batches = batches_per_step(cell["parallel"], cell["count"])
-    return float(batches * cell["batch"] * cell["items_each"]) if isinstance(cell["batch"], int) else math.nan
+    batches = batches_per_step(cell.row.parallel, cell.row.count)
+    return float(batches * cell.row.batch * cell.row.items_each) if isinstance(cell.row.batch, int) else math.nan
 
 
 def _center(samples: list[float]) -> float:
@@ -209,22 +209,22 @@ def is_impossible(efficiency: float, low: float | None) -> bool:
 _CELL_COLUMNS = ("cell", "stack", "workload", "devices", "count", "nodes")
 
 
-def collectives_table(launches: Iterable[Row]) -> list[Row]:
+def collectives_table(launches: Iterable[LaunchRow]) -> list[Row]:
     """Return one row per cell, operation and size: the medians over the `n` ok launches that probed it.
 
     `launches`: rows of run_summary.launch_rows. Bus bandwidths as nccl-tests define them (glossary). `of_link`: over what the
     devices' links carry in one direction by their data sheets; NaN where that is unknown, or other links are used.
     """
     probes: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
-    cells: dict[str, Row] = {}
+    cells: dict[str, LaunchRow] = {}
     links: dict[str, float] = {}
     for row in (row for row in launches if is_ok(row)):
-        for operation, size, seconds, bus, linked in json.loads(row["collectives"]):
-            probes.setdefault((row["cell"], operation, size), []).append((seconds, bus))
-            cells[row["cell"]], links[row["cell"]] = row, _peak(row) if linked else math.nan
+        for operation, size, seconds, bus, linked in json.loads(row.collectives):
+            probes.setdefault((row.cell, operation, size), []).append((seconds, bus))
+            cells[row.cell], links[row.cell] = row, _peak(row) if linked else math.nan
     return [
         {
-            **{name: cells[cell][name] for name in _CELL_COLUMNS},
+            **{name: cells[cell].value(name) for name in _CELL_COLUMNS},
             "operation": operation, "bytes": size, "n": len(measurements),
             "seconds": median_of([seconds for seconds, _ in measurements]),
             "bus_bytes_per_second": (bus := median_of([bus for _, bus in measurements])), "link_bytes_per_second": links[cell],
@@ -234,7 +234,7 @@ def collectives_table(launches: Iterable[Row]) -> list[Row]:
     ]  # fmt: skip
 
 
-def _peak(row: Row) -> float:
+def _peak(row: LaunchRow) -> float:
     """Return the peak of the links of the launch's devices; NaN if unknown."""
     peak = gpu_specs.link_peak(gpu_specs.of_row(row))
     return math.nan if peak is None else peak

@@ -9,7 +9,7 @@ from typing import Any
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.pairs import Chances, Pair
-from torchmatrix.analysis.rows import Row, counted_difference, counted_of_row, group_by, is_ok
+from torchmatrix.analysis.rows import LaunchRow, Row, counted_difference, counted_of_row, group_by, is_ok
 from torchmatrix.analysis.verdicts import Significance, chances_of_best, judged, significance_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
@@ -56,17 +56,17 @@ def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:
     Without `baseline` it is the first stack in the matrix that ran this workload on these devices, else the first that was to.
     `why` says why a ratio is NaN, else it is empty. Raises BadInput for an unknown stack.
     """
-    stacks = list(dict.fromkeys(cell["stack"] for cell in cells.figures))
+    stacks = list(dict.fromkeys(cell.row.stack for cell in cells.figures))
     if baseline is not None and baseline not in stacks:
         raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
     bases: dict[tuple[str, str, str], Cell] = {}
     for cell in sorted(cells.figures, key=lambda cell: not cell.samples):
-        if baseline in (None, cell["stack"]):
-            bases.setdefault((cell["workload"], cell["devices"], cell.machine), cell)
+        if baseline in (None, cell.row.stack):
+            bases.setdefault((cell.row.workload, cell.row.devices, cell.machine), cell)
     rows = []
     for cell in cells.figures:
-        base = bases.get((cell["workload"], cell["devices"], cell.machine))
-        names = {"workload": cell["workload"], "stack": cell["stack"], "baseline": base["stack"] if base else baseline}
+        base = bases.get((cell.row.workload, cell.row.devices, cell.machine))
+        names = {"workload": cell.row.workload, "stack": cell.row.stack, "baseline": base.row.stack if base else baseline}
         rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
     return rows
 
@@ -79,11 +79,11 @@ def settings_table(cells: CellIndex) -> list[Row]:
     twins = {(cell.machine, _all_but(cell)): cell for cell in cells.figures}
     rows = []
     for name, pair in _PAIRS:
-        for cell in (cell for cell in cells.figures if cell[name] == pair.value):
+        for cell in (cell for cell in cells.figures if cell.row.value(name) == pair.value):
             base = twins.get((cell.machine, _all_but(cell, **{name: pair.over})))
             if base is None:
                 continue
-            names = {"setting": pair.name, "workload": cell["workload"], "over": base["workload"], "stack": cell["stack"]}
+            names = {"setting": pair.name, "workload": cell.row.workload, "over": base.row.workload, "stack": cell.row.stack}
             rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
     return rows
 
@@ -109,7 +109,7 @@ _SHOWN = ("model", "mode", "unit", "devices", "batch")
 
 
 def _shown(cell: Cell) -> Row:
-    return {name: cell[name] for name in _SHOWN}
+    return {name: cell.row.value(name) for name in _SHOWN}
 
 
 def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
@@ -117,9 +117,9 @@ def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
 
     The batch is the requested one: failed launches have no other.
     """
-    fields = {name: cell[name] for name in ("mode", *_CONTRASTED)} | changes
+    fields = {name: cell.row.value(name) for name in ("mode", *_CONTRASTED)} | changes
     settled = (factor.settled(fields) for factor in CONTRASTED)
-    return (cell["stack"], cell["device_list"], cell["other_settings"], cell["batch_requested"], *settled)
+    return (cell.row.stack, cell.row.device_list, cell.row.other_settings, cell.row.batch_requested, *settled)
 
 
 def compared_cells(cell: Cell, base: Cell | None) -> Pair:
@@ -141,7 +141,7 @@ def _compared(cell: Cell, base: Cell | None) -> Row:
 def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
     """Yield for each job that several stacks did on the same devices the test of whether one of them is the fastest."""
     measured = (cell for cell in cells.figures if cell.samples)
-    jobs = group_by(measured, lambda cell: (cell.machine, cell["workload"], cell["devices"], cell["batch"]))
+    jobs = group_by(measured, lambda cell: (cell.machine, cell.row.workload, cell.row.devices, cell.row.batch))
     for alike in jobs.values():
         if len(alike) > 1:
             yield chances_of_best([cell.moments() for cell in alike])
@@ -149,11 +149,11 @@ def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
 
 def _why_not(cell: Cell, base: Cell | None) -> str:
     if not cell.samples:
-        return str(cell["outcome"])
+        return str(cell.row.outcome)
     if base is None or not base.samples:
-        return f"baseline: {base['outcome'] if base else 'not measured'}"
-    if cell["batch"] != base["batch"]:
-        return f"batch {cell['batch']}, baseline {base['batch']}"
+        return f"baseline: {base.row.outcome if base else 'not measured'}"
+    if cell.row.batch != base.row.batch:
+        return f"batch {cell.row.batch}, baseline {base.row.batch}"
     return counted_difference(counted_of_row(cell.row), counted_of_row(base.row)) or ""
 
 
@@ -190,13 +190,13 @@ class Since:
         return sum(cell.verdict == verdict for cell in self.cells)
 
 
-def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -> Since:
+def since(now: Sequence[LaunchRow], before: Sequence[LaunchRow], run: str, started: float) -> Since:
     """Compare `now` with `before`: rows of launch_rows of two runs, of which `run` is the earlier one."""
-    old = {cell["cell"]: cell for cell in CellIndex(before).figures}
+    old = {cell.row.cell: cell for cell in CellIndex(before).figures}
     pairs: dict[str, Pair] = {}
     missing = refused = 0
     for cell in CellIndex(now).figures:
-        base = old.get(cell["cell"])
+        base = old.get(cell.row.cell)
         if base is None or not cell.samples or not base.samples:
             missing += 1
             continue
@@ -204,7 +204,7 @@ def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -
         if pair.why_not:
             refused += 1
         else:
-            pairs[cell["cell"]] = pair
+            pairs[cell.row.cell] = pair
     judgements = judged(list(pairs.values()))
     cells = tuple(
         Changed(cell=cell, ratio=pair.interval, verdict=judgement.verdict)
@@ -217,13 +217,13 @@ def since(now: Sequence[Row], before: Sequence[Row], run: str, started: float) -
     )  # fmt: skip
 
 
-def _environments(before: Sequence[Row], now: Sequence[Row]) -> list[tuple[Environment, Environment]]:
+def _environments(before: Sequence[LaunchRow], now: Sequence[LaunchRow]) -> list[tuple[Environment, Environment]]:
     """Return each shared stack's environments, then and now: those of one launch, of the first cell that both have."""
-    then = {row["cell"]: row["path"] for row in before if is_ok(row)}
+    then = {row.cell: row.path for row in before if is_ok(row)}
     paths: dict[str, tuple[str, str]] = {}
     for row in now:
-        if is_ok(row) and row["cell"] in then:
-            paths.setdefault(row["stack"], (then[row["cell"]], row["path"]))
+        if is_ok(row) and row.cell in then:
+            paths.setdefault(row.stack, (then[row.cell], row.path))
     return [(_environment(old), _environment(new)) for old, new in paths.values()]
 
 

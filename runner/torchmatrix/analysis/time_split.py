@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
-from torchmatrix.analysis.rows import Row, group_by
+from torchmatrix.analysis.rows import LaunchRow, Row, group_by
 from torchmatrix.facts.launch import Launch, measured_seconds
 
 if TYPE_CHECKING:
@@ -141,13 +141,13 @@ def compiles_table(cells: "CellIndex") -> list[Row]:
 
 
 def _compile_row(cell: "Cell") -> Row | None:
-    ok = [row for row in cell.ok if row["compile"]]
-    cold, warm = ([row for row in ok if row["compile_cache"] == state] for state in ("cold", "warm"))
+    ok = [row for row in cell.ok if row.compile]
+    cold, warm = ([row for row in ok if row.compile_cache == state] for state in ("cold", "warm"))
     if not cold:
         return None
-    first = [row["first_step_seconds"] for row in cold if not math.isnan(row["first_step_seconds"])]
-    between, same = (_scatter(row["throughput"] for row in rows) for rows in (cold, warm))
-    return {name: cell[name] for name in ("cell", "stack", "workload", "devices", "unit")} | {
+    first = [row.first_step_seconds for row in cold if not math.isnan(row.first_step_seconds)]
+    between, same = (_scatter(row.throughput for row in rows) for rows in (cold, warm))
+    return {name: cell.row.value(name) for name in ("cell", "stack", "workload", "devices", "unit")} | {
         "compiled": len(cold),
         "first_step_seconds": median_of(first) if first else math.nan,
         "first_step_low": min(first, default=math.nan),
@@ -179,7 +179,7 @@ def _f_test(between: float, compiled: int, same: float, reused: int) -> float:
 _CELL_COLUMNS = ("cell", "stack", "workload", "model", "precision", "devices", "count", "batch", "unit", "statistic")
 
 
-def latency_rows(launches: Iterable[Row], kind: str) -> list[Row]:
+def latency_rows(launches: Iterable[LaunchRow], kind: str) -> list[Row]:
     """Return one row per cell with requests of this kind, from the rows of its launches, of one machine or several.
 
     For each of PERCENTILES: the median over ok launches of that percentile in seconds, with `_low` and `_high`, the ends of its
@@ -187,12 +187,14 @@ def latency_rows(launches: Iterable[Row], kind: str) -> list[Row]:
     """
     from torchmatrix.analysis.cells import CellIndex  # with NumPy: see _quantiles
 
-    return [_latency_row(cell, kind) for cell in CellIndex(row for row in launches if row["requests"]).figures]
+    return [_latency_row(cell, kind) for cell in CellIndex(row for row in launches if row.requests).figures]
 
 
 def _latency_row(cell: "Cell", kind: str) -> Row:
-    requests = int(sum(row["requests"] for row in cell.launches))
-    columns = {name: cell.last[name] for name in _CELL_COLUMNS} | cell.fleet | {"n": len(cell.launches), "requests": requests}
+    requests = sum(row.requests for row in cell.launches)
+    columns = (
+        {name: cell.last.value(name) for name in _CELL_COLUMNS} | cell.fleet | {"n": len(cell.launches), "requests": requests}
+    )
     for name, metric in zip(PERCENTILES, OF_REQUESTS[kind], strict=True):
         columns |= cell.estimate(metric.column).columns(name)
     return columns

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torchmatrix.analysis.watched import Watched, edges, series_of, summarize
 from torchmatrix.facts.launch import Launch
@@ -167,15 +166,3 @@ def _spells(points: Sequence[tuple[float, Facts]]) -> list[tuple[float, float, s
             spells.append((seconds, seconds, reasons))
         previous = reasons
     return spells
-
-
-def trace_from(facts: Mapping[str, Any]) -> Trace:
-    """Make a trace from a dictionary, perhaps read from a file."""
-    pairs = {name: tuple(map(tuple, facts[name])) for name in ("windows", "slowdowns")}
-    watched = Watched(**facts["seen"] | {name: tuple(facts["seen"][name]) for name in ("foreign", "errors")})
-    return Trace(**{**facts, **pairs, "seen": watched, "readings": tuple(map(_readings_from, facts["readings"]))})
-
-
-def _readings_from(facts: Mapping[str, Any]) -> Readings:
-    values = {name: tuple(column) for name, column in facts["values"].items()}
-    return Readings(device=facts["device"], seconds=tuple(facts["seconds"]), values=values)

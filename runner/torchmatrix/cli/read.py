@@ -196,7 +196,7 @@ def export(
     held = read_prices(prices, [run])
     with scratch() as temporary:
         shown = redaction.redacted(store, run, temporary, say, with_messages) if redact else run
-        details = None if redact else facts_cache.details(store, run)
+        details = None if redact else facts_cache.whole(store, run)
         held = _redacted_prices(held, store) if redact else held
         view = report.view_of(shown, found=details, price_list=held)
         overview = report.overview_of(view, report.last_before(shown, view.summary))

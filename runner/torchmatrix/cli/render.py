@@ -194,7 +194,7 @@ def _render(store: "Results", run: "RunFolder", page_options: _PageOptions, held
     from torchmatrix.analysis import facts_cache
 
     with scratch() as temporary:
-        details = None if page_options.redact else facts_cache.details(store, run)
+        details = None if page_options.redact else facts_cache.whole(store, run)
         from torchmatrix.reporting import redaction
         from torchmatrix.reporting import report as pages
 

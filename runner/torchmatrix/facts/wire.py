@@ -9,7 +9,7 @@ asks again.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from math import nan
@@ -246,7 +246,12 @@ class ContainerReport(Line, frozen=True, tag="environment"):
     @property
     def versions(self) -> dict[str, str]:
         """Return the packages' versions by name."""
-        return dict(package.split("==", 1) for package in self.packages if "==" in package)
+        return versions_of(self.packages)
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of packages, each as "name==version", by name."""
+    return dict(package.split("==", 1) for package in packages if "==" in package)
 
 
 class SeenDevice(Struct, frozen=True):

@@ -9,6 +9,7 @@ from torchmatrix.analysis.cube_points import COSTS, Best, Point, Points, front_o
 from torchmatrix.analysis.effects import Cube, cubes_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import Metric
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.core.formatting import count, figure
 from torchmatrix.matrix.factors import Value
 from torchmatrix.reporting import words
@@ -30,7 +31,7 @@ class Section:
     why_not: str
 
 
-def sections_of(launches: Sequence[dict[str, Any]]) -> list[Section]:
+def sections_of(launches: Sequence[LaunchRow]) -> list[Section]:
     """Return a section for each of the first cubes of a run's launches."""
     return [_section(cube, place) for place, cube in enumerate(cubes_of(launches)[:MOST_CUBES])]
 
@@ -94,7 +95,7 @@ def _best(points: Points, best: Best) -> str:
 
 
 def _figure(points: Points, best: Best) -> str:
-    metric, unit = points.metric, str(best.point.row["unit"])
+    metric, unit = points.metric, str(best.point.row.unit)
     values = [metric.times * end for end in (best.figure.value, best.figure.low, best.figure.high)]
     limits = (
         "one launch"
@@ -141,7 +142,7 @@ def _charts(cube: Cube, place: int) -> Iterator[Chart]:
 
 def _front(cube: Cube, cost: Metric, costly: list[Point], place: int) -> Chart:
     points, front = cube.points, front_of(cube.points, cost)
-    metric, unit = points.metric, str(costly[0].row["unit"])
+    metric, unit = points.metric, str(costly[0].row.unit)
     rows = tuple(_row(points.metric, cost, point) for point in front[:MOST_ROWS])
     title = f"{len(front)} of {len(costly)} combinations have no other that is both faster and lower in {cost.title}"
     return Chart(

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from torchmatrix.analysis import across, facts_cache, machines, prices, run_summary, scaling, speedups
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.cells import CellIndex
@@ -14,7 +16,7 @@ from torchmatrix.analysis.machines import Chosen, fleet_rows
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import Measured, claims, measured
 from torchmatrix.analysis.published.claims import Beside
-from torchmatrix.analysis.rows import Row, is_ok, makes_figures
+from torchmatrix.analysis.rows import LaunchRow, Row, is_ok
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core import __version__
 from torchmatrix.core.formatting import UNKNOWN
@@ -91,26 +93,25 @@ class Fleet:
     price_list: PriceList = NONE
 
     @cached_property
-    def launches(self) -> list[Row]:
+    def launches(self) -> Sequence[LaunchRow]:
         """Return the launches of all machines (machines.fleet_rows), by file: the machines' plans may differ."""
-        runs = [sorted(run.launches, key=lambda row: row["path"].split("/")) for run in self.runs]
+        runs = [sorted(run.launches, key=lambda row: row.path.split("/")) for run in self.runs]
         launches = fleet_rows((choice.machine, rows) for choice, rows in zip(self.chosen, runs, strict=True))
-        prices.charge(launches, self.price_list)
-        return launches
+        return prices.charged(launches, self.price_list)
 
     @property
     def has_models(self) -> bool:
         """Check whether there are devices of several models to compare."""
-        return len({row["gpu"] for row in self.launches}) > 1
+        return len({row.gpu for row in self.launches}) > 1
 
     @cached_property
     def sides(self) -> CellIndex:
         """Return the cells by what is compared: device models, or, if all are of one model, machines."""
-        return self.index if self.has_models else CellIndex(row | {"gpu": row["machine"]} for row in self.launches)
+        return self.index if self.has_models else CellIndex(structs.replace(row, gpu=row.machine) for row in self.launches)
 
     @cached_property
     def cells(self) -> list[Row]:
-        return [row for row in run_summary.cells_table(self.index) if makes_figures(row)]
+        return run_summary.cells_table(self.index.figures)
 
     @cached_property
     def measured(self) -> list[tuple[Measured, ...]]:
@@ -247,7 +248,7 @@ def _context(fleet: Fleet, pages: Mapping[str, str]) -> dict[str, Any]:
         "cells": _cells(fleet),
         "currency": fleet.price_list.currency,
         "failures": [
-            row | {"log": sections.log_of(Path(row["path"]), row["outcome"], row["stack"])}
+            {"launch": row, "log": sections.log_of(Path(row.path), row.outcome, row.stack)}
             for row in fleet.launches
             if not is_ok(row)
         ],
@@ -269,7 +270,7 @@ def _published(fleet: Fleet) -> dict[str, Any]:
 
 def _pending(run: RunSummary) -> int:
     """Count the planned cells that have no launch."""
-    launched = {row["cell"] for row in run.launches}
+    launched = {row.cell for row in run.launches}
     return sum(cell not in launched for cell in run.planned)
 
 
@@ -294,9 +295,9 @@ def _machine(choice: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[
         "started": utc(run.started),
         "run": run.id,
         "page": pages.get(machine.id),
-        "measured": len({row["cell"] for row in run.launches if is_ok(row)}),
+        "measured": len({row.cell for row in run.launches if is_ok(row)}),
         "planned": len(run.planned),
         "not_ok": sum(not is_ok(row) for row in run.launches),
         "skipped": len(run.skipped),
-        "stacks": list(dict.fromkeys(row["stack"] for row in run.launches)),
+        "stacks": list(dict.fromkeys(row.stack for row in run.launches)),
     }

@@ -337,14 +337,14 @@ def summaries_of(launches: Iterable[Launch], planned: Iterable[str]) -> list[Cel
 def _summary(cell: Cell) -> CellSummary:
     row = cell.summary()
     return CellSummary(
-        id=cell["cell"],
+        id=cell.row.cell,
         throughput=_none_if_nan(row["throughput"]),
         low=_none_if_nan(row["low"]),
         high=_none_if_nan(row["high"]),
         **{name: row[name] for name in ("n", "failed", "left_out", "verdict")},
-        unit=cell["unit"],
-        outcome=cell.last["outcome"],
-        reason=next((row["error"] for row in reversed(cell.launches) if not is_ok(row)), None),
+        unit=cell.row.unit,
+        outcome=cell.last.outcome,
+        reason=next((row.error for row in reversed(cell.launches) if not is_ok(row)), None),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchmatrix.analysis.cube_points import COSTS, Point, Points, nearest_to_usual, points_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import BY_NAME, METRICS, Metric, latency_of
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.verdicts import may_be_best
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import nearest
@@ -53,7 +53,7 @@ def metric_of(aim: str, mode: str) -> Metric:
     return latency_of(mode) if aim == "latency" else BY_NAME[aim]
 
 
-def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapping[str, float]) -> Advice:
+def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits: Mapping[str, float]) -> Advice:
     """Advise on the job of this model and mode with the most cells. `limits`: by cost its upper limit, in seconds or bytes.
 
     Raises BadInput if nothing of it was measured, or nothing keeps the limits.
@@ -84,7 +84,7 @@ def advise(rows: Iterable[Row], model: str, mode: str, aim: Metric, limits: Mapp
     )
 
 
-def _job(rows: Sequence[Row], model: str, mode: str, aim: Metric) -> Points:
+def _job(rows: Sequence[LaunchRow], model: str, mode: str, aim: Metric) -> Points:
     """Return the job's points with the most measured cells. Raises BadInput if nothing was measured."""
     jobs = points_of(rows, aim, fewest_cells=1, fewest_settings=0)
     wanted = [points for points in jobs if (points.model, points.mode) == (model, mode)]
@@ -114,12 +114,12 @@ def _least(points: Points, limits: Mapping[str, float]) -> str:
 
 def _never_varied(points: Points) -> Iterable[Factor]:
     row = points.points[0].row
-    device = "gpu" if str(row["device_list"][0]).startswith("gpu") else "cpu"
+    device = "gpu" if row.device_list[0].startswith("gpu") else "cpu"
     model = catalog.find(points.model)
     takes = model.takes if model else ()
     for factor in FACTORS:
         applies = factor.has_column and factor.name not in ("model", "mode", *points.varied)
-        if applies and factor.applies(takes, points.mode, device) and row.get(factor.name) is not None:
+        if applies and factor.applies(takes, points.mode, device) and row.value(factor.name) is not None:
             yield factor
 
 
@@ -145,5 +145,5 @@ def axes_to_measure(advice: Advice) -> dict[str, list[Value]]:
             axes[name] += [] if settings[name] in axes[name] else [settings[name]]
     for factor in advice.never_varied:
         choices: list[Value] = [False, True] if factor.kind is bool else list(factor.choices)
-        axes[factor.name] = choices or [advice.point.row[factor.name]]
+        axes[factor.name] = choices or [advice.point.row.value(factor.name)]
     return axes

@@ -25,19 +25,19 @@ def advice_text(advice: Advice, run: str, to_measure: str) -> str:
 
 def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
     points, row = advice.points, advice.point.row
-    yield f"take: {row['stack']}: {settings_of(advice.point)}"
-    yield f"  {advice.aim.title}: {_figure(advice.aim.times, advice.figure)} {advice.aim.said(str(row['unit']))}, " + (
+    yield f"take: {row.stack}: {settings_of(advice.point)}"
+    yield f"  {advice.aim.title}: {_figure(advice.aim.times, advice.figure)} {advice.aim.said(str(row.unit))}, " + (
         f"the {'highest' if advice.aim.more_is_better else 'lowest'} of {count(advice.candidates, 'combination')}"
     )
     if advice.usual is not advice.point:
         alike = ", with no difference shown" if advice.usual in advice.as_good and advice.point.moments else ""
-        is_same_stack = advice.usual.row["stack"] == row["stack"]
-        usual = settings_of(advice.usual) if is_same_stack else f"{advice.usual.row['stack']}: {settings_of(advice.usual)}"
+        is_same_stack = advice.usual.row.stack == row.stack
+        usual = settings_of(advice.usual) if is_same_stack else f"{advice.usual.row.stack}: {settings_of(advice.usual)}"
         yield f"  {ratio_of(advice.gain)} over the usual settings ({usual}){alike}"
     yield from _cost_lines(advice.point)
     yield from _equal_lines(advice)
     yield "rests on:"
-    yield f"  {count(len(advice.point.speeds), 'launch')} of {advice.point.row['cell']}, run {run}"
+    yield f"  {count(len(advice.point.speeds), 'launch')} of {advice.point.row.cell}, run {run}"
     if not is_known(advice.figure.low):
         yield "  one launch has no interval: repeat it before you rely on it"
     lost = {
@@ -64,7 +64,7 @@ def _equal_lines(advice: Advice) -> Iterator[str]:
     ):
         if points:
             yield f"{what} ({count(len(points), 'combination')}):"
-            yield from (f"  {point.row['stack']}: {settings_of(point)}" for point in points[:MOST_AS_GOOD])
+            yield from (f"  {point.row.stack}: {settings_of(point)}" for point in points[:MOST_AS_GOOD])
             if len(points) > MOST_AS_GOOD:
                 yield f"  and {len(points) - MOST_AS_GOOD} more (--json lists all)"
 
@@ -79,7 +79,7 @@ def _cost_lines(point: Point) -> Iterator[str]:
 def settings_of(point: Point) -> str:
     """Write a point's settings, without the stack."""
     named = {name: value for name, value in point.settings.items() if name != "stack"}
-    return combination(named) or str(point.row["workload"])
+    return combination(named) or str(point.row.workload)
 
 
 def _figure(times: float, interval: Interval) -> str:
@@ -92,7 +92,7 @@ def advice_record(advice: Advice, run: str) -> dict[str, Any]:
     return {
         "run": run,
         "aim": advice.aim.name,
-        "unit": advice.aim.unit.format(unit=advice.point.row["unit"]),
+        "unit": advice.aim.unit.format(unit=advice.point.row.unit),
         "take": _point(advice.point) | none_for_nan(asdict(advice.figure)),
         "over_usual": none_for_nan(asdict(advice.gain)) | {"usual": _point(advice.usual)},
         "candidates": advice.candidates,
@@ -106,7 +106,7 @@ def advice_record(advice: Advice, run: str) -> dict[str, Any]:
 
 def _point(point: Point) -> dict[str, Any]:
     return {
-        "cell": point.row["cell"], "stack": point.row["stack"], "settings": dict(point.settings), "launches": len(point.speeds),
+        "cell": point.row.cell, "stack": point.row.stack, "settings": dict(point.settings), "launches": len(point.speeds),
         "costs": none_for_nan(dict(point.costs)),
     }  # fmt: skip
 
@@ -114,13 +114,13 @@ def _point(point: Point) -> dict[str, Any]:
 def matrix_to_measure(advice: Advice, matrix: str) -> str:
     """Rewrite the run's matrix file (its text) to one workload, which measures what is missing on the stack to take."""
     row = advice.point.row
-    fixed = {"model": row["model"], "mode": row["mode"], "device": "gpu" if row["device_list"][0].startswith("gpu") else "cpu"}
+    fixed = {"model": row.model, "mode": row.mode, "device": "gpu" if row.device_list[0].startswith("gpu") else "cpu"}
     axes = axes_to_measure(advice)
-    others = json.loads(row["other_settings"])
-    keys: dict[str, Any] = {**fixed, "batch": row["batch_requested"]}
+    others = json.loads(row.other_settings)
+    keys: dict[str, Any] = {**fixed, "batch": row.batch_requested}
     for factor in FACTORS:
         if factor.name not in keys and factor.name not in axes:
             keys |= {factor.name: others[factor.name]} if others.get(factor.name) is not None else {}
     keys |= {name: values if len(values) > 1 else values[0] for name, values in axes.items()}
-    keys |= {"stacks": [row["stack"]], "counts": [int(row["count"])]}
+    keys |= {"stacks": [row.stack], "counts": [int(row.count)]}
     return rewritten(matrix, keys)

@@ -31,7 +31,7 @@ def stated(results: Results, word: str) -> Taken:
         raise BadInput(f"{word} has no figure: all of its launches failed", hint="torchmatrix report shows why they failed")
     return Taken(
         figures=tuple(cell.figure for cell in measured), unparsed=(), unreadable=chosen.unreadable, mixed=mixed,
-        cells=tuple(cells_table(index)),
+        cells=tuple(cells_table(index.every)),
     )  # fmt: skip
 
 

@@ -14,10 +14,12 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+from msgspec import structs
+
 from torchmatrix.analysis import facts_cache, history, machines
 from torchmatrix.analysis.history import Change, Newest, Trend
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import group_by
+from torchmatrix.analysis.rows import LaunchRow, group_by
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core import __version__
 from torchmatrix.core.files import scratch
@@ -293,7 +295,7 @@ def _cleaned(run: RunSummary, cleaner: Redaction) -> RunSummary:
     declared = {stack: fields_of(environment) for stack, environment in run.environments.items()}
     for stack, environment in run.environments.items():
         cleaner.learn(environment, declared[stack])
-    cleaner.learn(run.launches)
+    cleaner.learn([structs.asdict(row) for row in run.launches])
     environments = {stack: cleaner.declared(environment, declared[stack]) for stack, environment in run.environments.items()}
     return replace(
         run,
@@ -305,7 +307,7 @@ def _cleaned(run: RunSummary, cleaner: Redaction) -> RunSummary:
             cleaner.text(stack): {cleaner.text(label): words for label, words in environment.items()}
             for stack, environment in environments.items()
         },
-        launches=cleaner.value(tuple(_without_messages(row, cleaner.with_messages) for row in run.launches), _WORDS),
+        launches=tuple(_cleaned_row(row, cleaner) for row in run.launches),
     )
 
 
@@ -313,11 +315,15 @@ _MESSAGES = frozenset({"error", "unchecked", "only_seen"})
 """The fields of a launch's row that may quote a workload, an engine or a build."""
 
 
-def _without_messages(row: Mapping[str, Any], with_messages: bool) -> Mapping[str, Any]:
-    """Return a launch's row without what was said of it, but for `with_messages`: the row doesn't tell whose words they are."""
-    if with_messages:
-        return row
-    return {name: redaction.WITHHELD if name in _MESSAGES and value else value for name, value in row.items()}
+def _cleaned_row(row: LaunchRow, cleaner: Redaction) -> LaunchRow:
+    """Redact a launch's row; without what was said of it unless messages are wanted: it doesn't tell whose words they are."""
+    columns = structs.asdict(row)
+    if not cleaner.with_messages:
+        columns, columns["more"] = (
+            {name: redaction.WITHHELD if name in _MESSAGES and value else value for name, value in some.items()}
+            for some in (columns, row.more)
+        )
+    return LaunchRow(**cleaner.value(columns, _WORDS))
 
 
 def _page_of(slug: str) -> str:

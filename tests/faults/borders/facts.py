@@ -122,7 +122,7 @@ def _read(launch: Launch | Unreadable, tables_too: bool) -> None:
     watched.summarize(launch)
     if not tables_too:
         return
-    run_summary.cells_table(CellIndex(rows))
+    run_summary.cells_table(CellIndex(rows).every)
     time_split.phases_table(spent([launch]))
     time_split.steps_table(spent([launch]))
     traces_of([launch])
@@ -160,7 +160,7 @@ def _try_folder(seed: float) -> None:
         assert verified(store).verified + verified(store).unverified >= 2
         for _ in range(2):  # read anew, then from what was kept
             read = {summary.id: summary for summary in facts_cache.read(store, store.runs())}
-            assert [row["throughput"] for row in read[good.id].launches] == [100.0, 100.0]
+            assert [row.throughput for row in read[good.id].launches] == [100.0, 100.0]
         for run in store.runs():
             report.render(report.view_of(run))
         history.trends(history.series(facts_cache.each(store, store.runs())))
@@ -213,7 +213,7 @@ def _try_verbs(seed: float) -> None:
             read = {(summary.host, summary.id): summary for summary in facts_cache.read(store, store.runs())}
             for run in good:
                 rows = read[run.path.parent.name, run.id].launches
-                assert [row["throughput"] for row in rows] == [100.0, 100.0], rows
+                assert [row.throughput for row in rows] == [100.0, 100.0], rows
         except Exception as error:
             error.add_note("\n".join(texts))
             raise

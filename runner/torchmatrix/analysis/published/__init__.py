@@ -89,39 +89,39 @@ class Measured:
 
 def measured(cells: Iterable["Cell"]) -> tuple[Measured, ...]:
     """Return the cells that have a number and are of one GPU model, and whose GPUs have a batch each."""
-    shown = [cell for cell in cells if cell.samples and not cell.last["mixed"] and has_batch_each(cell)]
+    shown = [cell for cell in cells if cell.samples and not cell.last.mixed and has_batch_each(cell)]
     return tuple(Measured(figure=_ours(number, cell), cell=cell) for number, cell in enumerate(shown, start=1))
 
 
 def has_batch_each(cell: "Cell") -> bool:
     """Check whether each GPU computes a batch of its own."""
-    return bool(batches_per_step(cell["parallel"], cell["count"]) == cell["count"])
+    return bool(batches_per_step(cell.row.parallel, cell.row.count) == cell.row.count)
 
 
 def mixed(cells: Iterable["Cell"]) -> tuple[str, ...]:
     """Return ids of the cells that have a number, but are of several GPU models, so that they have no figure."""
-    return tuple(cell["cell"] for cell in cells if cell.samples and cell.last["mixed"])
+    return tuple(cell.row.cell for cell in cells if cell.samples and cell.last.mixed)
 
 
 def _ours(number: int, cell: "Cell") -> Figure:
     """Return the figure of a cell. What is the same for all cells of a run (driver, date) stays unknown."""
     row, estimate = cell.last, cell.estimate()
-    model, mode, image_size, sequence_length = row["flops_key"]
-    name, vision = _known_text(row["device_name"]), image_size is not None
-    flops = row["flops_per_item"]
+    model, mode, image_size, sequence_length = row.flops_key
+    name, vision = _known_text(row.device_name), image_size is not None
+    flops = row.flops_per_item
     facts = gpu_specs.of_row(row)
     return Figure(
-        file="", row=number, column="", cell=row["cell"], vendor="torchmatrix", framework="pytorch",
-        gpu=facts.name if facts else "", gpus=int(row["count"]), model=model, mode=mode, precision=row["precision"],
-        memory_format=("nhwc" if row["channels_last"] else "nchw") if vision else "", compile=bool(row["compile"]),
-        batch_per_gpu=int(row["batch"]), image_size=image_size,
+        file="", row=number, column="", cell=row.cell, vendor="torchmatrix", framework="pytorch",
+        gpu=facts.name if facts else "", gpus=int(row.count), model=model, mode=mode, precision=row.precision,
+        memory_format=("nhwc" if row.value("channels_last") else "nchw") if vision else "", compile=bool(row.compile),
+        batch_per_gpu=int(row.batch), image_size=image_size,
         sequence_length=sequence_length, data="synthetic", throughput=estimate.value, rounding=0.0,
         half_interval=(estimate.high - estimate.low) / 2,
-        unit=f"{row['unit']}/s", steady_throughput=None,
+        unit=f"{row.unit}/s", steady_throughput=None,
         forward_flops=None if math.isnan(flops) else flops / (TRAINING if mode == "train" else 1),
-        torch=_known_text(row["torch_build"]) or _known_text(row["torch"]),
-        image=row["stack"], driver="", date="", machine="", published_gpu=name, published_model=model,
-        published_precision=row["precision"], source="", notes="",
+        torch=_known_text(row.torch_build) or _known_text(row.torch),
+        image=row.stack, driver="", date="", machine="", published_gpu=name, published_model=model,
+        published_precision=row.precision, source="", notes="",
     )  # fmt: skip
 
 

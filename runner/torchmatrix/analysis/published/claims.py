@@ -142,14 +142,14 @@ def _speed_ups(claim: Claim, measured: Sequence[Measured]) -> Iterator[Tested]:
         for base in measured:
             if claim.is_about(cell.figure) and _is_baseline(claim.against, cell, base):
                 differs = _other_precision(claim, cell) + _other_baseline(claim, base)
-                what = f"{_name(cell)} over {base.cell['stack']}, {base.cell['workload']}"
+                what = f"{_name(cell)} over {base.cell.row.stack}, {base.cell.row.workload}"
                 yield _tested(claim, what, cell.cell.over(base.cell).interval, differs)
 
 
 def _means(claim: Claim, measured: Sequence[Measured]) -> Iterator[Tested]:
     """Yield for each stack the geometric mean over models of their speed-ups; of several precisions, the weighted mean of
     theirs. It has no limits: see geometric_mean."""
-    for stack, cells in group_by(measured, lambda cell: str(cell.cell["stack"])).items():
+    for stack, cells in group_by(measured, lambda cell: str(cell.cell.row.stack)).items():
         ratios = [_ratios(claim, precision, cells) for precision in claim.precisions]
         if not all(ratios):
             continue
@@ -192,7 +192,7 @@ def _is_same_work(cell: Measured, base: Measured, except_for: str) -> bool:
 
 
 def _agree(cell: Measured, base: Measured, *names: str) -> bool:
-    return all(cell.cell[name] == base.cell[name] for name in names)
+    return all(cell.cell.row.value(name) == base.cell.row.value(name) for name in names)
 
 
 def _other_precision(claim: Claim, cell: Measured) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def _why_not_measured(claim: Claim, measured: Sequence[Measured]) -> str:
 
 
 def _name(cell: Measured) -> str:
-    return ", ".join(cell.cell[name] for name in ("stack", "workload", "devices"))
+    return ", ".join(cell.cell.row.value(name) for name in ("stack", "workload", "devices"))
 
 
 # Compare our figures with published ones (reports/published): which are comparable, how others differ, and the verdicts.
@@ -369,7 +369,7 @@ def throughputs(pairs: Iterable[Beside]) -> dict[tuple[str, str, str], tuple[flo
     for pair in (pair for pair in pairs if not pair.differs):
         theirs, label = pair.theirs, f"{pair.theirs.vendor}: {pair.theirs.throughput:g} {pair.theirs.unit}"
         cell = pair.ours.cell
-        by_cell.setdefault((cell["stack"], cell["workload"], cell["devices"]), (theirs.throughput, label))
+        by_cell.setdefault((cell.row.stack, cell.row.workload, cell.row.devices), (theirs.throughput, label))
     return by_cell
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from torchmatrix.analysis import facts_cache, run_index
 from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.metrics import GATED, Metric
-from torchmatrix.analysis.rows import Row, counted_difference, has_failed, work_difference
-from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.analysis.rows import NightRow, Row, counted_difference, has_failed, work_difference
+from torchmatrix.analysis.run_summary import NightRun
 from torchmatrix.core.errors import BadInput, NothingSelected
 from torchmatrix.facts import environments
 from torchmatrix.facts.launch import UNFINISHED
@@ -21,13 +21,13 @@ from torchmatrix.nightly.gate.drift import Drift, drift
 from torchmatrix.nightly.gate.judged import ACCEPTABLE, Accepted, Gate, GateOptions, JudgedCell, attribute
 from torchmatrix.nightly.gate.noise import CellVerdict, Night, Panel
 
-__all__ = ["Gate", "GateOptions", "JudgedCell", "is_night_of", "judge"]
+__all__ = ["Gate", "GateOptions", "JudgedCell", "Row", "is_night_of", "judge"]
 
 _DEFAULT = GateOptions()
 
 
 def judge(
-    runs: Sequence[RunSummary], options: GateOptions = _DEFAULT, accepted: Mapping[str, Accepted] = MappingProxyType({})
+    runs: Sequence[NightRun], options: GateOptions = _DEFAULT, accepted: Mapping[str, Accepted] = MappingProxyType({})
 ) -> Gate:
     """Judge the last of `runs` (of one host, oldest first) by those before it. Raises BadInput if no cell is the canary.
 
@@ -60,7 +60,7 @@ class _History:
     `nights`: theirs and that of the last run, by run.
     """
 
-    before: tuple[RunSummary, ...]
+    before: tuple[NightRun, ...]
     nights: Mapping[str, Night]
 
 
@@ -73,7 +73,7 @@ class _Evidence:
     drift: Drift
 
 
-def _histories(since: Mapping[str, Sequence[RunSummary]], last: RunSummary) -> dict[tuple[str, str], _History]:
+def _histories(since: Mapping[str, Sequence[NightRun]], last: NightRun) -> dict[tuple[str, str], _History]:
     """Return the histories of the cells that were measured; `since`: by cell the runs that may be its baseline."""
     histories = {}
     for cell, before in since.items():
@@ -89,7 +89,7 @@ def _histories(since: Mapping[str, Sequence[RunSummary]], last: RunSummary) -> d
 
 
 def _collect_evidence(
-    since: Mapping[str, Sequence[RunSummary]], runs: Sequence[RunSummary], last: RunSummary, options: GateOptions
+    since: Mapping[str, Sequence[NightRun]], runs: Sequence[NightRun], last: NightRun, options: GateOptions
 ) -> _Evidence:
     histories = _histories(since, last)
     nights = [[history.nights.get(run.id) for run in runs] for history in histories.values()]
@@ -97,38 +97,38 @@ def _collect_evidence(
     return _Evidence(histories=histories, panel=panel, drift=drift(panel, options.tolerance))
 
 
-def _since_acceptance(accepted: Accepted | None, runs: Sequence[RunSummary]) -> Sequence[RunSummary]:
+def _since_acceptance(accepted: Accepted | None, runs: Sequence[NightRun]) -> Sequence[NightRun]:
     """Return the nights that may be a cell's baseline: those since the slow-down that was accepted."""
     return runs if accepted is None else [run for run in runs if run.started >= accepted.started]
 
 
-def _mark_accepted(judged: JudgedCell, accepted: Accepted | None, last: RunSummary) -> JudgedCell:
+def _mark_accepted(judged: JudgedCell, accepted: Accepted | None, last: NightRun) -> JudgedCell:
     """Turn the verdict of the night in which a slower cell was accepted into `accepted`."""
     if accepted is None or last.id != accepted.run or judged.verdict not in (*ACCEPTABLE, "new"):
         return judged
     return replace(judged, verdict="accepted", why=f"accepted: {accepted.because}")
 
 
-def is_night_of(run: RunSummary, judged: RunSummary) -> bool:
+def is_night_of(run: NightRun, judged: NightRun) -> bool:
     """Check whether `run` planned half of the cells of `judged`, or more. Less is an experiment in between, no night."""
     planned = set(judged.planned)
     return 2 * len(planned.intersection(run.planned)) >= len(planned)
 
 
-def _has_metric(cell: Cell, metric: Metric) -> bool:
+def _has_metric(cell: Cell[NightRow], metric: Metric) -> bool:
     """Check whether all ok launches of a cell have the metric."""
     return bool(cell.ok) and len(cell.values(metric.column)) == len(cell.ok)
 
 
-def _failed_launches(cell: Cell) -> list[Row]:
-    return [row for row in cell.launches if has_failed(row) and row["outcome"] not in UNFINISHED]
+def _failed_launches(cell: Cell[NightRow]) -> list[NightRow]:
+    return [row for row in cell.launches if has_failed(row) and row.outcome not in UNFINISHED]
 
 
 def _judge_cell(
     cell: str,
-    before: Sequence[RunSummary],
-    reference: Sequence[RunSummary],
-    last: RunSummary,
+    before: Sequence[NightRun],
+    reference: Sequence[NightRun],
+    last: NightRun,
     options: GateOptions,
     evidence: _Evidence,
 ) -> Sequence[JudgedCell]:
@@ -149,28 +149,28 @@ def _judge_cell(
     return [absent] if absent else []
 
 
-def _judge_failure(cell: str, before: Sequence[RunSummary], last: RunSummary) -> JudgedCell:
+def _judge_failure(cell: str, before: Sequence[NightRun], last: NightRun) -> JudgedCell:
     """Return the verdict on a cell with failed launches.
 
     A crash is no noise: it counts at once, on whichever launch. What the stack never could do is no regression.
     """
     rows, failed = last.cell(cell).launches, _failed_launches(last.cell(cell))
-    error = f"{failed[0]['outcome']}: {failed[0]['error'] or 'no message'}"
+    error = f"{failed[0].outcome}: {failed[0].error or 'no message'}"
     earlier = sum(bool(_failed_launches(run.cell(cell))) for run in before)
     nights = f"; it also failed on {earlier} of the {len(before)} nights before" if earlier else ""
-    never = failed[0]["outcome"] == "unsupported" and not any(run.cell(cell).ok for run in before)
+    never = failed[0].outcome == "unsupported" and not any(run.cell(cell).ok for run in before)
     since = next((run for run in reversed(before) if run.cell(cell).ok), None)
     return JudgedCell(
         cell=cell,
         verdict="n/a" if never else "failed",
         why=f"{len(failed)} of {len(rows)} launches: {error}{nights}",
-        facts=str(failed[0]["path"]),
-        **_environment_changes(since, last, failed[0]["stack"]),
+        facts=str(failed[0].path),
+        **_environment_changes(since, last, failed[0].stack),
         **_identity(failed[0]),
     )
 
 
-def _judge_absence(cell: str, before: Sequence[RunSummary], last: RunSummary, options: GateOptions) -> JudgedCell | None:
+def _judge_absence(cell: str, before: Sequence[NightRun], last: NightRun, options: GateOptions) -> JudgedCell | None:
     """Return the verdict on a cell that was not measured; None if it was never planned.
 
     A cell that the matrix, or the command, no longer asks for is gone on purpose.
@@ -192,10 +192,10 @@ def _judge_absence(cell: str, before: Sequence[RunSummary], last: RunSummary, op
     return JudgedCell(cell=cell, verdict="removed", why=why, **about)
 
 
-def _judge_without_value(cell: str, before: Sequence[RunSummary], last: RunSummary, metric: Metric) -> JudgedCell | None:
+def _judge_without_value(cell: str, before: Sequence[NightRun], last: NightRun, metric: Metric) -> JudgedCell | None:
     """Return n/a for ok launches that lack the metric; None if the same work never had it."""
     rows = last.cell(cell).ok
-    lacking = sum(math.isnan(row[metric.column]) for row in rows)
+    lacking = sum(math.isnan(row.value(metric.column)) for row in rows)
     had = [
         run for run in before if _has_metric(run.cell(cell), metric) and not _work_difference(run.cell(cell), last.cell(cell))
     ]
@@ -203,11 +203,11 @@ def _judge_without_value(cell: str, before: Sequence[RunSummary], last: RunSumma
         return None
     since = f"; {had[-1].id} had one" if had else ""
     why = f"no {metric.name} in {lacking} of {len(rows)} ok launches{since}"
-    return JudgedCell(cell=cell, verdict="n/a", why=why, metric=metric.name, facts=str(rows[-1]["path"]), **_identity(rows[-1]))
+    return JudgedCell(cell=cell, verdict="n/a", why=why, metric=metric.name, facts=str(rows[-1].path), **_identity(rows[-1]))
 
 
 def _judge_metric(
-    cell: str, reference: Sequence[RunSummary], last: RunSummary, options: GateOptions, metric: Metric, evidence: _Evidence
+    cell: str, reference: Sequence[NightRun], last: NightRun, options: GateOptions, metric: Metric, evidence: _Evidence
 ) -> JudgedCell:
     """Return the verdict on one metric of a cell whose launches were ok."""
     rows = last.cell(cell).ok
@@ -229,7 +229,7 @@ def _judge_metric(
         _left_out_launches(last.cell(cell)),
         _not_comparable(others),
         _nights_without_metric(cell, reference, metric),
-        _under_other_conditions(baseline, last, rows[-1]["stack"]),
+        _under_other_conditions(baseline, last, rows[-1].stack),
     )
     replaced = (run for run in reversed(reference) if not baseline and _hardware_difference(run.cell(cell), last.cell(cell)))
     return JudgedCell(
@@ -238,8 +238,8 @@ def _judge_metric(
         why="; ".join(filter(None, reasons)),
         ratio=cell_verdict.ratio,
         before=cell_verdict.before,
-        facts=str(rows[-1]["path"]),
-        **_environment_changes(baseline[-1] if baseline else next(replaced, None), last, rows[-1]["stack"]),
+        facts=str(rows[-1].path),
+        **_environment_changes(baseline[-1] if baseline else next(replaced, None), last, rows[-1].stack),
         center=metric.speed(limits.center) if limits else math.nan,
         **{name: getattr(limits, name) for name in ("low", "high", "nights", "strays", "rule", "detectable") if limits},
         **about,
@@ -267,7 +267,7 @@ def _reason(verdict: CellVerdict, others: Mapping[str, str]) -> str:
     return verdict.limits.rule if verdict.limits and verdict.verdict == "n/a" else verdict.why
 
 
-def _disturbances(verdict: CellVerdict, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _disturbances(verdict: CellVerdict, rows: Sequence[NightRow]) -> list[str]:
     """Describe what the telemetry recorded during launches that were slower."""
     if verdict.verdict not in ("suspected", "regression"):
         return []
@@ -276,11 +276,11 @@ def _disturbances(verdict: CellVerdict, rows: Sequence[Mapping[str, Any]]) -> li
         "foreign": "others used the devices",
         "quota_seconds": "a CPU quota made processes wait",
     }
-    numbers = {words: sum(bool(row[name]) for row in rows) for name, words in counted.items()}
+    numbers = {words: sum(bool(row.value(name)) for row in rows) for name, words in counted.items()}
     return [f"{words} in {number} of {len(rows)} launches" for words, number in numbers.items() if number]
 
 
-def _left_out_launches(cell: Cell) -> str:
+def _left_out_launches(cell: Cell[NightRow]) -> str:
     """Describe which launches of this night are no part of its figure."""
     left_out, why = cell.left_out
     return f"{left_out} of {len(cell.launches)} launches left out: {why}" if left_out else ""
@@ -295,31 +295,31 @@ def _not_comparable(others: Mapping[str, str]) -> str:
     return f"not comparable with {run}{more}: {why}"
 
 
-def _nights_without_metric(cell: str, reference: Sequence[RunSummary], metric: Metric) -> str:
+def _nights_without_metric(cell: str, reference: Sequence[NightRun], metric: Metric) -> str:
     """Describe how many nights are no baseline because their ok launches lack the metric."""
     lacking = sum(bool(run.cell(cell).ok) and not _has_metric(run.cell(cell), metric) for run in reference)
     return f"no {metric.name} on {lacking} of the {len(reference)} nights before" if lacking else ""
 
 
-def _work_difference(cell: Cell, tonight: Cell) -> str | None:
+def _work_difference(cell: Cell[NightRow], tonight: Cell[NightRow]) -> str | None:
     """Describe how the first launch with other work than the last of `tonight` differs, or how the counted work differs."""
-    other = next((row["work"] for row in cell.ok if row["work"] != tonight.last["work"]), None)
+    other = next((row.work for row in cell.ok if row.work != tonight.last.work), None)
     if other is not None:
-        return work_difference(json.loads(other), json.loads(tonight.last["work"]))
+        return work_difference(json.loads(other), json.loads(tonight.last.work))
     return counted_difference(cell.counted, tonight.counted)
 
 
-def _difference(cell: Cell, tonight: Cell) -> str | None:
+def _difference(cell: Cell[NightRow], tonight: Cell[NightRow]) -> str | None:
     """Describe why a night of a cell is no baseline for `tonight`, another machine or other work; None if it may be one."""
     return _hardware_difference(cell, tonight) or _work_difference(cell, tonight)
 
 
-def _hardware_difference(cell: Cell, tonight: Cell) -> str | None:
+def _hardware_difference(cell: Cell[NightRow], tonight: Cell[NightRow]) -> str | None:
     """Describe how the hardware differs if another machine has the host's name now; else None.
 
     Only what both nights recorded is compared.
     """
-    before, now = ({row["hardware"] for row in night.ok} for night in (cell, tonight))
+    before, now = ({row.hardware for row in night.ok} for night in (cell, tonight))
     if len(before) != 1 or len(now) != 1 or before == now:
         return None  # of several machines in one night, none is the cell's
     was, its = (json.loads(text) for (text,) in (before, now))
@@ -327,19 +327,19 @@ def _hardware_difference(cell: Cell, tonight: Cell) -> str | None:
     return f"the machine was replaced ({', '.join(names)})" if names else None
 
 
-def _night_of(run: RunSummary, cell: str, metric: Metric) -> Night:
+def _night_of(run: NightRun, cell: str, metric: Metric) -> Night:
     """Return a cell's night in speeds: higher is better."""
     measured = run.cell(cell)
     value = metric.speed(measured.estimate(metric.column).value)
     return Night(run=run.id, rates=tuple(map(metric.speed, measured.values(metric.column))), value=value)
 
 
-def _identity(row: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(row: NightRow) -> dict[str, Any]:
     """Return the fields of `Judged` that name what was measured."""
-    return {"stack": row["stack"], "unit": row["unit"], "devices": tuple(row["device_list"])}
+    return {"stack": row.stack, "unit": row.unit, "devices": row.device_list}
 
 
-def _environment_changes(since: RunSummary | None, last: RunSummary, stack: str) -> dict[str, Any]:
+def _environment_changes(since: NightRun | None, last: NightRun, stack: str) -> dict[str, Any]:
     """Return how a stack's environment changed, and how much of it both nights recorded."""
     if since is None:
         return {}
@@ -348,7 +348,7 @@ def _environment_changes(since: RunSummary | None, last: RunSummary, stack: str)
     return {"changes": environments.changed(before, after), "compared": compared}
 
 
-def _under_other_conditions(nights: Sequence[RunSummary], last: RunSummary, stack: str) -> str:
+def _under_other_conditions(nights: Sequence[NightRun], last: NightRun, stack: str) -> str:
     """Describe how many nights of a baseline had other conditions of the machine; changes of the software are left out."""
     differing = [_environment_changes(run, last, stack)["changes"] for run in nights]
     unlike = [names for changes in differing if (names := [name for name in changes if environments.is_of_the_machine(name)])]
@@ -368,7 +368,7 @@ _LOOK_BACK = 4
 def read_runs(
     results: Results, word: str = "last", nights: int = 7, baseline: str | None = None, host: str | None = None,
     all_runs: Sequence[RunFolder] | None = None,
-) -> list[RunSummary]:  # fmt: skip
+) -> list[NightRun]:  # fmt: skip
     """Read the runs for `judge`, oldest first: LONGEST nights, or as many as make the baseline, then the run that `word` names.
 
     With `baseline`, the run that it names comes first, followed by the nights since then. `word` and `baseline` are words of
@@ -396,9 +396,9 @@ def read_runs(
     return [*run_index.summaries(results, [named]), *_nights(results, since, judged, count), judged]
 
 
-def _nights(results: Results, earlier: Sequence[RunFolder], judged: RunSummary, count: int) -> list[RunSummary]:
+def _nights(results: Results, earlier: Sequence[RunFolder], judged: NightRun, count: int) -> list[NightRun]:
     """Read the newest `count` of `earlier` that are nights of the judged run, oldest first."""
-    nights: list[RunSummary] = []
+    nights: list[NightRun] = []
     for _ in range(_LOOK_BACK):
         chunk, earlier = earlier[-count:], earlier[:-count]
         nights = [run for run in run_index.summaries(results, chunk) if is_night_of(run, judged)] + nights

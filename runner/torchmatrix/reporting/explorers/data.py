@@ -13,7 +13,7 @@ from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import Row, makes_figures
+from torchmatrix.analysis.rows import LaunchRow, Row, makes_figures
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
 from torchmatrix.analysis.traces import QUANTITIES, Trace
@@ -48,13 +48,13 @@ def figures(row: Row, price_list: PriceList) -> Row:
         "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
         "rate": row["throughput"], "low": row["low"], "high": row["high"],
         "watts": row["power_watts"],
-        "purchase": prices.purchase(price_list, row),
+        "purchase": prices.purchase(price_list, row["of"]),
     }  # fmt: skip
 
 
-def served_of(launches: Iterable[Row]) -> dict[tuple[str, str], Row]:
+def served_of(launches: Iterable[LaunchRow]) -> dict[tuple[str, str], Row]:
     """Return, for each cell that served requests, the percentiles of each metric in seconds, with their limits."""
-    rows = [row for row in launches if row["requests"]]
+    rows = [row for row in launches if row.requests]
     by_cell: dict[tuple[str, str], Row] = {}
     for kind, metrics in OF_REQUESTS.items():
         named = [(part, metric.name) for part, metric in zip(PERCENTILES, metrics, strict=True) if metric.drawn]
@@ -308,9 +308,9 @@ def data_of(
     """Build the cells of DDP or one device of tables as of the module tables, with their scaling and ratios.
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
-    shown: list[Row] = [{"machine": "", **row} for row in cells if makes_figures(row)]
+    shown: list[Row] = [{"machine": "", **row} for row in cells if makes_figures(row["of"])]
     gpus = _gpus(shown)
-    measured = {key_of(cell.row): cell.moments() for cell in index.every}
+    measured = {(cell.machine, cell.row.cell): cell.moments() for cell in index.every}
     scaled = {key_of(row): row for row in scaling}
     served = served_of(row for cell in index.every for row in cell.launches)
     keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(shown, gpus, strict=True)])
@@ -366,7 +366,7 @@ def _gpu(row: Row) -> str | None:
     name = row["device_name"]
     if not isinstance(name, str) or row["mixed"]:
         return "mixed GPUs" if row["mixed"] else None
-    facts = gpu_specs.of_row(row)
+    facts = gpu_specs.of_row(row["of"])
     return facts.name if facts else name
 
 

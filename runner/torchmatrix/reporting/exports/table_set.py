@@ -12,12 +12,13 @@ from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.cube_points import word_of
 from torchmatrix.analysis.effects import Cube, cubes_of
+from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.machines import Chosen, fleet_gpu_table, worth
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import Measured, audit, claims
 from torchmatrix.analysis.published.claims import Section
-from torchmatrix.analysis.rows import Column, Row, is_ok, makes_figures
-from torchmatrix.analysis.run_summary import Installed, RunDetails, RunSummary
+from torchmatrix.analysis.rows import Column, LaunchRow, Row, is_ok, makes_figures
+from torchmatrix.analysis.run_summary import Installed, RunDetails, RunSummary, WholeRun
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import number_or_nan
@@ -33,11 +34,12 @@ from torchmatrix.reporting.exports.formats import Values
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A run and its tables. `details`: the facts of its launches, the tables' source. `cells`: cells of DDP or one device.
-    `price_list`: what the devices cost."""
+    """A run and its tables. `summary`, `details`: the facts of its launches, the tables' source. `cells`: cells of DDP or one
+    device. `price_list`: what the devices cost."""
 
     id: str
     record: RunRecord
+    summary: RunSummary
     details: RunDetails
     index: CellIndex
     every_cell: list[Row]
@@ -50,11 +52,6 @@ class View:
     compiles: list[Row]
     ratios: Ratios
     price_list: PriceList = NONE
-
-    @property
-    def summary(self) -> RunSummary:
-        """Return the summary of the run and of its launches."""
-        return self.details.summary
 
     @cached_property
     def measured(self) -> tuple[Measured, ...]:
@@ -69,35 +66,36 @@ class View:
     @property
     def pending(self) -> list[str]:
         """Return the planned cells that have not been launched."""
-        launched = {row["cell"] for row in self.summary.launches} | {cell for cell, _ in self.details.repeated}
+        launched = {row.cell for row in self.summary.launches} | {cell for cell, _ in self.details.repeated}
         return [name.cell for name in self.record.planned if name.cell not in launched]
 
 
-def view_of(run: RunFolder, baseline: str | None = None, found: RunDetails | None = None, price_list: PriceList = NONE) -> View:
-    """Build the view of a run's facts; `baseline` as in make_view; `found`: the details of its launches, if they were read."""
-    return make_view(run.id, run.read_record(), found or facts_cache.details_of(run), baseline, price_list)
+def view_of(run: RunFolder, baseline: str | None = None, found: WholeRun | None = None, price_list: PriceList = NONE) -> View:
+    """Build the view of a run's facts; `baseline` as in make_view; `found`: its launches, if they were read."""
+    return make_view(run.id, run.read_record(), found or facts_cache.whole_from_files(run), baseline, price_list)
 
 
 def make_view(
-    run_id: str, record: RunRecord, details: RunDetails, baseline: str | None = None, price_list: PriceList = NONE
+    run_id: str, record: RunRecord, found: WholeRun, baseline: str | None = None, price_list: PriceList = NONE
 ) -> View:
     """Build the view of facts already read. `baseline`: the stack of reference for ratios; default: the first in the matrix.
     Raises BadInput if that stack has no cell.
     """
-    prices.charge(details.summary.launches, price_list)
-    cells = details.summary.cells
-    every_cell = run_summary.cells_table(cells)
+    summary = found.summary.charged(price_list)
+    cells = summary.cells
+    every_cell = run_summary.cells_table(cells.every)
     return View(
         id=run_id,
         record=record,
-        details=details,
+        summary=summary,
+        details=found.details,
         index=cells,
         every_cell=every_cell,
-        cells=[row for row in every_cell if makes_figures(row)],  # the others explain a loss, in a table of their own
+        cells=[row for row in every_cell if makes_figures(row["of"])],  # the others explain a loss, in a table of their own
         scaling=scaling.scaling_table(cells),
         decomposition=scaling.decomposition_table(cells),
         nodes=scaling.nodes_table(cells),
-        collectives=scaling.collectives_table(details.summary.launches),
+        collectives=scaling.collectives_table(summary.launches),
         devices=scaling.devices_table(cells),
         compiles=time_split.compiles_table(cells),
         ratios=speedups.ratios_of(cells, baseline),
@@ -108,7 +106,7 @@ def make_view(
 # Cubes as tables: the effect of each setting, the variance it explains, and the way to the best combination.
 
 
-def cube_rows(launches: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
+def cube_rows(launches: Iterable[LaunchRow]) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of the tables of cubes."""
     cubes = cubes_of(launches)
     return {
@@ -138,7 +136,7 @@ def _interactions(cube: Cube) -> Iterable[dict[str, Any]]:
 
 def _steps(cube: Cube) -> Iterable[dict[str, Any]]:
     for number, step in enumerate(cube.best.steps if cube.best else (), 1):
-        row = {"step": number, "setting": word_of(step.setting, step.value), "cell": step.point.row["cell"]}
+        row = {"step": number, "setting": word_of(step.setting, step.value), "cell": step.point.row.cell}
         yield _job(cube) | row | step.gain.columns("gain") | step.so_far.columns("so_far")
 
 
@@ -149,7 +147,7 @@ def cell_rows(table: Sequence[Row], price_list: PriceList) -> list[Row]:
         | {
             "throughput_low": row["low"],
             "throughput_high": row["high"],
-            "items_per_second_per_currency": row["throughput"] / prices.purchase(price_list, row),
+            "items_per_second_per_currency": row["throughput"] / prices.purchase(price_list, row["of"]),
             "currency": price_list.currency or None,
         }
         for row in table
@@ -159,7 +157,7 @@ def cell_rows(table: Sequence[Row], price_list: PriceList) -> list[Row]:
 def launch_rows(view: View) -> list[Row]:
     """Return all launches that count, each with its start and the name of its file."""
     return [
-        row | {"started_unix_seconds": started, "file": _file_of(row["path"], view.id)}
+        columns_of(row, every=True) | {"started_unix_seconds": started, "file": _file_of(row.path, view.id)}
         for row, started in zip(view.summary.launches, view.details.started, strict=True)
     ]
 
@@ -211,26 +209,32 @@ def _file_of(path: str, run: str) -> str:
     return "/".join(parts[start:])
 
 
+_REPORTED = ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")
+
+
 def _stack(installed: Installed) -> Row:
-    report, image, engine = installed.reported, installed.image, installed.engine
+    image, engine = installed.image, installed.engine
     return {
-        **{key: report.facts.get(key) for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")},
+        **{
+            key: installed.reported.get(key)
+            for key in ("torch", "python", "cuda", "hip", "cudnn", "nccl", "triton", "glibc", "os")
+        },
         "stack": installed.stack,
-        "torchvision": report.versions.get("torchvision"),
-        "transformers": report.versions.get("transformers"),
+        "torchvision": installed.versions.get("torchvision"),
+        "transformers": installed.versions.get("transformers"),
         "image": image.get("tag") or image.get("reference"),
         "image_id": image.get("id"),
         **{key: image.get(key) for key in ("base", "base_digest", "lock_sha256")},
         "engine": engine.get("engine"),
         "engine_version": engine.get("ServerVersion") or engine.get("version"),
-        "packages": report.packages,
+        "packages": installed.packages,
     }
 
 
 def _failures(view: View) -> list[Row]:
     names = ("cell", "stack", "workload", "devices", "round", "outcome", "error", "command")
     return [
-        {name: row[name] for name in names} | {"seen": error, "file": _file_of(row["path"], view.id)}
+        {name: row.value(name) for name in names} | {"seen": error, "file": _file_of(row.path, view.id)}
         for row, error in zip(view.summary.launches, view.details.errors, strict=True)
         if not is_ok(row)
     ]

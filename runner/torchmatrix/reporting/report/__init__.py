@@ -11,7 +11,7 @@ from torchmatrix.analysis.metrics import MORE, PERCENTILES
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import audit, claims, mixed
 from torchmatrix.analysis.rows import is_ok
-from torchmatrix.analysis.run_summary import RunDetails, RunSummary
+from torchmatrix.analysis.run_summary import RunSummary, WholeRun
 from torchmatrix.analysis.speedups import Since, since
 from torchmatrix.core import __version__
 from torchmatrix.core.files import scratch
@@ -81,7 +81,7 @@ class Page:
 
 def write(run: RunFolder, output: Path, brand: Brand = OURS) -> tuple[Path, Answers]:
     """Render a run into `output`."""
-    page = page_of(run, found=facts_cache.details(Results(run.path.parent.parent), run), brand=brand)
+    page = page_of(run, found=facts_cache.whole(Results(run.path.parent.parent), run), brand=brand)
     return save(page.text, output), page.answers
 
 
@@ -113,7 +113,7 @@ def page_of(
     run: RunFolder,
     baseline: str | None = None,
     price_list: PriceList = NONE,
-    found: RunDetails | None = None,
+    found: WholeRun | None = None,
     brand: Brand = OURS,
 ) -> Page:
     """Render the page of one run with its facts embedded if they are small enough; `baseline` and `found` as in view_of.
@@ -178,7 +178,7 @@ def explorers_of(view: View) -> Explorers:
 
 def overview_of(view: View, before: Since | None = None, data: Data | None = None) -> Overview:
     """Build the default view of one run; `data`: of its explorers, if they are at hand."""
-    failed = [row["outcome"] for row in view.summary.launches if not is_ok(row)]
+    failed = [row.outcome for row in view.summary.launches if not is_ok(row)]
     doubts = sections.flagged(view)
     made = overview(
         cells_of(view, data, doubts), view.price_list, before, failed, len(view.summary.unreadable_launches),

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.audit import is_other_build
-from torchmatrix.analysis.rows import Row, are_equal_counts, group_by, has_failed, is_ok
+from torchmatrix.analysis.rows import LaunchRow, are_equal_counts, group_by, has_failed, is_ok
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.facts.launch import UNLIKE
@@ -49,11 +49,11 @@ def unknown_columns(view: View) -> list[str]:
 
 def counters(view: View) -> list[str]:
     """Return what counted the FLOPs, each with its stacks, where two count the same operations unlike; else nothing."""
-    known = [row for row in view.summary.launches if is_ok(row) and is_known(row["flops_per_item"])]
+    known = [row for row in view.summary.launches if is_ok(row) and is_known(row.flops_per_item)]
     pairs = set()
-    for rows in group_by(known, lambda row: row["operations"]).values():
-        if not are_equal_counts([row["flops_per_item"] for row in rows]):
-            pairs |= {(row["flops_counter"], row["stack"]) for row in rows}
+    for rows in group_by(known, lambda row: row.operations).values():
+        if not are_equal_counts([row.flops_per_item for row in rows]):
+            pairs |= {(row.flops_counter, row.stack) for row in rows}
     stacks = {counter: [stack for _, stack in of] for counter, of in group_by(sorted(pairs), itemgetter(0)).items()}
     return [f"by {counter}: {', '.join(of)}" for counter, of in stacks.items()] if len(stacks) > 1 else []
 
@@ -111,8 +111,8 @@ def flagged(view: View) -> list[Doubt]:
 def state(view: View) -> str:
     """Describe what was measured, failed, was skipped, left out or is still to come, in one line."""
     measured = sum(row["n"] > 0 for row in view.every_cell)
-    failed = [row["outcome"] for row in view.summary.launches if has_failed(row) and not _may_run(view, row)]
-    left_out = sum(row["outcome"] == UNLIKE for row in view.summary.launches)
+    failed = [row.outcome for row in view.summary.launches if has_failed(row) and not _may_run(view, row)]
+    left_out = sum(row.outcome == UNLIKE for row in view.summary.launches)
     parts = [f"{measured} of {count(len(view.record.planned), 'cell')} measured"]
     parts += [f"{count(len(failed), 'launch')} failed ({words.counted(failed)})"] if failed else []
     not_ended = sum(_may_run(view, row) for row in view.summary.launches)
@@ -128,9 +128,9 @@ def state(view: View) -> str:
     return f"{', '.join(parts)}."
 
 
-def _may_run(view: View, row: Row) -> bool:
+def _may_run(view: View, row: LaunchRow) -> bool:
     """Check whether a launch has no end because it may be running: that of a run that isn't finished."""
-    return bool(row["outcome"] == "lost" and not view.record.complete)
+    return row.outcome == "lost" and not view.record.complete
 
 
 def inside_rows(view: View) -> list[dict[str, Any]]:
@@ -161,8 +161,8 @@ def skips(view: View) -> list[dict[str, Any]]:
 def failures(view: View) -> list[dict[str, Any]]:
     """Return the launches that are not ok, with what is needed to reproduce them."""
     return [
-        {name: row[name] for name in ("cell", "round", "outcome", "error", "command")}
-        | {"seen": error, "log": log_of(Path(row["path"]), row["outcome"], row["stack"])}
+        {name: row.value(name) for name in ("cell", "round", "outcome", "error", "command")}
+        | {"seen": error, "log": log_of(Path(row.path), row.outcome, row.stack)}
         for row, error in zip(view.summary.launches, view.details.errors, strict=True)
         if not is_ok(row) and not _may_run(view, row)
     ]
@@ -179,9 +179,9 @@ def stacks(view: View) -> list[dict[str, Any]]:
     return [
         {
             "name": installed.stack,
-            "environment": installed.reported.facts,
-            "torchvision": installed.reported.versions.get("torchvision"),
-            "transformers": installed.reported.versions.get("transformers"),
+            "environment": installed.reported,
+            "torchvision": installed.versions.get("torchvision"),
+            "transformers": installed.versions.get("transformers"),
             "image": installed.image,
             "engine": installed.engine,
         }

@@ -1,0 +1,38 @@
+"""Rows of launches with other values, and as dictionaries."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from support.records import launch_lines
+from torchmatrix.analysis.launch_row import row_of
+from torchmatrix.analysis.rows import LaunchRow, NightRow
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_of
+
+
+def a_row(**columns: Any) -> LaunchRow:
+    """Return the row of an invented launch with these columns."""
+    return changed(_usual(), **columns)
+
+
+@cache
+def _usual() -> LaunchRow:
+    launch = launch_of(Path("a/round1-try1.jsonl"), launch_lines())
+    assert isinstance(launch, Launch)
+    return row_of(launch)
+
+
+def changed(row: LaunchRow, **columns: Any) -> LaunchRow:
+    """Return the row with other values in these columns."""
+    fields = {name: value for name, value in columns.items() if name in row.__struct_fields__}
+    rest = {name: value for name, value in columns.items() if name not in fields}
+    return structs.replace(row, **fields, more=row.more | rest)
+
+
+def plain(row: NightRow) -> dict[str, Any]:
+    """Return all columns by name."""
+    columns = structs.asdict(row)
+    return columns | columns.pop("more")
