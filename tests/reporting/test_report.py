@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.records import write_run
 from torchmatrix.facts.store import RunFolder
 from torchmatrix.reporting import report
@@ -292,3 +294,14 @@ def test_a_run_that_records_little_has_a_whole_page_and_nothing_is_guessed(tmp_p
         seen = page.partition("<script")[0]
         assert page.endswith("</html>\n") or page.endswith("</html>"), header
         assert "ECC off" not in page and not re.search(r"(>|: |<b>)None\b(?! of)", seen), header
+
+
+@pytest.mark.parametrize("odd", [0, 2])
+@pytest.mark.parametrize("parallel", ["independent", "no-sync", "x"])
+def test_launches_of_one_cell_that_disagree_on_whether_it_makes_figures_break_no_page(
+    tmp_path: Path, odd: int, parallel: str
+) -> None:
+    launches = [{"rate": 100.0 + place, "job": {"parallel": parallel} if place == odd else {}} for place in range(3)]
+    run = write_run(tmp_path, [*launches, {"rate": 50.0, "workload": "other"}])
+    view = report.view_of(run)
+    assert "50" in report.render(view) and {cell.row.cell for cell in view.index.figures} == {row["cell"] for row in view.cells}

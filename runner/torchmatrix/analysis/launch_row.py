@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from torchmatrix.analysis.rows import (
     work_of,
 )
 from torchmatrix.core.formatting import as_text, number_or_nan
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts import plausible
 from torchmatrix.facts.host_parts import AskedWorkload
 from torchmatrix.facts.launch import Launch, measured_seconds
@@ -57,13 +59,19 @@ def row_of(launch: Launch) -> LaunchRow:
 
 def night_row_of(launch: Launch, metric: Metric) -> NightRow:
     """Return the row of a launch as far as histories of a metric and the gate read it."""
+    return _made(NightRow, launch, _readers_of_nights(metric))
+
+
+@cache
+def _readers_of_nights(metric: Metric) -> dict[str, "Of"]:
     columns = {*NightRow.__struct_fields__, metric.column, *(gated.column for gated in metrics.GATED)}
-    return _made(NightRow, launch, {name: of for name, of in _READERS.items() if name in columns})
+    return {name: of for name, of in _READERS.items() if name in columns}
 
 
 def _made(kind: type[ThoseRows], launch: Launch, readers: Mapping[str, "Of"]) -> ThoseRows:
     read = Read(launch)
     values = {name: of(read) for name, of in readers.items()}
+    values |= {name: cleaned(text) for name, text in values.items() if type(text) is str and name not in _KEYS}
     return kind(**{name: values.pop(name) for name in kind.__struct_fields__ if name in values}, more=values)
 
 
@@ -397,6 +405,23 @@ ENTRIES: tuple[Column, ...] = (
 _OF_NO_CELL = ("run", "round", "throughput", "requests", "path", "seconds", "stall", "left_out")
 """Columns of a single launch, which its cell does not have."""
 _READERS: dict[str, Of] = {column.source: column.of for column in ENTRIES if column.of}
+_KEYS = frozenset(
+    {
+        "run",
+        "cell",
+        "stack",
+        "workload",
+        "devices",
+        "ddp_workload",
+        "recipe",
+        "operations",
+        "work",
+        "hardware",
+        "path",
+        "command",
+    }
+)
+"""Columns that are compared with what else is recorded, or shown as they are: they are cleaned there."""
 _OF_CELLS = tuple(name for name in _READERS if name not in _OF_NO_CELL)
 
 

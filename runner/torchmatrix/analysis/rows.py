@@ -49,9 +49,6 @@ class NightRow(Struct, frozen=True, kw_only=True):
     flops_counter: str
     work: str
     hardware: str
-    throttled: bool
-    foreign: tuple[str, ...]
-    quota_seconds: float
     path: str
     more: dict[str, Any]
     machine: str = ""
@@ -98,6 +95,9 @@ class LaunchRow(NightRow, frozen=True, kw_only=True):
     power_watts: float
     energy_per_item: float
     ecc_errors: float
+    throttled: bool
+    foreign: tuple[str, ...]
+    quota_seconds: float
     throttled_later: bool
     under_load_seconds: float
     other_settings: str

@@ -26,6 +26,7 @@ from torchmatrix.analysis.traces import Trace, Whole, shortened, whole_of
 from torchmatrix.analysis.watched import summarize
 from torchmatrix.core.formatting import as_text
 from torchmatrix.core.process import end_helpers, help_only
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import Environment, environment_of
 from torchmatrix.facts.launch import Launch, Unreadable
@@ -393,7 +394,7 @@ def _facts_of(run: RunFolder, record: RunRecord, parts: Sequence[Part]) -> tuple
         matrix=record.matrix,
         workload_hash=record.workload_hash,
         planned=tuple(name.cell for name in record.planned),
-        skipped={skip.cell: skip.reason for skip in record.skips},
+        skipped={skip.cell: cleaned(skip.reason) for skip in record.skips},
         environments=_environments(parts),
         launches=tuple(replace(row, path=row.path[root:]) for row in rows),
         unreadable_launches=tuple((as_text(file.path)[root:], file.reason) for part in parts for file in part.unreadable),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix.cli.options import Volume
 from torchmatrix.core import __version__
-from torchmatrix.core.credentials import without_passwords
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to, write_whole
 from torchmatrix.core.formatting import as_text, count, printable
@@ -38,7 +37,7 @@ def volume_of(quiet: bool, verbose: bool) -> Volume:
 
 
 def complain(message: str, hint: str) -> None:
-    print(without_passwords(f"error: {message}\n\nhint: {hint}"), file=sys.stderr)
+    print(cleaned(f"error: {message}\n\nhint: {hint}"), file=sys.stderr)
 
 
 def in_json(value: Any, **how: Any) -> str:

@@ -25,7 +25,7 @@ from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import disk_errors, write_to
 from torchmatrix.core.formatting import UNKNOWN, figure, is_known
 from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes, toml_of
-from torchmatrix.core.secrets import cleaned
+from torchmatrix.core.secrets import cleaned, cleaned_value
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.matrix.matrix_file import ACCENT
 from torchmatrix.reporting import words
@@ -185,7 +185,7 @@ def hardware(host: Mapping[str, Any]) -> str:
     """Describe a machine's devices, such as "4 × NVIDIA H200", or its CPU."""
     names = [str(gpu.get("name")) for gpu in host.get("gpus") or ()]
     counted = [f"{names.count(name)} × {name}" for name in sorted({*names})]
-    return ", ".join(counted) or str(host.get("cpu") or "unknown hardware")
+    return cleaned(", ".join(counted) or str(host.get("cpu") or "unknown hardware"))
 
 
 def launches_each(counts: Collection[int]) -> str:
@@ -312,7 +312,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(assets.TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: cleaned(value) if type(value) is str else value,
+        finalize=lambda value: cleaned_value(value) if type(value) in (str, list, tuple, dict, _Recorded) else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -13,7 +13,7 @@ from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import LaunchRow, Row, makes_figures
+from torchmatrix.analysis.rows import LaunchRow, Row
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
 from torchmatrix.analysis.traces import QUANTITIES, Trace
@@ -162,13 +162,17 @@ class RunTables:
 
 def parts_of(within: RunTables, cells: Sequence[str]) -> Parts:
     """Return the rows of each explorer; `cells`: of one run, in the order of their places."""
-    at = {cell: place for place, cell in enumerate(cells)}
+    at = {cell: {"at": place} for place, cell in enumerate(cells)}
+
+    def shown(rows: Sequence[Row]) -> list[Row]:  # launches of one cell may disagree on whether it makes figures
+        return [row for row in rows if row["cell"] in at]
+
     return {
-        "loss": tuple({"at": at[row["cell"]]} | cause for row in within.decomposition for cause in _loss(row)),
-        "alone": tuple({"at": at[row["cell"]]} | _alone(row) for row in within.devices),
-        "phases": tuple({"at": at[row["cell"]]} | _phases(row) for row in within.phases),
-        "steps": tuple({"at": at[row["cell"]]} | _steps(row) for row in within.steps),
-        "trace": tuple({"at": at[trace.cell]} | _trace(trace) for trace in within.traces),
+        "loss": tuple(at[row["cell"]] | cause for row in shown(within.decomposition) for cause in _loss(row)),
+        "alone": tuple(at[row["cell"]] | _alone(row) for row in shown(within.devices)),
+        "phases": tuple(at[row["cell"]] | _phases(row) for row in shown(within.phases)),
+        "steps": tuple(at[row["cell"]] | _steps(row) for row in shown(within.steps)),
+        "trace": tuple(at[trace.cell] | _trace(trace) for trace in within.traces if trace.cell in at),
     }
 
 
@@ -308,7 +312,7 @@ def data_of(
     """Build the cells of DDP or one device of tables as of the module tables, with their scaling and ratios.
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
-    shown: list[Row] = [{"machine": "", **row} for row in cells if makes_figures(row["of"])]
+    shown: list[Row] = [{"machine": "", **row} for row in cells]
     gpus = _gpus(shown)
     measured = {(cell.machine, cell.row.cell): cell.moments() for cell in index.every}
     scaled = {key_of(row): row for row in scaling}

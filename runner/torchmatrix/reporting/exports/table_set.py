@@ -17,7 +17,7 @@ from torchmatrix.analysis.machines import Chosen, fleet_gpu_table, worth
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import Measured, audit, claims
 from torchmatrix.analysis.published.claims import Section
-from torchmatrix.analysis.rows import Column, LaunchRow, Row, is_ok, makes_figures
+from torchmatrix.analysis.rows import Column, LaunchRow, Row, is_ok
 from torchmatrix.analysis.run_summary import Installed, RunDetails, RunSummary, WholeRun
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import latency_rows
@@ -83,7 +83,7 @@ def make_view(
     """
     summary = found.summary.charged(price_list)
     cells = summary.cells
-    every_cell = run_summary.cells_table(cells.every)
+    every_cell, figures = run_summary.cells_table(cells.every), {cell.row.cell for cell in cells.figures}
     return View(
         id=run_id,
         record=record,
@@ -91,7 +91,7 @@ def make_view(
         details=found.details,
         index=cells,
         every_cell=every_cell,
-        cells=[row for row in every_cell if makes_figures(row["of"])],  # the others explain a loss, in a table of their own
+        cells=[row for row in every_cell if row["cell"] in figures],  # the others explain a loss, in a table of their own
         scaling=scaling.scaling_table(cells),
         decomposition=scaling.decomposition_table(cells),
         nodes=scaling.nodes_table(cells),
