@@ -27,12 +27,9 @@ def _usual() -> LaunchRow:
 
 def changed(row: LaunchRow, **columns: Any) -> LaunchRow:
     """Return the row with other values in these columns."""
-    fields = {name: value for name, value in columns.items() if name in row.__struct_fields__}
-    rest = {name: value for name, value in columns.items() if name not in fields}
-    return structs.replace(row, **fields, more=row.more | rest)
+    return structs.replace(row, **columns)
 
 
 def plain(row: NightRow) -> dict[str, Any]:
     """Return all columns by name."""
-    columns = structs.asdict(row)
-    return columns | columns.pop("more")
+    return structs.asdict(row)

@@ -18,8 +18,8 @@ from typing import Any
 
 from msgspec import DecodeError, msgpack
 
+from torchmatrix.analysis.launch_row import WholeRow
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.run_summary import RunDetails, RunFacts, RunSummary, WholeRun, read_facts, summary_from
 from torchmatrix.core import assets
 from torchmatrix.core.files import link_below, open_regular, plain_open, write_whole
@@ -36,7 +36,8 @@ _YOUNG_NS = 3_000_000_000
 _PACKAGES = ("core", "machine", "facts", "matrix", "planning", "analysis")
 """The packages that analysis may import: a change in any of them may change what is read from a launch's file."""
 
-_summaries, _details = msgpack.Decoder(RunFacts[LaunchRow]), msgpack.Decoder(RunDetails)
+_summaries: msgpack.Decoder[RunFacts] = msgpack.Decoder(RunFacts[WholeRow])  # type: ignore[valid-type]
+_details = msgpack.Decoder(RunDetails)
 
 
 def read(results: Results, runs: Sequence[RunFolder], price_list: PriceList = NONE) -> list[RunSummary]:

@@ -7,10 +7,12 @@ from all its launches (`cell`). Unknown numbers are NaN, other unknowns None, se
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import defstruct
 
 from torchmatrix.analysis import gpu_specs, metrics, watched
 from torchmatrix.analysis.centers import median_of
@@ -54,25 +56,33 @@ _NO_OTHER_SETTING = frozenset({
 
 def row_of(launch: Launch) -> LaunchRow:
     """Return the row of a launch: all entries by their sources."""
-    return _made(LaunchRow, launch, _READERS)
+    return _made(WholeRow, launch)
 
 
 def night_row_of(launch: Launch, metric: Metric) -> NightRow:
     """Return the row of a launch as far as histories of a metric and the gate read it."""
-    return _made(NightRow, launch, _readers_of_nights(metric))
+    return _made(night_row(metric), launch)
 
 
 @cache
-def _readers_of_nights(metric: Metric) -> dict[str, "Of"]:
-    columns = {*NightRow.__struct_fields__, metric.column, *(gated.column for gated in metrics.GATED)}
-    return {name: of for name, of in _READERS.items() if name in columns}
+def night_row(metric: Metric) -> type[NightRow]:
+    """Return the class of rows for histories of a metric and the gate."""
+    return _with_columns("NightRow", NightRow, [metric.column, *(gated.column for gated in metrics.GATED)])
 
 
-def _made(kind: type[ThoseRows], launch: Launch, readers: Mapping[str, "Of"]) -> ThoseRows:
+def _with_columns(name: str, base: type[ThoseRows], columns: Iterable[str]) -> type[ThoseRows]:
+    """Return the class of rows that have these columns, too."""
+    more: list[Any] = [(column, Any) for column in dict.fromkeys(columns) if column not in base.__struct_fields__]
+    return cast(
+        "type[ThoseRows]", defstruct(name, more, bases=(base,), module=__name__, frozen=True, kw_only=True, array_like=True)
+    )
+
+
+def _made(kind: type[ThoseRows], launch: Launch) -> ThoseRows:
     read = Read(launch)
-    values = {name: of(read) for name, of in readers.items()}
+    values = {name: _READERS[name](read) for name in kind.__struct_fields__ if name in _READERS}
     values |= {name: cleaned(text) for name, text in values.items() if type(text) is str and name not in _KEYS}
-    return kind(**{name: values.pop(name) for name in kind.__struct_fields__ if name in values}, more=values)
+    return kind(**values)
 
 
 def columns_of(row: LaunchRow, every: bool = False) -> Row:
@@ -422,6 +432,8 @@ _KEYS = frozenset(
     }
 )
 """Columns that are compared with what else is recorded, or shown as they are: they are cleaned there."""
+WholeRow = _with_columns("WholeRow", LaunchRow, _READERS)
+"""The class of a launch's row with all columns."""
 _OF_CELLS = tuple(name for name in _READERS if name not in _OF_NO_CELL)
 
 

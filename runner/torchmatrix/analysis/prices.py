@@ -152,7 +152,7 @@ def _charged(row: LaunchRow, price_list: PriceList) -> LaunchRow:
     if not price or not row.throughput > 0:
         return row
     cost = price.hour / 3600 * row.count / row.throughput + _electricity(price, row)
-    return structs.replace(row, more=row.more | {COST.column: cost})
+    return structs.replace(row, **{COST.column: cost})
 
 
 JOULES_PER_KWH = 3.6e6

@@ -21,8 +21,8 @@ Row: TypeAlias = dict[str, Any]
 # Launches as rows. Unknown numbers are NaN, other unknowns None, sequences tuples. Meanings: launch_row.ENTRIES.
 
 
-class NightRow(Struct, frozen=True, kw_only=True):
-    """A launch as far as histories and the gate read it. `more`: its other columns, such as metrics, by their sources."""
+class NightRow(Struct, frozen=True, kw_only=True, array_like=True):
+    """A launch as far as histories and the gate read it, with the columns that code names; launch_row.py adds the others."""
 
     run: str
     round: int
@@ -50,13 +50,12 @@ class NightRow(Struct, frozen=True, kw_only=True):
     work: str
     hardware: str
     path: str
-    more: dict[str, Any]
     machine: str = ""
     gpu: str = ""
 
     def value(self, column: str) -> Any:
         """Return what stands in a column. Raises AttributeError for a column that wasn't read."""
-        return self.more[column] if column in self.more else getattr(self, column)
+        return getattr(self, column)
 
     @property
     def fleet(self) -> Row:
@@ -64,8 +63,8 @@ class NightRow(Struct, frozen=True, kw_only=True):
         return {"machine": self.machine, "gpu": self.gpu} if self.machine else {}
 
 
-class LaunchRow(NightRow, frozen=True, kw_only=True):
-    """A launch with all columns."""
+class LaunchRow(NightRow, frozen=True, kw_only=True, array_like=True):
+    """A launch as far as reports read it."""
 
     devices: str
     count: int

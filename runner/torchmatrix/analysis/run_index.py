@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from torchmatrix.analysis import metrics
 from torchmatrix.analysis.facts_cache import FOLDER, FOLDER_SIZE, code, files_below, forget_removed_runs
+from torchmatrix.analysis.launch_row import night_row
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.rows import NightRow, Row
 from torchmatrix.analysis.run_summary import NightRun, RunFacts, processes_for, read_night, shared_out, summary_from
@@ -70,7 +71,6 @@ class _Begin(Struct, array_like=True, tag="_Entry", frozen=True):
 
 _Record = _Entry | _Value
 _begins, _entries = msgpack.Decoder(_Begin | _Value), msgpack.Decoder(_Entry)
-_facts = msgpack.Decoder(RunFacts[NightRow])
 
 
 def summaries(results: Results, runs: Sequence[RunFolder], metric: Metric = THROUGHPUT) -> list[NightRun]:
@@ -101,7 +101,7 @@ def _updated(results: Results, runs: Sequence[RunFolder], metric: Metric) -> "_I
     """Return the index, in which all of `runs` are as they are now."""
     index = _Index(
         path=results.root / FOLDER / f"{metric.name}.runs", head=f"torchmatrix {code()} {metric.name}\n".encode(),
-        wanted={_name(run) for run in runs},
+        wanted={_name(run) for run in runs}, facts=msgpack.Decoder(RunFacts[night_row(metric)]),  # type: ignore[misc]
     )  # fmt: skip
     forget_removed_runs(results)
     index.load(lambda name: name in index.wanted or os.path.exists(f"{results.root}/{name}/run.jsonl"))  # noqa: PTH110 (a Path takes ten times as long)
@@ -174,12 +174,13 @@ def _share(shared: dict[str, _Record], value: Any) -> str:
 @dataclass(kw_only=True)
 class _Index:
     """The index as read, and as it is appended to. `head`: its first line; `wanted`: the runs whose entries are kept in memory,
-    in `packed`; `values`: what entries share, by key.
+    in `packed`; `facts`: reads a run's summary; `values`: what entries share, by key.
     """
 
     path: Path
     head: bytes
     wanted: set[str]
+    facts: msgpack.Decoder[RunFacts[NightRow]]
     packed: dict[str, bytes] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     _end: int = 0
@@ -204,7 +205,7 @@ class _Index:
 
     def summary(self, run: RunFolder) -> RunFacts[NightRow]:
         """Return the facts of a run's summary."""
-        kept = _facts.decode(_entries.decode(self.packed[_name(run)]).summary)
+        kept = self.facts.decode(_entries.decode(self.packed[_name(run)]).summary)
         environments = {stack: self.values[key[_SHARED]] for stack, key in kept.environments.items()}
         return replace(kept, matrix=self.values[kept.matrix], environments=environments)
 

@@ -319,11 +319,8 @@ def _cleaned_row(row: LaunchRow, cleaner: Redaction) -> LaunchRow:
     """Redact a launch's row; without what was said of it unless messages are wanted: it doesn't tell whose words they are."""
     columns = structs.asdict(row)
     if not cleaner.with_messages:
-        columns, columns["more"] = (
-            {name: redaction.WITHHELD if name in _MESSAGES and value else value for name, value in some.items()}
-            for some in (columns, row.more)
-        )
-    return LaunchRow(**cleaner.value(columns, _WORDS))
+        columns |= {name: redaction.WITHHELD for name in _MESSAGES if columns[name]}
+    return type(row)(**cleaner.value(columns, _WORDS))
 
 
 def _page_of(slug: str) -> str:
