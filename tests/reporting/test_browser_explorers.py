@@ -161,15 +161,15 @@ def test_any_two_cells_are_compared_as_far_as_python_tested_them(reader: Reader,
     data = explorers.data
     (pair,) = [
         item for item in data.pairs
-        if item["kind"] == "stack" and data.rows[item["at"]]["cell"] == "torch2.7.1-cu128/resnet50-train-amp-b64/gpu0+1+2+3"
+        if item.kind == "stack" and data.rows[item.at].cell == "torch2.7.1-cu128/resnet50-train-amp-b64/gpu0+1+2+3"
     ]  # fmt: skip
-    ends = pair["low"], pair["high"]
-    effect = f"{words.effect(pair['ratio'], *ends)} {words.effect_interval(pair['ratio'], *ends)}"
-    expected = f"torch 2.7.1 over torch 1.13.1: {effect}, {words.verdict(pair['verdict'])}"
+    ends = pair.low, pair.high
+    effect = f"{words.effect(pair.ratio, *ends)} {words.effect_interval(pair.ratio, *ends)}"
+    expected = f"torch 2.7.1 over torch 1.13.1: {effect}, {words.verdict(pair.verdict)}"
     assert compared(new, old)[2] == expected == compared(old, new)[2]
-    row = data.rows[pair["at"]]
-    interval = words.rate_interval(row["rate"], row["low"], row["high"])
-    assert f"{new}: {words.with_unit(row['rate'], 'images/s')} {interval}" in compared(new, old)
+    row = data.rows[pair.at]
+    interval = words.rate_interval(row.rate, row.low, row.high)
+    assert f"{new}: {words.with_unit(row.rate, 'images/s')} {interval}" in compared(new, old)
     assert compared(new, old.replace("AMP", "fp32"))[2].endswith("not tested: they differ in more than one thing")
     again = Reader(reader.context.browser, reader.page.url, viewport={"width": 1280, "height": 900})
     again.panels("throughput")

@@ -90,9 +90,9 @@ def test_every_cell_can_be_reached_and_no_choice_is_empty(of: Make) -> None:
     walk({}, 9)
     assert len(reached) == len(cells) == len(rows)
     for row in rows:
-        place = {dim.name: dim.values[row[dim.name]] for dim in dims}
+        place = {dim.name: dim.values[row.value(dim.name)] for dim in dims}
         (only,) = script.choice("throughput", place)["rows"]
-        assert all(only[name] == row[name] for name in names)
+        assert all(only[name] == row.value(name) for name in names)
 
 
 def test_cells_that_differ_in_no_selector_get_a_separate_selector() -> None:
@@ -245,7 +245,7 @@ def test_the_page_carries_each_cell_once_and_nothing_that_ends_a_script() -> Non
 
 def test_a_pair_names_both_its_cells() -> None:
     data = tables(cell("a", 100.0), cell("b", 131.0), cell("b", 262.0, "amp")).explorers().data
-    assert [(pair["kind"], pair["at"], pair["over"]) for pair in data.pairs] == [("stack", 1, 0), ("amp", 2, 1)]
+    assert [(pair.kind, pair.at, pair.over) for pair in data.pairs] == [("stack", 1, 0), ("amp", 2, 1)]
 
 
 def test_each_explorer_has_a_title_and_a_note() -> None:
@@ -261,15 +261,15 @@ def test_the_texts_of_the_explorers_are_those_of_the_tables() -> None:
     (rates, *_), speedups = explorers.views["throughput"], explorers.views["speedup"]
     for row in rates.rows:
         cell_ = explorers.data.rows[row["at"]]
-        limits = words.rate_interval(cell_["rate"] or 0.0, cell_["low"], cell_["high"])
-        assert (row["text"], row["interval"]) == (words.short(cell_["rate"]), limits) if cell_["n"] else row["problem"]
-    pairs = {(pair["kind"], pair["at"]): pair for pair in explorers.data.pairs}
+        limits = words.rate_interval(cell_.rate or 0.0, cell_.low, cell_.high)
+        assert (row["text"], row["interval"]) == (words.short(cell_.rate), limits) if cell_.n else row["problem"]
+    pairs = {(pair.kind, pair.at): pair for pair in explorers.data.pairs}
     judged = [(pairs[speedup.name, row["at"]], row) for speedup in speedups for row in speedup.rows if row["value"] is not None]
     assert len(judged) > 10
     for pair, row in judged:
-        limits = words.effect_interval(pair["ratio"], pair["low"], pair["high"])
-        assert (row["text"], row["interval"]) == (words.effect(pair["ratio"], pair["low"], pair["high"]), limits)
-        assert row["more"] == words.verdict(pair["verdict"]) and row["is_best"] == (pair["verdict"] == "FASTER")
+        limits = words.effect_interval(pair.ratio, pair.low, pair.high)
+        assert (row["text"], row["interval"]) == (words.effect(pair.ratio, pair.low, pair.high), limits)
+        assert row["more"] == words.verdict(pair.verdict) and row["is_best"] == (pair.verdict == "FASTER")
 
 
 def test_the_scripts_write_round_numbers_only_and_compute_no_statistics() -> None:

@@ -104,7 +104,7 @@ def test_every_cell_of_every_part_can_be_reached(of: Make) -> None:
         places = [part["at"] for part in data.parts[name]]
         assert len(set(places)) == len(some)
         for place in places:
-            values = {dim.name: dim.values[data.rows[place][dim.name]] for dim in data.dims}
+            values = {dim.name: dim.values[data.rows[place].value(dim.name)] for dim in data.dims}
             (panel,) = script.panels(name, values)
             assert values["model"] in panel["title"]
     assert len(script.panels("trace", {"stack": "all", "model": "x", "precision": "amp", "devices": "2"})) == 8

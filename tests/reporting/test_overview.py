@@ -107,22 +107,22 @@ def test_no_page_says_more_than_it_knows_and_no_model_is_missing(tmp_path: Path,
     overview, cells = report.overview_of(view), report.cells_of(view)
     top = cells.best(cells.chosen)
     lead = overview.answers.lead
-    assert top and words.with_unit(top["rate"], f"{top['unit']}/s") in lead and len(lead.split()) <= 30, lead
+    assert top and words.with_unit(top.rate, f"{top.unit}/s") in lead and len(lead.split()) <= 30, lead
     assert all(setting in lead for setting in (*cells.settings(top).split(", "), cells.who(top), cells.model(top))), lead
     equal = ranking(cells, top).equal
-    assert equal[0] is top and (len(equal) == 1 or all(row["n"] > 1 for row in equal))
+    assert equal[0] is top and (len(equal) == 1 or all(row.n > 1 for row in equal))
     for chart in by_section(overview.charts)[0]:
         bold = [row for panels in chart.panels for panel in panels for row in panel.rows if row.is_best]
         assert all("1 launch" not in row.figures for row in bold)
     drawn = " ".join(panel.title for panels in overview.charts[0].panels for panel in panels)
-    assert all(cells.model(row) in drawn for row in cells.rows if row["n"])
+    assert all(cells.model(row) in drawn for row in cells.rows if row.n)
     if any(each.name == "energy" for each in overview.answers.each):
         economical = answer(overview, "energy")
         charts = [chart for chart in overview.charts if chart.id == "energy"]
         values = [row.value for chart in charts for panels in chart.panels for panel in panels for row in panel.rows]
         assert economical.value in [pytest.approx(value) for value in values if value], "the answer's cell is in its chart"
     best = answer(overview, "fastest")
-    assert [best.low, best.high] == pytest.approx([number_or_nan(top[name]) for name in ("low", "high")], nan_ok=True)
+    assert [best.low, best.high] == pytest.approx([number_or_nan(top.value(name)) for name in ("low", "high")], nan_ok=True)
     for row in (row for chart in overview.charts if chart.id == "settings" for (panel,) in chart.panels for row in panel.rows):
         is_told = row.figures[1] in ("faster", "slower") or row.figures[1].startswith(("apart by", "perhaps", "the same"))
         assert row.low is None or is_told or row.low <= 1 <= (row.high or 0), row

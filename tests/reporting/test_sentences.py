@@ -25,7 +25,7 @@ ONCE = (1.0,)
 
 def claims(report: Tables) -> bool:
     """Tell whether any cell of a report is called faster or slower than another."""
-    return any(pair["verdict"] in ("FASTER", "SLOWER") for pair in report.explorers().data.pairs)
+    return any(pair.verdict in ("FASTER", "SLOWER") for pair in report.explorers().data.pairs)
 
 
 # ---------------------------------------------------------------- words by verdict
@@ -40,7 +40,7 @@ def test_one_launch_is_a_ratio_that_was_not_tested() -> None:
     often = [cell("a", rate) for rate in (99.9, 100.0, 100.1)]
     for launches in ([cell("a", 100.0)], often):
         (pair,) = tables(*launches, cell("b", 118.0), factors=ONCE).explorers().data.pairs
-        assert pair["verdict"] == "n/a" and pair["low"] is None
+        assert pair.verdict == "n/a" and pair.low is None
 
 
 def test_settings_by_single_launches_are_not_tested(tmp_path: Path) -> None:

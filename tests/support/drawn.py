@@ -45,9 +45,9 @@ class Tables:
             steps=time_split.steps_table(spent(self.launches)),
             traces=traces_of(self.launches),
         )
-        rows = [row for cell in self.index.every for row in cell.launches]
+        rows = [row for cell in self.index.figures for row in cell.launches]
         index = CellIndex(prices.charged(rows, held))
-        cells = run_tables.cells_table(index.every)
+        cells = run_tables.cells_table(index.figures)
         return Explorers(data=data_of(index, cells, self.scales, self.ratios, held, within=within))
 
 

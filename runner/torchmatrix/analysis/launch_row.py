@@ -7,12 +7,10 @@ from all its launches (`cell`). Unknown numbers are NaN, other unknowns None, se
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
-
-from msgspec import defstruct
+from typing import TYPE_CHECKING, Any
 
 from torchmatrix.analysis import gpu_specs, metrics, watched
 from torchmatrix.analysis.centers import median_of
@@ -33,6 +31,7 @@ from torchmatrix.analysis.rows import (
     a_whole,
     an_interval,
     counter_of,
+    with_columns,
     work_of,
 )
 from torchmatrix.core.formatting import as_text, number_or_nan
@@ -67,15 +66,7 @@ def night_row_of(launch: Launch, metric: Metric) -> NightRow:
 @cache
 def night_row(metric: Metric) -> type[NightRow]:
     """Return the class of rows for histories of a metric and the gate."""
-    return _with_columns("NightRow", NightRow, [metric.column, *(gated.column for gated in metrics.GATED)])
-
-
-def _with_columns(name: str, base: type[ThoseRows], columns: Iterable[str]) -> type[ThoseRows]:
-    """Return the class of rows that have these columns, too."""
-    more: list[Any] = [(column, Any) for column in dict.fromkeys(columns) if column not in base.__struct_fields__]
-    return cast(
-        "type[ThoseRows]", defstruct(name, more, bases=(base,), module=__name__, frozen=True, kw_only=True, array_like=True)
-    )
+    return with_columns("NightRow", NightRow, [metric.column, *(gated.column for gated in metrics.GATED)], __name__)
 
 
 def _made(kind: type[ThoseRows], launch: Launch) -> ThoseRows:
@@ -432,7 +423,7 @@ _KEYS = frozenset(
     }
 )
 """Columns that are compared with what else is recorded, or shown as they are: they are cleaned there."""
-WholeRow = _with_columns("WholeRow", LaunchRow, _READERS)
+WholeRow = with_columns("WholeRow", LaunchRow, _READERS, __name__)
 """The class of a launch's row with all columns."""
 _OF_CELLS = tuple(name for name in _READERS if name not in _OF_NO_CELL)
 

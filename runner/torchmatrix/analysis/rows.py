@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, defstruct
 from typing_extensions import TypeVar
 
 from torchmatrix.facts.launch import OK, ONE_MODEL, UNLIKE, Launch
@@ -19,6 +19,9 @@ Row: TypeAlias = dict[str, Any]
 
 
 # Launches as rows. Unknown numbers are NaN, other unknowns None, sequences tuples. Meanings: launch_row.ENTRIES.
+
+
+StructType = TypeVar("StructType", bound=Struct)
 
 
 class NightRow(Struct, frozen=True, kw_only=True, array_like=True):
@@ -104,6 +107,13 @@ class LaunchRow(NightRow, frozen=True, kw_only=True, array_like=True):
     flops_key: tuple[Any, ...]
     flops_by_type: str
     collectives: str
+
+
+def with_columns(name: str, base: type[StructType], columns: Iterable[str], module: str) -> type[StructType]:
+    """Return `base` with these columns, too, of any type; None where they aren't given. `module`: where the class stands."""
+    more: list[Any] = [(column, Any, None) for column in dict.fromkeys(columns) if column not in base.__struct_fields__]
+    made = defstruct(name, more, bases=(base,), module=module, frozen=True, kw_only=True, array_like=True)
+    return cast("type[StructType]", made)
 
 
 AnyRow = TypeVar("AnyRow", bound=NightRow, default=LaunchRow, covariant=True)

@@ -31,6 +31,8 @@ from torchmatrix.reporting.explorers.data import (
 from torchmatrix.reporting.explorers.data import (
     Data,
     Metric,
+    ShownCell,
+    ShownPair,
     legend,
     rounded,
 )
@@ -66,47 +68,47 @@ class View:
 
 def throughput(data: Data) -> Iterator[View]:
     """Yield a view of each metric that some cell has, throughput first: a row for each cell, also for one that failed."""
-    if any(row["n"] for row in data.rows):
+    if any(row.n for row in data.rows):
         for metric in data.metrics:
-            rows = [_bar(metric, at, row) for at, row in enumerate(data.rows)]
+            rows = [_bar(metric, row) for row in data.rows]
             yield View(name=metric.name, title=metric.title, rows=rows, unit=metric.unit, note=metric.note)
 
 
-def _bar(metric: Metric, at: int, row: Row) -> Row:
+def _bar(metric: Metric, row: ShownCell) -> Row:
     value, low, high = metric.of(row)
-    texts = {"at": at, "text": words.short(value), "interval": words.rate_interval(value or 0.0, low, high)}
-    source = row["source"] and f"published by {row['source']}"
-    published = {"theirs": row["theirs"], "source": source} if metric.name == "throughput" else {}
-    return texts | _positions(value, low, high) | published | {"problem": "" if row["n"] else words.failed(row["outcome"])}
+    texts = {"at": row.place, "text": words.short(value), "interval": words.rate_interval(value or 0.0, low, high)}
+    source = row.source and f"published by {row.source}"
+    published = {"theirs": row.theirs, "source": source} if metric.name == "throughput" else {}
+    return texts | _positions(value, low, high) | published | {"problem": "" if row.n else words.failed(row.outcome)}
 
 
 def scaling(data: Data) -> Iterator[View]:
     """Yield the views of the cells on a line over the number of devices."""
-    lines = [(at, row) for at, row in enumerate(data.rows) if row["scales"]]
+    lines = [row for row in data.rows if row.scales]
     for name, (title, unit, write, of) in _SCALING.items() if lines else ():
-        rows = [_scaled(at, row, of(row), write) for at, row in lines if (row["n"] if name == "throughput" else row["S"])]
+        rows = [_scaled(row, of(row), write) for row in lines if (row.n if name == "throughput" else row.S)]
         yield View(name=name, title=title, rows=rows, unit=unit)
 
 
-def _scaled(at: int, row: Row, values: Sequence[float | None], write: Callable[[Any], str]) -> Row:
+def _scaled(row: ShownCell, values: Sequence[float | None], write: Callable[[Any], str]) -> Row:
     value, low, high, ideal = values
     limits = f"{write(low)} to {write(high)}" if is_known(low) and is_known(high) else ""
-    drawn = {"at": at, **_positions(value, low, high), "ideal": rounded(ideal), "text": write(value), "interval": limits}
-    return drawn | {"mark": "impossible" if row["impossible"] else ""}
+    drawn = {"at": row.place, **_positions(value, low, high), "ideal": rounded(ideal), "text": write(value), "interval": limits}
+    return drawn | {"mark": "impossible" if row.impossible else ""}
 
 
-def _line(row: Row, times: float, plus: float, ideal: float) -> Sequence[float | None]:
-    return *(None if row[name] is None else times * row[name] + plus for name in ("S", "S_low", "S_high")), ideal
+def _line(row: ShownCell, times: float, plus: float, ideal: float) -> Sequence[float | None]:
+    return *(None if value is None else times * value + plus for value in (row.S, row.S_low, row.S_high)), ideal
 
 
-def _rate(row: Row) -> Sequence[float | None]:
-    return row["rate"], row["low"], row["high"], row["N"] * row["rate"] / row["S"] if row["S"] else None
+def _rate(row: ShownCell) -> Sequence[float | None]:
+    return row.rate, row.low, row.high, row.N * row.rate / row.S if row.S else None
 
 
-_SCALING: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[Row], Sequence[float | None]]]] = {
-    "E": ("efficiency", "share of the ideal", lambda v: words.percent(v, 1), lambda row: _line(row, 1 / row["N"], 0, 1)),
-    "s": ("scale factor", "1: ideal", words.ratio, lambda row: _line(row, 1 / (row["N"] - 1), -1 / (row["N"] - 1), 1)),
-    "S": ("speed-up", "times one device", words.ratio, lambda row: _line(row, 1, 0, row["N"])),
+_SCALING: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[ShownCell], Sequence[float | None]]]] = {
+    "E": ("efficiency", "share of the ideal", lambda v: words.percent(v, 1), lambda row: _line(row, 1 / row.N, 0, 1)),
+    "s": ("scale factor", "1: ideal", words.ratio, lambda row: _line(row, 1 / (row.N - 1), -1 / (row.N - 1), 1)),
+    "S": ("speed-up", "times one device", words.ratio, lambda row: _line(row, 1, 0, row.N)),
     "throughput": ("throughput", "{unit}/s", words.short, _rate),
 }
 
@@ -114,31 +116,31 @@ _SCALING: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[Row], Seq
 def speedup(data: Data) -> Iterator[View]:
     """Yield stacks over their baseline and settings over what they replace, where some such pair has a ratio."""
     factors = {pair.name: factor.name for factor in CONTRASTED for pair in factor.contrasts}
-    for kind in dict.fromkeys(pair["kind"] for pair in data.pairs if pair["ratio"]):
+    for kind in dict.fromkeys(pair.kind for pair in data.pairs if pair.ratio):
         title = "stacks over the baseline" if kind == "stack" else " over ".join(words.CONTRASTS[kind])
-        pairs = [pair for pair in data.pairs if pair["kind"] == kind and pair["at"] is not None]
+        pairs = [pair for pair in data.pairs if pair.kind == kind and pair.at is not None]
         rows = [_pair(pair, _over(data, pair) if kind == "stack" else title) for pair in pairs]
         yield View(name=kind, title=title, rows=rows, unsaid=factors.get(kind, "stack"))
 
 
-def _over(data: Data, pair: Row) -> str:
+def _over(data: Data, pair: ShownPair) -> str:
     stacks = next(dim for dim in data.dims if dim.name == "stack")
     labels = dict(zip(stacks.values, stacks.labels, strict=True))
-    return f"{stacks.labels[data.rows[pair['at']]['stack']]} over {labels.get(pair['base'], pair['base'])}"
+    return f"{stacks.labels[data.rows[pair.at].stack]} over {labels.get(pair.base, pair.base)}"
 
 
-def _pair(pair: Row, what: str) -> Row:
+def _pair(pair: ShownPair, what: str) -> Row:
     """Return the row of a pair with the words of its verdict, which determine colour and weight."""
-    value, low, high = (pair[name] for name in ("ratio", "low", "high"))
-    drawn = {"at": pair["at"], "over": pair["over"], "what": what, "n": int(bool(pair["n"] and pair["base_n"]))}
+    value, low, high = pair.ratio, pair.low, pair.high
+    drawn = {"at": pair.at, "over": pair.over, "what": what, "n": int(bool(pair.n and pair.base_n))}
     drawn |= _positions(value, low, high)
     if value is None:
-        return drawn | {"problem": _reason(pair["why"])}
+        return drawn | {"problem": _reason(pair.why)}
     return drawn | {
         "text": words.effect(value, low, high), "interval": words.effect_interval(value, low, high),
-        "more": words.verdict(pair["verdict"]),
-        "is_best": int(pair["verdict"] == "FASTER"), "colour": "bad" if pair["verdict"] == "SLOWER" else "0",
-        "title": f"{pair['n']} and {pair['base_n']} launches",
+        "more": words.verdict(pair.verdict),
+        "is_best": int(pair.verdict == "FASTER"), "colour": "bad" if pair.verdict == "SLOWER" else "0",
+        "title": f"{pair.n} and {pair.base_n} launches",
     }  # fmt: skip
 
 
@@ -160,7 +162,7 @@ def _cleaned(names: Iterable[str]) -> list[str]:
 def as_json(data: Data, explorers: Sequence[Mapping[str, Any]]) -> str:
     """Return the JSON of a page: the cells, which their dimensions name, and the rows of each explorer's views."""
     names = [*(dim.name for dim in data.dims), *_CARRIED_COLUMNS]
-    cells = [{name: row[name] for name in names} for row in data.rows]
+    cells = [{name: row.value(name) for name in names} for row in data.rows]
     dims = [
         {"name": dim.name, "title": dim.title, "values": _cleaned(dim.values), "labels": _cleaned(dim.labels), "own": dim.own}
         for dim in data.dims
@@ -242,7 +244,7 @@ def _notes(data: Data, name: str, views: Sequence[View]) -> Iterator[str]:
     yield from (DEFINITIONS[word] for word in _DEFINITIONS_OF[name])
     if name == "throughput":
         yield from (view.note for view in views)
-        yield _DIAMOND_NOTE if any(row["theirs"] is not None for row in data.rows) else ""
+        yield _DIAMOND_NOTE if any(row.theirs is not None for row in data.rows) else ""
     if name == "scaling":
         yield "Dashed: what perfect scaling would give; grey: what is missing from it."
     if name == "speedup":

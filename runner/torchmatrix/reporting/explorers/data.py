@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from torchmatrix.analysis import gpu_specs, prices
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
@@ -13,7 +15,7 @@ from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import LaunchRow, Row
+from torchmatrix.analysis.rows import LaunchRow, Row, with_columns
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
 from torchmatrix.analysis.traces import QUANTITIES, Trace
@@ -32,6 +34,84 @@ def rounded(value: float | None, digits: int = 5) -> float | int | None:
 
 def key_of(row: Mapping[str, Any]) -> tuple[str, str]:
     return str(row.get("machine", "")), str(row["cell"])
+
+
+MaybeNumber: TypeAlias = Any
+"""A number, or None where it is unknown: who reads it knows whether the cell was measured."""
+
+
+class ShownCell(Struct, frozen=True, kw_only=True, array_like=True):
+    """A cell as pages show it; None is unknown. `place`: among the cells. Then of each dimension (Dim) the place of its value.
+
+    `N`: devices; `n`: ok launches; `bs`: the batch; `rate`, `low`, `high`: items per second; `S`: the speed-up over one device;
+    `scales`: whether a line over the number of devices goes through it; `theirs`: a published throughput. The others:
+    metrics by their names.
+    """
+
+    place: int
+    gpu: int
+    machine: int
+    stack: int
+    model: int
+    mode: int
+    precision: int
+    runtime: int
+    compile: int
+    cell: str
+    N: int
+    n: int
+    failed: int
+    outcome: str
+    unit: str
+    bs: int | str
+    which: str
+    rate: MaybeNumber
+    low: MaybeNumber
+    high: MaybeNumber
+    S: MaybeNumber
+    S_low: MaybeNumber
+    S_high: MaybeNumber
+    impossible: int
+    scales: bool
+    flops: MaybeNumber
+    watts: MaybeNumber
+    theirs: MaybeNumber
+    source: str | None
+    mfu: MaybeNumber
+    mfu_by_formula: MaybeNumber
+    per_joule: MaybeNumber
+    per_joule_low: MaybeNumber
+    per_joule_high: MaybeNumber
+    cost: MaybeNumber
+    prefill_rate: MaybeNumber = None
+    decode_of_roof: MaybeNumber = None
+    decode_rate: MaybeNumber = None
+    latency_p50: MaybeNumber = None
+    latency_p99: MaybeNumber = None
+    per_output_token_p50: MaybeNumber = None
+
+    def value(self, name: str) -> Any:
+        """Return a value by its name."""
+        return getattr(self, name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownPair:
+    """A ratio of two cells. `kind`: of stacks, or the setting's name; `at`, `over`: their places, None if it isn't shown;
+    `base`: the stack of reference; `n`, `base_n`: launches. `why`: why there is none.
+    """
+
+    kind: str
+    at: MaybeNumber
+    over: MaybeNumber
+    base: str
+    ratio: MaybeNumber
+    low: MaybeNumber
+    high: MaybeNumber
+    n: int
+    base_n: int
+    why: str
+    verdict: str
 
 
 def figures(row: Row, price_list: PriceList) -> Row:
@@ -84,19 +164,19 @@ class Metric:
     over: str | None = None
     limits: tuple[str, ...] = ()
 
-    def of(self, row: Row) -> tuple[float | None, float | None, float | None]:
+    def of(self, row: ShownCell) -> tuple[float | None, float | None, float | None]:
         """Return a cell's value with its limits, None where they are unknown."""
-        per = row[self.over] if self.over else 1
+        per = row.value(self.over) if self.over else 1
         columns = (self.column, *(self.limits or ("", "")))
-        figures = [row.get(name) if row["n"] and per else None for name in columns]
+        figures = [row.value(name) if name and row.n and per else None for name in columns]
         value, low, high = (None if figure is None else figure * self.times / per for figure in figures)
         return value, low, high
 
 
-def metrics_of(rows: Sequence[Row], currency: str) -> Iterable[Metric]:
+def metrics_of(rows: Sequence[ShownCell], currency: str) -> Iterable[Metric]:
     """Yield throughput and the other metrics that some cell has."""
     for metric in (*(_bar(metric.in_currency(currency)) for metric in DRAWN), _MFU, _PER_WATT, _per_price(currency)):
-        if any(row["n"] and row.get(metric.over or metric.column) is not None for row in rows):
+        if any(row.n and row.value(metric.over or metric.column) is not None for row in rows):
             yield metric
 
 
@@ -296,10 +376,10 @@ class Data:
     """
 
     dims: tuple[Dim, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ShownCell, ...]
     moments: tuple[Moments | None, ...]
     metrics: tuple[Metric, ...]
-    pairs: tuple[Row, ...]
+    pairs: tuple[ShownPair, ...]
     parts: Parts
     significance: Significance
     jump: float
@@ -321,15 +401,17 @@ def data_of(
     dims = tuple(_dims(keyed))
     places = {dim.name: {value: place for place, value in enumerate(dim.values)} for dim in dims}
     sets = _sets(keyed)
+    placed = [{name: places[name][key] for name, (key, _) in keys.items()} for keys in keyed]
+    scales = [scaled_by(scaled.get(key_of(row), {})) for row in shown]
+    lines = {_line_of(at) for at, scale in zip(placed, scales, strict=True) if is_known(scale["S"])}
     rows = []
-    for row, keys in zip(shown, keyed, strict=True):
+    for place, (row, keys, at, scale) in enumerate(zip(shown, keyed, placed, scales, strict=True)):
         which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
-        key = key_of(row)
-        content = figures(row, price_list) | served.get(key, {}) | scaled_by(scaled.get(key, {}))
         theirs, source = published.get(_place(row), (math.nan, None))
-        content |= {"which": which, "theirs": theirs, "source": source}
-        rows.append({name: places[name][key] for name, (key, _) in keys.items()} | {k: _short(v) for k, v in content.items()})
-    _mark_scaling(rows, dims)
+        content = figures(row, price_list) | served.get(key_of(row), {}) | scale
+        content |= {"which": which, "theirs": theirs, "source": source, "scales": _line_of(at) in lines}
+        values: dict[str, Any] = at | {name: _short(value) for name, value in content.items()}
+        rows.append(_Shown(place=place, **values))
     return Data(
         dims=dims,
         rows=tuple(rows),
@@ -342,12 +424,9 @@ def data_of(
     )
 
 
-def _mark_scaling(rows: Sequence[Row], dims: Sequence[Dim]) -> None:
-    """Set `scales`: whether a line over the number of devices goes through the cell."""
-    names = [dim.name for dim in dims if dim.name not in ("devices", "set")]
-    lines = {tuple(row[name] for name in names) for row in rows if row["S"] is not None}
-    for row in rows:
-        row["scales"] = int(tuple(row[name] for name in names) in lines)
+def _line_of(at: Mapping[str, int]) -> tuple[int, ...]:
+    """Return what the cells on a line over the number of devices have in common."""
+    return tuple(place for name, place in at.items() if name not in ("devices", "set"))
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -405,6 +484,11 @@ _FOR_ALL = ("precision", "runtime", "compile")
 _OWN = frozenset(
     {"image_size", "sequence_length", "batch", "set", "variant", *(name for name in _LATER if name not in _FOR_ALL)}
 )
+_Shown = with_columns(
+    "_Shown", ShownCell,
+    [*_ORDER, "purchase", "mfu_low", "mfu_high", "mfu_by_formula_low", "mfu_by_formula_high",
+     *(f"{metric.name}{end}" for metric in DRAWN for end in ("", "_low", "_high"))], __name__,
+)  # fmt: skip
 _TITLES = {"gpu": "GPU", "set": "which", "batch": "batch per device"}
 
 
@@ -467,7 +551,7 @@ Places: TypeAlias = dict[tuple[str, str, str, str], int]
 """The place of each cell, by machine, stack, workload and devices."""
 
 
-def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[Row]:
+def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[ShownPair]:
     """Pair stacks with their baselines, settings with what they replace; `at`, `over`: the cells' places among `cells`."""
     places: Places = {_place(row): place for place, row in enumerate(cells)}
     others = [row for row in ratios.speedups if row["stack"] != row["baseline"]]
@@ -477,8 +561,10 @@ def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[Row]:
     ]
 
 
-def _pair(kind: str, row: Mapping[str, Any], base: Mapping[str, Any], places: Places) -> Row:
+def _pair(kind: str, row: Mapping[str, Any], base: Mapping[str, Any], places: Places) -> ShownPair:
     at, over = (places.get(_place({"machine": "", **row, **changes})) for changes in ({}, base))
-    figures = {name: _short(row[name]) for name in ("ratio", "low", "high")}
-    figures |= {"n": row["n"], "base_n": row["baseline_n"], "why": row["why"], "verdict": row["verdict"]}
-    return {"kind": kind, "at": at, "over": over, "base": base.get("stack", ""), **figures}
+    ratio, low, high = (_short(row[name]) for name in ("ratio", "low", "high"))
+    return ShownPair(
+        kind=kind, at=at, over=over, base=base.get("stack", ""), ratio=ratio, low=low, high=high, n=row["n"],
+        base_n=row["baseline_n"], why=row["why"], verdict=row["verdict"],
+    )  # fmt: skip

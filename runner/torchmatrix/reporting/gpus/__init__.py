@@ -9,6 +9,7 @@ from torchmatrix.reporting import words
 from torchmatrix.reporting.charts import BarRow as Bar
 from torchmatrix.reporting.charts import Chart, Panel, round_values, scale_of
 from torchmatrix.reporting.charts.files import Style
+from torchmatrix.reporting.explorers.data import ShownCell
 from torchmatrix.reporting.gpus import answers
 from torchmatrix.reporting.gpus.answers import Gpus, Scope, Setting, Standing, setting_of
 from torchmatrix.reporting.overview.answers import Answers
@@ -246,7 +247,7 @@ def scaling(gpus: Gpus) -> Chart | None:
     """Draw what one, two and more devices of each GPU do, in the first and the best setting of each model."""
     if not gpus.scaled:
         return None
-    counts = words.enumerated(map(str, sorted({1, *(row["N"] for row in gpus.scaled)})), 9)
+    counts = words.enumerated(map(str, sorted({1, *(row.N for row in gpus.scaled)})), 9)
     jobs = gpus.tasks
     return Chart(
         id="scaling", nav="Scaling", title=_scaling_title(gpus),
@@ -264,7 +265,7 @@ def _scaling_title(gpus: Gpus) -> str:
     return title if best is worst else f"{title}, {worst[1]} × {worst[0]} {words.percent(worst[2] / worst[1])}"
 
 
-def _device_panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
+def _device_panels(gpus: Gpus, job: Sequence[ShownCell]) -> tuple[Panel, ...]:
     """Return a panel for the first and one for the best setting."""
     settings = answers.settings_of(map(gpus.setting, job))
     shown = list(dict.fromkeys((settings[0], settings[-1])))
@@ -274,22 +275,22 @@ def _device_panels(gpus: Gpus, job: Sequence[Row]) -> tuple[Panel, ...]:
         rows = [bar for gpu, line in lines for bar in _device_bars(gpus, gpu, line)]
         title = f"{gpus.cells.model(job[0])}, {answers.setting_in_words(setting)}"
         high = max((row.ideal or 0.0 for row in rows), default=1.0)
-        panels.append(Panel(title=title, unit=f"{job[0]['unit']}/s", rows=tuple(rows), high=high, kind="scale"))
+        panels.append(Panel(title=title, unit=f"{job[0].unit}/s", rows=tuple(rows), high=high, kind="scale"))
     return tuple(panels)
 
 
-def _line(gpus: Gpus, job: Sequence[Row], gpu: str, setting: Setting) -> tuple[str, list[Row]] | None:
+def _line(gpus: Gpus, job: Sequence[ShownCell], gpu: str, setting: Setting) -> tuple[str, list[ShownCell]] | None:
     """Return the cells of the highest figure on the most devices, and of fewer devices in the same settings."""
     ends = [row for row in job if gpus.name(row) == gpu and gpus.setting(row) == setting]
-    best = max(ends, key=lambda row: (row["N"], row["rate"]), default=None)
+    best = max(ends, key=lambda row: (row.N, row.rate), default=None)
     return (gpu, line_of(gpus.cells, gpus.cells.rows, best)) if best else None
 
 
-def _device_bars(gpus: Gpus, gpu: str, line: Sequence[Row]) -> list[Bar]:
-    rate_of_one = next(row["rate"] / row["S"] for row in line if row["S"])
+def _device_bars(gpus: Gpus, gpu: str, line: Sequence[ShownCell]) -> list[Bar]:
+    rate_of_one = next(row.rate / row.S for row in line if row.S)
     bars = [scaling_bar(gpus.cells, row, gpus.colour(gpu), rate_of_one) for row in line]
     machine = gpus.cells.label(line[0], "machine")
-    several = gpus.noun == "GPU" and len({row["machine"] for row in gpus.scaled if gpus.name(row) == gpu}) > 1
+    several = gpus.noun == "GPU" and len({row.machine for row in gpus.scaled if gpus.name(row) == gpu}) > 1
     return [replace(bars[0], head=f"{gpu} · {machine}" if several else gpu), *bars[1:]]
 
 

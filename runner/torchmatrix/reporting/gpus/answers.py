@@ -13,6 +13,7 @@ from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.core.formatting import is_known
 from torchmatrix.matrix.factors import BY_NAME, EAGER, RUNTIMES_BY_NAME, TUNED
 from torchmatrix.reporting import words
+from torchmatrix.reporting.explorers.data import ShownCell
 from torchmatrix.reporting.overview.answers import Answer, Answers, mean_of, pairs_of
 from torchmatrix.reporting.overview.cells import Cells, age, grouped, span
 
@@ -81,7 +82,7 @@ class Gpus:
         """Return the noun for one of several devices that are measured at once."""
         return "GPU" if any(self.cells.value(row, "devices").isdigit() for row in self.cells.rows) else "device"
 
-    def name(self, row: Row) -> str:
+    def name(self, row: ShownCell) -> str:
         """Return the GPU of a cell; its machine where machines are compared."""
         return self.cells.value(row, "machine" if self.noun == "machine" else "gpu")
 
@@ -91,9 +92,9 @@ class Gpus:
         return row["machine"] if self.noun == "machine" else f"{row['gpu']} · {row['machine']}" if several else row["gpu"]
 
     @cached_property
-    def scaled(self) -> list[Row]:
+    def scaled(self) -> list[ShownCell]:
         """Return the cells of several devices that have a speed-up over one."""
-        return [row for row in self.cells.rows if row["S"] is not None and row["N"] > 1]
+        return [row for row in self.cells.rows if row.S is not None and row.N > 1]
 
     @cached_property
     def counts(self) -> list[int]:
@@ -137,16 +138,16 @@ class Gpus:
     def colour(self, gpu: str) -> int:
         return {"NVIDIA": 0, "AMD": 1}.get(self.vendors.get(gpu, ""), 2)
 
-    def setting(self, row: Row) -> Setting:
+    def setting(self, row: ShownCell) -> Setting:
         """Return the setting of a cell of the explorers."""
         precision, runtime, compiled = (self.cells.value(row, name) for name in ("precision", "runtime", "compile"))
         return precision, EAGER if runtime == "none" else runtime, compiled == "true"
 
     @cached_property
-    def tasks(self) -> list[list[Row]]:
+    def tasks(self) -> list[list[ShownCell]]:
         """Return the cells of several devices by what they compute."""
         names = [name for name in self.cells.dims if name not in (*TUNED, "gpu", "machine", "stack", "devices", "set", "batch")]
-        return grouped(self.scaled, lambda row: tuple(row[name] for name in names))
+        return grouped(self.scaled, lambda row: tuple(row.value(name) for name in names))
 
     def release_mean(self, gpu: str, release: str, over: str) -> MeanRatio | None:
         """Return what a release of torch brings on a GPU over another one, all else equal; None where nothing is compared."""
@@ -158,7 +159,7 @@ class Gpus:
 
         pairs = [
             pair for pair in pairs_of(self.cells, "stack")
-            if pair["over"] is not None and is_of(pair["at"], release) and is_of(pair["over"], over)
+            if pair.over is not None and is_of(pair.at, release) and is_of(pair.over, over)
         ]  # fmt: skip
         return mean_of(self.cells, pairs) if pairs else None
 
@@ -298,12 +299,12 @@ class Scope:
         best = {setting: pick(same, key=lambda row: row[self.column])
                 for setting, same in group_by(measured, setting_of).items()}  # fmt: skip
         if not best:
-            failed = next((row["why"] for row in rows if not row["n"] and row.get("why") in words.OUTCOMES), "")
+            failed = next((row["why"] for row in rows if not row["n"] and row["why"] in words.OUTCOMES), "")
             return Standing(who=who, rows={}, problem=self.missing if any(row["n"] for row in rows) else words.failed(failed))
         top = pick(best.values(), key=lambda row: row[self.column])
         note = "; ".join(f"{setting_in_words(setting)}: {row['workload']}, {row['stack']}" for setting, row in best.items())
         lacks = {setting_of(row): self.missing.removeprefix("energy ") if row["n"] else "failed" for row in rows
-                 if setting_of(row) not in best and (row["n"] or row.get("why") in words.OUTCOMES)}  # fmt: skip
+                 if setting_of(row) not in best and (row["n"] or row["why"] in words.OUTCOMES)}  # fmt: skip
         return Standing(who=who, rows=best, lacks=lacks, top=top, note=note)
 
 
@@ -397,13 +398,13 @@ def _next_answer(gpus: Gpus) -> Answer | None:
 
 def _chain(gpus: Gpus) -> tuple[str, list[tuple[int, int, float]]]:
     """Return the ratios of AMP with compile over fp32 eager, all else equal: the product of both settings' ratios."""
-    amp = {pair["at"]: pair for pair in pairs_of(gpus.cells, "amp") if pair["over"] is not None}
-    compiled = [pair for pair in pairs_of(gpus.cells, "compile") if pair["over"] in amp]
-    both = [(pair["at"], amp[pair["over"]]["over"], pair["ratio"] * amp[pair["over"]]["ratio"]) for pair in compiled]
+    amp = {pair.at: pair for pair in pairs_of(gpus.cells, "amp") if pair.over is not None}
+    compiled = [pair for pair in pairs_of(gpus.cells, "compile") if pair.over in amp]
+    both = [(pair.at, amp[pair.over].over, pair.ratio * amp[pair.over].ratio) for pair in compiled]
     if both:
         return "AMP + torch.compile", both
     for kind, name in (("amp", "AMP"), ("compile", "torch.compile")):
-        if pairs := [(pair["at"], pair["over"], pair["ratio"]) for pair in pairs_of(gpus.cells, kind)]:
+        if pairs := [(pair.at, pair.over, pair.ratio) for pair in pairs_of(gpus.cells, kind)]:
             return name, pairs
     return "", []
 
@@ -444,8 +445,8 @@ def ends(gpus: Gpus) -> list[tuple[str, int, float, int]]:
     by_gpu = []
     for gpu in gpus.order:
         rows = [row for row in gpus.scaled if gpus.name(row) == gpu]
-        most = max((row["N"] for row in rows), default=0)
-        values = [row["S"] for row in rows if row["N"] == most]
+        most = max((row.N for row in rows), default=0)
+        values = [row.S for row in rows if most == row.N]
         if values:
             by_gpu.append((gpu, most, geometric_mean(values).value, len(values)))
     return by_gpu

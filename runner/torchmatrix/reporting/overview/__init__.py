@@ -51,5 +51,5 @@ def overview(
         answers=answers(cells, price_list, since, failed, unread),
         charts=drawn,
         style=Style(colours=[light for light, _ in colours(cells.dims["stack"].values)], source=source),
-        first=next((panel for panel in panels if top and top["rate"] in [row.value for row in panel.rows]), None),
+        first=next((panel for panel in panels if top and top.rate in [row.value for row in panel.rows]), None),
     )

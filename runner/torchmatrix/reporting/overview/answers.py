@@ -14,13 +14,14 @@ from torchmatrix.analysis import verdicts
 from torchmatrix.analysis.intervals import SEEN_FROM
 from torchmatrix.analysis.levels import WIDER
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import Row, group_by
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.speedups import Since
 from torchmatrix.analysis.verdicts import MeanRatio, mean_ratio
 from torchmatrix.core.formatting import is_known, none_for_nan, number_or_nan, printable
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.matrix.factors import IN_FLOAT8
 from torchmatrix.reporting import words
+from torchmatrix.reporting.explorers.data import ShownCell, ShownPair
 from torchmatrix.reporting.overview.cells import Cells, grouped, span
 
 AMP = ("amp", "amp-bf16", "tf32", "half", "bf16-weights", "bf16-master", *IN_FLOAT8)
@@ -116,7 +117,7 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
     lead = "".join(_lead(cells, ranked))
-    warnings = [levels_in_words(cells.data.jump), ONE_LAUNCH if {row["n"] for row in cells.rows if row["n"]} == {1} else ""]
+    warnings = [levels_in_words(cells.data.jump), ONE_LAUNCH if {row.n for row in cells.rows if row.n} == {1} else ""]
     return Answers(lead=lead, each=each, rule=RULE, warning=" ".join(filter(None, warnings)))
 
 
@@ -131,10 +132,10 @@ def levels_in_words(jump: float) -> str:
     )
 
 
-def candidates(cells: Cells, top: Row) -> list[Row]:
+def candidates(cells: Cells, top: ShownCell) -> list[ShownCell]:
     """Return all cells that `top` was picked from: of its model and mode, on as many devices."""
     names = ("model", "mode", "N")
-    return [row for row in cells.rows if row["n"] and all(row[name] == top[name] for name in names)]
+    return [row for row in cells.rows if row.n and all(row.value(name) == top.value(name) for name in names)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,10 +145,10 @@ class Ranking:
     nothing compares with it, since one of the two has one launch.
     """
 
-    top: Row
-    candidates: tuple[Row, ...]
-    equal: tuple[Row, ...]
-    untested: tuple[Row, ...]
+    top: ShownCell
+    candidates: tuple[ShownCell, ...]
+    equal: tuple[ShownCell, ...]
+    untested: tuple[ShownCell, ...]
 
     @property
     def is_fastest(self) -> bool:
@@ -155,30 +156,32 @@ class Ranking:
         return len(self.candidates) > 1 and len(self.equal) == 1 and not self.untested
 
 
-def ranking(cells: Cells, top: Row) -> Ranking:
+def ranking(cells: Cells, top: ShownCell) -> Ranking:
     """Return the candidates beside `top`, the highest of them."""
-    ranked = tuple(sorted(candidates(cells, top), key=lambda row: -row["rate"]))
-    others = [row for row in ranked if row["place"] != top["place"]]
+    ranked = tuple(sorted(candidates(cells, top), key=lambda row: -row.rate))
+    others = [row for row in ranked if row.place != top.place]
     if cells.moments(top) is None:
         return Ranking(top=top, candidates=ranked, equal=(top,), untested=tuple(others))
     tested = [row for row in ranked if cells.moments(row)]
     left = verdicts.may_be_best([cells.moments(row) for row in tested], cells.data.significance.differs)
     slower = _slower_stacks(cells, top)
-    equal = (tested[place] for place in left if tested[place]["stack"] not in slower)
+    equal = (tested[place] for place in left if tested[place].stack not in slower)
     return Ranking(
         top=top, candidates=ranked, untested=tuple(row for row in others if cells.moments(row) is None),
-        equal=(top, *(row for row in equal if row["place"] != top["place"] and row["place"] not in cells.slower)),
+        equal=(top, *(row for row in equal if row.place != top.place and row.place not in cells.slower)),
     )  # fmt: skip
 
 
-def _slower_stacks(cells: Cells, top: Row) -> set[int]:
+def _slower_stacks(cells: Cells, top: ShownCell) -> set[int]:
     """Return the stacks that the means of all like pairs of the model show to be slower than the stack of `top`."""
-    pairs = [pair for pair in pairs_of(cells, "stack") if all(cells.rows[pair["at"]][name] == top[name] for name in _OF_JOB)]
+    pairs = [
+        pair for pair in pairs_of(cells, "stack") if all(cells.rows[pair.at].value(name) == top.value(name) for name in _OF_JOB)
+    ]
     slower: set[int] = set()
-    for stacks, group in group_by(pairs, lambda pair: tuple(cells.rows[pair[end]]["stack"] for end in ("at", "over"))).items():
-        verdict = mean_of(cells, group).verdict if top["stack"] in stacks else ""
+    for stacks, group in group_by(pairs, lambda pair: (cells.rows[pair.at].stack, cells.rows[pair.over].stack)).items():
+        verdict = mean_of(cells, group).verdict if top.stack in stacks else ""
         slower |= {stacks[0]} if verdict == "SLOWER" else {stacks[1]} if verdict == "FASTER" else set()
-    return slower - {top["stack"]}
+    return slower - {top.stack}
 
 
 _OF_JOB = ("mode", "model", "gpu", "machine")
@@ -188,9 +191,9 @@ def _fastest_answer(cells: Cells, ranked: Ranking) -> Answer:
     """Answer with the stack where only one can be the fastest, else with the highest figure: no stack is ahead then."""
     top, several = ranked.top, len({cells.who(row) for row in ranked.candidates}) > 1
     is_ahead = several and {cells.who(row) for row in (*ranked.equal, *ranked.untested)} == {cells.who(top)}
-    rate = words.with_unit(top["rate"], f"{top['unit']}/s")
-    low, high = number_or_nan(top["low"]), number_or_nan(top["high"])
-    limits = words.rate_interval(top["rate"], low, high)
+    rate = words.with_unit(top.rate, f"{top.unit}/s")
+    low, high = number_or_nan(top.low), number_or_nan(top.high)
+    limits = words.rate_interval(top.rate, low, high)
     how = f"{cells.model(top)}, {cells.settings(top)}, {cells.place(top)}"
     verdict, text = _against_others(cells, ranked)
     lone = "" if limits else f"{words.NO_INTERVAL[:1].upper()}{words.NO_INTERVAL[1:]}."
@@ -199,7 +202,7 @@ def _fastest_answer(cells: Cells, ranked: Ranking) -> Answer:
         figure=cells.who(top) if is_ahead else rate, interval="" if is_ahead else limits,
         text=" ".join(filter(None, (f"{rate} {limits}." if is_ahead and limits else "", lone, text))),
         note=how if is_ahead else f"{how}, {cells.who(top)}",
-        chart="throughput", value=top["rate"], low=low, high=high, unit=f"{top['unit']}/s", verdict=verdict,
+        chart="throughput", value=top.rate, low=low, high=high, unit=f"{top.unit}/s", verdict=verdict,
     )  # fmt: skip
 
 
@@ -209,7 +212,7 @@ def _stack_answer(cells: Cells, ranked: Ranking) -> Answer | None:
     """
     pairs = pairs_of(cells, "stack")
     models = by_model(cells, pairs)
-    means = [(cells.model(cells.rows[group[0]["at"]]), _means_of_stacks(cells, group)) for group in models]
+    means = [(cells.model(cells.rows[group[0].at]), _means_of_stacks(cells, group)) for group in models]
     shown = [item for _, each in means for item in each if item[0].verdict in ("FASTER", "SLOWER")]
     if not shown or (ranked.is_fastest and len({item[0].verdict for _, each in means for item in each}) == 1):
         return None
@@ -224,9 +227,9 @@ def _stack_answer(cells: Cells, ranked: Ranking) -> Answer | None:
     )  # fmt: skip
 
 
-def _means_of_stacks(cells: Cells, pairs: Sequence[Row]) -> list[tuple[MeanRatio, str, str]]:
+def _means_of_stacks(cells: Cells, pairs: Sequence[ShownPair]) -> list[tuple[MeanRatio, str, str]]:
     """Return what each stack brings over each other one, with the names of both."""
-    groups = group_by(pairs, lambda pair: (cells.who(cells.rows[pair["at"]]), cells.who(cells.rows[pair["over"]])))
+    groups = group_by(pairs, lambda pair: (cells.who(cells.rows[pair.at]), cells.who(cells.rows[pair.over])))
     return [(mean_of(cells, group), *names) for names, group in groups.items()]
 
 
@@ -261,11 +264,11 @@ def _against_others(cells: Cells, ranked: Ranking) -> tuple[str, str]:
     return verdict, " ".join(parts)
 
 
-def _names_of(cells: Cells, rows: Sequence[Row], top: Row) -> str:
+def _names_of(cells: Cells, rows: Sequence[ShownCell], top: ShownCell) -> str:
     return words.enumerated(dict.fromkeys(_named(cells, row, top) for row in rows))
 
 
-def _named(cells: Cells, row: Row, top: Row) -> str:
+def _named(cells: Cells, row: ShownCell, top: ShownCell) -> str:
     """Name a cell that is compared with the fastest: its stack where that differs, then the settings in which it differs,
     or else its batch and size.
     """
@@ -279,21 +282,21 @@ def _named(cells: Cells, row: Row, top: Row) -> str:
     return " + ".join(differs) or ("the same " + ", ".join(lacks) if lacks else cells.who(row))
 
 
-def pairs_of(cells: Cells, kind: str) -> list[Row]:
+def pairs_of(cells: Cells, kind: str) -> list[ShownPair]:
     """Return the measured pairs of a kind, also those of models for which it is a negative control."""
-    return [pair for pair in cells.data.pairs if pair["kind"] == kind and pair["ratio"] is not None]
+    return [pair for pair in cells.data.pairs if pair.kind == kind and pair.ratio is not None]
 
 
-def mean_of(cells: Cells, pairs: Sequence[Row]) -> MeanRatio:
+def mean_of(cells: Cells, pairs: Sequence[ShownPair]) -> MeanRatio:
     """Return the geometric mean of pairs; each cell counts with all its weights."""
-    used = {place for pair in pairs for place in (pair["at"], pair["over"])}
+    used = {place for pair in pairs for place in (pair.at, pair.over)}
     moments = {place: cells.moments(cells.rows[place]) for place in used if place is not None}
-    return mean_ratio([(pair["at"], pair["over"], pair["ratio"]) for pair in pairs], moments, cells.data.significance)
+    return mean_ratio([(pair.at, pair.over, pair.ratio) for pair in pairs], moments, cells.data.significance)
 
 
-def by_model(cells: Cells, pairs: Sequence[Row]) -> list[list[Row]]:
+def by_model(cells: Cells, pairs: Sequence[ShownPair]) -> list[list[ShownPair]]:
     """Return the pairs by mode and model."""
-    return grouped(pairs, lambda pair: tuple(cells.rows[pair["at"]][name] for name in ("mode", "model")))
+    return grouped(pairs, lambda pair: tuple(cells.rows[pair.at].value(name) for name in ("mode", "model")))
 
 
 def models_agree(means: Sequence[MeanRatio]) -> bool:
@@ -318,7 +321,7 @@ def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | 
     if not pairs:
         return None
     mean, (setting, baseline) = mean_of(cells, pairs), words.CONTRASTS[kind]
-    each_model = [(cells.model(cells.rows[group[0]["at"]]), mean_of(cells, group)) for group in by_model(cells, pairs)]
+    each_model = [(cells.model(cells.rows[group[0].at]), mean_of(cells, group)) for group in by_model(cells, pairs)]
     if not models_agree([of_model for _, of_model in each_model]):
         ranked = sorted(each_model, key=lambda item: -item[1].interval.value)
         told = [f"{words.effect(each.interval.value)} {name} ({words.verdict_of(each)})" for name, each in ranked]
@@ -340,58 +343,58 @@ def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | 
     )  # fmt: skip
 
 
-def _why_untested(cells: Cells, pairs: Sequence[Row]) -> str:
-    is_single = all(cells.rows[place]["n"] == 1 for pair in pairs for place in (pair["at"], pair["over"]) if place is not None)
+def _why_untested(cells: Cells, pairs: Sequence[ShownPair]) -> str:
+    is_single = all(cells.rows[place].n == 1 for pair in pairs for place in (pair.at, pair.over) if place is not None)
     return "one launch each, not tested" if is_single else "too few launches, not tested"
 
 
-def scaled(cells: Cells, top: Row) -> list[Row]:
+def scaled(cells: Cells, top: ShownCell) -> list[ShownCell]:
     """Return the cells on the most devices that have a speed-up over one: those of the model of `top` first."""
-    rows = [row for row in cells.rows if row["S"] is not None]
-    most = max((row["N"] for row in rows), default=0)
-    return sorted((row for row in rows if row["N"] == most), key=lambda row: row["model"] != top["model"])
+    rows = [row for row in cells.rows if row.S is not None]
+    most = max((row.N for row in rows), default=0)
+    return sorted((row for row in rows if most == row.N), key=lambda row: row.model != top.model)
 
 
-def headline_of(rows: Sequence[Row], top: Row) -> Row | None:
+def headline_of(rows: Sequence[ShownCell], top: ShownCell) -> ShownCell | None:
     """Return the one of the scaled cells that stands for all: `top`, or the first."""
-    return next((row for row in rows if row["place"] == top["place"]), rows[0] if rows else None)
+    return next((row for row in rows if row.place == top.place), rows[0] if rows else None)
 
 
-def _devices_answer(cells: Cells, top: Row) -> Answer | None:
+def _devices_answer(cells: Cells, top: ShownCell) -> Answer | None:
     """Answer what the most devices bring over one."""
     rows = scaled(cells, top)
     row = headline_of(rows, top)
     if row is None:
         return None
-    count, efficiency = row["N"], row["S"] / row["N"]
+    count, efficiency = row.N, row.S / row.N
     noun = cells.device(row)
-    limits = words.effect_interval(row["S"], row["S_low"], row["S_high"])
-    wrong = " Impossible: look for a wrong baseline." if row["impossible"] else ""
-    gain = "" if row["S"] > 1 else " No gain: one alone does more."
+    limits = words.effect_interval(row.S, row.S_low, row.S_high)
+    wrong = " Impossible: look for a wrong baseline." if row.impossible else ""
+    gain = "" if row.S > 1 else " No gain: one alone does more."
     text = f"the work of one {noun}: {words.percent(efficiency)} efficiency.{gain}{wrong}"
-    every = [other["S"] for other in rows]
+    every = [other.S for other in rows]
     over = f" All {len(rows)} settings: {span(every, words.ratio)}." if len(rows) > 1 else ""
     return Answer(
-        name="devices", title=f"{count} {noun}s bring", figure=words.ratio(row["S"]), interval=limits, text=text,
-        note=f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}.{over}", chart="scaling", value=row["S"],
-        low=number_or_nan(row["S_low"]), high=number_or_nan(row["S_high"]), unit="×",
+        name="devices", title=f"{count} {noun}s bring", figure=words.ratio(row.S), interval=limits, text=text,
+        note=f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}.{over}", chart="scaling", value=row.S,
+        low=number_or_nan(row.S_low), high=number_or_nan(row.S_high), unit="×",
     )  # fmt: skip
 
 
 def _generation_answer(cells: Cells) -> Answer | None:
     """Answer with the shortest median time per output token, and what all sequences of that cell get."""
-    rows = [row for row in cells.rows if row["n"] and is_known(row.get("per_output_token_p50"))]
+    rows = [row for row in cells.rows if row.n and is_known(row.per_output_token_p50)]
     if not rows:
         return None
-    row = min(rows, key=lambda row: row["per_output_token_p50"])
-    seconds, low, high = (number_or_nan(row.get(f"per_output_token_p50{end}")) for end in ("", "_low", "_high"))
+    row = min(rows, key=lambda row: row.per_output_token_p50)
+    seconds, low, high = (number_or_nan(row.value(f"per_output_token_p50{end}")) for end in ("", "_low", "_high"))
     each = f"{words.with_unit(1 / seconds, 'tokens/s')} for each sequence"
-    decode = row.get("decode_rate")
-    every = f", {words.short(decode)} for all {row['bs']}" if is_known(decode) and row["bs"] != 1 else ""
+    decode = row.decode_rate
+    every = f", {words.short(decode)} for all {row.bs}" if is_known(decode) and row.bs != 1 else ""
     return Answer(
         name="generation", title="A token takes", figure=words.milliseconds(seconds),
         interval=words.rate_interval(seconds, low, high), text=f"{each}{every}. The shortest of {len(rows)} cells, not tested.",
-        note=f"{cells.model(row)}, {cells.settings(row)}, batch {row['bs']}, {cells.place(row)}, {cells.who(row)}.",
+        note=f"{cells.model(row)}, {cells.settings(row)}, batch {row.bs}, {cells.place(row)}, {cells.who(row)}.",
         chart="generation", value=seconds, low=low, high=high, unit="seconds",
     )  # fmt: skip
 
@@ -402,24 +405,24 @@ def _energy_answer(cells: Cells, price_list: PriceList) -> Answer | None:
     if row is None:
         return None
     metered = [each for each in cells.chosen if _is_metered(each)]
-    item = row["unit"].removesuffix("s")
-    money = f"A million {row['unit']} cost {cost_in_words(row, price_list.currency)}." if cost_of_million(row) else ""
+    item = row.unit.removesuffix("s")
+    money = f"A million {row.unit} cost {cost_in_words(row, price_list.currency)}." if cost_of_million(row) else ""
     how = f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}, {cells.place(row)}."
     if not metered:
-        value, low, high, unit = 1e6 * row["cost"], *ends_of_million(row), f"{price_list.currency} per million {row['unit']}"
+        value, low, high, unit = 1e6 * row.cost, *ends_of_million(row), f"{price_list.currency} per million {row.unit}"
         return Answer(
             name="energy", title="Least cost", figure=words.money(value, price_list.currency),
-            interval=words.rate_interval(value, low, high), text=f"for a million {row['unit']}, not tested.", note=how,
+            interval=words.rate_interval(value, low, high), text=f"for a million {row.unit}, not tested.", note=how,
             chart="energy", value=value, low=number_or_nan(low), high=number_or_nan(high), unit=unit,
         )  # fmt: skip
-    measured = sum(bool(each["n"]) for each in cells.chosen)
+    measured = sum(bool(each.n) for each in cells.chosen)
     read = (
         f"the most of {measured} cells"
         if len(metered) == measured
         else f"the most of the {len(metered)} of {measured} cells with a reading"
     )
-    value, unit = row["per_joule"], f"{row['unit']}/J"
-    low, high = row["per_joule_low"], row["per_joule_high"]
+    value, unit = row.per_joule, f"{row.unit}/J"
+    low, high = row.per_joule_low, row.per_joule_high
     return Answer(
         name="energy", title="Per joule and price" if money else "Per joule", figure=words.with_unit(value, unit),
         interval=words.rate_interval(value, low, high), low=number_or_nan(low), high=number_or_nan(high),
@@ -428,31 +431,31 @@ def _energy_answer(cells: Cells, price_list: PriceList) -> Answer | None:
     )  # fmt: skip
 
 
-def most_economical(rows: Sequence[Row]) -> Row | None:
+def most_economical(rows: Sequence[ShownCell]) -> ShownCell | None:
     """Return the cell that yields most per joule; where none has a reading, the one whose items cost least; None without."""
     metered = [row for row in rows if _is_metered(row)]
     priced = [row for row in rows if cost_of_million(row)]
-    return max(metered or priced, key=lambda row: row["per_joule"] if metered else -row["cost"], default=None)
+    return max(metered or priced, key=lambda row: row.per_joule if metered else -row.cost, default=None)
 
 
-def _is_metered(row: Row) -> bool:
-    return bool(row["n"]) and is_known(row.get("per_joule"))
+def _is_metered(row: ShownCell) -> bool:
+    return bool(row.n) and is_known(row.per_joule)
 
 
-def cost_of_million(row: Row) -> float | None:
+def cost_of_million(row: ShownCell) -> float | None:
     """Return what a million items cost by the price list; None if that is unknown."""
-    return 1e6 * float(row["cost"]) if row["n"] and is_known(row.get("cost")) else None
+    return 1e6 * float(row.cost) if row.n and is_known(row.cost) else None
 
 
-def ends_of_million(row: Row) -> tuple[float | None, float | None]:
+def ends_of_million(row: ShownCell) -> tuple[float | None, float | None]:
     """Return both ends of the interval of what a million items cost; None without one."""
-    low, high = (row.get(f"cost_{end}") for end in ("low", "high"))
+    low, high = (row.value(f"cost_{end}") for end in ("low", "high"))
     return (
         (1e6 * low, 1e6 * high) if is_known(low) and is_known(high) and low is not None and high is not None else (None, None)
     )
 
 
-def cost_in_words(row: Row, currency: str) -> str:
+def cost_in_words(row: ShownCell, currency: str) -> str:
     """Write what a million items cost, with its interval."""
     cost = cost_of_million(row)
     if cost is None:
@@ -489,7 +492,7 @@ def _lead(cells: Cells, ranked: Ranking) -> Iterator[str]:
     is beside others, how far it scales. Where nothing varied, it is no advice.
     """
     top, slowest = ranked.top, ranked.candidates[-1]
-    rate = words.with_unit(top["rate"], f"{top['unit']}/s")
+    rate = words.with_unit(top.rate, f"{top.unit}/s")
     model, verb = cells.model(top), words.verb(cells.value(top, "mode"))
     how = f"with {words.enumerated(cells.settings(top).split(', '), 9)} on {cells.who(top)}"
     if len(ranked.candidates) == 1:
@@ -502,12 +505,12 @@ def _lead(cells: Cells, ranked: Ranking) -> Iterator[str]:
         yield f"{model} {verb} at {rate} {how}; not tested against {_others(cells, ranked.untested, top)}"
     else:
         yield f"{model} {verb} fastest {how}: {rate}"
-        if top["rate"] / slowest["rate"] > WORTH_SAYING:
-            yield f", {words.ratio(top['rate'] / slowest['rate'])} the throughput of {_named(cells, slowest, top)}"
-    yield f"; {cells.label(top, 'devices')} do {words.ratio(top['S'])} the work of one." if top["S"] is not None else "."
+        if top.rate / slowest.rate > WORTH_SAYING:
+            yield f", {words.ratio(top.rate / slowest.rate)} the throughput of {_named(cells, slowest, top)}"
+    yield f"; {cells.label(top, 'devices')} do {words.ratio(top.S)} the work of one." if top.S is not None else "."
 
 
-def _others(cells: Cells, others: Sequence[Row], top: Row) -> str:
+def _others(cells: Cells, others: Sequence[ShownCell], top: ShownCell) -> str:
     """Count the others, or name a single one."""
     return _named(cells, others[0], top) if len(others) == 1 else f"{len(others)} others"
 

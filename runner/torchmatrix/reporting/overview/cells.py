@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix.analysis.intervals import Moments
-from torchmatrix.analysis.rows import Row, group_by
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.matrix.catalog import usual_optimizer
 from torchmatrix.matrix.factors import FACTORS
+from torchmatrix.reporting.explorers.data import ShownCell
 
 if TYPE_CHECKING:
     from torchmatrix.reporting.explorers.data import Data
@@ -70,6 +71,9 @@ _SERIES = ("precision", "runtime", "compile")
 _DEFAULTS = {factor.name: str(factor.default).lower() for factor in FACTORS if factor.default is not None}
 
 
+Item = TypeVar("Item")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cells:
     """The cells of one machine or of several. `marks`: by a cell's place, words that a reader must see beside it.
@@ -82,21 +86,21 @@ class Cells:
     builds: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def rows(self) -> list[Row]:
-        """Return the rows, each with its `place`."""
-        return [row | {"place": place} for place, row in enumerate(self.data.rows)]
+    def rows(self) -> list[ShownCell]:
+        """Return the rows."""
+        return list(self.data.rows)
 
     @cached_property
     def dims(self) -> dict[str, Any]:
         return {dim.name: dim for dim in self.data.dims}
 
-    def value(self, row: Row, name: str) -> str:
+    def value(self, row: ShownCell, name: str) -> str:
         """Return a dimension's value as it stands in an address."""
-        return str(self.dims[name].values[row[name]])
+        return str(self.dims[name].values[row.value(name)])
 
-    def label(self, row: Row, name: str) -> str:
+    def label(self, row: ShownCell, name: str) -> str:
         """Return a dimension's value as a reader sees it."""
-        return str(self.dims[name].labels[row[name]])
+        return str(self.dims[name].labels[row.value(name)])
 
     @cached_property
     def _stacks(self) -> dict[str, str]:
@@ -110,27 +114,27 @@ class Cells:
         """Return the names of the stacks, as readers see them."""
         return list(self._stacks.values())
 
-    def is_generation(self, row: Row) -> bool:
+    def is_generation(self, row: ShownCell) -> bool:
         """Check whether the cell generates tokens."""
         return self.value(row, "mode") == "generate"
 
-    def stack(self, row: Row) -> str:
+    def stack(self, row: ShownCell) -> str:
         return self._stacks[self.value(row, "stack")]
 
-    def age(self, row: Row) -> tuple[Any, ...]:
+    def age(self, row: ShownCell) -> tuple[Any, ...]:
         """Return a key that orders stacks of one product by release; other stacks keep the matrix's order."""
-        return age(self.value(row, "stack")) if self._is_one_product else (row["stack"],)
+        return age(self.value(row, "stack")) if self._is_one_product else (row.stack,)
 
     @cached_property
     def _is_one_product(self) -> bool:
         return len({product(name) for name in self.dims["stack"].values}) == 1
 
-    def who(self, row: Row) -> str:
+    def who(self, row: ShownCell) -> str:
         """Return the name of the stack, after the GPU and the machine where there are several."""
         several = [self.label(row, name) for name in ("gpu", "machine") if len(self.dims[name].values) > 1]
         return " · ".join([*several, self.stack(row)]) if not several or len(self._stacks) > 1 else " · ".join(several)
 
-    def model(self, row: Row) -> str:
+    def model(self, row: ShownCell) -> str:
         """Return the model's name, with the mode, if that isn't training, where the page has several."""
         name = shortened(self.label(row, "model"))
         return f"{name}, {self.label(row, 'mode')}" if self.is_mixed and self.value(row, "mode") != "train" else name
@@ -140,86 +144,86 @@ class Cells:
         """Check whether there are several modes."""
         return len(self.dims["mode"].values) > 1
 
-    def precision(self, row: Row) -> str:
+    def precision(self, row: ShownCell) -> str:
         return self.label(row, "precision")
 
-    def engine(self, row: Row) -> str:
+    def engine(self, row: ShownCell) -> str:
         """Name what runs the model: eager, torch.compile or another runtime."""
         if self.value(row, "runtime") not in ("eager", "none"):
             return self.label(row, "runtime")
         return "torch.compile" if self.value(row, "compile") == "true" else "eager"
 
-    def settings(self, row: Row) -> str:
+    def settings(self, row: ShownCell) -> str:
         """Return precision and engine, then what differs from its default: "AMP, torch.compile, channels_last"."""
         return ", ".join([self.precision(row), self.engine(row), *self.extras(row)])
 
-    def extras(self, row: Row) -> list[str]:
+    def extras(self, row: ShownCell) -> list[str]:
         """Return settings other than precision and engine that are not at their defaults and vary on this page."""
         names = [name for name in self.dims if name not in (*_UNNAMED, *_SERIES) and len(self.dims[name].values) > 1]
         usual = _DEFAULTS | {"optimizer": usual_optimizer(self.value(row, "model"))}
         return [self.label(row, name) for name in names if self.value(row, name) not in ("none", usual.get(name))]
 
-    def sizes(self, row: Row) -> list[str]:
+    def sizes(self, row: ShownCell) -> list[str]:
         """Return the batch and what else sizes the input: "batch 64", "224 pixels"."""
         return [self.label(row, name) for name in _SIZES if self.value(row, name) != "none"]
 
-    def device(self, row: Row) -> str:
+    def device(self, row: ShownCell) -> str:
         """Return the noun for one device of the cell."""
         return "core group" if self.label(row, "gpu").startswith("CPU") else "GPU"
 
-    def place(self, row: Row) -> str:
+    def place(self, row: ShownCell) -> str:
         """Return the devices: "8 × H100 SXM", "2 core groups"."""
         gpu, devices = self.label(row, "gpu"), self.label(row, "devices")
         if gpu.startswith("CPU") or len(self.dims["gpu"].values) > 1:
             return devices
         nodes = f" {devices[devices.index('on ') :]}" if " on " in devices else ""
-        return f"{row['N']} × {gpu}{nodes}" if row["N"] > 1 else f"one {gpu}"
+        return f"{row.N} × {gpu}{nodes}" if row.N > 1 else f"one {gpu}"
 
-    def which(self, row: Row) -> str:
+    def which(self, row: ShownCell) -> str:
         """Return the set of devices, where the run measured several sets of that size."""
-        return str(row["which"] or "")
+        return str(row.which or "")
 
-    def moments(self, row: Row) -> Moments | None:
+    def moments(self, row: ShownCell) -> Moments | None:
         """Return the moments of the cell's throughput; None for one launch."""
-        return self.data.moments[row["place"]]
+        return self.data.moments[row.place]
 
     @cached_property
     def slower(self) -> set[int]:
         """Return the places of cells that some pair on this page shows to be slower than a measured cell."""
-        slower = {pair["at"] for pair in self.data.pairs if pair["verdict"] == "SLOWER"}
-        return slower | {pair["over"] for pair in self.data.pairs if pair["verdict"] == "FASTER" and pair["over"] is not None}
+        slower = {pair.at for pair in self.data.pairs if pair.verdict == "SLOWER"}
+        return slower | {pair.over for pair in self.data.pairs if pair.verdict == "FASTER" and pair.over is not None}
 
     @cached_property
-    def jobs(self) -> list[list[Row]]:
+    def jobs(self) -> list[list[ShownCell]]:
         """Return the cells by model and mode, in the order of the matrix."""
-        return grouped(self.rows, lambda row: (row["mode"], row["model"]))
+        return grouped(self.rows, lambda row: (row.mode, row.model))
 
     @cached_property
-    def chosen(self) -> list[Row]:
+    def chosen(self) -> list[ShownCell]:
         """Return the cells of the job that most stacks measured, the first of them in the matrix; the results don't decide."""
-        return max(self.jobs, key=lambda rows: len({row["stack"] for row in rows if row["n"]}), default=[])
+        return max(self.jobs, key=lambda rows: len({row.stack for row in rows if row.n}), default=[])
 
-    def best(self, rows: Iterable[Row]) -> Row | None:
+    def best(self, rows: Iterable[ShownCell]) -> ShownCell | None:
         """Return the row with the highest throughput on the most devices that were measured; None without one."""
-        measured = [row for row in rows if row["n"]]
-        most = max((row["N"] for row in measured), default=0)
-        return max((row for row in measured if row["N"] == most), key=lambda row: row["rate"], default=None)
+        measured = [row for row in rows if row.n]
+        most = max((row.N for row in measured), default=0)
+        return max((row for row in measured if most == row.N), key=lambda row: row.rate, default=None)
 
-    def series(self, row: Row) -> tuple[Any, ...]:
+    def series(self, row: ShownCell) -> tuple[Any, ...]:
         """Return the key that distinguishes bars of one model."""
-        return tuple(row[name] for name in ("gpu", "machine", "stack", *_SERIES))
+        return tuple(row.value(name) for name in ("gpu", "machine", "stack", *_SERIES))
 
-    def like(self, rows: Iterable[Row], best: Row) -> list[Row]:
+    def like(self, rows: Iterable[ShownCell], best: ShownCell) -> list[ShownCell]:
         """Pick from each series the cell whose other settings are most like those of `best`, a measured one if there is any."""
         others = [name for name in self.dims if name not in (*_SERIES, "stack", "gpu", "machine")]
 
-        def rank(row: Row) -> tuple[bool, int, float]:
-            return bool(row["n"]), sum(row[name] == best[name] for name in others), row["rate"] or 0.0
+        def rank(row: ShownCell) -> tuple[bool, int, float]:
+            return bool(row.n), sum(row.value(name) == best.value(name) for name in others), row.rate or 0.0
 
         return [max(group, key=rank) for group in grouped(rows, self.series)]
 
 
-def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
+def grouped(rows: Iterable[Item], key: Callable[[Item], Any]) -> list[list[Item]]:
     """Group the rows by a key, in the order in which the keys appear."""
     return list(group_by(rows, key).values())
 

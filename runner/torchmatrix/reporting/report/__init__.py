@@ -206,7 +206,7 @@ def cells_of(view: View, data: Data | None = None, doubts: Sequence[Doubt] | Non
         row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row) if flag["word"] not in shared)
         for row in view.every_cell
     }
-    by_place = {place: marks.get(row["cell"], ()) for place, row in enumerate(data.rows)}
+    by_place = {place: marks.get(row.cell, ()) for place, row in enumerate(data.rows)}
     builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and audit.is_other_build(row)}
     return Cells(data=data, marks=by_place, builds=builds)
 
