@@ -124,7 +124,7 @@ def fleet(tmp_path: Path) -> list[LaunchRow]:
 
 def test_a_table_of_two_machines_has_every_cell_of_each(tmp_path: Path) -> None:
     cells = run_summary.cells_table(CellIndex(fleet(tmp_path)).every)
-    assert [tuple(row[name] for name in ("machine", "gpu", "stack", "count", "n", "throughput")) for row in cells] == [
+    assert [tuple(row.value(name) for name in ("machine", "gpu", "stack", "count", "n", "throughput")) for row in cells] == [
         ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 1, 2, pytest.approx(101)),
         ("gpu01#1111", "H100 SXM5 80GB", "stack-a", 2, 1, pytest.approx(190)),
         ("gpu01#1111", "H100 SXM5 80GB", "stack-b", 1, 1, pytest.approx(50)),

@@ -157,12 +157,12 @@ def test_a_metric_is_one_entry(tmp_path: Path) -> None:
     (shown,) = view.every_cell
     (read,) = facts_cache.read(Results(tmp_path), runs[:1])
     for metric in metrics.MORE:
-        assert shown[metric.column] > 0 and metric.title.capitalize() in page and f'"name":"{metric.name}"' in page
+        assert shown.value(metric.column) > 0 and metric.title.capitalize() in page and f'"name":"{metric.name}"' in page
         assert all(metric.exported in tables.values[name] for name in ("cells", "launches"))
         (row,) = compare(*(run.launches() for run in runs), metric=metric).rows
         assert row.ratio == pytest.approx(1.0)
         (trend,) = history.trends(history.series(facts_cache.read(Results(tmp_path), runs), metric), metric)
-        assert trend.last == pytest.approx(shown[metric.column]) and metric.name in trend.as_record()["runs"][0]
+        assert trend.last == pytest.approx(shown.value(metric.column)) and metric.name in trend.as_record()["runs"][0]
         assert metric.name in advice.AIMS and metric in metrics.METRICS and read.launches[0].value(metric.column) > 0
 
 

@@ -138,7 +138,7 @@ def test_what_was_counted_belongs_to_the_size_that_was_run(tmp_path: Path, field
         for stack, flops in (("counts", counted), ("old", None))
     ]
     cells = run_summary.cells_table(CellIndex(run_summary.launch_rows(write_run(tmp_path, rows).launches())).every)
-    operations = {(row["stack"], row["workload"]): (row["flops_per_item"], row["flops_from"]) for row in cells}
+    operations = {(row.stack, row.workload): (row.flops_per_item, row.flops_from) for row in cells}
     small, large = (f"w-{value}" for value in values)
     assert operations["counts", small] == (1e12, None) and operations["counts", large] == (2e12, None)
     assert operations["old", small] == (1e12, "counts") and operations["old", large] == (2e12, "counts")

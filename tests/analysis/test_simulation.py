@@ -274,5 +274,5 @@ def test_the_report_says_of_launch_files_what_the_intervals_say_of_the_same_samp
         run = write_run(tmp_path / str(number), [{"rate": rate} for rate in samples])
         (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(run.launches())).every)
         expected = intervals.center_interval(samples)
-        assert (row["throughput"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
-        assert row["n"] == 3
+        assert (row.throughput, row.low, row.high) == pytest.approx((expected.value, expected.low, expected.high))
+        assert row.n == 3

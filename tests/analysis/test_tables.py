@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from support.records import write_run
-from support.rows import plain
 from torchmatrix.analysis import run_summary as run_tables
 from torchmatrix.analysis import scaling
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.speedups import speedup_table
 
@@ -20,7 +20,12 @@ def tables(tmp_path: Path, launches: list[dict]) -> tuple:
     """Return the tables of launches, cells, scaling and speed-ups, for pandas."""
     rows = run_tables.launch_rows(write_run(tmp_path, launches).launches())
     cells = CellIndex(rows)
-    computed = (list(map(plain, rows)), run_tables.cells_table(cells.every), scaling.scaling_table(cells), speedup_table(cells))
+    computed = (
+        list(map(columns_of, rows)),
+        list(map(columns_of, run_tables.cells_table(cells.every))),
+        scaling.scaling_table(cells),
+        speedup_table(cells),
+    )
     return tuple(pd.DataFrame(rows, dtype=object) for rows in computed)
 
 

@@ -97,7 +97,7 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
     assert notes == ["throttled, once more", "throttled again: kept and marked"] * 2
     assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
     (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(last_tries(job.folder.launches()))).every)
-    assert (row["n"], row["throttled"]) == (2, 2)
+    assert (row.n, row.throttled) == (2, 2)
 
 
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:

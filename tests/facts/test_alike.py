@@ -9,6 +9,7 @@ import pytest
 from support.records import nights, write_run
 from torchmatrix.analysis import compare, facts_cache, history, machines, run_summary
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.rows import CellRow
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.environments import CONDITIONS, UNKNOWN, environment_of, fields_of, of_machine
 from torchmatrix.facts.launch import Launch
@@ -49,7 +50,7 @@ def written(root: Path, launches: list[dict[str, Any]], run: str = "20260101T000
     return write_run(root, stamped, run=run, **header)
 
 
-def cell_of(run: RunFolder) -> dict[str, Any]:
+def cell_of(run: RunFolder) -> CellRow:
     (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(counting(run.launches()))).every)
     return row
 
@@ -91,7 +92,7 @@ SPLITTING: list[tuple[str, dict[str, Any], str]] = [
 def test_one_unlike_launch_of_four_is_no_part_of_the_figure(tmp_path: Path, of: str, facts: dict[str, Any], why: str) -> None:
     run = written(tmp_path, [launched(100.0), launched(60.0, **{of: facts}), launched(101.0), launched(102.0)])
     cell = cell_of(run)
-    assert (cell["throughput"], cell["n"], cell["failed"], cell["left_out"], cell["left_out_why"]) == (101.0, 3, 0, 1, why)
+    assert (cell.throughput, cell.n, cell.failed, cell.left_out, cell.left_out_why) == (101.0, 3, 0, 1, why)
     assert [launch.outcome for launch in counting(run.launches())] == ["ok", "unlike", "ok", "ok"]
 
 
@@ -100,15 +101,15 @@ def test_of_two_groups_as_large_the_newest_makes_the_figure(tmp_path: Path, of_t
     limits = {"older": (500.0, 700.0), "newer": (700.0, 500.0)}[of_the_newest]
     rates = {700.0: 100.0, 500.0: 60.0}
     run = written(tmp_path, [launched(rates[watts], gpu={"power_limit_watts": watts}) for watts in (*limits, *limits)])
-    assert cell_of(run)["throughput"] == rates[limits[1]] and cell_of(run)["left_out"] == 2
+    assert cell_of(run).throughput == rates[limits[1]] and cell_of(run).left_out == 2
 
 
 def test_the_largest_group_counts_as_a_whole_not_condition_by_condition(tmp_path: Path) -> None:
     settings = [(700.0, True), (700.0, True), (700.0, False), (700.0, False), (500.0, True), (500.0, True), (500.0, True)]
     run = written(tmp_path, [launched(watts, gpu={"power_limit_watts": watts, "ecc": ecc}) for watts, ecc in settings])
     cell = cell_of(run)
-    assert (cell["throughput"], cell["n"], cell["left_out"]) == (500.0, 3, 4)
-    assert cell["left_out_why"] == (
+    assert (cell.throughput, cell.n, cell.left_out) == (500.0, 3, 4)
+    assert cell.left_out_why == (
         "2 of them: power limit 700 W, the others 500 W; 2 of them: power limit 700 W, the others 500 W; ECC off, the others on"
     )
 
@@ -116,15 +117,15 @@ def test_the_largest_group_counts_as_a_whole_not_condition_by_condition(tmp_path
 def test_a_launch_that_did_not_record_a_condition_stays_and_is_named(tmp_path: Path) -> None:
     run = written(tmp_path, [launched(100.0), launched(101.0, gpu={"power_limit_watts": None}), launched(102.0)])
     cell = cell_of(run)
-    assert (cell["n"], cell["left_out"], cell["apart"]) == (3, 0, "power limit not recorded in 1 of 3 launches")
+    assert (cell.n, cell.left_out, cell.apart) == (3, 0, "power limit not recorded in 1 of 3 launches")
 
 
 def test_unknown_launches_do_not_join_two_known_groups(tmp_path: Path) -> None:
     limits = [None, None, None, 700.0, 500.0]
     run = written(tmp_path, [launched(100.0, gpu={"power_limit_watts": watts}) for watts in limits])
     cell = cell_of(run)
-    assert (cell["n"], cell["left_out_why"]) == (4, "power limit 700 W, the others 500 W")
-    assert cell["apart"] == "power limit not recorded in 3 of 4 launches"
+    assert (cell.n, cell.left_out_why) == (4, "power limit 700 W, the others 500 W")
+    assert cell.apart == "power limit not recorded in 3 of 4 launches"
 
 
 def loaded(memory: float, sm: float, generation: int, **more: Any) -> dict[str, Any]:
@@ -138,10 +139,10 @@ def test_facts_that_scatter_legitimately_split_nothing_and_are_reported_only_und
     first = loaded(2619, 1965, 5)
     other = loaded(2619, 1905, 5, gpu={"pcie": "gen1 x16 (max gen5 x16)"}, host={"memory_bytes": (512 << 30) - (3 << 20)})
     cell = cell_of(written(tmp_path / "a", [first, other, first]))
-    assert (cell["n"], cell["left_out"], cell["apart"]) == (3, 0, "")
+    assert (cell.n, cell.left_out, cell.apart) == (3, 0, "")
     cell = cell_of(written(tmp_path / "b", [first, loaded(1593, 1410, 3), first]))
-    assert (cell["n"], cell["left_out"]) == (3, 0)
-    assert cell["apart"] == (
+    assert (cell.n, cell.left_out) == (3, 0)
+    assert cell.apart == (
         "clock under load 1410 MHz or 1965 MHz; memory clock under load 1593 MHz or 2619 MHz; PCIe generation under load 3 or 5"
     )
 
@@ -149,8 +150,8 @@ def test_facts_that_scatter_legitimately_split_nothing_and_are_reported_only_und
 def test_machines_of_a_cluster_that_share_a_cell_are_named_not_split(tmp_path: Path) -> None:
     nodes = [launched(host={"name": f"node{n}"}, gpu={"uuid": f"GPU-{n}"}, machine=f"{n:016x}") for n in (1, 2, 3)]
     cell = cell_of(written(tmp_path, nodes))
-    assert (cell["n"], cell["left_out"]) == (3, 0)
-    assert cell["apart"] == "identity of 3 kinds; name of 3 kinds; uuid of 3 kinds"
+    assert (cell.n, cell.left_out) == (3, 0)
+    assert cell.apart == "identity of 3 kinds; name of 3 kinds; uuid of 3 kinds"
 
 
 def test_a_condition_of_one_gpu_of_several_names_it(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_software_that_changed_within_a_cell_splits_it_but_not_where_caches_lie(
 
     assert cell_of(made(tmp_path / "a", {}, {}, {}))["left_out"] == 0
     cell = cell_of(made(tmp_path / "b", {}, {"packages": ["numpy==2.0"]}, {"variables": {"OMP_NUM_THREADS": "2"}}, {}))
-    assert cell["left_out_why"] == (
+    assert cell.left_out_why == (
         "1 of them: package numpy 2.0, the others 1.26; 1 of them: variables OMP_NUM_THREADS 2, the others 1"
     )
 

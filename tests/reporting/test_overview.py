@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from golden import cases
 from support import invented
@@ -246,7 +247,7 @@ def replace_of(run: Any, name: str) -> Any:
 def test_the_bars_have_the_figures_of_the_exported_tables(tmp_path: Path) -> None:
     """Each bar's length, interval and text come from the cell that the exported table has."""
     view = report.view_of(invented.write(tmp_path, invented.machines()[0]))
-    cells = {row["throughput"]: row for row in view.every_cell if row["n"]}
+    cells = {row.throughput: row for row in view.every_cell if row.n}
     page = report.render(view)
     drawn = 0
     for chart in by_section(report.overview_of(view).charts)[0]:
@@ -254,7 +255,7 @@ def test_the_bars_have_the_figures_of_the_exported_tables(tmp_path: Path) -> Non
             for panel in panels:
                 for row in panel.rows:
                     near = min(cells, key=lambda rate: abs(rate - (row.value or 0)))
-                    assert row.value == pytest.approx(near, rel=1e-6) and row.low == pytest.approx(cells[near]["low"], rel=1e-6)
+                    assert row.value == pytest.approx(near, rel=1e-6) and row.low == pytest.approx(cells[near].low, rel=1e-6)
                     assert row.figures[0] == words.short(near) and row.figures[0] in page
                     assert f'width="{panel.at(row.value)}"' in page
                     drawn += 1
@@ -263,7 +264,7 @@ def test_the_bars_have_the_figures_of_the_exported_tables(tmp_path: Path) -> Non
 
 def test_a_flagged_cell_has_its_mark_at_the_bar_and_a_line_on_the_first_screen(tmp_path: Path) -> None:
     view = report.view_of(write_run(tmp_path, repeated(FAST)))
-    marked = replace(view, every_cell=[row | {"throttled": 2} for row in view.every_cell])
+    marked = replace(view, every_cell=[structs.replace(row, throttled=2) for row in view.every_cell])
     page = report.render(marked)
     assert re.search(
         r'<ul class="flags">\s*<li><b>throttled</b>, 1 cell [(]stack-a/resnet50-train-fp32-b4/gpu0[)]: 2 of 4 launches: ', page
@@ -310,7 +311,7 @@ def test_the_names_of_equals_are_told_apart(overview_of: Callable[..., Overview]
 def test_a_mark_that_all_cells_share_stands_once_and_in_the_source_of_pictures(tmp_path: Path) -> None:
     view = report.view_of(write_run(tmp_path, [*repeated(FAST), *repeated(SLOW, stack="b"), *repeated(SLOW, stack="c")]))
     some, every = (
-        replace(view, every_cell=[row | {"throttled": int(row["stack"] in stacks)} for row in view.every_cell])
+        replace(view, every_cell=[structs.replace(row, throttled=int(row.of.stack in stacks)) for row in view.every_cell])
         for stacks in ("ab", ("stack-a", "b", "c"))
     )
     assert "1 cell (b/resnet50" in report.render(some) and any(report.cells_of(some).marks.values())

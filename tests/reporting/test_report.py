@@ -304,4 +304,4 @@ def test_launches_of_one_cell_that_disagree_on_whether_it_makes_figures_break_no
     launches = [{"rate": 100.0 + place, "job": {"parallel": parallel} if place == odd else {}} for place in range(3)]
     run = write_run(tmp_path, [*launches, {"rate": 50.0, "workload": "other"}])
     view = report.view_of(run)
-    assert "50" in report.render(view) and {cell.row.cell for cell in view.index.figures} == {row["cell"] for row in view.cells}
+    assert "50" in report.render(view) and {cell.row.cell for cell in view.index.figures} == {row.cell for row in view.cells}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from torchmatrix.analysis.rows import LaunchRow, Row, group_by, makes_figures
+from torchmatrix.analysis.rows import CellRow, LaunchRow, Row, group_by, makes_figures
 from torchmatrix.core import assets
 from torchmatrix.machine.host_gpus import MEMORY_TOLERANCE, SILENT, memory_error, name_words
 from torchmatrix.matrix.catalog import version_key
@@ -211,15 +211,15 @@ def _column_part(word: str) -> str:
     return word.replace("-", "_")
 
 
-def gpu_table(cells: Iterable[Row]) -> list[Row]:
+def gpu_table(cells: Iterable[CellRow]) -> list[Row]:
     """Return one row per GPU model of cells_table, in the order in which they first appear; None and NaN are unknown.
 
     `gpu`: the name in gpus.csv. Memory, bandwidth and watts are per card. `peak_*_tflops`: of one device, as MFU uses it.
     `mfu_*`: the best of the run's cells in that precision. A GPU that gpus.csv doesn't list keeps its row.
     """
-    on_gpus = [row for row in cells if row["of"].device_list[0].startswith("gpu") and not row["of"].mixed]
-    named = [row for row in on_gpus if row["of"].device_name]
-    models = group_by(named, lambda row: (row["of"].device_name, of_row(row["of"])))
+    on_gpus = [row for row in cells if row.of.device_list[0].startswith("gpu") and not row.of.mixed]
+    named = [row for row in on_gpus if row.of.device_name]
+    models = group_by(named, lambda row: (row.of.device_name or "", of_row(row.of)))
     return [_gpu_row(name, facts, rows) for (name, facts), rows in models.items()]
 
 
@@ -229,13 +229,13 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def _gpu_row(name: str, facts: GpuFacts | None, rows: list[Row]) -> Row:
+def _gpu_row(name: str, facts: GpuFacts | None, rows: list[CellRow]) -> Row:
     peaks = {word: peak_flops(facts, word) if facts else None for word in PEAKED}
-    counted = [row["of"].device_multiprocessors for row in rows]
+    counted = [row.of.device_multiprocessors for row in rows]
     return {
         "device_name": name,
         "gpu": facts.name if facts else None,
-        "device_memory_bytes": rows[0]["of"].device_memory_bytes or None,
+        "device_memory_bytes": rows[0].of.device_memory_bytes or None,
         "multiprocessors": next(filter(None, counted), None),
         **{column: getattr(facts, column, None) for column in _FROM_CATALOG},
         **{f"peak_{_column_part(word)}_tflops": peak / 1e12 if peak else math.nan for word, peak in peaks.items()},
@@ -243,8 +243,8 @@ def _gpu_row(name: str, facts: GpuFacts | None, rows: list[Row]) -> Row:
     }
 
 
-def _best_mfu(precision: str, rows: list[Row]) -> float:
-    values = [row["mfu"] for row in rows if row["of"].precision == precision and makes_figures(row["of"])]
+def _best_mfu(precision: str, rows: list[CellRow]) -> float:
+    values = [row.mfu for row in rows if row.of.precision == precision and makes_figures(row.of)]
     return max((mfu for mfu in values if not math.isnan(mfu)), default=math.nan)
 
 

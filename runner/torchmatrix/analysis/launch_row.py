@@ -12,6 +12,8 @@ from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from torchmatrix.analysis import gpu_specs, metrics, watched
 from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.glossary import DEFINITIONS
@@ -19,6 +21,7 @@ from torchmatrix.analysis.metrics import Metric, Read
 from torchmatrix.analysis.rows import (
     CELLS,
     LAUNCHES,
+    CellRow,
     Column,
     LaunchRow,
     NightRow,
@@ -76,15 +79,17 @@ def _made(kind: type[ThoseRows], launch: Launch) -> ThoseRows:
     return kind(**values)
 
 
-def columns_of(row: LaunchRow, every: bool = False) -> Row:
-    """Return what a launch has in common with its cell, or `every` column, by the sources of columns."""
-    names = _READERS if every else _OF_CELLS
-    return {name: row.value(name) for name in names} | row.fleet
+def cell_row(cell: "Cell") -> CellRow:
+    """Return the row of a cell: its figure, and the values that are computed from all its launches."""
+    values = {column.source: column.cell(cell) for column in ENTRIES if column.cell}
+    return _WholeCell(of=cell.last, **cell.summary() | values)
 
 
-def cell_values(cell: "Cell") -> Row:
-    """Return the values that are computed from all launches of a cell."""
-    return {column.source: column.cell(cell) for column in ENTRIES if column.cell}
+def columns_of(row: LaunchRow | CellRow) -> Row:
+    """Return all columns by their sources."""
+    if isinstance(row, CellRow):
+        return columns_of(row.of) | {name: row.value(name) for name in row.__struct_fields__}
+    return structs.asdict(row)
 
 
 Of = Callable[[Any], Any]
@@ -403,8 +408,6 @@ ENTRIES: tuple[Column, ...] = (
            **_LAUNCH_ONLY),
     *_JOB_COLUMNS, *_RESULT_COLUMNS, *_RUNNING_COLUMNS, *_TELEMETRY_COLUMNS, *_INTERNAL,
 )  # fmt: skip
-_OF_NO_CELL = ("run", "round", "throughput", "requests", "path", "seconds", "stall", "left_out")
-"""Columns of a single launch, which its cell does not have."""
 _READERS: dict[str, Of] = {column.source: column.of for column in ENTRIES if column.of}
 _KEYS = frozenset(
     {
@@ -425,7 +428,7 @@ _KEYS = frozenset(
 """Columns that are compared with what else is recorded, or shown as they are: they are cleaned there."""
 WholeRow = with_columns("WholeRow", LaunchRow, _READERS, __name__)
 """The class of a launch's row with all columns."""
-_OF_CELLS = tuple(name for name in _READERS if name not in _OF_NO_CELL)
+_WholeCell = with_columns("_WholeCell", CellRow, [column.source for column in ENTRIES if column.cell], __name__)
 
 
 def _cold_compile_seconds(cell: "Cell") -> list[float]:

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from torchmatrix.analysis import gpu_specs, prices, run_summary
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import LaunchRow, Row, group_by, task_of
+from torchmatrix.analysis.rows import CellRow, LaunchRow, Row, group_by, task_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import printable
 from torchmatrix.core.toml_keys import shown
@@ -223,7 +223,7 @@ _CATALOG_COLUMNS = [name for name in gpu_specs.COLUMNS if name != "gpu"]
 _CELL_COLUMNS = ("machine", "gpu", "stack", "workload", "count", "devices", "batch", "unit", "throughput")
 
 
-def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[Row]:
+def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[CellRow]) -> list[Row]:
     """Return one row per GPU model of a fleet's cells; None and NaN are unknown. CPUs have a row without specifications.
 
     `machines`: labels of those that have it, with how many each (`counts`), their `drivers`; the lowest and highest power limit
@@ -231,11 +231,11 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[R
     are those of gpu_specs.gpu_table.
     """
     rows = []
-    for gpu, gpu_cells in group_by(cells, lambda cell: cell["gpu"]).items():
-        labels = {cell["machine"] for cell in gpu_cells}
+    for gpu, gpu_cells in group_by(cells, lambda cell: cell.of.gpu).items():
+        labels = {cell.of.machine for cell in gpu_cells}
         owners = [machine for machine in machines if machine.label in labels]
         specs = next(iter(gpu_specs.gpu_table(gpu_cells)), dict.fromkeys(gpu_specs.COLUMNS))
-        limits = _power_limits(owners, {name for cell in gpu_cells for name in cell["gpu_names"]})
+        limits = _power_limits(owners, {name for cell in gpu_cells for name in cell.of.gpu_names})
         rows.append({
             "gpu": gpu,
             "machines": tuple(machine.label for machine in owners),
@@ -250,25 +250,25 @@ def fleet_gpu_table(machines: Sequence[Machine], cells: Sequence[Row]) -> list[R
     return rows
 
 
-def worth(row: Row, price_list: PriceList = NONE) -> Row | None:
+def worth(row: CellRow, price_list: PriceList = NONE) -> Row | None:
     """Return what a cell of a fleet (of cells_table) yields; None without a throughput, NaN where something is unknown.
 
     Items per second and watt of the devices; items per joule; items per second and GB (2^30 bytes) of the devices' memory;
     items per second for each 1000 of the currency that the devices cost; what a million items cost.
     """
-    if not row["n"]:
+    if not row.n:
         return None
-    rate, launch = row["throughput"], row["of"]
+    rate, launch = row.throughput, row.of
     memory = launch.device_memory_bytes
     gigabytes = math.nan if memory is None else memory * launch.count / 2**30
     return {
-        **{name: row[name] for name in _CELL_COLUMNS},
+        **{name: row.value(name) for name in _CELL_COLUMNS},
         "task": task_of(json.loads(launch.work)),
-        "per_watt": _quotient(rate, row["power_watts"]),
-        "per_joule": _quotient(1.0, row["energy_per_item"]),
+        "per_watt": _quotient(rate, row.power_watts),
+        "per_joule": _quotient(1.0, row.energy_per_item),
         "per_gb": _quotient(rate, gigabytes),
         "per_price": _quotient(1000 * rate, prices.purchase(price_list, launch)),
-        "cost": 1e6 * row["cost_per_item"],
+        "cost": 1e6 * row.cost_per_item,
     }
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from msgspec import Struct, defstruct
 from typing_extensions import TypeVar
@@ -107,6 +107,62 @@ class LaunchRow(NightRow, frozen=True, kw_only=True, array_like=True):
     flops_key: tuple[Any, ...]
     flops_by_type: str
     collectives: str
+
+
+class CellRow(Struct, frozen=True, kw_only=True):
+    """A cell with all columns. `of`: the launch that represents it, whose columns are the cell's but for what is computed from
+    all its launches: the figures, with which others are medians, and how many launches had each mark.
+    """
+
+    of: LaunchRow
+    n: int
+    failed: int
+    left_out: int
+    left_out_why: str
+    throughput: float
+    low: float
+    high: float
+    cv: float
+    verdict: str
+    detectable: float
+    outliers: int
+    levels: str
+    per_device: float
+    cost_per_item: float
+    power_watts: float
+    energy_per_item: float
+    mfu: float
+    drift: float
+    not_flat: int
+    stalled: int
+    skipped_steps: int
+    throttled: int
+    throttled_later: int
+    not_steady: int
+    too_warm: int
+    start_unknown: int
+    clock_jumps: int
+    warming: float
+    clock_change: float
+    power_change: float
+    later_clock: float
+    at_limit: float
+    under_load_seconds: float
+    quota_seconds: float
+    ecc_errors: float
+    foreign: tuple[str, ...]
+    impossible_readings: str | None
+    remarks: str | None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, column: str) -> Any:
+            """Return a column of the launch: for tables and templates, which name columns by texts."""
+            return getattr(self.of, column)
+
+    def value(self, column: str) -> Any:
+        """Return what stands in a column."""
+        return getattr(self, column)
 
 
 def with_columns(name: str, base: type[StructType], columns: Iterable[str], module: str) -> type[StructType]:

@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from torchmatrix.analysis import time_split
-from torchmatrix.analysis.launch_row import cell_values, columns_of, night_row_of, row_of
+from torchmatrix.analysis.launch_row import cell_row, night_row_of, row_of
 from torchmatrix.analysis.metrics import Metric
 from torchmatrix.analysis.prices import PriceList, charged
-from torchmatrix.analysis.rows import TORCHS, AnyRow, LaunchRow, NightRow, Row, ThoseRows, group_by, is_ok
+from torchmatrix.analysis.rows import TORCHS, AnyRow, CellRow, LaunchRow, NightRow, Row, ThoseRows, group_by, is_ok
 from torchmatrix.analysis.time_split import Spent, spent_by
 from torchmatrix.analysis.traces import Trace, Whole, shortened, whole_of
 from torchmatrix.analysis.watched import summarize
@@ -48,9 +48,9 @@ def launch_rows(launches: Iterable[Launch]) -> list[LaunchRow]:
     return with_borrowed_flops([row_of(launch) for launch in launches])
 
 
-def cells_table(cells: Iterable["Cell"]) -> list[Row]:
+def cells_table(cells: Iterable["Cell"]) -> list[CellRow]:
     """Return one row per cell: median throughput of its ok launches, interval, n, CV, verdict; failed launches are counted."""
-    return [columns_of(cell.last) | {"of": cell.last} | cell.summary() | cell_values(cell) for cell in cells]
+    return [cell_row(cell) for cell in cells]
 
 
 def with_borrowed_flops(rows: Sequence[ThoseRows]) -> list[ThoseRows]:

@@ -12,11 +12,12 @@ from torchmatrix.analysis import across, facts_cache, machines, prices, run_summ
 from torchmatrix.analysis.across import Relative
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.glossary import DEFINITIONS
+from torchmatrix.analysis.launch_row import columns_of
 from torchmatrix.analysis.machines import Chosen, fleet_rows
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import Measured, claims, measured
 from torchmatrix.analysis.published.claims import Beside
-from torchmatrix.analysis.rows import LaunchRow, Row, is_ok
+from torchmatrix.analysis.rows import CellRow, LaunchRow, Row, is_ok
 from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.core import __version__
 from torchmatrix.core.formatting import UNKNOWN
@@ -110,7 +111,7 @@ class Fleet:
         return self.index if self.has_models else CellIndex(structs.replace(row, gpu=row.machine) for row in self.launches)
 
     @cached_property
-    def cells(self) -> list[Row]:
+    def cells(self) -> list[CellRow]:
         return run_summary.cells_table(self.index.figures)
 
     @cached_property
@@ -161,7 +162,7 @@ def compared(
 
 def shown_of(fleet: Fleet, relative: across.Relative, invented: bool = False) -> ComparedGpus:
     """Build the default view. `invented`: nobody measured the figures."""
-    worth = [row | row["worth"] for row in _cells(fleet) if row["worth"]]
+    worth = [columns_of(row) | worth for row, worth in _cells(fleet) if worth]
     return shown_of_gpus(Gpus(
         cells=Cells(data=fleet.explorers.data), relative=relative,
         each=across.relative_to_each(fleet.sides, relative.batch),
@@ -175,7 +176,7 @@ INVENTED = "Invented figures: nobody measured them."
 
 def source_of(fleet: Fleet) -> str:
     """Say how the figures of several machines were measured."""
-    each = page.launches_each({int(row["n"]) for row in fleet.cells if row["n"]})
+    each = page.launches_each({int(row.n) for row in fleet.cells if row.n})
     days = sorted(utc(run.started)[:10] for run in fleet.runs)
     period = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
     return f"Measured with torchmatrix {__version__} on {len(fleet.chosen)} machines, {period}; {each}."
@@ -233,7 +234,7 @@ def _colours(shown: ComparedGpus) -> list[tuple[str, str]]:
 
 
 def _head(fleet: Fleet, shown: ComparedGpus) -> page.Head:
-    devices = words.enumerated(dict.fromkeys(row["gpu"] for row in fleet.cells), 9) or "no device"
+    devices = words.enumerated(dict.fromkeys(row.of.gpu for row in fleet.cells), 9) or "no device"
     return page.head_of(devices, (), shown.answers, shown.style.source)
 
 
@@ -241,8 +242,8 @@ def _context(fleet: Fleet, pages: Mapping[str, str]) -> dict[str, Any]:
     every = fleet.cells
     return {
         "machines": [_machine(choice, run, pages) for choice, run in zip(fleet.chosen, fleet.runs, strict=True)],
-        "models": list(dict.fromkeys(row["gpu"] for row in every)),
-        "measured": sum(row["n"] > 0 for row in every),
+        "models": list(dict.fromkeys(row.of.gpu for row in every)),
+        "measured": sum(row.n > 0 for row in every),
         "planned": sum(len(run.planned) for run in fleet.runs),
         "gpus": machines.fleet_gpu_table([choice.machine for choice in fleet.chosen], every),
         "cells": _cells(fleet),
@@ -274,9 +275,9 @@ def _pending(run: RunSummary) -> int:
     return sum(cell not in launched for cell in run.planned)
 
 
-def _cells(fleet: Fleet) -> list[dict[str, Any]]:
-    """Return the cells of all machines with their yield per watt, price and GB."""
-    return [row | {"worth": machines.worth(row, fleet.price_list)} for row in fleet.cells]
+def _cells(fleet: Fleet) -> list[tuple[CellRow, Row | None]]:
+    """Return the cells of all machines, each with its yield per watt, price and GB."""
+    return [(row, machines.worth(row, fleet.price_list)) for row in fleet.cells]
 
 
 def _machine(choice: Chosen, run: RunSummary, pages: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import GpuFacts
 from torchmatrix.analysis.published import TRAINING, Figure, units
-from torchmatrix.analysis.rows import Row, group_by
+from torchmatrix.analysis.rows import CellRow, group_by
 from torchmatrix.analysis.scaling import IMPOSSIBLE_EFFICIENCY, IMPOSSIBLE_UNTESTED
 from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.matrix import catalog
@@ -478,12 +478,12 @@ def _known_forward_flops(figure: Figure) -> float | None:
 # Our own figures: is the PyTorch that ran of the kind that the stack asks for?
 
 
-def is_other_build(cell: Mapping[str, Any]) -> bool:
+def is_other_build(cell: CellRow) -> bool:
     """Check whether PyTorch was installed with CUDA or ROCm where the stack asks for the CPU's, or the other way round.
     The local part of its version tells (PEP 440): 2.7.1+cpu, 2.7.1+cu128, 2.7.1+rocm6.3. Without one nothing is known.
     """
-    _, _, local = str(cell["torch_build"] or "").partition("+")
-    requested = cell.get("accelerator")
+    _, _, local = str(cell.of.torch_build or "").partition("+")
+    requested = cell.of.accelerator
     if not local or requested not in _BUILDS:
         return False
     return any(local.startswith(prefix) for accelerator, prefix in _BUILDS.items() if accelerator != requested)
@@ -493,16 +493,16 @@ _BUILDS = {"cpu": "cpu"} | {vendor.accelerator: vendor.wheels for vendor in VEND
 """Prefixes of the local part of a version. "cpu" doesn't begin with "cu"."""
 
 
-def other_builds(table: Sequence[Row]) -> list[Finding]:
+def other_builds(table: Sequence[CellRow]) -> list[Finding]:
     """Return a finding for each stack that got another build than it asks for, by its first such cell. `table`: of all cells
     (run_summary.cells_table).
     """
-    first = {row["stack"]: row for row in reversed(table) if row["n"] and is_other_build(row)}
+    first = {row.of.stack: row for row in reversed(table) if row.n and is_other_build(row)}
     return [
         Finding(
-            row=0, column="", cell=row["cell"], level=OTHER_BUILD, field="torch", value=row["torch_build"], unit="",
-            limit=f"a build for {row['accelerator']}",
-            reason=f"{stack} asks for {row['accelerator']}, but all its figures are of PyTorch {row['torch_build']}",
+            row=0, column="", cell=row.of.cell, level=OTHER_BUILD, field="torch", value=row.of.torch_build or "", unit="",
+            limit=f"a build for {row.of.accelerator}",
+            reason=f"{stack} asks for {row.of.accelerator}, but all its figures are of PyTorch {row.of.torch_build}",
         )
         for stack, row in first.items()
     ]  # fmt: skip

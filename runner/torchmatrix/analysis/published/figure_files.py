@@ -11,7 +11,7 @@ from pathlib import Path
 from torchmatrix.analysis import gpu_specs
 from torchmatrix.analysis.gpu_specs import peak_flops
 from torchmatrix.analysis.published import Figure, units
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import CellRow
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import clipped, printable
@@ -230,7 +230,7 @@ class Taken:
     unparsed: tuple[Unparsed, ...]
     unreadable: tuple[Unreadable, ...] = ()
     mixed: tuple[str, ...] = ()
-    cells: tuple[Row, ...] = ()
+    cells: "tuple[CellRow, ...]" = ()
 
 
 class _Unreadable(Exception):

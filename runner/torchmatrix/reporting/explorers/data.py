@@ -15,7 +15,7 @@ from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
-from torchmatrix.analysis.rows import LaunchRow, Row, with_columns
+from torchmatrix.analysis.rows import CellRow, LaunchRow, Row, with_columns
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import PHASES, QUANTILES, latency_rows
 from torchmatrix.analysis.traces import QUANTITIES, Trace
@@ -114,21 +114,21 @@ class ShownPair:
     verdict: str
 
 
-def figures(row: Row, price_list: PriceList) -> Row:
+def figures(row: CellRow, price_list: PriceList) -> Row:
     drawn = {
-        f"{metric.name}{end}": row[f"{metric.column}{end}"]
+        f"{metric.name}{end}": row.value(f"{metric.column}{end}")
         for metric in DRAWN if metric not in _APART
-        for end in ("", "_low", "_high") if f"{metric.column}{end}" in row
+        for end in ("", "_low", "_high") if f"{metric.column}{end}" in row.__struct_fields__
     }  # fmt: skip
-    spread = {"": 1.0, "_low": row["low"] / row["throughput"], "_high": row["high"] / row["throughput"]}
-    drawn |= {f"{name}{end}": row[name] * times for name in ("mfu", "mfu_by_formula") for end, times in spread.items()}
-    drawn["flops"] = row["per_device"] * row["flops_per_item"]
+    spread = {"": 1.0, "_low": row.low / row.throughput, "_high": row.high / row.throughput}
+    drawn |= {f"{name}{end}": row.value(name) * times for name in ("mfu", "mfu_by_formula") for end, times in spread.items()}
+    drawn["flops"] = row.per_device * row.of.flops_per_item
     return drawn | {
-        "cell": row["cell"], "N": int(row["count"]), "n": int(row["n"]), "failed": int(row["failed"]),
-        "outcome": "ok" if row["n"] else row["outcome"], "unit": row["unit"], "bs": row["batch"],
-        "rate": row["throughput"], "low": row["low"], "high": row["high"],
-        "watts": row["power_watts"],
-        "purchase": prices.purchase(price_list, row["of"]),
+        "cell": row.of.cell, "N": int(row.of.count), "n": int(row.n), "failed": int(row.failed),
+        "outcome": "ok" if row.n else row.of.outcome, "unit": row.of.unit, "bs": row.of.batch,
+        "rate": row.throughput, "low": row.low, "high": row.high,
+        "watts": row.power_watts,
+        "purchase": prices.purchase(price_list, row.of),
     }  # fmt: skip
 
 
@@ -386,39 +386,38 @@ class Data:
 
 
 def data_of(
-    index: CellIndex, cells: Sequence[Row], scaling: Sequence[Row], ratios: Ratios, price_list: PriceList = prices.NONE,
+    index: CellIndex, cells: Sequence[CellRow], scaling: Sequence[Row], ratios: Ratios, price_list: PriceList = prices.NONE,
     published: Published = NONE_PUBLISHED, within: RunTables = NOTHING,
 ) -> Data:  # fmt: skip
     """Build the cells of DDP or one device of tables as of the module tables, with their scaling and ratios.
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
-    shown: list[Row] = [{"machine": "", **row} for row in cells]
-    gpus = _gpus(shown)
-    measured = {(cell.machine, cell.row.cell): cell.moments() for cell in index.every}
+    gpus = _gpus(cells)
+    measured = {_key(cell.row): cell.moments() for cell in index.every}
     scaled = {key_of(row): row for row in scaling}
     served = served_of(row for cell in index.every for row in cell.launches)
-    keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(shown, gpus, strict=True)])
+    keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(cells, gpus, strict=True)])
     dims = tuple(_dims(keyed))
     places = {dim.name: {value: place for place, value in enumerate(dim.values)} for dim in dims}
     sets = _sets(keyed)
     placed = [{name: places[name][key] for name, (key, _) in keys.items()} for keys in keyed]
-    scales = [scaled_by(scaled.get(key_of(row), {})) for row in shown]
+    scales = [scaled_by(scaled.get(_key(row.of), {})) for row in cells]
     lines = {_line_of(at) for at, scale in zip(placed, scales, strict=True) if is_known(scale["S"])}
     rows = []
-    for place, (row, keys, at, scale) in enumerate(zip(shown, keyed, placed, scales, strict=True)):
+    for place, (row, keys, at, scale) in enumerate(zip(cells, keyed, placed, scales, strict=True)):
         which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
-        theirs, source = published.get(_place(row), (math.nan, None))
-        content = figures(row, price_list) | served.get(key_of(row), {}) | scale
-        content |= {"which": which, "theirs": theirs, "source": source, "scales": _line_of(at) in lines}
+        theirs, source = published.get(_place_of(row.of), (math.nan, ""))
+        content = figures(row, price_list) | served.get(_key(row.of), {}) | scale
+        content |= {"which": which, "theirs": theirs, "source": source or None, "scales": _line_of(at) in lines}
         values: dict[str, Any] = at | {name: _short(value) for name, value in content.items()}
         rows.append(_Shown(place=place, **values))
     return Data(
         dims=dims,
         rows=tuple(rows),
-        moments=tuple(measured.get(key_of(row)) for row in shown),
+        moments=tuple(measured.get(_key(row.of)) for row in cells),
         metrics=tuple(metrics_of(rows, price_list.currency)),
-        pairs=tuple(_pairs(shown, ratios)),
-        parts=parts_of(within, [row["cell"] for row in shown]),
+        pairs=tuple(_pairs(cells, ratios)),
+        parts=parts_of(within, [row.of.cell for row in cells]),
         significance=ratios.significance,
         jump=max((moments.jump for moments in measured.values() if moments), default=0.0),
     )
@@ -429,51 +428,59 @@ def _line_of(at: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(place for name, place in at.items() if name not in ("devices", "set"))
 
 
+def _key(row: LaunchRow) -> tuple[str, str]:
+    return row.machine, row.cell
+
+
+def _place_of(row: LaunchRow) -> tuple[str, str, str, str]:
+    return row.machine, row.stack, row.workload, row.devices
+
+
 def _place(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return str(row["machine"]), str(row["stack"]), str(row["workload"]), str(row["devices"])
 
 
-def _gpus(rows: Sequence[Row]) -> list[str]:
+def _gpus(rows: Sequence[CellRow]) -> list[str]:
     """Return the short name of each row's device; a failed cell without one gets that of its machine's other cells."""
-    names = [row.get("gpu") or _gpu(row) for row in rows]
+    names = [row.of.gpu or _gpu(row) for row in rows]
     by_machine: dict[tuple[str, str], str] = {}
     for row, name in zip(rows, names, strict=True):
         if name:
-            by_machine.setdefault((row["machine"], _kind(row)), name)
-    return [name or by_machine.get((row["machine"], _kind(row)), _kind(row)) for row, name in zip(rows, names, strict=True)]
+            by_machine.setdefault((row.of.machine, _kind(row)), name)
+    return [name or by_machine.get((row.of.machine, _kind(row)), _kind(row)) for row, name in zip(rows, names, strict=True)]
 
 
-def _gpu(row: Row) -> str | None:
+def _gpu(row: CellRow) -> str | None:
     if _kind(row) == "CPU":
         return "CPU"
-    name = row["device_name"]
-    if not isinstance(name, str) or row["mixed"]:
-        return "mixed GPUs" if row["mixed"] else None
-    facts = gpu_specs.of_row(row["of"])
+    name = row.of.device_name
+    if not isinstance(name, str) or row.of.mixed:
+        return "mixed GPUs" if row.of.mixed else None
+    facts = gpu_specs.of_row(row.of)
     return facts.name if facts else name
 
 
-def _kind(row: Row) -> str:
-    return "GPU" if str(row["device_list"][0]).startswith("gpu") else "CPU"
+def _kind(row: CellRow) -> str:
+    return "GPU" if str(row.of.device_list[0]).startswith("gpu") else "CPU"
 
 
-def _keys(row: Row, gpu: str) -> Keys:
+def _keys(row: CellRow, gpu: str) -> Keys:
     """Return for each dimension, in order, the row's value for an address and for a reader."""
-    _, _, image_size, sequence_length = row["flops_key"]
-    count, kind, indices = int(row["count"]), _kind(row), [name[3:] for name in row["device_list"] if "@" not in name]
-    nodes = int(row["nodes"])
+    _, _, image_size, sequence_length = row.of.flops_key
+    count, kind, indices = int(row.of.count), _kind(row), [name[3:] for name in row.of.device_list if "@" not in name]
+    nodes = int(row.of.nodes)
     place, each = (f" on {nodes} nodes", f" on each of {nodes} nodes") if nodes > 1 else ("", "")
     noun = "core group" if kind == "CPU" else "GPU"
     devices = f"{count} {noun}{'s' * (count > 1)}{place}"
     named = f"{noun}{'s' * (len(indices) > 1)} {', '.join(indices)}{each}"
-    keys = {"model": (str(row["model"]), words.model(row["model"])), "mode": (str(row["mode"]), words.mode(row["mode"]))}
+    keys = {"model": (str(row.of.model), words.model(row.of.model)), "mode": (str(row.of.mode), words.mode(row.of.mode))}
     short = (f"{count}" if kind == "GPU" else f"{count}-cpu") + (f"-{nodes}nodes" if nodes > 1 else "")
     keys |= {"devices": (short, devices)}
-    keys |= {name: (_word(row[name]), _label(_FACTORS[name], row[name])) for name in _LATER}
+    keys |= {name: (_word(row.value(name)), _label(_FACTORS[name], row.value(name))) for name in _LATER}
     keys |= {"image_size": _sized(image_size, "pixels"), "sequence_length": _sized(sequence_length, "tokens")}
-    keys |= {"batch": (_word(row["batch_requested"]), f"batch {row['batch_requested']}")}
-    keys |= {"gpu": (gpu, gpu), "machine": (row["machine"],) * 2, "stack": (row["stack"],) * 2}
-    return keys | {"set": (row["devices"], named), "variant": (row["workload"],) * 2}
+    keys |= {"batch": (_word(row.of.batch_requested), f"batch {row.of.batch_requested}")}
+    keys |= {"gpu": (gpu, gpu), "machine": (row.of.machine,) * 2, "stack": (row.of.stack,) * 2}
+    return keys | {"set": (row.of.devices, named), "variant": (row.of.workload,) * 2}
 
 
 _FACTORS = {name: BY_NAME[name] for name in _LATER}
@@ -551,9 +558,9 @@ Places: TypeAlias = dict[tuple[str, str, str, str], int]
 """The place of each cell, by machine, stack, workload and devices."""
 
 
-def _pairs(cells: Sequence[Row], ratios: Ratios) -> list[ShownPair]:
+def _pairs(cells: Sequence[CellRow], ratios: Ratios) -> list[ShownPair]:
     """Pair stacks with their baselines, settings with what they replace; `at`, `over`: the cells' places among `cells`."""
-    places: Places = {_place(row): place for place, row in enumerate(cells)}
+    places: Places = {_place_of(row.of): place for place, row in enumerate(cells)}
     others = [row for row in ratios.speedups if row["stack"] != row["baseline"]]
     return [
         *(_pair("stack", row, {"stack": row["baseline"]}, places) for row in others),

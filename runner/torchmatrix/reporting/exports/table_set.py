@@ -17,7 +17,7 @@ from torchmatrix.analysis.machines import Chosen, fleet_gpu_table, worth
 from torchmatrix.analysis.prices import NONE, PriceList
 from torchmatrix.analysis.published import Measured, audit, claims
 from torchmatrix.analysis.published.claims import Section
-from torchmatrix.analysis.rows import Column, LaunchRow, Row, is_ok
+from torchmatrix.analysis.rows import CellRow, Column, LaunchRow, Row, is_ok
 from torchmatrix.analysis.run_summary import Installed, RunDetails, RunSummary, WholeRun
 from torchmatrix.analysis.speedups import Ratios
 from torchmatrix.analysis.time_split import latency_rows
@@ -42,8 +42,8 @@ class View:
     summary: RunSummary
     details: RunDetails
     index: CellIndex
-    every_cell: list[Row]
-    cells: list[Row]
+    every_cell: list[CellRow]
+    cells: list[CellRow]
     scaling: list[Row]
     decomposition: list[Row]
     nodes: list[Row]
@@ -91,7 +91,7 @@ def make_view(
         details=found.details,
         index=cells,
         every_cell=every_cell,
-        cells=[row for row in every_cell if row["cell"] in figures],  # the others explain a loss, in a table of their own
+        cells=[row for row in every_cell if row.of.cell in figures],  # the others explain a loss, in a table of their own
         scaling=scaling.scaling_table(cells),
         decomposition=scaling.decomposition_table(cells),
         nodes=scaling.nodes_table(cells),
@@ -140,14 +140,14 @@ def _steps(cube: Cube) -> Iterable[dict[str, Any]]:
         yield _job(cube) | row | step.gain.columns("gain") | step.so_far.columns("so_far")
 
 
-def cell_rows(table: Sequence[Row], price_list: PriceList) -> list[Row]:
+def cell_rows(table: Sequence[CellRow], price_list: PriceList) -> list[Row]:
     """Return the rows of the cells (run_summary.cells_table) with their prices."""
     return [
-        row
+        columns_of(row)
         | {
-            "throughput_low": row["low"],
-            "throughput_high": row["high"],
-            "items_per_second_per_currency": row["throughput"] / prices.purchase(price_list, row["of"]),
+            "throughput_low": row.low,
+            "throughput_high": row.high,
+            "items_per_second_per_currency": row.throughput / prices.purchase(price_list, row.of),
             "currency": price_list.currency or None,
         }
         for row in table
@@ -157,7 +157,7 @@ def cell_rows(table: Sequence[Row], price_list: PriceList) -> list[Row]:
 def launch_rows(view: View) -> list[Row]:
     """Return all launches that count, each with its start and the name of its file."""
     return [
-        columns_of(row, every=True) | {"started_unix_seconds": started, "file": _file_of(row.path, view.id)}
+        columns_of(row) | {"started_unix_seconds": started, "file": _file_of(row.path, view.id)}
         for row, started in zip(view.summary.launches, view.details.started, strict=True)
     ]
 
@@ -279,7 +279,7 @@ class Compared(Protocol):
     @property
     def chosen(self) -> Sequence[Chosen]: ...
     @property
-    def cells(self) -> list[Row]: ...
+    def cells(self) -> list[CellRow]: ...
     @property
     def scaling(self) -> list[Row]: ...
     @property
@@ -316,7 +316,7 @@ def _machine(choice: Chosen) -> Row:
     return values | {"machine": machine.label, "run": choice.run.id, "note": choice.note}
 
 
-def _machine_cells(table: Sequence[Row], price_list: PriceList) -> list[Row]:
+def _machine_cells(table: Sequence[CellRow], price_list: PriceList) -> list[Row]:
     """Return the cells with their yield per watt and GiB."""
     yields = [worth(row, price_list) or {} for row in table]
     return [

@@ -189,7 +189,7 @@ def overview_of(view: View, before: Since | None = None, data: Data | None = Non
 
 def source_of(view: View, doubts: Sequence[Doubt]) -> str:
     """Say how a run's figures were measured, with the doubts that all have."""
-    each = page.launches_each({int(row["n"]) for row in view.every_cell if row["n"]})
+    each = page.launches_each({int(row.n) for row in view.every_cell if row.n})
     where, day = page.hardware(view.record.host), page.utc(view.record.unix_seconds)[:10]
     return f"Measured with torchmatrix {__version__} on {where}, {day}, run {view.id}; {each}." + "".join(
         f" All cells: {doubt.word}." for doubt in doubts if doubt.is_shared
@@ -203,11 +203,11 @@ def cells_of(view: View, data: Data | None = None, doubts: Sequence[Doubt] | Non
     data = data or explorers_of(view).data
     shared = {doubt.word for doubt in (sections.flagged(view) if doubts is None else doubts) if doubt.is_shared}
     marks = {
-        row["cell"]: tuple((flag["word"], flag["title"]) for flag in sections.flags(row) if flag["word"] not in shared)
+        row.of.cell: tuple((flag["word"], flag["title"]) for flag in sections.flags(row) if flag["word"] not in shared)
         for row in view.every_cell
     }
     by_place = {place: marks.get(row.cell, ()) for place, row in enumerate(data.rows)}
-    builds = {row["stack"]: row["torch_build"] for row in view.every_cell if row["n"] and audit.is_other_build(row)}
+    builds = {row.of.stack: row.of.torch_build or "" for row in view.every_cell if row.n and audit.is_other_build(row)}
     return Cells(data=data, marks=by_place, builds=builds)
 
 
@@ -221,7 +221,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "host": recorded(record.host),
         "nodes_in_words": sections.nodes_in_words(record),
         "complete": record.complete,
-        "measured": sum(row["n"] > 0 for row in view.every_cell),
+        "measured": sum(row.n > 0 for row in view.every_cell),
         "planned": len(record.planned),
         "launches": len(view.summary.launches),
         "repeated": len(view.details.repeated),
@@ -229,7 +229,7 @@ def _context(view: View, explorers: Explorers) -> dict[str, Any]:
         "started": utc(record.unix_seconds),
         "method": recorded(record.method or {"name": "not known"}),
         "parallel": record.parallel.in_words if record.parallel else None,
-        "cells": [row | {"marks": sections.marks(row)} for row in view.cells],
+        "cells": [(row, sections.marks(row)) for row in view.cells],
         "known": {name: sections.is_known_for_some(view, column) for name, column in sections.WATCHED.items()},
         "unknown": sections.unknown_columns(view),
         "counters": sections.counters(view),

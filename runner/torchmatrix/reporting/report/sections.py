@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.audit import is_other_build
-from torchmatrix.analysis.rows import LaunchRow, are_equal_counts, group_by, has_failed, is_ok
+from torchmatrix.analysis.rows import CellRow, LaunchRow, are_equal_counts, group_by, has_failed, is_ok
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import count, is_known
 from torchmatrix.facts.launch import UNLIKE
@@ -37,10 +37,10 @@ def nodes_in_words(record: RunRecord) -> str:
 def unknown_columns(view: View) -> list[str]:
     """Return the optional columns that have no value for any cell, each with the reason."""
     cells = view.cells
-    if not any(row["n"] for row in cells):
+    if not any(row.n for row in cells):
         return []
     reasons = {
-        "energy": next((row["energy_problem"] for row in cells if row["energy_problem"]), "unknown"),
+        "energy": next((row.value("energy_problem") for row in cells if row.value("energy_problem")), "unknown"),
         "MFU": "the peak of this device is unknown",
     }
     notes = "; ".join(view.record.watch_notes) or "this machine does not report it"
@@ -59,14 +59,14 @@ def counters(view: View) -> list[str]:
 
 
 def is_known_for_some(view: View, column: str) -> bool:
-    return any(is_known(row[column]) for row in view.cells)
+    return any(is_known(row.value(column)) for row in view.cells)
 
 
 DOUBTS = ("†", "not steady", "partly unchecked", "only seen batches")
 """Marks that are no fault of the launch, but leave a doubt about its figure; `bad` marks leave one too."""
 
 
-def flags(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+def flags(row: CellRow) -> list[dict[str, Any]]:
     """Return the marks which say that a cell's figure may not be what it seems."""
     return [mark for mark in marks(row) if mark["bad"] or mark["word"] in DOUBTS]
 
@@ -97,8 +97,8 @@ def flagged(view: View) -> list[Doubt]:
     cells: dict[str, list[tuple[str, str]]] = {}
     for row in view.every_cell:
         for mark in flags(row):
-            cells.setdefault(mark["word"], []).append((row["cell"], mark["title"]))
-    measured = {row["cell"] for row in view.every_cell if row["n"]}
+            cells.setdefault(mark["word"], []).append((row.of.cell, mark["title"]))
+    measured = {row.of.cell for row in view.every_cell if row.n}
     return [
         Doubt(
             word=word, cells=tuple(cell for cell, _ in marked), text=marked[0][1], is_same=len({t for _, t in marked}) == 1,
@@ -110,7 +110,7 @@ def flagged(view: View) -> list[Doubt]:
 
 def state(view: View) -> str:
     """Describe what was measured, failed, was skipped, left out or is still to come, in one line."""
-    measured = sum(row["n"] > 0 for row in view.every_cell)
+    measured = sum(row.n > 0 for row in view.every_cell)
     failed = [row.outcome for row in view.summary.launches if has_failed(row) and not _may_run(view, row)]
     left_out = sum(row.outcome == UNLIKE for row in view.summary.launches)
     parts = [f"{measured} of {count(len(view.record.planned), 'cell')} measured"]
@@ -189,62 +189,62 @@ def stacks(view: View) -> list[dict[str, Any]]:
     ]
 
 
-def marks(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
+def marks(cell: CellRow) -> list[dict[str, Any]]:
     """Return what a reader must know about a cell's launches, each as a word with its explanation."""
-    n = cell["n"]
+    n = cell.n
     if not n:
         return []
     possible = [
-        (cell["host_bound"] > LAUNCH_BOUND, "launch-bound", False,
-         f"time to enqueue a step over the time of a step: {ratio(cell['host_bound'])}; the GPU waits for the host "
+        (cell.value("host_bound") > LAUNCH_BOUND, "launch-bound", False,
+         f"time to enqueue a step over the time of a step: {ratio(cell.value('host_bound'))}; the GPU waits for the host "
          "(amp: without the optimizer, which waits for the device)"),
-        (cell["not_flat"], "†", False, _not_flat(cell)),
-        (cell["outliers"], "outlier", False, f"{cell['outliers']} of {n} launches: {DEFINITIONS['outlier']}"),
-        (cell["levels"], "two levels", False, f"{cell['levels']}. {DEFINITIONS['levels']}"),
-        (cell["stalled"], "stalled", False, f"{cell['stalled']} of {n} launches: {DEFINITIONS['stall']}"),
-        (cell["throttled"], "throttled", True, f"{cell['throttled']} of {n} launches: {DEFINITIONS['throttled']}"),
-        (cell["not_steady"], "not steady", False, _not_steady(cell)),
-        (cell["too_warm"], "warm start", True, f"{cell['too_warm']} of {n} launches started above the method's temperature, "
+        (cell.not_flat, "†", False, _not_flat(cell)),
+        (cell.outliers, "outlier", False, f"{cell.outliers} of {n} launches: {DEFINITIONS['outlier']}"),
+        (cell.levels, "two levels", False, f"{cell.levels}. {DEFINITIONS['levels']}"),
+        (cell.stalled, "stalled", False, f"{cell.stalled} of {n} launches: {DEFINITIONS['stall']}"),
+        (cell.throttled, "throttled", True, f"{cell.throttled} of {n} launches: {DEFINITIONS['throttled']}"),
+        (cell.not_steady, "not steady", False, _not_steady(cell)),
+        (cell.too_warm, "warm start", True, f"{cell.too_warm} of {n} launches started above the method's temperature, "
          "after the maximum wait"),
-        (cell["start_unknown"], "start temperature unknown", True, "the method needs it, and none could be read"),
-        (cell["skipped_steps"], "steps skipped", True, f"in {cell['skipped_steps']} of {n} launches GradScaler skipped timed "
+        (cell.start_unknown, "start temperature unknown", True, "the method needs it, and none could be read"),
+        (cell.skipped_steps, "steps skipped", True, f"in {cell.skipped_steps} of {n} launches GradScaler skipped timed "
          "steps, since gradients did not fit into float16: these steps were forward and backward only"),
-        (cell["foreign"], "disturbed", True, f"others used the devices during the launch: {', '.join(cell['foreign'])}"),
-        (cell["mixed"], "mixed GPUs", True, "GPUs of different models in one set, as requested ([gpus] mixed = true)"),
-        (cell["left_out"], "launches left out", True,
-         f"{cell['left_out']} of {n + cell['left_out']} launches, which are unlike the others: {cell['left_out_why']}"),
-        (cell["apart"], "conditions differ", False, f"between the launches of this figure: {cell['apart']}"),
-        (cell["unlike"], "unlike core groups", True, cell["unlike"]),
-        (cell["quota_seconds"] > 0, "CPU quota", True, "the quota of a control group made processes wait for CPUs in the timed "
-         f"windows, for up to {cell['quota_seconds']:.1f} s in a launch: the figure is that of the quota"),
-        (cell["impossible_readings"], "impossible readings", True, f"left out: {cell['impossible_readings']}"),
-        (cell["ecc_errors"], "ECC errors", True, f"{cell['ecc_errors']:.0f} uncorrected memory errors in the timed windows"),
-        (cell["clock_jumps"], "clock jumped", False, f"in {cell['clock_jumps']} of {n} launches the wall clock was set; "
+        (cell.foreign, "disturbed", True, f"others used the devices during the launch: {', '.join(cell.foreign)}"),
+        (cell.of.mixed, "mixed GPUs", True, "GPUs of different models in one set, as requested ([gpus] mixed = true)"),
+        (cell.left_out, "launches left out", True,
+         f"{cell.left_out} of {n + cell.left_out} launches, which are unlike the others: {cell.left_out_why}"),
+        (cell.value("apart"), "conditions differ", False, f"between the launches of this figure: {cell.value('apart')}"),
+        (cell.value("unlike"), "unlike core groups", True, cell.value("unlike")),
+        (cell.quota_seconds > 0, "CPU quota", True, "the quota of a control group made processes wait for CPUs in the timed "
+         f"windows, for up to {cell.quota_seconds:.1f} s in a launch: the figure is that of the quota"),
+        (cell.impossible_readings, "impossible readings", True, f"left out: {cell.impossible_readings}"),
+        (cell.ecc_errors, "ECC errors", True, f"{cell.ecc_errors:.0f} uncorrected memory errors in the timed windows"),
+        (cell.clock_jumps, "clock jumped", False, f"in {cell.clock_jumps} of {n} launches the wall clock was set; "
          "all durations come from the monotonic clock"),
-        (is_other_build(cell), "other build", True, f"the stack asks for {cell['accelerator']}; installed is PyTorch "
-         f"{cell['torch_build']}"),
-        (cell["changed_settings"], "settings changed", False, f"by the model's code: {cell['changed_settings']}"),
-        (cell["remarks"], "remarks", True, cell["remarks"]),
-        (cell["unchecked"], "partly unchecked", False, cell["unchecked"]),
-        (cell["only_seen"], "only seen batches", False, f"no step was timed on a new batch: {cell['only_seen']}"),
+        (is_other_build(cell), "other build", True, f"the stack asks for {cell.of.accelerator}; installed is PyTorch "
+         f"{cell.of.torch_build}"),
+        (cell.value("changed_settings"), "settings changed", False, f"by the model's code: {cell.value('changed_settings')}"),
+        (cell.remarks, "remarks", True, cell.remarks),
+        (cell.value("unchecked"), "partly unchecked", False, cell.value("unchecked")),
+        (cell.value("only_seen"), "only seen batches", False, f"no step was timed on a new batch: {cell.value('only_seen')}"),
     ]  # fmt: skip
     return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in possible if on]
 
 
-def _not_flat(cell: Mapping[str, Any]) -> str:
+def _not_flat(cell: CellRow) -> str:
     """Describe a drift; older facts have only that there was one."""
-    left = cell["drift"]
+    left = cell.drift
     rest = (
         "how far it would have gone can't be told"
         if math.isnan(left)
         else f"it would have changed by another {100 * left:+.1f} %"
     )
-    return f"{cell['not_flat']} of {cell['n']} launches reached the warm-up cap before the step time was flat; {rest}"
+    return f"{cell.not_flat} of {cell.n} launches reached the warm-up cap before the step time was flat; {rest}"
 
 
-def _not_steady(cell: Mapping[str, Any]) -> str:
+def _not_steady(cell: CellRow) -> str:
     """Describe what the host saw of temperature, clock and power, and what it means for the figure."""
-    heat, clock, power = cell["warming"], cell["clock_change"], cell["power_change"]
+    heat, clock, power = cell.warming, cell.clock_change, cell.power_change
     what = "power" if math.isnan(heat) and math.isnan(clock) and not math.isnan(power) else "temperature or clock"
     changes = [
         "" if math.isnan(heat) else f"temperature by up to {heat:+.1f} °C a minute",
@@ -257,19 +257,19 @@ def _not_steady(cell: Mapping[str, Any]) -> str:
         f"{what} still changed in the timed windows: {inside}" if inside else "the machine slowed down after the timed windows"
     )
     notes = [*_later_changes(cell), *(["no trend of the clock was seen"] if inside and math.isnan(clock) else [])]
-    return "; ".join([f"in {cell['not_steady']} of {cell['n']} launches {observed}", *notes])
+    return "; ".join([f"in {cell.not_steady} of {cell.n} launches {observed}", *notes])
 
 
-def _later_changes(cell: Mapping[str, Any]) -> Iterator[str]:
+def _later_changes(cell: CellRow) -> Iterator[str]:
     """Yield what was seen after the windows, and so what the figure speaks for."""
-    fall, seconds = cell["later_clock"], cell["under_load_seconds"]
-    if cell["at_limit"] > MOSTLY:
+    fall, seconds = cell.later_clock, cell.under_load_seconds
+    if cell.at_limit > MOSTLY:
         yield "the power was at its limit"
     if not math.isnan(fall):
         yield f"after them the clock was {-100 * fall:.1f} % lower, with as much use and no more power"
-    if cell["throttled_later"]:
+    if cell.throttled_later:
         yield "after them a slow-down by heat or hardware was seen"
-    if (cell["throttled_later"] or not math.isnan(fall)) and not math.isnan(seconds):
+    if (cell.throttled_later or not math.isnan(fall)) and not math.isnan(seconds):
         yield f"the figure speaks for the first {seconds:.0f} s under load"
 
 
