@@ -160,7 +160,7 @@ def test_a_condition_of_one_gpu_of_several_names_it(tmp_path: Path) -> None:
         gpus = [GPU, GPU | {"uuid": "GPU-1", "power_limit_watts": watts}]
         return {"rate": 100.0, "devices": (0, 1), "host": HOST, "gpus": {**common, "gpus": gpus}}
 
-    assert cell_of(written(tmp_path, [pair(700.0), pair(450.0), pair(700.0)]))["left_out_why"] == (
+    assert cell_of(written(tmp_path, [pair(700.0), pair(450.0), pair(700.0)])).left_out_why == (
         "GPU 1 power limit 450 W, the others 700 W"
     )
 
@@ -179,7 +179,7 @@ def test_software_that_changed_within_a_cell_splits_it_but_not_where_caches_lie(
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return run
 
-    assert cell_of(made(tmp_path / "a", {}, {}, {}))["left_out"] == 0
+    assert cell_of(made(tmp_path / "a", {}, {}, {})).left_out == 0
     cell = cell_of(made(tmp_path / "b", {}, {"packages": ["numpy==2.0"]}, {"variables": {"OMP_NUM_THREADS": "2"}}, {}))
     assert cell.left_out_why == (
         "1 of them: package numpy 2.0, the others 1.26; 1 of them: variables OMP_NUM_THREADS 2, the others 1"
