@@ -75,8 +75,14 @@ def night_row(metric: Metric) -> type[NightRow]:
 def _made(kind: type[ThoseRows], launch: Launch) -> ThoseRows:
     read = Read(launch)
     values = {name: _READERS[name](read) for name in kind.__struct_fields__ if name in _READERS}
-    values |= {name: cleaned(text) for name, text in values.items() if type(text) is str and name not in _KEYS}
-    return kind(**values)
+    return kind(**{name: value if name in _KEYS else _cleaned(value) for name, value in values.items()})
+
+
+def _cleaned(value: Any) -> Any:
+    """Return a value without credentials: a text, or the texts of a list."""
+    if type(value) is tuple:
+        return tuple(map(_cleaned, value))
+    return cleaned(value) if type(value) is str else value
 
 
 def cell_row(cell: "Cell") -> CellRow:
@@ -409,22 +415,10 @@ ENTRIES: tuple[Column, ...] = (
     *_JOB_COLUMNS, *_RESULT_COLUMNS, *_RUNNING_COLUMNS, *_TELEMETRY_COLUMNS, *_INTERNAL,
 )  # fmt: skip
 _READERS: dict[str, Of] = {column.source: column.of for column in ENTRIES if column.of}
-_KEYS = frozenset(
-    {
-        "run",
-        "cell",
-        "stack",
-        "workload",
-        "devices",
-        "ddp_workload",
-        "recipe",
-        "operations",
-        "work",
-        "hardware",
-        "path",
-        "command",
-    }
-)
+_KEYS = frozenset({
+    "run", "cell", "stack", "workload", "devices", "device_list", "ddp_workload", "recipe", "operations", "work", "hardware",
+    "path", "command",
+})  # fmt: skip
 """Columns that are compared with what else is recorded, or shown as they are: they are cleaned there."""
 WholeRow = with_columns("WholeRow", LaunchRow, _READERS, __name__)
 """The class of a launch's row with all columns."""

@@ -1,4 +1,4 @@
-"""Read launches as rows: which make figures, what a row's stack and work are, and which rows may be compared."""
+"""Rows of launches and cells: which make figures, what a row's stack and work are, and which rows may be compared."""
 
 import math
 import re
@@ -17,11 +17,7 @@ from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
 Row: TypeAlias = dict[str, Any]
 """A row of a table, by the sources of its columns."""
 
-
-# Launches as rows. Unknown numbers are NaN, other unknowns None, sequences tuples. Meanings: launch_row.ENTRIES.
-
-
-StructType = TypeVar("StructType", bound=Struct)
+# Launches and cells as rows. Unknown numbers are NaN, other unknowns None, sequences tuples. Meanings: launch_row.ENTRIES.
 
 
 class NightRow(Struct, frozen=True, kw_only=True, array_like=True):
@@ -165,11 +161,14 @@ class CellRow(Struct, frozen=True, kw_only=True):
         return getattr(self, column)
 
 
-def with_columns(name: str, base: type[StructType], columns: Iterable[str], module: str) -> type[StructType]:
+_Struct = TypeVar("_Struct", bound=Struct)
+
+
+def with_columns(name: str, base: type[_Struct], columns: Iterable[str], module: str) -> type[_Struct]:
     """Return `base` with these columns, too, of any type; None where they aren't given. `module`: where the class stands."""
     more: list[Any] = [(column, Any, None) for column in dict.fromkeys(columns) if column not in base.__struct_fields__]
     made = defstruct(name, more, bases=(base,), module=module, frozen=True, kw_only=True, array_like=True)
-    return cast("type[StructType]", made)
+    return cast("type[_Struct]", made)
 
 
 AnyRow = TypeVar("AnyRow", bound=NightRow, default=LaunchRow, covariant=True)
