@@ -40,8 +40,7 @@ def scaling_table(cells: CellIndex) -> list[Row]:
         baseline = {"baseline": base.row.cell if base else None}
         figures = baseline | _scale_factors(speedup.interval, count) | _over_sum(cell, _alone(cells, cell)).columns("E_star")
         rows.append(cell.names | figures)
-    _keep_surviving(rows, "impossible", p_values)
-    return rows
+    return _surviving(rows, "impossible", p_values)
 
 
 def _over(cell: Cell | None, base: Cell | None) -> Pair:
@@ -66,10 +65,10 @@ def _alone(cells: CellIndex, cell: Cell) -> list[Cell | None]:
     return [cells.other(cell, (device,)) for device in cell.row.device_list]
 
 
-def _keep_surviving(rows: Sequence[Row], flag: str, p_values: Sequence[float]) -> None:
-    """Clear a flag where it doesn't survive the correction for the number of rows."""
-    for row, kept in zip(rows, verdicts.surviving([row[flag] for row in rows], p_values), strict=True):
-        row[flag] = kept
+def _surviving(rows: Sequence[Row], flag: str, p_values: Sequence[float]) -> list[Row]:
+    """Return the rows without a flag where it doesn't survive the correction for the number of rows."""
+    kept = verdicts.surviving([row[flag] for row in rows], p_values)
+    return [row | {flag: survives} for row, survives in zip(rows, kept, strict=True)]
 
 
 def decomposition_table(cells: CellIndex) -> list[Row]:
@@ -140,8 +139,7 @@ def devices_table(cells: CellIndex) -> list[Row]:
                 "unit": cell.row.unit, "throughput": _center(cell.samples), **ratio.columns("ratio"), "weak": weak,
                 **cell.fleet,
             })  # fmt: skip
-    _keep_surviving(rows, "weak", p_values)
-    return rows
+    return _surviving(rows, "weak", p_values)
 
 
 def _factors(cell: Cell, independent: Cell | None, silent: Cell | None, alone: Sequence[Cell | None]) -> dict[str, Interval]:

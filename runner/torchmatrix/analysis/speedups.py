@@ -10,7 +10,7 @@ from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.pairs import Chances, Pair
 from torchmatrix.analysis.rows import LaunchRow, Row, counted_difference, counted_of_row, group_by, is_ok
-from torchmatrix.analysis.verdicts import Significance, chances_of_best, judged, significance_of
+from torchmatrix.analysis.verdicts import Significance, Verdict, chances_of_best, judged, significance_of
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
 from torchmatrix.facts.launch import Launch
@@ -40,14 +40,20 @@ def ratios_of(cells: CellIndex, baseline: str | None = None) -> Ratios:
     """Return all ratios of a report, judged together; `baseline` as in speedup_table."""
     speedups, settings = speedup_table(cells, baseline), settings_table(cells)
     rows, best = [*speedups, *settings], list(_tests_of_best(cells))
-    pairs = [row.pop("pair") for row in rows]
-    for row, judgement in zip(rows, judged(pairs, best), strict=True):
-        is_unjudged = row["why"] or row["stack"] == row.get("baseline")
-        verdict = {"verdict": "", "reason": ""} if is_unjudged else {"verdict": judgement.verdict, "reason": judgement.reason}
-        row.update(verdict, adjusted_p_value=judgement.adjusted_p_value)
+    pairs = [row["pair"] for row in rows]
+    shown = [_with_verdict(row, judgement) for row, judgement in zip(rows, judged(pairs, best), strict=True)]
     return Ratios(
-        speedups=speedups, settings=settings, significance=significance_of([*(pair.chances for pair in pairs), *best])
-    )
+        speedups=shown[: len(speedups)], settings=shown[len(speedups) :],
+        significance=significance_of([*(pair.chances for pair in pairs), *best]),
+    )  # fmt: skip
+
+
+def _with_verdict(row: Row, judgement: Verdict) -> Row:
+    """Return the row with its verdict instead of the pair; none where nothing was compared, and for the baseline."""
+    is_unjudged = row["why"] or row["stack"] == row.get("baseline")
+    verdict = {"verdict": "", "reason": ""} if is_unjudged else {"verdict": judgement.verdict, "reason": judgement.reason}
+    rest = {name: value for name, value in row.items() if name != "pair"}
+    return rest | verdict | {"adjusted_p_value": judgement.adjusted_p_value}
 
 
 def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:

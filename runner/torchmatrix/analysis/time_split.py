@@ -135,9 +135,7 @@ def compiles_table(cells: "CellIndex") -> list[Row]:
     """
     shown = [row for row in map(_compile_row, cells.figures) if row]
     tests = sum(not math.isnan(row["p"]) for row in shown)
-    for row in shown:
-        row["varies"] = None if math.isnan(row["p"]) else row["p"] * tests < LEVEL
-    return shown
+    return [row | {"varies": None if math.isnan(row["p"]) else row["p"] * tests < LEVEL} for row in shown]
 
 
 def _compile_row(cell: "Cell") -> Row | None:
