@@ -33,9 +33,9 @@ def test_a_row_says_what_the_report_of_that_run_says(tmp_path: Path) -> None:
     write_run(tmp_path, [{"rate": 99.0}, {"rate": 100.0}, {"rate": 104.0}, {"outcome": "crashed"}])
     results = Results(tmp_path)
     (row,) = series(facts_cache.read(results, results.runs()))
-    assert (row["host"], row["cell"], row["run"], row["outcome"]) == ("testhost", CELL, "20260101T000000Z", "ok")
-    assert (row["n"], row["failed"], row["value"], row["unit"]) == (3, 1, pytest.approx(100.0), "images")
-    assert row["low"] < 99 and row["high"] > 104 and row["started"] == 1767225600.0 and row["environment"] == {}
+    assert (row.host, row.cell, row.run, row.outcome) == ("testhost", CELL, "20260101T000000Z", "ok")
+    assert (row.n, row.failed, row.value, row.unit) == (3, 1, pytest.approx(100.0), "images")
+    assert row.low < 99 and row.high > 104 and row.started == 1767225600.0 and row.environment == {}
 
 
 def test_failed_skipped_and_unlaunched_cells_are_rows_with_their_reason(tmp_path: Path) -> None:
@@ -45,11 +45,11 @@ def test_failed_skipped_and_unlaunched_cells_are_rows_with_their_reason(tmp_path
     write_run(tmp_path, [], skips=[(CELL, "the driver is too old")], run=third)
     write_run(tmp_path, [], run=fourth, complete=False).append("planned", cell=CELL)
     (trend,) = trends_of(tmp_path)
-    assert [row["outcome"] for row in trend.rows] == ["ok", "oom", "skipped", "not launched"]
-    assert [row["reason"] for row in trend.rows] == [
+    assert [row.outcome for row in trend.rows] == ["ok", "oom", "skipped", "not launched"]
+    assert [row.reason for row in trend.rows] == [
         None, "CUDA out of memory", "the driver is too old", "the run is not finished",
     ]  # fmt: skip
-    assert [math.isnan(row["value"]) for row in trend.rows] == [False, True, True, True]
+    assert [math.isnan(row.value) for row in trend.rows] == [False, True, True, True]
     assert trend.unit == "images" and trend.first == trend.last and math.isnan(trend.change)
 
 
@@ -68,7 +68,7 @@ def test_a_new_level_stands_beside_what_changed_with_it(tmp_path: Path) -> None:
     assert (change.run, change.before, change.runs) == (nights(12)[7], nights(12)[6], (7, 5))
     assert change.ratio.value == pytest.approx(0.95) and change.ratio.high < 0.96
     assert change.environment == {"host driver": ("570.1", "575.2")} and change.environment_run == change.run
-    assert [bool(row["environment"]) for row in trend.rows] == [number == 7 for number in range(12)]
+    assert [bool(row.environment) for row in trend.rows] == [number == 7 for number in range(12)]
 
 
 def test_a_change_of_environment_on_a_night_that_failed_belongs_to_the_new_level(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_fact_that_a_night_lacks_is_no_change_of_environment(tmp_path: Path) -
         outcome = "build-failed" if run == nights(5)[2] else "ok"
         write_run(tmp_path, launches(100.0, host=host(driver), outcome=outcome), run=run)
     (trend,) = trends_of(tmp_path)
-    assert [row["environment"] for row in trend.rows] == [{}, {}, {}, {}, {"host driver": ("570.1", "571.0")}]
+    assert [row.environment for row in trend.rows] == [{}, {}, {}, {}, {"host driver": ("570.1", "571.0")}]
 
 
 def test_other_code_another_batch_and_other_packages_are_named(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_other_code_another_batch_and_other_packages_are_named(tmp_path: Path) -
     write_run(tmp_path, launches(100.0, torch="2.7.1"), run=second, workload_hash="b" * 64)
     write_run(tmp_path, launches(100.0, torch="2.7.1", batch_used=2), run=third, workload_hash="b" * 64)
     _, changed, rebatched = trends_of(tmp_path)[0].rows
-    assert changed["environment"] == {"box torch": ("2.5.1+cu124", "2.7.1"), "workload hash": ("a" * 12, "b" * 12)}
-    assert rebatched["environment"] == {"batch per device": ("4", "2")}
+    assert changed.environment == {"box torch": ("2.5.1+cu124", "2.7.1"), "workload hash": ("a" * 12, "b" * 12)}
+    assert rebatched.environment == {"batch per device": ("4", "2")}
 
 
 def test_a_record_is_json_and_unknown_is_null(tmp_path: Path) -> None:

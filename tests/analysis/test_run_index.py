@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from support import PATIENCE_SECONDS
 from support.records import nights, write_run
@@ -238,6 +240,36 @@ def test_damaged_it_is_made_anew_and_nobody_notices(results: Results, damage: Ca
         assert from_index(results) == truth
 
 
+def other_shape(name: str) -> Callable[[Any], Any]:
+    """Return what takes an entry and returns one that only its first fields make a sound one."""
+    nothing = msgspec.msgpack.encode(([], []))
+    shapes: dict[str, Callable[[Any], Any]] = {
+        "short": lambda entry: ["_Entry", entry.run, []],
+        "texts": lambda entry: ["_Entry", entry.run, entry.shared, entry.files, "summary", "rows"],
+        "other summary": lambda entry: structs.replace(entry, summary=nothing),
+        "cut rows": lambda entry: structs.replace(entry, rows=entry.rows[:-3]),
+        "other rows": lambda entry: structs.replace(entry, rows=msgspec.msgpack.encode({"rows": 1})),
+        "no environment": lambda entry: structs.replace(entry, rows=entry.rows.replace(b"shared", b"SHARED")),
+        "no files": lambda entry: structs.replace(entry, files=[["a"]]),
+    }
+    return shapes[name]
+
+
+@pytest.mark.parametrize("shape", ["short", "texts", "other summary", "cut rows", "other rows", "no environment", "no files"])
+def test_an_entry_of_another_shape_is_made_anew(results: Results, shape: str) -> None:
+    before, index = from_index(results), index_of(results)
+    gated = repr(gate.judge(gate.read_runs(results)))
+    with index.open("rb") as file:
+        file.readline()
+        entries = [run_index._entries.decode(packed) for record, packed in run_index._sound(file) if hasattr(record, "run")]
+    forged = [run_index._framed(msgspec.msgpack.encode(other_shape(shape)(entry))) for entry in entries]
+    for _ in range(2):
+        with index.open("ab") as file:
+            file.write(b"".join(forged))
+        assert from_index(results) == before and repr(gate.judge(gate.read_runs(results))) == gated
+    assert from_index(results) == before == from_facts(results)
+
+
 def test_where_it_cannot_be_written_the_facts_are_read(results: Results) -> None:
     (results.root / facts_cache.FOLDER).write_text("somebody else's")
     assert from_index(results) == from_facts(results)
@@ -330,7 +362,7 @@ def test_what_a_wrong_clock_shows_is_gone_once_it_is_right(
         monkeypatch.setattr(inputs.time, "time", lambda: seconds)
         unreadable: list[Unreadable] = []
         rows = list(run_index.rows(results, results.runs(), unreadable))
-        assert {is_known(row["started"]) for row in rows} == {seconds > 1.7e9}
+        assert {is_known(row.started) for row in rows} == {seconds > 1.7e9}
         read = facts_cache.read(results, results.runs())
         return [file.reason for file in unreadable], [problem.reason for run in read for problem in run.problems]
 

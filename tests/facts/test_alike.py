@@ -311,8 +311,8 @@ def test_history_and_gate_leave_the_same_launches_out(tmp_path: Path) -> None:
     runs.append(written(tmp_path, [launched(100.0), CAPPED, launched(101.0)], nights(2)[1]))
     read = facts_cache.read(Results(tmp_path), runs)
     newest = history.series(read)[-1]
-    assert (newest["value"], newest["n"], newest["failed"], newest["left_out"]) == (100.5, 2, 0, 1)
-    assert newest["left_out_why"] == "power limit 500 W, the others 700 W"
+    assert (newest.value, newest.n, newest.failed, newest.left_out) == (100.5, 2, 0, 1)
+    assert newest.left_out_why == "power limit 500 W, the others 700 W"
     (judged,) = (cell for cell in judge(read).cells if cell.metric == "throughput")
     assert judged.verdict != "failed" and "1 of 3 launches left out: power limit 500 W, the others 700 W" in judged.why
 

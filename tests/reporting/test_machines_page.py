@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support import invented, invoke
+from support import Command, invented, invoke
 from support.read_back import frames
+from support.records import write_run
 from torchmatrix.analysis import machines
 from torchmatrix.core.formatting import is_known
 from torchmatrix.facts.store import Results
@@ -286,3 +287,17 @@ def test_one_launch_each_gives_no_verdict(tmp_path: Path) -> None:
     html = page(tmp_path, tmp_path / "results", "--machines")
     head = plain(html[html.index("<header>") : html.index("<main")])
     assert "not tested" in head and "is faster" not in head and "slower" not in head
+
+
+def test_a_record_of_a_run_that_cannot_be_read_is_named_below_the_results(tmp_path: Path, torchmatrix: Command) -> None:
+    for name in ("a", "b"):
+        run = write_run(tmp_path / "results", [{"rate": 100.0}] * 3, folder=name, machine=name * 8)
+    run.record.write_text(run.record.read_text().replace('"launches": 3', '"launches": 4'))
+    for page, options in {
+        "m.html": ("--machines", "--output", "m.html"), "r.html": ("--machines", "--redact", "--output", "r.html"),
+        "site/index.html": ("--publish", "site"),
+    }.items():  # fmt: skip
+        done = torchmatrix("report", *options)
+        text = (tmp_path / page).read_text()
+        (place,) = set(re.findall(r"<code>([^<>]*run[.]jsonl): the checksum", text))
+        assert done.returncode == 0 and place.split("/")[0] in ("b", "host-2") and place.count("/") == 2, place

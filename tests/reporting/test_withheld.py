@@ -222,8 +222,17 @@ def test_what_is_written_without_redact_holds_no_credential_either(
                 "engine": {"engine": long, "ServerVersion": planted}, "host": {"name": host, "os": long, "cores": [0]},
                 "told": [{"event": "remark", "text": planted}, {"event": "settings-changed", "text": planted}],
             }  # fmt: skip
-            words = {name: f"{name} {planted}" for name in ("unit", "precision", "mode", "optimizer", "runtime", "attention")}
-            odd = {"workload": "odd", "rate": 3.0, "model": f"m {planted}", "job": words}
+            words: dict[str, Any] = {
+                name: f"{name} {planted}" for name in ("unit", "precision", "mode", "optimizer", "runtime", "attention")
+            }
+            words |= {"compile": True}
+            odd = {
+                "workload": "odd",
+                "rate": 3.0,
+                "model": f"m {planted}",
+                "job": words | {"compile": True},
+                "compile_cache": planted,
+            }
             write_run(
                 tmp_path / "results", [{"rate": 100.0}, {"rate": 101.0, **more}, failed, odd, {**odd, "devices": (0, 1)}],
                 run=night, folder=host, machine=host * 8, command=f"torchmatrix run {planted}", matrix=f"# {planted}\n",

@@ -85,7 +85,8 @@ def launch_lines(
     flops: float | None = None, counter: str | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30,
     torch: str = "2.5.1+cu124",
     job: dict[str, Any] | None = None, steps: int | None = None, served: dict[str, list[float]] | None = None, nodes: int = 1,
-    told: Sequence[dict[str, Any]] = (), parameters: int | None = None, **more: Any,
+    told: Sequence[dict[str, Any]] = (), parameters: int | None = None, compile_cache: str = "cold",
+    **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return the lines of one launch whose throughput is exactly `rate` items per second (all ranks together), by default 100.
 
@@ -132,7 +133,7 @@ def launch_lines(
         exit_line = {"event": "exit", "unix_seconds": 1001.0, "monotonic_seconds": 91.0, "reason": outcome, "message": error}
         return [header, exit_line]
     body: list[dict[str, Any]] = [
-        {"event": "hello", "protocol": 1, "compile_cache": "cold"},
+        {"event": "hello", "protocol": 1, "compile_cache": compile_cache},
         {"event": "environment", "torch": torch, "python": "3.11.7", "packages": ["torchvision==0.20.1"],
          "torch_config": "cfg", "os": "Debian"},
         {"event": "sample", "phase": "warm-up", "window": 0, "steps": steps, "items": 999, "seconds": [seconds] * n,

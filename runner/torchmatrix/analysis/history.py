@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from torchmatrix.analysis import between_runs, facts_cache, levels
 from torchmatrix.analysis.between_runs import BetweenRuns
 from torchmatrix.analysis.cells import Cell, Family
@@ -15,7 +17,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
 from torchmatrix.analysis.pairs import pair
 from torchmatrix.analysis.prices import NONE, PriceList
-from torchmatrix.analysis.rows import NightRow, Row, group_by
+from torchmatrix.analysis.rows import CellNight, NightRow, Row, group_by
 from torchmatrix.analysis.run_summary import NightRun, RunSummary
 from torchmatrix.core.formatting import none_for_nan, without_nan
 from torchmatrix.facts import environments
@@ -25,9 +27,6 @@ from torchmatrix.facts.store import Results, RunFolder, host_of
 NEAR = 2
 """The place of a small change is uncertain: where the environment didn't change in that very run, this many runs before and
 after are examined."""
-_SUMMED = ("n", "failed", "left_out", "left_out_why")
-_ENVIRONMENT = "told"
-"""The column of the environment itself, which no record needs."""
 _WORK_FIELDS = ("workload hash", "batch per device", "method")
 """Fields besides the environment that make figures of two runs incomparable."""
 
@@ -66,7 +65,7 @@ class Trend:
     cell: str
     workload: str | None
     unit: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[CellNight, ...]
     changes: tuple[Change, ...]
 
     @property
@@ -88,67 +87,62 @@ class Trend:
         return self.unit is not None
 
     @property
-    def measured(self) -> list[Row]:
+    def measured(self) -> list[CellNight]:
         """Return the rows that have a value of the metric."""
-        return [row for row in self.rows if row["value"] > 0]
+        return [row for row in self.rows if row.value > 0]
 
     @property
     def first(self) -> float:
         """Return the value of the first measured run; NaN without any."""
-        return float(next((row["value"] for row in self.rows if row["value"] > 0), math.nan))
+        return float(next((row.value for row in self.rows if row.value > 0), math.nan))
 
     @property
     def last(self) -> float:
         """Return the value of the last measured run; NaN without any."""
-        return float(next((row["value"] for row in reversed(self.rows) if row["value"] > 0), math.nan))
+        return float(next((row.value for row in reversed(self.rows) if row.value > 0), math.nan))
 
     @property
     def change(self) -> float:
         """Return last over first, less 1: scatter included; NaN unless two runs were measured."""
         return self.last / self.first - 1 if len(self.measured) > 1 else math.nan
 
-    def since(self, rows: Sequence[Row]) -> "Trend":
+    def since(self, rows: Sequence[CellNight]) -> "Trend":
         """Return the trend with only these of its rows, the newest, and the changes in them."""
-        begin = rows[0]["started"] if rows else math.inf
+        begin = rows[0].started if rows else math.inf
         return replace(self, rows=tuple(rows), changes=tuple(c for c in self.changes if c.started >= begin))
 
     def as_record(self) -> dict[str, Any]:
         """Return the trend for --json; NaN becomes null."""
         names = {"host": self.host, "cell": self.cell, "workload": self.workload, "unit": self.unit}
         figures = {"first": self.first, "last": self.last, "change": self.change}
-        renamed = {"value": self.metric.name}
         rows = [
-            {renamed.get(name, name): value for name, value in row.items() if name not in (*names, _ENVIRONMENT)}
+            {self.metric.name if name == "value" else name: value for name, value in structs.asdict(row).items()
+             if name not in (*names, "told")}
             for row in self.rows
-        ]
+        ]  # fmt: skip
         record: dict[str, Any] = without_nan(names | figures | {"changes": list(map(asdict, self.changes)), "runs": rows})
         return record
 
 
-def series(runs: Iterable[NightRun], metric: Metric = THROUGHPUT) -> list[Row]:
-    """Return one row per run and cell that was planned, launched or skipped in it, in the order of `runs` (oldest first).
-
-    `started` in unix seconds; `value` of the metric with `low` and `high`, `n`, `failed` and `cv` as in cells_table, NaN where
-    nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not launched; `reason`: then why.
-    `environment`: how the cell's environment differs from that of the previous run in which its stack recorded one.
-    """
+def series(runs: Iterable[NightRun], metric: Metric = THROUGHPUT) -> list[CellNight]:
+    """Return one row per run and cell that was planned, launched or skipped in it, in the order of `runs` (oldest first)."""
     return with_differences(row for run in runs for row in rows_of(run, metric))
 
 
-def with_differences(rows: Iterable[Row]) -> list[Row]:
+def with_differences(rows: Iterable[CellNight]) -> list[CellNight]:
     """Return rows of rows_of, the oldest run first, with the differences of their environments, as `series` does."""
     last_environments: dict[tuple[str, str], environments.Environment] = {}
     return [_with_differences(row, last_environments) for row in rows]
 
 
-def trends(rows: Iterable[Row], metric: Metric = THROUGHPUT) -> list[Trend]:
+def trends(rows: Iterable[CellNight], metric: Metric = THROUGHPUT) -> list[Trend]:
     """Return the trend of every cell of the rows of `series`; cells of the newest run first."""
 
-    def age(rows_of_cell: Sequence[Row]) -> float:
-        newest = rows_of_cell[-1]["started"]
+    def age(rows_of_cell: Sequence[CellNight]) -> float:
+        newest = rows_of_cell[-1].started
         return math.inf if math.isnan(newest) else -newest
 
-    by_cell = group_by(rows, lambda row: (row["host"], row["cell"]))
+    by_cell = group_by(rows, lambda row: (row.host, row.cell))
     return [_trend(metric, *key, by_cell[key]) for key in sorted(by_cell, key=lambda key: age(by_cell[key]))]
 
 
@@ -157,104 +151,88 @@ def never_launched(trends_of_cells: Sequence[Trend]) -> dict[str, list[str]]:
     cells: dict[str, list[str]] = {}
     for trend in trends_of_cells:
         if not trend.is_launched:
-            cells.setdefault(str(trend.rows[-1]["reason"]), []).append(trend.cell)
+            cells.setdefault(str(trend.rows[-1].reason), []).append(trend.cell)
     return cells
 
 
-def rows_of(run: NightRun, metric: Metric) -> Iterator[Row]:
-    """Yield the rows of one run as `series` does, each with its whole `environment`; empty if the cell was not launched."""
+def rows_of(run: NightRun, metric: Metric) -> Iterator[CellNight]:
+    """Yield the rows of one run, not yet compared with the run before; nothing is told of a cell that wasn't launched."""
     by_cell = run.cells.named
     for cell in dict.fromkeys([*run.planned, *by_cell, *run.skipped]):
-        names = {"host": run.host, "cell": cell, "run": run.id, "started": run.started}
         launched = by_cell.get(cell)
-        yield names | (_launched(run, launched, metric) if launched else _not_launched(run, cell))
+        about = _launched(run, launched, metric) if launched else _not_launched(run, cell)
+        yield CellNight(host=run.host, cell=cell, run=run.id, started=run.started, **about)
 
 
-def _launched(run: NightRun, cell: Cell[NightRow], metric: Metric) -> Row:
-    last, summary = cell.last, cell.figure(metric.column)
-    environment = dict(run.environments.get(last.stack, {}))
-    if summary["n"]:
+def _launched(run: NightRun, cell: Cell[NightRow], metric: Metric) -> dict[str, Any]:
+    last, figure = cell.last, cell.figure(metric.column)
+    told = dict(run.environments.get(last.stack, {}))
+    if figure["n"]:
         values = ((run.workload_hash or environments.UNKNOWN)[:12], str(last.batch), str(last.method))
-        environment |= dict(zip(_WORK_FIELDS, values, strict=True))
-    return {
-        "workload": last.workload,
-        "unit": last.unit,
-        "outcome": last.outcome,
-        "reason": last.error,
-        **{name: summary[name] for name in _SUMMED},
-        "value": summary[metric.column],
-        **{name: summary[name] for name in ("low", "high", "cv")},
-        "environment": environment,
-    }
+        told |= dict(zip(_WORK_FIELDS, values, strict=True))
+    about = {"workload": last.workload, "unit": last.unit, "outcome": last.outcome, "reason": last.error, "told": told}
+    return about | {"value" if name == metric.column else name: value for name, value in figure.items()}
 
 
-def _not_launched(run: NightRun, cell: str) -> Row:
+def _not_launched(run: NightRun, cell: str) -> dict[str, Any]:
     skipped = cell in run.skipped
     return {
-        "workload": None,
-        "unit": None,
-        "outcome": "skipped" if skipped else "not launched",
+        "workload": None, "unit": None, "outcome": "skipped" if skipped else "not launched",
         "reason": run.skipped[cell] if skipped else "the run ended before" if run.complete else "the run is not finished",
-        **dict.fromkeys(("n", "failed", "left_out"), 0),
-        "left_out_why": "",
-        **dict.fromkeys(("value", "low", "high", "cv"), math.nan),
-        "environment": {},
-    }
+        **dict.fromkeys(("n", "failed", "left_out"), 0), "left_out_why": "",
+        **dict.fromkeys(("value", "low", "high", "cv"), math.nan), "told": {},
+    }  # fmt: skip
 
 
-def _with_differences(row: Row, last_environments: dict[tuple[str, str], environments.Environment]) -> Row:
-    """Replace the environment of a row by its differences.
-
-    `last_environments`: the last one that each cell's stack recorded.
-    """
-    key = (row["host"], row["cell"])
-    environment: environments.Environment = row["environment"]
-    if not environments.is_told(environment):
-        return row | {"environment": {}, _ENVIRONMENT: {}}
-    before = last_environments.get(key, environment)
-    if before is environment or before == environment:
-        last_environments[key] = environment
-        return row | {"environment": {}, _ENVIRONMENT: environment}
-    last_environments[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | environment
-    return row | {"environment": environments.changed(before, environment), _ENVIRONMENT: environment}
+def _with_differences(row: CellNight, last_environments: dict[tuple[str, str], environments.Environment]) -> CellNight:
+    """Compare what a row tells of its environment with the last that its cell recorded: `last_environments`."""
+    key, told = (row.host, row.cell), row.told
+    if not environments.is_told(told):
+        return structs.replace(row, told={})
+    before = last_environments.get(key, told)
+    if before is told or before == told:
+        last_environments[key] = told
+        return row
+    last_environments[key] = {name: before[name] for name in _WORK_FIELDS if name in before} | told
+    return structs.replace(row, environment=environments.changed(before, told))
 
 
-def _trend(metric: Metric, host: str, cell: str, rows: list[Row]) -> Trend:
-    launched = next((row for row in reversed(rows) if row["unit"] is not None), rows[-1])
+def _trend(metric: Metric, host: str, cell: str, rows: list[CellNight]) -> Trend:
+    launched = next((row for row in reversed(rows) if row.unit is not None), rows[-1])
     return Trend(
-        metric=metric, host=host, cell=cell, workload=launched["workload"], unit=launched["unit"], rows=tuple(rows),
+        metric=metric, host=host, cell=cell, workload=launched.workload, unit=launched.unit, rows=tuple(rows),
         changes=tuple(_changes(rows)),
     )  # fmt: skip
 
 
-def _changes(rows: Sequence[Row]) -> Iterator[Change]:
-    places = [place for place, row in enumerate(rows) if row["value"] > 0]
-    values = [float(rows[place]["value"]) for place in places]
+def _changes(rows: Sequence[CellNight]) -> Iterator[Change]:
+    places = [place for place, row in enumerate(rows) if row.value > 0]
+    values = [float(rows[place].value) for place in places]
     edges = [0, *levels.level_changes(values), len(values)]
     for (begin, at), (_, end) in pairwise(pairwise(edges)):
         environment, where = _environment_change(rows, places[at - 1], places[at])
         yield Change(
-            run=rows[places[at]]["run"],
-            before=rows[places[at - 1]]["run"],
-            started=rows[places[at]]["started"],
+            run=rows[places[at]].run,
+            before=rows[places[at - 1]].run,
+            started=rows[places[at]].started,
             ratio=pair(values[at:end], values[begin:at]).interval,
             runs=(at - begin, end - at),
             environment=environment,
             environment_run=where,
             compared=environments.compared(
-                *(environments.values_of([rows[place][_ENVIRONMENT]]) for place in (places[at - 1], places[at]))
+                *(environments.values_of([rows[place].told]) for place in (places[at - 1], places[at]))
             ),
         )
 
 
-def _environment_change(rows: Sequence[Row], before: int, after: int) -> tuple[environments.Differences, str | None]:
+def _environment_change(rows: Sequence[CellNight], before: int, after: int) -> tuple[environments.Differences, str | None]:
     """Return what changed after row `before` and up to row `after`; else in the nearest row where anything did."""
-    if together := _together([row["environment"] for row in rows[before + 1 : after + 1]]):
-        return together, rows[after]["run"]
+    if together := _together([row.environment for row in rows[before + 1 : after + 1]]):
+        return together, rows[after].run
     near = [place for place in range(before - NEAR + 1, after + NEAR + 1) if 0 <= place < len(rows)]
     for place in sorted(near, key=lambda place: abs(place - after)):
-        if rows[place]["environment"]:
-            return rows[place]["environment"], rows[place]["run"]
+        if rows[place].environment:
+            return rows[place].environment, rows[place].run
     return {}, None
 
 

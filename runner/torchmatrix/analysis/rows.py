@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from msgspec import Struct, defstruct
 from typing_extensions import TypeVar
 
+from torchmatrix.facts.environments import Differences, Environment
 from torchmatrix.facts.launch import OK, ONE_MODEL, UNLIKE, Launch
 from torchmatrix.matrix import catalog, factors, method
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
@@ -159,6 +160,32 @@ class CellRow(Struct, frozen=True, kw_only=True):
     def value(self, column: str) -> Any:
         """Return what stands in a column."""
         return getattr(self, column)
+
+
+class CellNight(Struct, frozen=True, kw_only=True, array_like=True):
+    """A cell that was planned, launched or skipped in a run. `started`: the run, in unix seconds. `value` of a metric, with the
+    ends of its interval and `cv`: NaN where nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not
+    launched; `reason`: then why. `told`: its environment; `environment`: how that differs from that of the run before.
+    """
+
+    host: str
+    cell: str
+    run: str
+    started: float
+    workload: str | None
+    unit: str | None
+    outcome: str
+    reason: str | None
+    n: int
+    failed: int
+    left_out: int
+    left_out_why: str
+    value: float
+    low: float
+    high: float
+    cv: float
+    told: Environment
+    environment: Differences = {}
 
 
 _Struct = TypeVar("_Struct", bound=Struct)

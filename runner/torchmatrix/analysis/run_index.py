@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ from torchmatrix.analysis import metrics
 from torchmatrix.analysis.facts_cache import FOLDER, FOLDER_SIZE, code, files_below, forget_removed_runs
 from torchmatrix.analysis.launch_row import night_row
 from torchmatrix.analysis.metrics import THROUGHPUT, Metric
-from torchmatrix.analysis.rows import NightRow, Row
+from torchmatrix.analysis.rows import CellNight, NightRow
 from torchmatrix.analysis.run_summary import NightRun, RunFacts, processes_for, read_night, shared_out, summary_from
 from torchmatrix.core.files import make_below, plain_open
 from torchmatrix.core.formatting import as_text, is_known
@@ -38,9 +38,7 @@ _RUNS_PER_PIECE = 32
 """Runs that are read together, and appended together."""
 _SHARED = "shared"
 """The name under which an environment that is kept has the key of its values."""
-_OF_RUN = {"host": None, "run": None, "started": None}
-"""The columns of rows that follow from the run's folder."""
-
+Read = TypeVar("Read")
 Files = tuple[tuple[str, int, int], ...]
 """See facts_cache.files_below."""
 
@@ -59,7 +57,7 @@ class _Value(Struct, array_like=True, tag=True, frozen=True):
     """A value that several entries share; `key`: its hash."""
 
     key: str
-    value: Any
+    value: str | dict[str, str]
 
 
 class _Begin(Struct, array_like=True, tag="_Entry", frozen=True):
@@ -71,6 +69,7 @@ class _Begin(Struct, array_like=True, tag="_Entry", frozen=True):
 
 _Record = _Entry | _Value
 _begins, _entries = msgpack.Decoder(_Begin | _Value), msgpack.Decoder(_Entry)
+_rows = msgpack.Decoder(tuple[list[CellNight], list[tuple[str, str]]])
 
 
 def summaries(results: Results, runs: Sequence[RunFolder], metric: Metric = THROUGHPUT) -> list[NightRun]:
@@ -81,27 +80,26 @@ def summaries(results: Results, runs: Sequence[RunFolder], metric: Metric = THRO
 
 def rows(
     results: Results, runs: Sequence[RunFolder], unreadable: list[Unreadable], metric: Metric = THROUGHPUT
-) -> Iterator[Row]:
+) -> Iterator[CellNight]:
     """Return history.rows_of each of `runs`, in their order; add their files that can't be read to `unreadable`. Call it before
     numpy is loaded: see run_summary.read_parts.
     """
     return _rows_in(_updated(results, runs, metric), runs, unreadable)
 
 
-def _rows_in(index: "_Index", runs: Sequence[RunFolder], unreadable: list[Unreadable]) -> Iterator[Row]:
+def _rows_in(index: "_Index", runs: Sequence[RunFolder], unreadable: list[Unreadable]) -> Iterator[CellNight]:
     for run in runs:
         rows_of_run, files = index.rows(run)
         unreadable += [Unreadable(path=Path(as_text(run.path) + path), reason=reason) for path, reason in files]
-        names = {"host": host_of(run), "run": run.id, "started": run.started}
-        for row in rows_of_run:
-            yield row | names | {"environment": index.values[row["environment"]]}
+        yield from rows_of_run
 
 
 def _updated(results: Results, runs: Sequence[RunFolder], metric: Metric) -> "_Index":
     """Return the index, in which all of `runs` are as they are now."""
     index = _Index(
-        path=results.root / FOLDER / f"{metric.name}.runs", head=f"torchmatrix {code()} {metric.name}\n".encode(),
-        wanted={_name(run) for run in runs}, facts=msgpack.Decoder(RunFacts[night_row(metric)]),  # type: ignore[misc]
+        path=results.root / FOLDER / f"{metric.name}.runs", metric=metric.name,
+        head=f"torchmatrix {code()} {metric.name}\n".encode(), wanted={_name(run) for run in runs},
+        facts=msgpack.Decoder(RunFacts[night_row(metric)]),  # type: ignore[misc]
     )  # fmt: skip
     forget_removed_runs(results)
     index.load(lambda name: name in index.wanted or os.path.exists(f"{results.root}/{name}/run.jsonl"))  # noqa: PTH110 (a Path takes ten times as long)
@@ -153,7 +151,10 @@ def _records(runs: Sequence[RunFolder], name: str) -> list[_Record]:
         shared: dict[str, _Record] = {}
         environments = {stack: {_SHARED: _share(shared, told)} for stack, told in facts.environments.items()}
         kept = replace(facts, matrix=_share(shared, facts.matrix), environments=environments)
-        of_run = [row | _OF_RUN | {"environment": _share(shared, row["environment"])} for row in rows_of(summary, metric)]
+        of_run = [
+            replace(row, host="", run="", started=0.0, told={_SHARED: _share(shared, row.told)})
+            for row in rows_of(summary, metric)
+        ]  # fmt: skip
         unreadable = [*facts.unreadable_launches, *facts.problems]
         entries.append(
             _Entry(
@@ -173,11 +174,12 @@ def _share(shared: dict[str, _Record], value: Any) -> str:
 
 @dataclass(kw_only=True)
 class _Index:
-    """The index as read, and as it is appended to. `head`: its first line; `wanted`: the runs whose entries are kept in memory,
-    in `packed`; `facts`: reads a run's summary; `values`: what entries share, by key.
+    """The index as read, and as it is appended to. `metric`: its name; `head`: its first line; `wanted`: the runs whose entries
+    are kept in memory, in `packed`; `facts`: reads a run's summary; `values`: what entries share, by key.
     """
 
     path: Path
+    metric: str
     head: bytes
     wanted: set[str]
     facts: msgpack.Decoder[RunFacts[NightRow]]
@@ -200,19 +202,36 @@ class _Index:
 
     def files(self, run: RunFolder) -> Files:
         """Return the files of a run when it was read; none if it is not in the index."""
-        packed = self.packed.get(_name(run))
-        return _entries.decode(packed).files if packed else ()
+        with suppress(LookupError, DecodeError):
+            return _entries.decode(self.packed[_name(run)]).files
+        return ()
 
     def summary(self, run: RunFolder) -> RunFacts[NightRow]:
         """Return the facts of a run's summary."""
-        kept = self.facts.decode(_entries.decode(self.packed[_name(run)]).summary)
-        environments = {stack: self.values[key[_SHARED]] for stack, key in kept.environments.items()}
-        return replace(kept, matrix=self.values[kept.matrix], environments=environments)
 
-    def rows(self, run: RunFolder) -> tuple[list[Row], list[tuple[str, str]]]:
-        """Return the rows of a run, with the keys of their environments, and its files that can't be read, and why."""
-        rows_of_run, unreadable = msgpack.decode(_entries.decode(self.packed[_name(run)]).rows)
-        return rows_of_run, unreadable
+        def read(entry: _Entry) -> RunFacts[NightRow]:
+            kept = self.facts.decode(entry.summary)
+            environments = {stack: self.values[key[_SHARED]] for stack, key in kept.environments.items()}
+            return replace(kept, matrix=self.values[kept.matrix], environments=environments)
+
+        return self._of(run, read)
+
+    def rows(self, run: RunFolder) -> tuple[list[CellNight], list[tuple[str, str]]]:
+        """Return the rows of a run, and its files that can't be read, and why."""
+
+        def read(entry: _Entry) -> tuple[list[CellNight], list[tuple[str, str]]]:
+            of_run, unreadable = _rows.decode(entry.rows)
+            names: dict[str, Any] = {"host": host_of(run), "run": run.id, "started": run.started}
+            return [replace(row, told=self.values[row.told[_SHARED]], **names) for row in of_run], unreadable
+
+        return self._of(run, read)
+
+    def _of(self, run: RunFolder, read: Callable[[_Entry], Read]) -> Read:
+        """Return what `read` makes of a run's entry; one that somebody else wrote, in another shape, is made anew."""
+        with suppress(LookupError, DecodeError):
+            return read(_entries.decode(self.packed[_name(run)]))
+        self.add(_records([run], self.metric))
+        return read(_entries.decode(self.packed[_name(run)]))
 
     def add(self, records: Iterable[_Record]) -> None:
         """Append records, without values that it has, to the file too unless that can't be written."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.metrics import OF_REQUESTS, PERCENTILES
 from torchmatrix.analysis.rows import LaunchRow, Row, group_by
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.launch import Launch, measured_seconds
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def _cell_of(launch: Launch) -> dict[str, str]:
         "model": workload.model,
         "mode": workload.mode,
         "devices": launch.devices.label,
-        "cache": launch.compile_cache or "" if workload.compile else "",
+        "cache": cleaned(launch.compile_cache or "") if workload.compile else "",
     }
 
 

@@ -122,11 +122,11 @@ def runs_of(trends: Sequence[Trend]) -> list[dict[str, Any]]:
     by_id: dict[tuple[str, str], dict[str, Any]] = {}
     for trend in trends:
         for row in trend.rows:
-            identity = {"host": row["host"], "run": row["run"], "started": row["started"], "day": _day(row["started"])}
+            identity = {"host": row.host, "run": row.run, "started": row.started, "day": _day(row.started)}
             counts = {"measured": 0, "not_ok": 0, "skipped": 0, "new_levels": 0, "environment": {}}
-            run = by_id.setdefault((row["host"], row["run"]), identity | counts)
-            run["measured" if row["n"] else "skipped" if row["outcome"] == "skipped" else "not_ok"] += 1
-            run["environment"] |= row["environment"]
+            run = by_id.setdefault((row.host, row.run), identity | counts)
+            run["measured" if row.n else "skipped" if row.outcome == "skipped" else "not_ok"] += 1
+            run["environment"] |= row.environment
         for change in trend.changes:
             by_id[trend.host, change.run]["new_levels"] += 1
     starts = {key: -math.inf if math.isnan(run["started"]) else run["started"] for key, run in by_id.items()}

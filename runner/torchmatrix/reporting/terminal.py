@@ -284,9 +284,9 @@ def _trend_columns(trend: Trend, hosts: bool) -> tuple[str, ...]:
 def _trend_notes(trend: Trend) -> Iterator[str]:
     yield from map(change_in_words, trend.changes)
     newest = trend.rows[-1]
-    if not newest["n"]:
-        reason = newest["reason"] or "it has no such figure"
-        yield f"in {newest['run']}: {words.OUTCOMES.get(newest['outcome'], newest['outcome'])}: {reason}"
+    if not newest.n:
+        reason = newest.reason or "it has no such figure"
+        yield f"in {newest.run}: {words.OUTCOMES.get(newest.outcome, newest.outcome)}: {reason}"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:

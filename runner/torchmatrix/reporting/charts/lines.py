@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from torchmatrix.analysis.history import Trend
-from torchmatrix.analysis.rows import Row
+from torchmatrix.analysis.rows import CellNight
 from torchmatrix.core.formatting import is_known
 from torchmatrix.facts.environments import differences_in_words
 from torchmatrix.reporting import words
@@ -126,7 +126,7 @@ def charts(trends: Sequence[Trend]) -> tuple[tuple[LineChart, ...], int]:
 
 def _newest_runs(trend: Trend) -> Trend:
     """Keep the newest runs that have a known time."""
-    return trend.since([row for row in trend.rows if math.isfinite(row["started"])][-MOST_RUNS:])
+    return trend.since([row for row in trend.rows if math.isfinite(row.started)][-MOST_RUNS:])
 
 
 def _latest_change(trend: Trend) -> tuple[float, float]:
@@ -144,7 +144,7 @@ def _chart(number: int, trend: Trend) -> LineChart:
         points=tuple(_points(trend)),
         low=low,
         high=high,
-        ends=(_day(trend.rows[0]["started"]), _day(trend.rows[-1]["started"])),
+        ends=(_day(trend.rows[0].started), _day(trend.rows[-1].started)),
         marks=(*_environment(trend), *_crosses(trend), *_levels(trend)),
         table=tuple(_table(trend)),
     )
@@ -168,36 +168,36 @@ def _sub(trend: Trend) -> Iterator[str]:
 
 def _domain(trend: Trend) -> tuple[float, float]:
     """Return the range of the figures, with a margin; a wider band is cut off."""
-    values = [trend.shown(row["value"]) for row in trend.measured]
+    values = [trend.shown(row.value) for row in trend.measured]
     margin = max(0.15 * (max(values) - min(values)), 0.02 * max(values))
     return max(0.0, min(values) - margin), max(values) + margin
 
 
 def _points(trend: Trend) -> Iterator[Point]:
     """Yield the runs; those without a figure are gaps in line and band."""
-    tips = {row["run"] for row in trend.measured[-MOST_TIPS:]}
+    tips = {row.run for row in trend.measured[-MOST_TIPS:]}
     for row in trend.rows:
-        value, low, high = (trend.shown(row[name]) if is_known(row[name]) else None for name in ("value", "low", "high"))
-        note = f"{row['run']}: {_figure(trend, row)}" if row["run"] in tips else ""
-        yield Point(x=row["started"], value=value, low=low, high=high, note=note)
+        value, low, high = (trend.shown(figure) if is_known(figure) else None for figure in (row.value, row.low, row.high))
+        note = f"{row.run}: {_figure(trend, row)}" if row.run in tips else ""
+        yield Point(x=row.started, value=value, low=low, high=high, note=note)
 
 
-def _figure(trend: Trend, row: Row) -> str:
-    value, low, high = (trend.shown(row[name]) for name in ("value", "low", "high"))
+def _figure(trend: Trend, row: CellNight) -> str:
+    value, low, high = map(trend.shown, (row.value, row.low, row.high))
     return f"{words.with_unit(value, trend.shown_unit)} {words.rate_interval(value, low, high)}".strip()
 
 
 def _crosses(trend: Trend) -> Iterator[Mark]:
     """Yield a mark for each run without a figure."""
     for row in trend.rows:
-        if not row["n"]:
-            tone = "soft" if row["outcome"] == "skipped" else "bad"
-            yield Mark(x=row["started"], kind="cross", tone=tone, note=f"{row['run']}: {_why(row)}")
+        if not row.n:
+            tone = "soft" if row.outcome == "skipped" else "bad"
+            yield Mark(x=row.started, kind="cross", tone=tone, note=f"{row.run}: {_why(row)}")
 
 
 def _levels(trend: Trend) -> Iterator[Mark]:
     """Yield the changes of level, newest first; the text of one near a newer one would cover it and is left out."""
-    last, span = math.inf, trend.rows[-1]["started"] - trend.rows[0]["started"]
+    last, span = math.inf, trend.rows[-1].started - trend.rows[0].started
     for change in reversed(trend.changes):
         is_near = last - change.started < TEXT_WIDTH * span
         last = last if is_near else change.started
@@ -210,30 +210,30 @@ def _levels(trend: Trend) -> Iterator[Mark]:
 
 def _environment(trend: Trend) -> Iterator[Mark]:
     for row in _changed(trend)[-MOST_RULES:]:
-        note = f"{row['run']}: {differences_in_words(row['environment'])}"
-        yield Mark(x=row["started"], kind="changed", tone="soft", note=note)
+        note = f"{row.run}: {differences_in_words(row.environment)}"
+        yield Mark(x=row.started, kind="changed", tone="soft", note=note)
 
 
-def _changed(trend: Trend) -> list[Row]:
-    return [row for row in trend.rows if row["environment"]]
+def _changed(trend: Trend) -> list[CellNight]:
+    return [row for row in trend.rows if row.environment]
 
 
 def _table(trend: Trend) -> Iterator[dict[str, Any]]:
     levels = {change.run: words.change(change.ratio.value) for change in trend.changes}
     for row in trend.rows:
         yield {
-            "run": row["run"],
-            trend.shown_unit: trend.shown(row["value"]),
-            "95 % from": trend.shown(row["low"]),
-            "95 % to": trend.shown(row["high"]),
-            "launches": row["n"],
-            "new level": levels.get(row["run"], ""),
-            "what had changed, or why no launch was ok": differences_in_words(row["environment"]) if row["n"] else _why(row),
+            "run": row.run,
+            trend.shown_unit: trend.shown(row.value),
+            "95 % from": trend.shown(row.low),
+            "95 % to": trend.shown(row.high),
+            "launches": row.n,
+            "new level": levels.get(row.run, ""),
+            "what had changed, or why no launch was ok": differences_in_words(row.environment) if row.n else _why(row),
         }
 
 
-def _why(row: Row) -> str:
-    return ": ".join(filter(None, (words.OUTCOMES.get(row["outcome"], row["outcome"]), row["reason"])))
+def _why(row: CellNight) -> str:
+    return ": ".join(filter(None, (words.OUTCOMES.get(row.outcome, row.outcome), row.reason)))
 
 
 def _day(seconds: float) -> str:

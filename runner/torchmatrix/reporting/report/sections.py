@@ -286,5 +286,6 @@ def log_of(path: Path, outcome: str, stack: str) -> str:
 
 
 def below_results(path: Path) -> str:
-    """Return a path from the results folder on, as store.py lays it out: HOST/RUN/STACK/WORKLOAD/DEVICES/FILE."""
-    return "/".join(path.parts[-6:])
+    """Return a path from the results folder on, as store.py lays it out: HOST/RUN/STACK/WORKLOAD/DEVICES/FILE, or a run's own
+    file, HOST/RUN/run.jsonl."""
+    return "/".join(path.parts[-3 if path.name == "run.jsonl" else -6 :])
