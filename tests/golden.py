@@ -87,6 +87,29 @@ def cube(rand: random.Random) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
+def generation(rand: random.Random) -> Iterator[dict[str, Any]]:
+    """Yield launches that generate: two stacks, two types of weights, three batches; one runs out of memory."""
+    for stack, precision, batch in product(_STACKS[:2], ("bf16-weights", "fp32"), (1, 8, 32)):
+        step = 0.01 * (2 if precision == "fp32" else 1) * (1 + batch / 64) * (1 - _STACKS.index(stack) / 20)
+        for _ in range(3):
+            job = {"mode": "generate", "precision": precision, "batch": batch, "unit": "tokens", "sequence_length": 128}
+            launch = {"stack": stack, "workload": f"llama-{precision}-b{batch}", "model": "llama-3.2-1b", "job": job}
+            pieces = {"event": "stream", "unit": "tokens", "rank": 0, "start_monotonic_seconds": 120.0,
+                      "stop_monotonic_seconds": 190.0}  # fmt: skip
+            prompts = {"phase": "prefill", "items": [128 * batch] * 100, "seconds": [0.02 * batch] * 100}
+            tokens = {"phase": "decode", "items": [batch] * 200, "seconds": [step * rand.gauss(1, 0.02) for _ in range(200)]}
+            numbers = list(range(100))
+            told = [pieces | prompts | {"requests": numbers}, pieces | tokens | {"requests": numbers * 2}, _ROOF]
+            yield launch | ({"outcome": "oom"} if precision == "fp32" and batch == 32 else {"told": told, "rate": batch / step})
+
+
+_ROOF = {
+    "event": "roof", "rank": 0, "copy_bytes_per_second": 2e12, "triad_bytes_per_second": 2.1e12,
+    "read_bytes_per_second": 1.9e12, "limit_bytes_per_second": 2.5e12, "product_flops_per_second": 7e14,
+    "product_type": "bfloat16", "weight_bytes": 2.5e9, "cache_bytes": 1e8, "prefill_flops": 3e12,
+}  # fmt: skip
+
+
 def cluster(rand: random.Random) -> Iterator[dict[str, Any]]:
     for count, _ in product((1, 2, 4), range(3)):
         yield {"rate": 760 * count * rand.gauss(0.97, 0.01), "stack": _STACKS[0], "devices": tuple(range(8)), "nodes": count}
@@ -111,6 +134,7 @@ def cases() -> dict[str, Callable[[Path], object]]:
         "broken": lambda root: broken(write_run(root, list(generated(7)), complete=False)),
         "nothing": lambda root: write_run(root, [], complete=False),
         "cube": lambda root: write_run(root, list(cube(random.Random(3)))),
+        "generation": lambda root: write_run(root, list(generation(random.Random(5)))),
         "cluster": lambda root: write_run(root, list(cluster(random.Random(4)))),
         "nights": _nights,
         "machines": lambda root: [invented.write(root, machine) for machine in (first, *others)],

@@ -29,7 +29,7 @@ MODE = {
     "windows": False,
     "timed": "prefill, decode",
     "noun": "conversation",
-    "verbs": ("converses with", "converse with"),
+    "verb": "converses",
 }
 TOKENS = 3
 

@@ -3,8 +3,8 @@
 A mode's module has these:
 
 - ``MODE``, a literal, since the host reads it without torch (matrix/factors.py): whether it `trains` the model; whether its
-  figure is timed `windows` of steps, which are proven; what is `timed`, for the record; the `noun` and the `verbs` (of one
-  workload, of several) that readers see
+  figure is timed `windows` of steps, which are proven; what is `timed`, for the record; the `noun` that readers see, and the
+  `verb`: what a model does
 - ``make_step(args, world, family, model, batches)``: a measure.Step, which is one round of all that the mode does; `model`: as
   the runtime prepared it. The warm-up is made of such steps
 - ``streams(args, world, step, pace, new)``: lines, each an event and its fields, of what is timed after the windows. `pace`:

@@ -28,7 +28,7 @@ MODE = {
     "windows": True,
     "timed": "prefill, decode",
     "noun": "generation",
-    "verbs": ("generates with", "generate with"),
+    "verb": "generates",
 }
 PREFILL, DECODE = "prefill", "decode"
 OBSERVED = 16

@@ -13,7 +13,7 @@ MODE = {
     "windows": True,
     "timed": "forward",
     "noun": "inference",
-    "verbs": ("runs inference of", "run inference of"),
+    "verb": "runs inference",
 }
 
 

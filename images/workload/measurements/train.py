@@ -17,7 +17,7 @@ MODE = {
     "windows": True,
     "timed": "forward, loss, backward, optimizer",
     "noun": "training",
-    "verbs": ("trains", "train"),
+    "verb": "trains",
 }
 
 

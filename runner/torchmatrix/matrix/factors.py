@@ -23,14 +23,14 @@ from torchmatrix.machine.vendors import ACCELERATORS
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mode:
     """A mode. `trains`: whether it trains the model; `windows`: whether its figure is timed windows of steps; `timed`: what is
-    timed; `noun`, `verbs`: its words for readers, as in "training", ("trains", "train").
+    timed; `noun`, `verb`: its words for readers: "training"; a model "trains".
     """
 
     trains: bool
     windows: bool
     timed: str
     noun: str
-    verbs: tuple[str, str]
+    verb: str
 
 
 def _read() -> dict[str, Mode]:

@@ -209,9 +209,9 @@ def mode(name: str) -> str:
     return MODES[name].noun if name in MODES else name
 
 
-def verb(mode: str, many: bool = False) -> str:
-    """Return the verb for a stack that runs a mode, or for several."""
-    return (MODES[mode].verbs if mode in MODES else (f"runs {mode} of", f"run {mode} of"))[many]
+def verb(mode: str) -> str:
+    """Return what a model does in a mode, such as "trains" or "runs inference"."""
+    return MODES[mode].verb if mode in MODES else f"runs {mode}"
 
 
 _STACK = re.compile(r"torch(\d+(?:\.\d+)+)(?:-(?:cpu|(xpu)|cu(\d+)(\d)|rocm([\d.]+)))?")

@@ -299,12 +299,12 @@ class Scope:
         best = {setting: pick(same, key=lambda row: row[self.column])
                 for setting, same in group_by(measured, setting_of).items()}  # fmt: skip
         if not best:
-            failed = next((row["why"] for row in rows if not row["n"] and row["why"] in words.OUTCOMES), "")
+            failed = next((row["why"] for row in rows if not row["n"] and row.get("why") in words.OUTCOMES), "")
             return Standing(who=who, rows={}, problem=self.missing if any(row["n"] for row in rows) else words.failed(failed))
         top = pick(best.values(), key=lambda row: row[self.column])
         note = "; ".join(f"{setting_in_words(setting)}: {row['workload']}, {row['stack']}" for setting, row in best.items())
         lacks = {setting_of(row): self.missing.removeprefix("energy ") if row["n"] else "failed" for row in rows
-                 if setting_of(row) not in best and (row["n"] or row["why"] in words.OUTCOMES)}  # fmt: skip
+                 if setting_of(row) not in best and (row["n"] or row.get("why") in words.OUTCOMES)}  # fmt: skip
         return Standing(who=who, rows=best, lacks=lacks, top=top, note=note)
 
 

@@ -269,17 +269,15 @@ def _names_of(cells: Cells, rows: Sequence[ShownCell], top: ShownCell) -> str:
 
 
 def _named(cells: Cells, row: ShownCell, top: ShownCell) -> str:
-    """Name a cell that is compared with the fastest: its stack where that differs, then the settings in which it differs,
-    or else its batch and size.
-    """
+    """Name a cell that is compared with the fastest: its stack where that differs, then in which settings and sizes it differs."""
     settings, others = cells.settings(row).split(", "), cells.settings(top).split(", ")
-    if settings == others:
-        settings, others = cells.sizes(row), cells.sizes(top)
     differs = [word for word in settings if word not in others]
     lacks = [] if differs else [f"without {word}" for word in others if word not in settings]
+    sizes = [size for size in cells.sizes(row) if size not in cells.sizes(top)]
+    every = [*differs, *lacks, *sizes]
     if cells.who(row) != cells.who(top):
-        return f"{cells.who(row)} ({', '.join(differs or lacks)})" if differs or lacks else cells.who(row)
-    return " + ".join(differs) or ("the same " + ", ".join(lacks) if lacks else cells.who(row))
+        return f"{cells.who(row)} ({', '.join(every)})" if every else cells.who(row)
+    return "the same " + ", ".join(every) if lacks else " + ".join(every) or cells.who(row)
 
 
 def pairs_of(cells: Cells, kind: str) -> list[ShownPair]:
@@ -494,7 +492,8 @@ def _lead(cells: Cells, ranked: Ranking) -> Iterator[str]:
     top, slowest = ranked.top, ranked.candidates[-1]
     rate = words.with_unit(top.rate, f"{top.unit}/s")
     model, verb = cells.model(top), words.verb(cells.value(top, "mode"))
-    how = f"with {words.enumerated(cells.settings(top).split(', '), 9)} on {cells.who(top)}"
+    batch = [cells.label(top, "batch")] if cells.is_generation(top) else []
+    how = f"with {words.enumerated([*cells.settings(top).split(', '), *batch], 9)} on {cells.who(top)}"
     if len(ranked.candidates) == 1:
         yield f"{model} {verb} at {rate} {how}"
     elif cells.moments(top) is None:
