@@ -269,7 +269,7 @@ def _names_of(cells: Cells, rows: Sequence[ShownCell], top: ShownCell) -> str:
 
 
 def _named(cells: Cells, row: ShownCell, top: ShownCell) -> str:
-    """Name a cell that is compared with the fastest: its stack where that differs, then in which settings and sizes it differs."""
+    """Name a cell compared with the fastest: its stack where that differs, then in which settings and sizes it differs."""
     settings, others = cells.settings(row).split(", "), cells.settings(top).split(", ")
     differs = [word for word in settings if word not in others]
     lacks = [] if differs else [f"without {word}" for word in others if word not in settings]
