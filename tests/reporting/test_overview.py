@@ -2,19 +2,21 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from golden import cases
+from golden import cases, generation
 from support import invented
 from support.records import nights, write_run
 from torchmatrix.core.formatting import number_or_nan
 from torchmatrix.facts.store import Results, RunFolder
+from torchmatrix.matrix.factors import MODES
 from torchmatrix.reporting import report, words
 from torchmatrix.reporting.charts import by_section
 from torchmatrix.reporting.overview import Overview
@@ -370,3 +372,18 @@ def test_the_share_of_the_peak_is_drawn_with_its_interval_weighted_where_types_a
         report.view_of(write_run(tmp_path / "cpu", [{"vendor": "cpu", "device": "cpu", "flops": flops}]))
     )
     assert not [chart for chart in unknown.charts if chart.id == "utilization"], "the peak of a CPU is not known"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_first_sentence_is_one_in_every_mode(tmp_path: Path, mode: str) -> None:
+    said = {"train": "ResNet-50 trains fastest with fp32", "infer": "ResNet-50 runs inference fastest with fp32"}
+    requests = {"served": {"latency": [0.1] * 20, "end-to-end": [0.2] * 20}} if mode == "infer" else {}
+    launches: Iterable[dict[str, Any]] = [
+        {"rate": rate * (1 + place / 1000), "stack": stack, **requests}
+        for stack, rate in (("stack-a", 100.0), ("stack-b", 150.0)) for place in range(4)
+    ]  # fmt: skip
+    if mode == "generate":
+        launches = generation(Random(5))
+    lead = report.overview_of(report.view_of(write_run(tmp_path, list(launches)))).answers.lead
+    assert lead.startswith(said.get(mode, "llama-3.2-1b generates fastest with bfloat16 weights, eager and batch 32 on"))
+    assert mode != "generate" or "the throughput of torch 2.5.1 (fp32, batch 1)" in lead
