@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.facts import lines
 from torchmatrix.facts.launch import Launch
@@ -36,7 +37,7 @@ class Run:
     launches: tuple[Launch, ...] = ()
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[LaunchRow]:
         """Return the rows of its launches as the tables have them."""
         return launch_rows(list(self.launches))
 

@@ -40,16 +40,16 @@ def test_energy_power_and_clocks_agree(machine: Machine, seen: dict[str, Any]) -
     (launch,), (row,) = run.launches, run.rows
     readings = [reading for each in launch.telemetry for reading in each.readings if reading["device"] != "cpu"]
     seen |= {
-        "power_watts": row["power_watts"], "energy_problem": row["energy_problem"], "clock_mhz": row["clock_mhz"],
-        "temperatures": [row["temperature_first"], row["temperature_last"]], "throttled": row["throttled"],
+        "power_watts": row.power_watts, "energy_problem": row.value("energy_problem"), "clock_mhz": row.value("clock_mhz"),
+        "temperatures": [row.value("temperature_first"), row.value("temperature_last")], "throttled": row.throttled,
         "reasons": sorted({word for reading in readings for word in reading.get("reasons") or ()}),
         "fields": sorted({key for reading in readings for key in reading}),
     }  # fmt: skip
-    assert row["power_watts"] > 0 and row["clock_mhz"] > 0
+    assert row.power_watts > 0 and row.value("clock_mhz") > 0
     if machine.is_real:
         limit = launch.devices.gpus[0].power_limit_watts
-        assert row["energy_problem"] is None
-        assert limit is None or 0.15 * limit < row["power_watts"] < 1.1 * limit
+        assert row.value("energy_problem") is None
+        assert limit is None or 0.15 * limit < row.power_watts < 1.1 * limit
 
 
 def test_a_launch_warms_up_until_its_steps_are_steady(
@@ -57,10 +57,10 @@ def test_a_launch_warms_up_until_its_steps_are_steady(
 ) -> None:
     run = measured("resnet50-amp-bf16")
     warm_up = run.event("warm-up")
-    seen |= {"warm-up": warm_up, "steady": run.rows[0]["steady"], "drift": run.rows[0]["drift"]}
+    seen |= {"warm-up": warm_up, "steady": run.rows[0].value("steady"), "drift": run.rows[0].value("drift")}
     assert warm_up["steps"] >= 2
     if machine.is_real:
-        assert run.rows[0]["steady"]
+        assert run.rows[0].value("steady")
 
 
 def test_the_second_launch_finds_its_compiled_code(machine: Machine, seen: dict[str, Any]) -> None:
@@ -69,17 +69,17 @@ def test_the_second_launch_finds_its_compiled_code(machine: Machine, seen: dict[
     run = machine.run(machine.workload("resnet50", 64, precision="amp-bf16", compile=True, channels_last=True), launches=2)
     assert run.done.returncode == 0, run.done.stderr
     first, second = run.rows
-    seen |= {"states": [first["compile_cache"], second["compile_cache"]],
-             "first_step_seconds": [first["first_step_seconds"], second["first_step_seconds"]]}  # fmt: skip
-    assert first["compile_cache"] == "cold" and second["compile_cache"] != "cold"
-    assert second["first_step_seconds"] < first["first_step_seconds"]
+    seen |= {"states": [first.compile_cache, second.compile_cache],
+             "first_step_seconds": [first.first_step_seconds, second.first_step_seconds]}  # fmt: skip
+    assert first.compile_cache == "cold" and second.compile_cache != "cold"
+    assert second.first_step_seconds < first.first_step_seconds
 
 
 def test_the_kernels_of_attention_are_named(machine: Machine, measured: Callable[[str], Run], seen: dict[str, Any]) -> None:
     row = measured("bert-large-cased-amp-bf16").rows[0]
-    seen["attention_kernels"] = row["attention_kernels"]
+    seen["attention_kernels"] = row.value("attention_kernels")
     if machine.is_real:
-        assert any(word in str(row["attention_kernels"]) for word in ("flash", "efficient", "cudnn"))
+        assert any(word in str(row.value("attention_kernels")) for word in ("flash", "efficient", "cudnn"))
 
 
 @pytest.mark.parametrize("cell", [name for name in CELLS if "fp8" in name])
@@ -94,12 +94,12 @@ def test_training_in_float8_is_proven(
         assert "mxfp8" in cell and "compute capability" in seen["said"]
         pytest.skip("the plan leaves MXFP8 out on this GPU")
     (row,) = run.rows
-    seen |= {"outcome": row["outcome"], "error": row["error"], "items_per_second": row["throughput"]}
+    seen |= {"outcome": row.outcome, "error": row.error, "items_per_second": row.throughput}
     if machine.is_real:
-        assert row["outcome"] == "ok", row["error"]
+        assert row.outcome == "ok", row.error
         seen["effective"] = run.event("precision")["effective"]
     else:
-        assert row["outcome"] in ("ok", "unsupported", "crashed"), "PyTorch's own code looks for a driver"
+        assert row.outcome in ("ok", "unsupported", "crashed"), "PyTorch's own code looks for a driver"
 
 
 @pytest.mark.parametrize("cell", [name for name in CELLS if "torchao" in name])
@@ -108,8 +108,8 @@ def test_inference_in_few_bits_is_held_against_fp32(
 ) -> None:
     needs(machine, "torchao")
     (row,) = measured(cell).rows
-    seen |= {key: row[key] for key in ("outcome", "error", "throughput", "parity_cosine", "parity_largest_relative")}
-    assert row["outcome"] in ("ok", "unsupported"), row["error"]
+    seen |= {key: row.value(key) for key in ("outcome", "error", "throughput", "parity_cosine", "parity_largest_relative")}
+    assert row.outcome in ("ok", "unsupported"), row.error
 
 
 @pytest.mark.parametrize("cell", ["decoder-eager", "decoder-compiled"])
@@ -121,14 +121,14 @@ def test_generation_is_held_against_the_roof_and_against_fp32(
     run = measured(cell)
     assert run.done.returncode == 0, run.done.stderr
     (row,) = run.rows
-    seen |= {key: row[key] for key in (
+    seen |= {key: row.value(key) for key in (
         "throughput", "decode_rate", "first_token_p50", "per_output_token_p50", "decode_bandwidth", "decode_of_roof",
         "decode_of_data_sheet", "prefill_of_roof", "parity_top1", "parity_cosine",
     )}  # fmt: skip
     seen["roofs"] = [event for event in run.events() if event["event"] == "roof"]
-    assert row["outcome"] == "ok"
+    assert row.outcome == "ok"
     if machine.is_real:
-        assert 0.05 < row["decode_of_roof"] <= 1.02 and 0 < row["decode_of_data_sheet"] < 1
+        assert 0.05 < row.value("decode_of_roof") <= 1.02 and 0 < row.value("decode_of_data_sheet") < 1
 
 
 def test_a_profile_has_kernels_and_a_gap_that_add_up(machine: Machine, seen: dict[str, Any], tmp_path: Any) -> None:

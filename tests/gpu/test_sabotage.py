@@ -93,9 +93,9 @@ def test_the_honest_model_has_a_figure_and_no_remark(
 ) -> None:
     run = measure(mode, "pass", HONEST)
     (row,) = run.rows
-    seen |= {"outcome": row["outcome"], "remarks": row["remarks"], "items_per_second": row["throughput"]}
-    assert row["outcome"] == "ok", run.done.stderr
-    assert not row["remarks"] and not row["changed_settings"]
+    seen |= {"outcome": row.outcome, "remarks": row.value("remarks"), "items_per_second": row.throughput}
+    assert row.outcome == "ok", run.done.stderr
+    assert not row.value("remarks") and not row.value("changed_settings")
 
 
 @pytest.mark.parametrize("name", CHEATS)
@@ -104,5 +104,5 @@ def test_a_cheat_is_seen(machine: Machine, measure: Callable[..., Run], seen: di
         pytest.skip("the invented device has neither streams nor graphs")
     run = measure(*CHEATS[name])
     (row,) = run.rows
-    seen |= {key: row[key] for key in ("outcome", "error", "remarks", "changed_settings", "mixed", "throughput")}
-    assert row["outcome"] in ("numerics", "unsupported", "crashed") or row["remarks"] or row["mixed"], run.done.stderr
+    seen |= {key: row.value(key) for key in ("outcome", "error", "remarks", "changed_settings", "mixed", "throughput")}
+    assert row.outcome in ("numerics", "unsupported", "crashed") or row.value("remarks") or row.mixed, run.done.stderr

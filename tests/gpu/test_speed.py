@@ -49,21 +49,21 @@ def test_training_is_measured_proven_and_plausible(
     assert run.done.returncode == 0, run.done.stderr
     (row,) = run.rows
     facts = gpu_specs.of_row(row)
-    peak = gpu_specs.peak_flops(facts, row["precision"]) if facts else None
-    mfu = gpu_specs.mfu(row["per_device"], row["flops_per_item"], peak)
+    peak = gpu_specs.peak_flops(facts, row.precision) if facts else None
+    mfu = gpu_specs.mfu(row.value("per_device"), row.flops_per_item, peak)
     seen |= {
-        "items_per_second": row["throughput"], "bare_items_per_second": bare, "mfu": mfu, "peak_bytes": row["peak_bytes"],
-        "power_watts": row["power_watts"], "clock_mhz": row["clock_mhz"], "effective": run.event("precision")["effective"],
-        "host_bound": row["host_bound"], "remarks": row["remarks"], "attention_kernels": row["attention_kernels"],
-        "steady": row["steady"], "drift": row["drift"], "reference": run.event("reference"),
+        "items_per_second": row.throughput, "bare_items_per_second": bare, "mfu": mfu, "peak_bytes": row.value("peak_bytes"),
+        "power_watts": row.power_watts, "clock_mhz": row.value("clock_mhz"), "effective": run.event("precision")["effective"],
+        "reference": run.event("reference"),
+        **{name: row.value(name) for name in ("host_bound", "remarks", "attention_kernels", "steady", "drift")},
     }  # fmt: skip
-    assert row["outcome"] == "ok" and row["throughput"] > 0
+    assert row.outcome == "ok" and row.throughput > 0
     if machine.is_real:
         assert {values["matmul"] for values in seen["effective"]} == {COMPUTED_IN[setting]}
         assert 0.02 < mfu < 1, "of the data sheet's peak"
         published = published_rate(facts.name, model, setting) if facts else None
         seen["published_items_per_second"] = published
-        assert published is None or 0.5 < row["throughput"] / published < 1.5
+        assert published is None or 0.5 < row.throughput / published < 1.5
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -73,7 +73,7 @@ def test_the_tool_measures_what_a_bare_loop_of_plain_pytorch_reaches(
 ) -> None:  # fmt: skip
     """The bare loop runs before the launches and again after them, so that a drift of the machine falls on both."""
     before = bare_before(model)
-    ours = {setting: measured(f"{model}-{setting}").rows[0]["throughput"] for setting in before}
+    ours = {setting: measured(f"{model}-{setting}").rows[0].throughput for setting in before}
     after = bare_rates(machine, model, tuple(before))
     ratios = {setting: ours[setting] / ((before[setting] + after[setting]) / 2) for setting in before}
     moved = {setting: after[setting] / before[setting] for setting in before}

@@ -24,17 +24,17 @@ def test_a_batch_that_does_not_fit_is_out_of_memory(machine: Machine, seen: dict
         pytest.skip("tests/box/test_cuda_code.py has the invented device run out of memory")
     run = machine.run(machine.workload("resnet50", 4096, precision="fp32"))
     (row,) = run.rows
-    seen |= {"outcome": row["outcome"], "error": row["error"]}
-    assert row["outcome"] == "oom" and run.done.returncode == 1
+    seen |= {"outcome": row.outcome, "error": row.error}
+    assert row.outcome == "oom" and run.done.returncode == 1
 
 
 def test_the_largest_batch_is_looked_for(machine: Machine, seen: dict[str, Any]) -> None:
     if not machine.is_real:
         pytest.skip("the invented device has the memory of this machine")
     run = machine.run(machine.workload("resnet50", "auto", precision="amp-bf16", image_size=512, channels_last=True))
-    seen |= {"batches": [(row["batch"], row["outcome"]) for row in run.rows], "said": run.done.stderr[-1500:]}
+    seen |= {"batches": [(row.batch, row.outcome) for row in run.rows], "said": run.done.stderr[-1500:]}
     assert run.done.returncode == 0, run.done.stderr
-    assert run.rows[-1]["batch"] >= 32
+    assert run.rows[-1].batch >= 32
 
 
 def test_another_program_on_the_gpu_is_seen_and_named(machine: Machine, seen: dict[str, Any], tmp_path: Path) -> None:
