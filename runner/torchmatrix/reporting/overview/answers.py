@@ -274,10 +274,11 @@ def _named(cells: Cells, row: ShownCell, top: ShownCell) -> str:
     differs = [word for word in settings if word not in others]
     lacks = [] if differs else [f"without {word}" for word in others if word not in settings]
     sizes = [size for size in cells.sizes(row) if size not in cells.sizes(top)]
-    every = [*differs, *lacks, *sizes]
     if cells.who(row) != cells.who(top):
-        return f"{cells.who(row)} ({', '.join(every)})" if every else cells.who(row)
-    return "the same " + ", ".join(every) if lacks else " + ".join(every) or cells.who(row)
+        every = ", ".join([*differs, *lacks, *sizes])
+        return f"{cells.who(row)} ({every})" if every else cells.who(row)
+    name = "the same " + ", ".join(lacks) if lacks else " + ".join(differs or sizes) or cells.who(row)
+    return f"{name} ({', '.join(sizes)})" if sizes and (differs or lacks) else name
 
 
 def pairs_of(cells: Cells, kind: str) -> list[ShownPair]:
