@@ -23,7 +23,7 @@ from unittest import mock
 
 from example import real_run
 from support import invented
-from support.records import nights, write_run
+from support.records import ROOF, nights, write_run
 from torchmatrix.cli import invoke
 from torchmatrix.facts.store import Results
 
@@ -98,16 +98,9 @@ def generation(rand: random.Random) -> Iterator[dict[str, Any]]:
                       "stop_monotonic_seconds": 190.0}  # fmt: skip
             prompts = {"phase": "prefill", "items": [128 * batch] * 100, "seconds": [0.02 * batch] * 100}
             tokens = {"phase": "decode", "items": [batch] * 200, "seconds": [step * rand.gauss(1, 0.02) for _ in range(200)]}
-            numbers = list(range(100))
-            told = [pieces | prompts | {"requests": numbers}, pieces | tokens | {"requests": numbers * 2}, _ROOF]
+            numbers, roof = list(range(100)), ROOF | {"weight_bytes": 2.5e9, "cache_bytes": 1e8}
+            told = [pieces | prompts | {"requests": numbers}, pieces | tokens | {"requests": numbers * 2}, roof]
             yield launch | ({"outcome": "oom"} if precision == "fp32" and batch == 32 else {"told": told, "rate": batch / step})
-
-
-_ROOF = {
-    "event": "roof", "rank": 0, "copy_bytes_per_second": 2e12, "triad_bytes_per_second": 2.1e12,
-    "read_bytes_per_second": 1.9e12, "limit_bytes_per_second": 2.5e12, "product_flops_per_second": 7e14,
-    "product_type": "bfloat16", "weight_bytes": 2.5e9, "cache_bytes": 1e8, "prefill_flops": 3e12,
-}  # fmt: skip
 
 
 def cluster(rand: random.Random) -> Iterator[dict[str, Any]]:

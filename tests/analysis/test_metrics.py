@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.records import launch_lines, nights, write_run
+from support.records import ROOF, launch_lines, nights, write_run
 from torchmatrix.analysis import facts_cache, history, metrics
 from torchmatrix.analysis.compare import compare
 from torchmatrix.analysis.launch_row import row_of
@@ -101,14 +101,6 @@ def test_the_gate_judges_latencies_beside_throughputs(tmp_path: Path) -> None:
     text = verdicts.text(tonight)
     assert "REGRESSION 1 of 1 cells" in text and "(latency_p50)" in text and "--metric latency_p50" in text
     assert judge(gate.read_runs(Results(tmp_path), nights=7), GateOptions(tolerance=0.2)).verdict == "PASS"
-
-
-ROOF = {
-    "event": "roof", "rank": 0, "copy_bytes_per_second": 2e12, "triad_bytes_per_second": 2.1e12,
-    "read_bytes_per_second": 1.9e12,
-    "limit_bytes_per_second": 2.5e12, "product_flops_per_second": 7e14, "product_type": "bfloat16", "weight_bytes": 1.6e10,
-    "cache_bytes": 4e9, "prefill_flops": 3e12,
-}  # fmt: skip
 
 
 def test_shares_of_roofs_are_of_what_the_launch_measured_and_of_the_data_sheet(tmp_path: Path) -> None:

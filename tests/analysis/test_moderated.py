@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from support.records import write_run
-from support.rows import a_row, changed
+from support.rows import a_row
 from torchmatrix.analysis import levels, run_summary, verdicts
 from torchmatrix.analysis.cells import Cell, CellIndex, Family
 from torchmatrix.analysis.intervals import NO_PRIOR, SEEN_FROM, learned_of, learned_prior
@@ -86,7 +87,7 @@ def test_three_launches_detect_four_percent_among_forty_cells() -> None:
     random, detected = np.random.default_rng(4), 0
     for _ in range(60):
         cells = run_of(random, 40, smooth(3))
-        faster = [changed(row, throughput=1.04 * row.throughput) for row in cells[0].launches]
+        faster = [structs.replace(row, throughput=1.04 * row.throughput) for row in cells[0].launches]
         family = Family([Cell(faster), *cells[1:]])
         cell = Cell(faster, family)
         detected += pair_of_moments(cell.moments(), cells[1].moments()).chances.differs < 0.05 / 30  # type: ignore[arg-type]
@@ -111,7 +112,7 @@ def test_a_run_whose_launches_jump_says_so_and_reports_no_difference_of_that_siz
 def test_a_difference_larger_than_a_jump_is_still_detected() -> None:
     random = np.random.default_rng(6)
     cells = run_of(random, 40, jumping(3, 0.4))
-    slow = [changed(row, throughput=0.5 * row.throughput) for row in cells[0].launches]
+    slow = [structs.replace(row, throughput=0.5 * row.throughput) for row in cells[0].launches]
     (verdict,) = verdicts.judged([Cell(slow, cells[0].family).over(cells[1])])
     assert (verdict.verdict, verdict.reason) == ("SLOWER", "different")
 
@@ -142,7 +143,7 @@ def test_the_levels_of_a_cell_are_described_with_what_differs_between_them() -> 
     assert text.startswith(
         "3 of 5 launches at 410 images/s, 2 at 389 (rounds 2, 4); they differ in clock in MHz (1980 and 1760)"
     )
-    bare = [changed(row, clock_mhz=math.nan, compile_cache=None) for row in rows]
+    bare = [structs.replace(row, clock_mhz=math.nan, compile_cache=None) for row in rows]
     assert "nothing that is recorded of each tells why" in levels.levels_in_words(bare, cut, "images")
 
 

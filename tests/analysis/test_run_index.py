@@ -14,7 +14,6 @@ from msgspec import structs
 
 from support import PATIENCE_SECONDS
 from support.records import nights, write_run
-from support.rows import plain
 from torchmatrix.analysis import facts_cache, history, run_index
 from torchmatrix.analysis.metrics import METRICS, THROUGHPUT, Metric, named
 from torchmatrix.analysis.run_summary import shared_out
@@ -79,7 +78,7 @@ def test_its_summaries_are_those_of_the_facts_in_their_columns(results: Results)
     for _ in range(2):
         for summary, whole in zip(run_index.summaries(results, results.runs()), truth, strict=True):
             for row, of_facts in zip(summary.launches, whole.launches, strict=True):
-                assert repr(plain(row)) == repr({name: of_facts.value(name) for name in plain(row)})
+                assert repr(structs.asdict(row)) == repr({name: of_facts.value(name) for name in structs.asdict(row)})
             for name in ("id", "host", "path", "started", "complete", "command", "matrix", "workload_hash", "planned"):
                 assert getattr(summary, name) == getattr(whole, name), name
             for name in ("skipped", "environments", "unreadable"):

@@ -77,6 +77,15 @@ def nights(count: int, first: str = "2026-01-01") -> list[str]:
     return [f"{begin + timedelta(days=day):%Y%m%dT%H%M%SZ}" for day in range(count)]
 
 
+ROOF = {
+    "event": "roof", "rank": 0, "copy_bytes_per_second": 2e12, "triad_bytes_per_second": 2.1e12,
+    "read_bytes_per_second": 1.9e12,
+    "limit_bytes_per_second": 2.5e12, "product_flops_per_second": 7e14, "product_type": "bfloat16", "weight_bytes": 1.6e10,
+    "cache_bytes": 4e9, "prefill_flops": 3e12,
+}  # fmt: skip
+"""What a generation's launch measured of its device."""
+
+
 def launch_lines(
     rate: float | None = None, stack: str | dict[str, Any] = "stack-a", workload: str = "resnet50-train-fp32-b4",
     devices: tuple[int, ...] = (0,),

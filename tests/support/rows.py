@@ -1,4 +1,4 @@
-"""Rows of launches with other values, and as dictionaries."""
+"""Rows of launches that were never made."""
 
 from functools import cache
 from pathlib import Path
@@ -8,14 +8,14 @@ from msgspec import structs
 
 from support.records import launch_lines
 from torchmatrix.analysis.launch_row import row_of
-from torchmatrix.analysis.rows import LaunchRow, NightRow
+from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 
 
 def a_row(**columns: Any) -> LaunchRow:
     """Return the row of an invented launch with these columns."""
-    return changed(_usual(), **columns)
+    return structs.replace(_usual(), **columns)
 
 
 @cache
@@ -23,13 +23,3 @@ def _usual() -> LaunchRow:
     launch = launch_of(Path("a/round1-try1.jsonl"), launch_lines())
     assert isinstance(launch, Launch)
     return row_of(launch)
-
-
-def changed(row: LaunchRow, **columns: Any) -> LaunchRow:
-    """Return the row with other values in these columns."""
-    return structs.replace(row, **columns)
-
-
-def plain(row: NightRow) -> dict[str, Any]:
-    """Return all columns by name."""
-    return structs.asdict(row)

@@ -242,7 +242,7 @@ def relative_to_each(cells: CellIndex, batch: str = "same") -> tuple[Relative, .
 
 def _gpus(candidates: Iterable[Candidate]) -> list[str]:
     """Return the GPUs of the candidates, each once, in order."""
-    return list(dict.fromkeys(str(candidate.cell.row.gpu) for candidate in candidates))
+    return list(dict.fromkeys(candidate.cell.row.gpu for candidate in candidates))
 
 
 def _relative(candidates: Sequence[Candidate], gpus: Sequence[str], baseline: str, batch: str) -> Relative:
@@ -358,7 +358,7 @@ def _row(side: Side, other: Sequence[Cell], alike: Sequence[Cell], uncovered: Se
     if side.of_gpu and not why:
         sides = side.ran, [cell for cell in other if cell.samples]
         of_gpu = OfGpu(
-            gpu=first.row.gpu, count=int(first.row.count), ratio=pair.value,
+            gpu=first.row.gpu, count=first.row.count, ratio=pair.value,
             sides=(_names(sides[0]), _names(sides[1])), moments=(_moments(sides[0]), _moments(sides[1])),
             machines=(_by_machine(sides[0]), _by_machine(sides[1])),
         )  # fmt: skip
@@ -438,7 +438,7 @@ def _why_not(
     """Return why a side has no ratio ("" if it has one), and the differing fields if they are the reason."""
     cell = side.first.cell
     if not cell.samples:
-        return str(cell.last.outcome), ()
+        return cell.last.outcome, ()
     if not other:
         return _why_no_counterpart(cell, alike, uncovered)
     if not other[0].samples:

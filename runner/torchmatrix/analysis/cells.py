@@ -24,15 +24,13 @@ from torchmatrix.analysis.rows import (
 )
 from torchmatrix.facts.launch import UNLIKE
 
-CellKey: TypeAlias = tuple[str, ...]
-"""The identity of a cell: its id, and in rows of several machines the machine before it."""
-OF_A_FLEET = ("machine", "gpu")
-"""Additional columns in rows of several machines (see machines.py)."""
+CellKey: TypeAlias = tuple[str, str]
+"""The identity of a cell: its machine, "" in rows of one machine, and its id."""
 
 
 def key_of(row: NightRow) -> CellKey:
     """Return the key of a row's cell: cells of one id on two machines are different cells."""
-    return (row.machine, row.cell) if row.machine else (row.cell,)
+    return row.machine, row.cell
 
 
 class Family:

@@ -168,7 +168,7 @@ def _launched(run: NightRun, cell: Cell[NightRow], metric: Metric) -> dict[str, 
     last, figure = cell.last, cell.figure(metric.column)
     told = dict(run.environments.get(last.stack, {}))
     if figure["n"]:
-        values = ((run.workload_hash or environments.UNKNOWN)[:12], str(last.batch), str(last.method))
+        values = ((run.workload_hash or environments.UNKNOWN)[:12], str(last.batch), last.method)
         told |= dict(zip(_WORK_FIELDS, values, strict=True))
     about = {"workload": last.workload, "unit": last.unit, "outcome": last.outcome, "reason": last.error, "told": told}
     return about | {"value" if name == metric.column else name: value for name, value in figure.items()}
@@ -310,7 +310,7 @@ def of(seen: Sightings) -> list[Newest]:
 
 def _newest(run: RunSummary, cell: Cell, reference: float) -> Newest:
     last, unknown = (
-        max(cell.launches, key=lambda row: int(row.round)),
+        max(cell.launches, key=lambda row: row.round),
         dict.fromkeys(("throughput", "low", "high"), math.nan),
     )
     summary = cell.summary()

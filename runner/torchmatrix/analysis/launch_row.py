@@ -38,7 +38,7 @@ from torchmatrix.analysis.rows import (
     work_of,
 )
 from torchmatrix.core.formatting import as_text, number_or_nan
-from torchmatrix.core.secrets import cleaned
+from torchmatrix.core.secrets import cleaned_value
 from torchmatrix.facts import plausible
 from torchmatrix.facts.host_parts import AskedWorkload
 from torchmatrix.facts.launch import Launch, measured_seconds
@@ -75,14 +75,7 @@ def night_row(metric: Metric) -> type[NightRow]:
 def _made(kind: type[ThoseRows], launch: Launch) -> ThoseRows:
     read = Read(launch)
     values = {name: _READERS[name](read) for name in kind.__struct_fields__ if name in _READERS}
-    return kind(**{name: value if name in _KEYS else _cleaned(value) for name, value in values.items()})
-
-
-def _cleaned(value: Any) -> Any:
-    """Return a value without credentials: a text, or the texts of a list."""
-    if type(value) is tuple:
-        return tuple(map(_cleaned, value))
-    return cleaned(value) if type(value) is str else value
+    return kind(**{name: value if name in _KEYS else cleaned_value(value) for name, value in values.items()})
 
 
 def cell_row(cell: "Cell") -> CellRow:

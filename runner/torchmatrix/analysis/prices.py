@@ -144,7 +144,7 @@ def charged(launches: Iterable[LaunchRow], price_list: PriceList) -> tuple[Launc
     The electricity is that of the devices: energy per item, or where no counter tells it, mean power over throughput. NaN where
     a price that the list has for other devices is missing, or electricity has a price and no power was measured.
     """
-    return tuple(_charged(row, price_list) for row in launches)
+    return tuple(_charged(row, price_list) for row in launches) if price_list.prices else tuple(launches)
 
 
 def _charged(row: LaunchRow, price_list: PriceList) -> LaunchRow:

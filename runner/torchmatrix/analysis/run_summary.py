@@ -289,7 +289,7 @@ class RunSummary(Generic[AnyRow]):
 
     def charged(self: "RunSummary", price_list: PriceList) -> "RunSummary":
         """Return the run with what an item costs by these prices."""
-        return dataclasses.replace(self, launches=charged(self.launches, price_list)) if price_list.prices else self
+        return dataclasses.replace(self, launches=charged(self.launches, price_list))
 
     def asked_for(self, cell: str) -> bool:
         """Check whether a cell was to be measured."""

@@ -155,7 +155,7 @@ def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
 
 def _why_not(cell: Cell, base: Cell | None) -> str:
     if not cell.samples:
-        return str(cell.row.outcome)
+        return cell.row.outcome
     if base is None or not base.samples:
         return f"baseline: {base.row.outcome if base else 'not measured'}"
     if cell.row.batch != base.row.batch:

@@ -156,12 +156,15 @@ def cleaned(text: str) -> str:
 
 
 def cleaned_value(value: Any) -> Any:
-    """Return a JSON value whose texts hold no credentials."""
+    """Return a JSON value, or a tuple of such, whose texts hold no credentials."""
+    if isinstance(value, str):
+        return cleaned(value)
+    if isinstance(value, (list, tuple)):
+        members = map(cleaned_value, value)
+        return tuple(members) if isinstance(value, tuple) else list(members)
     if isinstance(value, Mapping):
         return {name: cleaned_value(member) for name, member in value.items()}
-    if isinstance(value, (list, tuple)):
-        return list(map(cleaned_value, value))
-    return cleaned(value) if isinstance(value, str) else value
+    return value
 
 
 def each_without_secrets(members: Sequence[str]) -> list[str]:

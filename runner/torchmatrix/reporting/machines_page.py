@@ -176,7 +176,7 @@ INVENTED = "Invented figures: nobody measured them."
 
 def source_of(fleet: Fleet) -> str:
     """Say how the figures of several machines were measured."""
-    each = page.launches_each({int(row.n) for row in fleet.cells if row.n})
+    each = page.launches_each({row.n for row in fleet.cells if row.n})
     days = sorted(utc(run.started)[:10] for run in fleet.runs)
     period = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
     return f"Measured with torchmatrix {__version__} on {len(fleet.chosen)} machines, {period}; {each}."
@@ -255,7 +255,7 @@ def _context(fleet: Fleet, pages: Mapping[str, str]) -> dict[str, Any]:
         ],
         "published": _published(fleet),
         "pending": sum(_pending(run) for run in fleet.runs),
-        "unreadable": [f"{sections.below_results(file.path)}: {file.reason}" for run in fleet.runs for file in run.unreadable],
+        "unreadable": [line for run in fleet.runs for line in sections.unreadable_of(run, run.unreadable)],
         "definitions": DEFINITIONS,
     }
 

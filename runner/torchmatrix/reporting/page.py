@@ -312,7 +312,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(assets.TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: cleaned_value(value) if type(value) in (str, list, tuple, dict, _Recorded) else value,
+        finalize=lambda value: value if isinstance(value, Markup) else cleaned_value(value),
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -26,7 +26,7 @@ def advice_text(advice: Advice, run: str, to_measure: str) -> str:
 def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
     points, row = advice.points, advice.point.row
     yield f"take: {row.stack}: {settings_of(advice.point)}"
-    yield f"  {advice.aim.title}: {_figure(advice.aim.times, advice.figure)} {advice.aim.said(str(row.unit))}, " + (
+    yield f"  {advice.aim.title}: {_figure(advice.aim.times, advice.figure)} {advice.aim.said(row.unit)}, " + (
         f"the {'highest' if advice.aim.more_is_better else 'lowest'} of {count(advice.candidates, 'combination')}"
     )
     if advice.usual is not advice.point:
@@ -79,7 +79,7 @@ def _cost_lines(point: Point) -> Iterator[str]:
 def settings_of(point: Point) -> str:
     """Write a point's settings, without the stack."""
     named = {name: value for name, value in point.settings.items() if name != "stack"}
-    return combination(named) or str(point.row.workload)
+    return combination(named) or point.row.workload
 
 
 def _figure(times: float, interval: Interval) -> str:
@@ -122,5 +122,5 @@ def matrix_to_measure(advice: Advice, matrix: str) -> str:
         if factor.name not in keys and factor.name not in axes:
             keys |= {factor.name: others[factor.name]} if others.get(factor.name) is not None else {}
     keys |= {name: values if len(values) > 1 else values[0] for name, values in axes.items()}
-    keys |= {"stacks": [row.stack], "counts": [int(row.count)]}
+    keys |= {"stacks": [row.stack], "counts": [row.count]}
     return rewritten(matrix, keys)

@@ -112,7 +112,7 @@ def _ours(number: int, cell: "Cell") -> Figure:
     facts = gpu_specs.of_row(row)
     return Figure(
         file="", row=number, column="", cell=row.cell, vendor="torchmatrix", framework="pytorch",
-        gpu=facts.name if facts else "", gpus=int(row.count), model=model, mode=mode, precision=row.precision,
+        gpu=facts.name if facts else "", gpus=row.count, model=model, mode=mode, precision=row.precision,
         memory_format=("nhwc" if row.value("channels_last") else "nchw") if vision else "", compile=bool(row.compile),
         batch_per_gpu=int(row.batch), image_size=image_size,
         sequence_length=sequence_length, data="synthetic", throughput=estimate.value, rounding=0.0,

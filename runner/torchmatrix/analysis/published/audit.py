@@ -482,7 +482,7 @@ def is_other_build(cell: CellRow) -> bool:
     """Check whether PyTorch was installed with CUDA or ROCm where the stack asks for the CPU's, or the other way round.
     The local part of its version tells (PEP 440): 2.7.1+cpu, 2.7.1+cu128, 2.7.1+rocm6.3. Without one nothing is known.
     """
-    _, _, local = str(cell.of.torch_build or "").partition("+")
+    _, _, local = (cell.of.torch_build or "").partition("+")
     requested = cell.of.accelerator
     if not local or requested not in _BUILDS:
         return False

@@ -149,7 +149,7 @@ def _speed_ups(claim: Claim, measured: Sequence[Measured]) -> Iterator[Tested]:
 def _means(claim: Claim, measured: Sequence[Measured]) -> Iterator[Tested]:
     """Yield for each stack the geometric mean over models of their speed-ups; of several precisions, the weighted mean of
     theirs. It has no limits: see geometric_mean."""
-    for stack, cells in group_by(measured, lambda cell: str(cell.cell.row.stack)).items():
+    for stack, cells in group_by(measured, lambda cell: cell.cell.row.stack).items():
         ratios = [_ratios(claim, precision, cells) for precision in claim.precisions]
         if not all(ratios):
             continue

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from torchmatrix.analysis import gpu_specs, prices
 from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.cells import key_of as key_of_cell
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
@@ -124,7 +125,7 @@ def figures(row: CellRow, price_list: PriceList) -> Row:
     drawn |= {f"{name}{end}": row.value(name) * times for name in ("mfu", "mfu_by_formula") for end, times in spread.items()}
     drawn["flops"] = row.per_device * row.of.flops_per_item
     return drawn | {
-        "cell": row.of.cell, "N": int(row.of.count), "n": int(row.n), "failed": int(row.failed),
+        "cell": row.of.cell, "N": row.of.count, "n": row.n, "failed": row.failed,
         "outcome": "ok" if row.n else row.of.outcome, "unit": row.of.unit, "bs": row.of.batch,
         "rate": row.throughput, "low": row.low, "high": row.high,
         "watts": row.power_watts,
@@ -393,7 +394,7 @@ def data_of(
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
     gpus = _gpus(cells)
-    measured = {_key(cell.row): cell.moments() for cell in index.every}
+    measured = {key_of_cell(cell.row): cell.moments() for cell in index.every}
     scaled = {key_of(row): row for row in scaling}
     served = served_of(row for cell in index.every for row in cell.launches)
     keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(cells, gpus, strict=True)])
@@ -401,20 +402,20 @@ def data_of(
     places = {dim.name: {value: place for place, value in enumerate(dim.values)} for dim in dims}
     sets = _sets(keyed)
     placed = [{name: places[name][key] for name, (key, _) in keys.items()} for keys in keyed]
-    scales = [scaled_by(scaled.get(_key(row.of), {})) for row in cells]
+    scales = [scaled_by(scaled.get(key_of_cell(row.of), {})) for row in cells]
     lines = {_line_of(at) for at, scale in zip(placed, scales, strict=True) if is_known(scale["S"])}
     rows = []
     for place, (row, keys, at, scale) in enumerate(zip(cells, keyed, placed, scales, strict=True)):
         which = keys["set"][1] if len(sets[keys["machine"][0], keys["devices"][0]]) > 1 else ""
         theirs, source = published.get(_place_of(row.of), (math.nan, ""))
-        content = figures(row, price_list) | served.get(_key(row.of), {}) | scale
+        content = figures(row, price_list) | served.get(key_of_cell(row.of), {}) | scale
         content |= {"which": which, "theirs": theirs, "source": source or None, "scales": _line_of(at) in lines}
         values: dict[str, Any] = at | {name: _short(value) for name, value in content.items()}
         rows.append(_Shown(place=place, **values))
     return Data(
         dims=dims,
         rows=tuple(rows),
-        moments=tuple(measured.get(_key(row.of)) for row in cells),
+        moments=tuple(measured.get(key_of_cell(row.of)) for row in cells),
         metrics=tuple(metrics_of(rows, price_list.currency)),
         pairs=tuple(_pairs(cells, ratios)),
         parts=parts_of(within, [row.of.cell for row in cells]),
@@ -426,10 +427,6 @@ def data_of(
 def _line_of(at: Mapping[str, int]) -> tuple[int, ...]:
     """Return what the cells on a line over the number of devices have in common."""
     return tuple(place for name, place in at.items() if name not in ("devices", "set"))
-
-
-def _key(row: LaunchRow) -> tuple[str, str]:
-    return row.machine, row.cell
 
 
 def _place_of(row: LaunchRow) -> tuple[str, str, str, str]:
@@ -461,19 +458,19 @@ def _gpu(row: CellRow) -> str | None:
 
 
 def _kind(row: CellRow) -> str:
-    return "GPU" if str(row.of.device_list[0]).startswith("gpu") else "CPU"
+    return "GPU" if row.of.device_list[0].startswith("gpu") else "CPU"
 
 
 def _keys(row: CellRow, gpu: str) -> Keys:
     """Return for each dimension, in order, the row's value for an address and for a reader."""
     _, _, image_size, sequence_length = row.of.flops_key
-    count, kind, indices = int(row.of.count), _kind(row), [name[3:] for name in row.of.device_list if "@" not in name]
-    nodes = int(row.of.nodes)
+    count, kind, indices = row.of.count, _kind(row), [name[3:] for name in row.of.device_list if "@" not in name]
+    nodes = row.of.nodes
     place, each = (f" on {nodes} nodes", f" on each of {nodes} nodes") if nodes > 1 else ("", "")
     noun = "core group" if kind == "CPU" else "GPU"
     devices = f"{count} {noun}{'s' * (count > 1)}{place}"
     named = f"{noun}{'s' * (len(indices) > 1)} {', '.join(indices)}{each}"
-    keys = {"model": (str(row.of.model), words.model(row.of.model)), "mode": (str(row.of.mode), words.mode(row.of.mode))}
+    keys = {"model": (row.of.model, words.model(row.of.model)), "mode": (row.of.mode, words.mode(row.of.mode))}
     short = (f"{count}" if kind == "GPU" else f"{count}-cpu") + (f"-{nodes}nodes" if nodes > 1 else "")
     keys |= {"devices": (short, devices)}
     keys |= {name: (_word(row.value(name)), _label(_FACTORS[name], row.value(name))) for name in _LATER}

@@ -189,7 +189,7 @@ def overview_of(view: View, before: Since | None = None, data: Data | None = Non
 
 def source_of(view: View, doubts: Sequence[Doubt]) -> str:
     """Say how a run's figures were measured, with the doubts that all have."""
-    each = page.launches_each({int(row.n) for row in view.every_cell if row.n})
+    each = page.launches_each({row.n for row in view.every_cell if row.n})
     where, day = page.hardware(view.record.host), page.utc(view.record.unix_seconds)[:10]
     return f"Measured with torchmatrix {__version__} on {where}, {day}, run {view.id}; {each}." + "".join(
         f" All cells: {doubt.word}." for doubt in doubts if doubt.is_shared

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import Any
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.audit import is_other_build
 from torchmatrix.analysis.rows import CellRow, LaunchRow, are_equal_counts, group_by, has_failed, is_ok
+from torchmatrix.analysis.run_summary import RunSummary
 from torchmatrix.analysis.time_split import latency_rows
-from torchmatrix.core.formatting import count, is_known
-from torchmatrix.facts.launch import UNLIKE
+from torchmatrix.core.formatting import as_text, count, is_known
+from torchmatrix.facts.launch import UNLIKE, Unreadable
 from torchmatrix.facts.run_record import RunRecord
 from torchmatrix.facts.wire import END_TO_END, LATENCY
 from torchmatrix.reporting import words
@@ -168,9 +169,15 @@ def failures(view: View) -> list[dict[str, Any]]:
     ]
 
 
+def unreadable_of(run: RunSummary, files: Iterable[Unreadable]) -> list[str]:
+    """Name files of a run that can't be read, by their paths from the results folder on, with the reason."""
+    results = f"{as_text(run.path.parents[1])}/"
+    return [f"{as_text(file.path).removeprefix(results)}: {file.reason}" for file in files]
+
+
 def unreadable(view: View) -> list[str]:
     """Name the files that can't be read, with the reason, and the unreadable parts of the run's record."""
-    files = [f"{below_results(file.path)}: {file.reason}" for file in view.summary.unreadable_launches]
+    files = unreadable_of(view.summary, view.summary.unreadable_launches)
     return [*files, *(f"run.jsonl: {problem}" for problem in view.record.problems)]
 
 
@@ -282,10 +289,4 @@ def log_of(path: Path, outcome: str, stack: str) -> str:
     if outcome == "build-failed":
         host, run = path.parts[-6:-4]
         return f"{host}/{run}/builds/{stack}.log"
-    return below_results(path.with_suffix(".log"))
-
-
-def below_results(path: Path) -> str:
-    """Return a path from the results folder on, as store.py lays it out: HOST/RUN/STACK/WORKLOAD/DEVICES/FILE, or a run's own
-    file, HOST/RUN/run.jsonl."""
-    return "/".join(path.parts[-3 if path.name == "run.jsonl" else -6 :])
+    return "/".join(path.with_suffix(".log").parts[-6:])
