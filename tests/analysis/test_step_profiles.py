@@ -151,3 +151,33 @@ def test_a_trace_with_an_odd_value_in_any_field_is_read_or_refused(value: Any) -
             with suppress(Malformed):
                 assert parse(json.dumps(whole).encode()).seconds >= 0, (number, name)
             place[name] = kept
+
+
+def window(**changes: Any) -> bytes:
+    """Return a trace whose window has other values."""
+    whole = json.loads(trace(20, [span("linear", 0, 8)]))
+    next(event for event in whole["traceEvents"] if event["name"] == WINDOW).update(changes)
+    return json.dumps(whole).encode()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ts": 1e308}, {"dur": 1e-320}, {"ts": 1e308, "dur": 1.5e308}, {"dur": 1e300}, {"dur": -1}]
+)
+def test_steps_that_take_no_time_or_all_time_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(Malformed, match="the traced steps take"):
+        parse(window(**changes))
+
+
+@pytest.mark.parametrize("number", [[], {}, [1], {"a": 1}, 1.5, None, True])
+def test_an_id_that_is_none_launches_nothing(number: Any) -> None:
+    operators = [span("aten::mm", 0, 8, **{"External id": number}), span("aten::add", 8, 1, **{"External id": 4})]
+    kernels = [span("k", 1, 2, "kernel", 7, **{"External id": number}), span("l", 8, 1, "kernel", 7, **{"External id": 4})]
+    traced = parse(trace(20, [*operators, *kernels]))
+    launched = {piece.name: piece.operator for lane in traced.lanes for piece in lane}
+    assert launched["l"] == "aten::add" and launched["k"] == ("aten::mm" if number is True else NO_OPERATOR)
+
+
+def test_rounding_is_no_gap() -> None:
+    busy = [span(f"part{number}", number * 0.1, 0.1) for number in range(200)]
+    profile = shares(parse(trace(20, busy)))
+    assert profile.gap == 0.0 and sum(part.seconds for part in profile.parts) == pytest.approx(profile.seconds)

@@ -1,6 +1,7 @@
 """`run --engine kubernetes` on a stand-in for the API server: each launch is a Job, whatever becomes of its pod."""
 
 import _thread
+import json
 import re
 import sys
 import threading
@@ -458,3 +459,51 @@ def test_a_mistake_is_an_error_with_a_hint(tmp_path: Path, run: Run, monkeypatch
     monkeypatch.setitem(sys.modules, "torchmatrix_plugins.cluster.kubernetes", None)
     done = run()
     assert done.returncode == 4 and "pip install 'torchmatrix[kubernetes]'" in done.stderr, done.stderr
+
+
+SECRET = "hunter2secret"
+
+
+def _configured(part: str, changes: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    return lambda config: config[f"{part}s"][0][part].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_configured("user", {"token": f"{SECRET}\u20ac"}), "can't be asked with these credentials"),
+        (_configured("user", {"token": f"{SECRET}\nb"}), "can't be asked with these credentials"),
+        (
+            _configured("cluster", {"proxy-url": f"http://user:{SECRET}@127.0.0.1:99999"}),
+            "no cluster of Kubernetes is configured",
+        ),
+        (_configured("cluster", {"proxy-url": 5}), "no cluster of Kubernetes is configured"),
+        (_configured("cluster", {"server": f"http://user:{SECRET}@127.0.0.1:99999"}), "gave no answer"),
+    ],
+)
+def test_credentials_that_cannot_be_sent_are_told_without_them(
+    cluster: Cluster, run: Run, impatient: None, tmp_path: Path, change: Callable[[dict[str, Any]], None], why: str
+) -> None:
+    config = json.loads((tmp_path / "kubeconfig").read_text())
+    change(config)
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    done = run()
+    assert done.returncode == 4 and why in done.stderr and SECRET not in done.stderr + done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \n"])
+def test_a_file_with_a_token_may_end_with_a_line_break(
+    share: Path, cluster: Cluster, run: Run, tmp_path: Path, end: str
+) -> None:
+    config = json.loads((tmp_path / "kubeconfig").read_text())
+    (tmp_path / "token").write_text(f"{TOKEN}{end}", newline="")
+    config["users"][0]["user"] = {"tokenFile": str(tmp_path / "token")}
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+    assert run().returncode == 0 and {launch.outcome for launch in launches(share)} == {"ok"}
+
+
+def test_what_a_server_says_is_told_without_credentials(cluster: Cluster, run: Run, impatient: None) -> None:
+    cluster.answer = (503, f"no backend: http://user:{SECRET}@10.0.0.1/hook said no, token=ghp_{'a' * 36}")
+    done = run()
+    assert done.returncode == 4 and "note: Kubernetes refused: no backend" in done.stderr
+    assert SECRET not in done.stderr and "ghp_aaa" not in done.stderr

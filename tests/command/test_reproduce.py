@@ -1,5 +1,6 @@
 """`torchmatrix reproduce` with the stand-in interpreter: how a launch is named, what is kept, what is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,29 @@ def test_launches_are_asked_of_a_preset_and_not_of_a_recorded_launch(torchmatrix
 def test_a_selection_of_a_preset_that_matches_no_cell_is_told_as_plan_tells_it(torchmatrix: Command) -> None:
     done = torchmatrix("reproduce", "suite-cpu", "no*", "--print")
     assert done.returncode == 3 and "the selection matches no cell" in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"", b"stack = 3\n", b"[[stack]]\nname = 7\n", b"no lock"])
+def test_a_damaged_lock_of_a_run_is_refused(torchmatrix: Command, fake_matrix: Path, tmp_path: Path, content: bytes) -> None:
+    assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 0
+    (first,) = launches(tmp_path)
+    lock = first.path.parents[3] / "locks" / "fake.lock"
+    lock.parent.mkdir(exist_ok=True)
+    lock.write_bytes(content)
+    done = torchmatrix("reproduce", str(first.path), "--print")
+    assert done.returncode == 2 and "fake.lock" in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_pipe_for_a_matrix_holds_up_no_report(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    assert torchmatrix("run", "*cpu0", "--launches", "1").returncode == 0
+    fake_matrix.unlink()
+    os.mkfifo(fake_matrix)
+    assert torchmatrix("report").returncode == 0
+
+
+@pytest.mark.parametrize("lock", ["\udcff", "no lock", "a pipe"])
+def test_manifests_hold_no_lock_that_is_none(torchmatrix: Command, fake_matrix: Path, tmp_path: Path, lock: str) -> None:
+    place = fake_matrix.with_name("matrix.lock")
+    os.mkfifo(place) if lock == "a pipe" else place.write_text(lock, errors="surrogateescape")
+    done = torchmatrix("bundle", "kubernetes", "--image", "x/y:1", "--claim", "c", engine=None)
+    assert done.returncode == 2 and "matrix.lock" in done.stderr and not done.stdout, done.stderr

@@ -10,17 +10,19 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from support import FAKE_PYTHON, Command
+from support import FAKE_PYTHON, Command, configurations
 from support.bundled import write
 from support.sites import OFFICIAL, mirrors, serving, tiny_matrix, tiny_stack, tiny_wheels
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.settings import Settings
 from torchmatrix.engines import docker_images
 from torchmatrix.engines.local import LocalEngine
+from torchmatrix.matrix import matrix_file
 from torchmatrix_plugins.bundle import archive as bundle
 
 Site = Callable[..., Settings]
@@ -419,3 +421,19 @@ def test_images_that_the_bundle_does_not_list_are_refused() -> None:
         docker_images.verify_saved(saved(), {"torchmatrix/x:1": "sha256:" + "0" * 64})
     with pytest.raises(BadInput, match="no part of an image"):
         docker_images.verify_saved(saved(evil=b"x"), ids)
+
+
+def test_every_kind_of_own_model_is_exported_and_imported(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    configurations.written(tmp_path / "mine", "llama")
+    (tmp_path / "mine" / "net.py").write_text("def build(args):\n    raise NotImplementedError\n")
+    models = "".join(f'[[workload]]\nmodel = "mine/{name}"\nbatch = 1\n' for name in ("llama.json", "net.py:build"))
+    (tmp_path / "matrix.toml").write_text(f'[[stack]]\ntorch = "2.7.1"\ncpu = true\n{models}')
+    (tmp_path / "matrix.lock").write_text("x")
+    matrix, nowhere = tmp_path / "matrix.toml", SimpleNamespace(builder=SimpleNamespace(store=None))
+    s: Any = SimpleNamespace(engines=nowhere, matrix=matrix_file.load(matrix))
+    recipe: Any = SimpleNamespace(stack="x", lock=SimpleNamespace(platform="linux/amd64"), source="image")
+    bundle._write(s, [recipe], matrix, tmp_path / "o.tar", False, lambda line: None)
+    imported = load(tmp_path / "o.tar")
+    for name in ("llama.json", "net.py"):
+        assert (imported.folder / "mine" / name).read_bytes() == (tmp_path / "mine" / name).read_bytes()

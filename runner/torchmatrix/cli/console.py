@@ -49,7 +49,7 @@ def in_json(value: Any, **how: Any) -> str:
 
 def say(text: str = "", volume: Volume = Volume.NORMAL) -> None:
     if volume > Volume.QUIET:
-        print(text, file=sys.stderr, flush=True)
+        print(cleaned(text), file=sys.stderr, flush=True)
 
 
 def write_file(path: Path, content: bytes, hint: str) -> None:
@@ -71,7 +71,7 @@ def write_new(path: Path, text: str) -> None:
 def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:
     """Name the first of the files that can't be read, and count the others."""
     for file in unreadable[:MOST_UNREADABLE]:
-        say(printable(f"{as_text(file.path)} can't be read and is left out: {cleaned(file.reason)}"), volume)
+        say(printable(f"{as_text(file.path)} can't be read and is left out: {file.reason}"), volume)
     if len(unreadable) > MOST_UNREADABLE:
         say(f"{count(len(unreadable) - MOST_UNREADABLE, 'further file')} can't be read", volume)
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from torchmatrix.cli.options import Volume
 from torchmatrix.core.formatting import clipped, figure, printable
+from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.launch import throughput
 from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
@@ -143,7 +144,7 @@ class Narrator:
         elif isinstance(event, Heated):
             self._line("heated", "green", f"{event.devices} for {plan.duration_in_words(event.seconds)}")
         elif isinstance(event, LaunchWaits):
-            self._line("waits", "yellow", f"{event.cell.id} for {event.place}: {event.reason}")
+            self._line("waits", "yellow", f"{event.cell.id} for {event.place}: {cleaned(event.reason)}")
         else:
             self._tell_progress(event)
 

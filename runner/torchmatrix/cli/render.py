@@ -14,6 +14,7 @@ from torchmatrix.core import plugins
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
+from torchmatrix.core.inputs import read_text
 from torchmatrix.core.toml_keys import nearest, shown
 
 if TYPE_CHECKING:
@@ -164,8 +165,8 @@ def _brand(title: str | None, logo: Path | None, accent: str | None) -> "Brand":
 
     asked = page.brand_of(title, logo, accent)
     try:
-        here = brand_in(options.MATRIX.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
+        here = brand_in(read_text(options.MATRIX, hint="torchmatrix plan names its faults"))
+    except (OSError, BadInput):
         here = page.OURS
     return page.Brand(title=asked.title or here.title, logo=asked.logo or here.logo, accent=asked.accent or here.accent)
 

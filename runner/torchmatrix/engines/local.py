@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core import __version__, assets, settings
-from torchmatrix.core.errors import BuildFailed
+from torchmatrix.core.errors import BadInput, BuildFailed
 from torchmatrix.core.files import write_whole
 from torchmatrix.core.formatting import clipped
 from torchmatrix.engines import containment, packages, processes
@@ -29,7 +29,7 @@ from torchmatrix.engines.engine import (
     visible_devices,
     workload_environment,
 )
-from torchmatrix.engines.lockfile import StackLock, from_text
+from torchmatrix.engines.lockfile import StackLock, of_stack
 from torchmatrix.engines.processes import PLATFORM, LaunchResources, LocalExecution
 from torchmatrix.machine.host import Host
 from torchmatrix.planning.fit import Disk
@@ -93,7 +93,10 @@ class LocalEngine:
             python = str(self._venv(recipe) / "bin" / "python")
             make = partial(self._make_virtualenv, recipe, log)
             self._resources.uses.make(self._venv(recipe), partial(self.is_ready, recipe), make)
-            lock = from_text(self._mark(recipe).read_text(encoding="utf-8"))
+            try:
+                lock = of_stack(self._mark(recipe))
+            except BadInput as why:
+                raise BuildFailed(f"{why}; remove {self._venv(recipe)}, and it is made again") from None
         facts = {
             "kind": recipe.source,
             "index": recipe.index,

@@ -21,6 +21,7 @@ _HEAD = """\
 # What the stacks of the matrix are made of, exactly. Written by `torchmatrix lock`; `--locked` builds this and nothing else.
 """
 _HINT = "make it again: torchmatrix lock"
+_KEPT = "it was changed or damaged: restore it, or measure again"
 _LISTS = ("requires", "packages")
 
 
@@ -105,6 +106,17 @@ def from_text(text: str) -> StackLock | None:
     with suppress(BadInput, TypeError, KeyError, IndexError):
         return from_table(inputs.toml_of(text, "a lock", hint=_HINT)["stack"][0])
     return None
+
+
+def of_stack(path: Path) -> StackLock | None:
+    """Return the stack whose lock a run kept in a file; None if there is no file. Raises BadInput."""
+    try:
+        text = inputs.read_text(path, hint=_KEPT, most_bytes=inputs.LARGE_FILE_BYTES)
+    except FileNotFoundError:
+        return None
+    if (lock := from_text(text)) is None:
+        raise BadInput(f"{path} is not the lock that was written there", hint=_KEPT)
+    return lock
 
 
 def read(path: Path) -> dict[str, StackLock]:

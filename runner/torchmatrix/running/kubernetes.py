@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from torchmatrix.core.errors import BadInput
-from torchmatrix.engines import recipes
+from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_text
+from torchmatrix.engines import lockfile, recipes
 from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.matrix import matrix_file
 
@@ -58,7 +59,9 @@ def _files(matrix: Path) -> dict[str, str]:
     """Return the matrix, its lock and the users' own models, by their paths from its folder."""
     loaded = matrix_file.load(matrix)
     lock = recipes.lock_path(matrix)
-    files = {"matrix.toml": loaded.text, **({"matrix.lock": lock.read_text(encoding="utf-8")} if lock.exists() else {})}
+    files = {"matrix.toml": loaded.text}
+    if lockfile.read(lock):  # checked
+        files["matrix.lock"] = read_text(lock, hint="torchmatrix lock makes it again", most_bytes=LARGE_FILE_BYTES)
     files |= {model.path: model.content.decode() for workload in loaded.workloads if (model := workload.own)}
     size = sum(len(text.encode()) for text in files.values())
     if size > MOST_BYTES:

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.files import content_of, sha256_of
+from torchmatrix.core.files import sha256_of
 from torchmatrix.engines import lockfile, recipes
 from torchmatrix.engines.lockfile import StackLock
 from torchmatrix.facts.launch import Launch, throughput
@@ -98,7 +98,7 @@ def prepare(launch: Launch, results: Path, engine: str) -> Repetition:
     if launch.workload.explain:
         matrix = matrix_file.explained(matrix)
     name, path = launch.stack.name, folder.lock_of(launch.stack.name)
-    held = lockfile.from_text(content_of(path).decode()) if path.exists() else None
+    held = lockfile.of_stack(path)
     chosen = engine if engine != "auto" else str(launch.engine.get("engine"))
     s = session.assemble(matrix, {name: held} if held else {}, results, chosen, [launch.cell], [])
     then, today = launch.workload_hash or "unknown", recipes.workload_hash()

@@ -31,7 +31,7 @@ from torchmatrix.running.session import Session
 VERSION = 1
 INDEX, IMAGES, WHEELS, OWN = "bundle.json", "images.tar", "wheelhouse/", "own/"
 _NAMES = re.compile(
-    r"images\.tar|matrix\.(toml|lock)|presets/[\w.+-]+\.toml|wheelhouse/[\w.+!-]+\.whl|own/(?:\w[\w.+-]*/)*\w[\w.+-]*\.py",
+    r"images\.tar|matrix\.(toml|lock)|presets/[\w.+-]+\.toml|wheelhouse/[\w.+!-]+\.whl|own/(?:\w[\w.+-]*/)*\w[\w.+-]*\.(?:py|json)",
     re.ASCII,
 )
 """The files that a bundle may hold; none can lie outside the folders that an import writes to."""

@@ -36,6 +36,7 @@ ANSWER_SECONDS = 60.0
 _PASSING = (404, 408, 409, 425, 429)
 """Status codes that soon may be others: of a server or proxy that is starting, busy, or changing the same object."""
 _AGAIN = "kubectl cluster-info tells whether it answers; the same command then continues"
+_CONFIGURED = "KUBECONFIG names the file; kubectl cluster-info tries it"
 _SETTINGS = "docs/kubernetes.md explains [kubernetes] in the settings"
 _HOPELESS = {
     "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError",
@@ -102,6 +103,14 @@ _WHY_NOT = {
 }
 
 
+class _Configuration(client.Configuration):
+    """The client's options. It takes the file of a token with its line break, which no header can hold; kubectl doesn't."""
+
+    def get_api_key_with_prefix(self, identifier: str, alias: str | None = None) -> str | None:
+        key = super().get_api_key_with_prefix(identifier, alias)
+        return key.strip() if isinstance(key, str) else None
+
+
 class Kubernetes(JobSystem):
     """The cluster that the user's kubeconfig names, or in which this process runs."""
 
@@ -117,15 +126,15 @@ class Kubernetes(JobSystem):
             hint = f"run torchmatrix as the user who owns {site.folder}"
             raise BadInput("pods don't run as root, and can't write what root owns", hint=hint)
         try:
-            config.load_config()
+            options = _Configuration()
+            config.load_config(client_configuration=options)
+            options.retries = False  # the tool asks again by itself
+            self._api = api = client.ApiClient(options)
         except Exception as error:  # of many kinds, some of which quote the file, where tokens are
             text = f"no cluster of Kubernetes is configured ({type(error).__name__})"
-            raise EngineUnusable(text, hint="KUBECONFIG names the file; kubectl cluster-info tries it") from None
+            raise EngineUnusable(text, hint=_CONFIGURED) from None
         self._site, self._folder, self.nodes_used = site, Path(str(site.folder)), site.nodes
         self.shared = self._folder
-        options = client.Configuration.get_default_copy()
-        options.retries = False  # the tool asks again by itself
-        self._api = api = client.ApiClient(options)
         self._core, self._batch = client.CoreV1Api(api), client.BatchV1Api(api)
         self._vendors: dict[str, str] = {}
         self._waiting: dict[str, float] = {}
@@ -328,6 +337,9 @@ def _answer(call: Callable[..., Any], read: Callable[[dict[str, Any]], Made]) ->
     except HTTPError as error:
         reason = printable(clipped(str(getattr(error, "reason", None) or error), 300))
         raise Unanswered(f"the API server of Kubernetes gave no answer: {reason}", hint=_AGAIN) from None
+    except (ValueError, TypeError) as error:  # whose text quotes a header, and so the credentials
+        text = f"the API server of Kubernetes can't be asked with these credentials ({type(error).__name__})"
+        raise EngineUnusable(text, hint=_CONFIGURED) from None
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):

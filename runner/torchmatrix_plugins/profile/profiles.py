@@ -153,6 +153,8 @@ _ALLOCATION = "[memory]"
 _ID = "External id"
 """The key of an operator's id, which the kernels that it launches carry, too."""
 _MICROSECOND = 1e-6
+_SHORTEST, _LONGEST = 1e-3, 1e13
+"""Microseconds that the traced steps may take."""
 _Event: TypeAlias = Mapping[str, Any]
 
 
@@ -189,7 +191,9 @@ def parse(data: bytes) -> Traced:
     operators = [event for event in spans if event.get("cat") in _OPERATORS]
     window = _window(operators)
     kernels = [event for event in spans if event.get("cat") in _ON_DEVICE]
-    launched_by = {_args(operator)[_ID]: operator["name"] for operator in operators if _ID in _args(operator)}
+    launched_by: dict[str | int | None, str] = {
+        number: operator["name"] for operator in operators if (number := _id(operator)) is not None
+    }
     own_operators = [operator for operator in operators if operator["name"] not in (WINDOW, STEP)]
     return Traced(
         seconds=(window[1] - window[0]) * _MICROSECOND,
@@ -223,21 +227,24 @@ def _events(data: bytes) -> list[Any]:
 
 def _window(operators: Sequence[_Event]) -> tuple[float, float]:
     """Return begin and end of the window in microseconds, as the trace counts them."""
-    windows = [operator for operator in operators if operator["name"] == WINDOW]
-    if len(windows) != 1 or not windows[0]["dur"] > 0 or not any(operator["name"] == STEP for operator in operators):
+    windows = [(operator["ts"], operator["ts"] + operator["dur"]) for operator in operators if operator["name"] == WINDOW]
+    if len(windows) != 1 or not any(operator["name"] == STEP for operator in operators):
         raise Malformed("the trace lacks the steps: it was cut off, or is not of this tool")
-    return windows[0]["ts"], windows[0]["ts"] + windows[0]["dur"]
+    ((begin, end),) = windows
+    if not _SHORTEST <= end - begin <= _LONGEST:
+        raise Malformed(f"the traced steps take {end - begin:g} microseconds, which no steps do")
+    return begin, end
 
 
 def _lanes(
-    events: Iterable[_Event], window: tuple[float, float], launched_by: Mapping[Any, str]
+    events: Iterable[_Event], window: tuple[float, float], launched_by: Mapping[str | int | None, str]
 ) -> tuple[tuple[Slice, ...], ...]:
     """Return the slices in the window by process and thread."""
     lanes: dict[tuple[str, str], list[Slice]] = {}
     for event in events:
         begin, end = max(event["ts"], window[0]), min(event["ts"] + event["dur"], window[1])
         if begin < end:
-            operator = launched_by.get(_args(event).get(_ID), NO_OPERATOR) if launched_by else ""
+            operator = launched_by.get(_id(event), NO_OPERATOR) if launched_by else ""
             times = ((begin - window[0]) * _MICROSECOND, (end - window[0]) * _MICROSECOND)
             lanes.setdefault((str(event.get("pid")), str(event.get("tid"))), []).append(Slice(event["name"], *times, operator))
     return tuple(map(tuple, lanes.values()))
@@ -250,6 +257,12 @@ def _allocated(events: Sequence[_Event], window: tuple[float, float], device_typ
         is_whole = is_number(event.get("ts")) and is_number(arguments.get("Total Allocated"))
         if is_whole and arguments.get("Device Type") == device_type and window[0] <= event["ts"] <= window[1]:
             yield (event["ts"] - window[0]) * _MICROSECOND, float(arguments["Total Allocated"])
+
+
+def _id(event: _Event) -> str | int | None:
+    """Return the id by which a kernel names its operator."""
+    number = _args(event).get(_ID)
+    return number if isinstance(number, (str, int)) else None
 
 
 def _args(event: _Event) -> Mapping[str, Any]:
@@ -299,6 +312,8 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 IDLE, NO_OPERATOR_RUNS = "(device idle)", "(in no operator)"
 """The gaps: on a device, and on a CPU, where Python and the C++ around operators run meanwhile."""
+_ROUNDING = 1e-9
+"""The part of a step that adding up the parts may lose or gain."""
 _HASH = re.compile(r"\b(?=[a-z]*\d)[a-z0-9]{24,}\b")
 """A part of the names of compiled graphs, which differs with each compilation."""
 
@@ -325,7 +340,8 @@ class Shares:
     @property
     def gap(self) -> float:
         """Return the seconds of a step in which nothing ran."""
-        return max(0.0, self.seconds - sum(part.seconds for part in self.parts))
+        left = self.seconds - sum(part.seconds for part in self.parts)
+        return left if left > _ROUNDING * self.seconds else 0.0
 
     @property
     def gap_name(self) -> str:
