@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -22,6 +23,9 @@ def pytest_configure() -> None:
     """Restore Ctrl-C: a script that starts the tests in the background, or nohup, leaves them and all they start deaf to it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    # Tests measure beside each other: none waits for the others to end, or gives way to them.
+    os.environ["TORCHMATRIX_QUIET_WAIT_MINUTES"] = "0"
+    os.environ["TORCHMATRIX_CLAIMS"] = mkdtemp(prefix="torchmatrix-claims-")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would wait for work, awake, beside each command
 
 

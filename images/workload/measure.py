@@ -10,6 +10,7 @@ import gc
 import math
 import time
 
+import sharing
 import steady
 
 Step = collections.namedtuple("Step", "run losses enqueue taken optimizer scaler outputs serve batches kept", defaults=(None,))
@@ -82,12 +83,15 @@ def _do_nothing():
 
 def window(world, step, steps, first, ended=_do_nothing):
     """Time `steps` steps, which all ranks begin together; return one record per rank, in rank order: that of `run_steps`
-    with the `losses`. `ended` is called right after the steps, before the ranks wait for each other.
+    with the `losses`, and with how the rank shared the machine meanwhile (`sharing`). `ended` is called right after the steps,
+    before the ranks wait for each other.
     """
     taken = step.taken()
     with no_garbage_collection():
+        before = sharing.read()
         world.barrier()
         record = run_steps(world, step, steps, first)
+        record["sharing"] = sharing.since(before)
     ended()
     record["losses"] = step.losses()
     if taken is not None:

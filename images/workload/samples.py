@@ -35,6 +35,7 @@ def emit(channel, items, phase, window, ranks):
         seconds=[r["seconds"] for r in ranks],
         enqueue_seconds=[r["enqueue_seconds"] for r in ranks],
         loss=[rank[-1] if rank else None for rank in losses],
+        sharing=[r["sharing"] for r in ranks],
         **steps,
         **{name: [r[name] for r in ranks] for name in ("scale", "skipped_steps") if name in ranks[0]},
     )

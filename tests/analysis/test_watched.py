@@ -279,12 +279,6 @@ def test_other_peoples_processes_and_a_lost_gpu_are_kept_by_name(tmp_path: Path)
     assert summary.foreign == ("process 7 (python, user bob)",) and summary.errors == ("GPU is lost; reset it",)
 
 
-@pytest.mark.parametrize(("busy", "foreign"), [(1.02, ()), (1.6, ("other programs, 0.6 CPUs' worth",))])
-def test_a_cpu_that_others_use_meanwhile_is_reported(tmp_path: Path, busy: float, foreign: tuple[str, ...]) -> None:
-    readings = [(90.0 + t, reading("cpu", busy_cpus=busy)) for t in range(40)]
-    assert watched.summarize(single(tmp_path, vendor="cpu", readings=readings)).foreign == foreign
-
-
 def test_a_jump_of_the_wall_clock_moves_no_figure_and_is_reported(tmp_path: Path) -> None:
     launch = single(tmp_path, readings=[(90.0 + t, reading(energy_joules=300.0 * t)) for t in range(40)])
     assert launch.exit is not None and launch.exit.unix_seconds is not None

@@ -100,6 +100,29 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
     assert (row.n, row.throttled) == (2, 2)
 
 
+@pytest.mark.parametrize("disturbed", [0, 1, 2, 3, 5])
+def test_a_disturbed_launch_is_repeated_once_at_the_end_of_its_round(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disturbed: int
+) -> None:
+    (left := tmp_path / "left").write_text(str(disturbed))
+    monkeypatch.setenv("FAKE_NEIGHBOUR", str(left))
+    first, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    cells = make_plan(matrix_file.load(fake_matrix), cpu_host, Prerequisites(containers=False)).cells[:2]
+    schedule = [(cell, number) for number in (1, 2) for cell in cells]
+    events = list(rounds.execute(job, [first.stack], cells, schedule))
+    ends = [(item.cell.id, item.number, item.note) for item in events if isinstance(item, LaunchFinished)]
+    again = [note for _, _, note in ends if "once more at the end of the round" in note]
+    kept = [note for _, _, note in ends if "kept and marked" in note]
+    # Disturbed in the order of launches: both of round 1, both again, then the first of round 2.
+    assert (len(ends), len(again), len(kept)) == {0: (4, 0, 0), 1: (5, 1, 0), 2: (6, 2, 0), 3: (6, 2, 1), 5: (7, 3, 2)}[
+        disturbed
+    ]
+    assert all("its threads waited 25 % of the time for CPUs that others used" in note for note in (*again, *kept))
+    assert [number for _, number, _ in ends] == sorted(number for _, number, _ in ends), "within its round"
+    rows = run_summary.cells_table(CellIndex(run_summary.launch_rows(last_tries(job.folder.launches()))).every)
+    assert [(row.n, row.disturbed) for row in rows] == [(2, int(disturbed >= 3)), (2, int(disturbed >= 4))]
+
+
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
     job = replace(job, method=replace(METHODS["sustained"], warm_seconds=0.2))

@@ -18,6 +18,8 @@ from torchmatrix.reporting.exports.formats import FORMATS
 DATA = Path(__file__).parents[1] / "data"
 TABLES = sorted(path.stem for path in (DATA / "recorded_tables").glob("*.json"))
 RENAMED = {"protocol": "method"}
+OF_AN_OLD_RULE = "foreign"
+"""It named other programs by the machine's load, which alarmed wrongly; these facts don't have what is known today."""
 LIMITS = ("_low", "_high")
 """Columns of an interval that was the mean's, while the figure was the median; now it is the median's, which is its middle."""
 
@@ -64,7 +66,7 @@ def test_every_cell_of_the_tables_is_as_it_was(run: RunFolder, name: str) -> Non
     then = json.loads((DATA / "recorded_tables" / f"{name}.json").read_text())
     assert len(now) == len(then)
     for ours, theirs in zip(now, then, strict=True):
-        same = [key for key in theirs if not key.endswith(LIMITS)]
+        same = [key for key in theirs if not key.endswith(LIMITS) and key != OF_AN_OLD_RULE]
         assert {key: ours.get(_today(key)) for key in same} == {key: theirs[key] for key in same}
         for key in (key for key in theirs if key.endswith(LIMITS) and theirs[key] is not None):
             value = ours[key.rpartition("_")[0]]

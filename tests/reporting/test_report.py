@@ -229,7 +229,7 @@ def test_a_launch_that_was_measured_again_is_no_failure(tmp_path: Path) -> None:
     launch.path.with_name("round1-try2.jsonl").write_text("".join(first).replace('"try": 1', '"try": 2'))
     launch.path.write_text("".join(first[:3]))
     page = report.render(report.view_of(run))
-    assert "1 interrupted or lost launch was measured again" in page
+    assert "1 launch was measured again because it ended before its time" in page
     assert "failed" not in page.split('id="not-measured"')[1].split("</summary>")[0]
 
 

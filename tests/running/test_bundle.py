@@ -426,7 +426,7 @@ def test_images_that_the_bundle_does_not_list_are_refused() -> None:
 def test_every_kind_of_own_model_is_exported_and_imported(load: Callable[..., bundle.Imported], tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     configurations.written(tmp_path / "mine", "llama")
-    (tmp_path / "mine" / "net.py").write_text("def build(args):\n    raise NotImplementedError\n")
+    (tmp_path / "mine" / "net.py").write_text("def build():\n    return None\n\n\ndef batch(size, generator):\n    return {}\n")
     models = "".join(f'[[workload]]\nmodel = "mine/{name}"\nbatch = 1\n' for name in ("llama.json", "net.py:build"))
     (tmp_path / "matrix.toml").write_text(f'[[stack]]\ntorch = "2.7.1"\ncpu = true\n{models}')
     (tmp_path / "matrix.lock").write_text("x")

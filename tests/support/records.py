@@ -94,7 +94,8 @@ def launch_lines(
     flops: float | None = None, counter: str | None = None, device: str = "NVIDIA H200", memory_bytes: int = 141 * 2**30,
     torch: str = "2.5.1+cu124",
     job: dict[str, Any] | None = None, steps: int | None = None, served: dict[str, list[float]] | None = None, nodes: int = 1,
-    told: Sequence[dict[str, Any]] = (), parameters: int | None = None, compile_cache: str = "cold",
+    told: Sequence[dict[str, Any]] = (), sharing: Sequence[dict[str, Any]] = (),
+    parameters: int | None = None, compile_cache: str = "cold",
     **more: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return the lines of one launch whose throughput is exactly `rate` items per second (all ranks together), by default 100.
@@ -102,7 +103,7 @@ def launch_lines(
     `edges`: of the timed window on the monotonic clock; by default from 100 on. `readings`: (monotonic seconds, reading) of the
     telemetry; the default window is then about 20 s long. `job`: other values of the workload's fields. `served`: by kind the
     seconds of each rank's requests, after the window; it infers then. `nodes`: on each of them are these devices; `told`:
-    further events.
+    further events. `sharing`: how each rank shared its CPUs in the window.
     """
     prefix = "cpu" if vendor == "cpu" else "gpu"
     label = prefix + "+".join(map(str, devices)) + (f"@{nodes}nodes" if nodes > 1 else "")
@@ -153,7 +154,7 @@ def launch_lines(
             {"event": "setup", "devices": [{"name": device, "memory_bytes": memory_bytes}] * n, "parameters": parameters}
         )
         sample = {**body[-2], "phase": "measure", "items": items}
-        sample |= {"start_monotonic_seconds": begin, "stop_monotonic_seconds": end}
+        sample |= {"start_monotonic_seconds": begin, "stop_monotonic_seconds": end, "sharing": list(sharing)}
         sample["seconds"] = [seconds * (1.0 if nodes > 1 or rank == n - 1 else 0.5) for rank in range(n)]
         sample["step_seconds"] = [[rank / steps] * steps for rank in sample["seconds"]]
         body.append({"event": "memory", "phase": "cold", "peak_bytes": [2**29] * n})

@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Generic, TypeAlias
 
@@ -129,6 +130,11 @@ class Cell(Generic[AnyRow]):
         values = (row.value(column) for row in self.ok)
         return [value for value in values if value == value]  # NaN isn't itself
 
+    @cached_property
+    def is_disturbed(self) -> bool:
+        """Check whether other programs disturbed one of its ok launches; where that isn't known, it isn't taken to be so."""
+        return any(row.disturbed for row in self.ok)
+
     def estimate(self, column: str = "throughput") -> intervals.Interval:
         """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value."""
         if column not in self._estimates:
@@ -188,8 +194,8 @@ class Cell(Generic[AnyRow]):
             values, figure = self.values(column), None
             if len(values) > 1 and min(values) > 0:
                 figure = intervals.moments(values, self.family.prior(column))
-                if len(values) < intervals.SEEN_FROM:
-                    figure = figure._replace(jump=self.family.jump(column))
+                jump = self.family.jump(column) if len(values) < intervals.SEEN_FROM else 0.0
+                figure = figure._replace(jump=jump, disturbed=self.is_disturbed)
             self._moments[column] = figure
         return self._moments[column]
 
@@ -200,7 +206,7 @@ class Cell(Generic[AnyRow]):
         rounds = self.rounds_with(base, column)
         if len(rounds) >= intervals.PAIRED_FROM:
             above_values, below_values = zip(*rounds, strict=True)
-            return pair_by_rounds(above_values, below_values)
+            return replace(pair_by_rounds(above_values, below_values), disturbed=self.is_disturbed != base.is_disturbed)
         above, below = self.moments(column), base.moments(column)
         return pair_of_moments(above, below) if above and below else pair(self.values(column), base.values(column))
 

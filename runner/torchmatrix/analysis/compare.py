@@ -60,15 +60,16 @@ ONE_RUN, TWO_RUNS, RUNS = "launches", "launches of two runs", "runs"
 class ComparedRow:
     """The ratio of A to B for one workload on as many devices (where less is better, of B to A).
 
-    `refused`: why they can't be compared (the ratio is NaN then). `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, or n/a where one
-    side has fewer than two launches; corrected for the number of comparisons; `reason`: the rule that decided it
-    (verdicts.REASONS; refused). `settle`: about how many launches on each side would end an AMBIGUOUS. `paired`: the ratio is
-    the geometric mean over the rounds that both have. `count`: of devices. `stacks`, `batches`: of A and of B. `stack_match`:
-    equal, equivalent or other. `differs`: the fields for which it is refused, each with both values. `p_value`: of the test
-    for a difference; `adjusted_p_value`: corrected; `detectable`: the smallest difference from 1 that would be detected with a
-    chance of 4 in 5; NaN where there is no interval. `cells`: their ids. `left_out`: which launches of each side, and why.
-    `conditions`: of one machine, those that differ between the sides (facts/environments.py). `work_checked`: whether both
-    sides counted the model's parameters and the operations per item, which must agree.
+    `refused`: why they can't be compared (the ratio is NaN then). `verdict`: FASTER, SLOWER, SAME, AMBIGUOUS, DISTURBED where
+    other programs disturbed launches of one side only, or n/a where one side has fewer than two launches; corrected for the
+    number of comparisons; `reason`: the rule that decided it (verdicts.REASONS; refused). `settle`: about how many launches on
+    each side would end an AMBIGUOUS. `paired`: the ratio is the geometric mean over the rounds that both have. `count`: of
+    devices. `stacks`, `batches`: of A and of B. `stack_match`: equal, equivalent or other. `differs`: the fields for which it
+    is refused, each with both values. `p_value`: of the test for a difference; `adjusted_p_value`: corrected; `detectable`: the
+    smallest difference from 1 that would be detected with a chance of 4 in 5; NaN where there is no interval. `cells`: their
+    ids. `left_out`: which launches of each side, and why. `conditions`: of one machine, those that differ between the sides
+    (facts/environments.py). `work_checked`: whether both sides counted the model's parameters and the operations per item,
+    which must agree.
     """
 
     label: str

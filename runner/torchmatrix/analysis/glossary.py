@@ -41,6 +41,10 @@ DEFINITIONS = {
     "interval. Energies are not tested.",
     "throttled": "A thermal or hardware slow-down in a timed window. The launch is repeated once; the repetition counts. A "
     "power cap is normal in training and is not throttling.",
+    "disturbed": "Other programs used its GPUs, or its threads waited for CPUs that others used in 3 % or more of the time in "
+    "which they could run, in the timed windows. The launch is made once more at the end of its round, and the repetition "
+    "counts, whichever is faster. Not known where the kernel doesn't count this. What neighbours do to caches and memory shows "
+    "in no counter.",
     "drift": "How much longer steps would still have become, by a curve through the step times. Not known: no drift was seen, "
     "or the curve ends below half or above twice the step time. The median of the launches.",
     "steady": "No trend of temperature (also of memory), clock or power in the timed windows, as the host read them. A trend "

@@ -143,7 +143,7 @@ UNKNOWN = Interval(value=math.nan)
 class Moments(NamedTuple):
     """The figures of a cell for ratios: the mean of their logarithms, its squared error, the degrees of freedom of its own
     figures (their number - 1) and those that it shares with the cells of its run (Prior). `jump`: how far apart levels may lie
-    that so few figures don't show (levels.py).
+    that so few figures don't show (levels.py). `disturbed`: whether other programs disturbed one of its launches (sharing.py).
     """
 
     log: float
@@ -151,6 +151,7 @@ class Moments(NamedTuple):
     freedom: float
     shared: float = 0.0
     jump: float = 0.0
+    disturbed: bool = False
 
     @property
     def launches(self) -> int:

@@ -104,6 +104,11 @@ def _telemetry(name: str) -> Of:
     return attrgetter(f"seen.{name}")
 
 
+def _shared(name: str) -> Of:
+    """Return a reader of how the launch shared its CPUs."""
+    return attrgetter(f"shared.{name}")
+
+
 def _each_once(name: str) -> Callable[["Cell"], str | None]:
     """Return what joins a text of a cell's launches, each that differs once."""
     return lambda cell: "; ".join(dict.fromkeys(value for row in cell.ok if (value := row.value(name)))) or None
@@ -294,8 +299,16 @@ _RUNNING_COLUMNS = (
              of=_telemetry("quota_seconds"), cell=_most("quota_seconds", 0.0)),
     a_number("ecc_errors", "uncorrected memory errors in the timed windows; 0 also if the device has no counter",
              of=_telemetry("ecc_errors"), cell=lambda cell: sum(row.ecc_errors for row in cell.ok)),
-    a_list("foreign", "who else used the devices in the timed windows", of=_telemetry("foreign"),
+    a_list("foreign", "whose processes were seen on the GPUs in the timed windows", of=_telemetry("foreign"),
            cell=lambda cell: tuple(sorted({phrase for row in cell.ok for phrase in row.foreign}))),
+    a_number("waited_fraction", "time in which its threads waited for CPUs that others used, over that in which they ran or "
+             "waited, in the timed windows", "waited", of=_shared("waited"), cell=_most("waited")),
+    a_number("others_cpus", "CPUs' worth of work of other programs on the launch's CPUs in the timed windows", "others",
+             of=_shared("others"), cell=_most("others")),
+    a_number("stolen_fraction", "share of the CPUs' time that a hypervisor took in the timed windows", "stolen",
+             of=_shared("stolen"), cell=_most("stolen")),
+    a_flag("disturbed", DEFINITIONS["disturbed"], of=_shared("disturbed"), **_LAUNCH_ONLY),
+    a_whole("launches_disturbed", DEFINITIONS["disturbed"], "disturbed", cell=_count("disturbed"), **_CELL_ONLY),
     a_text("changed_settings", "what the model's code changed in torch",
            of=lambda read: "; ".join(read.launch.changed_settings) or None),
     a_text("remarks", "remarks on what ran, such as parameters without a gradient",

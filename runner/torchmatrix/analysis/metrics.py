@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from statistics import fmean
 from typing import Any
 
-from torchmatrix.analysis import gpu_specs, watched
+from torchmatrix.analysis import gpu_specs, sharing, watched
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.launch import Launch, measured_items, throughput
 from torchmatrix.facts.wire import END_TO_END, LATENCY, Roof
@@ -35,6 +35,11 @@ class Read:
     def seen(self) -> watched.Watched:
         """Return what the telemetry shows."""
         return watched.summarize(self.launch)
+
+    @cached_property
+    def shared(self) -> sharing.Shared:
+        """Return how it shared its CPUs, and whether others disturbed it."""
+        return sharing.shared_by(self.launch, self.seen.foreign)
 
     @cached_property
     def served(self) -> dict[str, list[float]]:

@@ -32,7 +32,8 @@ class Pair:
     `value`: the ratio of their geometric means; `log`: its logarithm, with its standard `error` and degrees of `freedom`: NaN
     with too few launches, as is `variance`: what one launch of each side adds to that of `log`. `launches`: of the larger side;
     `shared`: the degrees of freedom from all cells of the run. `paired`: computed round by round. `jump`: how far apart levels
-    may lie that so few launches don't show (levels.py). `why_not`: why the two are not compared, else "".
+    may lie that so few launches don't show (levels.py). `disturbed`: other programs disturbed launches of one side only, and so
+    nothing is tested. `why_not`: why the two are not compared, else "".
     """
 
     value: float = math.nan
@@ -44,6 +45,7 @@ class Pair:
     shared: float = 0.0
     paired: bool = False
     jump: float = 0.0
+    disturbed: bool = False
     why_not: str = ""
 
     @property
@@ -67,7 +69,7 @@ class Pair:
         tests: D. J. Schuirmann, J. Pharmacokin. Biopharm. 15 (1987), 657-680). An interval at CONFIDENCE excludes 1 where the
         first is below 1 - CONFIDENCE, and lies within the margin where the second is below half of that.
         """
-        if math.isnan(self.freedom):
+        if math.isnan(self.freedom) or self.disturbed:
             return UNTESTED
         low, high = self.log - math.log(1 - intervals.SAME_WITHIN), math.log(1 + intervals.SAME_WITHIN) - self.log
         if self.error == 0.0:
@@ -138,7 +140,7 @@ def pair_of_moments(above: intervals.Moments, below: intervals.Moments) -> Pair:
         value=math.exp(log), log=log, error=math.sqrt(total), freedom=freedom_of((above, below)),
         variance=sum(side.squared_error * side.launches for side in (above, below)),
         launches=max(above.launches, below.launches), shared=min(above.shared, below.shared),
-        jump=max(above.jump, below.jump),
+        jump=max(above.jump, below.jump), disturbed=above.disturbed != below.disturbed,
     )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ class NightRow(Struct, frozen=True, kw_only=True, array_like=True):
     outcome: str
     error: str | None
     left_out: str
+    disturbed: bool | None
     throughput: float
     parameters: int | None
     flops_per_item: float
@@ -95,6 +96,8 @@ class LaunchRow(NightRow, frozen=True, kw_only=True, array_like=True):
     energy_per_item: float
     ecc_errors: float
     throttled: bool
+    waited: float
+    others: float
     foreign: tuple[str, ...]
     quota_seconds: float
     throttled_later: bool
@@ -147,6 +150,9 @@ class CellRow(Struct, frozen=True, kw_only=True):
     under_load_seconds: float
     quota_seconds: float
     ecc_errors: float
+    disturbed: int
+    waited: float
+    others: float
     foreign: tuple[str, ...]
     impossible_readings: str | None
     remarks: str | None

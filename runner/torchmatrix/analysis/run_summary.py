@@ -204,11 +204,16 @@ def part_of(launch_files: Iterable[Launch | Unreadable], order: Order, night_of:
             _row_only(launch, night_of) if night_of else _brief(launch, launch is first.get(launch.stack.name))
             for launch in launches
         ),
-        repeated=tuple((launch.cell, launch.outcome) for launch in attempts if launch.path not in counted),
+        repeated=tuple((launch.cell, _why_repeated(launch)) for launch in attempts if launch.path not in counted),
         traces={} if night_of else whole_of(launches),
         environments=_launch_environments(launches),
         unreadable=tuple(unreadable),
     )
+
+
+def _why_repeated(launch: Launch) -> str:
+    """Return the outcome of an attempt that doesn't count; of an ok one what spoilt it: throttled or disturbed."""
+    return launch.outcome if launch.has_failed else "throttled" if summarize(launch).throttled else "disturbed"
 
 
 def _launch_environments(launches: Sequence[Launch]) -> dict[str, tuple[tuple[Any, ...], Environment]]:
@@ -324,7 +329,8 @@ class RunDetails(Struct, frozen=True, kw_only=True, array_like=True):
     """What only a report shows, besides its summary: of each of its launches `started` (unix seconds) and `errors` (why
     devices could not be read; only of launches that are not ok).
 
-    `repeated`: cell and outcome of the attempts that don't count. `phases`, `steps`: rows of time_split.
+    `repeated`: cell and outcome of the attempts that don't count; of ok ones throttled or disturbed. `phases`, `steps`: rows of
+    time_split.
     """
 
     started: tuple[float, ...]

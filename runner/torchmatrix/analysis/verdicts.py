@@ -14,7 +14,7 @@ from torchmatrix.analysis.special import ndtri, stdtr
 FALSE_DISCOVERIES = 1 - intervals.CONFIDENCE
 """The share of FASTER and SLOWER that may be false, on average; for SAME half of it, as that takes two one-sided tests."""
 CORRECTION = "Benjamini-Hochberg"
-VERDICTS = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS", "n/a")
+VERDICTS = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS", "DISTURBED", "n/a")
 REASONS = {
     "different": "the interval excludes 1, also among so many comparisons, and the ratio differs from 1 by more than 1 %",
     "equivalent": "the interval lies within 1 ± 2 %, also among so many comparisons",
@@ -22,6 +22,7 @@ REASONS = {
     "wide": "the interval holds 1 and reaches beyond 1 ± 2 %",
     "many": "alone it would be told, but not among so many comparisons",
     "levels": "the launches of this run may come in two levels, and fewer than 5 launches of a cell don't show which",
+    "disturbed": "other programs disturbed launches of one side and none of the other",
     "untested": "a side has fewer than two launches",
 }
 """The rule that decided a verdict, by its code."""
@@ -111,6 +112,8 @@ def _decided(pair: Pair, is_different: bool, is_same: bool) -> tuple[str, str]:
     alone = intervals.difference_verdict(pair.interval)
     if alone == "n/a":
         return alone, "untested"
+    if pair.disturbed:
+        return "DISTURBED", "disturbed"
     if alone == "AMBIGUOUS":
         is_small = abs(pair.value - 1) <= intervals.NOTEWORTHY and not pair.interval.low <= 1 <= pair.interval.high
         return alone, "small" if is_small else "wide"
@@ -137,8 +140,8 @@ def may_be_best(figures: Sequence[intervals.Moments | None], level: float = FALS
     one.
 
     A figure is out if one is more than NOTEWORTHY (and than a jump between levels) above it with a two-sided p-value of at
-    most `level` / (k - 1). So the best is out, or one of several equally good ones stands alone, with a chance of at most
-    `level`. None: one launch; it stays.
+    most `level` / (k - 1), unless other programs disturbed one of the two only. So the best is out, or one of several equally
+    good ones stands alone, with a chance of at most `level`. None: one launch; it stays.
     """
     least = level / max(1, len(figures) - 1)
     tested = _rows(figures)
@@ -198,7 +201,7 @@ def of_picked(interval: intervals.Interval, freedom: float, candidates: int) -> 
 
 def _rows(figures: Sequence[intervals.Moments | None]) -> "np.ndarray[Any, Any]":
     """Return the known figures, a row of Moments each."""
-    return np.array([figure for figure in figures if figure is not None], dtype=float).reshape(-1, 5)
+    return np.array([figure for figure in figures if figure is not None], dtype=float).reshape(-1, 6)
 
 
 def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: float = 1.0) -> "np.ndarray[Any, Any]":
@@ -208,15 +211,15 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
     make 640,000 pairs. Only p-values up to `most` are computed: a normal quantile, which Student's exceeds, rules out the
     others.
     """
-    center, error, n, shared, jump = np.moveaxis(others, -1, 0)
-    own_center, own_error, own_n, own_shared, own_jump = np.moveaxis(own, -1, 0)
+    center, error, n, shared, jump, disturbed = np.moveaxis(others, -1, 0)
+    own_center, own_error, own_n, own_shared, own_jump, own_disturbed = np.moveaxis(own, -1, 0)
     above, total = center - own_center, error + own_error
     with np.errstate(divide="ignore", invalid="ignore"):
         t = above / np.sqrt(total)
         alone = total**2 / (error**2 / n + own_error**2 / own_n)
         freedom = np.maximum(np.minimum(shared, own_shared) + total / (error / n + own_error / own_n), alone)
     least = np.maximum(np.maximum(jump, own_jump), math.log1p(intervals.NOTEWORTHY))
-    tested = (above > least) & (t >= -ndtri(most / 2))
+    tested = (above > least) & (t >= -ndtri(most / 2)) & (disturbed == own_disturbed)
     p_values = np.full(t.shape, math.inf)
     p_values[tested] = np.where(total[tested] == 0.0, 0.0, 2 * stdtr(freedom[tested], -t[tested]))  # 0: without scatter
     return p_values
@@ -288,7 +291,7 @@ def mean_of_pairs(pairs: Sequence[Pair], shared: float = 0.0, freedom: float = m
     squares = math.fsum(error**2 / degrees for error, degrees in errors)
     return Pair(
         value=math.exp(log), log=log, error=math.sqrt(variance), freedom=variance**2 / squares if squares else math.inf,
-        jump=max(pair.jump for pair in pairs),
+        jump=max(pair.jump for pair in pairs), disturbed=any(pair.disturbed for pair in pairs),
     )  # fmt: skip
 
 
@@ -300,6 +303,7 @@ def mean_of_machines(each: Sequence[intervals.Moments]) -> intervals.Moments:
     return intervals.Moments(
         log=math.log(total / len(each)), squared_error=error, freedom=min(machine.freedom for machine in each),
         shared=min(machine.shared for machine in each), jump=max(machine.jump for machine in each),
+        disturbed=any(machine.disturbed for machine in each),
     )  # fmt: skip
 
 
@@ -310,4 +314,7 @@ _NOTHING = 1e-12
 def _weighted_pair(value: float, parts: Sequence[tuple[float, intervals.Moments]]) -> Pair:
     weights, figures = [weight for weight, _ in parts], [figure for _, figure in parts]
     variance = math.fsum(weight**2 * figure.squared_error for weight, figure in parts)
-    return Pair(value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom_of(figures, weights))
+    return Pair(
+        value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom_of(figures, weights),
+        disturbed=len({figure.disturbed for figure in figures}) > 1,
+    )  # fmt: skip

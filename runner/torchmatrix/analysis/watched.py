@@ -90,8 +90,6 @@ AS_BUSY = 0.9
 FEWEST_LATER = 3
 """The fewest such readings that are judged."""
 CLOCK_JUMP_SECONDS = 2.0
-BUSY_BESIDE = 0.1
-"""A launch on a CPU counts as disturbed if others used more than this share of what it has itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -212,10 +210,7 @@ def summarize(launch: Launch) -> Watched:
         energy_joules=energy,
         energy_problem=problem,
         **_steadiness(launch, series, windows),
-        foreign=(
-            *sorted({str(phrase) for r in inside for phrase in r.get("foreign", ())}),
-            *_foreign_cpu_load(launch, series, windows),
-        ),
+        foreign=tuple(sorted({str(phrase) for r in inside for phrase in r.get("foreign", ())})),
         ecc_errors=sum(_counter_growth(device, windows, "ecc_uncorrected") for device in series),
         quota_seconds=sum(_counter_growth(device, windows, "quota_seconds") for device in series_of(launch, hosts)),
         impossible_readings=believable.in_words([device.lost for device in series]),
@@ -289,15 +284,6 @@ def _under_load_seconds(launch: Launch, windows: list[tuple[float, float]]) -> f
     """Return the seconds from the first block of the warm-up to the windows' end; NaN if unknown."""
     starts = [block.edges[0] for block in launch.warm_up_blocks if block.edges]
     return windows[-1][1] - min(starts) if windows and starts else math.nan
-
-
-def _foreign_cpu_load(launch: Launch, series: Sequence["Series"], windows: list[tuple[float, float]]) -> list[str]:
-    """Describe how many CPUs' worth of work others did meanwhile, if that was much; of several nodes their mean."""
-    if not launch.devices.is_cpu:
-        return []
-    cpus = len(launch.devices.indices) * launch.devices.threads
-    busy = _mean([value for device in series for value in device.values(windows, "busy_cpus")])
-    return [f"other programs, {busy - cpus:.1f} CPUs' worth"] if busy - cpus > BUSY_BESIDE * cpus else []
 
 
 def edges(launch: Launch) -> list[tuple[float, float]]:

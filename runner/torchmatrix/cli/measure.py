@@ -50,7 +50,7 @@ def build(
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=locked)
     preamble(s, volume)
     refuse_nothing(s, globs or [], where or [])
-    with running.open_job(s) as job:
+    with running.open_job(s, beside=True) as job:
         failed = tell(running.build(s, job), [], {}, volume, name_ready=True)
     raise typer.Exit(options.exit_code_of_failures(failed))
 
@@ -72,6 +72,7 @@ def run(
     cold_compiles: options.ColdCompilesOption = None,
     ab: options.AbOption = None,
     new: options.NewOption = False,
+    anyway: options.AnywayOption = False,
     locked: options.LockedOption = False,
     detach: Annotated[
         bool,
@@ -96,7 +97,7 @@ def run(
     )  # fmt: skip
     selection = {"globs": globs or [], "where": where or []}
     scheduler = _scheduler(
-        engine, matrix, results, request, **selection, locked=locked, ab=ab, new=new, detach=detach,
+        engine, matrix, results, request, **selection, locked=locked, ab=ab, new=new, anyway=anyway, detach=detach,
         tell=partial(say, volume=volume),
     )  # fmt: skip
     done = measure(scheduler, output, volume=volume, detach=detach, **selection)
@@ -107,7 +108,7 @@ def run(
 
 def _scheduler(
     engine: str, path: Path, results: Path, request: "Request", globs: Sequence[str], where: Sequence[str],
-    *, locked: bool, ab: "TwoStacks | None", new: bool, detach: bool, tell: Callable[[str], None],
+    *, locked: bool, ab: "TwoStacks | None", new: bool, anyway: bool, detach: bool, tell: Callable[[str], None],
 ) -> "Scheduler":  # fmt: skip
     """Return the scheduler for `run --engine`: a cluster's, or else this machine with that engine. Raises ToolError."""
     from torchmatrix.core import plugins
@@ -125,7 +126,7 @@ def _scheduler(
     if detach:
         raise BadInput("--detach works only with --engine slurm", hint="in the background: nohup torchmatrix run &")
     s = session.prepare(path, results, engine, globs, where, request, locked=locked, ab=ab)
-    return Here(s, new=new)
+    return Here(s, new=new, beside=anyway)
 
 
 @options.app.command()
@@ -168,6 +169,7 @@ def explain(
     method: options.MethodOption = None,
     launches: options.LaunchesOption = None,
     new: options.NewOption = False,
+    anyway: options.AnywayOption = False,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = False,
     as_json: options.JsonOption = False,
@@ -188,7 +190,7 @@ def explain(
             "no selected cell trains on more than one device",
             hint="torchmatrix plan lists all ids; choose one that ends in gpu0+1 or more",
         )
-    done = measure_here(s, output, new=new, volume=volume, globs=globs, where=where or [])
+    done = measure_here(s, output, new=new, beside=anyway, volume=volume, globs=globs, where=where or [])
     say(f"report: {done.report}\n", volume)
     if done.stopped_by:
         raise done.stopped_by
@@ -213,6 +215,7 @@ def reproduce(
     results: options.ResultsOption = options.RESULTS,
     engine: options.EngineOption = "auto",
     output: options.OutputOption = options.REPORT,
+    anyway: options.AnywayOption = False,
     only_print: Annotated[bool, typer.Option("--print", help="Show the plan or the commands; run nothing.")] = False,
     quiet: options.QuietOption = False,
     verbose: options.VerboseOption = False,
@@ -225,16 +228,17 @@ def reproduce(
 
     volume = volume_of(quiet, verbose)
     if target in variants.preset_names():
-        _reproduce_preset(target, globs or [], where or [], launches, results, engine, None if only_print else output, volume)
+        page = None if only_print else output
+        _reproduce_preset(target, globs or [], where or [], launches, results, engine, page, anyway, volume)
     elif launches:
         raise BadInput("--launches is for presets", hint="a recorded launch is repeated once; run the command again")
     else:
-        _reproduce_launch(target, results, engine, only_print, volume)
+        _reproduce_launch(target, results, engine, only_print, anyway, volume)
 
 
 def _reproduce_preset(
     name: str, globs: list[str], where: list[str], launches: int | None, results: Path, engine: str, output: Path | None,
-    volume: Volume,
+    anyway: bool, volume: Volume,
 ) -> None:  # fmt: skip
     """Plan, build, run and report a preset; only plan it if `output` is None."""
     from torchmatrix.matrix import matrix_file, variants
@@ -254,10 +258,10 @@ def _reproduce_preset(
         for line in skips_in_words(s):
             say(f"skipped: {line}", volume)
         return
-    _end([measure_here(s, output, volume=volume, globs=globs, where=where)])
+    _end([measure_here(s, output, beside=anyway, volume=volume, globs=globs, where=where)])
 
 
-def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool, volume: Volume) -> None:
+def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool, anyway: bool, volume: Volume) -> None:
     from torchmatrix.running import reproduce as reproducing
     from torchmatrix.running import run as running
 
@@ -268,7 +272,7 @@ def _reproduce_launch(target: str, results: Path, engine: str, only_print: bool,
     if only_print:
         print("\n".join(reproducing.commands(again, Path(gettempdir()) / f"torchmatrix-{token_hex(8)}")), flush=True)
         return
-    with running.open_job(s, new=True, command=as_typed()) as job:
+    with running.open_job(s, new=True, command=as_typed(), beside=anyway) as job:
         print("\n".join(reproducing.commands(again, job.folder.path / "contexts")), flush=True)
         tell(reproducing.run(again, job), s.launches, {}, volume)
     outcomes = running.outcomes(job.folder)

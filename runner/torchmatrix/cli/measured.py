@@ -219,6 +219,7 @@ def measure_here(
     output: Path,
     *,
     new: bool = False,
+    beside: bool = False,
     volume: Volume = Volume.NORMAL,
     globs: Sequence[str] = (),
     where: Sequence[str] = (),
@@ -226,7 +227,7 @@ def measure_here(
     """Run what is planned on this machine, as `measure` does."""
     from torchmatrix.running.scheduler import Here
 
-    return measure(Here(s, new=new), output, volume=volume, globs=globs, where=where)[0]
+    return measure(Here(s, new=new, beside=beside), output, volume=volume, globs=globs, where=where)[0]
 
 
 def _announce(scheduler: "Scheduler", globs: Sequence[str], where: Sequence[str], volume: Volume) -> "list[Part]":

@@ -251,6 +251,9 @@ AbOption = Annotated[
         autocompletion=complete_stacks,
     ),
 ]
+AnywayOption = Annotated[
+    bool, typer.Option("--anyway", help="Measure even beside another run on the same devices; both disturb each other.")
+]
 NewOption = Annotated[bool, typer.Option("--new", help="Start a new run instead of continuing an interrupted one.")]
 LockedOption = Annotated[bool, typer.Option("--locked", help="Fail if matrix.lock does not match the matrix exactly.")]
 SinceOption = Annotated[

@@ -11,6 +11,7 @@ The file is ~/.config/torchmatrix/settings.toml (or TORCHMATRIX_SETTINGS):
     line_mb = 1                                                 # or TORCHMATRIX_LINE_MB
     launch_file_mb = 64                                         # or TORCHMATRIX_LAUNCH_FILE_MB
     log_mb = 20                                                 # or TORCHMATRIX_LOG_MB
+    quiet_wait_minutes = 5                                      # or TORCHMATRIX_QUIET_WAIT_MINUTES
     machine = "the third box of rack 7"                         # or TORCHMATRIX_MACHINE; see machine.identity
     variables = ["OMP_PROC_BIND", "KMP_*"]                      # or TORCHMATRIX_VARIABLES="OMP_PROC_BIND,KMP_*"
     [mirrors]                                                   # or TORCHMATRIX_MIRRORS="docker.io=HOST/hub,URL=URL"
@@ -58,6 +59,7 @@ _KEYS = {
     "line_mb": Key(kind=int, default=1, minimum=1, maximum=64),
     "launch_file_mb": Key(kind=int, default=64, minimum=1, maximum=4096),
     "log_mb": Key(kind=int, default=20, minimum=1, maximum=4096),
+    "quiet_wait_minutes": Key(kind=float, default=5.0, minimum=0, maximum=1_440),
     "machine": Key(kind=str),
     "variables": Key(kind=str, default=(), plural=True, pattern=r"[A-Za-z_][A-Za-z0-9_]*\*?", explanation=_NO_VARIABLE),
     "mirrors": Key(kind=dict, default={}),
@@ -90,6 +92,7 @@ _NUMBERS = {
     "line_mb": "a number of megabytes",
     "launch_file_mb": "a number of megabytes",
     "log_mb": "a number of megabytes",
+    "quiet_wait_minutes": "a number of minutes",
 }
 """The meaning of each key that holds a number, for messages."""
 
@@ -139,8 +142,9 @@ class Settings:
     `wheelhouse`: a folder of wheels that replaces all indexes. `ca_bundle`: certificate authorities that builds and resolving
     trust. `memory_share` and `processes`: the limits of a launch, as a ratio of the machine's memory, and threads included.
     `line_mb`, `launch_file_mb` and `log_mb`: the megabytes that a launch may write: in one line, into its launch file, into its
-    log. `machine`: replaces the identity that this machine would find for itself. `variables`: variables of the user's shell
-    that reach launches of the local engine although they change how programs run."""
+    log. `quiet_wait_minutes`: the longest wait of a launch for other programs, unless the matrix says it. `machine`: replaces
+    the identity that this machine would find for itself. `variables`: variables of the user's shell that reach launches of the
+    local engine although they change how programs run."""
 
     mirrors: dict[str, str] = field(default_factory=dict)
     wheelhouse: Path | None = None
@@ -151,6 +155,7 @@ class Settings:
     line_mb: int = 1
     launch_file_mb: int = 64
     log_mb: int = 20
+    quiet_wait_minutes: float = 5.0
     machine: str | None = None
     variables: tuple[str, ...] = ()
     slurm: SlurmSettings = field(default_factory=SlurmSettings)

@@ -283,11 +283,30 @@ class Setup(Line, frozen=True, tag="setup"):
     frozen: Noted = None
 
 
+class Sharing(Struct, frozen=True):
+    """How one rank shared its machine while a block of steps was timed; None for what its kernel doesn't count.
+
+    `run_seconds`, `wait_seconds`: all its threads' time on a CPU, and the time in which they were ready and waited for one.
+    `cpus`: those that it may use, such as "0-3"; `busy_seconds`, `stolen_seconds`: the time in which these CPUs, all together,
+    worked for anybody, and in which a hypervisor gave them to another machine. `switches`: how often a thread had to leave its
+    CPU; `faults`: how often a page was read from a disk.
+    """
+
+    run_seconds: Seconds | None = None
+    wait_seconds: Seconds | None = None
+    cpus: Annotated[str, Meta(pattern=r"^\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?){0,999}\Z"), Reveals.NOTHING] | None = None
+    busy_seconds: Seconds | None = None
+    stolen_seconds: Seconds | None = None
+    switches: Count | None = None
+    faults: Count | None = None
+
+
 class Block(Line, frozen=True, tag="sample", kw_only=True):
     """Steps that were timed together: a window that counts, a block of the warm-up, or a few on batches after the windows.
 
     `seconds`: of each rank; `items`: of all ranks. `step_seconds`: empty if they were not reported. `losses`: in inference of
-    the last step alone. `scale`, `skipped_steps`: of each rank's GradScaler, which kept that many steps from the optimizer.
+    the last step alone. `sharing`: of each rank; empty in facts of earlier versions. `scale`, `skipped_steps`: of each rank's
+    GradScaler, which kept that many steps from the optimizer.
     """
 
     phase: Literal["warm-up", "measure", "unseen", "seen"]
@@ -299,13 +318,14 @@ class Block(Line, frozen=True, tag="sample", kw_only=True):
     step_seconds: Rows = ()
     loss: Annotated[list[Any], Reveals.NOTHING] = []
     losses: Losses = ()
+    sharing: tuple[Sharing, ...] = ()
     scale: tuple[Annotated[float, Meta(ge=0, le=1e38)], ...] = ()
     skipped_steps: tuple[Tally, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError if the ranks' times don't fit each other."""
         super().__post_init__()
-        for name in ("step_seconds", "enqueue_seconds", "scale", "skipped_steps"):
+        for name in ("step_seconds", "enqueue_seconds", "sharing", "scale", "skipped_steps"):
             same_ranks(name, getattr(self, name), self.seconds)
         for rank, steps in enumerate(self.step_seconds):
             if len(steps) != self.steps:

@@ -64,6 +64,7 @@ class Matrix:
     method: Method
     seed: int
     timeout_seconds: float
+    quiet_wait_minutes: float | None
     digest: str
     text: str
     preset: Preset | None = None
@@ -109,6 +110,12 @@ SECTIONS: dict[str, dict[str, Key]] = {
             minimum=0,
             maximum=1_000,
             meaning="So many launches of each compiled cell [compile from an empty cache](method-launch.md#compile-time).",
+        ),
+        "quiet_wait_minutes": Key(
+            kind=float,
+            minimum=0,
+            maximum=1_440,
+            meaning="The longest wait of a launch [for other programs](method-launch.md#other-programs); if unset, 5.",
         ),
         "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),
@@ -237,6 +244,7 @@ def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> 
         method=_method(run),
         seed=run["seed"],
         timeout_seconds=60.0 * run["timeout_minutes"],
+        quiet_wait_minutes=run["quiet_wait_minutes"],
         digest=hashlib.sha256(text.encode()).hexdigest(),
         text=text,
         preset=preset,

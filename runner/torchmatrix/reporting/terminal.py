@@ -238,7 +238,8 @@ def _mean_lines(comparison: Comparison) -> Iterator[str]:
     better, worse = (words.verdict(verdict, comparison.metric.is_speed) for verdict in ("FASTER", "SLOWER"))
     labels = {"FASTER": f"A is {better}", "SLOWER": worse, "SAME": "the same", "AMBIGUOUS": "no difference shown"}
     counts = ", ".join(f"{label} in {comparison.verdicts[verdict]}" for verdict, label in labels.items())
-    unknown = f", not tested in {comparison.verdicts['n/a']}" if comparison.verdicts["n/a"] else ""
+    rest = {"DISTURBED": "disturbed", "n/a": "not tested"}
+    unknown = "".join(f", {label} in {number}" for verdict, label in rest.items() if (number := comparison.verdicts[verdict]))
     yield f"{counts}{unknown}"
     if comparison.comparisons > 1:
         yield f"verdicts corrected for {comparison.comparisons} comparisons (Benjamini–Hochberg, FDR 5 %); intervals are not"

@@ -3,11 +3,11 @@
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torchmatrix.analysis import gpu_specs, watched
 from torchmatrix.core import __version__, settings
@@ -28,8 +28,10 @@ from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, ddp_id
 from torchmatrix.planning.plan import Cell, GpuSet
 from torchmatrix.running import readiness
-from torchmatrix.running.progress import LaunchCommand, LaunchFinished, LaunchPhase, ProgressEvent
-from torchmatrix.running.readiness import Ready
+from torchmatrix.running.progress import LaunchCommand, LaunchFinished, LaunchPhase, LaunchWaits, ProgressEvent
+from torchmatrix.running.readiness import Patience, Ready
+
+Waited = TypeVar("Waited")
 
 # Flags of the workload's command line; a person can paste them.
 
@@ -92,7 +94,7 @@ class Job:
     """Everything that a run needs besides its plan. `watch_notes`: what can't be watched, in words.
 
     `marks`: where the self-tests of images are remembered; None: images are not tested.
-    `peers`: None unless the launches run on several nodes.
+    `patience`: with other programs. `peers`: None unless the launches run on several nodes.
     """
 
     folder: RunFolder
@@ -107,6 +109,7 @@ class Job:
     watch_notes: Sequence[str] = ()
     marks: Path | None = None
     engine_facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    patience: Patience = field(default_factory=Patience)
     peers: Peers | None = None
 
 
@@ -164,13 +167,7 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
     """Run one attempt and record it; the last event is LaunchFinished."""
     cell = attempt.cell
     begin = time.monotonic()
-    waiting = readiness.wait(job.sensors, devices_of(cell), job.method)
-    while True:
-        try:
-            yield LaunchPhase(cell=cell, phase=next(waiting))
-        except StopIteration as over:
-            ready = over.value
-            break
+    ready = yield from _get_ready(job, cell)
     try:
         execution = _start(job, attempt, image)
     except LaunchFailed as failure:
@@ -195,6 +192,28 @@ def launch(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
     done, seconds = _launch_in(file), time.monotonic() - begin
     note = "; ".join(watched.summarize(done).errors)
     yield LaunchFinished(cell=cell, number=attempt.number, launch=done, seconds=seconds, note=note)
+
+
+def _get_ready(job: Job, cell: Cell) -> Generator[ProgressEvent, None, Ready]:
+    """Wait until other programs leave the launch its CPUs, and its devices are free and cool enough."""
+    gpus = cell.gpus
+    wait = job.patience.wait(len(gpus.indices) * (gpus.threads if gpus.vendor == "cpu" else 1))
+    waited = yield from _each(wait, lambda reason: LaunchWaits(cell=cell, place="a quiet machine", reason=reason))
+    cooling = readiness.wait(job.sensors, devices_of(cell), job.method)
+    ready = yield from _each(cooling, lambda phase: LaunchPhase(cell=cell, phase=phase))
+    return replace(ready, quiet_wait_seconds=waited)
+
+
+def _each(
+    waiting: Generator[str, None, Waited], event_of: Callable[[str], ProgressEvent]
+) -> Generator[ProgressEvent, None, Waited]:
+    """Yield an event for each text; return what the generator returns."""
+    while True:
+        try:
+            yield event_of(next(waiting))
+        except StopIteration as over:
+            done: Waited = over.value
+            return done
 
 
 def _start(job: Job, attempt: Attempt, image: Image) -> Execution:

@@ -10,8 +10,10 @@ from typing import Any
 
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.facts.believable import is_believable, limits_of
+from torchmatrix.machine import quiet
 from torchmatrix.machine.telemetry import Reading, Sensor, read_within
 from torchmatrix.matrix.method import Method
+from torchmatrix.planning.plan import duration_in_words
 
 BUSY_PATIENCE_SECONDS = 20.0
 """A process that just ended may stand in the driver's list for a moment."""
@@ -23,11 +25,15 @@ SENSOR_PATIENCE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ready:
-    """The start of a launch: how long it waited, and at which temperature (°C, the hottest device; None: unknown)."""
+    """The start of a launch: how long it waited, and at which temperature (°C, the hottest device; None: unknown).
+
+    `quiet_wait_seconds`: how long it had waited for other programs before.
+    """
 
     waited_seconds: float
     temperature_celsius: float | None
     too_warm: bool
+    quiet_wait_seconds: float = 0.0
 
     def as_record(self) -> dict[str, Any]:
         """Return the fields for the launch's header."""
@@ -69,6 +75,32 @@ def wait(
             return Ready(waited_seconds=now - begin, temperature_celsius=hottest, too_warm=too_warm)
         yield _reason_to_wait(busy, too_warm, hottest, limit)
         time.sleep(poll_seconds)
+
+
+@dataclass(kw_only=True, slots=True)
+class Patience:
+    """How long launches wait for other programs: each so many `seconds` at most, but none once that was in vain, until the
+    machine was quiet again.
+    """
+
+    seconds: float = 0.0
+    _is_in_vain: bool = False
+
+    def wait(self, needed: int) -> Generator[str, None, float]:
+        """Wait until others leave so many CPUs; yield once what is waited for, and that it was in vain. Return the seconds."""
+        begin, has_told = time.monotonic(), False
+        while self.seconds and quiet.are_too_few(used := quiet.busy_cpus(), needed):
+            waited = time.monotonic() - begin
+            if self._is_in_vain or waited >= self.seconds:
+                yield from () if self._is_in_vain else ("they go on: launched all the same, as are those after it",)
+                self._is_in_vain = True
+                return waited
+            if not has_told:
+                yield f"other programs use {used:.1f} CPUs; {duration_in_words(self.seconds)} at most"
+                has_told = True
+            time.sleep(POLL_SECONDS)
+        self._is_in_vain = False
+        return time.monotonic() - begin if has_told else 0.0
 
 
 def lost(sensors: Sequence[Sensor], devices: Sequence[str], poll_seconds: float = POLL_SECONDS) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Turn a schedule into launches on disk: build images, find batches, repeat throttled launches. Yields progress events."""
+"""Turn a schedule into launches on disk: build images, find batches, repeat spoilt launches. Yields progress events."""
 
 import queue
 import threading
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import psutil
 
-from torchmatrix.analysis import watched
+from torchmatrix.analysis import sharing, watched
 from torchmatrix.core import settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.core.files import plain_open
@@ -270,7 +270,9 @@ def measure(
     recorded: set[str] = set()
     suspects: set[str] = set()
     proven = dict(proofs or {})
+    again: list[tuple[Attempt, Image]] = []
     for cell, number in schedule:
+        yield from _once_more(job, again if again and again[0][0].number != number else [])
         if cell.id in recorded:  # one recorded failure is enough: the other rounds could only repeat it
             continue
         image = built[cell.stack.name]
@@ -295,7 +297,37 @@ def measure(
                 suspects |= _unread_devices(event.launch)
                 if proof := proof_of(event.launch):
                     proven.setdefault((cell.id, batch), proof)
+                again += [(attempt, image)] if _disturbance(event) else []
+                event = _noted(event, "disturbed", "once more at the end of the round")
             yield event
+    yield from _once_more(job, again)
+
+
+def _once_more(job: Job, again: list[tuple[Attempt, Image]]) -> Iterator[ProgressEvent]:
+    """Repeat the launches that other programs disturbed, once, and empty the list; the first tries are kept beside these.
+
+    What decides is who had the CPUs, never the figure: a rule that looks at the result would make intervals lie.
+    """
+    while again:
+        attempt, image = again.pop(0)
+        yield LaunchStarted(cell=attempt.cell, number=attempt.number)
+        for event in _launch_unthrottled(job, attempt, image):
+            yield _noted(event, "disturbed again", "kept and marked") if isinstance(event, LaunchFinished) else event
+
+
+def _noted(event: LaunchFinished, what: str, then: str) -> LaunchFinished:
+    """Return the end of a launch with a note on what disturbed it, if anything did."""
+    why = _disturbance(event)
+    return replace(event, note=f"{what}: {why}; {then}") if why else event
+
+
+def _disturbance(event: LaunchFinished) -> str:
+    """Say by what other programs disturbed an ok launch that has no note yet; empty if they didn't, or if it can't be told."""
+    if event.note or not event.launch.is_ok:
+        return ""
+    foreign = watched.summarize(event.launch).foreign
+    shared = sharing.shared_by(event.launch, foreign)
+    return ", ".join(filter(None, (shared.in_words, *foreign))) if shared.disturbed else ""
 
 
 def heat(job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell]) -> Iterator[ProgressEvent]:

@@ -3,18 +3,19 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from statistics import fmean
 from typing import Any
 
-from torchmatrix.core import __version__
+from torchmatrix.core import __version__, settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import recipes
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import throughput
 from torchmatrix.facts.store import RunFolder, run_event
+from torchmatrix.machine.quiet import claimed
 from torchmatrix.machine.telemetry import UNWATCHED, Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
 from torchmatrix.planning import plan
@@ -22,19 +23,26 @@ from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, rounds, session
 from torchmatrix.running.launch_cell import Job
 from torchmatrix.running.progress import ProgressEvent
+from torchmatrix.running.readiness import Patience
 from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
 
 
 @contextmanager
-def open_job(s: Session, *, new: bool = False, command: str = "") -> Iterator[Job]:
-    """Lock the results, remove orphans, open the run to continue or a new one; clean up again on the way out."""
+def open_job(s: Session, *, new: bool = False, command: str = "", beside: bool = False) -> Iterator[Job]:
+    """Lock the results, remove orphans, open the run to continue or a new one; clean up again on the way out.
+
+    Raises EngineUnusable if another run measures on the same devices, unless it may run `beside` that.
+    """
 
     def folder() -> RunFolder:
         home = s.results.home(s.host.name, s.host.machine)
         return (None if new else s.results.unfinished(home, s.key)) or s.results.new_run(home)
 
-    with s.results.hold(), at_work(s, folder) as job:
+    seconds = measuring_seconds(s.launches, known_seconds(s), {})
+    gpus = {gpu.uuid for cell in s.plan.cells for gpu in cell.gpus.gpus}
+    claim = claimed(s.results.root, gpus, seconds, beside) if s.is_here else nullcontext()
+    with s.results.hold(), claim, at_work(s, folder) as job:
         if command and not job.folder.record.exists():
             open_record(s, job.folder, command, job.watch_notes)
         yield job
@@ -68,9 +76,16 @@ def job_of(s: Session, folder: RunFolder) -> Job:
         timeout_seconds=s.matrix.timeout_seconds,
         seed=s.matrix.seed,
         method=s.matrix.method,
+        patience=Patience(seconds=_quiet_wait_seconds(s) if s.is_here else 0.0),
         engine_for=s.engine_for,
         recipe_for=s.recipe_for,
     )
+
+
+def _quiet_wait_seconds(s: Session) -> float:
+    """Return how long launches wait for other programs: as the matrix says, or this site."""
+    minutes = s.matrix.quiet_wait_minutes
+    return 60 * (settings.load().quiet_wait_minutes if minutes is None else minutes)
 
 
 @contextmanager

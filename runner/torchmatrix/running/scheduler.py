@@ -97,15 +97,16 @@ def is_scheduler(made: object) -> bool:
 class Here(Scheduler):
     """This machine, on which launches are made one after the other; `poll` makes them and records the end."""
 
-    def __init__(self, s: Session, *, new: bool = False) -> None:
+    def __init__(self, s: Session, *, new: bool = False, beside: bool = False) -> None:
+        """Prepare the run of a session. `beside`: although another run measures on the same devices."""
         super().__init__()
-        self._session, self._new = s, new
+        self._session, self._new, self._beside = s, new, beside
 
     def sessions(self) -> Sequence[Session]:
         return (self._session,)
 
     def open(self, s: Session, command: str) -> Part:
-        self._job = job = self.enter_context(run.open_job(s, new=self._new, command=command))
+        self._job = job = self.enter_context(run.open_job(s, new=self._new, command=command, beside=self._beside))
         todo, earlier = run.todo(s, job.folder), run.known_seconds(s)
         before, done = run.preparing_seconds(s, todo, earlier), len(s.launches) - len(todo)
         self._part = Part(

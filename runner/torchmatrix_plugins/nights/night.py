@@ -67,6 +67,10 @@ class Log:
         self._file.close()
 
 
+QUIET = {"TORCHMATRIX_QUIET_WAIT_MINUTES": "60"}
+"""The longest wait of a night's launch for other programs, such as a backup, unless the matrix or this site says it."""
+
+
 def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = None) -> int:
     """Run a command to its end and return its exit code; TIMED_OUT if it was ended after `limit_seconds`; NOT_STARTED.
 
@@ -76,7 +80,7 @@ def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = No
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
+            start_new_session=True, env=QUIET | os.environ, preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
         )  # fmt: skip
     except OSError as error:
         log.line(f"can't start it: {error}")

@@ -8,10 +8,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.analysis import sharing
 from torchmatrix.analysis.glossary import DEFINITIONS
 from torchmatrix.analysis.published.audit import is_other_build
 from torchmatrix.analysis.rows import CellRow, LaunchRow, are_equal_counts, group_by, has_failed, is_ok
-from torchmatrix.analysis.run_summary import RunSummary
+from torchmatrix.analysis.run_summary import RunDetails, RunSummary
 from torchmatrix.analysis.time_split import latency_rows
 from torchmatrix.core.formatting import as_text, count, is_known
 from torchmatrix.facts.launch import UNLIKE, Unreadable
@@ -33,6 +34,19 @@ def nodes_in_words(record: RunRecord) -> str:
     scheduler = record.scheduler
     names = ", ".join(node.name for node in scheduler.nodes)
     return f"{names} ({' '.join(filter(None, (scheduler.name, scheduler.version)))})" if names else ""
+
+
+_AGAIN = {
+    "throttled": "heat or hardware had slowed the devices down",
+    "disturbed": "other programs had used the CPU or the devices",
+}
+
+
+def made_again(details: RunDetails) -> list[str]:
+    """Say how many launches were made again, and why."""
+    counts = Counter(_AGAIN.get(outcome, "it ended before its time") for _, outcome in details.repeated)
+    verbs = ((number, "was" if number == 1 else "were", why) for why, number in counts.most_common())
+    return [f"{count(number, 'launch')} {verb} measured again because {why}" for number, verb, why in verbs]
 
 
 def unknown_columns(view: View) -> list[str]:
@@ -119,6 +133,7 @@ def state(view: View) -> str:
     not_ended = sum(_may_run(view, row) for row in view.summary.launches)
     parts += [f"{count(not_ended, 'launch')} without an end yet"] if not_ended else []
     parts += [f"{count(left_out, 'launch')} left out, unlike the others of their cell"] if left_out else []
+    parts += made_again(view.details)
     reasons = Counter(skip.reason.partition(";")[0] for skip in view.record.skips).most_common()  # most frequent first
     why = words.enumerated(reason for reason, _ in reasons)
     parts += [f"{count(len(view.record.skips), 'cell')} skipped ({why})"] if view.record.skips else []
@@ -216,7 +231,7 @@ def marks(cell: CellRow) -> list[dict[str, Any]]:
         (cell.start_unknown, "start temperature unknown", True, "the method needs it, and none could be read"),
         (cell.skipped_steps, "steps skipped", True, f"in {cell.skipped_steps} of {n} launches GradScaler skipped timed "
          "steps, since gradients did not fit into float16: these steps were forward and backward only"),
-        (cell.foreign, "disturbed", True, f"others used the devices during the launch: {', '.join(cell.foreign)}"),
+        (cell.disturbed, "disturbed", True, _disturbed(cell)),
         (cell.of.mixed, "mixed GPUs", True, "GPUs of different models in one set, as requested ([gpus] mixed = true)"),
         (cell.left_out, "launches left out", True,
          f"{cell.left_out} of {n + cell.left_out} launches, which are unlike the others: {cell.left_out_why}"),
@@ -236,6 +251,14 @@ def marks(cell: CellRow) -> list[dict[str, Any]]:
         (cell.value("only_seen"), "only seen batches", False, f"no step was timed on a new batch: {cell.value('only_seen')}"),
     ]  # fmt: skip
     return [{"word": word, "bad": bad, "title": title} for on, word, bad, title in possible if on]
+
+
+def _disturbed(cell: CellRow) -> str:
+    """Describe what is known of other programs."""
+    share = words.percent(cell.waited)
+    waited = f"their threads waited in up to {share} of the time for CPUs that others used"
+    seen = [*([waited] if cell.waited >= sharing.NOTEWORTHY else []), *cell.foreign]
+    return f"{cell.disturbed} of {cell.n} launches, beside other programs: {', '.join(seen)}"
 
 
 def _not_flat(cell: CellRow) -> str:

@@ -1,0 +1,124 @@
+"""Whether other programs disturbed a launch, by what its kernel counted in the timed windows."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.records import launch_lines, write_run
+from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.run_summary import cells_table, launch_rows
+from torchmatrix.analysis.sharing import WAITED, shared_by
+from torchmatrix.analysis.verdicts import judged, may_be_best
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launch_of
+from torchmatrix.reporting import report
+
+QUIET = {"run_seconds": 0.4, "wait_seconds": 0.0, "cpus": "0-1", "busy_seconds": 0.4, "stolen_seconds": 0.0, "switches": 3}
+
+
+def beside(wait: float) -> dict[str, Any]:
+    """Return how a rank of one thread shares a CPU with a program for which it waits in this share of the time."""
+    return QUIET | {"run_seconds": 1 - wait, "wait_seconds": wait, "busy_seconds": 1.0}
+
+
+def launch(sharing: list[dict[str, Any]], **more: Any) -> Launch:
+    found = launch_of(Path("round1-try1.jsonl"), launch_lines(sharing=sharing, **more))
+    assert isinstance(found, Launch) and found.is_ok, found
+    return found
+
+
+@pytest.mark.parametrize("vendor", ["cpu", "nvidia"])
+@pytest.mark.parametrize(("wait", "disturbed"), [(0.0, False), (0.9 * WAITED, False), (1.1 * WAITED, True), (0.6, True)])
+def test_a_launch_whose_threads_waited_for_others_was_disturbed(vendor: str, wait: float, disturbed: bool) -> None:
+    shared = shared_by(launch([beside(wait)], vendor=vendor))
+    assert shared.waited == pytest.approx(wait) and shared.disturbed is disturbed
+    assert ("waited 60 % of the time for CPUs that others used" in shared.in_words) is (wait == 0.6)
+
+
+@pytest.mark.parametrize("busy", [0.7, 0.705, 0.72])
+def test_threads_that_wait_for_each_other_are_not_disturbed(busy: float) -> None:
+    """Two threads of one rank on one CPU: each waits while the other one runs."""
+    shared = shared_by(launch([QUIET | {"run_seconds": 0.7, "wait_seconds": 0.6, "cpus": "0", "busy_seconds": busy}]))
+    assert shared.waited == pytest.approx((busy - 0.7) / 1.3) and shared.disturbed is False
+
+
+def test_programs_that_leave_a_launch_its_cpus_do_not_disturb_it() -> None:
+    shared = shared_by(launch([QUIET | {"cpus": "0-63", "busy_seconds": 20.0}]))
+    assert shared.others == pytest.approx(19.6 / launch([QUIET]).windows[0].slowest) and shared.waited == 0.0
+    assert shared.disturbed is False and not shared.in_words
+
+
+def test_ranks_on_the_same_cpus_are_no_others_to_each_other() -> None:
+    both = [QUIET | {"run_seconds": 0.2, "wait_seconds": 0.2, "busy_seconds": 0.4}] * 2
+    shared = shared_by(launch(both, vendor="cpu", devices=(0, 1)))
+    assert (shared.others, shared.waited, shared.disturbed) == (0.0, 0.0, False)
+    apart = [QUIET | {"cpus": "0"}, QUIET | {"cpus": "1", "busy_seconds": 0.5, "wait_seconds": 0.1}]
+    shared = shared_by(launch(apart, vendor="cpu", devices=(0, 1)))
+    assert shared.waited == pytest.approx(0.2) and shared.disturbed, "the rank that waited most"
+
+
+@pytest.mark.parametrize(
+    "sharing", [[], [{}], [{"switches": 4, "faults": 0}], [{"cpus": "0", "busy_seconds": 1.0}], [{**QUIET, "cpus": None}]]
+)
+def test_what_a_kernel_does_not_count_is_unknown(sharing: list[dict[str, Any]]) -> None:
+    shared = shared_by(launch(sharing))
+    assert math.isnan(shared.waited) and math.isnan(shared.others) and shared.disturbed is None and not shared.in_words
+    assert shared_by(launch(sharing), foreign=("process 7 (python, user bob)",)).disturbed is True
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [QUIET, QUIET], [{**QUIET, "cpus": "0-"}], [{**QUIET, "cpus": "0-999999999"}], [{**QUIET, "run_seconds": -1.0}], [7],
+        [{**QUIET, "wait_seconds": "1"}], {"run_seconds": 1.0},
+    ],
+)  # fmt: skip
+def test_a_wrong_record_is_refused(wrong: Any) -> None:
+    found = launch_of(Path("round1-try1.jsonl"), [*launch_lines()])
+    assert isinstance(found, Launch) and found.is_ok
+    lines = launch_lines()
+    next(line for line in lines if line.get("phase") == "measure")["sharing"] = wrong
+    refused = launch_of(Path("round1-try1.jsonl"), lines)
+    assert isinstance(refused, Launch) and refused.outcome == "crashed" and "sharing" in str(refused.malformed)
+
+
+RATES = {"a": [100.0, 100.5, 99.5], "b": [110.0, 110.5, 109.5]}
+
+
+def cells(tmp_path: Path, disturbed: dict[str, int]) -> list[Cell]:
+    """Return the cells of two stacks, of each of which so many launches were disturbed."""
+    lines = [
+        {
+            "stack": stack,
+            "rate": rate,
+            "round": number + 1,
+            "sharing": [beside(0.25) if number < disturbed.get(stack, 0) else QUIET],
+        }
+        for stack, rates in RATES.items()
+        for number, rate in enumerate(rates)
+    ]
+    return CellIndex(launch_rows(write_run(tmp_path, lines).launches())).every
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "verdict", "best"),
+    [({}, "FASTER", [1]), ({"a": 1}, "DISTURBED", [0, 1]), ({"b": 3}, "DISTURBED", [0, 1]), ({"a": 1, "b": 2}, "FASTER", [1])],
+)
+def test_a_pair_of_which_one_side_was_disturbed_has_no_verdict(
+    tmp_path: Path, disturbed: dict[str, int], verdict: str, best: list[int]
+) -> None:
+    a, b = cells(tmp_path, disturbed)
+    (result,) = judged([b.over(a)])
+    assert result.verdict == verdict and math.isnan(result.adjusted_p_value) is (verdict == "DISTURBED")
+    assert may_be_best([a.moments(), b.moments()]) == best
+    assert [row.disturbed for row in cells_table([a, b])] == [disturbed.get(name, 0) for name in "ab"]
+
+
+def test_the_page_and_the_terminal_say_what_was_disturbed(tmp_path: Path) -> None:
+    lines = [{"stack": "a", "rate": 100.0 + n, "round": n + 1, "sharing": [beside(0.25) if n else QUIET]} for n in range(3)]
+    view = report.view_of(write_run(tmp_path, lines))
+    page = report.render(view)
+    assert "2 of 3 launches, beside other programs: their threads waited in up to 25" in page
+    assert "disturbed" in report.overview_of(view).answers.in_words(80).splitlines()[-1]
