@@ -4,8 +4,8 @@
 
 Each window is timed by the workload's own measure.window, on one CPU with one thread or on all CPUs with a thread each, bound
 by products or by memory. Its loss is its time over the median of the undisturbed windows of the same kind, less 1. Prints, for
-borders of the waited share and of the CPU time that others took, how many windows that lost LOST or more are marked, and how
-many quiet ones (docs/method-launch.md). Close to 100 and 0 % is good. No assertion, since machines differ.
+borders of the waited share how many windows that lost LOST or more are marked, and how many quiet ones (docs/method-launch.md).
+Close to 100 and 0 % is good. No assertion, since machines differ.
 """
 
 import argparse
@@ -25,6 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 LOADS = (0, 0, 2, 5, 10, 25, 50, 100, 200)
 """Of one CPU, in percent; quiet windows are drawn twice as often."""
 LOST = 0.1
+BORDER = 0.03
 BORDERS = (0.01, 0.02, 0.03, 0.05, 0.1)
 SECONDS = 0.7
 NEIGHBOUR = """
@@ -95,11 +96,10 @@ def windows(python: str, kind: str, cpus: str, threads: int, number: int, draw: 
     return records
 
 
-def told(record: dict[str, Any]) -> tuple[float, float]:
-    """Return the waited share, and the CPUs' time that others used over that of this launch's CPUs."""
+def told(record: dict[str, Any]) -> float:
+    """Return the share of the time in which its threads waited for others, as analysis/sharing.py does."""
     run, wait = record["run_seconds"], record["wait_seconds"]
-    others = max(0.0, record["busy_seconds"] - run)
-    return wait / (run + wait), others / record["seconds"] / record["number"]
+    return min(max(0.0, record["busy_seconds"] - run), wait) / (run + wait)
 
 
 def main() -> None:
@@ -132,16 +132,20 @@ def main() -> None:
 
 
 def report(place: str, records: list[dict[str, Any]]) -> None:
-    """Print how many disturbed and quiet windows each border marks."""
+    """Print how many disturbed, slow and quiet windows each border marks."""
     slow = [told(record) for record in records if record["lost"] >= LOST]
     quiet = [told(record) for record in records if not record["load"] and record["lost"] < LOST]
     print(f"{place}: {len(slow)} windows lost {LOST:.0%} or more, {len(quiet)} quiet ones did not")
     for border in BORDERS:
-        for what, place_of in (("waited", 0), ("others", 1)):
-            shares = [sum(one[place_of] >= border for one in some) / max(1, len(some)) for some in (slow, quiet)]
-            print(f"  {what} {border:.0%} or more: {shares[0]:.0%} of the slow, {shares[1]:.0%} of the quiet")
-        both = [sum(max(one) >= border for one in some) / max(1, len(some)) for some in (slow, quiet)]
-        print(f"  either {border:.0%} or more: {both[0]:.0%} of the slow, {both[1]:.0%} of the quiet")
+        shares = [sum(one >= border for one in some) / max(1, len(some)) for some in (slow, quiet)]
+        print(f"  waited {border:.0%} or more: {shares[0]:.0%} of the slow, {shares[1]:.0%} of the quiet")
+    for load in sorted(set(LOADS)):
+        some = [record for record in records if record["load"] == load]
+        lost, waited = (median(values) for values in zip(*((r["lost"], told(r)) for r in some), strict=True))
+        marked = sum(told(record) >= BORDER for record in some) / len(some)
+        print(
+            f"  {load:3} % of a CPU, {len(some)} windows: lost {lost:.0%}, waited {waited:.0%}, marked {marked:.0%} (medians)"
+        )
 
 
 if __name__ == "__main__":

@@ -127,6 +127,7 @@ class Machine:
         self.used, self.now = used, 0.0
         monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2, 3})
         monkeypatch.setattr(quiet, "busy_cpus", self.look)
+        monkeypatch.setattr(quiet, "busiest", lambda: [])
         monkeypatch.setattr(readiness, "time", self)
 
     def look(self) -> float:
@@ -180,5 +181,7 @@ def test_a_busy_cpu_is_seen() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         try:
             until(lambda: quiet.busy_cpus(0.2) > 0.5)
+            until(lambda: busy.pid in quiet.busiest())
+            assert f"process {busy.pid} (python" in readiness.describe(busy.pid)
         finally:
             busy.kill()

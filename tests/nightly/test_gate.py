@@ -559,6 +559,21 @@ def test_throttling_is_named_as_the_reason_of_a_slower_cell(tmp_path: Path) -> N
     assert "the devices were throttled in 3 of 3 launches" in only(judged(tmp_path)).why
 
 
+BESIDE_A_BACKUP = [{"run_seconds": 3.0, "wait_seconds": 1.0, "cpus": "0", "busy_seconds": 4.0, "stolen_seconds": 0.0}]
+
+
+@pytest.mark.parametrize("nights", [1, 2, 4])
+def test_a_night_that_a_backup_disturbed_is_no_regression_and_no_new_normal(tmp_path: Path, nights: int) -> None:
+    slow = three(70.0, sharing=BESIDE_A_BACKUP)
+    write(tmp_path, *(three(value) for value in WEEK), *[slow] * nights)
+    tonight = only(judged(tmp_path))
+    assert tonight.verdict == "n/a" and "other programs disturbed 3 of 3 launches of this night" in tonight.why
+    write(tmp_path, three(100.0), first=len(WEEK) + nights + 1)
+    assert only(judged(tmp_path)).verdict == "ok" and only(judged(tmp_path)).ratio == pytest.approx(1.0, abs=0.02)
+    write(tmp_path, three(70.0), first=len(WEEK) + nights + 2)
+    assert only(judged(tmp_path)).verdict == "suspected", "slow and not disturbed"
+
+
 def regressed(root: Path) -> Gate:
     """Judge one regression, one suspicion, one failure, one new cell, one that is ok."""
     for number, value in enumerate((*WEEK, 95.0, 95.3), 1):

@@ -96,7 +96,9 @@ class Patience:
                 self._is_in_vain = True
                 return waited
             if not has_told:
-                yield f"other programs use {used:.1f} CPUs; {duration_in_words(self.seconds)} at most"
+                who = ", ".join(map(describe, quiet.busiest()))
+                named = f" ({who})" if who else ""
+                yield f"other programs use {used:.1f} CPUs{named}; {duration_in_words(self.seconds)} at most"
                 has_told = True
             time.sleep(POLL_SECONDS)
         self._is_in_vain = False

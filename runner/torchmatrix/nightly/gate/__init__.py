@@ -81,8 +81,9 @@ def _histories(since: Mapping[str, Sequence[NightRun]], last: NightRun) -> dict[
         if not _failed_launches(tonight) and tonight.ok and not _work_difference(tonight, tonight):
             alike = [run for run in before if run.cell(cell).ok and not _difference(run.cell(cell), tonight)]
             for metric in GATED:
-                if _has_metric(tonight, metric):
-                    comparable = tuple(run for run in alike if _has_metric(run.cell(cell), metric))
+                if _has_metric(tonight, metric) and not _is_spoilt(tonight, metric):
+                    told = (run for run in alike if not _is_spoilt(run.cell(cell), metric))
+                    comparable = tuple(run for run in told if _has_metric(run.cell(cell), metric))
                     nights = {run.id: _night_of(run, cell, metric) for run in (*comparable, last)}
                     histories[cell, metric.name] = _History(before=comparable, nights=nights)
     return histories
@@ -118,6 +119,11 @@ def is_night_of(run: NightRun, judged: NightRun) -> bool:
 def _has_metric(cell: Cell[NightRow], metric: Metric) -> bool:
     """Check whether all ok launches of a cell have the metric."""
     return bool(cell.ok) and len(cell.values(metric.column)) == len(cell.ok)
+
+
+def _is_spoilt(cell: Cell[NightRow], metric: Metric) -> bool:
+    """Check whether other programs disturbed a cell in a way that shows in the metric: such a night says nothing of it."""
+    return metric.is_speed and cell.is_disturbed
 
 
 def _failed_launches(cell: Cell[NightRow]) -> list[NightRow]:
@@ -215,10 +221,16 @@ def _judge_metric(
     mixed = _work_difference(last.cell(cell), last.cell(cell))
     if mixed:
         return JudgedCell(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
+    if _is_spoilt(last.cell(cell), metric):
+        disturbed = sum(bool(row.disturbed) for row in rows)
+        seen = f"not judged: other programs disturbed {disturbed} of {len(rows)} launches of this night"
+        return JudgedCell(cell=cell, verdict="n/a", why=seen, **about)
     others = {run.id: why for run in reference if (why := _difference(run.cell(cell), last.cell(cell)))}
     history = evidence.histories[cell, metric.name]
     if options.named and reference[0] not in history.before:
         verdict, why = ("n/a", _not_comparable(others)) if others else ("new", f"{reference[0].id} did not measure it")
+        if _is_spoilt(reference[0].cell(cell), metric):
+            verdict, why = "n/a", f"not judged: other programs disturbed launches of {reference[0].id}"
         return JudgedCell(cell=cell, verdict=verdict, why=why, **about)
     cell_verdict = _compare_with_nights(evidence, (cell, metric.name), options)
     limits = cell_verdict.limits
@@ -273,7 +285,6 @@ def _disturbances(verdict: CellVerdict, rows: Sequence[NightRow]) -> list[str]:
         return []
     counted = {
         "throttled": "the devices were throttled",
-        "foreign": "others used the devices",
         "quota_seconds": "a CPU quota made processes wait",
     }
     numbers = {words: sum(bool(row.value(name)) for row in rows) for name, words in counted.items()}
