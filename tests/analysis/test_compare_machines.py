@@ -128,7 +128,7 @@ def test_geometric_means_by_number_of_devices_and_a_count_of_wins(tmp_path: Path
     ]  # fmt: skip
     assert {str(end) for mean in comparison.means for end in (mean.low, mean.high)} == {"nan"}, "a mean over cells has no level"
     assert {record["low"] for record in comparison.as_record()["means"]} == {None}
-    assert comparison.verdicts == {"FASTER": 2, "SLOWER": 1, "SAME": 0, "AMBIGUOUS": 1, "n/a": 0}
+    assert comparison.verdicts == {"FASTER": 2, "SLOWER": 1, "SAME": 0, "AMBIGUOUS": 1, "DISTURBED": 0, "n/a": 0}
     assert comparison.comparisons == 4
 
 

@@ -46,7 +46,9 @@ def test_the_environment_wins_over_the_file(site: Site, tmp_path: Path) -> None:
         f'wheelhouse = "{tmp_path}/wheels"\nparallel_builds = 3\n[mirrors]\n"docker.io" = "a.example/hub"\n'
     )
     settings = site()
-    assert settings == Settings(mirrors={"docker.io": "a.example/hub"}, wheelhouse=tmp_path / "wheels", parallel_builds=3)
+    assert settings == Settings(
+        mirrors={"docker.io": "a.example/hub"}, wheelhouse=tmp_path / "wheels", parallel_builds=3, quiet_wait_minutes=0
+    )
     settings = site(
         TORCHMATRIX_MIRRORS="docker.io=b.example, https://pypi.org/simple=http://p:80/s", TORCHMATRIX_PARALLEL_BUILDS=1
     )

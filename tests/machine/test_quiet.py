@@ -158,7 +158,7 @@ def test_a_launch_waits_for_the_cpus_that_it_needs(
     monkeypatch: pytest.MonkeyPatch, needed: int, used: float, waits: bool
 ) -> None:
     told, seconds = Machine(monkeypatch, [used, used, 0.0]).waited(Patience(seconds=300.0), needed)
-    assert told == ([f"other programs use {used:.1f} CPUs; 5 minutes at most"] if waits else [])
+    assert told == ([f"other programs use {used:.1f} CPUs; 5 min at most"] if waits else [])
     assert (2 <= seconds < 4) if waits else seconds == 0.0
 
 

@@ -73,6 +73,6 @@ def test_mistakes_are_told(torchmatrix: Command, matrix: Path, words: tuple[str,
 
 
 def test_what_no_config_map_takes_is_refused(torchmatrix: Command, matrix: Path) -> None:
-    matrix.with_name("matrix.lock").write_text("#" * 1_100_000)
+    matrix.with_name("matrix.lock").write_text("#" * 1_100_000 + "\nversion = 1\nstacks = []\n")
     done = torchmatrix("bundle", "kubernetes", *NEEDED)
     assert done.returncode == 2 and "a ConfigMap takes 1 MiB" in done.stderr

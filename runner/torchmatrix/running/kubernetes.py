@@ -60,7 +60,8 @@ def _files(matrix: Path) -> dict[str, str]:
     loaded = matrix_file.load(matrix)
     lock = recipes.lock_path(matrix)
     files = {"matrix.toml": loaded.text}
-    if lockfile.read(lock):  # checked
+    lockfile.read(lock)  # raises BadInput for what is none
+    if lock.exists():
         files["matrix.lock"] = read_text(lock, hint="torchmatrix lock makes it again", most_bytes=LARGE_FILE_BYTES)
     files |= {model.path: model.content.decode() for workload in loaded.workloads if (model := workload.own)}
     size = sum(len(text.encode()) for text in files.values())
