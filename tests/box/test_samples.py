@@ -13,7 +13,13 @@ from torchmatrix.facts import launch_file, reading
 def rank(number: int, steps: int) -> dict[str, Any]:
     """Return what a rank measured: values with as many digits as a float can have."""
     times = [(number + 1) / 3 * 1e-3 + step / 7e9 for step in range(steps)]
-    timed = {"start_monotonic_seconds": 1.0, "stop_monotonic_seconds": 9.0, "seconds": sum(times), "enqueue_seconds": 0.1}
+    timed = {
+        "start_monotonic_seconds": 1.0,
+        "stop_monotonic_seconds": 9.0,
+        "sharing": {},
+        "seconds": sum(times),
+        "enqueue_seconds": 0.1,
+    }
     return {**timed, "step_seconds": times, "losses": [1 / 3 + time for time in times]}
 
 

@@ -390,8 +390,12 @@ class UsedMethod(Struct, frozen=True, kw_only=True):
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """The state in which a launch began: after how long a wait, at what temperature, and whether above the method's limit."""
+    """The state in which a launch began: after how long a wait, at what temperature, and whether above the method's limit.
+
+    `quiet_wait_seconds`: how long it had waited for other programs before.
+    """
 
     waited_seconds: Finite = nan
+    quiet_wait_seconds: Finite = nan
     temperature_celsius: Number | None = None
     too_warm: bool = False
