@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Generic, TypeAlias
 
-from torchmatrix.analysis import intervals, levels, rows
+from torchmatrix.analysis import intervals, levels, rows, successive
 from torchmatrix.analysis.centers import mean_of, median_of, variance_of
 from torchmatrix.analysis.pairs import ITSELF, Pair, pair, pair_by_rounds, pair_of_moments
 from torchmatrix.analysis.rows import (
@@ -54,6 +54,13 @@ class Family:
             logs = [[math.log(value) for value in values] for values in self._of(column)]
             self._jumps[column] = levels.jump_of_run(logs)
         return self._jumps[column]
+
+    @cached_property
+    def resemble(self) -> bool:
+        """Check whether successive launches of its cells resemble each other, so that intervals are too narrow."""
+        return successive.resemble(
+            [{(row.run, row.round): math.log(row.throughput) for row in cell.ok if row.throughput > 0} for cell in self._cells]
+        )
 
     @cached_property
     def levels(self) -> dict[int, levels.Cut]:

@@ -373,7 +373,8 @@ class Data:
     """The cells of a page. `rows`: the cells; `moments`: of the throughput of each, None for one launch; `dims`: from the first
     that is chosen to the last; `pairs`: ratios of cells, by what is compared.
     `parts`: what else is known of cells, by explorer. `significance`: the p-values up to which sentences tell anything. `jump`:
-    how far apart levels of the launches may lie that cells don't show (analysis/levels.py).
+    how far apart levels of the launches may lie that cells don't show (analysis/levels.py). `resemble`: successive launches of
+    cells do (analysis/successive.py).
     """
 
     dims: tuple[Dim, ...]
@@ -384,6 +385,7 @@ class Data:
     parts: Parts
     significance: Significance
     jump: float
+    resemble: bool
 
 
 def data_of(
@@ -421,6 +423,7 @@ def data_of(
         parts=parts_of(within, [row.of.cell for row in cells]),
         significance=ratios.significance,
         jump=max((moments.jump for moments in measured.values() if moments), default=0.0),
+        resemble=any(family.resemble for family in {id(cell.family): cell.family for cell in index.every}.values()),
     )
 
 

@@ -117,8 +117,17 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
     lead = "".join(_lead(cells, ranked))
-    warnings = [levels_in_words(cells.data.jump), ONE_LAUNCH if {row.n for row in cells.rows if row.n} == {1} else ""]
+    warnings = [
+        levels_in_words(cells.data.jump), RESEMBLE if cells.data.resemble else "",
+        ONE_LAUNCH if {row.n for row in cells.rows if row.n} == {1} else "",
+    ]  # fmt: skip
     return Answers(lead=lead, each=each, rule=RULE, warning=" ".join(filter(None, warnings)))
+
+
+RESEMBLE = (
+    "Successive launches of a cell resemble each other: intervals are too narrow, and verdicts too sure. Measure again at "
+    "another time, or after another boot, and compare the runs."
+)
 
 
 def levels_in_words(jump: float) -> str:
