@@ -26,6 +26,7 @@ from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_cell, rounds
 from torchmatrix.running.progress import Heated, LaunchFinished, LaunchStarted
+from torchmatrix.running.readiness import Patience
 
 
 def launches(folder: Path) -> list[Launch]:
@@ -107,6 +108,7 @@ def test_a_disturbed_launch_is_repeated_once_at_the_end_of_its_round(
     (left := tmp_path / "left").write_text(str(disturbed))
     monkeypatch.setenv("FAKE_NEIGHBOUR", str(left))
     first, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    job = replace(job, patience=Patience(seconds=0.001))
     cells = make_plan(matrix_file.load(fake_matrix), cpu_host, Prerequisites(containers=False)).cells[:2]
     schedule = [(cell, number) for number in (1, 2) for cell in cells]
     events = list(rounds.execute(job, [first.stack], cells, schedule))
@@ -121,6 +123,18 @@ def test_a_disturbed_launch_is_repeated_once_at_the_end_of_its_round(
     assert [number for _, number, _ in ends] == sorted(number for _, number, _ in ends), "within its round"
     rows = run_summary.cells_table(CellIndex(run_summary.launch_rows(last_tries(job.folder.launches()))).every)
     assert [(row.n, row.disturbed) for row in rows] == [(2, int(disturbed >= 3)), (2, int(disturbed >= 4))]
+
+
+def test_without_patience_a_disturbed_launch_is_marked_and_not_repeated(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (left := tmp_path / "left").write_text("1")
+    monkeypatch.setenv("FAKE_NEIGHBOUR", str(left))
+    cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    notes = [
+        event.note for event in rounds.execute(job, [cell.stack], [cell], [(cell, 1)]) if isinstance(event, LaunchFinished)
+    ]
+    assert notes == ["disturbed: its threads waited 25 % of the time for CPUs that others used (0.3 CPUs); marked"]
 
 
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:

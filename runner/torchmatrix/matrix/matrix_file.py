@@ -115,7 +115,8 @@ SECTIONS: dict[str, dict[str, Key]] = {
             kind=float,
             minimum=0,
             maximum=1_440,
-            meaning="The longest wait of a launch [for other programs](method-launch.md#other-programs); if unset, 5.",
+            meaning="The longest wait of a launch [for other programs](method-launch.md#other-programs); if unset, 5. 0: "
+            "nothing waits, and no disturbed launch is made again.",
         ),
         "seed": Key(kind=int, default=0, minimum=0, meaning="Seeds the launch order and the random data."),
         "timeout_minutes": Key(kind=float, default=30.0, minimum=0.01, maximum=10_080, meaning="The time limit of one launch."),

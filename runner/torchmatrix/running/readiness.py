@@ -80,7 +80,7 @@ def wait(
 @dataclass(kw_only=True, slots=True)
 class Patience:
     """How long launches wait for other programs: each so many `seconds` at most, but none once that was in vain, until the
-    machine was quiet again.
+    machine was quiet again. 0: the machine is taken as it is; nothing waits, and disturbed launches are not made again.
     """
 
     seconds: float = 0.0

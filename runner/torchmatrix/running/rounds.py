@@ -297,8 +297,9 @@ def measure(
                 suspects |= _unread_devices(event.launch)
                 if proof := proof_of(event.launch):
                     proven.setdefault((cell.id, batch), proof)
-                again += [(attempt, image)] if _disturbance(event) else []
-                event = _noted(event, "disturbed", "once more at the end of the round")
+                is_again = bool(job.patience.seconds and _disturbance(event))
+                again += [(attempt, image)] if is_again else []
+                event = _noted(event, "disturbed", "once more at the end of the round" if is_again else "marked")
             yield event
     yield from _once_more(job, again)
 
