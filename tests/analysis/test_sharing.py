@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from support.records import launch_lines, write_run
+from support.records import launch_lines, nights, write_run
+from torchmatrix.analysis import run_index
 from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.history import series, trends
 from torchmatrix.analysis.run_summary import cells_table, launch_rows
 from torchmatrix.analysis.sharing import WAITED, shared_by
 from torchmatrix.analysis.verdicts import judged, may_be_best
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
-from torchmatrix.reporting import report
+from torchmatrix.facts.store import Results
+from torchmatrix.reporting import report, terminal
 
 QUIET = {"run_seconds": 0.4, "wait_seconds": 0.0, "cpus": "0-1", "busy_seconds": 0.4, "stolen_seconds": 0.0, "switches": 3}
 
@@ -122,3 +125,15 @@ def test_the_page_and_the_terminal_say_what_was_disturbed(tmp_path: Path) -> Non
     page = report.render(view)
     assert "2 of 3 launches, beside other programs: their threads waited in up to 25" in page
     assert "disturbed" in report.overview_of(view).answers.in_words(80).splitlines()[-1]
+
+
+def test_history_and_the_table_at_the_end_say_what_was_disturbed(tmp_path: Path) -> None:
+    lines = [{"stack": "a", "rate": 100.0 + n, "round": n + 1, "sharing": [beside(0.25) if n else QUIET]} for n in range(3)]
+    runs = [write_run(tmp_path, [{**line, "sharing": [QUIET]} for line in lines], run=nights(2)[0])]
+    runs.append(write_run(tmp_path, lines, run=nights(2)[1]))
+    summaries = list(run_index.summaries(Results(tmp_path), runs))
+    (trend,) = trends(series(summaries))
+    assert [row.disturbed for row in trend.rows] == [0, 2]
+    assert "other programs disturbed 2 of 3 launches" in terminal.trends_in_words([trend])
+    summary = terminal.summaries_of(runs[1].launches(), [trend.cell])
+    assert summary[0].as_record()["disturbed"] == 2 and "; 2 disturbed" in terminal.summaries_in_words(summary, 100, 5)

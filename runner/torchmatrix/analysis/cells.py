@@ -137,10 +137,10 @@ class Cell(Generic[AnyRow]):
         values = (row.value(column) for row in self.ok)
         return [value for value in values if value == value]  # NaN isn't itself
 
-    @cached_property
-    def is_disturbed(self) -> bool:
-        """Check whether other programs disturbed one of its ok launches; where that isn't known, it isn't taken to be so."""
-        return any(row.disturbed for row in self.ok)
+    @property
+    def disturbed(self) -> int:
+        """Return how many ok launches other programs disturbed, as far as is known."""
+        return sum(bool(row.disturbed) for row in self.ok)
 
     def estimate(self, column: str = "throughput") -> intervals.Interval:
         """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value."""
@@ -202,7 +202,7 @@ class Cell(Generic[AnyRow]):
             if len(values) > 1 and min(values) > 0:
                 figure = intervals.moments(values, self.family.prior(column))
                 jump = self.family.jump(column) if len(values) < intervals.SEEN_FROM else 0.0
-                figure = figure._replace(jump=jump, disturbed=self.is_disturbed)
+                figure = figure._replace(jump=jump, disturbed=bool(self.disturbed))
             self._moments[column] = figure
         return self._moments[column]
 
@@ -213,7 +213,7 @@ class Cell(Generic[AnyRow]):
         rounds = self.rounds_with(base, column)
         if len(rounds) >= intervals.PAIRED_FROM:
             above_values, below_values = zip(*rounds, strict=True)
-            return replace(pair_by_rounds(above_values, below_values), disturbed=self.is_disturbed != base.is_disturbed)
+            return replace(pair_by_rounds(above_values, below_values), disturbed=bool(self.disturbed) != bool(base.disturbed))
         above, below = self.moments(column), base.moments(column)
         return pair_of_moments(above, below) if above and below else pair(self.values(column), base.values(column))
 

@@ -171,7 +171,8 @@ def _launched(run: NightRun, cell: Cell[NightRow], metric: Metric) -> dict[str, 
         values = ((run.workload_hash or environments.UNKNOWN)[:12], str(last.batch), last.method)
         told |= dict(zip(_WORK_FIELDS, values, strict=True))
     about = {"workload": last.workload, "unit": last.unit, "outcome": last.outcome, "reason": last.error, "told": told}
-    return about | {"value" if name == metric.column else name: value for name, value in figure.items()}
+    about |= {"value" if name == metric.column else name: value for name, value in figure.items()}
+    return about | {"disturbed": cell.disturbed}
 
 
 def _not_launched(run: NightRun, cell: str) -> dict[str, Any]:
@@ -179,7 +180,7 @@ def _not_launched(run: NightRun, cell: str) -> dict[str, Any]:
     return {
         "workload": None, "unit": None, "outcome": "skipped" if skipped else "not launched",
         "reason": run.skipped[cell] if skipped else "the run ended before" if run.complete else "the run is not finished",
-        **dict.fromkeys(("n", "failed", "left_out"), 0), "left_out_why": "",
+        **dict.fromkeys(("n", "failed", "left_out", "disturbed"), 0), "left_out_why": "",
         **dict.fromkeys(("value", "low", "high", "cv"), math.nan), "told": {},
     }  # fmt: skip
 

@@ -308,7 +308,7 @@ _RUNNING_COLUMNS = (
     a_number("stolen_fraction", "share of the CPUs' time that a hypervisor took in the timed windows", "stolen",
              of=_shared("stolen"), cell=_most("stolen")),
     a_flag("disturbed", DEFINITIONS["disturbed"], of=_shared("disturbed"), **_LAUNCH_ONLY),
-    a_whole("launches_disturbed", DEFINITIONS["disturbed"], "disturbed", cell=_count("disturbed"), **_CELL_ONLY),
+    a_whole("launches_disturbed", DEFINITIONS["disturbed"], "disturbed", cell=lambda cell: cell.disturbed, **_CELL_ONLY),
     a_text("changed_settings", "what the model's code changed in torch",
            of=lambda read: "; ".join(read.launch.changed_settings) or None),
     a_text("remarks", "remarks on what ran, such as parameters without a gradient",

@@ -170,8 +170,9 @@ class CellRow(Struct, frozen=True, kw_only=True):
 
 class CellNight(Struct, frozen=True, kw_only=True, array_like=True):
     """A cell that was planned, launched or skipped in a run. `started`: the run, in unix seconds. `value` of a metric, with the
-    ends of its interval and `cv`: NaN where nothing was measured. `outcome`: ok; else that of the last launch, skipped, or not
-    launched; `reason`: then why. `told`: its environment; `environment`: how that differs from that of the run before.
+    ends of its interval and `cv`: NaN where nothing was measured. `disturbed`: how many launches were, by other programs.
+    `outcome`: ok; else that of the last launch, skipped, or not launched; `reason`: then why. `told`: its environment;
+    `environment`: how that differs from that of the run before.
     """
 
     host: str
@@ -186,6 +187,7 @@ class CellNight(Struct, frozen=True, kw_only=True, array_like=True):
     failed: int
     left_out: int
     left_out_why: str
+    disturbed: int
     value: float
     low: float
     high: float

@@ -1,6 +1,7 @@
 """Other programs on this machine: how many CPUs they use now, and which other runs measure on its devices."""
 
 import fcntl
+import math
 import os
 import time
 from collections.abc import Collection, Iterator
@@ -12,7 +13,7 @@ from msgspec import MsgspecError, Struct, json
 
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.core.files import plain_open
-from torchmatrix.core.formatting import as_text, clipped, in_one_line
+from torchmatrix.core.formatting import as_text, clipped, count, in_one_line
 
 # How busy the CPUs are, before a launch.
 
@@ -141,11 +142,11 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def _taken(what: str, other: Claim) -> EngineUnusable:
-    left = min(max(0.0, other.ends - time.time()) / 60, _MOST_MINUTES)
+    left = math.ceil(min(max(1.0, (other.ends - time.time()) / 60), _MOST_MINUTES))
     folder = clipped(in_one_line(other.folder), _LONGEST)
     return EngineUnusable(
         f"another run of torchmatrix measures on {what}: process {other.pid}, results in {folder}, by its estimate for another "
-        f"{left:.0f} minutes",
+        f"{count(left, 'minute')}",
         hint="wait for it; or give each run devices and CPUs of its own (CUDA_VISIBLE_DEVICES, taskset); --anyway measures "
         "beside it, and both disturb each other",
     )

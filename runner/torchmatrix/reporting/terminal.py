@@ -288,6 +288,8 @@ def _trend_notes(trend: Trend) -> Iterator[str]:
     if not newest.n:
         reason = newest.reason or "it has no such figure"
         yield f"in {newest.run}: {words.OUTCOMES.get(newest.outcome, newest.outcome)}: {reason}"
+    if newest.disturbed:
+        yield f"in {newest.run}: other programs disturbed {newest.disturbed} of {newest.n} launches"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -308,8 +310,8 @@ NOT_LAUNCHED = "not launched"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellSummary:
     """One cell: items (`unit`) per second with its 95 % interval from `n` launches that were ok; None: unknown.
-    `failed`: launches that were not ok; `left_out`: launches that were, but are unlike the others. `outcome`: ok if any launch
-    was, else that of the last one; `reason`: the last error.
+    `failed`: launches that were not ok; `left_out`: launches that were, but are unlike the others; `disturbed`: by other
+    programs. `outcome`: ok if any launch was, else that of the last one; `reason`: the last error.
     """
 
     id: str
@@ -319,6 +321,7 @@ class CellSummary:
     n: int = 0
     failed: int = 0
     left_out: int = 0
+    disturbed: int = 0
     unit: str = ""
     verdict: str = "n/a"
     outcome: str = NOT_LAUNCHED
@@ -343,6 +346,7 @@ def _summary(cell: Cell) -> CellSummary:
         low=_none_if_nan(row["low"]),
         high=_none_if_nan(row["high"]),
         **{name: row[name] for name in ("n", "failed", "left_out", "verdict")},
+        disturbed=cell.disturbed,
         unit=cell.row.unit,
         outcome=cell.last.outcome,
         reason=next((row.error for row in reversed(cell.launches) if not is_ok(row)), None),
@@ -373,6 +377,7 @@ def summaries_in_words(cells: Sequence[CellSummary], width: int, most: int) -> s
 def _columns(cell: CellSummary) -> tuple[str, str, str, str]:
     failed = f"; {cell.failed} failed" if cell.failed else ""
     failed += f"; {cell.left_out} left out" if cell.left_out else ""
+    failed += f"; {cell.disturbed} disturbed" if cell.disturbed else ""
     if cell.throughput is None:
         return printable(cell.id), "not measured", "", words.failed(cell.outcome)
     interval = words.UNKNOWN if cell.low is None or cell.high is None else f"{figure(cell.low)} to {figure(cell.high)}"

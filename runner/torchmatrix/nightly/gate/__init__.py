@@ -123,7 +123,7 @@ def _has_metric(cell: Cell[NightRow], metric: Metric) -> bool:
 
 def _is_spoilt(cell: Cell[NightRow], metric: Metric) -> bool:
     """Check whether other programs disturbed a cell in a way that shows in the metric: such a night says nothing of it."""
-    return metric.is_speed and cell.is_disturbed
+    return metric.is_speed and cell.disturbed > 0
 
 
 def _failed_launches(cell: Cell[NightRow]) -> list[NightRow]:
@@ -222,8 +222,7 @@ def _judge_metric(
     if mixed:
         return JudgedCell(cell=cell, verdict="n/a", why=f"the launches of this night did different work: {mixed}", **about)
     if _is_spoilt(last.cell(cell), metric):
-        disturbed = sum(bool(row.disturbed) for row in rows)
-        seen = f"not judged: other programs disturbed {disturbed} of {len(rows)} launches of this night"
+        seen = f"not judged: other programs disturbed {last.cell(cell).disturbed} of {len(rows)} launches of this night"
         return JudgedCell(cell=cell, verdict="n/a", why=seen, **about)
     others = {run.id: why for run in reference if (why := _difference(run.cell(cell), last.cell(cell)))}
     history = evidence.histories[cell, metric.name]
