@@ -65,7 +65,8 @@ def test_a_second_run_on_the_same_devices_gives_way(
     with pytest.raises(EngineUnusable, match=f"measures on {what}: process {other.pid}, results in {tmp_path}/theirs") as error:
         ExitStack().enter_context(claimed(tmp_path, gpus, 60))
     assert "for another 10 minutes" in str(error.value) and "--anyway" in error.value.hint
-    assert len(list(place.iterdir())) == 1, "who gave way claims nothing"
+    (claim,) = place.iterdir()  # who gave way claims nothing
+    assert claim.stat().st_mode & 0o777 == 0o644, "other users must be able to read it"
     with claimed(tmp_path, gpus, 60, beside=True):
         assert len(list(place.iterdir())) == 2
     assert len(list(place.iterdir())) == 1

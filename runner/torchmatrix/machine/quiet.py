@@ -102,6 +102,7 @@ def _held(path: Path, content: bytes) -> Iterator[None]:
     part = path.with_name(f".{path.name}")
     with plain_open(part, "xb") as file:
         try:
+            os.fchmod(file.fileno(), 0o644)  # for runs of other users
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(content)
             file.flush()
