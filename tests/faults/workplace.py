@@ -119,6 +119,9 @@ def workplace(random: Random, usual_seconds: float) -> Iterator[Workplace]:
     folder = Path(tempfile.mkdtemp(prefix="tm-faults-"))
     place = Workplace(folder=folder, random=random, usual_seconds=usual_seconds)
     place.matrix.write_text(MATRIX)
+    (folder / "claims").mkdir()
+    # Faults are tried beside each other: none gives way to the others, or waits for them to end.
+    place.variables |= {"TORCHMATRIX_CLAIMS": str(folder / "claims"), "TORCHMATRIX_QUIET_WAIT_MINUTES": "0"}
     place.variables["TORCHMATRIX_CACHE"] = cache_in(folder)
     for variable, name in (("TMPDIR", "tmp"), ("HOME", "home")):
         (folder / name).mkdir()
