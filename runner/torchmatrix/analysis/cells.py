@@ -39,19 +39,22 @@ class Family:
 
     def __init__(self, cells: Sequence["Cell[NightRow]"] = ()) -> None:
         self._cells = cells
-        self._priors: dict[str, intervals.Prior] = {}
+        self._priors: dict[tuple[str, bool], intervals.Prior] = {}
         self._jumps: dict[str, float] = {}
 
-    def prior(self, column: str) -> intervals.Prior:
-        """Return the prior of the variances of a metric."""
-        if column not in self._priors:
-            self._priors[column] = intervals.learned_of(self._of(column))
-        return self._priors[column]
+    def prior(self, column: str, disturbed: bool = False) -> intervals.Prior:
+        """Return the prior of the variances of a metric, of cells that other programs disturbed or of the quiet ones: how
+        much those scatter says nothing of these.
+        """
+        key = column, disturbed
+        if key not in self._priors:
+            self._priors[key] = intervals.learned_of(self._of(column, disturbed))
+        return self._priors[key]
 
     def jump(self, column: str) -> float:
         """Return how far apart levels of a metric may lie that single cells don't show; 0: there is no sign of any."""
         if column not in self._jumps:
-            logs = [[math.log(value) for value in values] for values in self._of(column)]
+            logs = [[math.log(value) for value in values] for values in self._of(column, disturbed=False)]
             self._jumps[column] = levels.jump_of_run(logs)
         return self._jumps[column]
 
@@ -70,9 +73,9 @@ class Family:
         noteworthy = levels.significant_levels(cuts, 1 - intervals.CONFIDENCE)
         return {id(cell): cut for cell, cut in zip(cells, noteworthy, strict=True) if cut}
 
-    def _of(self, column: str) -> Iterator[list[float]]:
-        """Yield each cell's values of a metric, without cells that have a value without a logarithm."""
-        values_by_cell = (cell.values(column) for cell in self._cells)
+    def _of(self, column: str, disturbed: bool) -> Iterator[list[float]]:
+        """Yield the values of a metric of each disturbed or quiet cell, without cells that have a value without a logarithm."""
+        values_by_cell = (cell.values(column) for cell in self._cells if bool(cell.disturbed) == disturbed)
         return (values for values in values_by_cell if values and min(values) > 0)
 
 
@@ -146,7 +149,7 @@ class Cell(Generic[AnyRow]):
         """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value."""
         if column not in self._estimates:
             values = self.values(column)
-            prior = self.family.prior(column) if len(values) > 1 else intervals.NO_PRIOR
+            prior = self.family.prior(column, self.disturbed > 0) if len(values) > 1 else intervals.NO_PRIOR
             self._estimates[column] = intervals.center_interval(values, self.last.statistic, prior)
         return self._estimates[column]
 
@@ -154,7 +157,7 @@ class Cell(Generic[AnyRow]):
         """Return the median of a metric with the 95 % interval, however throughputs are combined; NaN where it isn't known."""
         if column not in self._intervals:
             values = self.values(column)
-            prior = self.family.prior(column) if len(values) > 1 else intervals.NO_PRIOR
+            prior = self.family.prior(column, self.disturbed > 0) if len(values) > 1 else intervals.NO_PRIOR
             has_one = bool(values) and min(values) > 0
             self._intervals[column] = intervals.center_interval(values, "median", prior) if has_one else intervals.UNKNOWN
         return self._intervals[column]
@@ -200,7 +203,7 @@ class Cell(Generic[AnyRow]):
         if column not in self._moments:
             values, figure = self.values(column), None
             if len(values) > 1 and min(values) > 0:
-                figure = intervals.moments(values, self.family.prior(column))
+                figure = intervals.moments(values, self.family.prior(column, self.disturbed > 0))
                 jump = self.family.jump(column) if len(values) < intervals.SEEN_FROM else 0.0
                 figure = figure._replace(jump=jump, disturbed=bool(self.disturbed))
             self._moments[column] = figure
