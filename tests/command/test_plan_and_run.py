@@ -90,7 +90,7 @@ def test_run_as_json_prints_one_document_and_nothing_else(torchmatrix: Command, 
     assert (tmp_path / data["report"]).is_file() and (Path(data["folder"]) / "run.jsonl").is_file()
     assert data["run"] == Path(data["folder"]).name
     assert data["cells"][0] == {
-        "id": CELL, "throughput": 10000.0, "low": 10000.0, "high": 10000.0, "n": 2, "failed": 0, "left_out": 0,
+        "id": CELL, "throughput": 10000.0, "low": 10000.0, "high": 10000.0, "n": 2, "failed": 0, "left_out": 0, "disturbed": 0,
         "unit": "images", "verdict": "stable", "outcome": "ok", "reason": None,
     }  # fmt: skip
 
