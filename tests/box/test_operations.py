@@ -9,6 +9,7 @@ import pytest
 
 from support import sabotaged
 from support.boxes import bench, only, own_model, remarks_of
+from torchmatrix.core import assets
 from torchmatrix.matrix import catalog
 
 pytestmark = pytest.mark.xdist_group("own model")
@@ -188,3 +189,31 @@ def test_no_launch_needs_far_more_operations_than_products_of_matrices_reach(rea
     code, events, stderr = bench(real_python, *words, before="import roofline; roofline._product = lambda *given: 1 / 0")
     assert code == 0 and only(events, "reference")["products_flops_per_second"] is None, stderr
     assert any("what products of matrices reach: not known" in text for text in remarks_of(events))
+
+
+ROOF_BESIDE_A_NEIGHBOUR = """
+import roofline
+
+now = [0.0]
+roofline.time.perf_counter = lambda: now[0]
+
+def product(world, dtype, size):
+    calls = iter((0.0, 1.0, 0.0, 0.0))
+    def run():
+        now[0] += 2 * size**3 / 1e11 + 0.002 + next(calls)
+    return run
+
+class World:
+    def synchronize(self):
+        pass
+
+roofline._product = product
+print(roofline._roof_of(World(), None, 4096))
+"""
+
+
+def test_a_neighbour_that_interrupts_a_product_does_not_lower_the_roof(real_python: str) -> None:
+    """Sizes grow until the products themselves take long, not until a neighbour made one of them wait."""
+    words = [real_python, "-c", ROOF_BESIDE_A_NEIGHBOUR]
+    done = subprocess.run(words, cwd=assets.WORKLOAD, capture_output=True, text=True, check=True)
+    assert float(done.stdout) > 5e10
