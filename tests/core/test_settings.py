@@ -1,5 +1,6 @@
 """The site's settings: which address stands for which, from file and environment, and that no secret gets in."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from torchmatrix.core import settings
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.settings import Settings
+from torchmatrix_plugins.nights import night
 
 Site = Callable[..., Settings]
 
@@ -112,3 +114,13 @@ def test_the_hint_names_a_section_that_the_docs_have(site: Site, tmp_path: Path)
         site()
     page, _, section = caught.value.hint.partition(" explains its keys, under ")
     assert f"\n## {section}\n" in (Path(settings.__file__).parents[3] / page).read_text()
+
+
+@pytest.mark.parametrize(("text", "minutes"), [("", "60"), ("quiet_wait_minutes = 0", "0"), ("quiet_wait_minutes = 7", "7")])
+def test_a_night_waits_longer_unless_the_site_says_how_long(site: Site, tmp_path: Path, text: str, minutes: str) -> None:
+    (tmp_path / "settings.toml").write_text(text)
+    site(TORCHMATRIX_QUIET_WAIT_MINUTES=None)
+    log, seen = night.Log(tmp_path / "log", lambda data: None), "import os; print(os.environ['TORCHMATRIX_QUIET_WAIT_MINUTES'])"
+    assert night.carry_out([sys.executable, "-c", seen], log) == 0
+    log.close()
+    assert (tmp_path / "log").read_text().split()[-1] == minutes

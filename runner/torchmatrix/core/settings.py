@@ -59,7 +59,7 @@ _KEYS = {
     "line_mb": Key(kind=int, default=1, minimum=1, maximum=64),
     "launch_file_mb": Key(kind=int, default=64, minimum=1, maximum=4096),
     "log_mb": Key(kind=int, default=20, minimum=1, maximum=4096),
-    "quiet_wait_minutes": Key(kind=float, default=5.0, minimum=0, maximum=1_440),
+    "quiet_wait_minutes": Key(kind=float, minimum=0, maximum=1_440),
     "machine": Key(kind=str),
     "variables": Key(kind=str, default=(), plural=True, pattern=r"[A-Za-z_][A-Za-z0-9_]*\*?", explanation=_NO_VARIABLE),
     "mirrors": Key(kind=dict, default={}),
@@ -142,7 +142,7 @@ class Settings:
     `wheelhouse`: a folder of wheels that replaces all indexes. `ca_bundle`: certificate authorities that builds and resolving
     trust. `memory_share` and `processes`: the limits of a launch, as a ratio of the machine's memory, and threads included.
     `line_mb`, `launch_file_mb` and `log_mb`: the megabytes that a launch may write: in one line, into its launch file, into its
-    log. `quiet_wait_minutes`: the longest wait of a launch for other programs, unless the matrix says it. `machine`: replaces
+    log. `quiet_wait_minutes`: the longest wait of a launch for other programs; None: not said. `machine`: replaces
     the identity that this machine would find for itself. `variables`: variables of the user's shell that reach launches of the
     local engine although they change how programs run."""
 
@@ -155,7 +155,7 @@ class Settings:
     line_mb: int = 1
     launch_file_mb: int = 64
     log_mb: int = 20
-    quiet_wait_minutes: float = 5.0
+    quiet_wait_minutes: float | None = None
     machine: str | None = None
     variables: tuple[str, ...] = ()
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
@@ -259,7 +259,7 @@ def _number_in(name: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not low <= value <= high:
-        hint = f"{low:g} to {high:.8g}, such as {key.default:g}"
+        hint = f"{low:g} to {high:.8g}" + ("" if key.default is None else f", such as {key.default:g}")
         raise BadInput(f"TORCHMATRIX_{name.upper()} is not {_NUMBERS[name]}: {text}", hint=hint)
     return value
 

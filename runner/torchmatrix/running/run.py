@@ -27,6 +27,8 @@ from torchmatrix.running.readiness import Patience
 from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
 
+QUIET_WAIT_MINUTES = 5.0
+
 
 @contextmanager
 def open_job(s: Session, *, new: bool = False, command: str = "", beside: bool = False) -> Iterator[Job]:
@@ -84,8 +86,8 @@ def job_of(s: Session, folder: RunFolder) -> Job:
 
 def _quiet_wait_seconds(s: Session) -> float:
     """Return how long launches wait for other programs: as the matrix says, or this site."""
-    minutes = s.matrix.quiet_wait_minutes
-    return 60 * (settings.load().quiet_wait_minutes if minutes is None else minutes)
+    said = (s.matrix.quiet_wait_minutes, settings.load().quiet_wait_minutes, QUIET_WAIT_MINUTES)
+    return 60 * next(minutes for minutes in said if minutes is not None)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from torchmatrix.core import __version__
+from torchmatrix.core import __version__, settings
 from torchmatrix.core.errors import EngineUnusable, ExitCode, ToolError
 from torchmatrix.core.files import lock_holder, plain_open
 from torchmatrix.core.process import end_with_parent
@@ -67,8 +67,13 @@ class Log:
         self._file.close()
 
 
-QUIET = {"TORCHMATRIX_QUIET_WAIT_MINUTES": "60"}
+QUIET_WAIT_MINUTES = 60
 """The longest wait of a night's launch for other programs, such as a backup, unless the matrix or this site says it."""
+
+
+def _environment() -> dict[str, str]:
+    said = settings.load().quiet_wait_minutes
+    return {**os.environ, "TORCHMATRIX_QUIET_WAIT_MINUTES": f"{QUIET_WAIT_MINUTES if said is None else said:g}"}
 
 
 def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = None) -> int:
@@ -80,7 +85,7 @@ def carry_out(command: Sequence[str], log: Log, limit_seconds: float | None = No
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, env=QUIET | os.environ, preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
+            start_new_session=True, env=_environment(), preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
         )  # fmt: skip
     except OSError as error:
         log.line(f"can't start it: {error}")
