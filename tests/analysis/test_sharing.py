@@ -68,7 +68,9 @@ def test_ranks_on_the_same_cpus_are_no_others_to_each_other() -> None:
 def test_what_a_kernel_does_not_count_is_unknown(sharing: list[dict[str, Any]]) -> None:
     shared = shared_by(launch(sharing))
     assert math.isnan(shared.waited) and math.isnan(shared.others) and shared.disturbed is None and not shared.in_words
-    assert shared_by(launch(sharing), foreign=("process 7 (python, user bob)",)).disturbed is True
+    seen = [(101.0, {"device": "GPU-0", "foreign": ["process 7 (python, user bob)"]})]
+    beside = shared_by(launch(sharing, readings=seen))
+    assert beside.disturbed is True and beside.in_words == "process 7 (python, user bob)"
 
 
 @pytest.mark.parametrize(

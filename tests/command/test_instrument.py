@@ -137,6 +137,16 @@ def test_without_patience_a_disturbed_launch_is_marked_and_not_repeated(
     assert notes == ["disturbed: its threads waited 25 % of the time for CPUs that others used (0.3 CPUs); marked"]
 
 
+def test_a_device_that_could_not_be_read_hides_no_disturbance(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (left := tmp_path / "left").write_text("1")
+    monkeypatch.setenv("FAKE_NEIGHBOUR", str(left))
+    cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0, error="no answer"))
+    ends = [event for event in rounds.execute(job, [cell.stack], [cell], [(cell, 1)]) if isinstance(event, LaunchFinished)]
+    assert [end.note.startswith("no answer; disturbed: its threads waited 25 %") for end in ends] == [True]
+
+
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
     job = replace(job, method=replace(METHODS["sustained"], warm_seconds=0.2))

@@ -39,7 +39,7 @@ class Read:
     @cached_property
     def shared(self) -> sharing.Shared:
         """Return how it shared its CPUs, and whether others disturbed it."""
-        return sharing.shared_by(self.launch, self.seen.foreign)
+        return sharing.shared_by(self.launch)
 
     @cached_property
     def served(self) -> dict[str, list[float]]:

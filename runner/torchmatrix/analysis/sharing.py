@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from torchmatrix.analysis.rows import group_by
+from torchmatrix.analysis.watched import foreign_in
 from torchmatrix.core.formatting import is_known
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.wire import Sharing
@@ -25,31 +26,33 @@ class Shared:
 
     `waited`: the time in which its threads waited for CPUs that others used, over that in which they ran or waited at all.
     `others`: how many CPUs' worth of work other programs did on its CPUs; `stolen`: the share of its CPUs' time that a
-    hypervisor took. Of ranks with CPUs of their own, those that waited most. `disturbed`: by this, or by others' processes that
-    were seen on its GPUs; None if it can't be told.
+    hypervisor took. Of ranks with CPUs of their own, those that waited most. `foreign`: others' processes that were seen on
+    its GPUs; `disturbed`: by these, or by waiting; None if it can't be told.
     """
 
     waited: float = math.nan
     others: float = math.nan
     stolen: float = math.nan
+    foreign: tuple[str, ...] = ()
     disturbed: bool | None = None
 
     @property
     def in_words(self) -> str:
         """Say what is known of it; empty for nothing."""
-        if not self.waited >= NOTEWORTHY:
-            return ""
-        return f"its threads waited {100 * self.waited:.0f} % of the time for CPUs that others used ({self.others:.1f} CPUs)"
+        waited = f"its threads waited {100 * self.waited:.0f} % of the time for CPUs that others used ({self.others:.1f} CPUs)"
+        return ", ".join([*([waited] if self.waited >= NOTEWORTHY else []), *self.foreign])
 
 
-def shared_by(launch: Launch, foreign: Sequence[str] = ()) -> Shared:
-    """Return how a launch shared its CPUs. `foreign`: others' processes that were seen on its devices."""
+def shared_by(launch: Launch) -> Shared:
+    """Return how a launch shared its CPUs and devices."""
     windows = [window for window in launch.windows if window.sharing]
     seconds = math.fsum(window.slowest for window in windows)
     ranks = [list(parts) for parts in zip(*(window.sharing for window in windows), strict=False)]
     together = [_shared(seconds, members) for members in _with_same_cpus(ranks)] if seconds > 0 else []
     most = max((shared for shared in together if is_known(shared.waited)), key=lambda shared: shared.waited, default=Shared())
-    return replace(most, disturbed=True if foreign else most.waited >= WAITED if is_known(most.waited) else None)
+    foreign = foreign_in(launch)
+    disturbed = True if foreign else most.waited >= WAITED if is_known(most.waited) else None
+    return replace(most, foreign=foreign, disturbed=disturbed)
 
 
 def _with_same_cpus(ranks: Sequence[Sequence[Sharing]]) -> list[list[Sequence[Sharing]]]:

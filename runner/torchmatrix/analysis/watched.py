@@ -210,12 +210,21 @@ def summarize(launch: Launch) -> Watched:
         energy_joules=energy,
         energy_problem=problem,
         **_steadiness(launch, series, windows),
-        foreign=tuple(sorted({str(phrase) for r in inside for phrase in r.get("foreign", ())})),
+        foreign=foreign_in(launch),
         ecc_errors=sum(_counter_growth(device, windows, "ecc_uncorrected") for device in series),
         quota_seconds=sum(_counter_growth(device, windows, "quota_seconds") for device in series_of(launch, hosts)),
         impossible_readings=believable.in_words([device.lost for device in series]),
         errors=tuple(sorted({str(r["error"]) for _, r in _points(series) if "error" in r})),
     )
+
+
+def foreign_in(launch: Launch) -> tuple[str, ...]:
+    """Return other people's processes that were seen on the devices in the timed windows."""
+    if not any("foreign" in reading for sample in launch.telemetry for reading in sample.readings):
+        return ()  # nearly always: most readers want nothing else of the telemetry
+    windows = edges(launch)
+    inside = (reading for device in _series(launch) for reading in device.inside(windows))
+    return tuple(sorted({str(phrase) for reading in inside for phrase in reading.get("foreign", ())}))
 
 
 def _is_throttled(series: Sequence["Series"], windows: list[tuple[float, float]]) -> bool:

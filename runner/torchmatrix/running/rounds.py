@@ -272,7 +272,7 @@ def measure(
     proven = dict(proofs or {})
     again: list[tuple[Attempt, Image]] = []
     for cell, number in schedule:
-        yield from _once_more(job, again if again and again[0][0].number != number else [])
+        yield from _once_more(job, again, number)
         if cell.id in recorded:  # one recorded failure is enough: the other rounds could only repeat it
             continue
         image = built[cell.stack.name]
@@ -297,38 +297,41 @@ def measure(
                 suspects |= _unread_devices(event.launch)
                 if proof := proof_of(event.launch):
                     proven.setdefault((cell.id, batch), proof)
-                is_again = bool(job.patience.seconds and _disturbance(event))
+                why = _disturbance(event)
+                is_again = bool(why and job.patience.seconds)
                 again += [(attempt, image)] if is_again else []
-                event = _noted(event, "disturbed", "once more at the end of the round" if is_again else "marked")
+                event = _noted(event, "disturbed", why, "once more at the end of the round" if is_again else "marked")
             yield event
     yield from _once_more(job, again)
 
 
-def _once_more(job: Job, again: list[tuple[Attempt, Image]]) -> Iterator[ProgressEvent]:
-    """Repeat the launches that other programs disturbed, once, and empty the list; the first tries are kept beside these.
+def _once_more(job: Job, again: list[tuple[Attempt, Image]], round_: int | None = None) -> Iterator[ProgressEvent]:
+    """Repeat, and take off the list, the launches before a round that other programs disturbed; the first tries are kept.
 
     What decides is who had the CPUs, never the figure: a rule that looks at the result would make intervals lie.
     """
-    while again:
+    while again and again[0][0].number != round_:
         attempt, image = again.pop(0)
         yield LaunchStarted(cell=attempt.cell, number=attempt.number)
         for event in _launch_unthrottled(job, attempt, image):
-            yield _noted(event, "disturbed again", "kept and marked") if isinstance(event, LaunchFinished) else event
+            if isinstance(event, LaunchFinished):
+                event = _noted(event, "disturbed again", _disturbance(event), "kept and marked")
+            yield event
 
 
-def _noted(event: LaunchFinished, what: str, then: str) -> LaunchFinished:
+def _noted(event: LaunchFinished, what: str, why: str, then: str) -> LaunchFinished:
     """Return the end of a launch with a note on what disturbed it, if anything did."""
-    why = _disturbance(event)
-    return replace(event, note=f"{what}: {why}; {then}") if why else event
+    return replace(event, note="; ".join(filter(None, (event.note, f"{what}: {why}", then)))) if why else event
 
 
 def _disturbance(event: LaunchFinished) -> str:
-    """Say by what other programs disturbed an ok launch that has no note yet; empty if they didn't, or if it can't be told."""
-    if event.note or not event.launch.is_ok:
+    """Say by what other programs disturbed an ok launch; empty if they didn't, if it can't be told, or if it was throttled,
+    which is told and repeated by itself.
+    """
+    if not event.launch.is_ok or watched.summarize(event.launch).throttled:
         return ""
-    foreign = watched.summarize(event.launch).foreign
-    shared = sharing.shared_by(event.launch, foreign)
-    return ", ".join(filter(None, (shared.in_words, *foreign))) if shared.disturbed else ""
+    shared = sharing.shared_by(event.launch)
+    return shared.in_words if shared.disturbed else ""
 
 
 def heat(job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell]) -> Iterator[ProgressEvent]:
