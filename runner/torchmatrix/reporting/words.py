@@ -24,7 +24,7 @@ VERDICTS = {
     "SLOWER": "slower",
     "SAME": f"the same within {100 * SAME_WITHIN:g}{THIN}%",
     "AMBIGUOUS": "no difference shown",
-    "DISTURBED": "disturbed: not tested",
+    "DISTURBED": "disturbed",
     "n/a": "not tested",
 }
 """The words for a ratio, by its corrected verdict."""
