@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+from support.adaptive import simulated
 from support.records import write_run
 from torchmatrix.analysis import intervals, run_summary, verdicts
 from torchmatrix.analysis.cells import CellIndex
@@ -15,7 +16,7 @@ from torchmatrix.analysis.centers import of_normal, widening
 from torchmatrix.analysis.pairs import pair, pair_by_rounds, pair_over_sum
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
-from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
+from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method, Request
 from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_order
@@ -231,19 +232,18 @@ def test_interleaved_rounds_cancel_the_warming_of_the_device_and_blocks_do_not(c
 
 def adaptive_samples(cell: Cell, device: Device, method: Method, draws: int) -> list[list[float]]:
     """Return the rates of `draws` independent cells when the rule of --until said that they were done."""
-    samples: dict[str, list[float]] = {str(i): [] for i in range(draws)}
-    jobs = {name: replace(cell.workload, factors={**cell.workload.factors, "model": name}) for name in samples}
+    names = map(str, range(draws))
+    jobs = {name: replace(cell.workload, factors={**cell.workload.factors, "model": name}) for name in names}
     cells = [replace(cell, id=name, workload=job) for name, job in jobs.items()]
-    for chosen, _ in launch_order.adaptive(cells, method, 0, lambda c: samples[c.id], lambda: False):
-        samples[chosen.id] += device.launches(1)
-    return list(samples.values())
+    rates = simulated(cells, method, lambda _, number: device.launches(1)[0])
+    return [[rate for _, rate in launches] for launches in rates.values()]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("between", "least"), [(0.003, 0.94), (0.01, 0.93), (0.02, 0.93)])
 def test_stopping_when_the_interval_is_narrow_costs_little_of_its_coverage(cell: Cell, between: float, least: float) -> None:
     """Stopping when the scatter looks small favours samples that scatter too little; the rounds that follow make up for it."""
-    method = Method(launches=ADAPTIVE_MINIMUM, until=PERCENT)
+    method = Request(until="1%").applied(Method())
     samples = adaptive_samples(cell, Device(seed=1, between=between), method, 2500)
     assert share(covers(intervals.center_interval(values), TRUTH) for values in samples) >= least
     assert all(ADAPTIVE_MINIMUM <= len(values) <= ADAPTIVE_MAXIMUM for values in samples)
@@ -253,15 +253,17 @@ def test_stopping_when_the_interval_is_narrow_costs_little_of_its_coverage(cell:
 
 def test_on_a_drifting_machine_until_tells_no_two_equal_cells_apart(cell: Cell) -> None:
     """The machine loses 10 % from round to round 1 to 30; the baseline scatters less and would have been done sooner."""
-    method, false = Method(launches=ADAPTIVE_MINIMUM, until=PERCENT), 0
+    method, false = Request(until="1%").applied(Method()), 0
     for seed in range(200):
-        random, rates = np.random.default_rng(seed), {"a": list[float](), "b": list[float]()}
-        cells = [replace(cell, id="a"), replace(cell, id="b")]
-        for chosen, number in launch_order.adaptive(cells, method, seed, lambda c, rates=rates: rates[c.id], lambda: False):
-            scatter = 0.001 if chosen.id == "a" else 0.02
-            rates[chosen.id].append(TRUTH * (1 - 0.1 * number / 30) * random.normal(1.0, scatter))
-        paired = len(rates["a"]) >= intervals.PAIRED_FROM
-        interval = pair_by_rounds(rates["a"], rates["b"]).interval if paired else pair(rates["a"], rates["b"]).interval
+        random = np.random.default_rng(seed)
+
+        def rate(cell: Cell, number: int, random: np.random.Generator = random) -> float:
+            return float(TRUTH * (1 - 0.1 * number / 30) * random.normal(1.0, 0.001 if cell.id == "a" else 0.02))
+
+        rates = simulated([replace(cell, id="a"), replace(cell, id="b")], method, rate)
+        a, b = ([rate for _, rate in rates[name]] for name in ("a", "b"))
+        paired = len(a) >= intervals.PAIRED_FROM
+        interval = pair_by_rounds(a, b).interval if paired else pair(a, b).interval
         false += intervals.difference_verdict(interval) in ("FASTER", "SLOWER")
     assert false / 200 <= 0.05
 

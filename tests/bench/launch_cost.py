@@ -19,7 +19,7 @@ from torchmatrix.facts.store import Results, RunFolder
 LONGEST = 0.5
 PART_OF = {
     "hello": "start", "phase import": "import", "phase model": "model", "phase first-step": "method", "warm-up": "method",
-    "sample": "method", "requests": "method", "steps": "method", "enqueue": "method", "all-reduce": "proofs",
+    "clock": "method", "sample": "method", "requests": "method", "steps": "method", "enqueue": "method", "all-reduce": "proofs",
     "precision": "proofs", "reference": "proofs", "exit": "end",
 }  # fmt: skip
 """What the box or the host did before it wrote a line; start and end are those of the process, or of torchrun and its ranks."""

@@ -190,7 +190,7 @@ def host_cost() -> str:
             engine_for=lambda stack: engine, recipe_for=lambda stack: recipes.recipes(stack)[0],
         )  # fmt: skip
         memory, done, begin = [], 0, time.perf_counter()
-        for news in execute(job, recipes.stacks_of(cells), list(cells), interleave(cells, 1, 0)):
+        for news in execute(job, recipes.stacks_of(cells), list(cells), [list(interleave(cells, 1, 0))]):
             done += isinstance(news, LaunchFinished)
             if isinstance(news, LaunchFinished) and done in (1000, len(cells)):
                 memory.append(resident_megabytes())

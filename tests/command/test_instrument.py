@@ -25,6 +25,7 @@ from torchmatrix.matrix.method import METHODS, Method
 from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
 from torchmatrix.running import launch_cell, rounds
+from torchmatrix.running.launch_order import in_rounds
 from torchmatrix.running.progress import Heated, LaunchFinished, LaunchStarted
 from torchmatrix.running.readiness import Patience
 
@@ -78,7 +79,7 @@ def test_energy_per_item_is_exact(fake_matrix: Path, cpu_host: Host, monkeypatch
     """Two windows of 10 s at 70 W and 2 x 5 steps of 4 images, on a clock of ten times the speed."""
     monkeypatch.setenv("FAKE_SECONDS", "1")
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
-    list(rounds.execute(job, [cell.stack], [cell], [(cell, 1)]))
+    list(rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1)])))
     (file,) = job.folder.path.rglob("round*.jsonl")
     read_at_its_stamps(file, 70.0, 10.0)
     (launch,) = job.folder.launches()
@@ -93,7 +94,7 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
 ) -> None:
     monkeypatch.setenv("FAKE_SECONDS", "1.2")
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0, reasons=["hw_thermal_slowdown", "sw_power_cap"]))
-    events = list(rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2)]))
+    events = list(rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1), (cell, 2)])))
     notes = [item.note for item in events if isinstance(item, LaunchFinished)]
     assert notes == ["throttled, once more", "throttled again: kept and marked"] * 2
     assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
@@ -111,7 +112,7 @@ def test_a_disturbed_launch_is_repeated_once_at_the_end_of_its_round(
     job = replace(job, patience=Patience(seconds=0.001))
     cells = make_plan(matrix_file.load(fake_matrix), cpu_host, Prerequisites(containers=False)).cells[:2]
     schedule = [(cell, number) for number in (1, 2) for cell in cells]
-    events = list(rounds.execute(job, [first.stack], cells, schedule))
+    events = list(rounds.execute(job, [first.stack], cells, in_rounds(schedule)))
     ends = [(item.cell.id, item.number, item.note) for item in events if isinstance(item, LaunchFinished)]
     again = [note for _, _, note in ends if "once more at the end of the round" in note]
     kept = [note for _, _, note in ends if "kept and marked" in note]
@@ -132,7 +133,9 @@ def test_without_patience_a_disturbed_launch_is_marked_and_not_repeated(
     monkeypatch.setenv("FAKE_NEIGHBOUR", str(left))
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
     notes = [
-        event.note for event in rounds.execute(job, [cell.stack], [cell], [(cell, 1)]) if isinstance(event, LaunchFinished)
+        event.note
+        for event in rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1)]))
+        if isinstance(event, LaunchFinished)
     ]
     assert notes == ["disturbed: its threads waited 25 % of the time for CPUs that others used (0.3 CPUs); marked"]
 
@@ -143,14 +146,18 @@ def test_a_device_that_could_not_be_read_hides_no_disturbance(
     (left := tmp_path / "left").write_text("1")
     monkeypatch.setenv("FAKE_NEIGHBOUR", str(left))
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0, error="no answer"))
-    ends = [event for event in rounds.execute(job, [cell.stack], [cell], [(cell, 1)]) if isinstance(event, LaunchFinished)]
+    ends = [
+        event
+        for event in rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1)]))
+        if isinstance(event, LaunchFinished)
+    ]
     assert [end.note.startswith("no answer; disturbed: its threads waited 25 %") for end in ends] == [True]
 
 
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
     job = replace(job, method=replace(METHODS["sustained"], warm_seconds=0.2))
-    events = list(rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2)]))
+    events = list(rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1), (cell, 2)])))
     (place,) = (number for number, item in enumerate(events) if isinstance(item, Heated))
     assert not any(isinstance(item, LaunchStarted) for item in events[:place])
     (probe,) = job.folder.path.rglob("probe*.jsonl")
@@ -167,7 +174,7 @@ def test_devices_that_cannot_be_heated_are_not_measured(
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
     job = replace(job, method=METHODS["sustained"])
     with pytest.raises(EngineUnusable, match="could not be heated: oom") as error:
-        list(rounds.execute(job, [cell.stack], [cell], [(cell, 1)]))
+        list(rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1)])))
     assert "--method steady" in error.value.hint and not job.folder.launches()
 
 
@@ -178,7 +185,7 @@ def test_every_launch_must_have_the_losses_of_the_first_one_that_was_proven(
     losses = iter(("1.0", "0.9", "1.0"))
     monkeypatch.setenv("FAKE_LOSS", next(losses))
     finished = []
-    for item in rounds.execute(job, [cell.stack], [cell], [(cell, 1), (cell, 2), (cell, 3)]):
+    for item in rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1), (cell, 2), (cell, 3)])):
         if isinstance(item, LaunchFinished):
             finished.append(item.launch)
             monkeypatch.setenv("FAKE_LOSS", next(losses, ""))

@@ -1,11 +1,11 @@
 """Measuring methods: the options of the command line, and the schedule that follows."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from support.adaptive import simulated
 from torchmatrix.core.errors import BadInput
 from torchmatrix.machine.host import Host
 from torchmatrix.matrix import matrix_file
@@ -61,59 +61,51 @@ def test_what_makes_no_sense_is_refused_with_a_way_out(request_: Request, messag
     assert error.value.hint
 
 
-def adaptive_rounds(quiet: Cell, noisy: Cell, one_by_one: bool = False) -> tuple[list[int], list[int]]:
-    """Return the rounds of a cell that doesn't scatter and of a noisy one; `one_by_one`: singly, as on a cluster."""
-    rounds: dict[str, list[int]] = {"quiet": [], "noisy": []}
+def adaptive_rounds(quiet: Cell, noisy: Cell) -> tuple[list[int], list[int]]:
+    """Return the rounds of a cell that doesn't scatter and of a noisy one."""
     both = [replace(quiet, id="quiet"), replace(noisy, id="noisy")]
 
-    def rates(cell: Cell) -> list[float]:
-        return [100.0 if cell.id == "quiet" else (90.0 if number % 2 else 110.0) for number in rounds[cell.id]]
+    def rate(cell: Cell, number: int) -> float:
+        return 100.0 if cell.id == "quiet" else (90.0 if number % 2 else 110.0)
 
-    method = Request(until="1%").applied(Method())
-    if one_by_one:
-        rounds = {name: list(range(1, ADAPTIVE_MINIMUM + 1)) for name in rounds}
-        groups = launch_order.compared(both)
-        while launches := [launch for group in groups for launch in next_of(group, method, rates, rounds)]:
-            for cell, number in launches:
-                rounds[cell.id].append(number)
-    else:
-        for cell, number in launch_order.adaptive(both, method, 0, rates, lambda: False):
-            rounds[cell.id].append(number)
-    return rounds["quiet"], rounds["noisy"]
+    rates = simulated(both, Request(until="1%").applied(Method()), rate)
+    return [number for number, _ in rates["quiet"]], [number for number, _ in rates["noisy"]]
 
 
-def next_of(
-    group: list[Cell], method: Method, rates: Callable[[Cell], list[float]], rounds: dict[str, list[int]]
-) -> list[tuple[Cell, int]]:
-    rates_by_cell = {cell.id: rates(cell) for cell in group}
-    return launch_order.next_round(group, method, 0, rates_by_cell, lambda cell, number: number in rounds[cell.id])
-
-
-@pytest.mark.parametrize("one_by_one", [False, True])
-def test_adaptive_rounds_go_on_for_a_noisy_cell_and_for_what_it_is_compared_with(cpu_host: Host, one_by_one: bool) -> None:
+def test_adaptive_rounds_go_on_for_a_noisy_cell_and_for_what_it_is_compared_with(cpu_host: Host) -> None:
     (cell, another_model) = cells(cpu_host)
     every = list(range(1, ADAPTIVE_MAXIMUM + 1))
-    assert adaptive_rounds(cell, cell, one_by_one) == (every, every)
-    assert adaptive_rounds(cell, another_model, one_by_one) == (every[: ADAPTIVE_MINIMUM + CONFIRMING], every)
-
-
-def test_a_spent_budget_ends_the_further_rounds_but_not_the_first_ones(cpu_host: Host) -> None:
-    both = cells(cpu_host)
-    method = replace(Request(until="1%").applied(Method()), budget_seconds=0.0)
-    launches = list(launch_order.adaptive(both, method, 0, lambda c: [90.0, 110.0], lambda: True))
-    assert len(launches) == 2 * ADAPTIVE_MINIMUM
+    assert adaptive_rounds(cell, cell) == (every, every)
+    assert adaptive_rounds(cell, another_model) == (every[: ADAPTIVE_MINIMUM + CONFIRMING], every)
 
 
 def test_a_round_that_was_begun_is_finished(cpu_host: Host) -> None:
+    """Though the rounds before it would not ask for it any more; what it measured has no part in the decision."""
     (template, _) = cells(cpu_host)
     both, method = [replace(template, id="a"), replace(template, id="b")], Request(until="1%").applied(Method())
-    enough = dict.fromkeys(("a", "b"), [100.0] * (ADAPTIVE_MINIMUM + CONFIRMING))
-    begun = ADAPTIVE_MINIMUM + CONFIRMING + 1
-    launches = launch_order.next_round(both, method, 0, enough, lambda cell, number: number < begun or cell.id == "a")
-    assert [(cell.id, number) for cell, number in launches] == [("b", begun)]
+    asked = []
+
+    def wanted(number: int) -> set[str]:
+        asked.append(number)
+        return {"a", "b"} if number == 9 else set()
+
+    def is_done(cell: Cell, number: int) -> bool:
+        return number < 9 or (number == 9 and cell.id == "a")
+
+    assert launch_order.next_round(both, method, 0, wanted, is_done) == [(both[1], 9)] and asked == [9]
+    assert launch_order.next_round(both, method, 0, wanted, lambda _, number: number <= 9) == [] and asked == [9, 9, 10]
+
+
+def test_no_round_follows_the_last_one(cpu_host: Host) -> None:
+    both, method = cells(cpu_host), replace(Method(), further=2)
+    every = {cell.id for cell in both}
+    for done in (3, 4):
+        launches = launch_order.next_round(both, method, 0, lambda _: every, lambda _, number, done=done: number <= done)
+        assert sorted(cell.id for cell, _ in launches) == sorted(every) and {number for _, number in launches} == {done + 1}
+    assert launch_order.next_round(both, method, 0, lambda _: every, lambda _, number: number <= 5) == []
+    assert launch_order.next_round(both, replace(method, further=0), 0, lambda _: every, lambda _, number: number <= 3) == []
 
 
 def test_a_cell_that_fails_is_not_tried_for_ever(cpu_host: Host) -> None:
     (cell, _) = cells(cpu_host)
-    method = Request(until="1%").applied(Method())
-    assert len(list(launch_order.adaptive([cell], method, 0, lambda c: [], lambda: False))) == ADAPTIVE_MINIMUM
+    assert launch_order.too_wide([cell], Request(until="1%").applied(Method()), {cell.id: []}) == set()

@@ -38,7 +38,7 @@ def plan_in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], secon
     stacks = recipes.stacks_of(s.plan.cells)
     to_build = [stack for stack in stacks if stack.source != "interpreter" and stack.name not in s.prerequisites.stored]
     what = f"{count(len(s.plan.cells), 'cell')} on {count(len(stacks), 'stack')}"
-    more = " or more" if s.matrix.method.until else ""
+    more = " or more" if s.matrix.method.further else ""
     skipped = f"; {count(len(s.plan.skips), 'cell')} skipped" if s.plan.skips else ""
     if not s.plan.cells:
         return f"nothing to run{skipped}"

@@ -380,6 +380,7 @@ class UsedMethod(Struct, frozen=True, kw_only=True):
     steps: Count | None = None
     warm_seconds: Number | None = None
     warms_up: bool | None = None
+    further: Count | None = None
     until: Number | None = None
     budget_seconds: Number | None = None
     cold_compiles: Count | None = None

@@ -20,7 +20,8 @@ for 1 % and a scatter of 0.3 to 3 %: 94 to 96 %, instead of 92 to 95 % without t
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """A method. `name`: steady, cold, aime or sustained. `launches`: per cell; with `until`, enough for that interval's ratio.
+    """A method. `name`: steady, cold, aime or sustained. `launches`: per cell; then at most so many `further` ones, until each
+    interval is `until` (a ratio) wide.
 
     `cold_compiles`: how many launches of each compiled cell compile from an empty cache first; the others share one.
     `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
@@ -37,6 +38,7 @@ class Method:
     steps: int | None = None
     warm_seconds: float | None = None
     warms_up: bool = True
+    further: int = 0
     until: float | None = None
     budget_seconds: float | None = None
     cold_compiles: int = 0
@@ -96,7 +98,10 @@ class Request:
             chosen = replace(chosen, cold_compiles=self.cold_compiles)
         if self.until:
             budget = None if self.budget_minutes is None else 60 * self.budget_minutes
-            return replace(chosen, launches=ADAPTIVE_MINIMUM, until=_ratio(self.until), budget_seconds=budget)
+            return replace(
+                chosen, launches=ADAPTIVE_MINIMUM, further=ADAPTIVE_MAXIMUM - ADAPTIVE_MINIMUM, until=_ratio(self.until),
+                budget_seconds=budget,
+            )  # fmt: skip
         fixed = self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else 0)
         return replace(chosen, launches=fixed or max(chosen.launches, self.at_least))
 

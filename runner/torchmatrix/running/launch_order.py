@@ -5,9 +5,10 @@ the same devices, and all cells on sets that share a device with them.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
-from torchmatrix.matrix.method import ADAPTIVE_MAXIMUM, ADAPTIVE_MINIMUM, CONFIRMING, Method
+from torchmatrix.matrix.method import ADAPTIVE_MINIMUM, CONFIRMING, Method
 from torchmatrix.planning.plan import Cell
 
 
@@ -41,50 +42,44 @@ def unordered(cells: Sequence[Cell], launches: int) -> list[tuple[Cell, int]]:
     return [(cell, number) for number in range(1, launches + 1) for cell in cells]
 
 
-def adaptive(
-    cells: Iterable[Cell], method: Method, seed: int, rates: Callable[[Cell], Sequence[float]], is_over: Callable[[], bool]
-) -> Iterator[tuple[Cell, int]]:
-    """Yield rounds as `interleave` does, then more rounds of compared cells until the interval of each is narrow enough.
-
-    A cell whose interval is wider than `method.until` takes the cells of its model and mode in its block along: a baseline gets
-    as many rounds, at the same times, so that a drift of the machine falls out of the ratio. Once narrow, CONFIRMING rounds
-    follow that had no part in the decision. `rates`: the throughputs of a cell's launches so far, read anew in each round.
-    `is_over`: is the budget spent? A round that was begun is finished.
-    """
-    assert method.until is not None
-    members = list(cells)
-    yield from interleave(members, method.launches, seed)
-    shuffle = random.Random(seed + 1).shuffle
-    narrow: set[str] = set()
-    for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
-        for group in compared(members):
-            running = [cell for cell in group if rates(cell)]
-            narrow |= _narrow_cells({cell.id: rates(cell) for cell in running}, method)
-            if all(cell.id in narrow for cell in running):
-                continue
-            if is_over():
-                return
-            shuffle(running)
-            yield from ((cell, number) for cell in running)
+def in_rounds(launches: Iterable[tuple[Cell, int]]) -> Iterator[list[tuple[Cell, int]]]:
+    """Yield the launches round by round, in their order."""
+    for _, of_round in groupby(launches, key=lambda launch: launch[1]):
+        yield list(of_round)
 
 
 def next_round(
-    group: Sequence[Cell], method: Method, seed: int, rates: Mapping[str, Sequence[float]], is_done: Callable[[Cell, int], bool]
+    cells: Sequence[Cell],
+    method: Method,
+    seed: int,
+    wanted: Callable[[int], Collection[str]],
+    is_done: Callable[[Cell, int], bool],
 ) -> list[tuple[Cell, int]]:
-    """Return the launches that `adaptive` makes next of compared cells after their first rounds; empty if there are enough.
+    """Return the launches of the next round after the first `method.launches` ones; empty if no more is needed or allowed.
 
-    `rates`: by cell id. `is_done`: was this round of the cell launched? A round that was begun is finished.
+    `wanted`: the ids of the cells that have a part in a round, by the launches of the rounds before it. `is_done`: was this
+    round of the cell launched? A round that was begun is finished.
     """
-    running = [cell for cell in group if rates[cell.id]]
-    for number in range(method.launches + 1, ADAPTIVE_MAXIMUM + 1):
-        left = [cell for cell in running if not is_done(cell, number)]
-        if not left:
-            continue
-        if len(left) == len(running) == len(_narrow_cells({cell.id: rates[cell.id] for cell in running}, method)):
-            return []
-        random.Random(seed + number).shuffle(left)
-        return [(cell, number) for cell in left]
+    further = range(method.launches + 1, method.launches + method.further + 1)
+    begun = [number for number in further if any(is_done(cell, number) for cell in cells)]
+    newest = begun[-1] if begun else method.launches
+    for number in (number for number in further if newest <= number <= newest + 1):
+        ids = wanted(number)
+        left = [cell for cell in cells if cell.id in ids and not is_done(cell, number)]
+        if left:
+            random.Random(seed + number).shuffle(left)
+            return [(cell, number) for cell in left]
     return []
+
+
+def too_wide(cells: Iterable[Cell], method: Method, rates: Mapping[str, Sequence[float]]) -> set[str]:
+    """Return the ids of the measured cells that are compared with one whose interval is wider than `method.until`.
+
+    Those are the cells of its model and mode in its block: a baseline gets as many rounds, at the same times, so that a drift
+    of the machine falls out of the ratio. `rates`: the throughputs by cell id.
+    """
+    running = [[cell.id for cell in group if rates[cell.id]] for group in compared(cells)]
+    return {id_ for ids in running if len(_narrow_cells({i: rates[i] for i in ids}, method)) < len(ids) for id_ in ids}
 
 
 def _narrow_cells(rates: Mapping[str, Sequence[float]], method: Method) -> set[str]:

@@ -245,7 +245,11 @@ def load_on_all(cell: Cell, host: Host, seconds: float) -> Cell:
     return replace(cell, id=f"{cell.stack.name}/{workload.id}/{gpus.label}", workload=workload, gpus=gpus)
 
 
-def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Iterable[tuple[Cell, int]]) -> Iterator[ProgressEvent]:
+Schedule = Iterable[Sequence[tuple[Cell, int]]]
+"""Rounds, each of cells and its number, in the order to launch. The next round is asked for when all of one is over."""
+
+
+def execute(job: Job, stacks: list[Stack], cells: list[Cell], schedule: Schedule) -> Iterator[ProgressEvent]:
     """Build `stacks`, heat if the method does, then run `schedule` in its order.
 
     `cells`: all cells of the plan, on one of which a batch is searched for.
@@ -259,7 +263,7 @@ def measure(
     job: Job,
     built: Mapping[str, Image | BuildFailed],
     cells: list[Cell],
-    schedule: Iterable[tuple[Cell, int]],
+    schedule: Schedule,
     proofs: Mapping[tuple[str, int], Proven] | None = None,
     batches: Mapping[tuple[str, str], int | None] | None = None,
 ) -> Iterator[ProgressEvent]:
@@ -270,48 +274,47 @@ def measure(
     recorded: set[str] = set()
     suspects: set[str] = set()
     proven = dict(proofs or {})
-    again: list[tuple[Attempt, Image]] = []
-    for cell, number in schedule:
-        yield from _once_more(job, again, number)
-        if cell.id in recorded:  # one recorded failure is enough: the other rounds could only repeat it
-            continue
-        image = built[cell.stack.name]
-        if isinstance(image, BuildFailed):
-            recorded.add(cell.id)
-            yield record_failed_build(job, cell, number, image)
-            continue
-        if reason := _lost_gpu(job, cell, suspects):
-            recorded.add(cell.id)
-            yield record_failure(job, cell, number, "crashed", reason, f"torchmatrix run --new '{cell.id}'")
-            continue
-        batch = yield from batch_of(job, cell, cells, image, batches)
-        if batch is None:
-            recorded.add(cell.id)
-            yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
-            continue
-        fresh = cell.workload.compile and number <= job.method.cold_compiles
-        attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=proven.get((cell.id, batch)))
-        yield LaunchStarted(cell=cell, number=number)
-        for event in _launch_unthrottled(job, attempt, image):
-            if isinstance(event, LaunchFinished):
-                suspects |= _unread_devices(event.launch)
-                if proof := proof_of(event.launch):
-                    proven.setdefault((cell.id, batch), proof)
-                why = _disturbance(event)
-                is_again = bool(why and job.patience.seconds)
-                again += [(attempt, image)] if is_again else []
-                event = _noted(event, "disturbed", why, "once more at the end of the round" if is_again else "marked")
-            yield event
-    yield from _once_more(job, again)
+    for launches in schedule:
+        again: list[tuple[Attempt, Image]] = []
+        for cell, number in launches:
+            if cell.id in recorded:  # one recorded failure is enough: the other rounds could only repeat it
+                continue
+            image = built[cell.stack.name]
+            if isinstance(image, BuildFailed):
+                recorded.add(cell.id)
+                yield record_failed_build(job, cell, number, image)
+                continue
+            if reason := _lost_gpu(job, cell, suspects):
+                recorded.add(cell.id)
+                yield record_failure(job, cell, number, "crashed", reason, f"torchmatrix run --new '{cell.id}'")
+                continue
+            batch = yield from batch_of(job, cell, cells, image, batches)
+            if batch is None:
+                recorded.add(cell.id)
+                yield record_failure(job, cell, number, "oom", "not even a batch of 1 fits", f"torchmatrix batch '{cell.id}'")
+                continue
+            fresh = cell.workload.compile and number <= job.method.cold_compiles
+            attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=proven.get((cell.id, batch)))
+            yield LaunchStarted(cell=cell, number=number)
+            for event in _launch_unthrottled(job, attempt, image):
+                if isinstance(event, LaunchFinished):
+                    suspects |= _unread_devices(event.launch)
+                    if proof := proof_of(event.launch):
+                        proven.setdefault((cell.id, batch), proof)
+                    why = _disturbance(event)
+                    is_again = bool(why and job.patience.seconds)
+                    again += [(attempt, image)] if is_again else []
+                    event = _noted(event, "disturbed", why, "once more at the end of the round" if is_again else "marked")
+                yield event
+        yield from _once_more(job, again)
 
 
-def _once_more(job: Job, again: list[tuple[Attempt, Image]], round_: int | None = None) -> Iterator[ProgressEvent]:
-    """Repeat, and take off the list, the launches before a round that other programs disturbed; the first tries are kept.
+def _once_more(job: Job, again: Iterable[tuple[Attempt, Image]]) -> Iterator[ProgressEvent]:
+    """Repeat the launches of a round that other programs disturbed; the first tries are kept.
 
     What decides is who had the CPUs, never the figure: a rule that looks at the result would make intervals lie.
     """
-    while again and again[0][0].number != round_:
-        attempt, image = again.pop(0)
+    for attempt, image in again:
         yield LaunchStarted(cell=attempt.cell, number=attempt.number)
         for event in _launch_unthrottled(job, attempt, image):
             if isinstance(event, LaunchFinished):

@@ -2,10 +2,9 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
-from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -145,42 +144,29 @@ def todo(s: Session, folder: RunFolder) -> list[tuple[Cell, int]]:
 
 def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[Cell, int]]:
     """Return the next launches of `cells`, whose first rounds are over, with an adaptive method; empty with another method."""
-    if s.matrix.method.until is None:
-        return []
-    launches = []
-    for group in launch_order.compared(cells):
-        rates = {cell.id: _rates(folder, cell) for cell in group}
-        launches += launch_order.next_round(
-            group, s.matrix.method, s.matrix.seed, rates, lambda cell, number: folder.is_done(cell.id, number)
-        )
-    return launches
+    method = s.matrix.method
+    launches = {cell.id: counting(folder.of_cell(cell.id)) for cell in cells} if method.further else {}
 
+    def wanted(number: int) -> Collection[str]:
+        before = {id_: [each for each in done if each.is_ok and each.round < number] for id_, done in launches.items()}
+        return launch_order.too_wide(cells, method, {id_: list(map(throughput, done)) for id_, done in before.items()})
 
-def _rates(folder: RunFolder, cell: Cell) -> list[float]:
-    """Return the throughputs of a cell's launches so far."""
-    return [throughput(launch) for launch in counting(folder.of_cell(cell.id)) if launch.is_ok]
+    return launch_order.next_round(cells, method, s.matrix.seed, wanted, lambda cell, number: folder.is_done(cell.id, number))
 
 
 def _scheduled(
-    s: Session, job: Job, left: list[tuple[Cell, int]], cells: Sequence[Cell], passed: Callable[[], float]
-) -> Iterator[tuple[Cell, int]]:
-    """Yield the launches in `left` of `cells`, in order; an adaptive method chooses them by what was measured meanwhile.
+    s: Session, job: Job, left: list[tuple[Cell, int]], passed: Callable[[], float]
+) -> Iterator[list[tuple[Cell, int]]]:
+    """Yield the launches in `left` round by round; an adaptive method chooses further rounds by what was measured meanwhile.
 
     `passed`: seconds since the first launch.
     """
-    method = s.matrix.method
     passed()
-    if method.until is None:
-        wanted = {cell.id for cell in cells}
-        yield from ((cell, number) for cell, number in left if cell.id in wanted)
-        return
-
-    def is_over() -> bool:
-        return method.budget_seconds is not None and passed() > method.budget_seconds
-
-    for cell, number in launch_order.adaptive(cells, method, s.matrix.seed, partial(_rates, job.folder), is_over):
-        if not job.folder.is_done(cell.id, number):
-            yield cell, number
+    yield from launch_order.in_rounds(left)
+    while launches := further(s, job.folder, s.plan.cells):
+        if s.matrix.method.budget_seconds is not None and passed() > s.matrix.method.budget_seconds:
+            return
+        yield launches
 
 
 def _stopwatch() -> Callable[[], float]:
@@ -197,8 +183,8 @@ def _stopwatch() -> Callable[[], float]:
 def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float) -> Generator[ProgressEvent, None, None]:
     """Execute what is left of the run (see `todo`) and record its end, with its estimate in seconds."""
     begin = time.monotonic()
-    stacks, cells, passed = recipes.stacks_of(s.plan.cells), list(s.plan.cells), _stopwatch()
-    yield from rounds.execute(job, stacks, cells, _scheduled(s, job, left, cells, passed))
+    cells = list(s.plan.cells)
+    yield from rounds.execute(job, recipes.stacks_of(cells), cells, _scheduled(s, job, left, _stopwatch()))
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin, estimated_seconds=estimated)
 
 

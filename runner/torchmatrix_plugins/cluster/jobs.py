@@ -98,7 +98,7 @@ class Submitted:
 
     def add_further(self) -> None:
         """Queue the next round of compared cells of an adaptive method, none of whose launches is awaited."""
-        for kind in (kind for kind in self.cluster.kinds if kind.session.matrix.method.until is not None):
+        for kind in (kind for kind in self.cluster.kinds if kind.session.matrix.method.further):
             busy = {waiting.cell.id for waiting in self._all_awaited() if waiting.kind is kind}
             for group in launch_order.compared(kind.session.plan.cells):
                 ids = {cell.id for cell in group}

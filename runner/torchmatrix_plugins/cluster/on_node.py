@@ -138,7 +138,7 @@ def _launch_cell(
     built = yield from build_all(job, recipes.stacks_of([planned]))
     batches = yield from _find_batch(job, planned, built[planned.stack.name], order, home)
     here = [launch for launch in job.folder.of_cell(cell) if launch.machine == s.host.machine]
-    yield from rounds.measure(job, built, [planned], [(planned, number)], _first_proofs(here), batches)
+    yield from rounds.measure(job, built, [planned], [[(planned, number)]], _first_proofs(here), batches)
 
 
 def _find_batch(
