@@ -10,13 +10,17 @@ from support.records import launch_lines, nights, write_run
 from torchmatrix.analysis import run_index
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.history import series, trends
+from torchmatrix.analysis.metrics import THROUGHPUT
 from torchmatrix.analysis.run_summary import cells_table, launch_rows
 from torchmatrix.analysis.sharing import WAITED, shared_by
+from torchmatrix.analysis.speedups import since
 from torchmatrix.analysis.verdicts import judged, may_be_best
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import launch_of
 from torchmatrix.facts.store import Results
 from torchmatrix.reporting import report, terminal
+from torchmatrix.reporting.overview.answers import unchanged
+from torchmatrix_plugins.advise import advice, words
 
 QUIET = {"run_seconds": 0.4, "wait_seconds": 0.0, "cpus": "0-1", "busy_seconds": 0.4, "stolen_seconds": 0.0, "switches": 3}
 
@@ -139,3 +143,51 @@ def test_history_and_the_table_at_the_end_say_what_was_disturbed(tmp_path: Path)
     assert "other programs disturbed 2 of 3 launches" in terminal.trends_in_words([trend])
     summary = terminal.summaries_of(runs[1].launches(), [trend.cell])
     assert summary[0].as_record()["disturbed"] == 2 and "; 2 disturbed" in terminal.summaries_in_words(summary, 100, 5)
+
+
+def recorded(stack: str, rates: list[float], disturbed: bool) -> list[dict[str, Any]]:
+    sharing = [beside(0.25) if disturbed else QUIET]
+    return [{"stack": stack, "rate": rate, "round": number + 1, "sharing": sharing} for number, rate in enumerate(rates)]
+
+
+@pytest.mark.parametrize("disturbed", ["a", "b"])
+def test_the_lead_and_the_titles_call_no_disturbed_pair_alike(tmp_path: Path, disturbed: str) -> None:
+    lines = [line for stack, rates in RATES.items() for line in recorded(stack, rates, stack == disturbed)]
+    overview = report.overview_of(report.view_of(write_run(tmp_path, lines)))
+    said = [overview.answers.lead, *(f"{each.figure} {each.text}" for each in overview.answers.each)]
+    said += [chart.title for chart in overview.charts]
+    assert not [text for text in said if "no difference" in text]
+    assert "not tested against" in overview.answers.lead and any("disturbed by other programs" in text for text in said)
+
+
+@pytest.mark.parametrize("disturbed", ["a", "b"])
+def test_advice_calls_no_disturbed_combination_alike(tmp_path: Path, disturbed: str) -> None:
+    lines = [line for stack, rates in RATES.items() for line in recorded(stack, rates, stack == disturbed)]
+    rows = launch_rows(write_run(tmp_path, lines).launches())
+    found = advice.advise(rows, "resnet50", "train", THROUGHPUT, {})
+    text = words.advice_text(found, "run", "command")
+    assert not found.as_good and [point.row.stack for point in found.untested] == ["a"] and "no difference" not in text
+    assert "or disturbed by other programs" in text and ("disturbed 3 of them" in text) is (disturbed == "b")
+    assert words.advice_record(found, "run")["take"]["disturbed"] == (3 if disturbed == "b" else 0)
+
+
+def test_since_the_last_run_what_was_disturbed_or_measured_once_is_not_called_unchanged(tmp_path: Path) -> None:
+    then, now = (
+        launch_rows(write_run(tmp_path, lines, run=run).launches())
+        for run, lines in zip(
+            nights(2),
+            (
+                [*recorded("a", RATES["a"], False), *recorded("b", RATES["b"], False), *recorded("c", [90.0], False)],
+                [*recorded("a", RATES["a"], True), *recorded("b", RATES["b"], False), *recorded("c", [90.0], False)],
+            ),
+            strict=True,
+        )
+    )
+    changes = since(now, then, nights(2)[0], 0.0)
+    assert unchanged(changes) == ["1 with no difference shown", "1 disturbed", "1 not tested"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("busy_seconds", 1e9), ("stolen_seconds", 1e6), ("run_seconds", 1e5)])
+def test_what_no_cpu_can_do_is_not_believed(name: str, value: float) -> None:
+    shared = shared_by(launch([{**beside(0.25), name: value}]))
+    assert math.isnan(shared.waited) and math.isnan(shared.others) and math.isnan(shared.stolen) and shared.disturbed is None

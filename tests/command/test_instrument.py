@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from support import PATIENCE_SECONDS, Command
-from torchmatrix.analysis import run_summary, scaling
+from torchmatrix.analysis import run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.engines import recipes
@@ -24,7 +25,7 @@ from torchmatrix.matrix import matrix_file
 from torchmatrix.matrix.method import METHODS, Method
 from torchmatrix.planning.fit import Prerequisites
 from torchmatrix.planning.plan import Cell, make_plan
-from torchmatrix.running import launch_cell, rounds
+from torchmatrix.running import launch_cell, rounds, run, session
 from torchmatrix.running.launch_order import in_rounds
 from torchmatrix.running.progress import Heated, LaunchFinished, LaunchStarted
 from torchmatrix.running.readiness import Patience
@@ -96,7 +97,7 @@ def test_a_throttled_launch_is_repeated_once_and_both_files_are_kept(
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0, reasons=["hw_thermal_slowdown", "sw_power_cap"]))
     events = list(rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1), (cell, 2)])))
     notes = [item.note for item in events if isinstance(item, LaunchFinished)]
-    assert notes == ["throttled, once more", "throttled again: kept and marked"] * 2
+    assert notes == ["throttled; once more at the end of the round", "throttled; kept and marked"] * 2
     assert len(list(job.folder.path.rglob("round1-*.jsonl"))) == 2
     (row,) = run_summary.cells_table(CellIndex(run_summary.launch_rows(last_tries(job.folder.launches()))).every)
     assert (row.n, row.throttled) == (2, 2)
@@ -137,7 +138,7 @@ def test_without_patience_a_disturbed_launch_is_marked_and_not_repeated(
         for event in rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1)]))
         if isinstance(event, LaunchFinished)
     ]
-    assert notes == ["disturbed: its threads waited 25 % of the time for CPUs that others used (0.3 CPUs); marked"]
+    assert notes == ["disturbed: its threads waited 25 % of the time for CPUs that others used (0.3 CPUs); kept and marked"]
 
 
 def test_a_device_that_could_not_be_read_hides_no_disturbance(
@@ -152,6 +153,65 @@ def test_a_device_that_could_not_be_read_hides_no_disturbance(
         if isinstance(event, LaunchFinished)
     ]
     assert [end.note.startswith("no answer; disturbed: its threads waited 25 %") for end in ends] == [True]
+
+
+def test_what_was_to_be_repeated_is_repeated_after_an_interruption(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A disturbed launch that was not made again is left to do, and one that was throttled is, whatever the patience."""
+    (left := tmp_path / "left").write_text("1")
+    monkeypatch.setenv("FAKE_NEIGHBOUR", str(left))
+    s = session.prepare(fake_matrix, tmp_path / "results", "local", [], [])
+    cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    cell = next(planned for planned in s.plan.cells if planned.id == cell.id)
+    patient = replace(s, matrix=replace(s.matrix, quiet_wait_minutes=1.0))
+    first = [(cell, 1), (cell, 2)]
+    assert [launch for launch in run.todo(patient, job.folder) if launch[0] == cell] == first
+    list(rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1)])))
+    assert [launch for launch in run.todo(patient, job.folder) if launch[0] == cell] == first
+    assert [launch for launch in run.todo(s, job.folder) if launch[0] == cell] == [(cell, 2)], "without patience"
+    list(rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1)])))
+    assert [launch for launch in run.todo(patient, job.folder) if launch[0] == cell] == [(cell, 2)]
+    job = replace(job, sensors=[SteadyDraw(70.0, reasons=["hw_thermal_slowdown"])])
+    monkeypatch.setenv("FAKE_SECONDS", "1.2")
+    for event in rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 2)])):
+        if isinstance(event, LaunchFinished):
+            break  # as Ctrl-C does, before it is made again
+    assert [launch for launch in run.todo(s, job.folder) if launch[0] == cell] == [(cell, 2)]
+
+
+PACES = {
+    "open": ([1.0, 1.01, 0.99, 1.0, 1.0, 1.0, 1.0, 1.0], [0.975, 0.985, 0.962, 0.974, 0.975, 0.976, 0.975, 0.975]),
+    "clear": ([1.0, 1.01, 0.99], [0.5, 0.505, 0.495]),
+    "hopeless": ([1.0, 1.3, 0.8], [1.05, 0.7, 1.3]),
+}
+"""How many times as long the launches of a cell and of its compiled twin take."""
+
+
+@pytest.mark.parametrize(("kind", "most"), [("open", 8), ("clear", 3), ("hopeless", 3)])
+def test_until_decided_launches_again_what_is_open_and_can_be_decided(
+    fake_matrix: Path, torchmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, most: int
+) -> None:
+    (paces := tmp_path / "paces.json").write_text(json.dumps(PACES[kind]))
+    monkeypatch.setenv("FAKE_PACES", str(paces))
+    text = (
+        fake_matrix.read_text(encoding="utf-8")
+        .replace("counts = [1, 2]", "counts = [1]")
+        .replace("steps = 5", "steps = 50\ncompile = [false, true]")
+    )
+    fake_matrix.write_text(text.replace("launches = 2", 'until = "decided"'), encoding="utf-8")
+    done = torchmatrix("run")
+    assert done.returncode == 0 and "6 launches or more, until decided" in done.stderr
+    numbers = Counter((launch.cell, launch.method.further) for launch in launches(fake_matrix.parent))
+    assert len(set(numbers.values())) == 1 and {further for _, further in numbers} == {5}
+    each = set(numbers.values()).pop()
+    assert (3 < each <= most) if kind == "open" else each == most
+    assert done.stderr.count("further ") == each - 3, "each round is told"
+    (run_folder,) = Results(fake_matrix.parent / "results").runs()
+    cells = CellIndex(run_summary.launch_rows(run_folder.launches()))
+    (pair,) = speedups.ratios_of(cells).settings
+    assert pair["verdict"] == {"open": "FASTER", "clear": "FASTER", "hopeless": "AMBIGUOUS"}[kind] and pair["n"] == each
+    assert run_folder.read_record().complete and "0 launches to do" not in torchmatrix("run").stderr
 
 
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:

@@ -97,3 +97,15 @@ def test_a_model_is_not_kept_behind_a_link(tmp_path: Path, elsewhere: Path, link
     with pytest.raises(EngineUnusable, match="is a link"):
         keep_model(results.profiled_models, "mine/config.json", b"{}")
     assert content(elsewhere) == before
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link to nothing", "a link to itself"])
+def test_doctor_says_of_results_what_run_says(torchmatrix: Command, fake_matrix: Path, kind: str) -> None:
+    results = fake_matrix.parent / "results"
+    if kind == "a file":
+        results.touch()
+    else:
+        results.symlink_to("/nonexistent/deep" if kind == "a link to nothing" else results)
+    doctor, run = torchmatrix("doctor"), torchmatrix("run")
+    assert "can be written" not in doctor.stdout and f"{results} can't be written" in doctor.stdout
+    assert doctor.returncode == run.returncode == 4

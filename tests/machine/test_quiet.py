@@ -14,14 +14,14 @@ import pytest
 from support import until
 from torchmatrix.core.errors import EngineUnusable
 from torchmatrix.machine import quiet
-from torchmatrix.machine.quiet import claimed
+from torchmatrix.machine.claims import claimed
 from torchmatrix.running import readiness
 from torchmatrix.running.readiness import Patience
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from torchmatrix.machine.quiet import claimed
+from torchmatrix.machine.claims import claimed
 with claimed(Path(sys.argv[1]), sys.argv[2].split(), 600):
     print("held", flush=True)
     time.sleep(600)
@@ -64,7 +64,10 @@ def test_a_second_run_on_the_same_devices_gives_way(
 ) -> None:
     with pytest.raises(EngineUnusable, match=f"measures on {what}: process {other.pid}, results in {tmp_path}/theirs") as error:
         ExitStack().enter_context(claimed(tmp_path, gpus, 60))
-    assert "for another 10 minutes" in str(error.value) and "--anyway" in error.value.hint
+    assert "for another 10 minutes" in str(error.value) and "--anyway" not in error.value.hint
+    with pytest.raises(EngineUnusable) as error:  # of a command that has the option
+        ExitStack().enter_context(claimed(tmp_path, gpus, 60, beside=False))
+    assert "--anyway" in error.value.hint
     (claim,) = place.iterdir()  # who gave way claims nothing
     assert claim.stat().st_mode & 0o777 == 0o644, "other users must be able to read it"
     with claimed(tmp_path, gpus, 60, beside=True):

@@ -35,7 +35,7 @@ def index(cells: Iterable[Made]) -> CellIndex:
     """
     return CellIndex(
         structs.replace(
-            _row(cell.job, cell.stack, cell.devices, cell.parallel), round=number, throughput=rate, **_of_fleet(cell)
+            _row_of(cell.job, cell.stack, cell.devices, cell.parallel), round=number, throughput=rate, **_of_fleet(cell)
         )
         for cell in cells
         for number, rate in enumerate(cell.rates, 1)
@@ -55,7 +55,8 @@ def _of_fleet(cell: Made) -> dict[str, str]:
     return {"machine": cell.machine, "gpu": cell.machine.split()[0]} if cell.machine else {}
 
 
-def _row(cell: Made) -> LaunchRow:
+def row(cell: Made) -> LaunchRow:
+    """Return the row of one of its launches."""
     return _row_of(cell.job, cell.stack, cell.devices, cell.parallel)
 
 

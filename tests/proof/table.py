@@ -13,10 +13,17 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 
-from proof import gate, inference, reports, steady_state, work
+from proof import deciding, gate, inference, reports, steady_state, work
 from proof.row import SHARES, Claim, Row
 
-CLAIMS: tuple[Claim, ...] = (*inference.CLAIMS, *reports.CLAIMS, *gate.CLAIMS, *steady_state.CLAIMS, *work.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (
+    *inference.CLAIMS,
+    *reports.CLAIMS,
+    *deciding.CLAIMS,
+    *gate.CLAIMS,
+    *steady_state.CLAIMS,
+    *work.CLAIMS,
+)
 
 
 def named(words: str) -> list[int]:

@@ -145,20 +145,26 @@ class Cell(Generic[AnyRow]):
         """Return how many ok launches other programs disturbed, as far as is known."""
         return sum(bool(row.disturbed) for row in self.ok)
 
+    @property
+    def looks(self) -> float:
+        """Return the factor of its p-values (intervals.LOOKS)."""
+        return intervals.LOOKS if self.row.further else 1.0
+
+    def prior(self, column: str) -> intervals.Prior:
+        """Return what the other cells of its run tell of its scatter; nothing of a single launch."""
+        return self.family.prior(column, self.disturbed > 0) if len(self.values(column)) > 1 else intervals.NO_PRIOR
+
     def estimate(self, column: str = "throughput") -> intervals.Interval:
         """Return the centre of a metric with the 95 % interval; NaN where too few launches have a value."""
         if column not in self._estimates:
-            values = self.values(column)
-            prior = self.family.prior(column, self.disturbed > 0) if len(values) > 1 else intervals.NO_PRIOR
-            self._estimates[column] = intervals.center_interval(values, self.last.statistic, prior)
+            self._estimates[column] = intervals.center_interval(self.values(column), self.last.statistic, self.prior(column))
         return self._estimates[column]
 
     def interval(self, column: str) -> intervals.Interval:
         """Return the median of a metric with the 95 % interval, however throughputs are combined; NaN where it isn't known."""
         if column not in self._intervals:
             values = self.values(column)
-            prior = self.family.prior(column, self.disturbed > 0) if len(values) > 1 else intervals.NO_PRIOR
-            has_one = bool(values) and min(values) > 0
+            has_one, prior = bool(values) and min(values) > 0, self.prior(column)
             self._intervals[column] = intervals.center_interval(values, "median", prior) if has_one else intervals.UNKNOWN
         return self._intervals[column]
 
@@ -203,9 +209,9 @@ class Cell(Generic[AnyRow]):
         if column not in self._moments:
             values, figure = self.values(column), None
             if len(values) > 1 and min(values) > 0:
-                figure = intervals.moments(values, self.family.prior(column, self.disturbed > 0))
+                figure = intervals.moments(values, self.prior(column))
                 jump = self.family.jump(column) if len(values) < intervals.SEEN_FROM else 0.0
-                figure = figure._replace(jump=jump, disturbed=bool(self.disturbed))
+                figure = figure._replace(jump=jump, disturbed=bool(self.disturbed), looks=self.looks)
             self._moments[column] = figure
         return self._moments[column]
 
@@ -216,9 +222,21 @@ class Cell(Generic[AnyRow]):
         rounds = self.rounds_with(base, column)
         if len(rounds) >= intervals.PAIRED_FROM:
             above_values, below_values = zip(*rounds, strict=True)
-            return replace(pair_by_rounds(above_values, below_values), disturbed=bool(self.disturbed) != bool(base.disturbed))
-        above, below = self.moments(column), base.moments(column)
-        return pair_of_moments(above, below) if above and below else pair(self.values(column), base.values(column))
+            is_disturbed = bool(self.disturbed) != bool(base.disturbed)
+            return replace(pair_by_rounds(above_values, below_values), disturbed=is_disturbed, looks=self.looks)
+        cell, other = self.beside(base), base.beside(self)
+        above, below = cell.moments(column), other.moments(column)
+        return pair_of_moments(above, below) if above and below else pair(cell.values(column), other.values(column))
+
+    def beside(self, other: "Cell[NightRow]") -> "Cell[AnyRow]":
+        """Return what of it is compared with another cell: of a run that makes further rounds for some cells only, the rounds
+        in which both were launched. What the whole machine did in the others would be in the ratio.
+        """
+        if not self.row.further or self.family is not other.family:
+            return self
+        common = {(row.run, row.round) for row in other.launches}
+        kept = [row for row in self.launches if (row.run, row.round) in common]
+        return self if len(kept) in (0, len(self.launches)) else Cell(kept, self.family)
 
     def rounds_with(self, other: "Cell[NightRow]", column: str = "throughput") -> list[tuple[float, float]]:
         """Return its values and the other's in every round of one run that both have: such launches were interleaved."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central
-from torchmatrix.analysis.intervals import NO_PRIOR, NOTEWORTHY, Interval, Moments, center_interval
+from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, Moments, center_interval
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, Metric, latency_of
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.rows import LaunchRow, group_by
-from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, may_be_best, of_picked
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, are_comparable, may_be_best, of_picked
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
 
@@ -63,6 +63,10 @@ class Point:
         """Return the costs by name, NaN if unknown."""
         return {cost.column: self.cell.median(cost.column) for cost in COSTS}
 
+    def is_comparable(self, other: "Point") -> bool:
+        """Check whether a test compares them (verdicts.are_comparable)."""
+        return are_comparable(self.moments, other.moments)
+
     def over(self, other: "Point") -> Pair:
         """Return the ratio of its speed to that of another one."""
         above, below = (self.cell, other.cell) if self.metric.more_is_better else (other.cell, self.cell)
@@ -71,7 +75,7 @@ class Point:
     def picked_of(self, candidates: int) -> Interval:
         """Return its figure of the metric, in an interval that covers whichever of so many was picked."""
         values = self.cell.values(self.metric.column)
-        prior = self.cell.family.prior(self.metric.column) if len(values) > 1 else NO_PRIOR
+        prior = self.cell.prior(self.metric.column)
         return of_picked(center_interval(values, self._statistic, prior), prior.freedom + len(values) - 1, candidates)
 
     @property
@@ -207,7 +211,7 @@ def best_of(points: Points) -> Best | None:
         point=point,
         figure=point.picked_of(len(measured)),
         candidates=len(measured),
-        as_good=len(may_be_best([candidate.moments for candidate in measured])),
+        as_good=len(may_be_best([each.moments for each in measured if each is point or point.is_comparable(each)])),
         start=start,
         gain=point.over(start).interval,
         steps=tuple(steps_from(points, start)),

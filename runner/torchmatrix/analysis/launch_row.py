@@ -233,6 +233,8 @@ _JOB_COLUMNS = (
             of=lambda read: _device(read.launch).multiprocessors),
     a_text("method", DEFINITIONS["method"], of=_field("method.name")),
     a_text("statistic", "median or mean: how launches combine into one figure", of=_field("method.statistic")),
+    a_whole("launches_further", "how many launches could follow, until comparisons were decided", "further",
+            of=lambda read: None if read.launch.method.until else read.launch.method.further or None),
 )  # fmt: skip
 _RESULT_COLUMNS = (
     a_text("outcome", "of the last ok launch, or else of the last: ok, oom (out of memory), timeout, crashed, numerics, …",

@@ -33,7 +33,8 @@ class Pair:
     with too few launches, as is `variance`: what one launch of each side adds to that of `log`. `launches`: of the larger side;
     `shared`: the degrees of freedom from all cells of the run. `paired`: computed round by round. `jump`: how far apart levels
     may lie that so few launches don't show (levels.py). `disturbed`: other programs disturbed launches of one side only, and so
-    nothing is tested. `why_not`: why the two are not compared, else "".
+    nothing is tested. `looks`: the factor of p-values for looking more than once (intervals.LOOKS). `why_not`: why the two are
+    not compared, else "".
     """
 
     value: float = math.nan
@@ -46,6 +47,7 @@ class Pair:
     paired: bool = False
     jump: float = 0.0
     disturbed: bool = False
+    looks: float = 1.0
     why_not: str = ""
 
     @property
@@ -59,7 +61,11 @@ class Pair:
             return intervals.Interval(value=self.value)
         if self.error == 0.0:
             return intervals.Interval(value=self.value, low=self.value, high=self.value)
-        return intervals.centered(self.value, self.error, self.freedom, confidence)
+        return intervals.centered(self.value, self.error, self.freedom, self._at_one_look(confidence))
+
+    def _at_one_look(self, confidence: float) -> float:
+        """Return the confidence that an interval must have at each look to have this one at all of them together."""
+        return 1 - (1 - confidence) / self.looks
 
     @property
     def chances(self) -> Chances:
@@ -75,7 +81,7 @@ class Pair:
         if self.error == 0.0:
             return Chances(differs=float(self.log == 0.0), same=float(min(low, high) < 0))
         differs, below, above = (float(stdtr(self.freedom, -distance / self.error)) for distance in (abs(self.log), low, high))
-        return Chances(differs=2 * differs, same=max(below, above))
+        return Chances(differs=min(1.0, self.looks * 2 * differs), same=min(1.0, self.looks * max(below, above)))
 
     def p_above(self, least: float = 1.0) -> float:
         """Return the one-sided p-value that the ratio isn't above `least`; NaN with too few launches."""
@@ -86,7 +92,8 @@ class Pair:
 
     def detectable(self, confidence: float) -> float:
         """Return the smallest difference from 1 that would be detected with a chance of 4 in 5; NaN with too few launches."""
-        return math.nan if math.isnan(self.freedom) else intervals.detectable_at(self.error, self.freedom, confidence)
+        at_one_look = self._at_one_look(confidence)
+        return math.nan if math.isnan(self.freedom) else intervals.detectable_at(self.error, self.freedom, at_one_look)
 
     def settled_by(self, confidence: float = intervals.CONFIDENCE) -> int | None:
         """Return how many launches per side would end an AMBIGUOUS with a chance of 4 in 5, if all else stays as it is.
@@ -102,7 +109,7 @@ class Pair:
         distance = center if center > math.log1p(intervals.NOTEWORTHY) else -math.log1p(-intervals.SAME_WITHIN) - center
         for n in range(max(self.launches + 1, intervals.SEEN_FROM if self.jump else 0), intervals.MOST_LAUNCHES + 1):
             freedom = max(self.shared + n - 1, sides * (n - 1))
-            quantiles = intervals.student(freedom, 0.5 + confidence / 2) + intervals.CHANCE_QUANTILE
+            quantiles = intervals.student(freedom, 0.5 + self._at_one_look(confidence) / 2) + intervals.CHANCE_QUANTILE
             if quantiles * math.sqrt(self.variance / n) < distance:
                 return n
         return None
@@ -140,7 +147,7 @@ def pair_of_moments(above: intervals.Moments, below: intervals.Moments) -> Pair:
         value=math.exp(log), log=log, error=math.sqrt(total), freedom=freedom_of((above, below)),
         variance=sum(side.squared_error * side.launches for side in (above, below)),
         launches=max(above.launches, below.launches), shared=min(above.shared, below.shared),
-        jump=max(above.jump, below.jump), disturbed=above.disturbed != below.disturbed,
+        jump=max(above.jump, below.jump), disturbed=above.disturbed != below.disturbed, looks=max(above.looks, below.looks),
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ class NightRow(Struct, frozen=True, kw_only=True, array_like=True):
     error: str | None
     left_out: str
     disturbed: bool | None
+    further: int | None
     throughput: float
     parameters: int | None
     flops_per_item: float

@@ -16,6 +16,8 @@ from torchmatrix.facts.wire import Sharing
 
 WAITED = 0.03
 """A launch is disturbed if its threads waited for others in this share of the time in which they ran or waited for a CPU."""
+IMPOSSIBLE = 10.0
+"""So many times what the CPUs can do in the windows and a second around them, and nothing is known."""
 NOTEWORTHY = 0.01
 """Less than this share isn't named."""
 
@@ -70,9 +72,12 @@ def _shared(seconds: float, ranks: Sequence[Sequence[Sharing]]) -> Shared:
     busy, stolen = (
         max(_sum(getattr(part, name) for part in parts) for parts in ranks) for name in ("busy_seconds", "stolen_seconds")
     )
+    cpus = _count(ranks[0][0].cpus or "")
+    if max(busy, stolen, run) > IMPOSSIBLE * cpus * (1 + seconds):
+        return Shared()
     others = max(busy - run, 0.0)  # in this order NaN stays NaN, as below
     waited = min(others, wait) / (run + wait) if run + wait > 0 else math.nan
-    return Shared(waited=waited, others=others / seconds, stolen=stolen / seconds / _count(ranks[0][0].cpus or ""))
+    return Shared(waited=waited, others=others / seconds, stolen=stolen / seconds / cpus)
 
 
 def _count(cpus: str) -> int:

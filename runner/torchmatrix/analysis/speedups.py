@@ -10,7 +10,15 @@ from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.pairs import Chances, Pair
 from torchmatrix.analysis.rows import LaunchRow, Row, counted_difference, counted_of_row, group_by, is_ok
-from torchmatrix.analysis.verdicts import Significance, Verdict, chances_of_best, judged, significance_of
+from torchmatrix.analysis.verdicts import (
+    Significance,
+    Verdict,
+    chances_of_best,
+    judged,
+    may_be_best,
+    significance_of,
+    verdict_at,
+)
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
 from torchmatrix.facts.launch import Launch
@@ -65,13 +73,8 @@ def speedup_table(cells: CellIndex, baseline: str | None = None) -> list[Row]:
     stacks = list(dict.fromkeys(cell.row.stack for cell in cells.figures))
     if baseline is not None and baseline not in stacks:
         raise BadInput(f"no stack {baseline} to compare with", hint=f"stacks of this run: {', '.join(stacks) or 'none'}")
-    bases: dict[tuple[str, str, str], Cell] = {}
-    for cell in sorted(cells.figures, key=lambda cell: not cell.samples):
-        if baseline in (None, cell.row.stack):
-            bases.setdefault((cell.row.workload, cell.row.devices, cell.machine), cell)
     rows = []
-    for cell in cells.figures:
-        base = bases.get((cell.row.workload, cell.row.devices, cell.machine))
+    for cell, base in _beside_baselines(cells, baseline):
         names = {"workload": cell.row.workload, "stack": cell.row.stack, "baseline": base.row.stack if base else baseline}
         rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
     return rows
@@ -82,16 +85,59 @@ def settings_table(cells: CellIndex) -> list[Row]:
 
     One row per pair that was to be measured; `why` says why a ratio is NaN, else it is empty.
     """
-    twins = {(cell.machine, _all_but(cell)): cell for cell in cells.figures}
     rows = []
+    for setting, cell, base in _beside_opposites(cells):
+        names = {"setting": setting, "workload": cell.row.workload, "over": base.row.workload, "stack": cell.row.stack}
+        rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
+    return rows
+
+
+def _beside_baselines(cells: CellIndex, baseline: str | None) -> Iterator[tuple[Cell, Cell | None]]:
+    """Yield each cell with the one of speedup_table that it is compared with, None if there is none."""
+    bases: dict[tuple[str, str, str], Cell] = {}
+    for cell in sorted(cells.figures, key=lambda cell: not cell.samples):
+        if baseline in (None, cell.row.stack):
+            bases.setdefault((cell.row.workload, cell.row.devices, cell.machine), cell)
+    for cell in cells.figures:
+        yield cell, bases.get((cell.row.workload, cell.row.devices, cell.machine))
+
+
+def _beside_opposites(cells: CellIndex) -> Iterator[tuple[str, Cell, Cell]]:
+    """Yield the pairs of settings_table: the setting, the cell with it and the one with its opposite."""
+    twins = {(cell.machine, _all_but(cell)): cell for cell in cells.figures}
     for name, pair in _PAIRS:
         for cell in (cell for cell in cells.figures if cell.row.value(name) == pair.value):
             base = twins.get((cell.machine, _all_but(cell, **{name: pair.over})))
-            if base is None:
-                continue
-            names = {"setting": pair.name, "workload": cell.row.workload, "over": base.row.workload, "stack": cell.row.stack}
-            rows.append(names | _shown(cell) | _compared(cell, base) | cell.fleet)
-    return rows
+            if base is not None:
+                yield pair.name, cell, base
+
+
+# Which cells more launches would help (the rule of `until = "decided"`).
+
+HOPEFUL = 2.0
+"""A comparison goes on while it takes at most so many times the launches that are allowed, by the ratio and the scatter so far:
+three launches know neither well."""
+
+
+def undecided(cells: CellIndex, most: int) -> set[str]:
+    """Return the ids of the cells of comparisons that a report leaves AMBIGUOUS and that `most` launches each may decide.
+
+    The comparisons are those of `ratios_of`, and of each job's fastest stack with the others that may be as fast.
+    """
+    beside = [(cell, base) for cell, base in _beside_baselines(cells, None) if base is not None and base is not cell]
+    beside += [(cell, base) for _, cell, base in _beside_opposites(cells)]
+    tests = [*(compared_cells(*both).chances for both in beside), *_tests_of_best(cells)]
+    level = significance_of(tests)
+    for alike in _jobs(cells):
+        left = [alike[place] for place in may_be_best([cell.moments() for cell in alike], level.differs)]
+        first = max(left, key=lambda cell: cell.estimate().value)
+        beside += [(first, other) for other in left if other is not first]
+    return {cell.row.cell for both in beside if _is_open(compared_cells(*both), level, most) for cell in both}
+
+
+def _is_open(pair: Pair, level: Significance, most: int) -> bool:
+    launches = pair.settled_by(level.confidence_of("AMBIGUOUS")) if verdict_at(pair, level) == "AMBIGUOUS" else None
+    return launches is not None and launches <= HOPEFUL * most
 
 
 def geometric_means(table: Sequence[Row], by: Sequence[str]) -> list[Row]:
@@ -140,17 +186,22 @@ def _compared(cell: Cell, base: Cell | None) -> Row:
     limits, test = pair.interval, pair.chances
     return {
         "ratio": pair.value, "low": limits.low, "high": limits.high, "p_value": test.differs, "same_p_value": test.same,
-        "n": len(cell.samples), "baseline_n": len(samples_of(base)), "why": pair.why_not, "pair": pair,
+        "n": len((cell.beside(base) if base else cell).samples),
+        "baseline_n": len(samples_of(base and base.beside(cell))), "why": pair.why_not, "pair": pair,
     }  # fmt: skip
 
 
 def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
     """Yield for each job that several stacks did on the same devices the test of whether one of them is the fastest."""
+    for alike in _jobs(cells):
+        yield chances_of_best([cell.moments() for cell in alike])
+
+
+def _jobs(cells: CellIndex) -> Iterator[list[Cell]]:
+    """Yield the measured cells of each job that several stacks did on the same devices."""
     measured = (cell for cell in cells.figures if cell.samples)
     jobs = group_by(measured, lambda cell: (cell.machine, cell.row.workload, cell.row.devices, cell.row.batch))
-    for alike in jobs.values():
-        if len(alike) > 1:
-            yield chances_of_best([cell.moments() for cell in alike])
+    yield from (alike for alike in jobs.values() if len(alike) > 1)
 
 
 def _why_not(cell: Cell, base: Cell | None) -> str:

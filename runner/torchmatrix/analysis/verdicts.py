@@ -153,6 +153,11 @@ def may_be_best(figures: Sequence[intervals.Moments | None], level: float = FALS
     return [place for place in range(len(figures)) if place not in out]
 
 
+def are_comparable(figure: intervals.Moments | None, other: intervals.Moments | None) -> bool:
+    """Check whether a test compares two figures: both are of two launches or more, and disturbed alike by other programs."""
+    return figure is not None and other is not None and figure.disturbed == other.disturbed
+
+
 def chances_of_best(figures: Sequence[intervals.Moments | None]) -> Chances:
     """Return p-values of one claim: that the highest is above all others, and that all are the same as the highest.
 
@@ -201,7 +206,7 @@ def of_picked(interval: intervals.Interval, freedom: float, candidates: int) -> 
 
 def _rows(figures: Sequence[intervals.Moments | None]) -> "np.ndarray[Any, Any]":
     """Return the known figures, a row of Moments each."""
-    return np.array([figure for figure in figures if figure is not None], dtype=float).reshape(-1, 6)
+    return np.array([figure for figure in figures if figure is not None], dtype=float).reshape(-1, 7)
 
 
 def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: float = 1.0) -> "np.ndarray[Any, Any]":
@@ -211,8 +216,8 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
     make 640,000 pairs. Only p-values up to `most` are computed: a normal quantile, which Student's exceeds, rules out the
     others.
     """
-    center, error, n, shared, jump, disturbed = np.moveaxis(others, -1, 0)
-    own_center, own_error, own_n, own_shared, own_jump, own_disturbed = np.moveaxis(own, -1, 0)
+    center, error, n, shared, jump, disturbed, looks = np.moveaxis(others, -1, 0)
+    own_center, own_error, own_n, own_shared, own_jump, own_disturbed, own_looks = np.moveaxis(own, -1, 0)
     above, total = center - own_center, error + own_error
     with np.errstate(divide="ignore", invalid="ignore"):
         t = above / np.sqrt(total)
@@ -220,8 +225,9 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
         freedom = np.maximum(np.minimum(shared, own_shared) + total / (error / n + own_error / own_n), alone)
     least = np.maximum(np.maximum(jump, own_jump), math.log1p(intervals.NOTEWORTHY))
     tested = (above > least) & (t >= -ndtri(most / 2)) & (disturbed == own_disturbed)
-    p_values = np.full(t.shape, math.inf)
-    p_values[tested] = np.where(total[tested] == 0.0, 0.0, 2 * stdtr(freedom[tested], -t[tested]))  # 0: without scatter
+    p_values, factor = np.full(t.shape, math.inf), 2 * np.broadcast_to(np.maximum(looks, own_looks), t.shape)
+    chances = factor[tested] * stdtr(freedom[tested], -t[tested])
+    p_values[tested] = np.where(total[tested] == 0.0, 0.0, chances)  # 0: without scatter
     return p_values
 
 
@@ -292,6 +298,7 @@ def mean_of_pairs(pairs: Sequence[Pair], shared: float = 0.0, freedom: float = m
     return Pair(
         value=math.exp(log), log=log, error=math.sqrt(variance), freedom=variance**2 / squares if squares else math.inf,
         jump=max(pair.jump for pair in pairs), disturbed=any(pair.disturbed for pair in pairs),
+        looks=max(pair.looks for pair in pairs),
     )  # fmt: skip
 
 
@@ -303,7 +310,7 @@ def mean_of_machines(each: Sequence[intervals.Moments]) -> intervals.Moments:
     return intervals.Moments(
         log=math.log(total / len(each)), squared_error=error, freedom=min(machine.freedom for machine in each),
         shared=min(machine.shared for machine in each), jump=max(machine.jump for machine in each),
-        disturbed=any(machine.disturbed for machine in each),
+        disturbed=any(machine.disturbed for machine in each), looks=max(machine.looks for machine in each),
     )  # fmt: skip
 
 
@@ -317,4 +324,5 @@ def _weighted_pair(value: float, parts: Sequence[tuple[float, intervals.Moments]
     return Pair(
         value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom_of(figures, weights),
         disturbed=len({figure.disturbed for figure in figures}) > 1,
+        looks=max((figure.looks for figure in figures), default=1.0),
     )  # fmt: skip

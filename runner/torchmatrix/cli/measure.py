@@ -50,7 +50,7 @@ def build(
     s = session.prepare(matrix, results, engine, globs or [], where or [], locked=locked)
     preamble(s, volume)
     refuse_nothing(s, globs or [], where or [])
-    with running.open_job(s, beside=True) as job:
+    with running.open_job(s, measures=False) as job:
         failed = tell(running.build(s, job), [], {}, volume, name_ready=True)
     raise typer.Exit(options.exit_code_of_failures(failed))
 

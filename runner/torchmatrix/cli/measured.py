@@ -38,11 +38,13 @@ def plan_in_one_line(s: "Session", launches: Sequence[tuple["Cell", int]], secon
     stacks = recipes.stacks_of(s.plan.cells)
     to_build = [stack for stack in stacks if stack.source != "interpreter" and stack.name not in s.prerequisites.stored]
     what = f"{count(len(s.plan.cells), 'cell')} on {count(len(stacks), 'stack')}"
-    more = " or more" if s.matrix.method.further else ""
+    method = s.matrix.method
+    more = " or more" if method.further else ""
+    until = f", until {f'each interval is ± {100 * method.until:g} %' if method.until else 'decided'}" if more else ""
     skipped = f"; {count(len(s.plan.skips), 'cell')} skipped" if s.plan.skips else ""
     if not s.plan.cells:
         return f"nothing to run{skipped}"
-    time = f"{count(len(launches), 'launch')}{more}, about {plan.duration_in_words(seconds)}{more}"
+    time = f"{count(len(launches), 'launch')}{more}{until}, about {plan.duration_in_words(seconds)}{more}"
     return f"{what}: {time}; {plan.disk_in_words(to_build)}{skipped}"
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchmatrix.cli.options import Volume
-from torchmatrix.core.formatting import clipped, figure, printable
+from torchmatrix.core.formatting import clipped, count, figure, printable
 from torchmatrix.core.secrets import cleaned
 from torchmatrix.facts.launch import throughput
 from torchmatrix.planning import plan
@@ -32,6 +32,7 @@ from torchmatrix.running.progress import (
     LaunchStarted,
     LaunchWaits,
     ProgressEvent,
+    RoundAdded,
 )
 
 BAR_CHARACTERS = 20
@@ -99,6 +100,7 @@ class Narrator:
         node_of: Mapping[str, str] | None = None,
     ) -> None:
         self._console, self._volume, self._clock = console, volume, clock
+        self._earlier = earlier
         self._left = {(cell.id, number): plan.launch_seconds(cell, number, earlier) for cell, number in launches}
         self._total, self._done = len(self._left), 0
         is_narrow = console.is_terminal and console.width < FEWEST_COLUMNS
@@ -137,6 +139,8 @@ class Narrator:
             self._tell_build(event)
         elif isinstance(event, ImagesSized):
             self._tell_sizes(event)
+        elif isinstance(event, RoundAdded):
+            self._tell_round(event)
         elif isinstance(event, LaunchFinished):
             self._tell_launch(event)
         elif isinstance(event, BatchFound):
@@ -204,6 +208,12 @@ class Narrator:
         why = "not even 1 fits" if event.outcome == "oom" else f"unknown: the trial {words.failed(event.outcome)}"
         result = f"{event.batch} is the largest that fits" if event.batch else why
         self._line("batch", "green" if event.batch else "red", f"{event.cell.id}: {result}")
+
+    def _tell_round(self, event: RoundAdded) -> None:
+        for cell in event.cells:
+            self._left[cell.id, event.number] = plan.launch_seconds(cell, event.number, self._earlier)
+        self._total = max(self._total, self._done + len(self._left))
+        self._line("further", "yellow", f"round {event.number}: {count(len(event.cells), 'launch')} of cells that need more")
 
     def _tell_launch(self, event: LaunchFinished) -> None:
         expected = self._left.pop((event.cell.id, event.number), 0.0)

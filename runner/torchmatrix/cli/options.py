@@ -225,7 +225,9 @@ LaunchesOption = Annotated[
 ]
 UntilOption = Annotated[
     str | None,
-    typer.Option("--until", metavar="PERCENT", help="Repeat each cell until its interval is ± this, for example 1%."),
+    typer.Option(
+        "--until", metavar="PERCENT", help="Repeat each cell until its interval is ± this, for example 1%, or until: decided."
+    ),
 ]
 BudgetOption = Annotated[
     float | None,

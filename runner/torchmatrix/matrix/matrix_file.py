@@ -93,6 +93,13 @@ SECTIONS: dict[str, dict[str, Key]] = {
         "launches": Key(
             kind=int, default=3, minimum=1, maximum=1_000, meaning="Launches per cell; an interval needs at least two."
         ),
+        "until": Key(
+            kind=str,
+            pattern=rf"{method.DECIDED}|[0-9.]+%",
+            explanation=f'is "{method.DECIDED}" or a percentage, such as "1%"',
+            meaning="More launches where they are needed: until the report's comparisons [are decided]"
+            '(method-comparing.md#until-it-is-decided), or until each interval is as narrow as `"1%"`.',
+        ),
         "method": Key(
             kind=str,
             default="steady",
@@ -242,7 +249,7 @@ def _matrix(data: Table, text: str, problems: Problems, folder: Path | None) -> 
         gpus=Devices(lists=_lists(gpus["lists"], problems), **{key: gpus[key] for key in ("counts", "each", "nodes", "mixed")}),
         cpus=Devices(lists=(), **{key: cpus[key] for key in ("counts", "each", "nodes")}),
         cpus_when=cpus["when"],
-        method=_method(run),
+        method=_method(run, problems),
         seed=run["seed"],
         timeout_seconds=60.0 * run["timeout_minutes"],
         quiet_wait_minutes=run["quiet_wait_minutes"],
@@ -268,12 +275,17 @@ def _preset(data: Table, problems: Problems) -> Preset | None:
     return Preset(**values)
 
 
-def _method(run: dict[str, Any]) -> Method:
+def _method(run: dict[str, Any], problems: Problems) -> Method:
     chosen = method.named(run["method"])
     below = run["start_below_celsius"] or chosen.start_below_celsius
     same = {name: run[name] for name in ("launches", "cold_compiles")}
     converted = {"cool_down_seconds": 60.0 * run["cool_down_minutes"]}
-    return replace(chosen, start_below_celsius=below, **same, **converted)
+    chosen = replace(chosen, start_below_celsius=below, **same, **converted)
+    try:
+        return method.until(chosen, run["until"]) if run["until"] else chosen
+    except BadInput as error:
+        problems.add(Place(header="[run]"), "until", str(error))
+        return chosen
 
 
 def _table(data: Table, name: str, problems: Problems) -> Table:

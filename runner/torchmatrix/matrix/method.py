@@ -11,17 +11,21 @@ AB_LAUNCHES = 5
 ADAPTIVE_MINIMUM = 5
 ADAPTIVE_MAXIMUM = 30
 CONFIRMING = 3
-"""Launches per cell with --until: the fewest before a decision, the most, and the number after the decision.
+"""Launches per cell with --until 1%: the fewest before a decision, the most, and the number after the decision.
 
 A rule that stops when it sees what it wants covers less than it claims; launches after the decision make up for it. Simulated
 for 1 % and a scatter of 0.3 to 3 %: 94 to 96 %, instead of 92 to 95 % without them (tests/analysis/test_simulation.py).
 """
+DECIDED = "decided"
+"""The `until` that ends when the comparisons of the report are decided."""
+FEWEST_TO_DECIDE, DECIDING = 3, 5
+"""The launches per cell before the first decision, at least, and those that may follow (docs/method-comparing.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
     """A method. `name`: steady, cold, aime or sustained. `launches`: per cell; then at most so many `further` ones, until each
-    interval is `until` (a ratio) wide.
+    interval is `until` (a ratio) wide, or, without that, until the comparisons of the report are decided.
 
     `cold_compiles`: how many launches of each compiled cell compile from an empty cache first; the others share one.
     `start_below_celsius`: a launch waits until its devices are cooler, `cool_down_seconds` at most. `steps`: this many per
@@ -70,7 +74,7 @@ def named(name: str) -> Method:
 class Request:
     """The command line's changes of the method; None keeps the matrix's setting, but for `at_least` so many launches.
 
-    `until`: such as "1%".
+    `until`: such as "1%", or DECIDED.
     """
 
     method: str | None = None
@@ -88,29 +92,31 @@ class Request:
         chosen_options = [option for option, value in options.items() if value]
         if len(chosen_options) > 1:
             raise BadInput(f"{' and '.join(chosen_options)} contradict each other", hint="choose one number of launches")
-        if self.budget_minutes is not None and not self.until:
-            raise BadInput("--budget works only with --until", hint="--until 1% --budget 120")
         chosen = given
         if self.method:
-            kept = ("launches", "cool_down_seconds", "cold_compiles")
+            kept = ("launches", "further", "until", "cool_down_seconds", "cold_compiles")
             chosen = replace(named(self.method), **{name: getattr(given, name) for name in kept})
         if self.cold_compiles is not None:
             chosen = replace(chosen, cold_compiles=self.cold_compiles)
-        if self.until:
-            budget = None if self.budget_minutes is None else 60 * self.budget_minutes
-            return replace(
-                chosen, launches=ADAPTIVE_MINIMUM, further=ADAPTIVE_MAXIMUM - ADAPTIVE_MINIMUM, until=_ratio(self.until),
-                budget_seconds=budget,
-            )  # fmt: skip
-        fixed = self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else 0)
-        return replace(chosen, launches=fixed or max(chosen.launches, self.at_least))
+        if fixed := self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else 0):
+            chosen = replace(chosen, launches=fixed, further=0, until=None)
+        elif self.until:
+            chosen = until(chosen, self.until)
+        if self.budget_minutes is not None and not chosen.further:
+            raise BadInput("--budget works only with --until", hint="--until 1% --budget 120")
+        budget = None if self.budget_minutes is None else 60 * self.budget_minutes
+        return replace(chosen, launches=fixed or max(chosen.launches, self.at_least), budget_seconds=budget)
 
 
-def _ratio(until: str) -> float:
+def until(given: Method, text: str) -> Method:
+    """Return the method with further launches until what `text` says: a percentage or DECIDED. Raises BadInput."""
+    if text == DECIDED:
+        return replace(given, launches=max(given.launches, FEWEST_TO_DECIDE), further=DECIDING, until=None)
     try:
-        ratio = float(until.removesuffix("%")) / 100
+        ratio = float(text.removesuffix("%")) / 100
     except ValueError:
         ratio = 0.0
-    if not until.endswith("%") or not 0 < ratio < 1:
-        raise BadInput(f"--until {until!r} is not a percentage", hint="the half-width of the interval to reach: --until 1%")
-    return ratio
+    if not text.endswith("%") or not 0 < ratio < 1:
+        hint = f'the half-width of the interval to reach, such as 1%, or "{DECIDED}"'
+        raise BadInput(f"until {text!r} is not a percentage", hint=hint)
+    return replace(given, launches=ADAPTIVE_MINIMUM, further=ADAPTIVE_MAXIMUM - ADAPTIVE_MINIMUM, until=ratio)

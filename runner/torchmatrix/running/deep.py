@@ -78,13 +78,13 @@ def choose_stack(s: Session, name: str | None) -> tuple[Stack, Recipe]:
 def examine(s: Session, stack: Stack, recipe: Recipe, seconds: float) -> Generator[str, None, SelfCheck]:
     """Wait for the devices, then run the self-check on all of them at once; yields each step. Raises EngineUnusable."""
     engine = s.engine_for(stack)
-    with s.results.hold(), run.watching(s) as (sensors, notes):
+    gpus = all_devices(s.host, fit.suited(stack, s.host))
+    with run.alone(s, gpus.gpus, seconds), run.watching(s) as (sensors, notes):
         session.remove_orphans(s)
         try:
             image = engine.build(recipe, lambda line: None)
         except BuildFailed as failure:
             raise EngineUnusable(f"{stack.name}: {failure}", hint=f"torchmatrix build '{stack.name}'") from None
-        gpus = all_devices(s.host, fit.suited(stack, s.host))
         yield from readiness.wait(sensors, [gpu.uuid for gpu in gpus.gpus] or ["cpu"], Method())
         return (yield from look(s.host, engine, image, stack.name, gpus, s.results.owner, seconds, sensors, notes))
 

@@ -168,8 +168,8 @@ def _disk(s: session.Session) -> Check:
 
 
 def _writable(results: Path) -> Check:
-    folder = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
-    if os.access(folder, os.W_OK):
+    folder = next(path for path in (results.absolute(), *results.absolute().parents) if os.path.lexists(path))
+    if folder.is_dir() and os.access(folder, os.W_OK):
         return Check(mark="ok", subject="results", finding=f"{results} can be written")
     finding, fix = f"{folder} can't be written", "write elsewhere: --results DIR"
     return Check(mark="bad", subject="results", finding=finding, fix=fix, exit_code=ExitCode.ENGINE_UNUSABLE)

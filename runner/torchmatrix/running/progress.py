@@ -41,6 +41,14 @@ class LaunchStarted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RoundAdded:
+    """A round that nobody could know of before: an adaptive method makes it."""
+
+    number: int
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchCommand:
     """The command of the launch that begins, as a person can paste it."""
 
@@ -107,6 +115,7 @@ ProgressEvent = (
     | BuildFinished
     | ImagesSized
     | LaunchStarted
+    | RoundAdded
     | LaunchCommand
     | LaunchPhase
     | LaunchFinished

@@ -17,6 +17,7 @@ from torchmatrix.engines.engine import Image, with_hint
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import Proven, proof_of
 from torchmatrix.machine.host import Host
+from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
 from torchmatrix.planning.fit import why_not_slices
@@ -33,6 +34,7 @@ from torchmatrix.running.progress import (
     LaunchFinished,
     LaunchStarted,
     ProgressEvent,
+    RoundAdded,
 )
 
 # Builds: stacks to images or virtualenvs, a few at a time.
@@ -275,8 +277,9 @@ def measure(
     suspects: set[str] = set()
     proven = dict(proofs or {})
     for launches in schedule:
-        again: list[tuple[Attempt, Image]] = []
-        for cell, number in launches:
+        yield from _added(job.method, launches)
+        queue = list(launches)
+        for cell, number in queue:
             if cell.id in recorded:  # one recorded failure is enough: the other rounds could only repeat it
                 continue
             image = built[cell.stack.name]
@@ -296,45 +299,51 @@ def measure(
             fresh = cell.workload.compile and number <= job.method.cold_compiles
             attempt = Attempt(cell=cell, number=number, batch=batch, fresh=fresh, proven=proven.get((cell.id, batch)))
             yield LaunchStarted(cell=cell, number=number)
-            for event in _launch_unthrottled(job, attempt, image):
+            for event in launch(job, attempt, image):
                 if isinstance(event, LaunchFinished):
                     suspects |= _unread_devices(event.launch)
                     if proof := proof_of(event.launch):
                         proven.setdefault((cell.id, batch), proof)
-                    why = _disturbance(event)
-                    is_again = bool(why and job.patience.seconds)
-                    again += [(attempt, image)] if is_again else []
-                    event = _noted(event, "disturbed", why, "once more at the end of the round" if is_again else "marked")
+                    event, again = _noted(job, event)
+                    queue += again
                 yield event
-        yield from _once_more(job, again)
 
 
-def _once_more(job: Job, again: Iterable[tuple[Attempt, Image]]) -> Iterator[ProgressEvent]:
-    """Repeat the launches of a round that other programs disturbed; the first tries are kept.
+def _added(method: Method, launches: Sequence[tuple[Cell, int]]) -> Iterator[RoundAdded]:
+    for number in sorted({number for _, number in launches if number > method.launches}):
+        yield RoundAdded(number=number, cells=tuple(cell for cell, _ in launches))
 
-    What decides is who had the CPUs, never the figure: a rule that looks at the result would make intervals lie.
+
+def _noted(job: Job, event: LaunchFinished) -> tuple[LaunchFinished, list[tuple[Cell, int]]]:
+    """Return the end of a launch with a note on what spoilt it, if anything did, and the launch if it is made once more."""
+    why = _spoilt_by(event.launch)
+    if not why:
+        return event, []
+    is_again = is_repeated(event.launch, job.patience.seconds) and job.folder.tries(event.cell.id, event.number) == 1
+    note = "; ".join(filter(None, (event.note, why, "once more at the end of the round" if is_again else "kept and marked")))
+    return replace(event, note=note), [(event.cell, event.number)] if is_again else []
+
+
+def is_repeated(launch: Launch, patience_seconds: float) -> bool:
+    """Check whether a launch is to be made once more: it was throttled, or, with patience, other programs disturbed it.
+
+    What decides is the state of the devices, never the figure: a rule that looks at the result would make intervals lie.
     """
-    for attempt, image in again:
-        yield LaunchStarted(cell=attempt.cell, number=attempt.number)
-        for event in _launch_unthrottled(job, attempt, image):
-            if isinstance(event, LaunchFinished):
-                event = _noted(event, "disturbed again", _disturbance(event), "kept and marked")
-            yield event
+    why = _spoilt_by(launch)
+    return bool(why) and (patience_seconds > 0 or why == _THROTTLED)
 
 
-def _noted(event: LaunchFinished, what: str, why: str, then: str) -> LaunchFinished:
-    """Return the end of a launch with a note on what disturbed it, if anything did."""
-    return replace(event, note="; ".join(filter(None, (event.note, f"{what}: {why}", then)))) if why else event
+_THROTTLED = "throttled"
 
 
-def _disturbance(event: LaunchFinished) -> str:
-    """Say by what other programs disturbed an ok launch; empty if they didn't, if it can't be told, or if it was throttled,
-    which is told and repeated by itself.
-    """
-    if not event.launch.is_ok or watched.summarize(event.launch).throttled:
+def _spoilt_by(launch: Launch) -> str:
+    """Say what spoilt an ok launch; empty if nothing did, or if it can't be told."""
+    if not launch.is_ok:
         return ""
-    shared = sharing.shared_by(event.launch)
-    return shared.in_words if shared.disturbed else ""
+    if watched.summarize(launch).throttled:
+        return _THROTTLED
+    shared = sharing.shared_by(launch)
+    return f"disturbed: {shared.in_words}" if shared.disturbed else ""
 
 
 def heat(job: Job, built: Mapping[str, Image | BuildFailed], cells: list[Cell]) -> Iterator[ProgressEvent]:
@@ -382,19 +391,6 @@ def find_batches(job: Job, stacks: list[Stack], cells: list[Cell]) -> Generator[
             batches += [event.batch] if isinstance(event, BatchFound) else []
             yield event
     return batches
-
-
-def _launch_unthrottled(job: Job, attempt: Attempt, image: Image) -> Iterator[ProgressEvent]:
-    """Launch once, and once more if heat or hardware slowed the devices down; the first try is kept beside the second."""
-    again = True
-    while again:
-        again = False
-        for event in launch(job, attempt, image):
-            if isinstance(event, LaunchFinished) and event.launch.is_ok and watched.summarize(event.launch).throttled:
-                again = job.folder.tries(attempt.cell.id, attempt.number) == 1
-                yield replace(event, note="throttled, once more" if again else "throttled again: kept and marked")
-            else:
-                yield event
 
 
 def batch_of(

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from statistics import fmean
@@ -12,9 +12,10 @@ from torchmatrix.core import __version__, settings
 from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import recipes
 from torchmatrix.facts.alike import counting
-from torchmatrix.facts.launch import throughput
+from torchmatrix.facts.launch import UNFINISHED, Launch, throughput
 from torchmatrix.facts.store import RunFolder, run_event
-from torchmatrix.machine.quiet import claimed
+from torchmatrix.machine.claims import claimed
+from torchmatrix.machine.host_gpus import Gpu
 from torchmatrix.machine.telemetry import UNWATCHED, Sensor
 from torchmatrix.matrix.workloads import AUTO, changed, ddp_id
 from torchmatrix.planning import plan
@@ -30,23 +31,34 @@ QUIET_WAIT_MINUTES = 5.0
 
 
 @contextmanager
-def open_job(s: Session, *, new: bool = False, command: str = "", beside: bool = False) -> Iterator[Job]:
+def open_job(
+    s: Session, *, new: bool = False, command: str = "", beside: bool | None = None, measures: bool = True
+) -> Iterator[Job]:
     """Lock the results, remove orphans, open the run to continue or a new one; clean up again on the way out.
 
-    Raises EngineUnusable if another run measures on the same devices, unless it may run `beside` that.
+    `beside`: as in `alone`. `measures`: else nothing is launched, only built.
     """
 
     def folder() -> RunFolder:
         home = s.results.home(s.host.name, s.host.machine)
         return (None if new else s.results.unfinished(home, s.key)) or s.results.new_run(home)
 
-    seconds = measuring_seconds(s.launches, known_seconds(s), {})
-    gpus = {gpu.uuid for cell in s.plan.cells for gpu in cell.gpus.gpus}
-    claim = claimed(s.results.root, gpus, seconds, beside) if s.is_here else nullcontext()
-    with s.results.hold(), claim, at_work(s, folder) as job:
+    seconds = measuring_seconds(s.launches, known_seconds(s), {}) if measures else 0.0
+    with alone(s, (gpu for cell in s.plan.cells for gpu in cell.gpus.gpus), seconds, beside), at_work(s, folder) as job:
         if command and not job.folder.record.exists():
             open_record(s, job.folder, command, job.watch_notes)
         yield job
+
+
+@contextmanager
+def alone(s: Session, gpus: Iterable[Gpu], seconds: float, beside: bool | None = None) -> Iterator[None]:
+    """Lock the results, and claim GPUs, and the CPUs, for about so many seconds; none for 0.
+
+    Raises EngineUnusable if another run measures on them, unless this one may run `beside` that (claims.claimed).
+    """
+    claim = claimed(s.results.root, {gpu.uuid for gpu in gpus}, seconds, beside) if s.is_here and seconds else nullcontext()
+    with s.results.hold(), claim:
+        yield
 
 
 @contextmanager
@@ -138,20 +150,41 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
 
 
 def todo(s: Session, folder: RunFolder) -> list[tuple[Cell, int]]:
-    """Return the launches known beforehand that an earlier session of this run hasn't done."""
-    return [(cell, number) for cell, number in s.launches if not folder.is_done(cell.id, number)]
+    """Return what an earlier session of this run hasn't done: repetitions of spoilt launches, and launches known beforehand."""
+    cells, patience = {cell.id: cell for cell in s.plan.cells}, _quiet_wait_seconds(s) if s.is_here else 0.0
+    ended = [launch for launch in folder.launches() if launch.outcome not in UNFINISHED]
+    tries = Counter((launch.cell, launch.round) for launch in ended)
+    once = (launch for launch in ended if tries[launch.cell, launch.round] == 1 and launch.cell in cells)
+    again = [(cells[launch.cell], launch.round) for launch in once if rounds.is_repeated(launch, patience)]
+    left = [(cell, number) for cell, number in s.launches if not tries[cell.id, number]]
+    return sorted([*again, *left], key=lambda launch: launch[1]) if again else left
 
 
 def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[Cell, int]]:
     """Return the next launches of `cells`, whose first rounds are over, with an adaptive method; empty with another method."""
     method = s.matrix.method
-    launches = {cell.id: counting(folder.of_cell(cell.id)) for cell in cells} if method.further else {}
+    if not method.further:
+        return []
+    launches = folder.launches()
 
     def wanted(number: int) -> Collection[str]:
-        before = {id_: [each for each in done if each.is_ok and each.round < number] for id_, done in launches.items()}
-        return launch_order.too_wide(cells, method, {id_: list(map(throughput, done)) for id_, done in before.items()})
+        before = counting(launch for launch in launches if launch.round < number)
+        if method.until is None:
+            return _undecided(before, method.launches + method.further)
+        rates: dict[str, list[float]] = {cell.id: [] for cell in cells}
+        for launch in before:
+            if launch.is_ok and launch.cell in rates:
+                rates[launch.cell].append(throughput(launch))
+        return launch_order.too_wide(cells, method, rates)
 
     return launch_order.next_round(cells, method, s.matrix.seed, wanted, lambda cell, number: folder.is_done(cell.id, number))
+
+
+def _undecided(launches: Sequence[Launch], most: int) -> set[str]:
+    from torchmatrix.analysis import run_summary, speedups  # with numpy, which other methods don't need
+    from torchmatrix.analysis.cells import CellIndex
+
+    return speedups.undecided(CellIndex(run_summary.launch_rows(launches)), most)
 
 
 def _scheduled(

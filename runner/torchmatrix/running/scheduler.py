@@ -97,7 +97,7 @@ def is_scheduler(made: object) -> bool:
 class Here(Scheduler):
     """This machine, on which launches are made one after the other; `poll` makes them and records the end."""
 
-    def __init__(self, s: Session, *, new: bool = False, beside: bool = False) -> None:
+    def __init__(self, s: Session, *, new: bool = False, beside: bool | None = None) -> None:
         """Prepare the run of a session. `beside`: although another run measures on the same devices."""
         super().__init__()
         self._session, self._new, self._beside = s, new, beside

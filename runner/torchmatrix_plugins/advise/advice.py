@@ -65,7 +65,7 @@ def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits
         raise BadInput(f"no measured configuration of {model} ({mode}) keeps the limits", hint=_least(points, limits))
     best = max(fit, key=lambda cell: cell.speed)
     usual = nearest_to_usual(points)
-    tested = [cell for cell in fit if cell.moments and best.moments]
+    tested = [cell for cell in fit if best.is_comparable(cell)]
     return Advice(
         aim=aim,
         points=points,
@@ -73,7 +73,7 @@ def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits
         figure=best.picked_of(len(fit)),
         candidates=len(fit),
         as_good=tuple(tested[place] for place in may_be_best([cell.moments for cell in tested]) if tested[place] is not best),
-        untested=tuple(cell for cell in fit if cell is not best and not (cell.moments and best.moments)),
+        untested=tuple(cell for cell in fit if cell is not best and not best.is_comparable(cell)),
         usual=usual,
         gain=best.over(usual).interval,
         over_limit=len(comparable) - len(fit),

@@ -38,6 +38,8 @@ def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
     yield from _equal_lines(advice)
     yield "rests on:"
     yield f"  {count(len(advice.point.speeds), 'launch')} of {advice.point.row.cell}, run {run}"
+    if disturbed := advice.point.cell.disturbed:
+        yield f"  other programs disturbed {disturbed} of them"
     if not is_known(advice.figure.low):
         yield "  one launch has no interval: repeat it before you rely on it"
     lost = {
@@ -60,7 +62,7 @@ def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
 def _equal_lines(advice: Advice) -> Iterator[str]:
     for what, points in (
         ("no difference shown from it", advice.as_good),
-        ("not tested against it, by one launch", advice.untested),
+        ("not tested against it: one launch, or disturbed by other programs", advice.untested),
     ):
         if points:
             yield f"{what} ({count(len(points), 'combination')}):"
@@ -107,6 +109,7 @@ def advice_record(advice: Advice, run: str) -> dict[str, Any]:
 def _point(point: Point) -> dict[str, Any]:
     return {
         "cell": point.row.cell, "stack": point.row.stack, "settings": dict(point.settings), "launches": len(point.speeds),
+        "disturbed": point.cell.disturbed,
         "costs": none_for_nan(dict(point.costs)),
     }  # fmt: skip
 

@@ -18,6 +18,7 @@ from torchmatrix.facts import launch_file
 from torchmatrix.facts.lines import Event
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.workloads import AUTO, Workload
+from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import readiness, run, session
 from torchmatrix.running.launch_cell import cache_name, device_flags, devices_of, factor_flags, flags_in_words, spec_of
@@ -110,7 +111,7 @@ def profile(s: Session, root: Path, cell: Cell, steps: int, named: bool) -> Gene
     if recipe is None:
         raise errors.NothingSelected(f"stack {cell.stack.name} is not built", hint=f"torchmatrix build '{cell.stack.name}/*'")
     batch = _batch(s, cell)
-    with s.results.hold(), run.watching(s) as (sensors, _):
+    with run.alone(s, cell.gpus.gpus, plan.launch_seconds(cell, 1, {})), run.watching(s) as (sensors, _):
         session.remove_orphans(s)
         try:
             image = engine.build(recipe, lambda line: None)

@@ -151,7 +151,7 @@ def candidates(cells: Cells, top: ShownCell) -> list[ShownCell]:
 class Ranking:
     """The highest cell among its `candidates`, the fastest first. `equal`: the cell itself, then those that tests of the page
     don't show to be slower; a cell of one launch is none of them, and if `top` is one, it stands alone. `untested`: those that
-    nothing compares with it, since one of the two has one launch.
+    nothing compares with it, since one of the two has one launch, or was disturbed by other programs.
     """
 
     top: ShownCell
@@ -171,12 +171,12 @@ def ranking(cells: Cells, top: ShownCell) -> Ranking:
     others = [row for row in ranked if row.place != top.place]
     if cells.moments(top) is None:
         return Ranking(top=top, candidates=ranked, equal=(top,), untested=tuple(others))
-    tested = [row for row in ranked if cells.moments(row)]
+    tested = [row for row in ranked if verdicts.are_comparable(cells.moments(top), cells.moments(row))]
     left = verdicts.may_be_best([cells.moments(row) for row in tested], cells.data.significance.differs)
     slower = _slower_stacks(cells, top)
     equal = (tested[place] for place in left if tested[place].stack not in slower)
     return Ranking(
-        top=top, candidates=ranked, untested=tuple(row for row in others if cells.moments(row) is None),
+        top=top, candidates=ranked, untested=tuple(row for row in others if row not in tested),
         equal=(top, *(row for row in equal if row.place != top.place and row.place not in cells.slower)),
     )  # fmt: skip
 
@@ -268,9 +268,17 @@ def _against_others(cells: Cells, ranked: Ranking) -> tuple[str, str]:
         ahead = words.effect_with_interval(lead)
         parts.append(f"Faster than all others; the next is {_named(cells, others[0], top)} ({ahead}).")
     if names := _names_of(cells, ranked.untested, top):
-        parts.append(f"Not tested against {names}{': one launch' if cells.moments(top) else ''}.")
+        parts.append(f"Not tested against {names}{_why_not_against(cells, ranked)}.")
     verdict = "FASTER" if ranked.is_fastest else "AMBIGUOUS" if len(ranked.equal) > 1 else "n/a"
     return verdict, " ".join(parts)
+
+
+def _why_not_against(cells: Cells, ranked: Ranking) -> str:
+    """Say why some were not tested against the highest; empty where each row says it."""
+    if cells.moments(ranked.top) is None:
+        return ""
+    have_one = {cells.moments(row) is None for row in ranked.untested}
+    return "" if len(have_one) > 1 else ": one launch" if have_one == {True} else ": disturbed by other programs"
 
 
 def _names_of(cells: Cells, rows: Sequence[ShownCell], top: ShownCell) -> str:
@@ -476,16 +484,22 @@ def _since_answer(since: Since | None) -> Answer | None:
         return None
     slower, faster = since.count("SLOWER"), since.count("FASTER")
     parts = [f"{n} {word}" for n, word in ((slower, "slower"), (faster, "faster")) if n]
-    untested = since.count("n/a")
-    rest = len(since.cells) - slower - faster - untested
-    more = [f"{rest} with no difference shown"] if rest else []
-    more = [*parts[1:], *more, *([f"{untested} not tested"] if untested else [])]
+    more = [*parts[1:], *unchanged(since)]
     return Answer(
         name="since", title="Since the last run", figure=parts[0] if parts else "none shown", interval="",
         text=" ".join(filter(None, (f"{', '.join(more)}." if more else "", since.shift))), chart="since",
         note=f"Since {since.run}. {what_else(since)}",
         value=float(slower + faster), unit="cells", verdict="SLOWER" if slower else "FASTER" if faster else "AMBIGUOUS",
     )  # fmt: skip
+
+
+def unchanged(since: Since) -> list[str]:
+    """Return how many cells no difference was shown of, and how many could not be tested, each in words."""
+    counts = {
+        "with no difference shown": since.count("SAME") + since.count("AMBIGUOUS"), "disturbed": since.count("DISTURBED"),
+        "not tested": since.count("n/a"),
+    }  # fmt: skip
+    return [f"{number} {what}" for what, number in counts.items() if number]
 
 
 def what_else(since: Since) -> str:

@@ -77,7 +77,8 @@ def _throughput_title(cells: Cells, jobs: Sequence[list[ShownCell]]) -> str:
     stacks = list(dict.fromkeys(cells.who(row) for row in ranked.equal if cells.who(row) != cells.who(top)))
     if stacks:
         return f"{what} is highest; no difference shown from {words.enumerated(stacks)}"
-    return f"{how} is highest" + ("" if cells.moments(top) else "; one launch: not tested")
+    why = "not tested against others" if cells.moments(top) else "one launch: not tested"
+    return f"{how} is highest" + (f"; {why}" if ranked.untested else "")
 
 
 def _throughput_panels(cells: Cells, job: Sequence[ShownCell], several: bool) -> tuple[tuple[Panel, ...], int]:
@@ -528,8 +529,7 @@ def changes_chart(cells: Cells, since: Since | None) -> Chart | None:
 
 def _changes_title(since: Since) -> str:
     slower, faster = since.count("SLOWER"), since.count("FASTER")
-    rest = len(since.cells) - slower - faster
-    parts = [f"{slower} slower" if slower else "", f"{faster} faster" if faster else "", f"{rest} with no difference shown"]
+    parts = [f"{slower} slower" if slower else "", f"{faster} faster" if faster else "", *answers.unchanged(since)]
     return f"Since the last run: {', '.join(part for part in parts if part)}"
 
 
