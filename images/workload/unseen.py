@@ -19,6 +19,8 @@ import measure
 STEPS, ROUNDS = 3, 5
 """How many new batches are timed together; how often more of them are timed at most, alternately with the old ones, while the
 new ones take longer."""
+LONG_SECONDS = 0.5
+"""A step of at least this is told from a shorter one by itself: then one new batch is timed at a time."""
 LONGER = 1.2
 """Ratio to the mean step above which steps take longer."""
 MOST_NUMBERS = 4e6
@@ -67,10 +69,10 @@ class Unseen:
         needed = 2 * STEPS * sum(tensor.numel() * tensor.element_size() for tensor in self._like.values())
         return "new batches need %d MB on the device, %d MB are free" % (needed >> 20, free >> 20) if free < needed else None
 
-    def _place_batches(self):
+    def _place_batches(self, count):
         """Place new batches beside the earlier ones, whose places in memory a cache would know."""
-        self._placed += [self._draw_batch(self._device)[1] for _ in range(STEPS)]
-        self._step.batches[self._old :] = self._placed[-STEPS:]
+        self._placed += [self._draw_batch(self._device)[1] for _ in range(count)]
+        self._step.batches[self._old :] = self._placed[-count:]
 
     def drop(self):
         """Leave the step the batches that it had."""
@@ -80,12 +82,14 @@ class Unseen:
     def steps(self, windows):
         """Time steps on new batches; yield (phase, number, records of the ranks). `windows`: the timed ones."""
         new, old = [], []
+        shortest = min(min(rank["step_seconds"]) for ranks in windows for rank in ranks)
+        count = 1 if shortest >= LONG_SECONDS else STEPS
         while not new or (len(old) < ROUNDS and _take_longer(new, old or windows) and not self._find_shortage()):
             if new:
                 old.append(measure.window(self._world, self._step, self._old, 0))
                 yield OLD, len(old) - 1, old[-1]
-            self._place_batches()
-            new.append(measure.window(self._world, self._step, STEPS, self._old))
+            self._place_batches(count)
+            new.append(measure.window(self._world, self._step, count, self._old))
             yield NEW, len(new) - 1, new[-1]
 
     def on_device(self):

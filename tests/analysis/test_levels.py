@@ -1,9 +1,12 @@
 """Changes of level, simulated: few false alarms on noise, real steps found at their place."""
 
+import math
+
 import numpy as np
 import pytest
 
-from torchmatrix.analysis import levels
+from torchmatrix.analysis import intervals, levels, verdicts
+from torchmatrix.analysis.pairs import pair
 
 NOISE = 0.01
 
@@ -83,3 +86,28 @@ def test_the_same_figures_give_the_same_changes() -> None:
         == levels.level_changes(figures)
         == levels.level_changes([1e6 * figure for figure in figures])
     )
+
+
+@pytest.mark.parametrize(("few", "many"), [(2, 10), (3, 20), (4, 10)])
+def test_few_launches_that_lie_in_one_level_are_not_told_apart_from_many(few: int, many: int) -> None:
+    """A lone pair: no other cell of the run shows that its launches come in levels."""
+    random, false = np.random.default_rng(few), 0
+    for _ in range(300):
+        a, b = (list(random.normal(1, 0.003, n) * np.where(random.random(n) < 0.3, 0.95, 1.0)) for n in (few, many))
+        both = pair(a, b)
+        false += verdicts.judged([both])[0].verdict in ("FASTER", "SLOWER")
+        moments = [intervals.moments(values) for values in (a, b)]
+        best = int(moments[1].log > moments[0].log)
+        for level in (0.9 * both.chances.differs, 1.1 * both.chances.differs):
+            is_out = level > both.chances.differs and abs(both.log) > math.log1p(intervals.NOTEWORTHY)
+            assert verdicts.may_be_best(moments, level) == ([best] if is_out else [0, 1]), "as the pair is tested"
+    assert false <= 0.03 * 300
+
+
+def test_few_launches_beside_few_others_are_tested_by_what_they_show() -> None:
+    a, b = intervals.moments([100.0, 100.1, 99.9]), intervals.moments([101.0, 99.0, 103.0, 97.0])
+    assert a.beside(b) is a and b.beside(a) is b
+    many = intervals.moments([101.0, 99.0, 103.0, 97.0, 100.0])
+    assert a.beside(many).squared_error == pytest.approx(many.squared_error * 5 / 3) and many.beside(a) is many
+    noisy = intervals.moments([101.0, 80.0, 120.0])
+    assert noisy.beside(many) == noisy, "it scatters more by itself"

@@ -99,3 +99,27 @@ def test_torchmatrix_measures_what_a_bare_loop_measures(real_python: str, one_cp
     ratio = compared.ratio
     assert not math.isnan(ratio.low) and ratio.low <= 1.0 <= ratio.high, "the interval excludes 1"
     assert 0.99 <= ratio.value <= 1.01, "the ratio is not within 1 %"
+
+
+def test_launches_beside_a_busy_program_are_marked_and_quiet_ones_are_not(
+    tmp_path: Path, real_python: str, one_cpu: int
+) -> None:
+    """A program that wants all of the launches' one CPU, in half of the rounds."""
+    (tmp_path / "matrix.toml").write_text(
+        MATRIX.format(python=real_python).replace("[cpus]", "[run]\nquiet_wait_minutes = 0\n[cpus]")
+    )
+    for busy in (False, True, False, True):
+        neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
+        try:
+            torchmatrix(tmp_path, "run", "--engine", "local", "--new", "--launches", "4", "a/bert-tiny*", "b/*")
+        finally:
+            if neighbour:
+                neighbour.kill()
+                neighbour.wait()
+    marked = [[row.disturbed for row in launch_rows(run.launches())] for run in Results(tmp_path / "results").runs()]
+    quiet, beside = marked[0::2], marked[1::2]
+    shares = [sum(map(bool, flags)) / len(flags) for flags in ([*quiet[0], *quiet[1]], [*beside[0], *beside[1]])]
+    print(
+        f"\nlaunches marked as disturbed: {100 * shares[0]:.0f} % of quiet ones, {100 * shares[1]:.0f} % beside a busy program"
+    )
+    assert shares[0] <= 0.1 and shares[1] >= 0.98

@@ -55,8 +55,24 @@ def squares(tensors, labels):
     """Return the sum of squares of each group, in float64."""
     totals = dict.fromkeys(labels, 0.0)
     for tensor, label in zip(tensors, labels):
-        totals[label] += float(tensor.double().norm()) ** 2
+        totals[label] += square(tensor)
     return totals
+
+
+def square(tensor):
+    """Return the sum of squares in float64; of floating-point numbers without a copy in that type."""
+    numbers = tensor if tensor.is_floating_point() else tensor.double()
+    return float(torch.linalg.vector_norm(numbers, dtype=torch.float64)) ** 2
+
+
+PIECE, PIECE_ON_GPU = 1 << 17, 1 << 24
+"""Elements of a piece. Its copies in float64 stay in a CPU's cache; those of a large model take seconds to write and read."""
+
+
+def in_pieces(*tensors):
+    """Return an iterator over tensors of one shape piece by piece: tuples of flat tensors."""
+    size = PIECE_ON_GPU if tensors[0].is_cuda else PIECE
+    return zip(*(tensor.reshape(-1).split(size) for tensor in tensors))
 
 
 def distances(measured, reference, labels):
@@ -64,18 +80,20 @@ def distances(measured, reference, labels):
 
     A distance is infinite where a value isn't finite or the shapes differ (the number of boxes that a detector finds varies).
     """
-    difference = squares([_difference(m, r) for m, r in zip(measured, reference)], labels)
-    size = squares(reference, labels)
+    difference, size = dict.fromkeys(labels, 0.0), squares(reference, labels)
+    for found, right, label in zip(measured, reference, labels):
+        difference[label] += _squared_difference(found, right)
     whole = sum(size.values())
     relative = {label: _ratio(difference[label], max(size[label], NEGLIGIBLE**2 * whole)) for label in size}
     relative[None] = _ratio(sum(difference.values()), whole)
     return relative
 
 
-def _difference(measured, reference):
+def _squared_difference(measured, reference):
     if measured.shape != reference.shape:
-        return torch.full((1,), math.inf)
-    return measured.to(reference.device).double() - reference.double()
+        return math.inf
+    pieces = in_pieces(measured.to(reference.device), reference)
+    return sum(square(found.double() - right.double()) for found, right in pieces)
 
 
 def _ratio(part, whole):

@@ -150,12 +150,13 @@ def change(args, deed):
     keeps_masters = args.precision == "bf16-master"  # what changes is in float32 then, and is to be seen so
     difference = size = allowed = 0.0
     for gradient, idle, now, then in zip(deed.gradients, deed.idle, deed.weights, deed.before):
-        then = then.double()
-        right = then if idle else then + _first_change(args.optimizer, gradient.double(), then)
-        right = right if keeps_masters else right.to(now.dtype).double()
-        difference += float((now.double() - right).norm()) ** 2
-        size += float((right - then).norm()) ** 2
-        allowed += (4 * agreement.ROUNDING["fp32"] * float(then.norm())) ** 2
+        for slope, found, weights in agreement.in_pieces(gradient, now, then):
+            weights = weights.double()
+            right = weights.clone() if idle else _first_change(args.optimizer, slope.double(), weights).add_(weights)
+            right = right if keeps_masters else right.to(now.dtype).double()
+            difference += agreement.square(right - found)
+            size += agreement.square(right - weights)
+            allowed += (4 * agreement.ROUNDING["fp32"]) ** 2 * agreement.square(weights)
     is_rounded = any(weight.dtype in (torch.float16, torch.bfloat16) for weight in deed.weights) and not keeps_masters
     share = ROUNDED_CHANGE if is_rounded else CHANGE
     if math.sqrt(difference) <= share * math.sqrt(size) + math.sqrt(allowed) and size > 0:
@@ -168,8 +169,8 @@ def _first_change(optimizer, gradient, weights):
     """Return the first step of SGD with momentum and AdamW (arXiv:1711.05101, algorithm 2) from an empty state."""
     rate = LEARNING_RATE[optimizer]
     if optimizer == "sgd":
-        return -rate * gradient
-    return -rate * (gradient / (gradient.abs() + EPSILON) + WEIGHT_DECAY * weights)
+        return gradient * -rate
+    return (gradient / (gradient.abs() + EPSILON)).add_(weights, alpha=WEIGHT_DECAY).mul_(-rate)
 
 
 def same_fingerprint(args, found, known, when):

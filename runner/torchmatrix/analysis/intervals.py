@@ -165,6 +165,14 @@ class Moments(NamedTuple):
         """Return the number of figures."""
         return int(self.freedom) + 1
 
+    def beside(self, other: "Moments") -> "Moments":
+        """Return them for a ratio to another cell. With fewer than SEEN_FROM figures beside more, it scatters as that at least:
+        two launches may lie in one of two levels by chance, and then seem not to scatter.
+        """
+        if self.launches >= SEEN_FROM or other.launches < SEEN_FROM:
+            return self
+        return self._replace(squared_error=max(self.squared_error, other.squared_error * other.launches / self.launches))
+
 
 def moments(values: Sequence[float], prior: Prior = NO_PRIOR) -> Moments:
     """Return the moments of two positive values or more.

@@ -142,6 +142,7 @@ def pair(above: Sequence[float], below: Sequence[float], prior: intervals.Prior 
 
 def pair_of_moments(above: intervals.Moments, below: intervals.Moments) -> Pair:
     """Return the ratio of two groups from their moments."""
+    above, below = above.beside(below), below.beside(above)
     log, total = above.log - below.log, above.squared_error + below.squared_error
     return Pair(
         value=math.exp(log), log=log, error=math.sqrt(total), freedom=freedom_of((above, below)),

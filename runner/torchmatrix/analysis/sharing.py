@@ -41,7 +41,7 @@ class Shared:
     @property
     def in_words(self) -> str:
         """Say what is known of it; empty for nothing."""
-        waited = f"its threads waited {100 * self.waited:.0f} % of the time for CPUs that others used ({self.others:.1f} CPUs)"
+        waited = f"its threads waited {100 * self.waited:.0f} % of the time for CPUs that others used ({self.others:.2g} CPUs)"
         return ", ".join([*([waited] if self.waited >= NOTEWORTHY else []), *self.foreign])
 
 

@@ -218,6 +218,7 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
     """
     center, error, n, shared, jump, disturbed, looks = np.moveaxis(others, -1, 0)
     own_center, own_error, own_n, own_shared, own_jump, own_disturbed, own_looks = np.moveaxis(own, -1, 0)
+    error, own_error = _beside(error, n, own_error, own_n), _beside(own_error, own_n, error, n)
     above, total = center - own_center, error + own_error
     with np.errstate(divide="ignore", invalid="ignore"):
         t = above / np.sqrt(total)
@@ -229,6 +230,12 @@ def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: 
     chances = factor[tested] * stdtr(freedom[tested], -t[tested])
     p_values[tested] = np.where(total[tested] == 0.0, 0.0, chances)  # 0: without scatter
     return p_values
+
+
+def _beside(error: "np.ndarray[Any, Any]", n: Any, other: Any, other_n: Any) -> "np.ndarray[Any, Any]":
+    """Return the squared errors for ratios to others: intervals.Moments.beside, with n the degrees of freedom."""
+    scatters_more = (n + 1 < intervals.SEEN_FROM) & (other_n + 1 >= intervals.SEEN_FROM)
+    return np.where(scatters_more, np.maximum(error, other * (other_n + 1) / (n + 1)), error)
 
 
 # The geometric mean of several ratios of cells, with an interval over launches and a verdict.

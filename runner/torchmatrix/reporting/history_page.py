@@ -118,14 +118,15 @@ def _cell(trend: Trend) -> dict[str, Any]:
 
 
 def runs_of(trends: Sequence[Trend]) -> list[dict[str, Any]]:
-    """Return the runs, newest first: how many cells were measured, not ok and skipped, and what had changed."""
+    """Return the runs, newest first: how many cells were measured, disturbed, not ok and skipped, and what had changed."""
     by_id: dict[tuple[str, str], dict[str, Any]] = {}
     for trend in trends:
         for row in trend.rows:
             identity = {"host": row.host, "run": row.run, "started": row.started, "day": _day(row.started)}
-            counts = {"measured": 0, "not_ok": 0, "skipped": 0, "new_levels": 0, "environment": {}}
+            counts = {"measured": 0, "disturbed": 0, "not_ok": 0, "skipped": 0, "new_levels": 0, "environment": {}}
             run = by_id.setdefault((row.host, row.run), identity | counts)
             run["measured" if row.n else "skipped" if row.outcome == "skipped" else "not_ok"] += 1
+            run["disturbed"] += row.disturbed > 0
             run["environment"] |= row.environment
         for change in trend.changes:
             by_id[trend.host, change.run]["new_levels"] += 1
