@@ -164,6 +164,9 @@ def test_a_memo_costs_the_launch_its_figure(broken: Callable[..., dict[str, Laun
         'mode = "infer"\nrequests = 20\nrequest_seconds = 0.5\n', "memo_of_contents", "memo_of_requests", "no_sabotage"
     )
     assert launches.pop("no_sabotage").outcome == "ok"
-    assert {launch.outcome for launch in launches.values()} == {"crashed"}
-    assert FROM_MEMORY in str(launches["memo_of_contents"].error)
-    assert "one on the device alone" in str(launches["memo_of_requests"].error)
+    contents, requests = launches["memo_of_contents"], launches["memo_of_requests"]
+    roof = "times what this device reaches in products of matrices"  # the workload says it before the host judges
+    assert (contents.outcome, roof in str(contents.error), FROM_MEMORY in str(contents.error)) in (
+        ("numerics", True, False), ("crashed", False, True),
+    )  # fmt: skip
+    assert requests.outcome == "crashed" and "one on the device alone" in str(requests.error)

@@ -154,7 +154,7 @@ def change(args, deed):
             weights = weights.double()
             right = weights.clone() if idle else _first_change(args.optimizer, slope.double(), weights).add_(weights)
             right = right if keeps_masters else right.to(now.dtype).double()
-            difference += agreement.square(right - found)
+            difference += agreement.square(right - found.double())
             size += agreement.square(right - weights)
             allowed += (4 * agreement.ROUNDING["fp32"]) ** 2 * agreement.square(weights)
     is_rounded = any(weight.dtype in (torch.float16, torch.bfloat16) for weight in deed.weights) and not keeps_masters
