@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from support.rows import a_row
-from torchmatrix.analysis import intervals, speedups
+from torchmatrix.analysis import best, intervals, speedups
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.verdicts import Significance, judged, may_be_best, verdict_at
 
@@ -94,10 +95,25 @@ def test_a_ratio_has_only_the_rounds_in_which_both_were_launched() -> None:
     assert ratio == pytest.approx(math.sqrt(0.9), rel=2e-3), "all launches count where rounds are the same for all"
 
 
-def test_a_cell_that_failed_in_a_round_was_launched_in_it() -> None:
-    """Its failure says nothing of the machine's speed, and the other's figure of that round stays."""
-    rows = [row for cell in index({"a": [*QUIET, 100.0], "b": [*QUIET, 100.0], **OTHERS}).every for row in cell.launches]
-    failed = a_row(cell="b/job/gpu0", stack="b", workload="job", round=5, outcome="crashed", throughput=math.nan, further=5)
-    also = a_row(cell="a/job/gpu0", stack="a", workload="job", round=5, throughput=100.0, further=5)
-    cells = CellIndex([*rows, failed, also]).named
-    assert len(cells["a/job/gpu0"].beside(cells["b/job/gpu0"]).ok) == 5
+def test_what_one_measured_while_the_other_failed_is_in_no_comparison() -> None:
+    """From round 4 on the machine is faster, and the other stack crashes: neither ratio nor the fastest knows these rounds."""
+    rates = {"a": [*QUIET, 104.0, 104.4, 103.6], "b": [98.1, 98.9, 97.6], **OTHERS}
+    rows = [row for cell in index(rates).every for row in cell.launches]
+    names: dict[str, Any] = {"cell": "b/job/gpu0", "stack": "b", "workload": "job", "further": 5}
+    rows += [a_row(**names, round=number, outcome="crashed", throughput=math.nan) for number in (4, 5, 6)]
+    named = CellIndex(rows).named
+    a, b = named["a/job/gpu0"], named["b/job/gpu0"]
+    assert len(a.beside(b).ok) == 3 and a.over(b).value == pytest.approx(100 / 98.2, rel=1e-3)
+    assert best.chances_of_best([a, b]) == a.over(b).chances, "of two cells it is one comparison"
+    assert best.may_be_best([a, b], 0.9 * a.over(b).chances.differs) == [0, 1]
+    assert best.over_the_others(a, [b], 0.05) == a.over(b).interval
+
+
+def test_the_best_of_several_is_found_pair_by_pair() -> None:
+    rates = {"a": [50.0, 50.2, 49.8], "b": [*QUIET, 100.0], "c": [101.5, 102.9, 101.1, 102.0], "d": [70.0, 70.3, 69.7]}
+    cells = index(rates).figures
+    assert best.may_be_best(cells) == [1, 2]
+    assert best.may_be_best(index({name: launches[:3] for name, launches in rates.items()}, None).figures) == [1, 2]
+    chances, (b, c) = best.chances_of_best(cells), cells[1:3]
+    assert chances.differs == pytest.approx(min(1.0, 3 * c.over(b).chances.differs)) and chances.same == pytest.approx(1.0)
+    assert math.isnan(best.chances_of_best([*cells, index({"e": [1.0]}).figures[0]]).differs), "one of them is untested"

@@ -13,7 +13,7 @@ import pytest
 from support import PATIENCE_SECONDS, Command
 from torchmatrix.analysis import run_summary, scaling, speedups
 from torchmatrix.analysis.cells import CellIndex
-from torchmatrix.core.errors import EngineUnusable
+from torchmatrix.core.errors import BuildFailed, EngineUnusable
 from torchmatrix.engines import recipes
 from torchmatrix.engines.choose import choose
 from torchmatrix.facts import lines
@@ -138,7 +138,7 @@ def test_without_patience_a_disturbed_launch_is_marked_and_not_repeated(
         for event in rounds.execute(job, [cell.stack], [cell], in_rounds([(cell, 1)]))
         if isinstance(event, LaunchFinished)
     ]
-    assert notes == ["disturbed: its threads waited 25 % of the time for CPUs that others used (0.3 CPUs); kept and marked"]
+    assert notes == ["disturbed: its threads waited 25 % of the time for CPUs that others used (0.33 CPUs); kept and marked"]
 
 
 def test_a_device_that_could_not_be_read_hides_no_disturbance(
@@ -178,6 +178,40 @@ def test_what_was_to_be_repeated_is_repeated_after_an_interruption(
         if isinstance(event, LaunchFinished):
             break  # as Ctrl-C does, before it is made again
     assert [launch for launch in run.todo(s, job.folder) if launch[0] == cell] == [(cell, 2)]
+
+
+def test_a_cell_whose_newest_launch_failed_has_no_further_ones(
+    fake_matrix: Path, cpu_host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such as that of a GPU that was lost, or of a stack that can't be built any more when the run is continued."""
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("launches = 2", 'until = "1%"'), encoding="utf-8")
+    s = session.prepare(fake_matrix, tmp_path / "results", "local", [], [])
+    _, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    one, two = s.plan.cells
+    first = [(cell, number) for number in range(1, 6) for cell in (one, two)]
+    (paces := tmp_path / "paces.json").write_text(json.dumps([[1.0, 1.5] * 20, []]), encoding="utf-8")
+    monkeypatch.setenv("FAKE_PACES", str(paces))
+    list(rounds.execute(job, [one.stack], [one, two], in_rounds(first)))
+    assert {(cell.id, number) for cell, number in run.further(s, job.folder, s.plan.cells)} == {(one.id, 6), (two.id, 6)}
+    launch_cell.record_failure(job, one, 6, "crashed", "gpu0 is lost", "hint")
+    assert run.further(s, job.folder, s.plan.cells) == [(two, 6)], "the round is finished"
+    list(rounds.execute(job, [two.stack], [one, two], in_rounds([(two, 6)])))
+    assert run.further(s, job.folder, s.plan.cells) == [(two, 7)]
+    assert run.done(job.folder, []) == 12 and run.done(job.folder, [(two, 6)]) == 11
+
+
+def test_a_round_of_which_nothing_comes_is_the_last_one(fake_matrix: Path, cpu_host: Host, tmp_path: Path) -> None:
+    """Whatever the reason: a build that fails once the run is continued was recorded in an earlier round."""
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("launches = 2", 'until = "1%"'), encoding="utf-8")
+    s = session.prepare(fake_matrix, tmp_path / "results", "local", [], [])
+    _, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
+    for number in range(1, 6):
+        for cell in s.plan.cells:
+            list(rounds.execute(job, [cell.stack], [cell], [[(cell, number)]]))
+    broken = {cell.stack.name: BuildFailed("no such interpreter") for cell in s.plan.cells}
+    events = list(rounds.measure(job, broken, list(s.plan.cells), run._scheduled(s, job, [], lambda: 0.0)))
+    ends = [event.launch.outcome for event in events if isinstance(event, LaunchFinished)]
+    assert ends == ["build-failed"] * len(s.plan.cells)
 
 
 PACES = {

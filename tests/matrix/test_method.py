@@ -24,7 +24,7 @@ def cells(host: Host) -> list[Cell]:
 @pytest.mark.parametrize(
     ("request_", "launches"),
     [(Request(), 3), (Request(fast=True), 1), (Request(rigorous=True), 5), (Request(launches=7), 7),
-     (Request(until="1%"), ADAPTIVE_MINIMUM)],
+     (Request(until="1%"), ADAPTIVE_MINIMUM), (Request(until="decided"), 3)],
 )  # fmt: skip
 def test_the_number_of_launches_is_as_asked(request_: Request, launches: int) -> None:
     assert request_.applied(Method()).launches == launches
@@ -51,6 +51,8 @@ def test_sustained_is_a_minute_of_warm_up_and_one_window_of_a_minute() -> None:
         (Request(until="1"), "is not a percentage"),
         (Request(until="0%"), "is not a percentage"),
         (Request(until="many%"), "is not a percentage"),
+        (Request(until=""), "is not a percentage"),
+        (Request(until="", fast=True), "--fast and --until contradict each other"),
         (Request(budget_minutes=5), "--budget works only with --until"),
         (Request(method="lambda"), 'unknown method "lambda"'),
     ],

@@ -10,7 +10,7 @@ from msgspec import structs
 from proof.draws import PERCENT, TRUTH, Noise, gaussian, outlying, scattering, two_levels, unequal
 from proof.made import Made, row
 from proof.row import Claim, Goal, Numbers, Random, Row, at_least, at_most
-from torchmatrix.analysis import verdicts
+from torchmatrix.analysis import best
 from torchmatrix.analysis.cells import CellIndex
 from torchmatrix.analysis.speedups import ratios_of, undecided
 from torchmatrix.matrix.method import DECIDING, FEWEST_TO_DECIDE
@@ -49,8 +49,8 @@ def any_false(noise: Noise, loss: float, random: Random) -> bool:
     """Return whether a report of equal cells tells a difference: a ratio, or which stack is the fastest at a job."""
     cells = run(random, noise, ALIKE, DECIDING, FEWEST_TO_DECIDE, loss)
     ratios = ratios_of(cells)
-    jobs = ([cell.moments() for cell in cells.every if cell.row.model == f"model{job}"] for job in range(len(ALIKE)))
-    left_out = any(len(verdicts.may_be_best(job, ratios.significance.differs)) < len(job) for job in jobs)
+    jobs = ([cell for cell in cells.every if cell.row.model == f"model{job}"] for job in range(len(ALIKE)))
+    left_out = any(len(best.may_be_best(job, ratios.significance.differs)) < len(job) for job in jobs)
     return left_out or any(row["verdict"] in DIFFERENT for row in ratios.speedups)
 
 

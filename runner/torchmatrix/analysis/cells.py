@@ -230,13 +230,13 @@ class Cell(Generic[AnyRow]):
 
     def beside(self, other: "Cell[NightRow]") -> "Cell[AnyRow]":
         """Return what of it is compared with another cell: of a run that makes further rounds for some cells only, the rounds
-        in which both were launched. What the whole machine did in the others would be in the ratio.
+        that both measured. What the whole machine did in the others would be in the ratio.
         """
         if not self.row.further or self.family is not other.family:
             return self
-        common = {(row.run, row.round) for row in other.launches}
-        kept = [row for row in self.launches if (row.run, row.round) in common]
-        return self if len(kept) in (0, len(self.launches)) else Cell(kept, self.family)
+        common = {(row.run, row.round) for row in other.ok}
+        kept = [row for row in self.ok if (row.run, row.round) in common]
+        return self if len(kept) in (0, len(self.ok)) else Cell(kept, self.family)
 
     def rounds_with(self, other: "Cell[NightRow]", column: str = "throughput") -> list[tuple[float, float]]:
         """Return its values and the other's in every round of one run that both have: such launches were interleaved."""

@@ -6,19 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchmatrix.analysis import best
 from torchmatrix.analysis.cells import Cell, CellIndex, samples_of
 from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.pairs import Chances, Pair
 from torchmatrix.analysis.rows import LaunchRow, Row, counted_difference, counted_of_row, group_by, is_ok
-from torchmatrix.analysis.verdicts import (
-    Significance,
-    Verdict,
-    chances_of_best,
-    judged,
-    may_be_best,
-    significance_of,
-    verdict_at,
-)
+from torchmatrix.analysis.verdicts import Significance, Verdict, judged, significance_of, verdict_at
 from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
 from torchmatrix.facts.launch import Launch
@@ -47,12 +40,12 @@ class Ratios:
 def ratios_of(cells: CellIndex, baseline: str | None = None) -> Ratios:
     """Return all ratios of a report, judged together; `baseline` as in speedup_table."""
     speedups, settings = speedup_table(cells, baseline), settings_table(cells)
-    rows, best = [*speedups, *settings], list(_tests_of_best(cells))
+    rows, fastest = [*speedups, *settings], list(_tests_of_best(cells))
     pairs = [row["pair"] for row in rows]
-    shown = [_with_verdict(row, judgement) for row, judgement in zip(rows, judged(pairs, best), strict=True)]
+    shown = [_with_verdict(row, judgement) for row, judgement in zip(rows, judged(pairs, fastest), strict=True)]
     return Ratios(
         speedups=shown[: len(speedups)], settings=shown[len(speedups) :],
-        significance=significance_of([*(pair.chances for pair in pairs), *best]),
+        significance=significance_of([*(pair.chances for pair in pairs), *fastest]),
     )  # fmt: skip
 
 
@@ -129,7 +122,7 @@ def undecided(cells: CellIndex, most: int) -> set[str]:
     tests = [*(compared_cells(*both).chances for both in beside), *_tests_of_best(cells)]
     level = significance_of(tests)
     for alike in _jobs(cells):
-        left = [alike[place] for place in may_be_best([cell.moments() for cell in alike], level.differs)]
+        left = [alike[place] for place in best.may_be_best(alike, level.differs)]
         first = max(left, key=lambda cell: cell.estimate().value)
         beside += [(first, other) for other in left if other is not first]
     return {cell.row.cell for both in beside if _is_open(compared_cells(*both), level, most) for cell in both}
@@ -194,7 +187,7 @@ def _compared(cell: Cell, base: Cell | None) -> Row:
 def _tests_of_best(cells: CellIndex) -> Iterator[Chances]:
     """Yield for each job that several stacks did on the same devices the test of whether one of them is the fastest."""
     for alike in _jobs(cells):
-        yield chances_of_best([cell.moments() for cell in alike])
+        yield best.chances_of_best(alike)
 
 
 def _jobs(cells: CellIndex) -> Iterator[list[Cell]]:

@@ -184,8 +184,12 @@ def over_the_others(
     measured = [other for other in others if other is not None]
     if first is None or not measured or len(measured) < len(others):
         return intervals.UNKNOWN
-    confidence = 1 - level / len(measured)
-    ratios = [pair_of_moments(first, other).at(confidence) for other in measured]
+    return lowest_of([pair_of_moments(first, other) for other in measured], level)
+
+
+def lowest_of(pairs: Sequence[Pair], level: float) -> intervals.Interval:
+    """Return the lowest limits of some ratios, each at 1 - `level` / their number."""
+    ratios = [pair.at(1 - level / len(pairs)) for pair in pairs]
     values, lows, highs = zip(*((ratio.value, ratio.low, ratio.high) for ratio in ratios), strict=True)
     return intervals.Interval(value=min(values), low=min(lows), high=min(highs))
 

@@ -89,7 +89,7 @@ class Request:
     def applied(self, given: Method) -> Method:
         """Return the method `given` with the changes. Raises BadInput for contradictions."""
         options = {"--launches": self.launches, "--fast": self.fast, "--rigorous": self.rigorous, "--until": self.until}
-        chosen_options = [option for option, value in options.items() if value]
+        chosen_options = [option for option, value in options.items() if value not in (None, False)]
         if len(chosen_options) > 1:
             raise BadInput(f"{' and '.join(chosen_options)} contradict each other", hint="choose one number of launches")
         chosen = given
@@ -100,7 +100,7 @@ class Request:
             chosen = replace(chosen, cold_compiles=self.cold_compiles)
         if fixed := self.launches or (FAST_LAUNCHES if self.fast else RIGOROUS_LAUNCHES if self.rigorous else 0):
             chosen = replace(chosen, launches=fixed, further=0, until=None)
-        elif self.until:
+        elif self.until is not None:
             chosen = until(chosen, self.until)
         if self.budget_minutes is not None and not chosen.further:
             raise BadInput("--budget works only with --until", hint="--until 1% --budget 120")

@@ -152,7 +152,7 @@ def _cell_record(cell: Cell) -> dict[str, Any]:
 def todo(s: Session, folder: RunFolder) -> list[tuple[Cell, int]]:
     """Return what an earlier session of this run hasn't done: repetitions of spoilt launches, and launches known beforehand."""
     cells, patience = {cell.id: cell for cell in s.plan.cells}, _quiet_wait_seconds(s) if s.is_here else 0.0
-    ended = [launch for launch in folder.launches() if launch.outcome not in UNFINISHED]
+    ended = _ended(folder)
     tries = Counter((launch.cell, launch.round) for launch in ended)
     once = (launch for launch in ended if tries[launch.cell, launch.round] == 1 and launch.cell in cells)
     again = [(cells[launch.cell], launch.round) for launch in once if rounds.is_repeated(launch, patience)]
@@ -160,8 +160,20 @@ def todo(s: Session, folder: RunFolder) -> list[tuple[Cell, int]]:
     return sorted([*again, *left], key=lambda launch: launch[1]) if again else left
 
 
+def done(folder: RunFolder, left: Iterable[tuple[Cell, int]]) -> int:
+    """Count the launches that earlier sessions of this run did, of whichever round, but those of which something is left."""
+    return len({(launch.cell, launch.round) for launch in _ended(folder)} - {(cell.id, number) for cell, number in left})
+
+
+def _ended(folder: RunFolder) -> list[Launch]:
+    return [launch for launch in folder.launches() if launch.outcome not in UNFINISHED]
+
+
 def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[Cell, int]]:
-    """Return the next launches of `cells`, whose first rounds are over, with an adaptive method; empty with another method."""
+    """Return the next launches of `cells`, whose first rounds are over, with an adaptive method; empty with another method.
+
+    A cell whose newest launch failed has no further ones: what broke it would break them, too.
+    """
     method = s.matrix.method
     if not method.further:
         return []
@@ -169,11 +181,13 @@ def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[
 
     def wanted(number: int) -> Collection[str]:
         before = counting(launch for launch in launches if launch.round < number)
+        newest = {launch.cell: launch for launch in sorted(before, key=lambda launch: launch.round)}
+        failed = {cell for cell, launch in newest.items() if launch.has_failed}
         if method.until is None:
-            return _undecided(before, method.launches + method.further)
+            return _undecided(before, method.launches + method.further) - failed
         rates: dict[str, list[float]] = {cell.id: [] for cell in cells}
         for launch in before:
-            if launch.is_ok and launch.cell in rates:
+            if launch.is_ok and launch.cell in rates and launch.cell not in failed:
                 rates[launch.cell].append(throughput(launch))
         return launch_order.too_wide(cells, method, rates)
 
@@ -196,7 +210,9 @@ def _scheduled(
     """
     passed()
     yield from launch_order.in_rounds(left)
-    while launches := further(s, job.folder, s.plan.cells):
+    earlier: list[tuple[Cell, int]] = []
+    while (launches := further(s, job.folder, s.plan.cells)) and launches != earlier:  # else nothing came of the last ones
+        earlier = launches
         if s.matrix.method.budget_seconds is not None and passed() > s.matrix.method.budget_seconds:
             return
         yield launches

@@ -108,7 +108,7 @@ class Here(Scheduler):
     def open(self, s: Session, command: str) -> Part:
         self._job = job = self.enter_context(run.open_job(s, new=self._new, command=command, beside=self._beside))
         todo, earlier = run.todo(s, job.folder), run.known_seconds(s)
-        before, done = run.preparing_seconds(s, todo, earlier), len(s.launches) - len(todo)
+        before, done = run.preparing_seconds(s, todo, earlier), run.done(job.folder, todo)
         self._part = Part(
             session=s, folder=job.folder, todo=todo, earlier=earlier, before=before, done=done,
             places=f"stacks: {', '.join(stack.name for stack in recipes.stacks_of(s.plan.cells))}", notes=job.watch_notes,

@@ -62,13 +62,19 @@ def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
 def _equal_lines(advice: Advice) -> Iterator[str]:
     for what, points in (
         ("no difference shown from it", advice.as_good),
-        ("not tested against it: one launch, or disturbed by other programs", advice.untested),
+        (f"not tested against it, by {_why_untested(advice)}", advice.untested),
     ):
         if points:
             yield f"{what} ({count(len(points), 'combination')}):"
             yield from (f"  {point.row.stack}: {settings_of(point)}" for point in points[:MOST_AS_GOOD])
             if len(points) > MOST_AS_GOOD:
                 yield f"  and {len(points) - MOST_AS_GOOD} more (--json lists all)"
+
+
+def _why_untested(advice: Advice) -> str:
+    are_disturbed = {bool(point.moments and advice.point.moments) for point in advice.untested}
+    whys = {False: "one launch", True: "launches that other programs disturbed"}
+    return " or ".join(why for is_disturbed, why in whys.items() if is_disturbed in are_disturbed)
 
 
 def _cost_lines(point: Point) -> Iterator[str]:

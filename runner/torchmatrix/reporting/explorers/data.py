@@ -9,10 +9,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from torchmatrix.analysis import gpu_specs, prices
-from torchmatrix.analysis.cells import CellIndex
+from torchmatrix.analysis.cells import NO_CELL, Cell, CellIndex
 from torchmatrix.analysis.cells import key_of as key_of_cell
 from torchmatrix.analysis.glossary import DEFINITIONS
-from torchmatrix.analysis.intervals import Moments
 from torchmatrix.analysis.metrics import METRICS, OF_ALL_REQUESTS, OF_REQUESTS, PERCENTILES, THROUGHPUT
 from torchmatrix.analysis.metrics import Metric as OfLaunch
 from torchmatrix.analysis.prices import PriceList
@@ -370,7 +369,7 @@ class Dim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
-    """The cells of a page. `rows`: the cells; `moments`: of the throughput of each, None for one launch; `dims`: from the first
+    """The cells of a page. `rows`: the cells; `cells`: their launches; `dims`: from the first
     that is chosen to the last; `pairs`: ratios of cells, by what is compared.
     `parts`: what else is known of cells, by explorer. `significance`: the p-values up to which sentences tell anything. `jump`:
     how far apart levels of the launches may lie that cells don't show (analysis/levels.py). `resemble`: successive launches of
@@ -379,7 +378,7 @@ class Data:
 
     dims: tuple[Dim, ...]
     rows: tuple[ShownCell, ...]
-    moments: tuple[Moments | None, ...]
+    cells: tuple[Cell[LaunchRow], ...]
     metrics: tuple[Metric, ...]
     pairs: tuple[ShownPair, ...]
     parts: Parts
@@ -396,7 +395,7 @@ def data_of(
     The columns `machine` and `gpu` tell several machines apart; without them there is one.
     """
     gpus = _gpus(cells)
-    measured = {key_of_cell(cell.row): cell.moments() for cell in index.every}
+    measured = {key_of_cell(cell.row): cell for cell in index.every}
     scaled = {key_of(row): row for row in scaling}
     served = served_of(row for cell in index.every for row in cell.launches)
     keyed = _with_variants([_keys(row, gpu) for row, gpu in zip(cells, gpus, strict=True)])
@@ -417,12 +416,12 @@ def data_of(
     return Data(
         dims=dims,
         rows=tuple(rows),
-        moments=tuple(measured.get(key_of_cell(row.of)) for row in cells),
+        cells=tuple(measured.get(key_of_cell(row.of), NO_CELL) for row in cells),
         metrics=tuple(metrics_of(rows, price_list.currency)),
         pairs=tuple(_pairs(cells, ratios)),
         parts=parts_of(within, [row.of.cell for row in cells]),
         significance=ratios.significance,
-        jump=max((moments.jump for moments in measured.values() if moments), default=0.0),
+        jump=max((moments.jump for cell in index.every if (moments := cell.moments())), default=0.0),
         resemble=any(family.resemble for family in {id(cell.family): cell.family for cell in index.every}.values()),
     )
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from torchmatrix.analysis import verdicts
+from torchmatrix.analysis import best, verdicts
 from torchmatrix.analysis.intervals import SEEN_FROM
 from torchmatrix.analysis.levels import WIDER
 from torchmatrix.analysis.prices import PriceList
@@ -172,7 +172,7 @@ def ranking(cells: Cells, top: ShownCell) -> Ranking:
     if cells.moments(top) is None:
         return Ranking(top=top, candidates=ranked, equal=(top,), untested=tuple(others))
     tested = [row for row in ranked if verdicts.are_comparable(cells.moments(top), cells.moments(row))]
-    left = verdicts.may_be_best([cells.moments(row) for row in tested], cells.data.significance.differs)
+    left = best.may_be_best([cells.launched(row) for row in tested], cells.data.significance.differs)
     slower = _slower_stacks(cells, top)
     equal = (tested[place] for place in left if tested[place].stack not in slower)
     return Ranking(
@@ -262,8 +262,8 @@ def _against_others(cells: Cells, ranked: Ranking) -> tuple[str, str]:
         parts.append(f"No difference shown from {names}.")
     elif ranked.is_fastest:
         first, *others = ranked.candidates
-        lead = verdicts.over_the_others(
-            cells.moments(first), [cells.moments(row) for row in others], cells.data.significance.differs
+        lead = best.over_the_others(
+            cells.launched(first), [cells.launched(row) for row in others], cells.data.significance.differs
         )
         ahead = words.effect_with_interval(lead)
         parts.append(f"Faster than all others; the next is {_named(cells, others[0], top)} ({ahead}).")

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torchmatrix.analysis.cells import Cell
 from torchmatrix.analysis.intervals import Moments
-from torchmatrix.analysis.rows import group_by
+from torchmatrix.analysis.rows import LaunchRow, group_by
 from torchmatrix.matrix.catalog import usual_optimizer
 from torchmatrix.matrix.factors import FACTORS
 from torchmatrix.reporting.explorers.data import ShownCell
@@ -185,7 +186,11 @@ class Cells:
 
     def moments(self, row: ShownCell) -> Moments | None:
         """Return the moments of the cell's throughput; None for one launch."""
-        return self.data.moments[row.place]
+        return self.launched(row).moments()
+
+    def launched(self, row: ShownCell) -> Cell[LaunchRow]:
+        """Return the cell with its launches."""
+        return self.data.cells[row.place]
 
     @cached_property
     def slower(self) -> set[int]:
