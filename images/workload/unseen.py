@@ -19,7 +19,7 @@ import measure
 STEPS, ROUNDS = 3, 5
 """How many new batches are timed together; how often more of them are timed at most, alternately with the old ones, while the
 new ones take longer."""
-LONG_SECONDS = 0.5
+LONG_SECONDS = 0.1
 """A step of at least this is told from a shorter one by itself: then one new batch is timed at a time."""
 LONGER = 1.2
 """Ratio to the mean step above which steps take longer."""
