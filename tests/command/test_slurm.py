@@ -1,5 +1,6 @@
 """`run --engine slurm` on a real Slurm: each launch is a job, all facts come home, whatever the cluster does meanwhile."""
 
+import json
 import os
 import signal
 import subprocess
@@ -213,6 +214,30 @@ def test_rounds_are_added_until_the_intervals_are_narrow(tmp_path: Path, cluster
     assert code == 0, err
     rounds = Counter(launch.cell for launch in launches(tmp_path) if launch.outcome == "ok")
     assert list(rounds.values()) == [ADAPTIVE_MINIMUM + CONFIRMING], "their times are exact"
+    (record,) = (folder.read_record() for folder in Results(tmp_path / "results").runs())
+    assert record.complete
+
+
+@pytest.mark.thorough
+@pytest.mark.sweep
+def test_rounds_are_added_until_comparisons_are_decided(tmp_path: Path, run: Started) -> None:
+    """A compiled cell and its twin, 2 to 3 % apart, come one after the other on one node."""
+    paces = [[1.0, 1.01, 0.99, 1.0, 1.0, 1.0, 1.0, 1.0], [0.975, 0.985, 0.962, 0.974, 0.975, 0.976, 0.975, 0.975]]
+    (place := tmp_path / "paces.json").write_text(json.dumps(paces))
+    python = tmp_path / "paced" / "python"
+    python.parent.mkdir()
+    python.write_text(FAKE_PYTHON.read_text().replace('os.environ.get("FAKE_PACES")', repr(str(place))))
+    python.chmod(0o755)
+    text = (
+        MATRIX.format(python=python)
+        .replace("batch = [2, 4]", "batch = 4\ncompile = [false, true]")
+        .replace("steps = 5", "steps = 50")
+    )
+    (tmp_path / "matrix.toml").write_text(text.replace("launches = 2", 'until = "decided"'))
+    code, _, err = ended(run("--where", "model=resnet18"))
+    assert code == 0, err
+    rounds = Counter(launch.cell for launch in launches(tmp_path) if launch.outcome == "ok")
+    assert len(rounds) == 2 and 3 < min(rounds.values()) == max(rounds.values()) <= 8
     (record,) = (folder.read_record() for folder in Results(tmp_path / "results").runs())
     assert record.complete
 
