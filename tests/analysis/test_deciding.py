@@ -109,6 +109,17 @@ def test_what_one_measured_while_the_other_failed_is_in_no_comparison() -> None:
     assert best.over_the_others(a, [b], 0.05) == a.over(b).interval
 
 
+def test_of_three_that_beat_each_other_in_turn_the_highest_is_left() -> None:
+    """Each two have rounds of their own in common, and the machine's speed is another one in each."""
+    rates: dict[str, list[float | None]] = {
+        "a": [*QUIET, None, None, None, 90.0, 90.2, 89.8], "b": [90.0, 90.2, 89.8, *QUIET, None, None, None],
+        "c": [None, None, None, 90.0, 90.2, 89.8, *QUIET],
+    }  # fmt: skip
+    cells = index(rates).figures
+    assert all(one.over(other).value > 1.05 for one, other in zip(cells, [*cells[1:], cells[0]], strict=True))
+    assert len(best.may_be_best(cells, level=2.0)) == 1 and len(best.may_be_best(cells, level=1e-9)) == 3
+
+
 def test_the_best_of_several_is_found_pair_by_pair() -> None:
     rates = {"a": [50.0, 50.2, 49.8], "b": [*QUIET, 100.0], "c": [101.5, 102.9, 101.1, 102.0], "d": [70.0, 70.3, 69.7]}
     cells = index(rates).figures

@@ -16,11 +16,15 @@ Cells: TypeAlias = Sequence[Cell[Any]]
 
 
 def may_be_best(cells: Cells, level: float = verdicts.FALSE_DISCOVERIES) -> list[int]:
-    """Return the places of the cells that may be the highest: see verdicts.may_be_best."""
+    """Return the places of the cells that may be the highest: see verdicts.may_be_best.
+
+    By pairs, each of which has rounds of its own, several may be out in turn; where none is left, it is the highest.
+    """
     if not _are_unequal(cells):
         return verdicts.may_be_best([cell.moments() for cell in cells], level)
     least = level / max(1, len(cells) - 1)
-    return [place for place, cell in enumerate(cells) if not any(_p_ahead(other, cell) <= least for other in cells)]
+    left = [place for place, cell in enumerate(cells) if not any(_p_ahead(other, cell) <= least for other in cells)]
+    return left or [cells.index(_highest_first(cells)[0])]
 
 
 def chances_of_best(cells: Cells) -> Chances:
