@@ -39,8 +39,8 @@ DEFINITIONS = {
     "energy": "Energy per item, from the devices' own counters at the edges of the timed windows (10 s or longer); not known "
     "without a counter. Marked ≠ if the power readings disagree by more than 10 %. The median of the launches, with its "
     "interval. Energies are not tested.",
-    "throttled": "A thermal or hardware slow-down in a timed window. The launch is repeated once; the repetition counts. A "
-    "power cap is normal in training and is not throttling.",
+    "throttled": "A thermal or hardware slow-down in a timed window. The launch is made once more at the end of its "
+    "round, and the repetition counts. A power cap is normal in training and is not throttling.",
     "disturbed": "Other programs used its GPUs, or its threads waited for CPUs that others used in 3 % or more of the time in "
     "which they could run, in the timed windows. The launch is made once more at the end of its round, and the repetition "
     "counts, whichever is faster. Not known where the kernel doesn't count this. What neighbours do to caches and memory shows "
