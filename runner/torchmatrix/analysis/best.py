@@ -5,58 +5,66 @@ only compares pair by pair, each by the rounds that both have, as the tables of 
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from torchmatrix.analysis import intervals, verdicts
 from torchmatrix.analysis.cells import Cell
-from torchmatrix.analysis.pairs import UNTESTED, Chances
-
-Cells: TypeAlias = Sequence[Cell[Any]]
+from torchmatrix.analysis.pairs import UNTESTED, Chances, Pair
 
 
-def may_be_best(cells: Cells, level: float = verdicts.FALSE_DISCOVERIES) -> list[int]:
-    """Return the places of the cells that may be the highest: see verdicts.may_be_best.
+def may_be_best(
+    figures: Sequence[Any],
+    level: float = verdicts.FALSE_DISCOVERIES,
+    moments: Callable[[Any], intervals.Moments | None] = Cell.moments,
+    over: Callable[[Any, Any], Pair] = Cell.over,
+) -> list[int]:
+    """Return the places of the figures that may be the highest: see verdicts.may_be_best. They are those of cells, or have
+    these `moments` and ratios `over` each other.
 
     By pairs, each of which has rounds of its own, several may be out in turn; where none is left, it is the highest.
     """
-    if not _are_unequal(cells):
-        return verdicts.may_be_best([cell.moments() for cell in cells], level)
-    least = level / max(1, len(cells) - 1)
-    left = [place for place, cell in enumerate(cells) if not any(_p_ahead(other, cell) <= least for other in cells)]
-    return left or [cells.index(_highest_first(cells)[0])]
+    known = list(map(moments, figures))
+    if not _are_unequal(known):
+        return verdicts.may_be_best(known, level)
+    least = level / max(1, len(figures) - 1)
+    every = list(enumerate(figures))
+    left = [place for place, one in every if not any(_p_ahead(over(other, one)) <= least for at, other in every if at != place)]
+    return left or [max(range(len(known)), key=lambda place: _height(known[place]))]
 
 
-def chances_of_best(cells: Cells) -> Chances:
+def chances_of_best(cells: Sequence[Cell[Any]]) -> Chances:
     """Return p-values of one claim: that the highest is above all others, and that all are the same as the highest: see
     verdicts.chances_of_best.
     """
-    if not _are_unequal(cells):
-        return verdicts.chances_of_best([cell.moments() for cell in cells])
-    if len(cells) < 2 or not all(cell.moments() for cell in cells):
+    known = [cell.moments() for cell in cells]
+    if not _are_unequal(known):
+        return verdicts.chances_of_best(known)
+    if len(cells) < 2 or None in known:
         return UNTESTED
-    first, *others = _highest_first(cells)
-    alone = max(min(_p_ahead(better, other) for better in cells) for other in others)
+    first, *others = sorted(cells, key=lambda cell: -_height(cell.moments()))
+    alone = max(min(_p_ahead(better.over(other)) for better in cells if better is not other) for other in others)
     return Chances(differs=min(1.0, len(others) * alone), same=max(first.over(other).chances.same for other in others))
 
 
-def over_the_others(first: Cell[Any], others: Cells, level: float) -> intervals.Interval:
+def over_the_others(first: Cell[Any], others: Sequence[Cell[Any]], level: float) -> intervals.Interval:
     """Return the ratio of the first to the best of the others, with Hsu's limits at 1 - `level` (verdicts.over_the_others)."""
-    if not _are_unequal([first, *others]):
-        return verdicts.over_the_others(first.moments(), [other.moments() for other in others], level)
+    known = [cell.moments() for cell in (first, *others)]
+    if not _are_unequal(known):
+        return verdicts.over_the_others(known[0], known[1:], level)
     return verdicts.lowest_of([first.over(other) for other in others], level)
 
 
-def _are_unequal(cells: Cells) -> bool:
-    return any(cell.row.further for cell in cells if cell.launches)
+def _are_unequal(figures: Sequence[intervals.Moments | None]) -> bool:
+    """Check whether they may have unequal rounds: only a run that looks more than once makes further ones for some cells."""
+    return any(figure is not None and figure.looks > 1 for figure in figures)
 
 
-def _highest_first(cells: Cells) -> list[Cell[Any]]:
-    return sorted(cells, key=lambda cell: -(moments.log if (moments := cell.moments()) else -math.inf))
+def _height(figure: intervals.Moments | None) -> float:
+    return -math.inf if figure is None else figure.log
 
 
-def _p_ahead(cell: Cell[Any], other: Cell[Any]) -> float:
-    """Return the p-value of a cell that is noteworthily above another one; infinite for one that isn't, or isn't tested."""
-    pair = cell.over(other)
+def _p_ahead(pair: Pair) -> float:
+    """Return the p-value of a figure that is noteworthily above another one; infinite for one that isn't, or isn't tested."""
     is_ahead = pair.log > max(pair.jump, math.log1p(intervals.NOTEWORTHY)) and not math.isnan(pair.chances.differs)
     return pair.chances.differs if is_ahead else math.inf

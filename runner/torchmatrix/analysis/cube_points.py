@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from torchmatrix.analysis import best
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import central
 from torchmatrix.analysis.intervals import NOTEWORTHY, Interval, Moments, center_interval
 from torchmatrix.analysis.metrics import ENERGY, MEMORY, Metric, latency_of
 from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.rows import LaunchRow, group_by
-from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, are_comparable, may_be_best, of_picked
+from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, are_comparable, of_picked
 from torchmatrix.matrix import factors
 from torchmatrix.matrix.factors import COLUMNS, Value
 
@@ -200,6 +201,11 @@ class Best:
     steps: tuple[Step, ...]
 
 
+def may_be_best(points: Sequence[Point]) -> list[int]:
+    """Return the places of the points that may be the fastest: see best.may_be_best."""
+    return best.may_be_best(points, moments=lambda point: point.moments, over=Point.over)
+
+
 def best_of(points: Points) -> Best | None:
     """Return the best point and the path to it; None if nothing was measured."""
     measured = points.measured
@@ -211,7 +217,7 @@ def best_of(points: Points) -> Best | None:
         point=point,
         figure=point.picked_of(len(measured)),
         candidates=len(measured),
-        as_good=len(may_be_best([each.moments for each in measured if each is point or point.is_comparable(each)])),
+        as_good=len(may_be_best([each for each in measured if each is point or point.is_comparable(each)])),
         start=start,
         gain=point.over(start).interval,
         steps=tuple(steps_from(points, start)),
@@ -229,14 +235,14 @@ def steps_from(points: Points, start: Point) -> Iterator[Step]:
         near = [candidate for candidate in points.measured if len(_changed(current, candidate)) == 1]
         if not near:
             return
-        best = max(near, key=lambda candidate: candidate.speed)
-        gain = best.over(current)
+        fastest = max(near, key=lambda candidate: candidate.speed)
+        gain = fastest.over(current)
         if not gain.value > 1 + NOTEWORTHY or gain.chances.differs * len(near) > FALSE_DISCOVERIES:
             return
-        (setting,) = _changed(current, best)
-        current = best
-        so_far = best.over(start).interval
-        yield Step(setting=setting, value=best.settings[setting], point=best, gain=gain.interval, so_far=so_far)
+        (setting,) = _changed(current, fastest)
+        current = fastest
+        so_far = fastest.over(start).interval
+        yield Step(setting=setting, value=fastest.settings[setting], point=fastest, gain=gain.interval, so_far=so_far)
 
 
 def _changed(a: Point, b: Point) -> list[str]:

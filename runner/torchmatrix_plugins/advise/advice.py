@@ -5,11 +5,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchmatrix.analysis.cube_points import COSTS, Point, Points, nearest_to_usual, points_of
+from torchmatrix.analysis.cube_points import COSTS, Point, Points, may_be_best, nearest_to_usual, points_of
 from torchmatrix.analysis.intervals import Interval
 from torchmatrix.analysis.metrics import BY_NAME, METRICS, Metric, latency_of
 from torchmatrix.analysis.rows import LaunchRow
-from torchmatrix.analysis.verdicts import may_be_best
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import nearest
 from torchmatrix.matrix import catalog
@@ -72,7 +71,7 @@ def advise(rows: Iterable[LaunchRow], model: str, mode: str, aim: Metric, limits
         point=best,
         figure=best.picked_of(len(fit)),
         candidates=len(fit),
-        as_good=tuple(tested[place] for place in may_be_best([cell.moments for cell in tested]) if tested[place] is not best),
+        as_good=tuple(tested[place] for place in may_be_best(tested) if tested[place] is not best),
         untested=tuple(cell for cell in fit if cell is not best and not best.is_comparable(cell)),
         usual=usual,
         gain=best.over(usual).interval,
