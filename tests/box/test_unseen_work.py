@@ -118,14 +118,29 @@ def test_no_two_requests_have_the_same_content_and_their_targets_stay_with_them(
     assert len(contents) == count and (len(set(contents)) == count or batch == 1)
 
 
-def test_an_honest_launch_is_accused_of_nothing_and_tells_three_new_batches(real_python: str) -> None:
+def test_an_honest_launch_is_accused_of_nothing_and_tells_its_new_batches(real_python: str) -> None:
+    """Three of them; one where each timed step took a tenth of a second."""
     for words in ((*RESNET, *PROVEN), (*INFER, *PROVEN)):
         for processes in (1, 2):
             code, events, stderr = bench(real_python, *words, processes=processes)
             assert code == 0, stderr
             assert said_of(events, processes) == "None"
-            new, *_ = reading.launch_fields(events)["unseen"].new
-            assert new.steps >= 3 and len(new.step_seconds) == processes
+            fields = reading.launch_fields(events)
+            shortest = min(step for window in fields["windows"] for rank in window.step_seconds for step in rank)
+            new, *_ = fields["unseen"].new
+            assert new.steps == (1 if shortest >= 0.1 else 3) and len(new.step_seconds) == processes
+
+
+def test_a_long_step_is_tried_on_one_new_batch_which_tells_a_memo_as_well(real_python: str) -> None:
+    """With a border that each step reaches."""
+    always = "import unseen; unseen.LONG_SECONDS = 0.0"
+    code, events, stderr = bench(real_python, *INFER, *PROVEN, before=always)
+    assert code == 0, stderr
+    new, *_ = reading.launch_fields(events)["unseen"].new
+    assert new.steps == 1 and said_of(events) == "None"
+    code, events, stderr = bench(real_python, *INFER, *PROVEN, before=f"{before('memo_of_contents')}; {always}")
+    why = why_none(code, events)
+    assert FROM_MEMORY in why or "the products of the timed step are none" in why, stderr
 
 
 @pytest.fixture
