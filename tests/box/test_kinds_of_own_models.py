@@ -92,7 +92,7 @@ NOT_PROVEN = {
     "chance from outside": ("self.g = random.SystemRandom()", "inputs = inputs * self.g.random()", "gives the loss"),
     "a buffer that grows": (
         "self.register_buffer('n', torch.zeros(1))",
-        "self.n = torch.cat([self.n, self.n])",
+        "self.n = torch.cat([self.n, torch.zeros(1)])",
         "its steps add buffers or change their",
     ),
     "a generator without a seed": (
