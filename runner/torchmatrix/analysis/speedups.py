@@ -119,13 +119,13 @@ def undecided(cells: CellIndex, most: int) -> set[str]:
     """
     beside = [(cell, base) for cell, base in _beside_baselines(cells, None) if base is not None and base is not cell]
     beside += [(cell, base) for _, cell, base in _beside_opposites(cells)]
-    tests = [*(compared_cells(*both).chances for both in beside), *_tests_of_best(cells)]
-    level = significance_of(tests)
+    compared = [(both, compared_cells(*both)) for both in beside]
+    level = significance_of([*(pair.chances for _, pair in compared), *_tests_of_best(cells)])
     for alike in _jobs(cells):
         left = [alike[place] for place in best.may_be_best(alike, level.differs)]
         first = max(left, key=lambda cell: cell.estimate().value)
-        beside += [(first, other) for other in left if other is not first]
-    return {cell.row.cell for both in beside if _is_open(compared_cells(*both), level, most) for cell in both}
+        compared += [((first, other), compared_cells(first, other)) for other in left if other is not first]
+    return {cell.row.cell for both, pair in compared if _is_open(pair, level, most) for cell in both}
 
 
 def _is_open(pair: Pair, level: Significance, most: int) -> bool:

@@ -210,7 +210,9 @@ def of_picked(interval: intervals.Interval, freedom: float, candidates: int) -> 
 
 def _rows(figures: Sequence[intervals.Moments | None]) -> "np.ndarray[Any, Any]":
     """Return the known figures, a row of Moments each."""
-    return np.array([figure for figure in figures if figure is not None], dtype=float).reshape(-1, 7)
+    return np.array([figure for figure in figures if figure is not None], dtype=float).reshape(
+        -1, len(intervals.Moments._fields)
+    )
 
 
 def _p_above(others: "np.ndarray[Any, Any]", own: "np.ndarray[Any, Any]", most: float = 1.0) -> "np.ndarray[Any, Any]":

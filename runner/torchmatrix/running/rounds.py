@@ -310,7 +310,8 @@ def measure(
 
 
 def _added(method: Method, launches: Sequence[tuple[Cell, int]]) -> Iterator[RoundAdded]:
-    for number in sorted({number for _, number in launches if number > method.launches}):
+    (number,) = {number for _, number in launches}
+    if number > method.launches:
         yield RoundAdded(number=number, cells=tuple(cell for cell, _ in launches))
 
 
@@ -319,7 +320,7 @@ def _noted(job: Job, event: LaunchFinished) -> tuple[LaunchFinished, list[tuple[
     why = _spoilt_by(event.launch)
     if not why:
         return event, []
-    is_again = is_repeated(event.launch, job.patience.seconds) and job.folder.tries(event.cell.id, event.number) == 1
+    is_again = _asks_for_another(why, job.patience.seconds) and job.folder.tries(event.cell.id, event.number) == 1
     note = "; ".join(filter(None, (event.note, why, "once more at the end of the round" if is_again else "kept and marked")))
     return replace(event, note=note), [(event.cell, event.number)] if is_again else []
 
@@ -329,7 +330,10 @@ def is_repeated(launch: Launch, patience_seconds: float) -> bool:
 
     What decides is the state of the devices, never the figure: a rule that looks at the result would make intervals lie.
     """
-    why = _spoilt_by(launch)
+    return _asks_for_another(_spoilt_by(launch), patience_seconds)
+
+
+def _asks_for_another(why: str, patience_seconds: float) -> bool:
     return bool(why) and (patience_seconds > 0 or why == _THROTTLED)
 
 

@@ -178,6 +178,7 @@ def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[
     if not method.further:
         return []
     launches = folder.launches()
+    ended = {(launch.cell, launch.round) for launch in launches if launch.outcome not in UNFINISHED}
 
     def wanted(number: int) -> Collection[str]:
         before = counting(launch for launch in launches if launch.round < number)
@@ -191,7 +192,7 @@ def further(s: Session, folder: RunFolder, cells: Sequence[Cell]) -> list[tuple[
                 rates[launch.cell].append(throughput(launch))
         return launch_order.too_wide(cells, method, rates)
 
-    return launch_order.next_round(cells, method, s.matrix.seed, wanted, lambda cell, number: folder.is_done(cell.id, number))
+    return launch_order.next_round(cells, method, s.matrix.seed, wanted, lambda cell, number: (cell.id, number) in ended)
 
 
 def _undecided(launches: Sequence[Launch], most: int) -> set[str]:
