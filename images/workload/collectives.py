@@ -1,10 +1,11 @@
-"""The speed at which ranks exchange data, from 1 MB to the size of this model's gradients (docs/method.md).
+"""Exchanges of data between ranks: how fast they are, and whether every element arrives (docs/method.md).
 
 Sizes, times and bus bandwidths are defined as in nccl-tests
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the bus bandwidth is what each link of a ring carries, so
 that it can be compared across N.
 """
 
+import collections
 import time
 
 import torch
@@ -15,6 +16,11 @@ import extras
 REPEATS = 10
 WARM_UP = 3
 ALL_REDUCE = "all-reduce"
+_VALUES = 1000
+"""Numbers of a tensor that is checked: element i of rank r is i % _VALUES + r. Sums of them are exact in float32."""
+
+Exchange = collections.namedtuple("Exchange", "sent received run")
+"""``run()`` exchanges float32 numbers: each rank gives `sent` and gets `received`, which may be the same tensor."""
 
 
 def probe(world, gradient_bytes, operation=ALL_REDUCE):
@@ -31,7 +37,7 @@ def have_room(world, gradient_bytes):
 
 def others(world, gradient_bytes):
     """Yield (operation, records, error) of each operation besides the all-reduce: no records where the library lacks it."""
-    for operation in OPERATIONS:
+    for operation in PROBED:
         if operation != ALL_REDUCE:
             try:
                 yield operation, probe(world, gradient_bytes, operation), None
@@ -48,25 +54,39 @@ def sizes(gradient_bytes):
     return [*smaller, gradient_bytes]
 
 
-def _all_reduce(world, elements):
+def _all_reduce(world, elements, averages=False):
     tensor = torch.empty(elements, device=world.device)
-    return tensor, lambda: dist.all_reduce(tensor)
+    operation = dist.ReduceOp.AVG if averages else dist.ReduceOp.SUM
+    return Exchange(tensor, tensor, lambda: dist.all_reduce(tensor, operation))
+
+
+def all_reduce_for_long(world, elements):
+    """Make an all-reduce that may run any number of times: it averages where the library can, since sums grow to infinity."""
+    return _all_reduce(world, elements, averages=world.backend == "nccl")
+
+
+def _part_and_all(world, elements):
+    part = torch.empty(max(1, elements // world.size), device=world.device)
+    return part, torch.empty(part.numel() * world.size, device=world.device)
 
 
 def _all_gather(world, elements):
-    part = torch.empty(max(1, elements // world.size), device=world.device)
-    every = torch.empty(part.numel() * world.size, device=world.device)
-    return part, lambda: dist.all_gather_into_tensor(every, part)
+    part, every = _part_and_all(world, elements)
+    return Exchange(part, every, lambda: dist.all_gather_into_tensor(every, part))
 
 
 def _reduce_scatter(world, elements):
-    part = torch.empty(max(1, elements // world.size), device=world.device)
-    every = torch.empty(part.numel() * world.size, device=world.device)
-    return every, lambda: dist.reduce_scatter_tensor(part, every)
+    part, every = _part_and_all(world, elements)
+    return Exchange(every, part, lambda: dist.reduce_scatter_tensor(part, every))
+
+
+def _all_to_all(world, elements):
+    (_, out), (_, into) = (_part_and_all(world, elements) for _ in range(2))
+    return Exchange(out, into, lambda: dist.all_to_all_single(into, out))
 
 
 def _send_and_receive(world, elements):
-    """Make the tensor and the operation by which each rank sends to the next rank and receives from the previous one."""
+    """Let each rank send to the next rank and receive from the previous one."""
     out, into = (torch.empty(elements, device=world.device) for _ in range(2))
 
     def exchange():
@@ -75,32 +95,69 @@ def _send_and_receive(world, elements):
         for work in dist.batch_isend_irecv([sent, received]):
             work.wait()
 
-    return out, exchange
+    return Exchange(out, into, exchange)
 
 
 OPERATIONS = {
     ALL_REDUCE: (_all_reduce, lambda ranks: 2 * (ranks - 1) / ranks),
     "all-gather": (_all_gather, lambda ranks: (ranks - 1) / ranks),
     "reduce-scatter": (_reduce_scatter, lambda ranks: (ranks - 1) / ranks),
+    "all-to-all": (_all_to_all, lambda ranks: (ranks - 1) / ranks),
     "send-receive": (_send_and_receive, lambda ranks: 1.0),
 }
-"""By name: the function that makes the tensor to be sent and the operation, for a number of elements; and the ratio of the bus
-bandwidth to bytes per second. The size is that of all ranks' parts together where each has a part (all-gather, reduce-scatter),
-else that of each rank's tensor."""
+"""By name: the function that makes the Exchange of a number of elements; and the ratio of the bus bandwidth to bytes per
+second. The size is that of all ranks' parts together where each has a part, else that of each rank's tensor."""
+PROBED = (ALL_REDUCE, "all-gather", "reduce-scatter", "send-receive")
+"""What a launch of training with --all-reduce-probe times."""
+
+
+def make(world, operation, size):
+    """Make the Exchange of `size` bytes."""
+    return OPERATIONS[operation][0](world, max(1, size // 4))
+
+
+def wrong_elements(world, operation, size):
+    """Run an operation once on known numbers; return how many elements arrived wrong at this rank."""
+    exchange = make(world, operation, size)
+    exchange.sent.copy_(_numbers(len(exchange.sent), world.device) + world.rank)
+    if exchange.received is not exchange.sent:
+        exchange.received.fill_(-1.0)
+    exchange.run()
+    world.synchronize()
+    return int((exchange.received != _expected(world, operation, len(exchange.received))).sum())
+
+
+def _numbers(count, device, first=0):
+    return torch.arange(first, first + count, device=device).remainder_(_VALUES).float()
+
+
+def _expected(world, operation, count):
+    """Return what a rank must get, of `count` elements."""
+    ranks, rank, device = world.size, world.rank, world.device
+    of_all = ranks * (ranks - 1) / 2
+    if operation == ALL_REDUCE:
+        return _numbers(count, device) * ranks + of_all
+    if operation == "reduce-scatter":
+        return _numbers(count, device, rank * count) * ranks + of_all
+    if operation == "all-gather":
+        return torch.cat([_numbers(count // ranks, device) + other for other in range(ranks)])
+    if operation == "all-to-all":
+        part = count // ranks
+        return torch.cat([_numbers(part, device, rank * part) + other for other in range(ranks)])
+    return _numbers(count, device) + (rank - 1) % ranks
 
 
 def _measure(world, operation, size):
-    make, factor = OPERATIONS[operation]
-    (sent, run), seconds = make(world, max(1, size // 4)), []
+    exchange, seconds = make(world, operation, size), []
     for index in range(WARM_UP + REPEATS):
-        sent.fill_(1.0)  # an all-reduce leaves its sum in the tensor
+        exchange.sent.fill_(1.0)  # an all-reduce leaves its sum in the tensor
         world.barrier()
         world.synchronize()
         begin = time.perf_counter()
-        run()
+        exchange.run()
         world.synchronize()
         if index >= WARM_UP:
             seconds.append(time.perf_counter() - begin)
     slowest = sorted(max(times) for times in zip(*world.gather(seconds)))
     median = slowest[len(slowest) // 2]
-    return {"bytes": size, "seconds": median, "bus_bytes_per_second": size / median * factor(world.size)}
+    return {"bytes": size, "seconds": median, "bus_bytes_per_second": size / median * OPERATIONS[operation][1](world.size)}

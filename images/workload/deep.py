@@ -134,37 +134,30 @@ def _precisions(channel, world):
 
 def _all_reduce(channel, world, size):
     """Emit how many elements of a sum over all ranks are wrong, and how fast the sums are."""
-    import torch
-    import torch.distributed as dist
-
     import collectives
 
-    tensor = torch.arange(size // 4, dtype=torch.int32, device=world.device) % 1000 + world.rank
-    dist.all_reduce(tensor)
-    numbers = torch.arange(size // 4, dtype=torch.int32) % 1000
-    expected = numbers * world.size + world.size * (world.size - 1) // 2
-    wrong = world.gather(int((tensor.cpu() != expected).sum()))
-    del tensor
+    wrong = world.gather(collectives.wrong_elements(world, collectives.ALL_REDUCE, size))
     channel.emit("all-reduce", sizes=collectives.probe(world, size), wrong_elements=wrong)
 
 
 def _load(world, size, seconds):
     """Multiply matrices on all devices at once for `seconds`, in `SLICES` timed blocks.
 
-    Return the edges on the host's clock, the FLOP/s of each rank and block, and whether each rank's product is finite.
+    Return the edges on the host's clock, the FLOP/s of each rank and block, and whether each rank's product is right
+    (`finite`, as it was called when nothing else was checked).
     """
-    import torch
+    import operations
 
     dtype = world.kind.load_type
-    left, right = (torch.randn(size, size).to(world.device).to(dtype) for _ in range(2))
-    product = torch.matmul(left, right)
+    product = operations.product(world, (size, size, size), dtype)
+    product.run(0)
     world.barrier()
     world.synchronize()
     start, blocks = time.monotonic(), []
     for number in range(1, SLICES + 1):
         begin, done = time.monotonic(), 0
         while done == 0 or time.monotonic() < start + seconds * number / SLICES:
-            torch.matmul(left, right, out=product)
+            product.run(0)
             world.synchronize()
             done += 1
         blocks.append(done * 2 * size**3 / (time.monotonic() - begin))
@@ -173,7 +166,7 @@ def _load(world, size, seconds):
         "stop_monotonic_seconds": time.monotonic(),
         "dtype": str(dtype).replace("torch.", ""),
         "flops_per_second": world.gather(blocks),
-        "finite": world.gather(bool(torch.isfinite(product).all())),
+        "finite": world.gather(product.check() is None),
     }
 
 

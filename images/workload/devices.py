@@ -99,6 +99,11 @@ class Device:
         except (AttributeError, RuntimeError):
             return True
 
+    def beside(self, first, second):
+        """Submit two pieces of work that may run at the same time."""
+        first()
+        second()
+
     def facts(self):
         """Describe the device as torch sees it."""
         return {"name": "cpu", "threads": torch.get_num_threads(), "isa": _cpu_capability()}
@@ -163,6 +168,15 @@ class Gpu(Device):
 
     def pinned(self, tensor):
         return tensor.pin_memory()
+
+    def beside(self, first, second):
+        api = self._api()
+        main, self._other = api.current_stream(), getattr(self, "_other", None) or api.Stream()
+        self._other.wait_stream(main)
+        first()
+        with api.stream(self._other):
+            second()
+        main.wait_stream(self._other)
 
     def facts(self):
         properties = self._api().get_device_properties(self.torch)

@@ -40,8 +40,12 @@ def run(channel, args):
     """Measure what `args` ask for and emit all results; raise on any failure."""
     devices.of_kind(args.device).require()
     world = _timed(channel, "init", lambda: World(args))
+    alone = getattr(measurements.of(args), "launch", None)
     with world.naming_unused_parameters():
-        (_profile if args.profile else _measure_and_prove)(channel, args, world)
+        if alone:
+            alone(channel, args, world, functools.partial(_timed, channel), _time_windows)
+        else:
+            (_profile if args.profile else _measure_and_prove)(channel, args, world)
     world.finish()  # only after success: if one rank has failed, the others wait here until torchrun ends them
 
 
@@ -112,7 +116,7 @@ def _measure(channel, args, world):
     """Run everything that is timed; return the Begun, the seconds per step and what windows.Watch saw."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
-    timed, seconds_per_step, watched = _time_windows(channel, args, world, begun)
+    timed, seconds_per_step, watched = _time_windows(channel, args, world, step, begun)
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)
@@ -240,11 +244,11 @@ def _prepare_model(args, world):
     return model, plain, blocks, gradient_bytes, dict(chosen, runtime=runtimes.facts(model) or converted)
 
 
-def _time_windows(channel, args, world, begun):
+def _time_windows(channel, args, world, step, begun=None):
     """Warm up, time the windows, if the mode has any, and emit each block. Return the windows, each as the records of its
-    ranks, the seconds per step, and what windows.Watch saw.
+    ranks, the seconds per step, and what windows.Watch saw of `begun`; None: there is no model to be watched.
     """
-    step, blocks, spent, done = begun.step, itertools.count(), {"steps": 0, "seconds": 0.0}, []
+    blocks, spent, done = itertools.count(), {"steps": 0, "seconds": 0.0}, []
 
     def tell(ranks):
         done.append(ranks)
@@ -255,7 +259,8 @@ def _time_windows(channel, args, world, begun):
     warm = measure.warm_up(args, world, step, tell)
     channel.emit("warm-up", **spent)
     has_windows = measurements.of(args).MODE["windows"]
-    watch = windows.Watch(args, world, begun, warm.steps) if has_windows and args.proof != work.NONE else None
+    is_watched = begun is not None and has_windows and args.proof != work.NONE
+    watch = windows.Watch(args, world, begun, warm.steps) if is_watched else None
     world.kind.reset_peak()
     if not has_windows:
         return [], warm.pace, windows.NOTHING

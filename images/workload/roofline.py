@@ -1,6 +1,6 @@
 """The roofline of a generation: what the device does at most, measured in the same launch, and the least that a step must read.
 
-Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009; copy and triad are those of STREAM (McCalpin, 1995).
+Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009. What is measured are the operations of microbenchmarks.
 """
 
 import functools
@@ -11,44 +11,35 @@ import torch
 import families
 import measurements
 import observation
+import operations
 import precision
 
 REPEATS, MOST_SECONDS = 20, 0.5
 """A roof is the best of so many runs; fewer if they take longer."""
-_ALPHA = 3.0
 
 
 def bandwidth(world, size):
     """Return the most bytes/s of the device's memory by kind, for arrays that are `size` bytes together.
 
-    copy: a = b; triad: a = b + 3 c; read: the dot product of b and c. The bytes count that these read and write, not those that
+    Of copy, triad and read (operations.stream). The bytes count that these read and write, not those that
     a cache adds to them.
     """
-    memory = torch.ones(max(size // 4, 12), device=world.device)
-    half, third = len(memory) // 2, len(memory) // 3
-    halves, thirds = memory.split(half)[:2], memory.split(third)[:3]
-    actions = {
-        "copy": lambda: halves[0].copy_(halves[1]),
-        "triad": lambda: torch.add(thirds[0], thirds[1], alpha=_ALPHA, out=thirds[2]),
-        "read": lambda: torch.dot(*halves),
-    }
-    return {kind: 4 * len(memory) / _least_seconds(world, action) for kind, action in actions.items()}
+    rates = {}
+    for kind, arrays in (("copy", 2), ("triad", 3), ("read", 2)):
+        each = max(4, size // arrays // 4 * 4)
+        rates[kind] = arrays * each / _least_seconds(world, operations.stream(world, kind, each))
+    return rates
 
 
 def product_rate(world, dtype, most):
-    """Return the most FLOP/s of a product of square random matrices of `dtype`, of `most` bytes with the result at most."""
+    """Return the most FLOP/s of a product of square random matrices of `dtype`; all three take `most` bytes at most."""
     size = _largest(world, dtype, most)
-    return 2 * size**3 / _least_seconds(world, _product(world, dtype, size))
+    return 2 * size**3 / _least_seconds(world, operations.product(world, (size, size, size), dtype))
 
 
 def _largest(world, dtype, most):
     each = torch.empty((), dtype=dtype).element_size()
-    return min(world.kind.product_size, max(64, int((most / 2 / each) ** 0.5) // 64 * 64))
-
-
-def _product(world, dtype, size):
-    matrix = torch.rand(size, size, device=world.device).to(dtype)
-    return lambda: matrix @ matrix
+    return min(world.kind.product_size, max(64, int((most / 3 / each) ** 0.5) // 64 * 64))
 
 
 ROOF_SIZE, ROOF_REPEATS, ROOF_SHARE, ROOF_SECONDS = 256, 3, 8, 0.01
@@ -68,11 +59,11 @@ def _roof_of(world, dtype, largest):
     """Return the best rate of products of growing size, by the clock of the windows: that of the host."""
     size, best = min(ROOF_SIZE, largest), 0.0
     while True:
-        product, seconds = _product(world, dtype, size), []
+        product, seconds = operations.product(world, (size, size, size), dtype), []
         for _ in range(1 + ROOF_REPEATS):
             world.synchronize()
             begin = time.perf_counter()
-            product()
+            product.run(0)
             world.synchronize()
             seconds.append(time.perf_counter() - begin)
         best = max(best, 2 * size**3 / max(min(seconds), 1e-9))
@@ -81,13 +72,13 @@ def _roof_of(world, dtype, largest):
         size *= 2
 
 
-def _least_seconds(world, action):
-    """Return the seconds of the fastest run of `action` on the device."""
-    action()
+def _least_seconds(world, operation):
+    """Return the seconds of the fastest run of an operation on the device."""
+    operation.run(0)
     least, end = float("inf"), time.monotonic() + MOST_SECONDS
     for _ in range(REPEATS):
         begin = world.kind.mark()
-        action()
+        operation.run(0)
         stop = world.kind.mark()
         world.synchronize()
         least = min(least, world.kind.seconds(begin, stop))

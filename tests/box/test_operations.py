@@ -186,7 +186,7 @@ def test_no_launch_needs_far_more_operations_than_products_of_matrices_reach(rea
     before = f"import roofline; roofline.products_roof = lambda args, world: {roof / 1e5}"
     code, events, _ = bench(real_python, *words, before=before)
     assert code and "times what this device reaches in products of matrices" in only(events, "failure")["message"]
-    code, events, stderr = bench(real_python, *words, before="import roofline; roofline._product = lambda *given: 1 / 0")
+    code, events, stderr = bench(real_python, *words, before="import operations; operations.product = lambda *given: 1 / 0")
     assert code == 0 and only(events, "reference")["products_flops_per_second"] is None, stderr
     assert any("what products of matrices reach: not known" in text for text in remarks_of(events))
 
@@ -197,17 +197,17 @@ import roofline
 now = [0.0]
 roofline.time.perf_counter = lambda: now[0]
 
-def product(world, dtype, size):
+def product(world, shape, dtype):
     calls = iter((0.0, 1.0, 0.0, 0.0))
-    def run():
-        now[0] += 2 * size**3 / 1e11 + 0.002 + next(calls)
-    return run
+    def run(index):
+        now[0] += 2 * shape[0]**3 / 1e11 + 0.002 + next(calls)
+    return roofline.operations.Operation(run, None)
 
 class World:
     def synchronize(self):
         pass
 
-roofline._product = product
+roofline.operations.product = product
 print(roofline._roof_of(World(), None, 4096))
 """
 

@@ -41,7 +41,7 @@ def test_the_workload_program_takes_every_choice() -> None:
         if factor.name not in ("mode", "precision"):
             assert [choice for choice in factor.choices if f'"{choice}"' not in program] == [], factor.name
     assert BY_NAME["precision"].choices == bench.PRECISIONS
-    assert sorted(BY_NAME["mode"].choices) == measurements.names() == ["generate", "infer", "train"]
+    assert sorted(BY_NAME["mode"].choices) == measurements.names() == ["generate", "infer", "micro", "train"]
 
 
 def test_the_plan_and_the_workload_know_the_same_recipes_of_float8() -> None:

@@ -146,7 +146,7 @@ WRONG_PRODUCT = {"problems": ["precision amp was requested, but matmul computes 
         ({"peers": {"wrong": [[1, 0]]}}, "peer access", "a copy arrives wrong from GPU 1 to 0"),
         ({"precision": WRONG_PRODUCT}, "precision amp", "matmul computes in fp32"),
         ({"all_reduce": {"wrong_elements": [0, 7]}}, "all-reduce", "the sum is wrong on rank 1"),
-        ({"load": {"finite": [True, False]}}, "load", "a product is not finite"),
+        ({"load": {"finite": [True, False]}}, "load", "a product is wrong"),
         ({"fields": {"ended": "rank 1: RuntimeError: CUDA error"}}, "box", "rank 1: RuntimeError: CUDA error"),
         ({"readings": {"error": "GPU is lost"}}, "GPU 0 under load", "GPU is lost"),
     ],

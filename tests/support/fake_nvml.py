@@ -109,6 +109,7 @@ _READINGS: dict[str, Answer] = {
     "nvmlDeviceGetTotalEnergyConsumption": gives(1_234_567),
     "nvmlDeviceGetCurrentClocksEventReasons": gives(0),
     "nvmlDeviceGetTotalEccErrors": gives(0),
+    "nvmlDeviceGetRemappedRows": gives((0, 0, 0, 0)),
     "nvmlDeviceGetComputeRunningProcesses": gives([SimpleNamespace(pid=42), SimpleNamespace(pid=7)]),
     "nvmlDeviceGetGraphicsRunningProcesses": gives([SimpleNamespace(pid=42)]),
 }

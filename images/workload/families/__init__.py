@@ -35,6 +35,10 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.json"
     LIBRARIES = json.load(_file)
 
 
+OPERATIONS = "operations"
+"""The library of what is no model: the operations of microbenchmarks."""
+
+
 class ModelFileError(Exception):
     """A mistake in the user's file, or another file than the host has read."""
 
@@ -105,7 +109,7 @@ def load(args):
 
     A user's file may do anything, so it is imported when the model is built.
     """
-    if not args.model_file:
+    if not args.model_file and library_of(args.model) != OPERATIONS:
         with contextlib.suppress(Exception):
             family = of(args)
             getattr(family, "load", lambda args: None)(args)

@@ -10,6 +10,9 @@ A mode's module has these:
 - ``streams(args, world, step, pace, new)``: lines, each an event and its fields, of what is timed after the windows. `pace`:
   the seconds of a step; `new`: an unseen.Unseen, which has batches that no step has seen
 
+A mode without a model has a ``launch`` in place of the last two, which is all of its launch after the process group is there
+(micro.py).
+
 requests.py is a measurement that a mode's `streams` may give. `stream` makes the lines of any other one.
 """
 

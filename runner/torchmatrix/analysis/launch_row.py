@@ -41,7 +41,7 @@ from torchmatrix.core.formatting import as_text, number_or_nan
 from torchmatrix.core.secrets import cleaned_value
 from torchmatrix.facts import plausible
 from torchmatrix.facts.host_parts import AskedWorkload
-from torchmatrix.facts.launch import Launch, measured_seconds
+from torchmatrix.facts.launch import Launch, measured_seconds, rates_of_ranks
 from torchmatrix.facts.wire import Facts, SeenDevice
 from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, IN_FLOAT8, Factor
 
@@ -255,6 +255,8 @@ _RESULT_COLUMNS = (
     a_number("items_per_second_per_device", "throughput over the number of devices", "per_device",
              of=lambda read: read.rate / read.launch.devices.count, cell=lambda cell: cell.estimate().value / cell.row.count,
              each="the same over the number of devices"),
+    a_list("items_per_second_of_ranks", "the same of each device, where they work independently", "rank_rates",
+           of=lambda read: tuple(map(str, rates_of_ranks(read.launch))), **_LAUNCH_ONLY),
     a_number("cv_fraction", DEFINITIONS["cv"], "cv", **_CELL_ONLY),
     a_number("detectable_fraction", DEFINITIONS["detectable"], "detectable", **_CELL_ONLY),
     a_whole("launches_outlying", DEFINITIONS["outlier"], "outliers", **_CELL_ONLY),
@@ -276,7 +278,7 @@ _RUNNING_COLUMNS = (
              "time; near 1 the device waits", "host_bound", of=lambda read: _host_bound(read.launch)),
     a_whole("parameters", "of the model, as the workload counted them", of=_field("parameters")),
     a_number("flops_per_item", "FLOPs of the model for one item; each multiplication and addition counts",
-             of=lambda read: read.launch.reference.flops_per_item if read.launch.reference else math.nan),
+             of=lambda read: read.launch.reference.flops_per_item / read.launch.worth if read.launch.reference else math.nan),
     a_number("formula_flops_per_item", "FLOPs of a token by formula: in training 6 N + 12 · layers · width · length; N: the "
              "weights in products, of experts the active ones",
              of=lambda read: read.launch.reference.formula_flops_per_item if read.launch.reference else math.nan),

@@ -100,6 +100,7 @@ class LaunchRow(NightRow, frozen=True, kw_only=True, array_like=True):
     waited: float
     others: float
     foreign: tuple[str, ...]
+    rank_rates: tuple[str, ...]
     quota_seconds: float
     throttled_later: bool
     under_load_seconds: float

@@ -106,6 +106,11 @@ class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
     sequence_length: Whole | None = None
     output_length: Count | None = None
     audio_seconds: Number | None = None
+    shape: Term | None = None
+    bytes: Count | None = None
+    direction: Term | None = None
+    pinned: bool | None = None
+    pattern: Term | None = None
     parallel: Term = "ddp"
     find_unused_parameters: bool | None = None
     steps: Count | None = None
@@ -166,6 +171,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     mig: bool | None = None
     performance_level: Text | None = None
     partitions: Text | None = None
+    repairs: Text | None = None
     facts: Facts = {}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchmatrix.core.formatting import number_or_nan
 from torchmatrix.core.secrets import cleaned
-from torchmatrix.facts import parts, plausible, wire
+from torchmatrix.facts import operations, parts, plausible, wire
 from torchmatrix.facts.host_lines import Exit, Header, OtherNode, Readings, Transport
 from torchmatrix.facts.parts import Unseen
 
@@ -103,6 +103,13 @@ class Launch(Header, frozen=True, kw_only=True):
         """Return the bus bandwidth of the largest all-reduce that was probed; NaN if none was."""
         sizes = [size for probe in self.collectives if probe.operation == wire.ALL_REDUCE for size in probe.sizes]
         return number_or_nan(sizes[-1].bus_bytes_per_second) if sizes else math.nan
+
+    @property
+    def worth(self) -> float:
+        """Return how many of its unit an item is that the workload counts: 1, but for the operations of microbenchmarks."""
+        workload = self.workload
+        is_operation = workload.mode == operations.MICRO
+        return operations.amount(workload.model, workload.factors, self.devices.count) if is_operation else 1
 
     @property
     def batch(self) -> int | str:
@@ -287,9 +294,21 @@ def measured_seconds(launch: Launch) -> float:
     return sum(window.slowest for window in launch.windows)
 
 
-def measured_items(launch: Launch) -> int:
-    """Return the items of all ranks in all timed windows."""
-    return sum(window.items for window in launch.windows)
+def measured_items(launch: Launch) -> float:
+    """Return the items of all ranks in all timed windows; of a microbenchmark the TFLOP or GB of its operations."""
+    return sum(window.items for window in launch.windows) * launch.worth
+
+
+def rates_of_ranks(launch: Launch) -> tuple[float, ...]:
+    """Return the items per second of each rank of an ok launch whose ranks work independently, each in the time that it took
+    itself; empty where they wait for each other, as in training, and for a single rank.
+    """
+    ranks = launch.devices.count
+    alone = launch.workload.mode in ("infer", operations.MICRO) and launch.workload.model not in operations.TOGETHER
+    if ranks < 2 or not launch.is_ok or not (alone or launch.workload.parallel == "independent"):
+        return ()
+    seconds = [math.fsum(window.seconds[rank] for window in launch.windows) for rank in range(ranks)]
+    return tuple(measured_items(launch) / ranks / each if each > 0 else math.nan for each in seconds)
 
 
 def throughput(launch: Launch) -> float:

@@ -53,7 +53,20 @@ def of_nvidia(ask: Ask, nvml: Any, gpu: Any) -> Facts:
         "auto_boost": bool(boost[0]) if boost else None,
         "compute_mode": _COMPUTE_MODES[compute] if compute in range(len(_COMPUTE_MODES)) else None,
         "mig": bool(mig[0]) if mig else None,
+        "repairs": _repairs(ask("nvmlDeviceGetRemappedRows", gpu)),
     }
+
+
+def _repairs(rows: Any) -> str | None:
+    """Describe the rows of memory that were replaced: for corrected and uncorrected errors, whether some wait for a reset, and
+    whether a bank has no spare row left. None where the GPU doesn't tell.
+    """
+    if rows is None:
+        return None
+    corrected, uncorrected, pending, failed = rows
+    count = corrected + uncorrected
+    ends = [text for text, is_so in (("more wait for a reset", pending), ("one could not be remapped", failed)) if is_so]
+    return "; ".join([f"{count} row{'' if count == 1 else 's'} remapped", *ends])
 
 
 def of_amd(device: Path) -> Facts:

@@ -85,8 +85,8 @@ class Gpu:
 
     `numa_node`: of its PCI slot; `local_cpus`: the CPUs of that node, such as "0-15,32-47". `pcie`: as linked now, such as
     "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs. `gsp_firmware`: its version, or "off". `slice_of`: the UUID of the
-    GPU that it is a MIG slice of. `partition_of`: the PCI domain, bus and device of the AMD GPU that it is a partition of. The
-    rest: see `conditions`.
+    GPU that it is a MIG slice of. `partition_of`: the PCI domain, bus and device of the AMD GPU that it is a partition of.
+    `repairs`: rows of its memory that were remapped. The rest: see `conditions`.
     """
 
     index: int
@@ -116,6 +116,7 @@ class Gpu:
     mig: bool | None = None
     performance_level: str | None = None
     partitions: str | None = None
+    repairs: str | None = None
 
 
 CONDITIONS = (

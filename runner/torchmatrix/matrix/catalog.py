@@ -19,6 +19,8 @@ else:
     import tomli as tomllib
 
 
+OPERATIONS = "operations"
+"""The library of what is no model: the operations of microbenchmarks."""
 OWN = "own"
 """The library of models that users write (own_models.py)."""
 NGC = "nvcr.io/nvidia/pytorch"
@@ -146,7 +148,7 @@ class Model:
     tensor parallelism, with the number of each; empty: it can't be split. `forward_flops`: the floating-point operations of
     the forward pass, for `flops_per`: "token" (at least) or "image of 224 pixels", by a source or operations.json; else
     None. `vocabulary_flops`: those of them that compare a token with the vocabulary; `predicts_all`: if it is trained to,
-    at each.
+    at each. `devices`: the least number that it needs.
     """
 
     name: str
@@ -166,6 +168,7 @@ class Model:
     flops_per: str | None
     vocabulary_flops: float = 0.0
     predicts_all: bool = False
+    devices: int = 1
 
 
 @cache
@@ -224,7 +227,15 @@ def vendor_images(reference: str) -> VendorImages | None:
 @cache
 def models() -> dict[str, Model]:
     """Read models.json once: every model by name."""
-    return {name: _model(name, library, facts) for library, facts in _libraries().items() for name in facts["models"]}
+    models = {library: facts for library, facts in _libraries().items() if library != OPERATIONS}
+    return {name: _model(name, library, facts) for library, facts in models.items() for name in facts["models"]}
+
+
+@cache
+def operations() -> dict[str, Model]:
+    """Return the operations of microbenchmarks, by the names that stand in the place of a model's."""
+    facts = _libraries()[OPERATIONS]
+    return {name: _model(name, OPERATIONS, facts) for name in facts["models"]}
 
 
 @cache
@@ -239,7 +250,7 @@ def default_of(library: str) -> Model:
 
 def find(name: str) -> Model | None:
     """Find the model of that name: one of `models`, or any of a library whose models needn't be listed, as timm.resnet50d."""
-    listed = models().get(name)
+    listed = models().get(name) or operations().get(name)
     prefixes = {library: facts["any"] for library, facts in _libraries().items() if "any" in facts}
     library = next((library for library, prefix in prefixes.items() if name.startswith(prefix)), None)
     if listed or library is None or not re.fullmatch(r"[a-z][A-Za-z0-9_.-]{1,80}", name):
@@ -299,6 +310,7 @@ def _model(name: str, library: str, facts: dict[str, Any]) -> Model:
         flops_per=flops.get("per"),
         vocabulary_flops=flops.get("vocabulary", 0.0),
         predicts_all=entry.get("head") == "CausalLM",
+        devices=entry.get("devices", 1),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from torchmatrix.core import assets
 from torchmatrix.core.toml_keys import Key
+from torchmatrix.facts.operations import MICRO, SHAPE
 from torchmatrix.machine.vendors import ACCELERATORS
 
 # The modes of workloads: what images/workload/measurements can measure. A new file there is a new mode.
@@ -146,8 +147,9 @@ class Contrast:
 class Factor:
     """One factor. `name`: its key in matrix.toml and --where, and its field in the facts. `meaning`: a phrase for readers.
 
-    `kind`, `choices`, `minimum`, `maximum`: the allowed values; with `axis` a list multiplies. `default`: also assumed for
-    facts recorded before the factor existed; None: the batch is required, the optimizer depends on the library.
+    `kind`, `choices`, `minimum`, `maximum`, `pattern` (`explanation`: in words): the allowed values; with `axis` a list
+    multiplies. `default`: also assumed for facts recorded before the factor existed; None: the batch is required, the optimizer
+    depends on the library.
 
     `flag`: of the workload; a truth value passes it alone, if it isn't the default. `part`: of the id, at `place` among
     the parts ({}: the value), left out for the default unless `always_in_id`. `label`: the same for charts.
@@ -166,6 +168,8 @@ class Factor:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
+    pattern: str = ""
+    explanation: str = ""
     axis: bool = True
     flag: str
     part: str = ""
@@ -190,12 +194,19 @@ class Factor:
             choices=self.choices,
             minimum=self.minimum,
             maximum=LARGEST if self.maximum is None and self.kind is int else self.maximum,
+            pattern=self.pattern,
+            explanation=self.explanation,
             axis=self.axis,
             meaning=f"{self.meaning[0].upper()}{self.meaning[1:]}.",
         )
 
     def applies(self, takes: Collection[str], mode: Value, device: Value) -> bool:
-        """Check whether the factor applies to a model that `takes` these factors, in this mode, on this device (gpu or cpu)."""
+        """Check whether the factor applies to a model that `takes` these factors, in this mode, on this device (gpu or cpu).
+
+        Microbenchmarks have no model to be built, compiled or trained: of what is an axis they have what they take.
+        """
+        if mode == MICRO and self.axis and self.name not in (*ALWAYS, *takes):
+            return False
         return (
             (not self.of_some_models or self.name in takes)
             and (not self.modes or mode in self.modes)
@@ -224,6 +235,8 @@ class Factor:
         return self.default if self.applies((), workload.get("mode"), workload.get("device", "gpu")) else None
 
 
+ALWAYS = ("model", "mode", "precision", "batch", "parallel")
+"""The factors that every workload has."""
 LARGEST = 1_000_000_000
 """The largest whole number that a factor takes."""
 
@@ -409,6 +422,30 @@ FACTORS = (
     Factor(
         name="audio_seconds", meaning="seconds of sound per clip, of 16,000 samples a second", kind=int, default=10, minimum=1,
         maximum=3_600, flag="--audio-seconds", part="{}s", place=6, always_in_id=True, of_some_models=True, has_column=False,
+    ),
+    Factor(
+        name="shape", kind=str, default="4096x4096x4096", flag="--shape", part="{}", place=4, always_in_id=True,
+        meaning="M x N x K of the product of an M x K and a K x N matrix", pattern=SHAPE,
+        explanation='write it as "4096x4096x8192": M x N x K, each below ten million', of_some_models=True, has_column=False,
+    ),
+    Factor(
+        name="bytes", kind=int, default=2**28, minimum=8, flag="--bytes", part="{}B", place=4, always_in_id=True,
+        meaning="bytes of each array of a stream or a copy, or of what ranks exchange", maximum=2**38, of_some_models=True,
+        has_column=False,
+    ),
+    Factor(
+        name="direction", kind=str, default="to-device", choices=("to-device", "to-host", "both"), flag="--direction",
+        part="{}", place=5, always_in_id=True, meaning="which way a copy between the host and a device goes",
+        of_some_models=True, has_column=False,
+    ),
+    Factor(
+        name="pinned", kind=bool, default=True, flag="--no-pinned", part="pageable", place=6, has_column=False,
+        meaning="copies from and to host memory that stays in place (pinned)", label="pageable", of_some_models=True,
+    ),
+    Factor(
+        name="pattern", kind=str, default="random", choices=("random", "zeros", "ones"), flag="--pattern", part="{}", place=6,
+        meaning="the numbers of a microbenchmark: they move the clock of a GPU", label="{}", of_some_models=True,
+        has_column=False,
     ),
     Factor(
         name="parallel", kind=str, default="ddp", choices=("ddp", "fsdp", "tp"), flag="--parallel", part="{}", place=100,

@@ -10,6 +10,7 @@ from typing import Any
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import NAME, Key, Place, Problems, Table, check, nearest, shown
 from torchmatrix.facts.launch import ONE_MODEL
+from torchmatrix.facts.operations import MICRO
 from torchmatrix.machine import host_gpus
 from torchmatrix.matrix import catalog, factors, own_models
 from torchmatrix.matrix.catalog import Model
@@ -141,10 +142,15 @@ def make_workloads(table: Table, place: Place, problems: Problems, folder: Path 
     values = check({k: v for k, v in table.items() if k != "batch"}, KEYS, place, problems)
     only_infers = bool(values["mode"]) and not any(MODES[mode].trains for mode in values["mode"])
     values["batch"], batch_for = _batches(table, place, problems) if "batch" in table else (INFERENCE_BATCHES, ())
-    for required in ("model",) if only_infers else ("model", "batch"):
+    named = values["model"] if "model" in table else ()
+    only_operates = bool(named) and all(name in catalog.operations() for name in named)
+    for required in ("model",) if only_infers or only_operates else ("model", "batch"):
         if required not in table:
             problems.add(place, None, f"needs {required}")
-    chosen = _models(values["model"] if "model" in table else (), place, problems, folder)
+    chosen = _models(named, place, problems, folder)
+    for name in named if MICRO in values["mode"] else ():
+        if name not in catalog.operations():
+            problems.add(place, "mode", f"{MICRO} is for {', '.join(catalog.operations())}; {shown(name)} is a model")
     axes = [factor.name for factor in FACTORS if factor.axis]
     if (product := math.prod(len(values[axis]) for axis in axes)) > MOST_WORKLOADS:
         problems.add(place, None, f"its lists multiply to {product:,} workloads; at most {MOST_WORKLOADS:,}")
@@ -280,6 +286,9 @@ def _check_keys(keys: Sequence[str], place: Place, problems: Problems) -> None:
 def _workload(values: dict[str, Any], model: Model, own: OwnModel | None, batch_for: tuple[tuple[str, int], ...]) -> Workload:
     """Make the workload of one value for each axis; a factor that doesn't apply is None, so that it makes no difference."""
     values = values | {"model": model.name, "optimizer": values["optimizer"] or model.optimizer}
+    if model.library == catalog.OPERATIONS:
+        values |= {"mode": MICRO, "batch": 1, "parallel": "ddp"}
+        values |= {} if "precision" in model.takes else {"precision": "fp32"}
     workload = Workload(
         id="",
         name=values["name"],
@@ -300,8 +309,12 @@ def _workload(values: dict[str, Any], model: Model, own: OwnModel | None, batch_
 
 
 def _with_id(workload: Workload) -> Workload:
-    """Return the workload with the id made from its factors, which leaves out the usual optimizer of the model."""
+    """Return the workload with the id made from its factors: without the model's usual optimizer, and without the batch of a
+    microbenchmark.
+    """
     values = dict(workload.factors)
     if values["optimizer"] == catalog.usual_optimizer(workload.model):
         values["optimizer"] = None
+    if workload.mode == MICRO:
+        values["batch"] = None
     return replace(workload, id="-".join(filter(None, (workload.name, factors.id_of(values)))))

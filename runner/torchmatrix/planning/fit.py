@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from torchmatrix.facts.operations import MICRO
 from torchmatrix.machine import vendors
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.matrix import catalog, checks
@@ -297,6 +298,19 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
     return why_not_runtime(stack, workload, host)
 
 
+_OPERANDS = ("fp32", "tf32", "half", "bf16-weights")
+"""The precisions that are a type of operands."""
+
+
+def _why_not_operation(workload: Workload) -> Why | None:
+    if workload.device == "cpu" and workload.model in ("host-copy", "peer-copy"):
+        return Why(reason=f"{workload.model} needs a GPU", fix="on CPUs measure copy and send-receive")
+    if workload.precision not in _OPERANDS:
+        reason = f"precision {workload.precision} is one of models: an operation has operands of one type"
+        return Why(reason=reason, fix=f"use {', '.join(_OPERANDS)}")
+    return None
+
+
 def _why_not_model(stack: Stack, workload: Workload) -> Why | None:
     """Return why the model can't be built as requested: its sequences are too long, or the stack's transformers is too old."""
     model = workload.own.as_model() if workload.own else catalog.find(workload.model)
@@ -342,6 +356,8 @@ def _why_not_precision(stack: Stack, workload: Workload, host: Host) -> Why | No
     precision = workload.precision
     if precision in IN_FLOAT8:
         return _why_not_float8(stack, workload, host)
+    if workload.mode == MICRO and (why := _why_not_operation(workload)):
+        return why
     if precision == BF16_MASTER and not workload.trains:
         return Why(reason=f"precision {precision} is about training: it keeps weights for an optimizer", fix="use bf16-weights")
     if workload.device == "cpu" and precision in ("tf32", "amp"):
@@ -429,8 +445,10 @@ _SPLITS = (2, 5)
 
 
 def why_not_shared(workload: Workload, devices: int) -> Why | None:
-    """Return why so many devices can't split the model alike, or None."""
+    """Return why so many devices can't split the model alike, or are too few for an operation; else None."""
     model = catalog.find(workload.model)
+    if model and devices < model.devices:
+        return Why(reason=f"{model.name} needs {model.devices} devices", fix="use counts of 2 and more")
     if workload.parallel != "tp" or model is None:
         return None
     uneven = [f"{number} {what}" for what, number in model.shared if number % devices]

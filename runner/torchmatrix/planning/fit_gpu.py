@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+from torchmatrix.facts.operations import MICRO
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.matrix import catalog
@@ -102,7 +103,7 @@ def surprises(planned: Iterable[tuple[Stack, Workload, Iterable[Gpu]]]) -> list[
     unknown: set[str] = set()
     for stack, workload, gpus in planned:
         named = {gpu.name: gpu.capability for gpu in gpus if gpu.vendor == "nvidia" and gpu.capability}
-        if least_bytes(workload) is None:
+        if least_bytes(workload) is None and workload.mode != MICRO:
             unknown.add(workload.model)
         for name, capability in named.items():
             notes.update(_surprises_of(stack, workload, name, capability))

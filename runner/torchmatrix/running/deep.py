@@ -329,7 +329,7 @@ def _check_load(seen: SelfCheck) -> Iterator[Check]:
     if event is None:
         return
     if not all(event["finite"]):
-        yield _bad("load", "a product is not finite", "the GPU computes wrongly: look for Xid in the kernel log (sudo dmesg)")
+        yield _bad("load", "a product is wrong", "the GPU computes wrongly: look for Xid in the kernel log (sudo dmesg)")
         return
     rates = event["flops_per_second"]
     means = [sum(rank) / len(rank) for rank in rates]

@@ -1,0 +1,142 @@
+"""What a device does by itself: products of matrices and streams of bytes, on random data, each with a check of its result.
+
+Microbenchmarks time them for long (measurements/micro.py), a launch takes its roofs from them (roofline.py), and an image's
+self-check its load (deep.py). copy and triad are those of STREAM (McCalpin, 1995): a = b, and a = b + 3 c.
+"""
+
+import collections
+import random
+
+import torch
+
+import collectives
+import precision
+from channel import Unsupported
+
+Operation = collections.namedtuple("Operation", "run check")
+"""``run(index)`` does the operation once, on its data of that number (modulo how many there are). ``check()`` says what is
+wrong with the result of the last run; None if nothing is."""
+
+ALPHA = 3.0
+_EXACT = 2**20
+"""Streams carry whole numbers below this, so that their sums are exact in float32 and every element can be checked."""
+_DRAWN = 2**20
+"""Random numbers of an array; a larger one has them again and again, since a CPU would take seconds to draw more."""
+_SAMPLED = 16
+"""Rows and columns of a product whose crossings are computed again in float64."""
+_MOST = {torch.float32: 5e-3, torch.float16: 5e-2, torch.bfloat16: 0.3}
+"""How far such an element may be from it, relative to the root of the sum of its terms' squares: float32 with TF32's products,
+bfloat16 where torch 1.12 adds up in it, too. Which precision it really was is measured apart (effective_precision.py)."""
+RANDOM, ZEROS, ONES = "random", "zeros", "ones"
+
+
+def product(world, shape, dtype, sets=1, pattern=RANDOM):
+    """Make the product of an M × K and a K × N matrix; `shape`: (M, N, K); `sets`: how many pairs take turns."""
+    rows, columns, inner = shape
+    lefts = [_matrix(world, (rows, inner), dtype, pattern) for _ in range(sets)]
+    rights = [_matrix(world, (inner, columns), dtype, pattern) for _ in range(sets)]
+    result, last = torch.empty(rows, columns, dtype=dtype, device=world.device), [0]
+
+    def run(index):
+        last[0] = index % sets
+        torch.mm(lefts[last[0]], rights[last[0]], out=result)
+
+    def check():
+        draw = random.SystemRandom()
+        some, others = (sorted(draw.sample(range(count), min(_SAMPLED, count))) for count in (rows, columns))
+        left, right = lefts[last[0]][some].cpu().double(), rights[last[0]][:, others].cpu().double()
+        exact, size = left @ right, (left.square() @ right.square()).sqrt().clamp(min=1e-30)
+        error = float(((result[some][:, others].cpu().double() - exact).abs() / size).max())
+        return None if error <= _MOST[dtype] else "an element of the product is %.2g away from that in float64" % error
+
+    return Operation(run, check)
+
+
+def _matrix(world, shape, dtype, pattern):
+    if pattern == RANDOM:
+        return torch.randn(shape, device=world.device).to(dtype)
+    return torch.full(shape, 1.0 if pattern == ONES else 0.0, dtype=dtype, device=world.device)
+
+
+def stream(world, kind, size, pattern=RANDOM):
+    """Make copy (of `size` bytes), triad (of three arrays of so many) or read: the dot product of two."""
+    source = _array(size, world.device, pattern)
+    if kind == "copy":
+        into = torch.full_like(source, -1.0)
+        return Operation(lambda index: into.copy_(source), lambda: _unlike(into, source))
+    other = _array(size, world.device, pattern)
+    if kind == "read":
+        return Operation(lambda index: torch.dot(source, other), lambda: None)
+    into = torch.full_like(source, -1.0)
+    return Operation(
+        lambda index: torch.add(source, other, alpha=ALPHA, out=into), lambda: _unlike(into, other * ALPHA + source)
+    )
+
+
+def _array(size, device, pattern=RANDOM):
+    count = max(1, size // 4)
+    if pattern != RANDOM:
+        return torch.full((count,), 1.0 if pattern == ONES else 0.0, device=device)
+    drawn = torch.empty(min(count, _DRAWN), device=device).random_(-_EXACT, _EXACT)
+    return drawn if count <= _DRAWN else drawn.repeat(-(-count // _DRAWN))[:count].clone()
+
+
+def _unlike(arrived, expected):
+    wrong = int((arrived != expected).sum())
+    return "%d of %d elements are wrong" % (wrong, arrived.numel()) if wrong else None
+
+
+def host_copy(world, direction, size, pinned, pattern=RANDOM):
+    """Make a copy between the host's memory and the device: to-device, to-host, or both at a time."""
+    if not world.kind.is_gpu:
+        raise Unsupported("copies between host and device need a GPU")
+    outside, back = (_array(size, "cpu", pattern) for _ in range(2))
+    if pinned:
+        outside, back = world.kind.pinned(outside), world.kind.pinned(back)
+    inside, away = (_array(size, world.device, pattern) for _ in range(2))
+    to_device, to_host = (lambda: inside.copy_(outside, non_blocking=True)), (lambda: back.copy_(away, non_blocking=True))
+    run = {"to-device": to_device, "to-host": to_host, "both": lambda: world.kind.beside(to_device, to_host)}[direction]
+
+    def check():
+        wrong = [_unlike(inside.cpu(), outside)] if direction != "to-host" else []
+        return next(filter(None, wrong + ([_unlike(back, away.cpu())] if direction != "to-device" else [])), None)
+
+    return Operation(lambda index: run(), check)
+
+
+def peer_copy(world, size, pattern=RANDOM):
+    """Make a copy from each rank's device straight into the memory of the next one's, all at a time."""
+    if not world.kind.is_gpu or world.size < 2:
+        raise Unsupported("copies between devices need two GPUs; between CPUs measure send-receive")
+    source = _array(size, world.device, pattern)
+    into = torch.empty_like(source, device=type(world.kind)((world.rank + 1) % world.size).torch)
+    return Operation(lambda index: into.copy_(source, non_blocking=True), lambda: _unlike(into.cpu(), source.cpu()))
+
+
+def exchange(world, name, size):
+    """Make a collective operation of all ranks; every element of one on known numbers is checked apart."""
+    if world.size < 2:
+        raise Unsupported("%s needs two devices" % name)
+    try:
+        wrong = sum(world.gather(collectives.wrong_elements(world, name, size)))
+    except (RuntimeError, ValueError, AttributeError) as error:  # on all ranks alike: a library may lack it
+        raise Unsupported("%s of %s: %s" % (world.backend, name, str(error).split("\n")[0][:200])) from error
+    long = collectives.all_reduce_for_long if name == collectives.ALL_REDUCE else collectives.OPERATIONS[name][0]
+    made = long(world, max(1, size // 4))
+    made.sent.copy_(_array(4 * len(made.sent), world.device))
+    return Operation(lambda index: made.run(), lambda: "%d elements arrived wrong" % wrong if wrong else None)
+
+
+def make(args, world):
+    """Make the Operation that `args` name as a model."""
+    if args.model == "gemm":
+        shape = tuple(map(int, args.shape.split("x")))
+        return product(world, shape, precision.product_type(args.precision), args.batches, args.pattern)
+    if args.model in ("triad", "copy"):
+        return stream(world, args.model, args.bytes, args.pattern)
+    if args.model == "host-copy":
+        return host_copy(world, args.direction, args.bytes, args.pinned, args.pattern)
+    if args.model == "peer-copy":
+        return peer_copy(world, args.bytes, args.pattern)
+    name, is_short = args.model.replace("-latency", ""), args.model.endswith("-latency")
+    return exchange(world, name, 8 if is_short else args.bytes)

@@ -1,0 +1,52 @@
+"""What the operations of microbenchmarks are worth: FLOPs of products, bytes of streams and copies, those of a bus.
+
+A launch counts operations; its figure is in TFLOP (10^12) or GB (10^9 bytes). copy and triad count what STREAM counts
+(McCalpin, 1995): each array that is read or written once. The bus bandwidth of a collective is that of nccl-tests
+(doc/PERFORMANCE.md): what each link of a ring carries.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MICRO = "micro"
+"""The mode of microbenchmarks."""
+_TERA, _GIGA = 1e12, 1e9
+_ARRAYS = {"copy": 2, "triad": 3}
+_BUS: Mapping[str, Callable[[int], float]] = {
+    "all-reduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    "all-gather": lambda ranks: (ranks - 1) / ranks,
+    "reduce-scatter": lambda ranks: (ranks - 1) / ranks,
+    "all-to-all": lambda ranks: (ranks - 1) / ranks,
+    "send-receive": lambda ranks: 1.0,
+}
+"""The ratio of the bus bandwidth to bytes per second, by the number of ranks."""
+TOGETHER = frozenset((*_BUS, "all-reduce-latency"))
+"""Operations that all ranks do together; in all others each device works by itself."""
+
+
+def sides(shape: str) -> tuple[int, int, int]:
+    """Return M, N and K of a product of an M × K and a K × N matrix, such as "4096x4096x8192"."""
+    rows, columns, inner = map(int, shape.split("x"))
+    return rows, columns, inner
+
+
+SHAPE = r"[1-9]\d{0,6}(x[1-9]\d{0,6}){2}"
+
+
+def amount(model: str, factors: Mapping[str, Any], ranks: int) -> float:
+    """Return how many TFLOP, GB or operations one operation of one of the ranks counts; NaN if that isn't known."""
+    if model == "gemm":
+        shape = str(factors.get("shape"))
+        if not re.fullmatch(SHAPE, shape):
+            return math.nan
+        return 2 * math.prod(sides(shape)) / _TERA
+    if model == "all-reduce-latency":
+        return 1 / ranks
+    size = factors.get("bytes")
+    if not size:
+        return math.nan
+    if model in _BUS:
+        return float(size * _BUS[model](ranks) / ranks / _GIGA)
+    return float(size * (2 if factors.get("direction") == "both" else _ARRAYS.get(model, 1)) / _GIGA)

@@ -1,0 +1,170 @@
+"""The file of what other machines reached: written by `accept --write-baseline`, checked when it is read, never a guess."""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from torchmatrix.analysis.intervals import NO_PRIOR, Moments, Prior
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import figure
+from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes
+from torchmatrix.core.toml_keys import shown
+from torchmatrix_plugins.accept import judging
+from torchmatrix_plugins.accept.checks import Check
+from torchmatrix_plugins.accept.judging import Reference
+
+VERSION = 1
+FAR_BELOW = 0.2
+"""A reference below this share of the device's limit is told: a unit may have slipped."""
+DEFINITION = "mean of logarithms over launches of {unit}/s per {per}, each launch afresh; its error is that of the mean"
+_HINT = "torchmatrix accept --write-baseline FILE writes one"
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What one device reached, or several together. `log`: the mean of the logarithms of its `launches`, with its `error`."""
+
+    machine: str
+    device: str
+    log: float
+    error: float
+    launches: int
+    software: str = ""
+    measured: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """All devices of one kind at one operation. `key`: what a device must have to be compared with them."""
+
+    operation: str
+    unit: str
+    key: dict[str, str]
+    together: bool
+    devices: list[Device]
+    definition: str = ""
+    limit: float | None = None
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """A baseline file."""
+
+    torchmatrix_baseline: int
+    entries: list[Entry]
+
+
+def read(path: Path) -> Baseline:
+    """Read a baseline file. Raises BadInput for one that can't be true: a figure above the limit of its device."""
+    try:
+        content = read_bytes(path, hint=_HINT, most_bytes=LARGE_FILE_BYTES)
+        baseline = msgspec.json.decode(content, type=Baseline)
+    except FileNotFoundError:
+        raise BadInput(f"there is no baseline {path}", hint=_HINT) from None
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as why:
+        raise BadInput(f"{path} is no baseline: {shown(str(why))}", hint=_HINT) from None
+    if baseline.torchmatrix_baseline != VERSION:
+        raise BadInput(f"{path} has version {baseline.torchmatrix_baseline}; this torchmatrix reads {VERSION}", hint=_HINT)
+    for entry in baseline.entries:
+        _refuse_impossible(path, entry)
+    return baseline
+
+
+def _refuse_impossible(path: Path, entry: Entry) -> None:
+    where = f"{path}: {shown(entry.operation)}"
+    if not entry.devices:
+        raise BadInput(f"{where} has no device", hint=_HINT)
+    for device in entry.devices:
+        if not (math.isfinite(device.log) and math.isfinite(device.error) and abs(device.log) < 100 and 0 <= device.error < 10):
+            raise BadInput(f"{where}: the figure of {shown(device.device)} is no figure", hint=_HINT)
+        if entry.limit is not None and math.exp(device.log) > entry.limit:
+            value = f"{figure(math.exp(device.log))} {shown(entry.unit)}/s"
+            hint = "look at its unit; a reference that no device can reach fails every healthy one"
+            raise BadInput(f"{where}: {value} is more than the device can do, {figure(entry.limit)}", hint=hint)
+
+
+def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
+    """Yield what a reader must know of a baseline, held against these checks. Raises BadInput where units differ, or where it
+    is about other devices altogether.
+    """
+    found = False
+    for entry in baseline.entries:
+        name = shown(entry.operation)
+        if not entry.definition:
+            yield f"the baseline doesn't define {name}: whether it is the same figure isn't known"
+        for check in checks:
+            if entry.operation == check.operation and entry.unit != check.unit:
+                problem = f"the baseline has {name} in {shown(entry.unit)}/s, measured was {check.unit}/s"
+                raise BadInput(problem, hint="write it again with this version")
+        if any(is_of(entry, check) for check in checks):
+            found = True
+            limit = max((check.limit for check in checks if is_of(entry, check) and check.limit > 0), default=math.nan)
+            value = math.exp(max(device.log for device in entry.devices))
+            if value < FAR_BELOW * limit:
+                yield f"the baseline of {name} is {value / limit:.0%} of what the device can do: look at its unit"
+    if not found:
+        theirs = sorted({shown(entry.key.get("device", "unknown")) for entry in baseline.entries})[:3]
+        ours = sorted({check.key["device"] for check in checks})[:3]
+        problem = f"the baseline is about {', '.join(theirs) or 'nothing'}; this machine has {', '.join(ours)}"
+        raise BadInput(f"{problem}, or nothing of it is alike", hint="leave --baseline out, or take one of such a machine")
+
+
+def is_of(entry: Entry, check: Check) -> bool:
+    """Check whether an entry is about what was checked: operation, device, link, power limit, partition and number."""
+    together = check.place is None
+    return (entry.operation, entry.unit, entry.together, entry.key) == (check.operation, check.unit, together, dict(check.key))
+
+
+def finder(baseline: Baseline, without: str = "") -> Callable[[Check], Reference | None]:
+    """Return what finds the reference of a check in a baseline. `without`: a machine that isn't held against itself."""
+    groups = [_moments(entry.devices, without) for entry in baseline.entries]
+    prior = judging.prior_of(groups)
+
+    def find(check: Check) -> Reference | None:
+        entries = [number for number, entry in enumerate(baseline.entries) if is_of(entry, check)]
+        return _reference(baseline.entries[entries[0]], groups[entries[0]], prior, without) if entries else None
+
+    return find
+
+
+def _moments(devices: Sequence[Device], without: str) -> list[Moments]:
+    others = [device for device in devices if device.machine != without]
+    return [Moments(log=d.log, squared_error=d.error**2, freedom=max(1, d.launches - 1)) for d in others]
+
+
+def _reference(entry: Entry, others: Sequence[Moments], prior: Prior, without: str) -> Reference | None:
+    machines = {device.machine for device in entry.devices} - {without}
+    if not others:
+        return None
+    source = f"{len(others)} of {len(machines)} other machine{'' if len(machines) == 1 else 's'}"
+    return judging.among(others, judging.BASELINE, prior if len(others) > 1 else NO_PRIOR, source)
+
+
+def of_checks(machines: Mapping[str, Sequence[Check]], told: Mapping[str, tuple[str, str]]) -> Baseline:
+    """Make a baseline of the checks of machines by their names; `told`: of each its software and when it was measured.
+
+    Only figures with an interval are taken, and none that failed.
+    """
+    entries: dict[tuple[object, ...], Entry] = {}
+    for machine, checks in machines.items():
+        for check in checks:
+            if check.figure is None or check.outcome != "ok" or check.figure.disturbed:
+                continue
+            software, measured = told[machine]
+            device = Device(
+                machine=machine, device=check.device, log=check.figure.log, error=math.sqrt(check.figure.squared_error),
+                launches=check.figure.launches, software=software, measured=measured,
+            )  # fmt: skip
+            together, key = check.place is None, (check.operation, check.place is None, *sorted(check.key.items()))
+            definition = DEFINITION.format(unit=check.unit, per="launch" if together else "device")
+            empty = Entry(
+                operation=check.operation, unit=check.unit, key=dict(check.key), together=together, devices=[],
+                definition=definition, limit=None if math.isnan(check.limit) else check.limit,
+            )  # fmt: skip
+            entries.setdefault(key, empty).devices.append(device)
+    return Baseline(torchmatrix_baseline=VERSION, entries=list(entries.values()))
+
+
+def written(baseline: Baseline) -> str:
+    """Return the text of a baseline file."""
+    return json.dumps(msgspec.to_builtins(baseline), indent=1, ensure_ascii=False) + "\n"

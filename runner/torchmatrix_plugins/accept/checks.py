@@ -1,0 +1,240 @@
+"""Launches -> checks: each device's figure at each operation, with its siblings, what other machines reached, and its limit."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from torchmatrix.analysis import gpu_specs, intervals
+from torchmatrix.analysis.cells import Cell, CellIndex
+from torchmatrix.analysis.centers import median_of
+from torchmatrix.analysis.intervals import Interval, Moments
+from torchmatrix.analysis.rows import LaunchRow
+from torchmatrix.analysis.run_summary import launch_rows
+from torchmatrix.facts.alike import counting
+from torchmatrix.facts.host_parts import Gpu
+from torchmatrix.facts.launch import UNFINISHED, Launch
+from torchmatrix.facts.operations import TOGETHER
+from torchmatrix_plugins.accept import judging
+from torchmatrix_plugins.accept.judging import FAIL, UNDECIDED, Judged, Reference
+
+_LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+"""GB/s of a PCIe lane in one direction, by its generation, after encoding (PCI-SIG)."""
+PCIE = re.compile(r"gen(\d+) x(\d+) \(max gen(\d+) x(\d+)\)")
+_FAILED = ("crashed", "numerics", "timeout")
+"""Outcomes of a launch that a healthy server doesn't have; all others are about what was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One operation on one device, alone or while all others do the same, or one that devices do together.
+
+    `operation`: the workload's id; `devices`: of the launch; `place`: of the device among these, None where they work together.
+    `figure`: the moments of its launches, None of one launch; `ratio`: of its ratio to the others in the same launches.
+    `limit`: what the device can do at most, in `unit` per second; NaN if unknown. `key`: what another machine must have, too,
+    to be a reference. `beside`: further references, which decide nothing.
+    """
+
+    operation: str
+    model: str
+    unit: str
+    devices: str
+    device: str
+    place: int | None
+    count: int
+    key: Mapping[str, str]
+    value: float
+    launches: Sequence[Launch] = ()
+    figure: Moments | None = None
+    ratio: Moments | None = None
+    limit: float = math.nan
+    reference: Reference | None = None
+    judged: Judged = judging.NOT_JUDGED
+    beside: Sequence[Reference] = ()
+    outcome: str = "ok"
+
+    @property
+    def name(self) -> str:
+        """Return its name among all: the operation and the devices."""
+        alone = "" if self.count == 1 else f" of {self.count}" if self.place is not None else f" ({self.count} together)"
+        return f"{self.operation} on {self.device}{alone}"
+
+    @property
+    def is_latency(self) -> bool:
+        """Check whether its figure is shown as a time."""
+        return self.unit == "operations"
+
+    @property
+    def of_limit(self) -> float:
+        """Return the figure over what the device can do at most; NaN if that isn't known."""
+        return self.value / self.limit
+
+
+def checks_of(launches: Sequence[Launch]) -> list[Check]:
+    """Return the checks of an acceptance's launches, in their order, not judged yet."""
+    counted = counting(launches)
+    rows = launch_rows(counted)
+    files: dict[str, list[Launch]] = {}
+    for launch in counted:
+        files.setdefault(launch.cell, []).append(launch)
+    return [check for cell in CellIndex(rows).figures for check in _of_cell(cell, files[cell.row.cell])]
+
+
+def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Check]:
+    row, ok = cell.row, [launch for launch in launches if launch.is_ok]
+    told = (ok or launches)[0]
+    ranks = [list(map(float, each.rank_rates)) for each in cell.ok if each.rank_rates]
+    common: dict[str, Any] = {
+        "operation": row.workload, "model": row.model, "unit": row.unit, "devices": row.devices, "count": row.count,
+    }  # fmt: skip
+    if not ok:
+        outcome = f"{told.outcome}: {told.error}" if told.error else told.outcome
+        failed: dict[str, Any] = {"device": row.devices, "place": None, "value": math.nan, "outcome": outcome}
+        yield Check(**common, **failed, key=key_of(told, 0), launches=launches)
+    elif row.count > 1 and ranks and len(ranks) == len(cell.ok):
+        for place, name in enumerate(row.device_list):
+            rates = [rank[place] for rank in ranks]
+            ratios = [rank[place] / median_of(rank) for rank in ranks]
+            yield Check(
+                **common, device=name, place=place, key=key_of(told, place), value=median_of(rates), launches=ok,
+                figure=_moments(rates, cell), ratio=_moments(ratios, cell), limit=_limit(told, place),
+            )  # fmt: skip
+    else:
+        together = row.count > 1
+        device = row.devices if together else row.device_list[0]
+        yield Check(
+            **common, device=device, place=None if together else 0, key=key_of(told, 0), value=cell.estimate().value,
+            launches=ok, figure=cell.moments(), limit=math.nan if together else _limit(told, 0),
+        )  # fmt: skip
+
+
+def _moments(values: Sequence[float], cell: Cell[LaunchRow]) -> Moments | None:
+    """Return the moments of one device's figures; their scatter is learned as that of the cell."""
+    if len(values) < 2 or min(values) <= 0:
+        return None
+    return intervals.moments(values, cell.prior("throughput"))._replace(disturbed=bool(cell.disturbed))
+
+
+def key_of(launch: Launch, place: int) -> dict[str, str]:
+    """Return what makes a device's figure comparable with another machine's: its model, memory, link, power limit, partition,
+    and how many take part; of a CPU its name and how many threads a process has.
+    """
+    key = {"devices": str(launch.devices.count)}
+    if not launch.devices.gpus:
+        return key | {"device": str(launch.host.get("cpu") or "unknown CPU"), "threads": str(launch.devices.threads)}
+    gpu = launch.devices.gpus[min(place, len(launch.devices.gpus) - 1)]
+    link = PCIE.match(gpu.pcie or "")
+    return key | {
+        "device": str(gpu.name),
+        "memory": "unknown" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.0f} GiB",
+        "link": f"gen{link[3]} x{link[4]}" if link else "unknown",
+        "power limit": "unknown" if gpu.power_limit_watts is None else f"{gpu.power_limit_watts:.0f} W",
+        "partition": gpu.partitions or ("MIG slice" if gpu.slice_of else "whole"),
+    }
+
+
+def _limit(launch: Launch, place: int) -> float:
+    """Return what a device can do at most at an operation, by its data sheet or its link, in the unit of its figure."""
+    if not launch.devices.gpus:
+        return math.nan
+    gpu, workload = launch.devices.gpus[min(place, len(launch.devices.gpus) - 1)], launch.workload
+    facts = gpu_specs.find(str(gpu.name), int(gpu.memory_bytes) if gpu.memory_bytes else None)
+    if workload.model == "gemm" and facts:
+        return (gpu_specs.peak_flops(facts, workload.precision) or math.nan) / 1e12
+    if workload.model in ("triad", "copy") and facts:
+        return (facts.bandwidth_gb_per_second or math.nan) / facts.devices_per_card
+    link = PCIE.match(gpu.pcie or "")
+    if workload.model == "host-copy" and link:
+        both = 2 if workload.direction == "both" else 1
+        return both * _LANE_GB.get(int(link[3]), math.nan) * int(link[4])
+    return math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """All checks of a machine, judged. `host`: as its first launch recorded it."""
+
+    checks: Sequence[Check]
+    host: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Return how many checks have each verdict."""
+        return {verdict: sum(check.judged.verdict == verdict for check in self.checks) for verdict in judging.VERDICTS}
+
+    def with_verdict(self, verdict: str) -> list[Check]:
+        """Return the checks of a verdict, those that are farthest below their reference first."""
+        found = [check for check in self.checks if check.judged.verdict == verdict]
+        return sorted(found, key=lambda check: check.judged.ratio.value if check.judged.ratio.value > 0 else 0.0)
+
+
+Find = Callable[[Check], Reference | None]
+
+
+def judged(checks: Sequence[Check], decides: Sequence[Find], beside: Sequence[Find] = ()) -> Acceptance:
+    """Judge all checks together. `decides`: what finds the references, the first that knows one decides, after which siblings
+    do; `beside`: what is only shown.
+    """
+    siblings = _siblings(checks)
+    found = [
+        replace(
+            check,
+            reference=next(filter(None, (find(check) for find in decides)), None) or siblings[number],
+            beside=[reference for find in beside if (reference := find(check))],
+        )
+        for number, check in enumerate(checks)
+    ]
+    number = sum(check.reference is not None and check.outcome == "ok" for check in found)
+    host = checks[0].launches[0].host if checks else {}
+    return Acceptance(checks=[replace(check, judged=_judge(check, number)) for check in found], host=host)
+
+
+def _judge(check: Check, checks: int) -> Judged:
+    if check.outcome != "ok":
+        outcome = check.outcome.partition(":")[0]
+        verdict = FAIL if outcome in _FAILED else UNDECIDED
+        again = "; continue the run" if outcome in UNFINISHED else ""
+        return Judged(verdict=verdict, figure=Interval(value=math.nan), why=f"{check.outcome}{again}")
+    by_ratio = check.reference is not None and check.reference.kind == judging.SIBLINGS and check.ratio is not None
+    if not by_ratio:
+        return judging.judge(check.figure, check.value, check.reference, checks)
+    seen = judging.judge(check.ratio, check.value, check.reference, checks)
+    figure = judging.judge(check.figure, check.value, None, checks).figure
+    return replace(seen, figure=figure)
+
+
+def _siblings(checks: Sequence[Check]) -> dict[int, Reference | None]:
+    """Return by number the reference of each check among the other devices that do the same: at the same moment, compared
+    within each launch, or each alone.
+    """
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, check in enumerate(checks):
+        if check.place is not None and check.model not in TOGETHER:
+            alike = tuple(value for name, value in check.key.items() if name in ("device", "memory", "partition"))
+            groups.setdefault((check.operation, check.count, check.devices if check.count > 1 else "", alike), []).append(
+                number
+            )
+    figures = {key: [checks[n].ratio or checks[n].figure for n in numbers] for key, numbers in groups.items()}
+    prior = judging.prior_of(list(figures.values()))
+    references: dict[int, Reference | None] = dict.fromkeys(range(len(checks)))
+    for key, numbers in groups.items():
+        found = judging.siblings(figures[key], prior)
+        for number, reference in zip(numbers, found, strict=True):
+            source = f"the median of the {reference.others} other devices" if reference else ""
+            references[number] = reference and replace(reference, source=source)
+    return references
+
+
+def limit_of(check: Check, share: float) -> Reference | None:
+    """Return the device's limit as a reference of which a share is asked for; None if it isn't known."""
+    if math.isnan(check.limit):
+        return None
+    return Reference(kind=judging.LIMIT, log=math.log(check.limit), share=share, source="what the device can do at most")
+
+
+def gpu_of(check: Check) -> Gpu | None:
+    """Return the GPU that a check is about; None for several, and for CPUs."""
+    gpus = check.launches[0].devices.gpus if check.launches else ()
+    return gpus[check.place] if check.place is not None and check.place < len(gpus) else None

@@ -1,0 +1,179 @@
+"""Judge a figure by a reference: passed, failed, or undecided, corrected for all checks of an acceptance. Pure.
+
+A check passes if its whole interval lies above the bound, and fails if it lies below. The bound is a share of the reference's
+lower edge or, where other devices or machines show how much healthy ones differ, what a healthy one all but surely exceeds,
+whichever is higher: devices that are alike tell a weak one far below 5 %. The limits of all intervals are one-sided at
+WRONGLY / K for K checks (Bonferroni), so that a healthy server fails in one of a hundred acceptances at most.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from torchmatrix.analysis import intervals
+from torchmatrix.analysis.centers import median_of, variance_of
+from torchmatrix.analysis.intervals import Moments, Prior
+
+PASS, FAIL, UNDECIDED, NO_REFERENCE = "PASS", "FAIL", "UNDECIDED", "NO REFERENCE"
+VERDICTS = (FAIL, UNDECIDED, NO_REFERENCE, PASS)
+"""The verdicts, that first which a reader looks for first."""
+WRONGLY = 0.01
+"""The chance that a healthy server fails at any of its checks."""
+SHARE = 0.95
+LIMIT, SIBLINGS, BASELINE, PUBLISHED = "limit", "siblings", "baseline", "published"
+"""The kinds of references: what the device can do at most, the other devices of the machine, other machines, a published
+figure. A verdict is by one of them."""
+FEWEST_SIBLINGS = 2
+"""Other devices that are needed to tell a weak one: of two devices nobody knows which is right."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reference:
+    """What a figure is held against. `log`: the logarithm of its centre, with the standard `error` and degrees of `freedom`.
+
+    `scatter`: the standard deviation of the logarithms of healthy devices or machines, with `scatter_freedom`; NaN where one
+    alone is known. `others`: how many these are. `share`: of its lower edge that a figure must reach. `source`: in words.
+    """
+
+    kind: str
+    log: float
+    error: float = 0.0
+    freedom: float = math.inf
+    scatter: float = math.nan
+    scatter_freedom: float = 0.0
+    others: int = 1
+    share: float = SHARE
+    source: str = ""
+
+    @property
+    def value(self) -> float:
+        """Return its centre."""
+        return math.exp(self.log)
+
+    def bound(self, level: float) -> float:
+        """Return the logarithm of what a figure must exceed, at a one-sided level."""
+        edge = self.log - (intervals.student(self.freedom, 1 - level) * self.error if self.error else 0.0)
+        bound = math.log(self.share) + edge
+        if math.isnan(self.scatter) or self.scatter_freedom < 1:
+            return bound
+        spread = self.scatter * math.sqrt(1 + 1 / self.others)
+        return max(bound, self.log - intervals.student(self.scatter_freedom, 1 - level) * spread)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """A verdict: the figure with its limits, its `ratio` to the reference with limits, and the `bound` of that ratio.
+
+    `more`: how many launches in all would decide an UNDECIDED with a chance of 4 in 5, None if that isn't known. `why`: why it
+    is neither passed nor failed.
+    """
+
+    verdict: str
+    figure: intervals.Interval
+    ratio: intervals.Interval = intervals.UNKNOWN
+    bound: float = math.nan
+    more: int | None = None
+    why: str = ""
+
+
+NOT_JUDGED = Judged(verdict=NO_REFERENCE, figure=intervals.UNKNOWN)
+
+
+def judge(figure: Moments | None, value: float, reference: Reference | None, checks: int) -> Judged:
+    """Judge a figure as one of so many checks with a reference. `figure`: None of a single launch, whose `value` is known."""
+    if figure is None:
+        alone = intervals.Interval(value=value)
+        verdict = UNDECIDED if reference else NO_REFERENCE
+        return Judged(verdict=verdict, figure=alone, more=3 if reference else None, why="one launch: no interval")
+    level = WRONGLY / max(1, checks)
+    half = _half_width(figure, level)
+    limits = _interval(figure.log, half)
+    if reference is None:
+        return Judged(verdict=NO_REFERENCE, figure=limits, why="nothing to hold it against")
+    bound, away = reference.bound(level), figure.log - reference.log
+    judged = Judged(verdict=UNDECIDED, figure=limits, ratio=_interval(away, half), bound=math.exp(bound - reference.log))
+    if figure.disturbed:
+        return replace(judged, why="other programs disturbed its launches")
+    if figure.log - half >= bound:
+        return replace(judged, verdict=PASS)
+    if figure.log + half < bound:
+        return replace(judged, verdict=FAIL)
+    return replace(judged, more=_needed(figure, abs(figure.log - bound), level), why="its interval holds the bound")
+
+
+def _half_width(figure: Moments, level: float) -> float:
+    """Return how far the one-sided limits are from the mean logarithm; levels that few launches don't show lie in between."""
+    return intervals.student(figure.freedom + figure.shared, 1 - level) * math.sqrt(figure.squared_error) + figure.jump
+
+
+def _interval(log: float, half: float) -> intervals.Interval:
+    return intervals.Interval(value=math.exp(log), low=math.exp(log - half), high=math.exp(log + half))
+
+
+def _needed(figure: Moments, distance: float, level: float) -> int | None:
+    variance = figure.squared_error * figure.launches
+    for n in range(figure.launches + 1, intervals.MOST_LAUNCHES + 1):
+        quantiles = intervals.student(figure.shared + n - 1, 1 - level) + intervals.CHANCE_QUANTILE
+        if quantiles * math.sqrt(variance / n) + (figure.jump if n < intervals.SEEN_FROM else 0.0) < distance:
+            return n
+    return None
+
+
+def siblings(figures: Sequence[Moments | None], prior: Prior = intervals.NO_PRIOR) -> list[Reference | None]:
+    """Return for each device its reference: the median of the others, which scatter as they do, and as `prior` knows of the
+    groups of other checks. None with fewer than FEWEST_SIBLINGS others.
+    """
+    references: list[Reference | None] = []
+    for place in range(len(figures)):
+        others = [figure for number, figure in enumerate(figures) if figure is not None and number != place]
+        references.append(among(others, SIBLINGS, prior) if len(others) >= FEWEST_SIBLINGS else None)
+    return references
+
+
+def among(others: Sequence[Moments], kind: str, prior: Prior = intervals.NO_PRIOR, source: str = "") -> Reference:
+    """Return the reference that healthy devices or machines make together: their median, and how much they scatter.
+
+    What scatters is their true speed and, in what was measured of them, the error of that: the variance of their figures holds
+    both, which widens the bound rather than narrowing it.
+    """
+    logs = [other.log for other in others]
+    freedom = len(logs) - 1
+    if freedom < 1:
+        (one,) = others
+        error, own = math.sqrt(one.squared_error), one.freedom + one.shared
+        return Reference(kind=kind, log=one.log, error=error, freedom=own, source=source)
+    scatter = math.sqrt(prior.moderated(variance_of(logs), freedom))
+    known = freedom + prior.freedom
+    return Reference(
+        kind=kind, log=median_of(logs), error=scatter * math.sqrt(math.pi / 2 / len(logs)), freedom=known, scatter=scatter,
+        scatter_freedom=known, others=len(logs), source=source,
+    )  # fmt: skip
+
+
+def prior_of(groups: Sequence[Sequence[Moments | None]]) -> Prior:
+    """Learn from groups of devices of one kind how much healthy ones scatter, so that each group's few are not alone."""
+    logs = [[figure.log for figure in group if figure is not None] for group in groups]
+    scattered = [values for values in logs if len(values) > FEWEST_SIBLINGS]
+    return intervals.learned_prior([_robust(values) for values in scattered], [_freedom(values) for values in scattered])
+
+
+_KEEPS = {4: 0.364, 5: 0.472, 6: 0.528, 8: 0.611, 10: 0.662, 12: 0.702, 16: 0.753, 24: 0.811, 32: 0.845, 64: 0.906}
+"""The share of the variance of so many normal numbers that is left without the one farthest from their median; simulated. Of
+the degrees of freedom 2.7 are gone."""
+
+
+def _robust(logs: Sequence[float]) -> float:
+    """Return the variance of healthy devices among which one may be weak: without the one farthest from the median, and as much
+    larger as that makes it smaller. Of three devices, whose variance would hardly be known, it is that of all.
+    """
+    if len(logs) < min(_KEEPS):
+        return variance_of(logs)
+    middle = median_of(logs)
+    kept = sorted(logs, key=lambda value: abs(value - middle))[:-1]
+    return variance_of(kept) / float(np.interp(len(logs), list(_KEEPS), list(_KEEPS.values())))
+
+
+def _freedom(logs: Sequence[float]) -> float:
+    return len(logs) - 1 if len(logs) < min(_KEEPS) else len(logs) - 2.7
