@@ -7,11 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from torchmatrix.analysis.intervals import NO_PRIOR, Moments, Prior
+from torchmatrix.analysis.intervals import NO_PRIOR, Moments
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import figure
+from torchmatrix.core.formatting import count, figure
 from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes
 from torchmatrix.core.toml_keys import shown
+from torchmatrix.reporting.page import utc
 from torchmatrix_plugins.accept import judging
 from torchmatrix_plugins.accept.checks import Check
 from torchmatrix_plugins.accept.judging import Reference
@@ -101,7 +102,7 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
             limit = max((check.limit for check in checks if is_of(entry, check) and check.limit > 0), default=math.nan)
             value = math.exp(max(device.log for device in entry.devices))
             if value < FAR_BELOW * limit:
-                yield f"the baseline of {name} is {value / limit:.0%} of what the device can do: look at its unit"
+                yield f"the baseline of {name} is {100 * value / limit:.0f} % of what the device can do: look at its unit"
     if not found:
         theirs = sorted({shown(entry.key.get("device", "unknown")) for entry in baseline.entries})[:3]
         ours = sorted({check.key["device"] for check in checks})[:3]
@@ -115,45 +116,39 @@ def is_of(entry: Entry, check: Check) -> bool:
     return (entry.operation, entry.unit, entry.together, entry.key) == (check.operation, check.unit, together, dict(check.key))
 
 
-def finder(baseline: Baseline, without: str = "") -> Callable[[Check], Reference | None]:
-    """Return what finds the reference of a check in a baseline. `without`: a machine that isn't held against itself."""
-    groups = [_moments(entry.devices, without) for entry in baseline.entries]
-    prior = judging.prior_of(groups)
+def finder(baseline: Baseline) -> Callable[[Check], Reference | None]:
+    """Return what finds the reference of a check in a baseline; a machine is never held against itself."""
+    prior = judging.prior_of([_moments(entry.devices) for entry in baseline.entries])
 
     def find(check: Check) -> Reference | None:
-        entries = [number for number, entry in enumerate(baseline.entries) if is_of(entry, check)]
-        return _reference(baseline.entries[entries[0]], groups[entries[0]], prior, without) if entries else None
+        entry = next((entry for entry in baseline.entries if is_of(entry, check)), None)
+        others = [device for device in entry.devices if not check.machine or device.machine != check.machine] if entry else []
+        if not others:
+            return None
+        source = f"{count(len(others), 'device')} of {count(len({device.machine for device in others}), 'other machine')}"
+        return judging.among(_moments(others), judging.BASELINE, prior if len(others) > 1 else NO_PRIOR, source)
 
     return find
 
 
-def _moments(devices: Sequence[Device], without: str) -> list[Moments]:
-    others = [device for device in devices if device.machine != without]
-    return [Moments(log=d.log, squared_error=d.error**2, freedom=max(1, d.launches - 1)) for d in others]
+def _moments(devices: Sequence[Device]) -> list[Moments]:
+    return [Moments(log=d.log, squared_error=d.error**2, freedom=max(1, d.launches - 1)) for d in devices]
 
 
-def _reference(entry: Entry, others: Sequence[Moments], prior: Prior, without: str) -> Reference | None:
-    machines = {device.machine for device in entry.devices} - {without}
-    if not others:
-        return None
-    source = f"{len(others)} of {len(machines)} other machine{'' if len(machines) == 1 else 's'}"
-    return judging.among(others, judging.BASELINE, prior if len(others) > 1 else NO_PRIOR, source)
-
-
-def of_checks(machines: Mapping[str, Sequence[Check]], told: Mapping[str, tuple[str, str]]) -> Baseline:
-    """Make a baseline of the checks of machines by their names; `told`: of each its software and when it was measured.
-
-    Only figures with an interval are taken, and none that failed.
-    """
+def of_checks(machines: Mapping[str, Sequence[Check]]) -> Baseline:
+    """Make a baseline of the checks of machines by their names: of figures with an interval that nothing disturbed."""
     entries: dict[tuple[object, ...], Entry] = {}
     for machine, checks in machines.items():
         for check in checks:
             if check.figure is None or check.outcome != "ok" or check.figure.disturbed:
                 continue
-            software, measured = told[machine]
+            told = check.launches[-1]
+            versions = (
+                (told.reported.torch, told.reported.cuda or told.reported.hip, told.reported.nccl) if told.reported else ()
+            )
             device = Device(
                 machine=machine, device=check.device, log=check.figure.log, error=math.sqrt(check.figure.squared_error),
-                launches=check.figure.launches, software=software, measured=measured,
+                launches=check.figure.launches, software=", ".join(filter(None, versions)), measured=utc(told.unix_seconds),
             )  # fmt: skip
             together, key = check.place is None, (check.operation, check.place is None, *sorted(check.key.items()))
             definition = DEFINITION.format(unit=check.unit, per="launch" if together else "device")

@@ -10,13 +10,13 @@ from typing import Any
 from torchmatrix.analysis import gpu_specs, intervals
 from torchmatrix.analysis.cells import Cell, CellIndex
 from torchmatrix.analysis.centers import median_of
-from torchmatrix.analysis.intervals import Interval, Moments
+from torchmatrix.analysis.intervals import Interval, Moments, Prior
 from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.run_summary import launch_rows
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.host_parts import Gpu
 from torchmatrix.facts.launch import UNFINISHED, Launch
-from torchmatrix.facts.operations import TOGETHER
+from torchmatrix.facts.operations import MICRO, TOGETHER
 from torchmatrix_plugins.accept import judging
 from torchmatrix_plugins.accept.judging import FAIL, UNDECIDED, Judged, Reference
 
@@ -32,7 +32,7 @@ class Check:
     """One operation on one device, alone or while all others do the same, or one that devices do together.
 
     `operation`: the workload's id; `devices`: of the launch; `place`: of the device among these, None where they work together.
-    `figure`: the moments of its launches, None of one launch; `ratio`: of its ratio to the others in the same launches.
+    `figure`: the moments of its launches, None of one launch; `ratio`: of its `ratios` to the others in the same launches.
     `limit`: what the device can do at most, in `unit` per second; NaN if unknown. `key`: what another machine must have, too,
     to be a reference. `beside`: further references, which decide nothing.
     """
@@ -49,17 +49,29 @@ class Check:
     launches: Sequence[Launch] = ()
     figure: Moments | None = None
     ratio: Moments | None = None
+    ratios: Sequence[float] = ()
     limit: float = math.nan
     reference: Reference | None = None
     judged: Judged = judging.NOT_JUDGED
     beside: Sequence[Reference] = ()
     outcome: str = "ok"
+    machine: str = ""
 
     @property
     def name(self) -> str:
         """Return its name among all: the operation and the devices."""
-        alone = "" if self.count == 1 else f" of {self.count}" if self.place is not None else f" ({self.count} together)"
-        return f"{self.operation} on {self.device}{alone}"
+        others = "" if self.count == 1 else f", {self.count} {'together' if self.place is None else 'at once'}"
+        return f"{self.title} on {f'{self.machine} ' if self.machine else ''}{self.device}{others}"
+
+    @property
+    def title(self) -> str:
+        """Return the operation in words, such as "gemm bf16-weights 8192x8192x8192"; a model's workload by its id."""
+        asked = self.launches[-1].workload if self.launches else None
+        if asked is None or asked.mode != MICRO:
+            return self.operation
+        parts = [asked.precision if asked.shape else None, asked.shape, asked.direction, size_in_words(asked.bytes)]
+        parts += ["pageable" if asked.pinned is False else None, asked.pattern if asked.pattern != "random" else None]
+        return " ".join(filter(None, (asked.model, *parts)))
 
     @property
     def is_latency(self) -> bool:
@@ -72,14 +84,22 @@ class Check:
         return self.value / self.limit
 
 
-def checks_of(launches: Sequence[Launch]) -> list[Check]:
-    """Return the checks of an acceptance's launches, in their order, not judged yet."""
+def size_in_words(size: int | None) -> str:
+    """Write a number of bytes, such as "1 GiB"; "" for none."""
+    power = 0 if not size else min(3, (size.bit_length() - 1) // 10)
+    return f"{size / 2 ** (10 * power):g} {('B', 'KiB', 'MiB', 'GiB')[power]}" if size else ""
+
+
+def checks_of(launches: Sequence[Launch], machine: str = "") -> list[Check]:
+    """Return the checks of a machine's launches, in their order, not judged yet; `machine`: its name, if there are several."""
     counted = counting(launches)
     rows = launch_rows(counted)
     files: dict[str, list[Launch]] = {}
     for launch in counted:
         files.setdefault(launch.cell, []).append(launch)
-    return [check for cell in CellIndex(rows).figures for check in _of_cell(cell, files[cell.row.cell])]
+    checks = [check for cell in CellIndex(rows).figures for check in _of_cell(cell, files[cell.row.cell])]
+    prior = intervals.learned_of([check.ratios for check in checks if check.ratios])
+    return [replace(check, machine=machine, ratio=_moments(check.ratios, prior, check.figure)) for check in checks]
 
 
 def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Check]:
@@ -99,7 +119,7 @@ def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Chec
             ratios = [rank[place] / median_of(rank) for rank in ranks]
             yield Check(
                 **common, device=name, place=place, key=key_of(told, place), value=median_of(rates), launches=ok,
-                figure=_moments(rates, cell), ratio=_moments(ratios, cell), limit=_limit(told, place),
+                figure=_moments(rates, cell.prior("throughput"), cell.moments()), ratios=ratios, limit=_limit(told, place),
             )  # fmt: skip
     else:
         together = row.count > 1
@@ -110,11 +130,11 @@ def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Chec
         )  # fmt: skip
 
 
-def _moments(values: Sequence[float], cell: Cell[LaunchRow]) -> Moments | None:
-    """Return the moments of one device's figures; their scatter is learned as that of the cell."""
-    if len(values) < 2 or min(values) <= 0:
+def _moments(values: Sequence[float], prior: Prior, of_launches: Moments | None) -> Moments | None:
+    """Return the moments of one device's figures; other programs disturbed them as they did the launches."""
+    if len(values) < 2 or min(values) <= 0 or of_launches is None:
         return None
-    return intervals.moments(values, cell.prior("throughput"))._replace(disturbed=bool(cell.disturbed))
+    return intervals.moments(values, prior)._replace(disturbed=of_launches.disturbed)
 
 
 def key_of(launch: Launch, place: int) -> dict[str, str]:
@@ -173,15 +193,17 @@ class Acceptance:
 Find = Callable[[Check], Reference | None]
 
 
-def judged(checks: Sequence[Check], decides: Sequence[Find], beside: Sequence[Find] = ()) -> Acceptance:
-    """Judge all checks together. `decides`: what finds the references, the first that knows one decides, after which siblings
-    do; `beside`: what is only shown.
+def judged(
+    checks: Sequence[Check], decides: Sequence[Find] = (), last: Sequence[Find] = (), beside: Sequence[Find] = ()
+) -> Acceptance:
+    """Judge all checks together. The first that knows a reference decides: what `decides` finds, the check's siblings, what
+    `last` finds. `beside`: what is only shown.
     """
     siblings = _siblings(checks)
     found = [
         replace(
             check,
-            reference=next(filter(None, (find(check) for find in decides)), None) or siblings[number],
+            reference=_first(decides, check) or siblings[number] or _first(last, check),
             beside=[reference for find in beside if (reference := find(check))],
         )
         for number, check in enumerate(checks)
@@ -189,6 +211,10 @@ def judged(checks: Sequence[Check], decides: Sequence[Find], beside: Sequence[Fi
     number = sum(check.reference is not None and check.outcome == "ok" for check in found)
     host = checks[0].launches[0].host if checks else {}
     return Acceptance(checks=[replace(check, judged=_judge(check, number)) for check in found], host=host)
+
+
+def _first(finders: Sequence[Find], check: Check) -> Reference | None:
+    return next(filter(None, (find(check) for find in finders)), None)
 
 
 def _judge(check: Check, checks: int) -> Judged:
@@ -213,9 +239,8 @@ def _siblings(checks: Sequence[Check]) -> dict[int, Reference | None]:
     for number, check in enumerate(checks):
         if check.place is not None and check.model not in TOGETHER:
             alike = tuple(value for name, value in check.key.items() if name in ("device", "memory", "partition"))
-            groups.setdefault((check.operation, check.count, check.devices if check.count > 1 else "", alike), []).append(
-                number
-            )
+            together = check.devices if check.count > 1 else ""
+            groups.setdefault((check.machine, check.operation, check.count, together, alike), []).append(number)
     figures = {key: [checks[n].ratio or checks[n].figure for n in numbers] for key, numbers in groups.items()}
     prior = judging.prior_of(list(figures.values()))
     references: dict[int, Reference | None] = dict.fromkeys(range(len(checks)))

@@ -1,9 +1,9 @@
 """Judge a figure by a reference: passed, failed, or undecided, corrected for all checks of an acceptance. Pure.
 
 A check passes if its whole interval lies above the bound, and fails if it lies below. The bound is a share of the reference's
-lower edge or, where other devices or machines show how much healthy ones differ, what a healthy one all but surely exceeds,
-whichever is higher: devices that are alike tell a weak one far below 5 %. The limits of all intervals are one-sided at
-WRONGLY / K for K checks (Bonferroni), so that a healthy server fails in one of a hundred acceptances at most.
+lower edge or, where other devices or machines show how much healthy ones differ, what a healthy one all but surely exceeds (and
+at most 1 - TOLERATED), whichever is higher: devices that are alike tell a weak one below 5 %. The limits of all intervals are
+one-sided at WRONGLY / K for K checks (Bonferroni), so that a healthy server fails in one of a hundred acceptances at most.
 """
 
 import math
@@ -22,6 +22,8 @@ VERDICTS = (FAIL, UNDECIDED, NO_REFERENCE, PASS)
 WRONGLY = 0.01
 """The chance that a healthy server fails at any of its checks."""
 SHARE = 0.95
+TOLERATED = 0.02
+"""A device that is less than this below the others is not weak, however alike these are."""
 LIMIT, SIBLINGS, BASELINE, PUBLISHED = "limit", "siblings", "baseline", "published"
 """The kinds of references: what the device can do at most, the other devices of the machine, other machines, a published
 figure. A verdict is by one of them."""
@@ -59,7 +61,8 @@ class Reference:
         if math.isnan(self.scatter) or self.scatter_freedom < 1:
             return bound
         spread = self.scatter * math.sqrt(1 + 1 / self.others)
-        return max(bound, self.log - intervals.student(self.scatter_freedom, 1 - level) * spread)
+        weakest = self.log - intervals.student(self.scatter_freedom, 1 - level) * spread
+        return max(bound, min(weakest, self.log + math.log(1 - TOLERATED)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,15 +139,15 @@ def among(others: Sequence[Moments], kind: str, prior: Prior = intervals.NO_PRIO
     """Return the reference that healthy devices or machines make together: their median, and how much they scatter.
 
     What scatters is their true speed and, in what was measured of them, the error of that: the variance of their figures holds
-    both, which widens the bound rather than narrowing it.
+    both, which widens the bound rather than narrowing it. One weak device among them changes neither much.
     """
     logs = [other.log for other in others]
-    freedom = len(logs) - 1
-    if freedom < 1:
+    if len(logs) < 2:
         (one,) = others
         error, own = math.sqrt(one.squared_error), one.freedom + one.shared
         return Reference(kind=kind, log=one.log, error=error, freedom=own, source=source)
-    scatter = math.sqrt(prior.moderated(variance_of(logs), freedom))
+    freedom = _freedom(logs)
+    scatter = math.sqrt(prior.moderated(_robust(logs), freedom))
     known = freedom + prior.freedom
     return Reference(
         kind=kind, log=median_of(logs), error=scatter * math.sqrt(math.pi / 2 / len(logs)), freedom=known, scatter=scatter,

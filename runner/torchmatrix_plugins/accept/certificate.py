@@ -1,0 +1,298 @@
+"""An acceptance -> the certificate (one page), lines for the terminal, JSON, JUnit's XML and nccl-tests' JSON."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from torchmatrix.analysis.intervals import Interval
+from torchmatrix.core.errors import ExitCode
+from torchmatrix.core.formatting import UNKNOWN, clipped, count, figure, is_known, printable, without_nan
+from torchmatrix.core.secrets import cleaned
+from torchmatrix.facts.wire import ContainerReport
+from torchmatrix.reporting import page
+from torchmatrix.reporting.page import OURS, Brand, utc
+from torchmatrix_plugins.accept import judging
+from torchmatrix_plugins.accept.causes import Causes, causes_of
+from torchmatrix_plugins.accept.checks import Acceptance, Check
+from torchmatrix_plugins.accept.judging import FAIL, NO_REFERENCE, PASS, UNDECIDED, Reference
+
+_LEAST, _WIDEST = 0.7, 1.1
+"""The ratios to a reference at the ends of a bar; what is beyond lies at an end."""
+
+
+def exit_code(acceptance: Acceptance) -> ExitCode:
+    """Return 0 if all checks passed, 5 if one failed, else 1: undecided, without a reference, or nothing was checked."""
+    counts = acceptance.counts
+    if counts[FAIL]:
+        return ExitCode.REGRESSION
+    return ExitCode.OK if counts[PASS] and counts[PASS] == len(acceptance.checks) else ExitCode.FINDINGS
+
+
+def answer(acceptance: Acceptance) -> str:
+    """Write the answer: how many checks passed, and the devices that failed, with the likeliest cause."""
+    counts, every = acceptance.counts, len(acceptance.checks)
+    if not every:
+        return "Nothing was checked."
+    rest = [f"{counts[verdict]} {_WORDS[verdict]}" for verdict in (FAIL, UNDECIDED, NO_REFERENCE) if counts[verdict]]
+    sentence = f"{counts[PASS]} of {every} checks passed{''.join(f', {text}' for text in rest)}."
+    by_device: dict[str, list[Check]] = {}
+    for check in acceptance.with_verdict(FAIL):
+        by_device.setdefault(check.device, []).append(check)
+    for device, checks in sorted(by_device.items(), key=lambda item: -len(item[1])):
+        found = next((cause for check in checks for cause in causes_of(check).found), "")
+        why = checks[0].judged.why if checks[0].outcome != "ok" else found
+        sentence += f" {device} fails {len(checks)}{f': {clipped(printable(why))}' if why else ', no cause found'}."
+    return sentence
+
+
+_WORDS = {FAIL: "failed", UNDECIDED: "undecided", NO_REFERENCE: "without a reference", PASS: "passed"}
+
+
+def value_in_words(check: Check, interval: Interval) -> str:
+    """Write a figure with its limits in the units of the field; that of a latency as a time."""
+    if not is_known(interval.value):
+        return UNKNOWN
+    ends = [interval.low, interval.high] if is_known(interval.low) else []
+    value, unit = interval.value, f"{check.unit}/s"
+    if check.is_latency:
+        value, ends, unit = 1e6 / value, [1e6 / end if end else math.inf for end in reversed(ends)], "µs"
+    span = f" ({figure(ends[0])} to {figure(ends[1])})" if ends else ""
+    return f"{figure(value)} {unit}{span}"
+
+
+def ratio_in_words(check: Check) -> str:
+    """Write a figure over its reference, with limits, and the bound."""
+    judged, reference = check.judged, check.reference
+    if reference is None or not is_known(judged.ratio.value):
+        return judged.why
+    ratio = judged.ratio
+    text = f"{100 * ratio.value:.1f} % ({100 * ratio.low:.1f} to {100 * ratio.high:.1f}) of {reference.source}"
+    text += f", bound {100 * judged.bound:.1f} %"
+    more = f"; {judged.more} launches would decide" if judged.more else ""
+    return f"{text}; {judged.why}{more}" if judged.why else text
+
+
+def in_words(acceptance: Acceptance) -> Iterator[str]:
+    """Yield the lines of the terminal: each check that didn't pass with its causes, then the answer."""
+    for verdict in (FAIL, UNDECIDED, NO_REFERENCE):
+        for check in acceptance.with_verdict(verdict):
+            yield f"{verdict:<12}  {check.name}: {value_in_words(check, check.judged.figure)}"
+            yield f"{'':12}  {ratio_in_words(check)}"
+            if verdict == FAIL and check.outcome == "ok":
+                causes = causes_of(check)
+                yield from (f"{'':12}  likely: {cause}" for cause in causes.found)
+                if not causes.found:
+                    fine, unknown = ", ".join(causes.fine) or "nothing", ", ".join(causes.unknown)
+                    yield f"{'':12}  no cause found; fine: {fine}; unknown: {unknown}"
+    yield answer(acceptance)
+
+
+def as_record(acceptance: Acceptance, run: str) -> dict[str, Any]:
+    """Return the verdicts as JSON has them."""
+    checks = [_check_record(check) for check in acceptance.checks]
+    record = {"run": run, "answer": answer(acceptance), "counts": acceptance.counts, "checks": checks}
+    return dict(without_nan(record))
+
+
+def _check_record(check: Check) -> dict[str, Any]:
+    judged, reference = check.judged, check.reference
+    causes = causes_of(check) if judged.verdict == FAIL else Causes(found=(), fine=(), unknown=())
+    return {
+        "name": check.name, "operation": check.operation, "devices": check.devices, "device": check.device,
+        "count": check.count, "verdict": judged.verdict, "why": judged.why, "unit": f"{check.unit}/s",
+        "launches": len(check.launches),
+        **judged.figure.columns("value"), **judged.ratio.columns("ratio"), "bound": judged.bound,
+        "launches_to_decide": judged.more, "limit": check.limit, "of_limit": check.of_limit, "key": dict(check.key),
+        "reference": reference and _reference_record(reference), "beside": list(map(_reference_record, check.beside)),
+        "causes": list(causes.found), "fine": list(causes.fine), "unknown": list(causes.unknown),
+    }  # fmt: skip
+
+
+def _reference_record(reference: Reference) -> dict[str, Any]:
+    return {
+        "kind": reference.kind, "value": reference.value, "others": reference.others, "scatter": reference.scatter,
+        "share": reference.share, "source": reference.source,
+    }  # fmt: skip
+
+
+def junit(acceptance: Acceptance, run: str) -> str:
+    """Return JUnit's XML: a failed check is a failure, one that is undecided or has no reference is skipped, with why."""
+    counts = acceptance.counts
+    suite = ElementTree.Element(
+        "testsuite", name=f"torchmatrix accept {run}", tests=str(len(acceptance.checks)), failures=str(counts[FAIL]),
+        skipped=str(counts[UNDECIDED] + counts[NO_REFERENCE]), errors="0",
+    )  # fmt: skip
+    for check in acceptance.checks:
+        case = ElementTree.SubElement(suite, "testcase", classname=check.operation, name=check.name)
+        verdict = check.judged.verdict
+        said = f"{value_in_words(check, check.judged.figure)}; {ratio_in_words(check)}"
+        if verdict == FAIL:
+            causes = causes_of(check).found
+            node = ElementTree.SubElement(case, "failure", message=_xml(said))
+            node.text = _xml("\n".join(causes))
+        elif verdict != PASS:
+            ElementTree.SubElement(case, "skipped", message=_xml(f"{verdict}: {said}"))
+    ElementTree.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def _xml(text: str) -> str:
+    """Return a text without what XML 1.0 can't hold."""
+    return printable(cleaned(text)).encode("utf-8", "backslashreplace").decode()
+
+
+_NCCL = {
+    "all-reduce": "all_reduce_perf", "all-gather": "all_gather_perf", "reduce-scatter": "reduce_scatter_perf",
+    "all-to-all": "alltoall_perf", "send-receive": "sendrecv_perf",
+}  # fmt: skip
+
+
+def nccl_tests(acceptance: Acceptance) -> list[dict[str, Any]]:
+    """Return the collectives as nccl-tests' -J writes them, a document each: microseconds and GB/s, of the in-place operation
+    for an all-reduce, else of the one out of place. What nccl-tests says and torchmatrix doesn't know is left out.
+    """
+    documents = []
+    for check in acceptance.checks:
+        if check.model in _NCCL and check.outcome == "ok":
+            size = int(check.launches[-1].workload.bytes or 0)
+            ranks, in_place = check.count, check.model == "all-reduce"
+            seconds = size * _ratio(check.model, ranks) / 1e9 / check.value
+            timed = {"time": 1e6 * seconds, "alg_bw": size / seconds / 1e9, "bus_bw": check.value, "nwrong": 0}
+            result = {"size": size, "count": size // 4, "type": "float", "redop": _reduces(check)}
+            documents.append(
+                {
+                    "args": [_NCCL[check.model]],
+                    "config": {"ranks": ranks},
+                    "results": [result | {"in_place" if in_place else "out_of_place": timed}],
+                }
+            )
+    return documents
+
+
+def _reduces(check: Check) -> str:
+    """Return what a collective does with numbers: an average with NCCL, whose sums would grow to infinity."""
+    if check.model == "all-reduce":
+        return "avg" if check.launches[-1].devices.gpus else "sum"
+    return "sum" if check.model == "reduce-scatter" else "none"
+
+
+def _ratio(model: str, ranks: int) -> float:
+    return {"all-reduce": 2 * (ranks - 1) / ranks, "send-receive": 1.0}.get(model, (ranks - 1) / ranks)
+
+
+# The page
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A check as the page shows it. `short`: its ratio without words, or why there is none. `bar`: in percent of its width: the
+    interval's ends, the point, the bound. `published`: other figures of its kind. `causes`: of one that failed.
+    """
+
+    name: str
+    verdict: str
+    value: str
+    short: str
+    bound: str
+    ratio: str
+    of_limit: str
+    published: Sequence[str]
+    bar: tuple[float, ...] | None
+    causes: Causes | None
+
+
+def _line(check: Check) -> Line:
+    judged, ratio = check.judged, check.judged.ratio
+    has_bar = is_known(ratio.value) and is_known(judged.bound)
+    short = f"{100 * ratio.value:.1f} % ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})" if has_bar else judged.why
+    published = [other for other in check.beside if other.kind == judging.PUBLISHED]
+    return Line(
+        name=check.name, verdict=judged.verdict, value=value_in_words(check, judged.figure), short=short,
+        bound=f"{100 * judged.bound:.1f} %" if has_bar else UNKNOWN, ratio=ratio_in_words(check),
+        of_limit=f"{100 * check.of_limit:.0f} %" if is_known(check.of_limit) else UNKNOWN,
+        published=[f"{figure(other.value)} {check.unit}/s: {other.source}" for other in published],
+        bar=tuple(_placed(end) for end in (ratio.low, ratio.high, ratio.value, judged.bound)) if has_bar else None,
+        causes=causes_of(check) if judged.verdict == FAIL and check.outcome == "ok" else None,
+    )  # fmt: skip
+
+
+def _placed(ratio: float) -> float:
+    """Return the place of a ratio on a bar, in percent of its width."""
+    return 100 * (min(_WIDEST, max(_LEAST, ratio)) - _LEAST) / (_WIDEST - _LEAST)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strip:
+    """An operation's figures of all devices at the same moment, each over the median. `cells`: device, text and verdict."""
+
+    operation: str
+    cells: Sequence[tuple[str, str, str]]
+
+
+def _strips(checks: Sequence[Check]) -> list[Strip]:
+    groups: dict[tuple[str, str], list[Check]] = {}
+    for check in checks:
+        if check.place is not None and check.ratio is not None:
+            groups.setdefault((check.operation, check.devices), []).append(check)
+    return [
+        Strip(
+            operation=operation,
+            cells=[(c.device, f"{100 * math.exp(c.ratio.log):.1f} %", c.judged.verdict) for c in group if c.ratio],
+        )
+        for (operation, _), group in groups.items()
+    ]
+
+
+def render(acceptance: Acceptance, runs: Sequence[str], notes: Sequence[str], command: str, brand: Brand = OURS) -> str:
+    """Render the certificate. `runs`: their ids; `notes`: what a reader must know of the references."""
+    launches = [launch for check in acceptance.checks for launch in check.launches]
+    started = min((launch.unix_seconds for launch in launches), default=math.nan)
+    ordered = [check for verdict in judging.VERDICTS for check in acceptance.with_verdict(verdict)]
+    return page.render(
+        "accept.html.j2",
+        brand=brand,
+        title=f"{page.hardware(acceptance.host)}: {count(len(acceptance.checks), 'check')}",
+        answer=answer(acceptance),
+        counts={verdict: number for verdict, number in acceptance.counts.items() if number},
+        when=utc(started),
+        lines=[_line(check) for check in ordered],
+        references=list(dict.fromkeys(check.reference.source for check in ordered if check.reference)),
+        strips=_strips(acceptance.checks),
+        record=list(_record(acceptance.host, launches)),
+        notes=notes,
+        command=command,
+        runs=runs,
+        wrongly=f"{100 * judging.WRONGLY:g}",
+    )
+
+
+def _record(host: Mapping[str, object], launches: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is known of the machine and of the software."""
+    named = {
+        "machine": "name", "board": "board", "firmware": "firmware", "CPU": "cpu", "kernel": "kernel", "system": "os",
+        "driver": "driver", "CUDA of the driver": "cuda_driver", "governor": "governor", "NUMA nodes": "numa_nodes",
+    }  # fmt: skip
+    yield from ((word, str(host[key])) for word, key in named.items() if host.get(key) not in (None, ""))
+    gpus = [gpu for gpu in host.get("gpus") or () if isinstance(gpu, Mapping)]  # type: ignore[attr-defined]
+    for word, key in (
+        ("power limits", "power_limit_watts"),
+        ("links", "pcie"),
+        ("VBIOS", "vbios"),
+        ("memory repairs", "repairs"),
+    ):
+        values = [str(gpu[key]) for gpu in gpus if gpu.get(key) is not None]
+        if values:
+            yield word, ", ".join(f"{values.count(value)} × {value}" for value in dict.fromkeys(values))
+    reported = next((launch.reported for launch in launches if launch.reported), ContainerReport())
+    for word, value in (("PyTorch", reported.torch), ("NCCL", reported.nccl), ("Python", reported.python)):
+        if value:
+            yield word, str(value)
+    yield "cooling", "not read"
+
+
+def write(text: str, path: Path) -> None:
+    """Write one of these files whole. Raises EngineUnusable."""
+    page.save(text, path)

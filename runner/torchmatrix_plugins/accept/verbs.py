@@ -1,0 +1,222 @@
+"""The verb accept."""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from torchmatrix.cli import options
+from torchmatrix.cli.console import in_json, list_runs, say, volume_of, write_new
+from torchmatrix.cli.measured import as_typed
+from torchmatrix.cli.options import Volume
+from torchmatrix.core.errors import BadInput, NothingSelected
+from torchmatrix.core.formatting import count
+
+if TYPE_CHECKING:
+    from torchmatrix.facts.store import Results, RunFolder
+    from torchmatrix.matrix.matrix_file import Matrix
+    from torchmatrix_plugins.accept.baselines import Baseline
+    from torchmatrix_plugins.accept.checks import Acceptance, Check, Find
+
+PAGE = Path("reports/accept.html")
+_MOST_RUNS = 4
+"""Runs that --until-decided makes at most."""
+
+
+def accept(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN",
+            help="Judge these runs and measure nothing; each machine apart.",
+            autocompletion=options.complete_runs,
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes instead of an hour.")] = False,
+    burn_in: Annotated[
+        float | None, typer.Option("--burn-in", metavar="HOURS", min=0.1, max=1000, help="Rounds of launches for so long.")
+    ] = None,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Measure checks that are undecided again, with more launches.")
+    ] = False,
+    matrix: Annotated[
+        Path | None,
+        typer.Option("--matrix", metavar="FILE", help="Another matrix than the preset accept.", callback=options.a_matrix),
+    ] = None,
+    each: Annotated[bool, typer.Option("--each", help="Measure each device alone, too, not only the first.")] = False,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", metavar="FILE", help="Hold it against other machines (--write-baseline).")
+    ] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option("--write-baseline", metavar="FILE", help="Write what these machines reached, for others.")
+    ] = None,
+    of_limit: Annotated[
+        float | None,
+        typer.Option("--of-limit", metavar="SHARE", min=0.01, max=1, help="Pass at this share of what a device can do."),
+    ] = None,
+    published_decides: Annotated[
+        bool, typer.Option("--published-decides", help="Let published figures decide where nothing else does.")
+    ] = False,
+    engine: options.EngineOption = "auto",
+    results: options.ResultsOption = options.RESULTS,
+    output: options.OutputOption = PAGE,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit's XML.")] = None,
+    nccl_tests: Annotated[
+        Path | None, typer.Option("--nccl-tests", metavar="FILE", help="Write the collectives as nccl-tests' JSON.")
+    ] = None,
+    redact: options.RedactOption = False,
+    new: options.NewOption = False,
+    anyway: options.AnywayOption = False,
+    quiet: options.QuietOption = False,
+    verbose: options.VerboseOption = False,
+    as_json: options.JsonOption = False,
+) -> None:
+    """Check that each device of this machine is as fast as it should be.
+
+    Measures products, memory, copies and collectives, and what you will run; judges, and names the cause.
+    """
+    from torchmatrix.facts.store import Results
+    from torchmatrix_plugins.accept import baselines, certificate
+
+    volume = volume_of(quiet, verbose)
+    held = baselines.read(baseline) if baseline else None
+    if runs and (quick or burn_in or until_decided or matrix or each or new):
+        raise BadInput("RUN is judged as it is: nothing is measured", hint="leave out the run, or the options that measure")
+    rules = Rules(baseline=held, of_limit=of_limit, published_decides=published_decides)
+    if runs:
+        list_runs(store := Results(results))
+        folders = [folder for word in runs for folder in _chosen(store, word)]
+    else:
+        asked = _matrix(quick, matrix, each)
+        folders = _measured(asked, burn_in, until_decided, rules, engine, results, new, anyway, volume)
+        store = Results(results)
+    if write_baseline:
+        machines = {name: checks for name, checks in _by_machine(folders).items() if checks}
+        write_new(write_baseline, baselines.written(baselines.of_checks(machines)))
+    notes: list[str] = []
+    with ExitStack() as stack:
+        shown = _redacted(store, folders, stack) if redact else folders
+        acceptance = _judge(_by_machine(shown), rules, notes)
+    page = certificate.render(acceptance, [folder.id for folder in folders], notes, as_typed())
+    certificate.write(page, output)
+    if junit:
+        certificate.write(certificate.junit(acceptance, folders[-1].id), junit)
+    if nccl_tests:
+        certificate.write(in_json(certificate.nccl_tests(acceptance)), nccl_tests)
+    for note in notes:
+        say(f"note: {note}", volume)
+    print(
+        in_json(certificate.as_record(acceptance, folders[-1].id)) if as_json else "\n".join(certificate.in_words(acceptance))
+    )
+    say(f"\n{output}", volume)
+    raise typer.Exit(certificate.exit_code(acceptance))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """What decides a verdict besides siblings: a baseline, a share of the device's limit, published figures."""
+
+    baseline: "Baseline | None" = None
+    of_limit: float | None = None
+    published_decides: bool = False
+
+
+def _matrix(quick: bool, path: Path | None, each: bool) -> "Matrix":
+    """Return the matrix of an acceptance, on all devices of this machine."""
+    from torchmatrix.machine.host import detect
+    from torchmatrix.matrix import matrix_file, variants
+
+    if path:
+        return matrix_file.load(path)
+    name = "accept-quick" if quick else "accept"
+    host, text = detect(), variants.preset_text(name)
+    for table, number in (("gpus", len(host.gpus)), ("cpus", min(2, len(host.cores)))):
+        alone = "\neach = true" if each and table == "gpus" else ""
+        text = re.sub(rf"(?m)^(\[{table}\]\ncounts = )\[.*\]$", rf"\g<1>[{max(1, number)}]{alone}", text)
+    return matrix_file.parse(text, name=f"preset {name}")
+
+
+def _measured(
+    matrix: "Matrix", burn_in: float | None, until_decided: bool, rules: Rules, engine: str, results: Path, new: bool,
+    anyway: bool, volume: Volume,
+) -> "list[RunFolder]":  # fmt: skip
+    """Measure an acceptance, and with `until_decided` what of it is undecided again. Raises ToolError."""
+    from torchmatrix.cli.measured import measure_here, refuse_nothing
+    from torchmatrix.matrix import matrix_file
+    from torchmatrix.matrix.method import Request
+    from torchmatrix.planning import plan
+    from torchmatrix.running import session
+
+    folders: list[RunFolder] = []
+    globs: list[str] = []
+    for _ in range(_MOST_RUNS if until_decided else 1):
+        s = session.without_locks(session.assemble(matrix, {}, results, engine, globs, []))
+        if not folders:
+            refuse_nothing(s)
+        if burn_in:
+            once = plan.total_seconds([(cell, 1) for cell in s.plan.cells], [], {})
+            rounds = max(matrix.method.launches, int(burn_in * 3600 / once))
+            s = replace(s, matrix=matrix_file.under(matrix, Request(launches=rounds)))
+        done = measure_here(s, options.REPORT, new=new or bool(folders), beside=anyway, volume=volume)
+        folders.append(done.folder)
+        if done.stopped_by:
+            raise done.stopped_by
+        undecided = {check.operation for check in _judge(_by_machine(folders), rules, []).checks if check.judged.more}
+        if not until_decided or not undecided:
+            break
+        say(f"{count(len(undecided), 'operation')} undecided", volume)
+        globs = sorted(f"*/{operation}/*" for operation in undecided)
+    return folders
+
+
+def _chosen(store: "Results", word: str) -> "list[RunFolder]":
+    from torchmatrix.facts.store import select
+
+    return select(store, word)
+
+
+def _by_machine(folders: "Sequence[RunFolder]") -> "dict[str, list[Check]]":
+    """Return the checks of each machine, of all its runs together: a launch that is repeated joins its group."""
+    from torchmatrix.facts.launch import Launch
+    from torchmatrix.facts.reading import launches_below
+    from torchmatrix_plugins.accept.checks import checks_of
+
+    launches: dict[str, list[Launch]] = {}
+    for folder in folders:
+        found = [launch for launch in launches_below(folder.path) if isinstance(launch, Launch)]
+        launches.setdefault(folder.path.parent.name, []).extend(found)
+    several = len(launches) > 1
+    return {name: checks_of(found, name if several else "") for name, found in launches.items()}
+
+
+def _judge(machines: "Mapping[str, Sequence[Check]]", rules: Rules, notes: list[str]) -> "Acceptance":
+    """Judge all checks of all machines; each by the others where there are several and no baseline is given."""
+    from torchmatrix_plugins.accept import baselines, checks, judging, published
+
+    every = [check for found in machines.values() for check in found]
+    if not every:
+        raise NothingSelected("nothing was launched that could be judged", hint="torchmatrix accept measures")
+    limit = partial(checks.limit_of, share=rules.of_limit or judging.SHARE)
+    beside: list[Find] = [partial(checks.limit_of, share=1.0), published.find]
+    decides: list[Find] = []
+    if rules.baseline:
+        notes += baselines.doubts(rules.baseline, every)
+        decides.append(baselines.finder(rules.baseline))
+    elif len(machines) > 1:
+        decides.append(baselines.finder(baselines.of_checks(machines)))
+    last: list[Find] = [*([limit] if rules.of_limit else []), *([published.find] if rules.published_decides else [])]
+    return checks.judged(every, decides, last, beside)
+
+
+def _redacted(store: "Results", folders: "Sequence[RunFolder]", stack: ExitStack) -> "list[RunFolder]":
+    """Return copies of the runs in which hosts, serial numbers and addresses are pseudonyms."""
+    from torchmatrix.reporting import redaction
+
+    root = Path(stack.enter_context(TemporaryDirectory(prefix="torchmatrix-")))
+    return [redaction.redacted(store, folder, root, say) for folder in folders]

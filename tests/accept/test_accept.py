@@ -1,0 +1,313 @@
+"""Acceptance: verdicts by siblings, baselines and limits, the cause of each planted fault, what is written, what is refused."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from support import Command
+from support.accepted import H100, MI300X, RTX_4090, Server, write
+
+HEALTHY = Server()
+CARD_5 = {("host-copy", 5): 0.52}
+PLANTED: dict[str, tuple[Server, str, str]] = {
+    "a card at x8": (
+        Server(slow=CARD_5, change={5: {"pcie": "gen5 x8 (max gen5 x16)"}}), "host-copy", "GPU 5 runs at x8 of x16",
+    ),
+    "a card at an older generation": (
+        Server(slow=CARD_5, read={place: {"pcie_generation": 3 if place == 5 else 5} for place in range(8)}),
+        "host-copy", "generation 3 of 5 while it works",
+    ),
+    "a card capped at 500 W": (
+        Server(slow={("gemm", 5): 0.8}, change={5: {"power_limit_watts": 500.0}}), "gemm",
+        "power limit is 500 W, that of others 700 W",
+    ),
+    "clocks that are set": (
+        Server(slow={("gemm", 2): 0.7}, change={2: {"application_clocks": "1200 MHz and 2619 MHz"}}), "gemm",
+        "clocks are set: 1200 MHz and 2619 MHz, the others 1980 MHz and 2619 MHz",
+    ),
+    "clocks that are locked": (
+        Server(slow={("gemm", 2): 0.8}, read={2: {"sm_clock_mhz": 1400.0}}), "gemm",
+        "clock was lower: 1400 MHz, the others' 1755",
+    ),
+    "a hot card": (
+        Server(slow={("gemm", 0): 0.85}, read={0: {"temperature_celsius": 88.0, "reasons": ["sw_thermal_slowdown"]}}), "gemm",
+        "sw thermal slowdown in 100 % of the readings",
+    ),
+    "remapped rows": (
+        Server(slow={("triad", 3): 0.9}, change={3: {"repairs": "12 rows remapped; more wait for a reset"}}), "triad",
+        "12 rows remapped; more wait for a reset",
+    ),
+    "a wrong NUMA node": (
+        Server(slow={("host-copy", 1): 0.7}, cpus={1: "48-55"}), "host-copy",
+        "its process ran on CPUs 48-55, far from the GPU, whose node has 0-47",
+    ),
+    "another partition": (
+        Server(slow={("gemm", 4): 0.6}, change={4: {"mig": True}}), "gemm", "partitioned otherwise: on, the others off",
+    ),
+    "an MI300X on a lower level": (
+        Server(gpu=MI300X, slow={("gemm", 6): 0.8}, change={6: {"performance_level": "low"}}, name="mi300x"), "gemm",
+        "clocks are set: low, the others auto",
+    ),
+}  # fmt: skip
+
+
+def judged(torchmatrix: Command, root: Path, *words: str, code: int | None = None) -> dict[str, Any]:
+    """Judge the only run of a results folder; return the JSON."""
+    done = torchmatrix("accept", "last", "--results", str(root), "--json", "--output", str(root.parent / "page.html"), *words)
+    assert code is None or done.returncode == code, done.stderr
+    record: dict[str, Any] = json.loads(done.stdout)
+    return record
+
+
+def failed(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [check for check in record["checks"] if check["verdict"] == "FAIL"]
+
+
+def test_a_healthy_server_passes_by_its_siblings_and_what_devices_do_together_has_no_reference(
+    torchmatrix: Command, tmp_path: Path
+) -> None:
+    write(tmp_path / "results", HEALTHY)
+    record = judged(torchmatrix, tmp_path / "results", code=1)
+    assert record["counts"] == {"FAIL": 0, "UNDECIDED": 0, "NO REFERENCE": 1, "PASS": 40}
+    (together,) = (check for check in record["checks"] if check["verdict"] == "NO REFERENCE")
+    assert together["operation"].startswith("all-reduce") and together["reference"] is None
+    assert record["answer"] == "40 of 41 checks passed, 1 without a reference."
+    gemm = next(check for check in record["checks"] if check["operation"].startswith("gemm-micro-bf16"))
+    assert gemm["unit"] == "TFLOP/s" and abs(gemm["value"] / 720 - 1) < 0.02 and gemm["value_low"] < gemm["value"]
+    assert gemm["limit"] == pytest.approx(989.4, rel=0.01) and 0.7 < gemm["of_limit"] < 0.75
+    assert {other["kind"] for other in gemm["beside"]} == {"limit", "published"}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_each_planted_fault_fails_where_it_is_and_is_named_first(torchmatrix: Command, tmp_path: Path, fault: str) -> None:
+    server, operation, cause = PLANTED[fault]
+    write(tmp_path / "results", server)
+    record = judged(torchmatrix, tmp_path / "results", code=5)
+    (where,) = {place for _, place in server.slow}
+    found = failed(record)
+    assert [(check["operation"].split("-micro")[0], check["device"]) for check in found] == [(operation, f"gpu{where}")]
+    assert cause in found[0]["causes"][0], found[0]["causes"]
+    assert f"gpu{where} fails 1: " in record["answer"] and found[0]["fine"]
+
+
+def test_a_weak_card_without_a_visible_cause_says_what_was_looked_at(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(slow={("gemm", 7): 0.93}))
+    (check,) = failed(judged(torchmatrix, tmp_path / "results", code=5))
+    assert check["causes"] == [] and {"link", "power limit", "clock", "memory"} <= set(check["fine"])
+    assert "IOMMU and ACS" in check["unknown"] and 0.91 < check["ratio"] < 0.95 < check["bound"]
+
+
+def test_five_percent_are_found_where_healthy_devices_differ_by_little(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(slow={("gemm", 5): 0.95}, between=0.004))
+    assert [check["device"] for check in failed(judged(torchmatrix, tmp_path / "results", code=5))] == ["gpu5"]
+
+
+def test_a_missing_link_and_absent_peer_access_are_named_where_a_baseline_judges_what_devices_do_together(
+    torchmatrix: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "baseline.json"
+    for number in range(4):
+        write(tmp_path / "others", Server(name=f"h100-{number}", seed=number + 10, work=("all-reduce", "gemm")))
+    runs = [f"h100-{number}/20260101T000000Z" for number in range(4)]
+    done = torchmatrix(
+        "accept", *runs, "--results", str(tmp_path / "others"), "--write-baseline", str(path), "--output", str(tmp_path / "a")
+    )
+    assert path.exists(), done.stderr
+    names = range(8)
+    links = [["X" if a == b else "SYS" if {a, b} == {2, 6} else "NV18" for b in names] for a in names]
+    slow = {("all-reduce", place): 0.6 for place in names}
+    write(tmp_path / "results", Server(slow=slow, host={"links": links}, work=("all-reduce", "gemm")))
+    (check,) = failed(judged(torchmatrix, tmp_path / "results", "--baseline", str(path), code=5))
+    assert check["causes"][0] == "links between GPUs: GPU 2 and 6 have SYS, the others NV18"
+    assert check["reference"]["kind"] == "baseline" and check["reference"]["others"] == 4
+
+
+def test_two_cards_without_peer_access(torchmatrix: Command, tmp_path: Path) -> None:
+    two = Server(gpu=RTX_4090, count=2, work=("all-reduce",), name="rtx-a")
+    write(tmp_path / "others", replace(two, name="rtx-b", seed=4))
+    path = tmp_path / "baseline.json"
+    torchmatrix(
+        "accept", "last", "--results", str(tmp_path / "others"), "--write-baseline", str(path), "--output", str(tmp_path / "a")
+    )
+    p2p = [["n/a", "chipset"], ["chipset", "n/a"]]
+    write(tmp_path / "results", replace(two, slow={("all-reduce", 0): 0.4}, host={"p2p": p2p, "links": None}))
+    (check,) = failed(judged(torchmatrix, tmp_path / "results", "--baseline", str(path), code=5))
+    assert "no peer access between GPU 0 and 1" in check["causes"][0]
+
+
+def test_a_fleet_is_judged_by_the_others_and_the_machine_that_differs_is_named(torchmatrix: Command, tmp_path: Path) -> None:
+    for number in range(5):
+        slow = {("triad", place): 0.9 for place in range(8)} if number == 3 else {}
+        write(tmp_path / "results", Server(name=f"h100-{number}", seed=number, slow=slow, work=("gemm", "triad", "copy")))
+    runs = [f"h100-{number}/20260101T000000Z" for number in range(5)]
+    words = ("--results", str(tmp_path / "results"), "--json", "--output", str(tmp_path / "page.html"))
+    done = torchmatrix("accept", *runs, *words)
+    found = failed(json.loads(done.stdout))
+    assert done.returncode == 5 and len(found) == 8
+    assert all("h100-3" in check["name"] and check["operation"].startswith("triad") for check in found)
+    assert all(0.88 < check["ratio"] < 0.92 and check["reference"]["kind"] == "baseline" for check in found)
+
+
+def test_a_figure_of_failed_launches_is_none_and_a_wrong_result_fails(torchmatrix: Command, tmp_path: Path) -> None:
+    def wrong(line: dict[str, Any]) -> None:
+        if line["event"] == "exit":
+            line |= {"returncode": 1}
+
+    run = write(tmp_path / "results", Server(work=("gemm", "triad")))
+    for path in run.path.glob("*/triad*/*/*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        failure = {"event": "failure", "kind": "numerics", "rank": 3, "message": "12 of 536870912 elements are wrong"}
+        lines = [*(line for line in lines if line["event"] not in ("done", "exit")), failure, lines[-1] | {"returncode": 1}]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record = judged(torchmatrix, tmp_path / "results", code=5)
+    (check,) = failed(record)
+    assert check["operation"].startswith("triad") and check["value"] is None and "elements are wrong" in check["why"]
+
+
+def test_launches_beside_another_program_decide_nothing(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(slow={("gemm", 4): 0.6}, read={4: {"foreign": ["miner (user eve)"]}}, work=("gemm",)))
+    record = judged(torchmatrix, tmp_path / "results", code=1)
+    assert record["counts"]["UNDECIDED"] == 8
+    assert {check["why"] for check in record["checks"]} == {"other programs disturbed its launches"}
+
+
+def test_one_launch_has_no_interval_and_is_undecided(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(work=("gemm",), launches=1))
+    record = judged(torchmatrix, tmp_path / "results", code=1)
+    assert record["counts"]["PASS"] == record["counts"]["FAIL"] == 0
+    assert {check["why"] for check in record["checks"]} <= {"one launch: no interval", "nothing to hold it against"}
+
+
+def test_the_limit_decides_only_where_it_is_asked_to(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(count=1, work=("gemm", "triad"), name="one"))
+    assert judged(torchmatrix, tmp_path / "results", code=1)["counts"]["NO REFERENCE"] == 2
+    assert judged(torchmatrix, tmp_path / "results", "--of-limit", "0.7", code=0)["counts"]["PASS"] == 2
+    assert judged(torchmatrix, tmp_path / "results", "--of-limit", "0.9", code=5)["counts"]["FAIL"] == 2
+    assert judged(torchmatrix, tmp_path / "results", "--published-decides")["counts"]["NO REFERENCE"] == 0
+
+
+def written_baseline(torchmatrix: Command, tmp_path: Path, server: Server = HEALTHY) -> dict[str, Any]:
+    write(tmp_path / "others", replace(server, name="other", seed=9))
+    path = tmp_path / "baseline.json"
+    torchmatrix(
+        "accept", "last", "--results", str(tmp_path / "others"), "--write-baseline", str(path), "--output", str(tmp_path / "a")
+    )
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def changed(entry_change: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["entries"][0].update(entry_change)
+
+
+def raised(content: dict[str, Any]) -> None:
+    content["entries"][0]["devices"][0]["log"] += math.log(1000)
+
+
+def emptied(content: dict[str, Any]) -> None:
+    content["entries"][0]["devices"] = []
+
+
+def of_another(content: dict[str, Any]) -> None:
+    for entry in content["entries"]:
+        entry["key"]["device"] = "NVIDIA B200"
+
+
+BAD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "above the limit": (raised, "is more than the device can do"),
+    "without a device": (emptied, "has no device"),
+    "of another GPU": (of_another, "the baseline is about NVIDIA B200; this machine has NVIDIA H100 80GB HBM3"),
+    "in another unit": (changed({"unit": "MB"}), "in MB/s, measured was TFLOP/s"),
+    "of another version": (lambda content: content.update(torchmatrix_baseline=9), "has version 9"),
+    "with a wrong type": (changed({"devices": "x"}), "is no baseline"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_bad_baseline_is_refused(torchmatrix: Command, tmp_path: Path, fault: str) -> None:
+    change, message = BAD[fault]
+    content = written_baseline(torchmatrix, tmp_path, Server(work=("gemm",)))
+    change(content)
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(content))
+    write(tmp_path / "results", Server(work=("gemm",)))
+    done = torchmatrix(
+        "accept", "last", "--results", str(tmp_path / "results"), "--baseline", str(path), "--output", str(tmp_path / "p")
+    )
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"torchmatrix_baseline": 1}', "[" * 50_000])
+def test_what_is_no_baseline_is_refused(torchmatrix: Command, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    done = torchmatrix("accept", "last", "--results", str(tmp_path), "--baseline", str(path))
+    assert done.returncode == 2 and "is no baseline" in done.stderr
+    assert torchmatrix("accept", "last", "--results", str(tmp_path), "--baseline", str(tmp_path / "none")).returncode == 2
+
+
+def test_doubts_about_a_baseline_are_told(torchmatrix: Command, tmp_path: Path) -> None:
+    content = written_baseline(torchmatrix, tmp_path, Server(work=("gemm",)))
+    entry = content["entries"][0]
+    entry["definition"] = ""
+    for device in entry["devices"]:
+        device["log"] -= math.log(10)
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(content))
+    write(tmp_path / "results", Server(work=("gemm",)))
+    done = torchmatrix(
+        "accept", "last", "--results", str(tmp_path / "results"), "--baseline", str(path), "--output", str(tmp_path / "p")
+    )
+    assert done.returncode == 0 and "doesn't define" in done.stderr and "look at its unit" in done.stderr
+    assert "look at its unit" in (tmp_path / "p").read_text()
+
+
+def test_what_is_written_can_be_read_by_others(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(slow=CARD_5, change={5: {"pcie": "gen5 x8 (max gen5 x16)"}}))
+    xml, nccl = tmp_path / "a.xml", tmp_path / "a.json"
+    judged(torchmatrix, tmp_path / "results", "--junit", str(xml), "--nccl-tests", str(nccl))
+    suite = ElementTree.fromstring(xml.read_text())
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("41", "1", "1")
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == [
+        "host-copy to-device 1 GiB on gpu5, 8 at once"
+    ]
+    (document,) = json.loads(nccl.read_text())
+    timed = document["results"][0]["in_place"]
+    assert document["config"]["ranks"] == 8 and timed["bus_bw"] == pytest.approx(470, rel=0.02)
+    assert timed["alg_bw"] * 14 / 8 == pytest.approx(timed["bus_bw"])
+    page = (tmp_path / "page.html").read_text()
+    assert "GPU 5 runs at x8 of x16" in page and "40 of 41" not in page and "39 of 41 checks passed" in page
+
+
+def test_a_redacted_certificate_names_no_host(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", replace(HEALTHY, name="secret-host-17", work=("gemm",)))
+    done = torchmatrix("accept", "last", "--results", str(tmp_path / "results"), "--redact", "--output", str(tmp_path / "p"))
+    shown = (tmp_path / "p").read_text() + done.stdout
+    assert done.returncode == 0 and "secret-host-17" not in shown and "GPU-secret" not in shown
+
+
+def test_a_run_is_judged_as_it_is(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(work=("gemm",)))
+    before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.jsonl"))
+    assert torchmatrix("accept", "last", "--quick", "--results", str(tmp_path / "results")).returncode == 2
+    judged(torchmatrix, tmp_path / "results", code=0)
+    assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.jsonl")) == before
+    assert torchmatrix("accept", "last", "--results", str(tmp_path / "nothing")).returncode == 2
+
+
+def test_capped_alike_is_another_device_for_a_baseline(torchmatrix: Command, tmp_path: Path) -> None:
+    content = written_baseline(torchmatrix, tmp_path, Server(work=("gemm",), gpu={**H100, "power_limit_watts": 500.0}))
+    assert content["entries"][0]["key"]["power limit"] == "500 W"
+    path = tmp_path / "baseline.json"
+    write(tmp_path / "results", Server(work=("gemm",)))
+    done = torchmatrix(
+        "accept", "last", "--results", str(tmp_path / "results"), "--baseline", str(path), "--output", str(tmp_path / "p")
+    )
+    assert done.returncode == 2 and "or nothing of it is alike" in done.stderr
