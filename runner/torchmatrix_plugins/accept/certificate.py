@@ -189,7 +189,7 @@ def _ratio(model: str, ranks: int) -> float:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """A check as the page shows it. `short`: its ratio without words, or why there is none. `bar`: in percent of its width: the
-    interval's ends, the point, the bound. `published`: other figures of its kind. `causes`: of one that failed.
+    interval's ends, the point, the bound. `causes`: of one that failed.
     """
 
     name: str
@@ -199,7 +199,6 @@ class Line:
     bound: str
     ratio: str
     of_limit: str
-    published: Sequence[str]
     bar: tuple[float, ...] | None
     causes: Causes | None
 
@@ -208,12 +207,10 @@ def _line(check: Check) -> Line:
     judged, ratio = check.judged, check.judged.ratio
     has_bar = is_known(ratio.value) and is_known(judged.bound)
     short = f"{100 * ratio.value:.1f} % ({100 * ratio.low:.1f} to {100 * ratio.high:.1f})" if has_bar else judged.why
-    published = [other for other in check.beside if other.kind == judging.PUBLISHED]
     return Line(
         name=check.name, verdict=judged.verdict, value=value_in_words(check, judged.figure), short=short,
         bound=f"{100 * judged.bound:.1f} %" if has_bar else UNKNOWN, ratio=ratio_in_words(check),
         of_limit=f"{100 * check.of_limit:.0f} %" if is_known(check.of_limit) else UNKNOWN,
-        published=[f"{figure(other.value)} {check.unit}/s: {other.source}" for other in published],
         bar=tuple(_placed(end) for end in (ratio.low, ratio.high, ratio.value, judged.bound)) if has_bar else None,
         causes=causes_of(check) if judged.verdict == FAIL and check.outcome == "ok" else None,
     )  # fmt: skip
@@ -260,6 +257,7 @@ def render(acceptance: Acceptance, runs: Sequence[str], notes: Sequence[str], co
         when=utc(started),
         lines=[_line(check) for check in ordered],
         references=list(dict.fromkeys(check.reference.source for check in ordered if check.reference)),
+        published=_published(acceptance.checks),
         strips=_strips(acceptance.checks),
         record=list(_record(acceptance.host, launches)),
         notes=notes,
@@ -267,6 +265,16 @@ def render(acceptance: Acceptance, runs: Sequence[str], notes: Sequence[str], co
         runs=runs,
         wrongly=f"{100 * judging.WRONGLY:g}",
     )
+
+
+def _published(checks: Sequence[Check]) -> list[str]:
+    """Return the published figures of the operations that were checked, each once."""
+    return list(
+        dict.fromkeys(
+            f"{check.title}: {figure(other.value)} {check.unit}/s, {other.source}"
+            for check in checks for other in check.beside if other.kind == judging.PUBLISHED
+        )
+    )  # fmt: skip
 
 
 def _record(host: Mapping[str, object], launches: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -185,9 +185,12 @@ class Acceptance:
         return {verdict: sum(check.judged.verdict == verdict for check in self.checks) for verdict in judging.VERDICTS}
 
     def with_verdict(self, verdict: str) -> list[Check]:
-        """Return the checks of a verdict, those that are farthest below their reference first."""
+        """Return the checks of a verdict; of those that failed, those that are farthest below their reference first."""
         found = [check for check in self.checks if check.judged.verdict == verdict]
-        return sorted(found, key=lambda check: check.judged.ratio.value if check.judged.ratio.value > 0 else 0.0)
+        ratios = {id(check): check.judged.ratio.value for check in found}
+        return (
+            sorted(found, key=lambda check: ratios[id(check)] if ratios[id(check)] > 0 else 0.0) if verdict == FAIL else found
+        )
 
 
 Find = Callable[[Check], Reference | None]
