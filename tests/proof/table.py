@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 
-from proof import deciding, gate, inference, reports, steady_state, work
+from proof import acceptance, deciding, gate, inference, reports, steady_state, work
 from proof.row import SHARES, Claim, Row
 
 CLAIMS: tuple[Claim, ...] = (
     *inference.CLAIMS,
     *reports.CLAIMS,
     *deciding.CLAIMS,
+    *acceptance.CLAIMS,
     *gate.CLAIMS,
     *steady_state.CLAIMS,
     *work.CLAIMS,

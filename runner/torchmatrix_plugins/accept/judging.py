@@ -2,8 +2,11 @@
 
 A check passes if its whole interval lies above the bound, and fails if it lies below. The bound is a share of the reference's
 lower edge or, where other devices or machines show how much healthy ones differ, what a healthy one all but surely exceeds (and
-at most 1 - TOLERATED), whichever is higher: devices that are alike tell a weak one below 5 %. The limits of all intervals are
-one-sided at WRONGLY / K for K checks (Bonferroni), so that a healthy server fails in one of a hundred acceptances at most.
+at most 1 - TOLERATED), whichever is higher: devices that are alike tell a weak one below 5 %.
+
+The bound is corrected for all checks, at WRONGLY / K one-sided for K of them (Bonferroni), so that a healthy server fails in
+one of a hundred acceptances at most: the figures of healthy devices scatter by their errors, too, so that their own intervals
+need no correction (95 %). Held against a figure without scatter, the interval is corrected instead.
 """
 
 import math
@@ -54,11 +57,16 @@ class Reference:
         """Return its centre."""
         return math.exp(self.log)
 
+    @property
+    def is_population(self) -> bool:
+        """Check whether others show how much healthy ones differ."""
+        return not math.isnan(self.scatter) and self.scatter_freedom >= 1
+
     def bound(self, level: float) -> float:
         """Return the logarithm of what a figure must exceed, at a one-sided level."""
         edge = self.log - (intervals.student(self.freedom, 1 - level) * self.error if self.error else 0.0)
         bound = math.log(self.share) + edge
-        if math.isnan(self.scatter) or self.scatter_freedom < 1:
+        if not self.is_population:
             return bound
         spread = self.scatter * math.sqrt(1 + 1 / self.others)
         weakest = self.log - intervals.student(self.scatter_freedom, 1 - level) * spread
@@ -91,7 +99,8 @@ def judge(figure: Moments | None, value: float, reference: Reference | None, che
         verdict = UNDECIDED if reference else NO_REFERENCE
         return Judged(verdict=verdict, figure=alone, more=3 if reference else None, why="one launch: no interval")
     level = WRONGLY / max(1, checks)
-    half = _half_width(figure, level)
+    own_level = (1 - intervals.CONFIDENCE) / 2 if reference and reference.is_population else level
+    half = _half_width(figure, own_level)
     limits = _interval(figure.log, half)
     if reference is None:
         return Judged(verdict=NO_REFERENCE, figure=limits, why="nothing to hold it against")
@@ -103,7 +112,7 @@ def judge(figure: Moments | None, value: float, reference: Reference | None, che
         return replace(judged, verdict=PASS)
     if figure.log + half < bound:
         return replace(judged, verdict=FAIL)
-    return replace(judged, more=_needed(figure, abs(figure.log - bound), level), why="its interval holds the bound")
+    return replace(judged, more=_needed(figure, abs(figure.log - bound), own_level), why="its interval holds the bound")
 
 
 def _half_width(figure: Moments, level: float) -> float:
