@@ -21,6 +21,8 @@ from torchmatrix.planning.plan import Plan, make_plan
 
 NEWEST = ["torch2.15.0-cu132 3.12", "nvidia-pytorch-26.05-py3"]
 STACKS = {
+    "accept": ["torch2.7.1-cu128 3.11", "torch2.7.1-rocm6.3 3.11", "torch2.7.1-cpu 3.11"],
+    "accept-quick": ["torch2.7.1-cu128 3.11", "torch2.7.1-rocm6.3 3.11", "torch2.7.1-cpu 3.11"],
     "aime-2023": [
         "torch1.12.1-cu113 3.9", "torch1.13.1-cu117 3.8", "torch2.0.0-cu118 3.8", "torch2.1.0-cu118 3.10",
         "rocm-pytorch-rocm5.4_ubuntu20.04_py3.8_pytorch_1.12.1", *NEWEST,
@@ -57,6 +59,8 @@ STACKS = {
 }  # fmt: skip
 """Stacks that each article ran, with the Python of wheels, and the newest at the end."""
 OUR_OWN = (
+    "accept",
+    "accept-quick",
     "llm-cpu",
     "llm-decode",
     "llm-train",
@@ -73,7 +77,7 @@ OUR_OWN = (
     "pytorch-2.0-cpu",
 )
 """Presets that repeat no published figures."""
-ON_A_CPU = tuple(name for name in STACKS if name == "versions" or name.endswith("-cpu"))
+ON_A_CPU = tuple(name for name in STACKS if name in ("versions", "accept", "accept-quick") or name.endswith("-cpu"))
 
 
 @pytest.fixture
@@ -109,9 +113,10 @@ def test_a_preset_says_what_it_repeats_and_has_the_articles_stacks(name: str) ->
     assert bool(preset.article) == bool(preset.claims) == (name not in OUR_OWN)
     assert all(sentence.endswith(".") for sentence in preset.deviations)
     assert [f"{stack.name} {stack.python or ''}".strip() for stack in matrix.stacks] == STACKS[name]
-    assert matrix.method.launches == (
-        1 if name in ("bridger-2023-cpu", "llm-cpu", "pytorch-2.0-cpu", "suite-cpu") else 3
-    ) and matrix.method.name == ("aime" if name.startswith("aime") else "steady")
+    launches = {"accept": 5, **dict.fromkeys(("bridger-2023-cpu", "llm-cpu", "pytorch-2.0-cpu", "suite-cpu"), 1)}
+    assert matrix.method.launches == launches.get(name, 3) and matrix.method.name == (
+        "aime" if name.startswith("aime") else "steady"
+    )
 
 
 def test_the_newest_wheels_are_the_catalogs_newest() -> None:
