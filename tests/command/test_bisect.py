@@ -9,6 +9,7 @@ import pytest
 
 from support import FAKE_PYTHON, Command
 from torchmatrix.facts.store import Results
+from torchmatrix.machine import claims
 
 CELL = "*/cpu0"
 LEVELS = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.25, "e": 1.25, "f": 1.25, "g": 1.25}
@@ -127,3 +128,12 @@ def test_mistakes(torchmatrix: Command, fake_matrix: Path, words: tuple[str, ...
     done = torchmatrix("bisect", *words, *named)
     assert done.returncode == code and message in done.stderr and hint in done.stderr and "Traceback" not in done.stderr
     assert not (fake_matrix.parent / "results").exists() or not Results(fake_matrix.parent / "results").runs()
+
+
+def test_beside_a_run_no_option_is_named_that_there_is_not(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    write_stacks(fake_matrix, {"a": 1.0, "b": 1.25})
+    words = ("bisect", "a", "b", "--listed", "--cell", CELL, "--launches", "2")
+    with claims.claimed(tmp_path / "elsewhere", set(), 600.0):
+        done = torchmatrix(*words)
+    assert done.returncode == 4 and "another run of torchmatrix measures" in done.stderr and "--anyway" not in done.stderr
+    assert "has no effect" not in done.stderr  # of keys that the user did not write

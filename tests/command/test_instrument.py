@@ -248,6 +248,18 @@ def test_until_decided_launches_again_what_is_open_and_can_be_decided(
     assert run_folder.read_record().complete and "0 launches to do" not in torchmatrix("run").stderr
 
 
+def test_a_budget_ends_further_rounds_and_says_how_many_cells_are_left(
+    fake_matrix: Path, torchmatrix: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (paces := tmp_path / "paces.json").write_text(json.dumps(PACES["open"]))
+    monkeypatch.setenv("FAKE_PACES", str(paces))
+    text = fake_matrix.read_text(encoding="utf-8").replace("counts = [1, 2]", "counts = [1]")
+    fake_matrix.write_text(text.replace("steps = 5", "steps = 50\ncompile = [false, true]"), encoding="utf-8")
+    done = torchmatrix("run", "--until", "decided", "--budget", "0")
+    assert done.returncode == 0 and "spent: 2 cells would have been launched again" in done.stderr
+    assert len(launches(fake_matrix.parent)) == 6 and "further " not in done.stderr.partition("[6/6]")[2]
+
+
 def test_sustained_heats_all_devices_before_the_first_launch_and_counts_that_nowhere(fake_matrix: Path, cpu_host: Host) -> None:
     cell, job = watched_job(fake_matrix, cpu_host, SteadyDraw(70.0))
     job = replace(job, method=replace(METHODS["sustained"], warm_seconds=0.2))

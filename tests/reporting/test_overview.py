@@ -387,3 +387,10 @@ def test_the_first_sentence_is_one_in_every_mode(tmp_path: Path, mode: str) -> N
     lead = report.overview_of(report.view_of(write_run(tmp_path, list(launches)))).answers.lead
     assert lead.startswith(said.get(mode, "llama-3.2-1b generates fastest with bfloat16 weights, eager and batch 32 on"))
     assert mode != "generate" or "the throughput of torch 2.5.1 (fp32, batch 1)" in lead
+
+
+@pytest.mark.parametrize(("slow", "said"), [(SLOW, "next is gpu0"), (FAST, "shown from gpu")])
+def test_a_stack_is_never_compared_with_itself(overview_of: Callable[..., Overview], slow: list[float], said: str) -> None:
+    overview = overview_of(*repeated(slow, stack="a", devices=(0,)), *repeated(FAST, stack="a", devices=(1,)))
+    told = " ".join([overview.answers.lead, *(answer.text for answer in overview.answers.each)])
+    assert said in told and "next is a " not in told and "from a." not in told and "throughput of a" not in told

@@ -221,12 +221,12 @@ def measure_here(
     output: Path,
     *,
     new: bool = False,
-    beside: bool = False,
+    beside: bool | None = None,
     volume: Volume = Volume.NORMAL,
     globs: Sequence[str] = (),
     where: Sequence[str] = (),
 ) -> Measured:
-    """Run what is planned on this machine, as `measure` does."""
+    """Run what is planned on this machine, as `measure` does. `beside`: as in run.alone."""
     from torchmatrix.running.scheduler import Here
 
     return measure(Here(s, new=new, beside=beside), output, volume=volume, globs=globs, where=where)[0]

@@ -22,6 +22,7 @@ from torchmatrix.reporting import words
 from torchmatrix.running.progress import (
     BatchFound,
     BatchTried,
+    BudgetSpent,
     BuildFinished,
     BuildLine,
     Heated,
@@ -141,6 +142,8 @@ class Narrator:
             self._tell_sizes(event)
         elif isinstance(event, RoundAdded):
             self._tell_round(event)
+        elif isinstance(event, BudgetSpent):
+            self._line("budget", "yellow", f"spent: {count(event.cells, 'cell')} would have been launched again")
         elif isinstance(event, LaunchFinished):
             self._tell_launch(event)
         elif isinstance(event, BatchFound):

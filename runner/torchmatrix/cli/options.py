@@ -231,7 +231,9 @@ UntilOption = Annotated[
 ]
 BudgetOption = Annotated[
     float | None,
-    typer.Option("--budget", min=0, max=1_000_000, metavar="MINUTES", help="With --until: start no launch after this time."),
+    typer.Option(
+        "--budget", min=0, max=1_000_000, metavar="MINUTES", help="With --until: begin no further round after this time."
+    ),
 ]
 ColdCompilesOption = Annotated[
     int | None,

@@ -123,17 +123,23 @@ _NAME = b'"crc"'
 class Lines:
     """A file of facts. `verified`: it has checksums and they match; `damage`: why they don't, None otherwise.
 
-    `has_other_line_ends`: CRLF, which the tool doesn't write.
+    `has_other_line_ends`: CRLF, which the tool doesn't write. `unreadable`: the first line before the last that is no event, in
+    a file without checksums; None in others.
     """
 
     events: list[Event]
     verified: bool
     damage: str | None
     has_other_line_ends: bool = False
+    unreadable: int | None = None
 
     @property
     def damage_of_launch(self) -> str | None:
-        """Return why no launch is read from the file: also for changed line ends, if it has checksums."""
+        """Return why no launch is read from the file: also for changed line ends, if it has checksums, and for a line that is
+        none of JSON, if it hasn't.
+        """
+        if self.unreadable is not None and not self.damage:
+            return f"line {self.unreadable} is no line of facts"
         refused = self.verified and self.has_other_line_ends
         return self.damage or ("its line ends were changed to CRLF: copy it as a binary file" if refused else None)
 
@@ -212,7 +218,14 @@ def _parse(written: bytes, part: Callable[[bytes], bytes]) -> Lines:
         damage = "its checksums are not written as this program writes them"
     if events and events[0]["event"] == DAMAGED:
         verified, damage = False, str(events[0].get("reason"))
-    return Lines(events=events, verified=verified, damage=damage, has_other_line_ends=b"\r\n" in written)
+    unreadable = None if verified or damage else _unreadable(data)
+    return Lines(events=events, verified=verified, damage=damage, has_other_line_ends=b"\r\n" in written, unreadable=unreadable)
+
+
+def _unreadable(data: bytes) -> int | None:
+    """Return the number of the first line before the last that is no event, and wasn't cut off; None without one."""
+    lines = data.rstrip(b"\n").split(b"\n")[:-1]
+    return next((n for n, line in enumerate(lines, 1) if line and not line.endswith(CUT_OFF) and _event(line) is None), None)
 
 
 def _line(text: bytes, end: End) -> bytes:

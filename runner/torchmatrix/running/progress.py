@@ -49,6 +49,13 @@ class RoundAdded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetSpent:
+    """The end of further rounds by the budget, although so many cells need more."""
+
+    cells: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchCommand:
     """The command of the launch that begins, as a person can paste it."""
 
@@ -116,6 +123,7 @@ ProgressEvent = (
     | ImagesSized
     | LaunchStarted
     | RoundAdded
+    | BudgetSpent
     | LaunchCommand
     | LaunchPhase
     | LaunchFinished

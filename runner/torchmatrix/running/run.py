@@ -22,7 +22,7 @@ from torchmatrix.planning import plan
 from torchmatrix.planning.plan import Cell
 from torchmatrix.running import launch_order, rounds, session
 from torchmatrix.running.launch_cell import Job
-from torchmatrix.running.progress import ProgressEvent
+from torchmatrix.running.progress import BudgetSpent, ProgressEvent
 from torchmatrix.running.readiness import Patience
 from torchmatrix.running.rounds import build_all
 from torchmatrix.running.session import Session
@@ -203,11 +203,11 @@ def _undecided(launches: Sequence[Launch], most: int) -> set[str]:
 
 
 def _scheduled(
-    s: Session, job: Job, left: list[tuple[Cell, int]], passed: Callable[[], float]
+    s: Session, job: Job, left: list[tuple[Cell, int]], passed: Callable[[], float], spent: list[BudgetSpent]
 ) -> Iterator[list[tuple[Cell, int]]]:
     """Yield the launches in `left` round by round; an adaptive method chooses further rounds by what was measured meanwhile.
 
-    `passed`: seconds since the first launch.
+    `passed`: seconds since the first launch. `spent`: gets the news that the budget ended further rounds.
     """
     passed()
     yield from launch_order.in_rounds(left)
@@ -215,6 +215,7 @@ def _scheduled(
     while (launches := further(s, job.folder, s.plan.cells)) and launches != earlier:  # else nothing came of the last ones
         earlier = launches
         if s.matrix.method.budget_seconds is not None and passed() > s.matrix.method.budget_seconds:
+            spent.append(BudgetSpent(cells=len({cell.id for cell, _ in launches})))
             return
         yield launches
 
@@ -234,7 +235,9 @@ def measure(s: Session, job: Job, left: list[tuple[Cell, int]], estimated: float
     """Execute what is left of the run (see `todo`) and record its end, with its estimate in seconds."""
     begin = time.monotonic()
     cells = list(s.plan.cells)
-    yield from rounds.execute(job, recipes.stacks_of(cells), cells, _scheduled(s, job, left, _stopwatch()))
+    spent: list[BudgetSpent] = []
+    yield from rounds.execute(job, recipes.stacks_of(cells), cells, _scheduled(s, job, left, _stopwatch(), spent))
+    yield from spent
     job.folder.append("run-exit", complete=True, seconds=time.monotonic() - begin, estimated_seconds=estimated)
 
 

@@ -62,7 +62,8 @@ def prepare(
         wheels = _releases_between(s.matrix, ends, accelerator_of(example.gpus.vendor))
         names = [release.name for release in wheels]
         text = rewritten(s.matrix.text, workload, [release.table for release in wheels])
-    matrix = matrix_file.under(matrix_file.parse(text, folder=path.absolute().parent), request)
+    searched = matrix_file.under(matrix_file.parse(text, folder=path.absolute().parent), request)
+    matrix = replace(searched, notes=s.matrix.notes)  # of the lines that the user wrote
     hunt = ReleaseSearch(
         matrix=matrix, stacks=tuple(names), job=example.id.partition("/")[2], left_out={}, results=results, engine=engine,
         held=lockfile.read(recipes.lock_path(path)),

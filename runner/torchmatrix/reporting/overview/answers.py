@@ -91,6 +91,7 @@ class Answers:
 
 
 ONE_LAUNCH = "One launch each shows no differences: torchmatrix run makes three, without --fast or --launches 1."
+ONE_LEFT = "One launch each shows no differences: others failed."
 RULE = "First stands the model that most stacks measured, on its most devices: the matrix decides, not the results."
 
 
@@ -119,9 +120,16 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
     lead = "".join(_lead(cells, ranked))
     warnings = [
         levels_in_words(cells.data.jump), RESEMBLE if cells.data.resemble else "",
-        ONE_LAUNCH if {row.n for row in cells.rows if row.n} == {1} else "",
+        _of_one_launch([row for row in cells.rows if row.n]),
     ]  # fmt: skip
     return Answers(lead=lead, each=each, rule=RULE, warning=" ".join(filter(None, warnings)))
+
+
+def _of_one_launch(measured: Sequence[ShownCell]) -> str:
+    """Say that figures of one launch each show no differences; "" where some cell has more."""
+    if {row.n for row in measured} != {1}:
+        return ""
+    return ONE_LEFT if any(row.failed for row in measured) else ONE_LAUNCH
 
 
 RESEMBLE = (
@@ -286,7 +294,9 @@ def _names_of(cells: Cells, rows: Sequence[ShownCell], top: ShownCell) -> str:
 
 
 def _named(cells: Cells, row: ShownCell, top: ShownCell) -> str:
-    """Name a cell compared with the fastest: its stack where that differs, then in which settings and sizes it differs."""
+    """Name a cell compared with the fastest: its stack where that differs, then in which settings and sizes it differs; where
+    nothing does, its devices.
+    """
     settings, others = cells.settings(row).split(", "), cells.settings(top).split(", ")
     differs = [word for word in settings if word not in others]
     lacks = [] if differs else [f"without {word}" for word in others if word not in settings]
@@ -294,7 +304,7 @@ def _named(cells: Cells, row: ShownCell, top: ShownCell) -> str:
     if cells.who(row) != cells.who(top):
         every = ", ".join([*differs, *lacks, *sizes])
         return f"{cells.who(row)} ({every})" if every else cells.who(row)
-    name = "the same " + ", ".join(lacks) if lacks else " + ".join(differs or sizes) or cells.who(row)
+    name = "the same " + ", ".join(lacks) if lacks else " + ".join(differs or sizes) or row.cell.rpartition("/")[2]
     return f"{name} ({', '.join(sizes)})" if sizes and (differs or lacks) else name
 
 

@@ -116,7 +116,8 @@ def flagged(view: View) -> list[Doubt]:
     measured = {row.of.cell for row in view.every_cell if row.n}
     return [
         Doubt(
-            word=word, cells=tuple(cell for cell, _ in marked), text=marked[0][1], is_same=len({t for _, t in marked}) == 1,
+            word=word, cells=tuple(cell for cell, _ in marked), text=marked[0][1].removesuffix("."),
+            is_same=len({t for _, t in marked}) == 1,
             is_shared=len(measured) > 1 and measured <= {cell for cell, _ in marked},
         )
         for word, marked in cells.items()
