@@ -27,27 +27,37 @@ _SAMPLED = 16
 _MOST = {torch.float32: 5e-3, torch.float16: 5e-2, torch.bfloat16: 0.3}
 """How far such an element may be from it, relative to the root of the sum of its terms' squares: float32 with TF32's products,
 bfloat16 where torch 1.12 adds up in it, too. Which precision it really was is measured apart (effective_precision.py)."""
+FLOAT8 = "fp8"
 RANDOM, ZEROS, ONES = "random", "zeros", "ones"
 
 
 def product(world, shape, dtype, sets=1, pattern=RANDOM):
-    """Make the product of an M × K and a K × N matrix; `shape`: (M, N, K); `sets`: how many pairs take turns."""
+    """Make the product of an M × K and a K × N matrix; `shape`: (M, N, K); `sets`: how many pairs take turns.
+
+    In float8 (e4m3) the second lies column by column, as tensor cores want it, the scales are 1, and the result is bfloat16.
+    """
     rows, columns, inner = shape
+    is_float8 = dtype not in _MOST
     lefts = [_matrix(world, (rows, inner), dtype, pattern) for _ in range(sets)]
-    rights = [_matrix(world, (inner, columns), dtype, pattern) for _ in range(sets)]
-    result, last = torch.empty(rows, columns, dtype=dtype, device=world.device), [0]
+    rights = [_matrix(world, (columns, inner), dtype, pattern).t() for _ in range(sets)]
+    rights = rights if is_float8 else [right.contiguous() for right in rights]
+    result = torch.empty(rows, columns, dtype=torch.bfloat16 if is_float8 else dtype, device=world.device)
+    last, scales = [0], {name: torch.ones((), device=world.device) for name in ("scale_a", "scale_b")}
 
     def run(index):
         last[0] = index % sets
-        torch.mm(lefts[last[0]], rights[last[0]], out=result)
+        if is_float8:
+            torch._scaled_mm(lefts[last[0]], rights[last[0]], out_dtype=result.dtype, out=result, **scales)
+        else:
+            torch.mm(lefts[last[0]], rights[last[0]], out=result)
 
     def check():
         draw = random.SystemRandom()
         some, others = (sorted(draw.sample(range(count), min(_SAMPLED, count))) for count in (rows, columns))
-        left, right = lefts[last[0]][some].cpu().double(), rights[last[0]][:, others].cpu().double()
+        left, right = lefts[last[0]].float()[some].cpu().double(), rights[last[0]].float()[:, others].cpu().double()
         exact, size = left @ right, (left.square() @ right.square()).sqrt().clamp(min=1e-30)
         error = float(((result[some][:, others].cpu().double() - exact).abs() / size).max())
-        return None if error <= _MOST[dtype] else "an element of the product is %.2g away from that in float64" % error
+        return None if error <= _MOST[result.dtype] else "an element of the product is %.2g away from that in float64" % error
 
     return Operation(run, check)
 
@@ -131,7 +141,14 @@ def make(args, world):
     """Make the Operation that `args` name as a model."""
     if args.model == "gemm":
         shape = tuple(map(int, args.shape.split("x")))
-        return product(world, shape, precision.product_type(args.precision), args.batches, args.pattern)
+        if args.precision != FLOAT8:
+            return product(world, shape, precision.product_type(args.precision), args.batches, args.pattern)
+        try:
+            made = product(world, shape, torch.float8_e4m3fn, args.batches, args.pattern)
+            made.run(0)
+        except (AttributeError, NotImplementedError, RuntimeError) as error:  # an older torch, or another device
+            raise Unsupported("products in float8: %s" % str(error).split("\n")[0][:200]) from error
+        return made
     if args.model in ("triad", "copy"):
         return stream(world, args.model, args.bytes, args.pattern)
     if args.model == "host-copy":

@@ -307,7 +307,13 @@ def test_capped_alike_is_another_device_for_a_baseline(torchmatrix: Command, tmp
     assert content["entries"][0]["key"]["power limit"] == "500 W"
     path = tmp_path / "baseline.json"
     write(tmp_path / "results", Server(work=("gemm",)))
-    done = torchmatrix(
-        "accept", "last", "--results", str(tmp_path / "results"), "--baseline", str(path), "--output", str(tmp_path / "p")
-    )
-    assert done.returncode == 2 and "or nothing of it is alike" in done.stderr
+    record = judged(torchmatrix, tmp_path / "results", "--baseline", str(path), code=0)
+    assert {check["reference"]["kind"] for check in record["checks"]} == {"siblings"}
+    assert "the baseline has no operation on such a device" in (tmp_path / "page.html").read_text()
+
+
+def test_a_baseline_of_another_machine_is_refused_before_anything_runs(torchmatrix: Command, tmp_path: Path) -> None:
+    written_baseline(torchmatrix, tmp_path, Server(work=("gemm",)))
+    done = torchmatrix("accept", "--quick", "--engine", "local", "--baseline", str(tmp_path / "baseline.json"))
+    assert done.returncode == 2 and "the baseline is about NVIDIA H100 80GB HBM3; this machine has" in done.stderr
+    assert not (tmp_path / "results").exists()

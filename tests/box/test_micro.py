@@ -78,6 +78,16 @@ def test_other_patterns_are_checked_too(real_python: str, pattern: str) -> None:
         assert code == 0 and only(events, "reference")["problems"] == [], stderr
 
 
+def test_products_in_float8_are_checked_and_unsupported_where_there_are_none(real_python: str, newest_python: str) -> None:
+    words = ("--model", "gemm", "--shape", "64x48x80", *SHORT, "--precision", "fp8")
+    code, events, stderr = bench(newest_python, *words)
+    assert code == 0 and only(events, "reference")["problems"] == [], stderr
+    wrong = "import torch; mm = torch._scaled_mm; torch._scaled_mm = lambda *a, out, **n: mm(*a, out=out, **n).mul_(1.5)"
+    assert bench(newest_python, *words, before=wrong)[0]
+    code, events, _ = bench(real_python, *words)
+    assert code and only(events, "failure")["kind"] == "unsupported"
+
+
 MATRIX = """
 [run]
 launches = 1

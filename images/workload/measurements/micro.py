@@ -8,7 +8,7 @@ import operations
 import precision
 import record
 import settings
-from channel import Numerics
+from channel import Numerics, Unsupported
 from proofs import effective_precision
 
 MODE = {
@@ -26,7 +26,11 @@ def launch(channel, args, world, timed, windows):
     `timed(phase, action)` emits how long a phase took; ``windows(channel, args, world, step)`` times the windows.
     """
     chance.seed(args.seed + args.rank)
-    precision.set_knobs(args.precision, world.device)
+    lack = world.kind.is_gpu and world.kind.lack(args.precision)
+    if lack:
+        raise Unsupported(lack)
+    is_float8 = args.precision == operations.FLOAT8
+    precision.set_knobs("fp32" if is_float8 else args.precision, world.device)
     if world.rank == 0:
         channel.emit("environment", **record.environment())
     operation = timed("data", lambda: operations.make(args, world))
@@ -53,7 +57,7 @@ def _problems(channel, args, world, operation):
     """Return what is wrong with the last results of any rank, and emit in which precision products were computed."""
     ranks = world.gather(operation.check())
     problems = ["rank %d: %s" % (rank, wrong) for rank, wrong in enumerate(ranks) if wrong]
-    if args.shape:
+    if args.shape and args.precision != operations.FLOAT8:
         probed = world.gather(effective_precision.run(args.precision, world.device))
         channel.emit("precision", requested=args.precision, effective=probed, changed=[])
         problems += [wrong for wrong in (effective_precision.problem(args.precision, rank) for rank in probed) if wrong]

@@ -14,7 +14,7 @@ MICRO = "micro"
 """The mode of microbenchmarks."""
 _TERA, _GIGA = 1e12, 1e9
 _ARRAYS = {"copy": 2, "triad": 3}
-_BUS: Mapping[str, Callable[[int], float]] = {
+BUS: Mapping[str, Callable[[int], float]] = {
     "all-reduce": lambda ranks: 2 * (ranks - 1) / ranks,
     "all-gather": lambda ranks: (ranks - 1) / ranks,
     "reduce-scatter": lambda ranks: (ranks - 1) / ranks,
@@ -22,7 +22,7 @@ _BUS: Mapping[str, Callable[[int], float]] = {
     "send-receive": lambda ranks: 1.0,
 }
 """The ratio of the bus bandwidth to bytes per second, by the number of ranks."""
-TOGETHER = frozenset((*_BUS, "all-reduce-latency"))
+TOGETHER = frozenset((*BUS, "all-reduce-latency"))
 """Operations that all ranks do together; in all others each device works by itself."""
 
 
@@ -47,6 +47,6 @@ def amount(model: str, factors: Mapping[str, Any], ranks: int) -> float:
     size = factors.get("bytes")
     if not size:
         return math.nan
-    if model in _BUS:
-        return float(size * _BUS[model](ranks) / ranks / _GIGA)
+    if model in BUS:
+        return float(size * BUS[model](ranks) / ranks / _GIGA)
     return float(size * (2 if factors.get("direction") == "both" else _ARRAYS.get(model, 1)) / _GIGA)

@@ -9,6 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from torchmatrix.core.toml_keys import Place, Problems, Table
+from torchmatrix.facts.operations import MICRO
 from torchmatrix.matrix import catalog, factors
 from torchmatrix.matrix.catalog import Extra
 from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
@@ -38,6 +39,8 @@ def _complete(stack: Stack, workloads: Sequence[Workload]) -> Stack:
 
 def extras_needed(workload: Workload) -> tuple[str, ...]:
     """Return what the catalog may list extras for: the libraries of the workload's model and of its runtime or precision."""
+    if workload.mode == MICRO:
+        return ()
     runtime = factors.RUNTIMES_BY_NAME.get(str(workload.factors["runtime"]))
     library = factors.IN_FLOAT8.get(workload.precision, runtime)
     packages = library and library.packages

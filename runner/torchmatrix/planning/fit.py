@@ -298,7 +298,7 @@ def why_not_workload(stack: Stack, workload: Workload, host: Host) -> Why | None
     return why_not_runtime(stack, workload, host)
 
 
-_OPERANDS = ("fp32", "tf32", "half", "bf16-weights")
+_OPERANDS = ("fp32", "tf32", "half", "bf16-weights", "fp8")
 """The precisions that are a type of operands."""
 
 
@@ -354,10 +354,10 @@ def _why_not_fused(stack: Stack, workload: Workload) -> Why | None:
 
 def _why_not_precision(stack: Stack, workload: Workload, host: Host) -> Why | None:
     precision = workload.precision
-    if precision in IN_FLOAT8:
-        return _why_not_float8(stack, workload, host)
     if workload.mode == MICRO and (why := _why_not_operation(workload)):
         return why
+    if precision in IN_FLOAT8:
+        return _why_not_float8(stack, workload, host)
     if precision == BF16_MASTER and not workload.trains:
         return Why(reason=f"precision {precision} is about training: it keeps weights for an optimizer", fix="use bf16-weights")
     if workload.device == "cpu" and precision in ("tf32", "amp"):
@@ -376,7 +376,9 @@ def _why_not_precision(stack: Stack, workload: Workload, host: Host) -> Why | No
 
 def _why_not_float8(stack: Stack, workload: Workload, host: Host) -> Why | None:
     precision, recipe = workload.precision, IN_FLOAT8[workload.precision]
-    if not workload.trains:
+    if workload.mode == MICRO and workload.device == "cpu":
+        return None  # the newest have such products on CPUs, too
+    if not workload.trains and workload.mode != MICRO:
         kind = "mxfp8" if precision == "mxfp8" else "float8"
         fix = f'use runtime = "torchao-{kind}" with bf16-weights'
         return Why(reason=f"precision {precision} is for training", fix=fix)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -84,10 +84,19 @@ def _refuse_impossible(path: Path, entry: Entry) -> None:
             raise BadInput(f"{where}: {value} is more than the device can do, {figure(entry.limit)}", hint=hint)
 
 
+def refuse_others(baseline: Baseline, ours: Collection[str]) -> None:
+    """Raise BadInput if a baseline is about none of `ours`, the names of this machine's devices."""
+    theirs = sorted({shown(entry.key.get("device", "unknown")) for entry in baseline.entries})
+    if not set(theirs) & set(map(shown, ours)):
+        problem = f"the baseline is about {', '.join(theirs[:3]) or 'nothing'}; this machine has {', '.join(sorted(ours)[:3])}"
+        raise BadInput(problem, hint="leave --baseline out, or take one of such a machine")
+
+
 def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
     """Yield what a reader must know of a baseline, held against these checks. Raises BadInput where units differ, or where it
-    is about other devices altogether.
+    is about other devices.
     """
+    refuse_others(baseline, {check.key["device"] for check in checks})
     found = False
     for entry in baseline.entries:
         name = shown(entry.operation)
@@ -104,10 +113,7 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
             if value < FAR_BELOW * limit:
                 yield f"the baseline of {name} is {100 * value / limit:.0f} % of what the device can do: look at its unit"
     if not found:
-        theirs = sorted({shown(entry.key.get("device", "unknown")) for entry in baseline.entries})[:3]
-        ours = sorted({check.key["device"] for check in checks})[:3]
-        problem = f"the baseline is about {', '.join(theirs) or 'nothing'}; this machine has {', '.join(ours)}"
-        raise BadInput(f"{problem}, or nothing of it is alike", hint="leave --baseline out, or take one of such a machine")
+        yield "the baseline has no operation on such a device: memory, link, power limit, partition and number must agree, too"
 
 
 def is_of(entry: Entry, check: Check) -> bool:

@@ -11,6 +11,7 @@ from torchmatrix.analysis.intervals import Interval
 from torchmatrix.core.errors import ExitCode
 from torchmatrix.core.formatting import UNKNOWN, clipped, count, figure, is_known, printable, without_nan
 from torchmatrix.core.secrets import cleaned
+from torchmatrix.facts.operations import BUS
 from torchmatrix.facts.wire import ContainerReport
 from torchmatrix.reporting import page
 from torchmatrix.reporting.page import OURS, Brand, utc
@@ -159,7 +160,7 @@ def nccl_tests(acceptance: Acceptance) -> list[dict[str, Any]]:
         if check.model in _NCCL and check.outcome == "ok":
             size = int(check.launches[-1].workload.bytes or 0)
             ranks, in_place = check.count, check.model == "all-reduce"
-            seconds = size * _ratio(check.model, ranks) / 1e9 / check.value
+            seconds = size * BUS[check.model](ranks) / 1e9 / check.value
             timed = {"time": 1e6 * seconds, "alg_bw": size / seconds / 1e9, "bus_bw": check.value, "nwrong": 0}
             result = {"size": size, "count": size // 4, "type": "float", "redop": _reduces(check)}
             documents.append(
@@ -177,10 +178,6 @@ def _reduces(check: Check) -> str:
     if check.model == "all-reduce":
         return "avg" if check.launches[-1].devices.gpus else "sum"
     return "sum" if check.model == "reduce-scatter" else "none"
-
-
-def _ratio(model: str, ranks: int) -> float:
-    return {"all-reduce": 2 * (ranks - 1) / ranks, "send-receive": 1.0}.get(model, (ranks - 1) / ranks)
 
 
 # The page

@@ -148,11 +148,16 @@ def _measured(
 ) -> "list[RunFolder]":  # fmt: skip
     """Measure an acceptance, and with `until_decided` what of it is undecided again. Raises ToolError."""
     from torchmatrix.cli.measured import measure_here, refuse_nothing
+    from torchmatrix.machine.host import detect
     from torchmatrix.matrix import matrix_file
     from torchmatrix.matrix.method import Request
     from torchmatrix.planning import plan
     from torchmatrix.running import session
+    from torchmatrix_plugins.accept import baselines
 
+    if rules.baseline:  # before anything runs
+        host = detect()
+        baselines.refuse_others(rules.baseline, {gpu.name for gpu in host.gpus} or {host.cpu or "unknown CPU"})
     folders: list[RunFolder] = []
     globs: list[str] = []
     for _ in range(_MOST_RUNS if until_decided else 1):
