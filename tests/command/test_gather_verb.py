@@ -65,3 +65,12 @@ def test_a_password_or_a_token_of_an_address_is_never_shown(torchmatrix: Command
         for more in ((), ("--json",)):
             done = torchmatrix("gather", address, *more)
             assert done.returncode in (2, 4) and "error: " in done.stderr and secret not in done.stdout + done.stderr
+
+
+def test_a_file_without_checksums_whose_middle_is_damaged_stays_behind(torchmatrix: Command, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "there", [{"rate": 100.0}, {"rate": 101.0}])
+    path = next(run.path.rglob("round2-try1.jsonl"))
+    rows = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*rows[:4], b"\0" * len(rows[4]), *rows[5:]]))
+    done = torchmatrix("gather", str(tmp_path / "there"), "--results", str(tmp_path / "here"))
+    assert "line 5 is no line of facts" in done.stderr and len(list((tmp_path / "here").rglob("round*.jsonl"))) == 1

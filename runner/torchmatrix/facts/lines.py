@@ -135,11 +135,7 @@ class Lines:
 
     @property
     def damage_of_launch(self) -> str | None:
-        """Return why no launch is read from the file: also for changed line ends, if it has checksums, and for a line that is
-        none of JSON, if it hasn't.
-        """
-        if self.unreadable is not None and not self.damage:
-            return f"line {self.unreadable} is no line of facts"
+        """Return why no launch is read from the file: also for changed line ends, if it has checksums."""
         refused = self.verified and self.has_other_line_ends
         return self.damage or ("its line ends were changed to CRLF: copy it as a binary file" if refused else None)
 

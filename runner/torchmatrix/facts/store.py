@@ -529,7 +529,7 @@ def _verify(path: Path, run: Place) -> bool | Unreadable:
         content = lines.ends_of(plain_bytes(path, most_bytes()))
     except OSError as error:
         return Unreadable(path=path, reason=error.strerror or str(error))
-    damage = content.damage_of_launch
+    damage = content.damage_of_launch or (f"line {content.unreadable} is no line of facts" if content.unreadable else None)
     launch = Unreadable(path=path, reason=damage) if damage else launch_of(path, content.events, content.verified)
     if isinstance(launch, Unreadable):
         return launch

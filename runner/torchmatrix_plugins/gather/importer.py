@@ -336,6 +336,8 @@ def _problem(place: Place, name: str, content: bytes, brought: ImportResult) -> 
     lines = lines_of(content)
     if lines.damage:
         return lines.damage
+    if lines.unreadable:
+        return f"line {lines.unreadable} is no line of facts"
     path = Path(name)
     launch = launch_of(path, [*lines.events[:1], *lines.events[1:][-1:]], lines.verified)
     if isinstance(launch, Unreadable):
