@@ -16,7 +16,15 @@ import pytest
 from cells import CELLS
 from gpu_machine import Machine, Run
 
-FIRST = ("test_gpu_identity", "test_speed", "test_gpu_figures", "test_trouble", "test_sabotage", "test_whole_run")
+FIRST = (
+    "test_gpu_identity",
+    "test_speed",
+    "test_gpu_operations",
+    "test_gpu_figures",
+    "test_trouble",
+    "test_sabotage",
+    "test_whole_run",
+)
 """The files, the most telling first."""
 HERE = Path(__file__).parent
 _seen: dict[str, Any] = {}
