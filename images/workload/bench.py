@@ -138,6 +138,8 @@ def set_environment(args):
     """
     if args.threads:
         os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    if args.mode == "micro" and args.device != "cpu":
+        os.environ.setdefault("NCCL_DEBUG", "INFO")  # the host reads by what GPUs exchange data
     if not args.native_kernels:
         os.environ.update(TORCH_DISABLE_NATIVE_JIT="1", TORCH_DISABLE_NATIVE_AOT="1")
     return {name: os.environ.pop(name) for name in PRECISION_OVERRIDES if name in os.environ}

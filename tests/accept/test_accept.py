@@ -128,6 +128,18 @@ def test_a_missing_link_and_absent_peer_access_are_named_where_a_baseline_judges
     assert check["reference"]["kind"] == "baseline" and check["reference"]["others"] == 4
 
 
+def test_a_library_that_goes_through_the_host_is_named(torchmatrix: Command, tmp_path: Path) -> None:
+    content = written_baseline(torchmatrix, tmp_path, Server(work=("all-reduce",)))
+    assert len(content["entries"]) == 1
+    run = write(tmp_path / "results", Server(slow={("all-reduce", 0): 0.3}, work=("all-reduce",)))
+    for path in run.path.rglob("round*.jsonl"):
+        rows = path.read_text().splitlines()
+        told = {"event": "transport", "unix_seconds": 1.0, "library": "nccl", "paths": ["P2P/CUMEM", "SHM/direct/direct"]}
+        path.write_text("\n".join([*rows[:-1], json.dumps(told), rows[-1]]) + "\n")
+    (check,) = failed(judged(torchmatrix, tmp_path / "results", "--baseline", str(tmp_path / "baseline.json"), code=5))
+    assert check["causes"][0] == "nccl goes through the host: SHM/direct/direct"
+
+
 def test_two_cards_without_peer_access(torchmatrix: Command, tmp_path: Path) -> None:
     two = Server(gpu=RTX_4090, count=2, work=("all-reduce",), name="rtx-a")
     write(tmp_path / "others", replace(two, name="rtx-b", seed=4))

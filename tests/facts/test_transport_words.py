@@ -37,3 +37,13 @@ def read(library: str, *words: str) -> dict[str, object]:
     for line in words:
         collector.read((INIT + line + "\n").encode() if library != "gloo" else b"nothing\n")
     return collector.found("ib0")
+
+
+def test_on_one_node_the_ways_between_gpus_are_named() -> None:
+    collector = TransportLog("nccl")
+    assert collector.found_within() is None
+    for text in ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "Channel 01 : 1[1] -> 0[0] via SHM/direct/direct",
+                 "Connected NVLS tree"):  # fmt: skip
+        collector.read(f"host:1:2 [0] NCCL INFO {text}\n".encode())
+    within = collector.found_within()
+    assert within and within["paths"] == ["NVLS", "P2P/CUMEM", "SHM/direct/direct"] and within["network"] is None

@@ -284,7 +284,7 @@ _RUNNING_COLUMNS = (
              of=lambda read: read.launch.reference.formula_flops_per_item if read.launch.reference else math.nan),
     a_text("flops_from", "the stack that counted them, where this one has no counter", of=lambda read: None),
     a_number("bus_bytes_per_second", DEFINITIONS["bus_bandwidth"], of=_field("bus_bytes_per_second")),
-    a_text("transport", "how nodes communicate, in the library's words", of=lambda read: _transport(read.launch)),
+    a_text("transport", "how ranks communicate, in the library's words", of=lambda read: _transport(read.launch)),
     a_number("power_watts", "mean over the timed windows, all devices together", of=_telemetry("power_watts"),
              cell=_median("power_watts")),
     *_with_interval(metrics.ENERGY),
@@ -565,10 +565,12 @@ def _are_linked(links: object, indices: Sequence[int]) -> bool:
 
 
 def _transport(launch: Launch) -> str | None:
-    """Return how nodes communicate, such as "nccl over IB (NET/IB/0/GDRDMA)"; None on one node."""
+    """Return how ranks communicate, such as "nccl over IB (NET/IB/0/GDRDMA)" or, on one node, "nccl by P2P/CUMEM"; or None."""
     transport = launch.transport
     if transport is None:
         return None
+    if launch.devices.nodes == 1 and transport.paths:
+        return f"{transport.library} by {', '.join(transport.paths)}"
     paths = f" ({', '.join(transport.paths)})" if transport.paths else ""
     return f"{transport.library} over {transport.network or 'an unknown network'}{paths}"
 

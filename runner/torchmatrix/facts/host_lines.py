@@ -124,7 +124,8 @@ class OtherNode(Line, frozen=True, kw_only=True, tag="node"):
 class Transport(Line, frozen=True, kw_only=True, tag="transport"):
     """How the ranks of several nodes communicate: by `library` (nccl, gloo) over `network` in its own words, such as IB.
 
-    `paths`: the library's paths from node to node, such as NET/IB/0/GDRDMA; empty where it doesn't report them.
+    `paths`: the library's paths from node to node, such as NET/IB/0/GDRDMA; empty where it doesn't report them. Of one node it
+    is known where collectives are microbenchmarks: paths such as P2P/CUMEM and SHM, without a network.
     """
 
     library: Text

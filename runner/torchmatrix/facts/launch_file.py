@@ -189,6 +189,8 @@ MOST_PATHS = 64
 _NETWORK = re.compile(rb"NCCL INFO Using network (.+)")
 _DEVICES = re.compile(rb"NCCL INFO NET/IB : Using (.+?)(?:; OOB|$)")
 _PATH = re.compile(rb"NCCL INFO Channel .+ via (NET/\S+)")
+_WITHIN = re.compile(rb"NCCL INFO Channel .+ via ((?:P2P|SHM|C2C)\S*)")
+_MULTICAST = re.compile(rb"NCCL INFO Connected NVLS")
 _ROCE = re.compile(rb"/RoCE\b")
 
 
@@ -203,6 +205,7 @@ class TransportLog:
         self._network: str | None = "TCP" if library == "gloo" else None
         self._is_ethernet = False
         self._paths: set[str] = set()
+        self._within: set[str] = set()
 
     def read(self, line: bytes) -> None:
         """Read one line of the log."""
@@ -215,6 +218,15 @@ class TransportLog:
             self._is_ethernet = bool(_ROCE.search(match[1]))
         elif (match := _PATH.search(line)) and len(self._paths) < MOST_PATHS:
             self._paths.add(match[1].decode(errors="replace"))
+        elif (match := _WITHIN.search(line)) and len(self._within) < MOST_PATHS:
+            self._within.add(match[1].decode(errors="replace"))
+        elif _MULTICAST.search(line):
+            self._within.add("NVLS")
+
+    def found_within(self) -> dict[str, Any] | None:
+        """Return the fields of the event "transport" of GPUs of one node; None if the log names no way between them."""
+        paths = sorted(self._within | self._paths)
+        return {"library": self._library, "network": None, "paths": paths, "interface": None} if paths else None
 
     def found(self, interface: str) -> dict[str, Any]:
         """Return the fields of the event "transport": the network in NCCL's word, but RoCE where its IB runs over Ethernet."""

@@ -257,6 +257,8 @@ def _run(job: Job, attempt: Attempt, execution: Execution, file: LaunchFile) -> 
         end = execution.wait()
     if job.peers:
         file.event("transport", **transport.found(job.peers.rendezvous.interface))
+    elif within := transport.found_within():
+        file.event("transport", **within)
     if timed_out.is_set():
         message = f"ended after the time-out of {job.timeout_seconds:g} s ([run] timeout_minutes)"
         file.close(reason="timeout", message=message, own=True, returncode=end.returncode)

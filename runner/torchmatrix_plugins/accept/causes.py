@@ -190,6 +190,15 @@ def _peers(scene: Scene) -> str | None:
     return f"no peer access between GPU {'; '.join(without[:3])}: copies go through the host" if without else _FINE
 
 
+def _transport(scene: Scene) -> str | None:
+    """Look by what the library sends between GPUs of one node, as its log says."""
+    transport = scene.launch.transport
+    if transport is None or not transport.paths or scene.launch.devices.nodes > 1:
+        return _UNKNOWN
+    slow = [path for path in transport.paths if path.startswith(("SHM", "NET"))]
+    return f"{transport.library} goes through the host: {', '.join(slow)}" if slow else _FINE
+
+
 def _partition(scene: Scene) -> str | None:
     odd = _unlike(scene, "partitions") or _unlike(scene, "mig")
     return _UNKNOWN if scene.gpu is None else f"it is partitioned otherwise: {odd}" if odd else _FINE
@@ -238,7 +247,7 @@ def _name(gpu: Gpu) -> str:
 
 Look = Callable[[Scene], str | None]
 _LOOKS: dict[str, Look] = {
-    "link": _link, "power limit": _power, "slow-downs": _slowed, "temperature": _heat, "clock": _clock, "memory": _memory,
+    "transport": _transport, "link": _link, "power limit": _power, "slow-downs": _slowed, "temperature": _heat, "clock": _clock, "memory": _memory,
     "NUMA": _numa, "links between GPUs": _fabric, "peer access": _peers, "partition": _partition, "other programs": _others_use,
     "ECC": _ecc, "persistence mode": _persistence, "governor": _governor,
 }  # fmt: skip
@@ -247,7 +256,16 @@ _ORDERS: dict[str, tuple[str, ...]] = {
     "host-copy": ("link", "NUMA", "governor", "other programs"),
     "peer-copy": ("links between GPUs", "peer access", "link", "partition"),
     "triad": ("memory", "ECC", "clock", "slow-downs", "power limit", "temperature", "partition"),
-    "together": ("links between GPUs", "peer access", "link", "slow-downs", "power limit", "NUMA", "other programs"),
+    "together": (
+        "links between GPUs",
+        "peer access",
+        "transport",
+        "link",
+        "slow-downs",
+        "power limit",
+        "NUMA",
+        "other programs",
+    ),
 }
 """What is likeliest for an operation; all else is looked at behind it."""
 
@@ -261,7 +279,7 @@ class Causes:
     unknown: Sequence[str]
 
 
-NOT_READ = ("IOMMU and ACS", "a collective's transport")
+NOT_READ = ("IOMMU and ACS",)
 """What nobody looks at here."""
 
 
