@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from torchmatrix.analysis import gpu_specs, watched
+from torchmatrix.analysis import watched
 from torchmatrix.analysis.centers import mean_of, median_of
 from torchmatrix.facts.host_parts import Gpu
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.operations import TOGETHER
 from torchmatrix.machine.telemetry import SLOWDOWNS
-from torchmatrix_plugins.accept.checks import PCIE, Check, gpu_of
+from torchmatrix_plugins.accept.checks import PCIE, Check, gpu_of, spec_of
 
 SLOWER_CLOCK = 0.02
 """A clock that is lower than that of the others by this share is told."""
@@ -93,7 +93,7 @@ def _power(scene: Scene) -> str | None:
     own, others = float(scene.gpu.power_limit_watts), [gpu.power_limit_watts for gpu in scene.others if gpu.power_limit_watts]
     if others and own < float(max(others)):
         return f"its power limit is {own:.0f} W, that of others {float(max(others)):.0f} W"
-    sheet = gpu_specs.find(str(scene.gpu.name), int(scene.gpu.memory_bytes) if scene.gpu.memory_bytes else None)
+    sheet = spec_of(scene.gpu)
     if sheet and sheet.power_watts and own < sheet.power_watts:
         return f"its power limit is {own:.0f} W, its data sheet says {sheet.power_watts:.0f} W"
     return _FINE
@@ -199,19 +199,9 @@ def _transport(scene: Scene) -> str | None:
     return f"{transport.library} goes through the host: {', '.join(slow)}" if slow else _FINE
 
 
-def _partition(scene: Scene) -> str | None:
-    odd = _unlike(scene, "partitions") or _unlike(scene, "mig")
-    return _UNKNOWN if scene.gpu is None else f"it is partitioned otherwise: {odd}" if odd else _FINE
-
-
 def _others_use(scene: Scene) -> str | None:
     foreign = {str(phrase) for reading in scene.own_readings for phrase in reading.get("foreign") or ()}
     return f"other programs were on it: {', '.join(sorted(foreign))}" if foreign else _FINE
-
-
-def _ecc(scene: Scene) -> str | None:
-    odd = _unlike(scene, "ecc")
-    return _UNKNOWN if scene.gpu is None else f"ECC: {odd}" if odd else _FINE
 
 
 def _persistence(scene: Scene) -> str | None:
@@ -225,6 +215,16 @@ def _governor(scene: Scene) -> str | None:
     if not governor:
         return _UNKNOWN
     return _FINE if governor == "performance" else f"the CPU's governor is {governor}"
+
+
+def _setting(words: str, *names: str) -> "Look":
+    """Return what looks whether a setting of the GPU, by any of its names, differs from that of the others."""
+
+    def look(scene: Scene) -> str | None:
+        odd = next(filter(None, (_unlike(scene, name) for name in names)), "")
+        return _UNKNOWN if scene.gpu is None else f"{words}: {odd}" if odd else _FINE
+
+    return look
 
 
 def _unlike(scene: Scene, name: str) -> str:
@@ -247,25 +247,17 @@ def _name(gpu: Gpu) -> str:
 
 Look = Callable[[Scene], str | None]
 _LOOKS: dict[str, Look] = {
-    "transport": _transport, "link": _link, "power limit": _power, "slow-downs": _slowed, "temperature": _heat, "clock": _clock, "memory": _memory,
-    "NUMA": _numa, "links between GPUs": _fabric, "peer access": _peers, "partition": _partition, "other programs": _others_use,
-    "ECC": _ecc, "persistence mode": _persistence, "governor": _governor,
+    "link": _link, "power limit": _power, "slow-downs": _slowed, "temperature": _heat, "clock": _clock, "memory": _memory,
+    "NUMA": _numa, "links between GPUs": _fabric, "peer access": _peers, "transport": _transport,
+    "partition": _setting("it is partitioned otherwise", "partitions", "mig"), "other programs": _others_use,
+    "ECC": _setting("ECC", "ecc"), "persistence mode": _persistence, "governor": _governor,
 }  # fmt: skip
 _COMPUTES = ("power limit", "slow-downs", "clock", "temperature", "memory", "partition", "ECC", "other programs")
 _ORDERS: dict[str, tuple[str, ...]] = {
     "host-copy": ("link", "NUMA", "governor", "other programs"),
     "peer-copy": ("links between GPUs", "peer access", "link", "partition"),
     "triad": ("memory", "ECC", "clock", "slow-downs", "power limit", "temperature", "partition"),
-    "together": (
-        "links between GPUs",
-        "peer access",
-        "transport",
-        "link",
-        "slow-downs",
-        "power limit",
-        "NUMA",
-        "other programs",
-    ),
+    "together": ("links between GPUs", "peer access", "transport", "link", "slow-downs", "power limit", "NUMA"),
 }
 """What is likeliest for an operation; all else is looked at behind it."""
 

@@ -155,12 +155,17 @@ def key_of(launch: Launch, place: int) -> dict[str, str]:
     }
 
 
+def spec_of(gpu: Gpu) -> gpu_specs.GpuFacts | None:
+    """Return what the data sheet says of a GPU; None if it isn't known."""
+    return gpu_specs.find(str(gpu.name), int(gpu.memory_bytes) if gpu.memory_bytes else None)
+
+
 def _limit(launch: Launch, place: int) -> float:
     """Return what a device can do at most at an operation, by its data sheet or its link, in the unit of its figure."""
     if not launch.devices.gpus:
         return math.nan
     gpu, workload = launch.devices.gpus[min(place, len(launch.devices.gpus) - 1)], launch.workload
-    facts = gpu_specs.find(str(gpu.name), int(gpu.memory_bytes) if gpu.memory_bytes else None)
+    facts = spec_of(gpu)
     if workload.model == "gemm" and facts:
         return (gpu_specs.peak_flops(facts, workload.precision) or math.nan) / 1e12
     if workload.model in ("triad", "copy") and facts:

@@ -5,9 +5,8 @@ import math
 from functools import cache
 from pathlib import Path
 
-from torchmatrix.analysis import gpu_specs
 from torchmatrix_plugins.accept import judging
-from torchmatrix_plugins.accept.checks import Check
+from torchmatrix_plugins.accept.checks import Check, spec_of
 from torchmatrix_plugins.accept.judging import Reference
 
 
@@ -20,7 +19,7 @@ def _rows() -> tuple[dict[str, str], ...]:
 def find(check: Check) -> Reference | None:
     """Return the published figure of a check's operation on its GPU; None without one of that detail and number of devices."""
     gpus = check.launches[0].devices.gpus if check.launches else ()
-    facts = gpu_specs.find(str(gpus[0].name), int(gpus[0].memory_bytes) if gpus[0].memory_bytes else None) if gpus else None
+    facts = spec_of(gpus[0]) if gpus else None
     if facts is None:
         return None
     asked = check.launches[0].workload
