@@ -78,6 +78,11 @@ def test_a_healthy_server_passes_by_its_siblings_and_what_devices_do_together_ha
     (together,) = (check for check in record["checks"] if check["verdict"] == "NO REFERENCE")
     assert together["operation"].startswith("all-reduce") and together["reference"] is None
     assert record["answer"] == "40 of 41 checks passed, 1 without a reference."
+    assert all(
+        check["reference"]["value"] == pytest.approx(check["value"], rel=0.03)
+        for check in record["checks"]
+        if check["reference"]
+    )
     gemm = next(check for check in record["checks"] if check["operation"].startswith("gemm-micro-bf16"))
     assert gemm["unit"] == "TFLOP/s" and abs(gemm["value"] / 720 - 1) < 0.02 and gemm["value_low"] < gemm["value"]
     assert gemm["limit"] == pytest.approx(989.4, rel=0.01) and 0.7 < gemm["of_limit"] < 0.75
@@ -300,9 +305,11 @@ def test_what_is_written_can_be_read_by_others(torchmatrix: Command, tmp_path: P
 
 def test_a_redacted_certificate_names_no_host(torchmatrix: Command, tmp_path: Path) -> None:
     write(tmp_path / "results", replace(HEALTHY, name="secret-host-17", work=("gemm",)))
-    done = torchmatrix("accept", "last", "--results", str(tmp_path / "results"), "--redact", "--output", str(tmp_path / "p"))
+    words = ("--results", str(tmp_path / "results"), "--redact", "--output", str(tmp_path / "p"))
+    done = torchmatrix("accept", "secret-host-17/20260101T000000Z", *words)
     shown = (tmp_path / "p").read_text() + done.stdout
     assert done.returncode == 0 and "secret-host-17" not in shown and "GPU-secret" not in shown
+    assert "accept secret-host-17/20260101T000000Z" not in shown and "torchmatrix accept" in shown
 
 
 def test_a_run_is_judged_as_it_is(torchmatrix: Command, tmp_path: Path) -> None:
@@ -312,6 +319,10 @@ def test_a_run_is_judged_as_it_is(torchmatrix: Command, tmp_path: Path) -> None:
     judged(torchmatrix, tmp_path / "results", code=0)
     assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "results").rglob("*.jsonl")) == before
     assert torchmatrix("accept", "last", "--results", str(tmp_path / "nothing")).returncode == 2
+    (tmp_path / "there.json").write_text("{}")
+    assert torchmatrix("accept", "--write-baseline", str(tmp_path / "there.json")).returncode == 2
+    (tmp_path / "matrix.toml").write_text("")
+    assert torchmatrix("accept", "--matrix", "matrix.toml", "--quick").returncode == 2
 
 
 def test_capped_alike_is_another_device_for_a_baseline(torchmatrix: Command, tmp_path: Path) -> None:

@@ -107,14 +107,15 @@ def _check_record(check: Check) -> dict[str, Any]:
         "launches": len(check.launches),
         **judged.figure.columns("value"), **judged.ratio.columns("ratio"), "bound": judged.bound,
         "launches_to_decide": judged.more, "limit": check.limit, "of_limit": check.of_limit, "key": dict(check.key),
-        "reference": reference and _reference_record(reference), "beside": list(map(_reference_record, check.beside)),
+        "reference": reference and _reference_record(reference, check.value / judged.ratio.value),
+        "beside": [_reference_record(other, other.value) for other in check.beside],
         "causes": list(causes.found), "fine": list(causes.fine), "unknown": list(causes.unknown),
     }  # fmt: skip
 
 
-def _reference_record(reference: Reference) -> dict[str, Any]:
+def _reference_record(reference: Reference, value: float) -> dict[str, Any]:
     return {
-        "kind": reference.kind, "value": reference.value, "others": reference.others, "scatter": reference.scatter,
+        "kind": reference.kind, "value": value, "others": reference.others, "scatter": reference.scatter,
         "share": reference.share, "source": reference.source,
     }  # fmt: skip
 

@@ -88,6 +88,10 @@ def accept(
     held = baselines.read(baseline) if baseline else None
     if runs and (quick or burn_in or until_decided or matrix or each or new):
         raise BadInput("RUN is judged as it is: nothing is measured", hint="leave out the run, or the options that measure")
+    if matrix and (quick or each):
+        raise BadInput("--matrix says itself what is measured", hint="leave out --quick and --each, or --matrix")
+    if write_baseline and write_baseline.exists():  # before an hour of measuring
+        raise BadInput(f"{write_baseline} exists", hint="name a new file: --write-baseline FILE")
     rules = Rules(baseline=held, of_limit=of_limit, published_decides=published_decides)
     if runs:
         list_runs(store := Results(results))
@@ -101,9 +105,9 @@ def accept(
         write_new(write_baseline, baselines.written(baselines.of_checks(machines)))
     notes: list[str] = []
     with ExitStack() as stack:
-        shown = _redacted(store, folders, stack) if redact else folders
+        shown, command = _redacted(store, folders, stack) if redact else (folders, as_typed())
         acceptance = _judge(_by_machine(shown), rules, notes)
-    page = certificate.render(acceptance, [folder.id for folder in folders], notes, as_typed())
+    page = certificate.render(acceptance, [folder.id for folder in folders], notes, command)
     certificate.write(page, output)
     if junit:
         certificate.write(certificate.junit(acceptance, folders[-1].id), junit)
@@ -219,9 +223,11 @@ def _judge(machines: "Mapping[str, Sequence[Check]]", rules: Rules, notes: list[
     return checks.judged(every, decides, last, beside)
 
 
-def _redacted(store: "Results", folders: "Sequence[RunFolder]", stack: ExitStack) -> "list[RunFolder]":
-    """Return copies of the runs in which hosts, serial numbers and addresses are pseudonyms."""
+def _redacted(store: "Results", folders: "Sequence[RunFolder]", stack: ExitStack) -> "tuple[list[RunFolder], str]":
+    """Return copies of the runs, and the command, in which hosts, serial numbers and addresses are pseudonyms."""
     from torchmatrix.reporting import redaction
 
     root = Path(stack.enter_context(TemporaryDirectory(prefix="torchmatrix-")))
-    return [redaction.redacted(store, folder, root, say) for folder in folders]
+    with redaction.redacting(store, say) as cleaner:
+        copies = [redaction.staged(folder, cleaner, root) for folder in folders]
+        return copies, redaction.of_texts(folders, cleaner)(as_typed())
