@@ -117,6 +117,9 @@ def test_a_matrix_has_them_beside_models(real_matrix: Path, torchmatrix: Command
     assert units == {"gemm": "TFLOP", "all-reduce": "GB"} and len(record["cells"]) == 3
     assert all(cell["throughput"] > 0 for cell in record["cells"])
     assert torchmatrix("plan", "--skipped").stdout.count("needs 2 devices") == 1
+    profiled = torchmatrix("profile", "*gemm*/cpu0", "--steps", "2", "--engine", "local")
+    assert profiled.returncode == 0 and "aten::mm" in profiled.stdout, profiled.stderr
+    assert torchmatrix("batch", "*gemm*").returncode == 3
 
 
 def test_a_figure_is_in_units_of_the_field(real_python: str, tmp_path: Path) -> None:

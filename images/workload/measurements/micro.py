@@ -6,6 +6,7 @@ import chance
 import measure
 import operations
 import precision
+import profiling
 import record
 import settings
 from channel import Numerics, Unsupported
@@ -25,6 +26,8 @@ def launch(channel, args, world, timed, windows):
 
     `timed(phase, action)` emits how long a phase took; ``windows(channel, args, world, step)`` times the windows.
     """
+    if args.profile:
+        profiling.prepare(args)
     chance.seed(args.seed + args.rank)
     lack = world.kind.is_gpu and world.kind.lack(args.precision)
     if lack:
@@ -44,6 +47,9 @@ def launch(channel, args, world, timed, windows):
     )
     step = measure.Step(operation.run, list, operation.run, lambda: None, None, None, None, None, [])
     timed("first-step", lambda: measure.first_step(world, step))
+    if args.profile:
+        profiling.run(channel, args, world, step)
+        return
     windows(channel, args, world, step)
     problems = timed("proof", lambda: _problems(channel, args, world, operation))
     flops = {"flops_per_item": 2.0 * functools.reduce(int.__mul__, map(int, args.shape.split("x")))} if args.shape else {}

@@ -9,10 +9,11 @@ from statistics import fmean
 from typing import Any
 
 from torchmatrix.core import __version__, settings
-from torchmatrix.core.errors import BuildFailed, EngineUnusable
+from torchmatrix.core.errors import BuildFailed, EngineUnusable, NothingSelected
 from torchmatrix.engines import recipes
 from torchmatrix.facts.alike import counting
 from torchmatrix.facts.launch import UNFINISHED, Launch, throughput
+from torchmatrix.facts.operations import MICRO
 from torchmatrix.facts.store import RunFolder, run_event
 from torchmatrix.machine.claims import claimed
 from torchmatrix.machine.host_gpus import Gpu
@@ -250,10 +251,12 @@ def build(s: Session, job: Job) -> Generator[ProgressEvent, None, tuple[str, ...
 def find_batches(s: Session, job: Job) -> Generator[ProgressEvent, None, list[int | None]]:
     """Return the largest batch of every stack and workload, each on its largest device set; None where there is none."""
     largest: dict[tuple[str, str], Cell] = {}
-    for cell in s.plan.cells:
+    for cell in (cell for cell in s.plan.cells if cell.workload.mode != MICRO):  # an operation has no batch
         key = (cell.stack.name, changed(cell.workload, batch=AUTO).id)
         if key not in largest or cell.gpus.count > largest[key].gpus.count:
             largest[key] = cell
+    if not largest:
+        raise NothingSelected("operations of microbenchmarks have no batch", hint="select cells of models")
     return (yield from rounds.find_batches(job, recipes.stacks_of(s.plan.cells), list(largest.values())))
 
 
