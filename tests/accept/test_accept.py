@@ -209,6 +209,15 @@ def test_the_limit_decides_only_where_it_is_asked_to(torchmatrix: Command, tmp_p
     assert judged(torchmatrix, tmp_path / "results", "--published-decides")["counts"]["NO REFERENCE"] == 0
 
 
+def test_the_limit_of_memory_is_that_of_its_clock_and_width_where_the_driver_tells_them(
+    torchmatrix: Command, tmp_path: Path
+) -> None:
+    wide = {"clocks_max_memory_mhz": 2619, "memory_bus_bits": 5120}
+    for name, gpu, limit in (("told", {**H100, **wide}, 3352.3), ("sheet", H100, 3350.0)):
+        write(tmp_path / name, Server(gpu=gpu, count=1, work=("triad",)))
+        assert judged(torchmatrix, tmp_path / name)["checks"][0]["limit"] == pytest.approx(limit, rel=1e-4)
+
+
 def written_baseline(torchmatrix: Command, tmp_path: Path, server: Server = HEALTHY) -> dict[str, Any]:
     write(tmp_path / "others", replace(server, name="other", seed=9))
     path = tmp_path / "baseline.json"

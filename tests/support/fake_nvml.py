@@ -110,6 +110,7 @@ _READINGS: dict[str, Answer] = {
     "nvmlDeviceGetCurrentClocksEventReasons": gives(0),
     "nvmlDeviceGetTotalEccErrors": gives(0),
     "nvmlDeviceGetRemappedRows": gives((0, 0, 0, 0)),
+    "nvmlDeviceGetMemoryBusWidth": gives(5120),
     "nvmlDeviceGetComputeRunningProcesses": gives([SimpleNamespace(pid=42), SimpleNamespace(pid=7)]),
     "nvmlDeviceGetGraphicsRunningProcesses": gives([SimpleNamespace(pid=42)]),
 }

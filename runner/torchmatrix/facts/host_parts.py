@@ -172,6 +172,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     performance_level: Text | None = None
     partitions: Text | None = None
     repairs: Text | None = None
+    memory_bus_bits: Count | None = None
     facts: Facts = {}
 
 

@@ -86,7 +86,7 @@ class Gpu:
     `numa_node`: of its PCI slot; `local_cpus`: the CPUs of that node, such as "0-15,32-47". `pcie`: as linked now, such as
     "gen5 x16 (max gen5 x16)". `clocks_max_mhz`: of its SMs. `gsp_firmware`: its version, or "off". `slice_of`: the UUID of the
     GPU that it is a MIG slice of. `partition_of`: the PCI domain, bus and device of the AMD GPU that it is a partition of.
-    `repairs`: rows of its memory that were remapped. The rest: see `conditions`.
+    `repairs`: rows of its memory that were remapped; `memory_bus_bits`: its width. The rest: see `conditions`.
     """
 
     index: int
@@ -117,6 +117,7 @@ class Gpu:
     performance_level: str | None = None
     partitions: str | None = None
     repairs: str | None = None
+    memory_bus_bits: int | None = None
 
 
 CONDITIONS = (
@@ -228,6 +229,7 @@ def _nvidia_gpu(nvml: Any, index: int, device: topology.Device, sys_root: Path) 
         clocks_max_mhz=ask("nvmlDeviceGetMaxClockInfo", device.whole, nvml.NVML_CLOCK_SM),
         clocks_max_memory_mhz=ask("nvmlDeviceGetMaxClockInfo", device.whole, nvml.NVML_CLOCK_MEM),
         gsp_firmware=_gsp_firmware(ask, device.whole),
+        memory_bus_bits=ask("nvmlDeviceGetMemoryBusWidth", device.whole),
         **conditions.of_nvidia(ask, nvml, device.whole),
     )
 

@@ -155,21 +155,30 @@ def key_of(launch: Launch, place: int) -> dict[str, str]:
     }
 
 
+def _bandwidth(gpu: Gpu, facts: gpu_specs.GpuFacts | None) -> float:
+    """Return the GB/s of a GPU's memory: two transfers per clock over its width, as the driver tells them, else by its data
+    sheet.
+    """
+    if gpu.clocks_max_memory_mhz and gpu.memory_bus_bits and not gpu.slice_of:
+        return 2 * float(gpu.clocks_max_memory_mhz) * 1e6 * gpu.memory_bus_bits / 8 / 1e9
+    return (facts.bandwidth_gb_per_second or math.nan) / facts.devices_per_card if facts else math.nan
+
+
 def spec_of(gpu: Gpu) -> gpu_specs.GpuFacts | None:
     """Return what the data sheet says of a GPU; None if it isn't known."""
     return gpu_specs.find(str(gpu.name), int(gpu.memory_bytes) if gpu.memory_bytes else None)
 
 
 def _limit(launch: Launch, place: int) -> float:
-    """Return what a device can do at most at an operation, by its data sheet or its link, in the unit of its figure."""
+    """Return what a device can do at most at an operation, in the unit of its figure."""
     if not launch.devices.gpus:
         return math.nan
     gpu, workload = launch.devices.gpus[min(place, len(launch.devices.gpus) - 1)], launch.workload
     facts = spec_of(gpu)
     if workload.model == "gemm" and facts:
         return (gpu_specs.peak_flops(facts, workload.precision) or math.nan) / 1e12
-    if workload.model in ("triad", "copy") and facts:
-        return (facts.bandwidth_gb_per_second or math.nan) / facts.devices_per_card
+    if workload.model in ("triad", "copy"):
+        return _bandwidth(gpu, facts)
     link = PCIE.match(gpu.pcie or "")
     if workload.model == "host-copy" and link:
         both = 2 if workload.direction == "both" else 1
