@@ -1,6 +1,7 @@
 """The report as a reader opens it: in a real Chromium, from disk, with the network off."""
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from support import accepted, invoke
 from support.browsing import CHROMIUM, HOSTILE, Reader, launches
 from support.records import write_run
 from torchmatrix.facts.store import Results
@@ -232,4 +234,18 @@ def test_axe_finds_nothing_critical_or_serious(browser: Any, address: str, site:
     found = Axe().run(reader.page).response["violations"]
     bad = [(one["id"], one["nodes"][0]["html"][:120]) for one in found if one["impact"] in ("critical", "serious")]
     assert bad == []
+    reader.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_certificate_prints_on_two_pages_and_axe_finds_nothing(browser: Any, tmp_path: Path, scheme: str) -> None:
+    narrow = {5: {"pcie": "gen5 x8 (max gen5 x16)"}}
+    accepted.write(tmp_path / "results", accepted.Server(slow={("host-copy", 5): 0.5}, change=narrow))
+    assert invoke(tmp_path, "accept", "last").returncode == 5
+    where = (tmp_path / "reports" / "accept.html").as_uri()
+    reader = Reader(browser, where, color_scheme=scheme, viewport={"width": 1280, "height": 900}, bypass_csp=True)
+    bad = [one["id"] for one in Axe().run(reader.page).response["violations"] if one["impact"] in ("critical", "serious")]
+    assert bad == [] and reader.said == []
+    assert len(re.findall(rb"/Type\s*/Page[^s]", reader.page.pdf())) == 2
+    assert "GPU 5 runs at x8 of x16" in reader.page.locator("header").inner_text()
     reader.context.close()
