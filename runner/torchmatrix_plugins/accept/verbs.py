@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -81,7 +81,7 @@ def accept(
 
     Measures products, memory, copies and collectives, and what you will run; judges, and names the cause.
     """
-    from torchmatrix.facts.store import Results
+    from torchmatrix.facts.store import Results, select_each
     from torchmatrix_plugins.accept import baselines, certificate
 
     volume = volume_of(quiet, verbose)
@@ -95,7 +95,7 @@ def accept(
     rules = Rules(baseline=held, of_limit=of_limit, published_decides=published_decides)
     if runs:
         list_runs(store := Results(results))
-        folders = [folder for word in runs for folder in _chosen(store, word)]
+        folders = select_each(store, runs)
     else:
         asked = _matrix(quick, matrix, each)
         folders = _measured(asked, burn_in, until_decided, rules, engine, results, new, anyway, volume)
@@ -171,23 +171,20 @@ def _measured(
         if burn_in:
             once = plan.total_seconds([(cell, 1) for cell in s.plan.cells], [], {})
             rounds = max(matrix.method.launches, int(burn_in * 3600 / once))
-            s = replace(s, matrix=matrix_file.under(matrix, Request(launches=rounds)))
+            long = matrix_file.under(matrix, Request(launches=rounds))
+            s = session.without_locks(session.assemble(long, {}, results, engine, globs, []))
         done = measure_here(s, options.REPORT, new=new or bool(folders), beside=anyway, volume=volume)
         folders.append(done.folder)
         if done.stopped_by:
             raise done.stopped_by
+        if not until_decided:
+            break
         undecided = {check.operation for check in _judge(_by_machine(folders), rules, []).checks if check.judged.more}
-        if not until_decided or not undecided:
+        if not undecided:
             break
         say(f"{count(len(undecided), 'operation')} undecided", volume)
         globs = sorted(f"*/{operation}/*" for operation in undecided)
     return folders
-
-
-def _chosen(store: "Results", word: str) -> "list[RunFolder]":
-    from torchmatrix.facts.store import select
-
-    return select(store, word)
 
 
 def _by_machine(folders: "Sequence[RunFolder]") -> "dict[str, list[Check]]":
