@@ -349,3 +349,24 @@ def test_a_baseline_of_another_machine_is_refused_before_anything_runs(torchmatr
     done = torchmatrix("accept", "--quick", "--engine", "local", "--baseline", str(tmp_path / "baseline.json"))
     assert done.returncode == 2 and "the baseline is about NVIDIA H100 80GB HBM3; this machine has" in done.stderr
     assert not (tmp_path / "results").exists()
+
+
+def test_what_is_undecided_is_measured_again_and_joins_its_group(
+    torchmatrix: Command, fake_matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace("counts = [1, 2]", "counts = [1]"), encoding="utf-8")
+    words = ("accept", "--matrix", str(fake_matrix), "--engine", "local", "--json")
+    first = torchmatrix(*words, "--write-baseline", str(tmp_path / "b.json"))
+    assert first.returncode == 1 and json.loads(first.stdout)["counts"]["NO REFERENCE"] == 1, first.stderr
+    (paces := tmp_path / "paces.json").write_text(json.dumps([[1.0, 1.05, 0.95, 1.02, 0.98, 1.0, 1.0, 1.0]]))
+    monkeypatch.setenv("FAKE_PACES", str(paces))
+    done = torchmatrix(*words, "--baseline", str(tmp_path / "b.json"), "--until-decided", "--results", "again")
+    (check,) = json.loads(done.stdout)["checks"]
+    runs = len(list((tmp_path / "again").rglob("run.jsonl")))
+    assert 1 < runs <= 4 and check["launches"] == 2 * runs and done.stderr.count("1 operation undecided") >= runs - 1
+
+
+def test_a_burn_in_makes_rounds_for_so_long(torchmatrix: Command, fake_matrix: Path, tmp_path: Path) -> None:
+    done = torchmatrix("accept", "--matrix", str(fake_matrix), "--engine", "local", "--burn-in", "0.1", "--json")
+    launches = len(list((tmp_path / "results").rglob("round*.jsonl")))
+    assert done.returncode == 1 and len(json.loads(done.stdout)["checks"]) == 2 and launches > 4, done.stderr
