@@ -99,11 +99,6 @@ class Device:
         except (AttributeError, RuntimeError):
             return True
 
-    def beside(self, first, second):
-        """Submit two pieces of work that may run at the same time."""
-        first()
-        second()
-
     def facts(self):
         """Describe the device as torch sees it."""
         return {"name": "cpu", "threads": torch.get_num_threads(), "isa": _cpu_capability()}
@@ -170,6 +165,7 @@ class Gpu(Device):
         return tensor.pin_memory()
 
     def beside(self, first, second):
+        """Submit two pieces of work that may run at the same time."""
         api = self._api()
         main, self._other = api.current_stream(), getattr(self, "_other", None) or api.Stream()
         self._other.wait_stream(main)

@@ -309,11 +309,14 @@ def executable_lines(path: Path) -> dict[int, str]:
 
 
 NEVER_ON_A_GPU: dict[str, list[str]] = {
-    "collectives.py": [  # what a library lacks
+    "collectives.py": [  # what a library lacks; averages, which only NCCL makes of this torch
         "except (RuntimeError, ValueError, AttributeError) as error:  # on all ranks alike: a library may lack it",
         'yield operation, [], str(error).split("\\n")[0][:200]',
+        'return _all_reduce(world, elements, averages=world.backend == "nccl")',
+        "return _numbers(count, device) * ranks + of_all",
     ],
-    "devices.py": [  # the CPU; refusals; peer access, of which doctor --deep asks; Intel's GPUs, which tests above launch
+    # The CPU; refusals; streams, which need a driver; peer access, of which doctor --deep asks; Intel's GPUs: tests above.
+    "devices.py": [
         "return None",
         'return "gloo"',
         "return time.perf_counter_ns()",
@@ -332,6 +335,13 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         'return {"name": "cpu", "threads": torch.get_num_threads(), "isa": _cpu_capability()}',
         "return None",
         'raise Unsupported("torch %s sees no GPU in this box" % torch.__version__)',
+        "api = self._api()",
+        'main, self._other = api.current_stream(), getattr(self, "_other", None) or api.Stream()',
+        "self._other.wait_stream(main)",
+        "first()",
+        "with api.stream(self._other):",
+        "second()",
+        "main.wait_stream(self._other)",
         "raise NotImplementedError",
         'return _TF32 if precision == "tf32" else _lack_of_float8(precision)',
         "ids = range(count)",
@@ -488,7 +498,18 @@ def test_every_line_that_a_gpu_reaches_is_executed(on_cuda: Callable[..., Done])
         on_cuda(*INFERENCE_IN_TF32, below=BELOW),
         on_cuda("--optimizer", "adamw", *KNOBS, "--warmup-cap", "2", capability=[7, 5], below=BELOW),
     ]
-    assert [done.code for done in launches] == [0, 0, 0], [done.stderr for done in launches]
+    launches += [
+        on_cuda("--model", name, "--mode", "micro", *words, processes=processes, below=BELOW)
+        for name, words, processes in (
+            ("gemm", ("--shape", "64x64x64"), 1),
+            ("host-copy", ("--bytes", "4096"), 1),
+            *(
+                (name, ("--bytes", "4096"), 2)
+                for name in ("peer-copy", "all-gather", "reduce-scatter", "all-to-all", "send-receive")
+            ),
+        )
+    ]
+    assert {done.code for done in launches} == {0}, [done.stderr for done in launches if done.code]
     executed = set().union(*(done.lines for done in launches))
     never = {
         name: [text for number, text in executable_lines(assets.WORKLOAD / name).items() if f"{name}:{number}" not in executed]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support import PATIENCE_SECONDS
-from support.boxes import bench, only, own_model
+from support.boxes import bench, only, own_model, remarks_of
 from support.sabotaged import BEFORE, BERT, RESNET, Sabotage
 from torchmatrix.core import assets
 
@@ -103,7 +103,7 @@ def test_layers_of_transformer_engine_are_proven_by_their_numbers(
     assert {rank["linear"] for rank in precision["effective"]} == {"float8"}
     types = precision["effective"][0]["types"]
     assert (types["products"], types["flops"]) == (None, None) and "doesn't see Transformer Engine" in types["unknown"]
-    assert any("doesn't see Transformer Engine" in text for text in only(events, "remarks")["texts"])
+    assert any("doesn't see Transformer Engine" in text for text in remarks_of(events))
     assert 0.9 < reference["groups"][-1]["distance"] / reference["groups"][-1]["noise"] < 1.1
     assert (facts["name"], facts["version"], facts["recipe"]) == ("transformer_engine", "2.13", "Float8CurrentScaling")
 
@@ -131,7 +131,7 @@ FROZEN = NET.replace("        self.head = nn", "        self.body[0][0].bias.req
 def test_mxfp8_takes_numbers_in_any_order_and_what_is_not_autocast(newest_python_with_torchao: str, tmp_path: Path) -> None:
     events = launched(newest_python_with_torchao, *own_model(tmp_path, BY_COLUMN), "--precision", "mxfp8")
     judge(events)
-    assert not any("could not be seen" in text for text in only(events, "remarks")["texts"])
+    assert not any("could not be seen" in text for text in remarks_of(events))
 
 
 def test_rows_that_mxfp8_cannot_take_are_unsupported(newest_python_with_torchao: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ VERBS = {
     "Measure": ["build", "run", "batch", "explain", "reproduce"],
     "Read": ["report", "compare", "history", "export", "gate"],
     "Keep": ["lock", "clean"],
-    "Plugins": ["advise", "audit", "bisect", "bundle", "gather", "nightly", "profile", "why"],
+    "Plugins": ["accept", "advise", "audit", "bisect", "bundle", "gather", "nightly", "profile", "why"],
 }
 
 

@@ -209,7 +209,7 @@ def test_a_round_of_which_nothing_comes_is_the_last_one(fake_matrix: Path, cpu_h
         for cell in s.plan.cells:
             list(rounds.execute(job, [cell.stack], [cell], [[(cell, number)]]))
     broken = {cell.stack.name: BuildFailed("no such interpreter") for cell in s.plan.cells}
-    events = list(rounds.measure(job, broken, list(s.plan.cells), run._scheduled(s, job, [], lambda: 0.0)))
+    events = list(rounds.measure(job, broken, list(s.plan.cells), run._scheduled(s, job, [], lambda: 0.0, [])))
     ends = [event.launch.outcome for event in events if isinstance(event, LaunchFinished)]
     assert ends == ["build-failed"] * len(s.plan.cells)
 

@@ -377,6 +377,7 @@ def test_the_share_of_the_peak_is_drawn_with_its_interval_weighted_where_types_a
 @pytest.mark.parametrize("mode", MODES)
 def test_the_first_sentence_is_one_in_every_mode(tmp_path: Path, mode: str) -> None:
     said = {"train": "ResNet-50 trains fastest with fp32", "infer": "ResNet-50 runs inference fastest with fp32"}
+    said["micro"] = "gemm runs fastest with fp32"
     requests = {"served": {"latency": [0.1] * 20, "end-to-end": [0.2] * 20}} if mode == "infer" else {}
     launches: Iterable[dict[str, Any]] = [
         {"rate": rate * (1 + place / 1000), "stack": stack, **requests}
@@ -384,6 +385,9 @@ def test_the_first_sentence_is_one_in_every_mode(tmp_path: Path, mode: str) -> N
     ]  # fmt: skip
     if mode == "generate":
         launches = generation(Random(5))
+    if mode == "micro":
+        work = {"model": "gemm", "job": {"mode": mode, "unit": "TFLOP", "shape": "1000x1000x1000"}}
+        launches = [{**launch, **work} for launch in launches]
     lead = report.overview_of(report.view_of(write_run(tmp_path, list(launches)))).answers.lead
     assert lead.startswith(said.get(mode, "llama-3.2-1b generates fastest with bfloat16 weights, eager and batch 32 on"))
     assert mode != "generate" or "the throughput of torch 2.5.1 (fp32, batch 1)" in lead
