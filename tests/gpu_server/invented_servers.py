@@ -40,7 +40,7 @@ _IDLE: Facts = {"temperature": 34, "memory_temperature": 40, "power": 70, "utili
 _H100: Facts = {
     "name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "memory": 81559 * MIB, "power_limit": 700, "clock": 1980,
     "max_clock": 1980, "memory_clock": 2619, "pcie": 5, "max_pcie": 5, "lanes": 16, "nvlink": "switch 18", "p2p": 0, "ecc": 1,
-    "persistence": 1, "mig": 0, "vbios": "96.00.A5.00.01", **_IDLE,
+    "persistence": 1, "mig": 0, "vbios": "96.00.A5.00.01", "bus_width": 5120, "remapped": 0, **_IDLE,
 }  # fmt: skip
 _A100: Facts = {
     "name": "NVIDIA A100-SXM4-80GB", "capability": "8.0", "memory": 81920 * MIB, "power_limit": 400, "clock": 1410,

@@ -36,6 +36,7 @@ def test_eight_h100_are_described(eight_h100: Running) -> None:
     assert host["links"][0] == ["X"] + 7 * ["NV18"] and host["p2p"][7] == 7 * ["ok"] + ["X"]
     expected = {"name": "NVIDIA H100 80GB HBM3", "capability": "9.0", "memory_bytes": 85520809984, "power_limit_watts": 700.0,
                 "ecc": True, "persistence": True, "pcie": "gen5 x16 (max gen5 x16)", "clocks_max_mhz": 1980,
+                "memory_bus_bits": 5120, "repairs": "0 rows remapped",
                 "pci_bus": "00000000:4B:00.0", "vbios": "96.00.A5.00.01", "slice_of": None}  # fmt: skip
     assert expected.items() <= host["gpus"][3].items()
 

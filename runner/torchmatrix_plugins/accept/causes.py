@@ -42,12 +42,8 @@ class Scene:
     @cached_property
     def readings(self) -> list[list[dict[str, Any]]]:
         """Return for each GPU of the launch its readings in the timed windows of all launches."""
-        by_gpu: list[list[dict[str, Any]]] = [[] for _ in self.launch.devices.gpus]
-        for launch in self.check.launches:
-            series = watched.series_of(launch, [gpu.uuid for gpu in launch.devices.gpus])
-            for place, one in enumerate(series[: len(by_gpu)]):
-                by_gpu[place] += map(dict, one.inside(watched.edges(launch)))
-        return by_gpu
+        places = range(len(self.launch.devices.gpus))
+        return [[reading for launch in self.check.launches for reading in _read_of(launch, place)] for place in places]
 
     def of_own(self, key: str) -> float:
         """Return the mean of a reading of the GPU; NaN if there is none."""
@@ -57,6 +53,7 @@ class Scene:
     def of_others(self, key: str) -> float:
         """Return the median over the other GPUs of the means of their readings."""
         means = [_mean(some, key) for place, some in enumerate(self.readings) if place != self.check.place]
+        means += [_mean(_read_of(launch, 0), key) for launch in self.check.alone]
         known = [mean for mean in means if not math.isnan(mean)]
         return median_of(known) if known else math.nan
 
@@ -66,6 +63,14 @@ class Scene:
         if self.check.place is None:
             return [reading for some in self.readings for reading in some]
         return self.readings[self.check.place] if self.check.place < len(self.readings) else []
+
+
+def _read_of(launch: Launch, place: int) -> list[dict[str, Any]]:
+    """Return the readings of a launch's GPU in its timed windows."""
+    gpus = launch.devices.gpus[place : place + 1]
+    return [
+        dict(read) for one in watched.series_of(launch, [g.uuid for g in gpus]) for read in one.inside(watched.edges(launch))
+    ]
 
 
 def _mean(readings: Sequence[dict[str, Any]], key: str) -> float:

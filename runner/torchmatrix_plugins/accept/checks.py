@@ -34,7 +34,8 @@ class Check:
     `operation`: the workload's id; `devices`: of the launch; `place`: of the device among these, None where they work together.
     `figure`: the moments of its launches, None of one launch; `ratio`: of its `ratios` to the others in the same launches.
     `limit`: what the device can do at most, in `unit` per second; NaN if unknown. `key`: what another machine must have, too,
-    to be a reference. `beside`: further references, which decide nothing.
+    to be a reference. `beside`: further references, which decide nothing. `alone`: of a device that worked alone, a launch of
+    each other one.
     """
 
     operation: str
@@ -54,6 +55,7 @@ class Check:
     reference: Reference | None = None
     judged: Judged = judging.NOT_JUDGED
     beside: Sequence[Reference] = ()
+    alone: Sequence[Launch] = ()
     outcome: str = "ok"
     machine: str = ""
 
@@ -216,12 +218,14 @@ def judged(
     """Judge all checks together. The first that knows a reference decides: what `decides` finds, the check's siblings, what
     `last` finds. `beside`: what is only shown.
     """
-    siblings = _siblings(checks)
+    siblings, groups = _siblings(checks), _groups(checks)
+    alone = {number: [checks[n].launches[-1] for n in group if n != number] for group in groups.values() for number in group}
     found = [
         replace(
             check,
             reference=_first(decides, check) or siblings[number] or _first(last, check),
             beside=[reference for find in beside if (reference := find(check))],
+            alone=alone.get(number, ()) if check.count == 1 else (),
         )
         for number, check in enumerate(checks)
     ]
@@ -252,12 +256,7 @@ def _siblings(checks: Sequence[Check]) -> dict[int, Reference | None]:
     """Return by number the reference of each check among the other devices that do the same: at the same moment, compared
     within each launch, or each alone.
     """
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for number, check in enumerate(checks):
-        if check.place is not None and check.model not in TOGETHER:
-            alike = tuple(value for name, value in check.key.items() if name in ("device", "memory", "partition"))
-            together = check.devices if check.count > 1 else ""
-            groups.setdefault((check.machine, check.operation, check.count, together, alike), []).append(number)
+    groups = _groups(checks)
     figures = {key: [checks[n].ratio or checks[n].figure for n in numbers] for key, numbers in groups.items()}
     prior = judging.prior_of(list(figures.values()))
     references: dict[int, Reference | None] = dict.fromkeys(range(len(checks)))
@@ -267,6 +266,17 @@ def _siblings(checks: Sequence[Check]) -> dict[int, Reference | None]:
             source = f"the median of the {reference.others} other devices" if reference else ""
             references[number] = reference and replace(reference, source=source)
     return references
+
+
+def _groups(checks: Sequence[Check]) -> dict[tuple[object, ...], list[int]]:
+    """Return the numbers of the checks whose devices are siblings: alike, at one operation, at one moment or each alone."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number, check in enumerate(checks):
+        if check.place is not None and check.model not in TOGETHER:
+            alike = tuple(value for name, value in check.key.items() if name in ("device", "memory", "partition"))
+            together = check.devices if check.count > 1 else ""
+            groups.setdefault((check.machine, check.operation, check.count, together, alike), []).append(number)
+    return groups
 
 
 def limit_of(check: Check, share: float) -> Reference | None:

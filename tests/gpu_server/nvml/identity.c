@@ -73,7 +73,18 @@ int nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned *generation) { re
 
 int nvmlDeviceGetCurrPcieLinkWidth(Device device, unsigned *width) { return whole(device, "lanes", width); }
 
-int nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned *width) { return whole(device, "lanes", width); }
+int nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned *width) {
+    return whole(device, fact(device->number, "max_lanes") ? "max_lanes" : "lanes", width);
+}
+
+int nvmlDeviceGetMemoryBusWidth(Device device, unsigned *bits) { return whole(device, "bus_width", bits); }
+
+int nvmlDeviceGetRemappedRows(Device device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+    int code = whole(device, "remapped", corrected);
+    *uncorrected = *failed = 0;
+    *pending = !code && fact(device->number, "remap_pending") != 0;
+    return code;
+}
 
 int nvmlDeviceGetMigMode(Device device, unsigned *current, unsigned *pending) {
     int code = whole(device, "mig", current);
