@@ -139,6 +139,8 @@ def exchange(world, name, size):
 
 def make(args, world):
     """Make the Operation that `args` name as a model."""
+    if not (args.shape if args.model == "gemm" else args.bytes or args.model.endswith("-latency")):
+        raise Unsupported("%s needs --%s" % (args.model, "shape" if args.model == "gemm" else "bytes"))
     if args.model == "gemm":
         shape = tuple(map(int, args.shape.split("x")))
         if args.precision != FLOAT8:

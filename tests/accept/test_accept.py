@@ -252,6 +252,9 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "in another unit": (changed({"unit": "MB"}), "in MB/s, measured was TFLOP/s"),
     "of another version": (lambda content: content.update(torchmatrix_baseline=9), "has version 9"),
     "with a wrong type": (changed({"devices": "x"}), "is no baseline"),
+    "above the limit that it doesn't say": (lambda content: (raised(content), changed({"limit": None})(content)), "can do"),
+    "twice": (lambda content: content["entries"].append(content["entries"][0]), "is there twice"),
+    "without a sure figure": (lambda content: content["entries"][0]["devices"][0].update(error=9.0), "is no figure"),
 }  # fmt: skip
 
 
@@ -358,6 +361,8 @@ def test_what_is_undecided_is_measured_again_and_joins_its_group(
     words = ("accept", "--matrix", str(fake_matrix), "--engine", "local", "--json")
     first = torchmatrix(*words, "--write-baseline", str(tmp_path / "b.json"))
     assert first.returncode == 1 and json.loads(first.stdout)["counts"]["NO REFERENCE"] == 1, first.stderr
+    own = (tmp_path / "b.json").read_text().replace(f'"machine": "{machine_of(tmp_path)}"', '"machine": "another"')
+    (tmp_path / "b.json").write_text(own)
     (paces := tmp_path / "paces.json").write_text(json.dumps([[1.0, 1.05, 0.95, 1.02, 0.98, 1.0, 1.0, 1.0]]))
     monkeypatch.setenv("FAKE_PACES", str(paces))
     done = torchmatrix(*words, "--baseline", str(tmp_path / "b.json"), "--until-decided", "--results", "again")
@@ -370,3 +375,167 @@ def test_a_burn_in_makes_rounds_for_so_long(torchmatrix: Command, fake_matrix: P
     done = torchmatrix("accept", "--matrix", str(fake_matrix), "--engine", "local", "--burn-in", "0.1", "--json")
     launches = len(list((tmp_path / "results").rglob("round*.jsonl")))
     assert done.returncode == 1 and len(json.loads(done.stdout)["checks"]) == 2 and launches > 4, done.stderr
+
+
+def machine_of(folder: Path) -> str:
+    """Return the name of the folder of the only machine below results."""
+    (machine,) = {path.parent.parent.name for path in (folder / "results").rglob("run.jsonl")}
+    return machine
+
+
+def test_a_machine_is_not_held_against_itself_and_redaction_changes_no_verdict(torchmatrix: Command, tmp_path: Path) -> None:
+    slow = {("gemm", place): 0.5 for place in range(8)}
+    for name, factors in (("alpha", slow), ("beta", {})):
+        write(tmp_path / "results", Server(name=name, slow=factors, work=("gemm",)))
+    words = ("--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"), "--json")
+    both = ("alpha/20260101T000000Z", "beta/20260101T000000Z")
+    torchmatrix("accept", *both, *words, "--write-baseline", str(tmp_path / "two.json"))
+    verdicts = {}
+    for redact in ((), ("--redact",)):
+        done = torchmatrix("accept", both[0], *words, "--baseline", str(tmp_path / "two.json"), *redact)
+        verdicts[redact] = [check["verdict"] for check in json.loads(done.stdout)["checks"]]
+        assert done.returncode == 5 and "8 devices of 1 other machine" in done.stdout
+    assert verdicts[()] == verdicts[("--redact",)] == ["FAIL"] * 8
+    torchmatrix("accept", *both, *words, "--redact", "--write-baseline", str(tmp_path / "shown.json"))
+    assert "alpha" not in (tmp_path / "shown.json").read_text()
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("numerics", "FAIL"), ("crashed", "FAIL"), ("oom", "UNDECIDED")])
+def test_one_launch_that_failed_is_no_pass(torchmatrix: Command, tmp_path: Path, kind: str, verdict: str) -> None:
+    run = write(tmp_path / "results", Server(work=("gemm", "triad")))
+    (path,) = run.path.glob("*/triad*/*/round3-try1.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    failure = {"event": "failure", "kind": kind, "rank": 3, "message": "12 of 536870912 elements are wrong"}
+    lines = [*(line for line in lines if line["event"] not in ("done", "exit")), failure, lines[-1] | {"returncode": 1}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    checks = judged(torchmatrix, tmp_path / "results")["checks"]
+    triad = [check for check in checks if check["operation"].startswith("triad")]
+    assert {check["verdict"] for check in triad} == {verdict} and triad[0]["why"].startswith(f"{kind}: 1 of 5 launches")
+    assert {check["verdict"] for check in checks if check not in triad} == {"PASS"} and triad[0]["value"] > 0
+
+
+ALIKE = ("gemm", "gemm-fp32", "triad", "copy", "host-copy")
+WEAK = {
+    "two of eight at everything": Server(slow={(name, place): 0.85 for name in ALIKE for place in (1, 4)}),
+    "three of eight": Server(slow={("gemm", place): 0.5 for place in (0, 1, 2)}, work=("gemm",)),
+    "half of them": Server(slow={("gemm", place): 0.5 for place in (0, 1, 2, 3)}, work=("gemm",)),
+    "one of three at everything": Server(count=3, slow={(name, 1): 0.5 for name in ALIKE}, work=ALIKE),
+    "two of three": Server(count=3, slow={("gemm", place): 0.6 for place in (0, 1)}, work=("gemm",)),
+    "one of five": Server(count=5, slow={("gemm", 3): 0.9}, work=("gemm",)),
+}
+
+
+@pytest.mark.parametrize("which", WEAK)
+def test_weak_devices_never_pass_because_they_make_others_differ(torchmatrix: Command, tmp_path: Path, which: str) -> None:
+    server = WEAK[which]
+    write(tmp_path / "results", server)
+    checks = judged(torchmatrix, tmp_path / "results")["checks"]
+    weak = {(f"gpu{place}", name.partition("-fp32")[0]) for name, place in server.slow}
+    bad = [check for check in checks if (check["device"], check["operation"].partition("-micro")[0]) in weak]
+    bad = [check for check in bad if check["ratio"] is not None and check["ratio"] < 0.97]
+    assert bad and "PASS" not in {check["verdict"] for check in bad}
+
+
+def test_what_was_planned_and_not_launched_is_undecided(torchmatrix: Command, tmp_path: Path) -> None:
+    run = write(tmp_path / "results", Server(work=("gemm", "triad")))
+    for path in run.path.glob("*/triad*/*/round*.jsonl"):
+        path.unlink()
+    record = judged(torchmatrix, tmp_path / "results", code=1)
+    (check,) = (check for check in record["checks"] if check["verdict"] != "PASS")
+    assert (check["verdict"], check["why"]) == ("UNDECIDED", "not launched") and check["operation"].startswith("triad")
+
+
+def test_runs_under_other_conditions_are_no_group(torchmatrix: Command, tmp_path: Path) -> None:
+    for number, watts in enumerate((700.0, 500.0)):
+        gpu = {**H100, "power_limit_watts": watts}
+        write(tmp_path / f"results{number}", Server(work=("gemm",), gpu=gpu))
+    other = next((tmp_path / "results1").rglob("20260101T000000Z"))
+    moved = other.rename(next((tmp_path / "results0").rglob("20260101T000000Z")).with_name("20260102T000000Z"))
+    for path in moved.rglob("*.jsonl"):
+        path.write_text(path.read_text().replace("20260101T000000Z", "20260102T000000Z"))
+    words = ("--results", str(tmp_path / "results0"), "--json", "--output", str(tmp_path / "p"))
+    record = json.loads(torchmatrix("accept", "all", *words).stdout)
+    assert {check["verdict"] for check in record["checks"]} == {"UNDECIDED"}
+    assert all("unlike: 5 of 10 launches" in check["why"] and "power limit" in check["why"] for check in record["checks"])
+
+
+def test_more_than_a_device_can_do_is_no_pass_and_one_launch_is_undecided(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "fast", Server(slow={("gemm", 5): 3.0}, work=("gemm",)))
+    (check,) = (check for check in judged(torchmatrix, tmp_path / "fast")["checks"] if check["verdict"] != "PASS")
+    assert check["device"] == "gpu5" and "more than the device can do" in check["why"] and check["verdict"] == "UNDECIDED"
+    write(tmp_path / "once", Server(launches=1, slow={("gemm", 5): 0.3}, work=("gemm",)))
+    once = judged(torchmatrix, tmp_path / "once", code=1)["checks"]
+    assert {(check["verdict"], check["launches_to_decide"]) for check in once} == {("UNDECIDED", 3)}
+
+
+NODE = [["X" if a == b else "PIX" if a // 2 == b // 2 else "SYS" for b in range(8)] for a in range(8)]
+CNS = [["n/a" if a == b else "chipset" for b in range(8)] for a in range(8)]
+SHARED: dict[str, tuple[Server, tuple[str, ...]]] = {
+    "all links at x8": (Server(gpu={**H100, "pcie": "gen5 x8 (max gen5 x16)"}), ("link",)),
+    "all capped": (Server(gpu={**H100, "power_limit_watts": 500.0}), ("power",)),
+    "all slowed down": (Server(read={place: {"reasons": ["sw_thermal_slowdown"]} for place in range(8)}), ("slow",)),
+    "no persistence, another governor": (
+        Server(gpu={**H100, "persistence": False}, host={"governor": "powersave"}), ("persistence", "governor"),
+    ),
+    "a usual topology": (Server(host={"links": NODE, "p2p": CNS}), ("links between", "peer access")),
+    "unread settings": (Server(change={5: {"application_clocks": None, "mig": None, "ecc": None}}), ("not known", "ECC")),
+    "another one with more power": (Server(change={2: {"power_limit_watts": 800.0}}), ("power",)),
+}  # fmt: skip
+"""What is no cause of one device being slower than the others."""
+
+
+@pytest.mark.parametrize("which", SHARED)
+def test_what_others_have_too_or_what_is_between_devices_is_no_cause(torchmatrix: Command, tmp_path: Path, which: str) -> None:
+    server, words = SHARED[which]
+    write(tmp_path / "results", replace(server, slow={("gemm", 5): 0.7}, work=("gemm",)))
+    (check,) = failed(judged(torchmatrix, tmp_path / "results", code=5))
+    assert not [cause for cause in check["causes"] if any(word in cause for word in words)], check["causes"]
+
+
+def test_two_devices_with_the_same_odd_setting_are_both_told(torchmatrix: Command, tmp_path: Path) -> None:
+    odd = {place: {"application_clocks": "1200 MHz and 2619 MHz"} for place in (2, 5)}
+    write(tmp_path / "results", Server(slow={("gemm", 2): 0.7, ("gemm", 5): 0.7}, change=odd, work=("gemm", "triad")))
+    found = [check for check in judged(torchmatrix, tmp_path / "results")["checks"] if check["device"] in ("gpu2", "gpu5")]
+    weak = [check for check in found if check["operation"].startswith("gemm")]
+    assert "PASS" not in {check["verdict"] for check in weak}
+    assert all("1200 MHz" in check["causes"][0] for check in weak if check["verdict"] == "FAIL")
+
+
+def test_devices_of_two_machines_are_told_apart(torchmatrix: Command, tmp_path: Path) -> None:
+    narrow, capped = {0: {"pcie": "gen5 x8 (max gen5 x16)"}}, {0: {"power_limit_watts": 500.0}}
+    write(tmp_path / "results", Server(name="a", slow={("host-copy", 0): 0.5}, change=narrow, work=("host-copy", "gemm")))
+    write(
+        tmp_path / "results", Server(name="b", gpu=MI300X, slow={("gemm", 0): 0.7}, change=capped, work=("host-copy", "gemm"))
+    )
+    runs = [f"{name}/20260101T000000Z" for name in "ab"]
+    done = torchmatrix("accept", *runs, "--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"))
+    assert "a gpu0 fails 1: its link" in done.stdout and "b gpu0 fails 1: its power limit" in done.stdout
+    page = (tmp_path / "p").read_text()
+    assert "8 × AMD Instinct MI300X" in page and "8 × NVIDIA H100" in page
+
+
+ODD: dict[str, Server] = {
+    "ragged links": Server(host={"links": [["X", "NV18"]] * 8, "p2p": [["ok"]] * 8}, slow={("gemm", 5): 0.7}),
+    "a link of no lanes": Server(gpu={**H100, "pcie": "gen5 x0 (max gen5 x0)"}),
+    "a link of 400 digits": Server(gpu={**H100, "pcie": f"gen5 x{'9' * 400} (max gen5 x16)"}),
+    "a clock below zero": Server(gpu={**H100, "clocks_max_memory_mhz": -1, "memory_bus_bits": 5120}),
+}
+
+
+@pytest.mark.parametrize("which", ODD)
+def test_odd_records_of_a_machine_end_in_no_traceback(torchmatrix: Command, tmp_path: Path, which: str) -> None:
+    write(tmp_path / "results", ODD[which])
+    record = judged(torchmatrix, tmp_path / "results")
+    assert len(record["checks"]) == 41
+
+
+def test_files_for_others_are_valid_whatever_was_recorded(torchmatrix: Command, tmp_path: Path) -> None:
+    def odd(line: dict[str, Any]) -> None:
+        if line["event"] == "launch":
+            line["workload"] |= {"bytes": None} if "all-reduce" in line["cell"] else {"direction": "\0\x1b"}
+
+    write(tmp_path / "results", Server(work=("all-reduce", "host-copy")), odd)
+    xml, nccl = tmp_path / "a.xml", tmp_path / "a.json"
+    judged(torchmatrix, tmp_path / "results", "--junit", str(xml), "--nccl-tests", str(nccl))
+    ElementTree.fromstring(xml.read_text())
+    assert json.loads(nccl.read_text()) == []

@@ -14,12 +14,14 @@ from torchmatrix.core.inputs import LARGE_FILE_BYTES, read_bytes
 from torchmatrix.core.toml_keys import shown
 from torchmatrix.reporting.page import utc
 from torchmatrix_plugins.accept import judging
-from torchmatrix_plugins.accept.checks import Check
+from torchmatrix_plugins.accept.checks import BEYOND, Check
 from torchmatrix_plugins.accept.judging import Reference
 
 VERSION = 1
 FAR_BELOW = 0.2
 """A reference below this share of the device's limit is told: a unit may have slipped."""
+MOST_ERROR = 0.5
+"""A figure with a larger relative error is none."""
 DEFINITION = "mean of logarithms over launches of {unit}/s per {per}, each launch afresh; its error is that of the mean"
 _HINT = "torchmatrix accept --write-baseline FILE writes one"
 
@@ -66,22 +68,29 @@ def read(path: Path) -> Baseline:
         raise BadInput(f"{path} is no baseline: {shown(str(why))}", hint=_HINT) from None
     if baseline.torchmatrix_baseline != VERSION:
         raise BadInput(f"{path} has version {baseline.torchmatrix_baseline}; this torchmatrix reads {VERSION}", hint=_HINT)
-    for entry in baseline.entries:
-        _refuse_impossible(path, entry)
+    for number, entry in enumerate(baseline.entries):
+        _refuse_impossible(path, entry, entry.limit)
+        if any(_same(entry, other) for other in baseline.entries[:number]):
+            raise BadInput(f"{path}: {shown(entry.operation)} is there twice for one kind of device", hint=_HINT)
     return baseline
 
 
-def _refuse_impossible(path: Path, entry: Entry) -> None:
+def _same(entry: Entry, other: Entry) -> bool:
+    return (entry.operation, entry.together, entry.key) == (other.operation, other.together, other.key)
+
+
+def _refuse_impossible(path: Path, entry: Entry, limit: float | None) -> None:
     where = f"{path}: {shown(entry.operation)}"
     if not entry.devices:
         raise BadInput(f"{where} has no device", hint=_HINT)
     for device in entry.devices:
-        if not (math.isfinite(device.log) and math.isfinite(device.error) and abs(device.log) < 100 and 0 <= device.error < 10):
+        is_figure = math.isfinite(device.log) and abs(device.log) < 100 and device.launches > 1
+        if not (is_figure and 0 <= device.error < MOST_ERROR):
             raise BadInput(f"{where}: the figure of {shown(device.device)} is no figure", hint=_HINT)
-        if entry.limit is not None and math.exp(device.log) > entry.limit:
+        if limit is not None and math.exp(device.log) > BEYOND * limit:
             value = f"{figure(math.exp(device.log))} {shown(entry.unit)}/s"
             hint = "look at its unit; a reference that no device can reach fails every healthy one"
-            raise BadInput(f"{where}: {value} is more than the device can do, {figure(entry.limit)}", hint=hint)
+            raise BadInput(f"{where}: {value} is more than the device can do, {figure(limit)}", hint=hint)
 
 
 def refuse_others(baseline: Baseline, ours: Collection[str]) -> None:
@@ -109,6 +118,7 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
         if any(is_of(entry, check) for check in checks):
             found = True
             limit = max((check.limit for check in checks if is_of(entry, check) and check.limit > 0), default=math.nan)
+            _refuse_impossible(Path("the baseline"), entry, None if math.isnan(limit) else limit)
             value = math.exp(max(device.log for device in entry.devices))
             if value < FAR_BELOW * limit:
                 yield f"the baseline of {name} is {100 * value / limit:.0f} % of what the device can do: look at its unit"
@@ -128,7 +138,7 @@ def finder(baseline: Baseline) -> Callable[[Check], Reference | None]:
 
     def find(check: Check) -> Reference | None:
         entry = next((entry for entry in baseline.entries if is_of(entry, check)), None)
-        others = [device for device in entry.devices if not check.machine or device.machine != check.machine] if entry else []
+        others = [device for device in entry.devices if device.machine != check.machine] if entry else []
         if not others:
             return None
         source = f"{count(len(others), 'device')} of {count(len({device.machine for device in others}), 'other machine')}"

@@ -6,7 +6,7 @@ A table of causes: each looks at one thing and says what is wrong with it, that 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.operations import TOGETHER
 from torchmatrix.machine.telemetry import SLOWDOWNS
 from torchmatrix_plugins.accept.checks import PCIE, Check, gpu_of, spec_of
+from torchmatrix_plugins.accept.judging import FEWEST_SIBLINGS, SIBLINGS
 
 SLOWER_CLOCK = 0.02
 """A clock that is lower than that of the others by this share is told."""
@@ -95,9 +96,10 @@ def _link(scene: Scene) -> str | None:
 def _power(scene: Scene) -> str | None:
     if scene.gpu is None or scene.gpu.power_limit_watts is None:
         return _UNKNOWN
-    own, others = float(scene.gpu.power_limit_watts), [gpu.power_limit_watts for gpu in scene.others if gpu.power_limit_watts]
-    if others and own < float(max(others)):
-        return f"its power limit is {own:.0f} W, that of others {float(max(others)):.0f} W"
+    own, limits = float(scene.gpu.power_limit_watts), [gpu.power_limit_watts for gpu in scene.others if gpu.power_limit_watts]
+    usual = median_of(list(map(float, limits))) if limits else math.nan
+    if own < usual:
+        return f"its power limit is {own:.0f} W, that of others {usual:.0f} W"
     sheet = spec_of(scene.gpu)
     if sheet and sheet.power_watts and own < sheet.power_watts:
         return f"its power limit is {own:.0f} W, its data sheet says {sheet.power_watts:.0f} W"
@@ -171,8 +173,9 @@ def _cpus(text: str) -> set[int]:
 
 def _fabric(scene: Scene) -> str | None:
     """Look at the links between the GPUs of a check: a pair that has fewer, or another kind, than the others."""
-    links, places = scene.launch.host.get("links"), scene.launch.devices.indices
-    if not links or len(places) < 2 or max(places) >= len(links):
+    links: Any = scene.launch.host.get("links")
+    places = scene.launch.devices.indices
+    if len(places) < 2 or not _is_square(links, max(places)):
         return _UNKNOWN
     pairs = [(a, b) for a in places for b in places if a < b]
     kinds = Counter(str(links[a][b]) for a, b in pairs)
@@ -186,10 +189,16 @@ def _fabric(scene: Scene) -> str | None:
     return _FINE
 
 
+def _is_square(table: Any, last: int) -> bool:
+    """Check whether a table of GPUs has a row and a column for each up to the `last`."""
+    return bool(table) and len(table) > last and all(len(row) > last for row in table)
+
+
 def _peers(scene: Scene) -> str | None:
     """Look whether the driver lets the GPUs of a check read each other's memory."""
-    table, places = scene.launch.host.get("p2p"), scene.launch.devices.indices
-    if not table or len(places) < 2 or max(places) >= len(table):
+    table: Any = scene.launch.host.get("p2p")
+    places = scene.launch.devices.indices
+    if len(places) < 2 or not _is_square(table, max(places)):
         return _UNKNOWN
     without = [f"{a} and {b}" for a in places for b in places if a < b and table[a][b] not in ("ok", "n/a")]
     return f"no peer access between GPU {'; '.join(without[:3])}: copies go through the host" if without else _FINE
@@ -206,6 +215,8 @@ def _transport(scene: Scene) -> str | None:
 
 def _others_use(scene: Scene) -> str | None:
     foreign = {str(phrase) for reading in scene.own_readings for phrase in reading.get("foreign") or ()}
+    if not scene.own_readings:
+        return _UNKNOWN
     return f"other programs were on it: {', '.join(sorted(foreign))}" if foreign else _FINE
 
 
@@ -233,11 +244,13 @@ def _setting(words: str, *names: str) -> "Look":
 
 
 def _unlike(scene: Scene, name: str) -> str:
-    """Return how a setting differs from that of the other GPUs, which agree; "" if it doesn't, or that isn't known."""
-    values = {getattr(gpu, name) for gpu in scene.others}
+    """Return how a setting differs from that of most other GPUs, of two or more; "" if it doesn't, or that isn't known."""
+    values = Counter(value for gpu in scene.others if (value := getattr(gpu, name)) is not None)
     own = getattr(scene.gpu, name) if scene.gpu else None
-    is_odd = scene.gpu is not None and len(values) == 1 and own not in values
-    return f"{_word(own)}, the others {_word(next(iter(values)))}" if is_odd else ""
+    if own is None or values.total() < FEWEST_SIBLINGS:
+        return ""
+    usual, times = values.most_common(1)[0]
+    return f"{_word(own)}, the others {_word(usual)}" if own != usual and 2 * times > values.total() else ""
 
 
 def _word(value: object) -> str:
@@ -276,6 +289,8 @@ class Causes:
     unknown: Sequence[str]
 
 
+_BETWEEN = ("links between GPUs", "peer access", "transport")
+"""What is between GPUs, and so no cause where each works by itself."""
 NOT_READ = ("IOMMU and ACS",)
 """What nobody looks at here."""
 
@@ -284,17 +299,33 @@ def causes_of(check: Check) -> Causes:
     """Look for what made a check slow."""
     if not check.launches:
         return Causes(found=(), fine=(), unknown=(*_LOOKS, *NOT_READ))
-    gpu, gpus = gpu_of(check), check.launches[-1].devices.gpus
-    uuid = gpu.uuid if gpu else None
-    scene = Scene(check=check, gpu=gpu, others=[other for other in gpus if gpu and other.uuid != uuid] or _rest(check, uuid))
-    kind = "together" if check.model in TOGETHER else check.model
-    order = dict.fromkeys((*_ORDERS.get(kind, _COMPUTES), *_LOOKS))
+    kind = "together" if check.model in TOGETHER or check.place is None else check.model
+    apart = () if kind in ("together", "peer-copy") else _BETWEEN
+    order = [name for name in dict.fromkeys((*_ORDERS.get(kind, _COMPUTES), *_LOOKS)) if name not in apart]
+    scene = _scene(check)
     looked = {name: _LOOKS[name](scene) for name in order}
+    found = [name for name, text in looked.items() if text]
+    shared = set(found) & _shared(check, found) if check.reference and check.reference.kind == SIBLINGS else set()
     return Causes(
-        found=[text for text in looked.values() if text],
-        fine=[name for name, text in looked.items() if text == _FINE],
+        found=[str(looked[name]) for name in found if name not in shared],
+        fine=[*(name for name, text in looked.items() if text == _FINE), *(f"{name} as on all" for name in sorted(shared))],
         unknown=[*(name for name, text in looked.items() if text is _UNKNOWN), *NOT_READ],
     )
+
+
+def _scene(check: Check) -> Scene:
+    gpu, gpus = gpu_of(check), check.launches[-1].devices.gpus
+    uuid = gpu.uuid if gpu else None
+    return Scene(check=check, gpu=gpu, others=[other for other in gpus if gpu and other.uuid != uuid] or _rest(check, uuid))
+
+
+def _shared(check: Check, names: Sequence[str]) -> set[str]:
+    """Return which of the causes at least half of the siblings have, too: that makes none slower than the others."""
+    places = range(len(check.launches[-1].devices.gpus)) if check.count > 1 else ()
+    siblings = [replace(check, place=place) for place in places if place != check.place]
+    siblings += [replace(check, launches=[launch]) for launch in check.alone]
+    scenes = list(map(_scene, siblings))
+    return {name for name in names if scenes and 2 * sum(bool(_LOOKS[name](scene)) for scene in scenes) >= len(scenes)}
 
 
 def _rest(check: Check, uuid: str | None) -> list[Gpu]:

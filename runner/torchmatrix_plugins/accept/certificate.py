@@ -41,12 +41,17 @@ def answer(acceptance: Acceptance) -> str:
     sentence = f"{counts[PASS]} of {every} checks passed{''.join(f', {text}' for text in rest)}."
     by_device: dict[str, list[Check]] = {}
     for check in acceptance.with_verdict(FAIL):
-        by_device.setdefault(check.device, []).append(check)
+        by_device.setdefault(check.where, []).append(check)
     for device, checks in sorted(by_device.items(), key=lambda item: -len(item[1])):
         found = next((cause for check in checks for cause in causes_of(check).found), "")
-        why = checks[0].judged.why if checks[0].outcome != "ok" else found
+        why = checks[0].judged.why or found
         sentence += f" {device} fails {len(checks)}{f': {clipped(printable(why))}' if why else ', no cause found'}."
     return sentence
+
+
+def _is_slow(check: Check) -> bool:
+    """Check whether it was measured, so that a cause of its figure may be looked for."""
+    return check.outcome == "ok" and not check.trouble
 
 
 _WORDS = {FAIL: "failed", UNDECIDED: "undecided", NO_REFERENCE: "without a reference", PASS: "passed"}
@@ -82,7 +87,7 @@ def in_words(acceptance: Acceptance) -> Iterator[str]:
         for check in acceptance.with_verdict(verdict):
             yield f"{verdict:<12}  {check.name}: {value_in_words(check, check.judged.figure)}"
             yield f"{'':12}  {ratio_in_words(check)}"
-            if verdict == FAIL and check.outcome == "ok":
+            if verdict == FAIL and _is_slow(check):
                 causes = causes_of(check)
                 yield from (f"{'':12}  likely: {cause}" for cause in causes.found)
                 if not causes.found:
@@ -128,7 +133,7 @@ def junit(acceptance: Acceptance, run: str) -> str:
         skipped=str(counts[UNDECIDED] + counts[NO_REFERENCE]), errors="0",
     )  # fmt: skip
     for check in acceptance.checks:
-        case = ElementTree.SubElement(suite, "testcase", classname=check.operation, name=check.name)
+        case = ElementTree.SubElement(suite, "testcase", classname=_xml(check.operation), name=_xml(check.name))
         verdict = check.judged.verdict
         said = f"{value_in_words(check, check.judged.figure)}; {ratio_in_words(check)}"
         if verdict == FAIL:
@@ -160,6 +165,8 @@ def nccl_tests(acceptance: Acceptance) -> list[dict[str, Any]]:
     for check in acceptance.checks:
         if check.model in _NCCL and check.outcome == "ok":
             size = int(check.launches[-1].workload.bytes or 0)
+            if not size:
+                continue
             ranks, in_place = check.count, check.model == "all-reduce"
             seconds = size * BUS[check.model](ranks) / 1e9 / check.value
             timed = {"time": 1e6 * seconds, "alg_bw": size / seconds / 1e9, "bus_bw": check.value, "nwrong": 0}
@@ -210,7 +217,7 @@ def _line(check: Check) -> Line:
         bound=f"{100 * judged.bound:.1f} %" if has_bar else UNKNOWN, ratio=ratio_in_words(check),
         of_limit=f"{100 * check.of_limit:.0f} %" if is_known(check.of_limit) else UNKNOWN,
         bar=tuple(_placed(end) for end in (ratio.low, ratio.high, ratio.value, judged.bound)) if has_bar else None,
-        causes=causes_of(check) if judged.verdict == FAIL and check.outcome == "ok" else None,
+        causes=causes_of(check) if judged.verdict == FAIL and _is_slow(check) else None,
     )  # fmt: skip
 
 
@@ -246,10 +253,11 @@ def render(acceptance: Acceptance, runs: Sequence[str], notes: Sequence[str], co
     launches = [launch for check in acceptance.checks for launch in check.launches]
     started = min((launch.unix_seconds for launch in launches), default=math.nan)
     ordered = [check for verdict in judging.VERDICTS for check in acceptance.with_verdict(verdict)]
+    devices = ", ".join(dict.fromkeys(map(page.hardware, acceptance.hosts.values())))
     return page.render(
         "accept.html.j2",
         brand=brand,
-        title=f"{page.hardware(acceptance.host)}: {count(len(acceptance.checks), 'check')}",
+        title=f"{devices}: {count(len(acceptance.checks), 'check')}",
         answer=answer(acceptance),
         counts={verdict: number for verdict, number in acceptance.counts.items() if number},
         when=utc(started),
@@ -257,7 +265,7 @@ def render(acceptance: Acceptance, runs: Sequence[str], notes: Sequence[str], co
         references=list(dict.fromkeys(check.reference.source for check in ordered if check.reference)),
         published=_published(acceptance.checks),
         strips=_strips(acceptance.checks),
-        record=list(_record(acceptance.host, launches)),
+        record=[row for host in acceptance.hosts.values() for row in _record(host, launches)],
         notes=notes,
         command=command,
         runs=runs,

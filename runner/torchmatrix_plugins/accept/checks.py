@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,16 +13,19 @@ from torchmatrix.analysis.centers import median_of
 from torchmatrix.analysis.intervals import Interval, Moments, Prior
 from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.analysis.run_summary import launch_rows
-from torchmatrix.facts.alike import counting
+from torchmatrix.facts import alike
 from torchmatrix.facts.host_parts import Gpu
-from torchmatrix.facts.launch import UNFINISHED, Launch
+from torchmatrix.facts.launch import UNFINISHED, Launch, last_tries
 from torchmatrix.facts.operations import MICRO, TOGETHER
+from torchmatrix.facts.run_record import CellName
 from torchmatrix_plugins.accept import judging
 from torchmatrix_plugins.accept.judging import FAIL, UNDECIDED, Judged, Reference
 
 _LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """GB/s of a PCIe lane in one direction, by its generation, after encoding (PCI-SIG)."""
-PCIE = re.compile(r"gen(\d+) x(\d+) \(max gen(\d+) x(\d+)\)")
+PCIE = re.compile(r"gen([1-9]) x([1-9]\d?) \(max gen([1-9]) x([1-9]\d?)\)")
+BEYOND = 1.02
+"""A figure above the device's limit by this ratio is none."""
 _FAILED = ("crashed", "numerics", "timeout")
 """Outcomes of a launch that a healthy server doesn't have; all others are about what was asked for."""
 
@@ -57,13 +60,21 @@ class Check:
     beside: Sequence[Reference] = ()
     alone: Sequence[Launch] = ()
     outcome: str = "ok"
+    trouble: str = ""
     machine: str = ""
+    is_of_several: bool = False
 
     @property
     def name(self) -> str:
         """Return its name among all: the operation and the devices."""
-        others = "" if self.count == 1 else f", {self.count} {'together' if self.place is None else 'at once'}"
-        return f"{self.title} on {f'{self.machine} ' if self.machine else ''}{self.device}{others}"
+        is_one = self.place is None and (self.model in TOGETHER or self.unit not in ("TFLOP", "GB"))
+        others = "" if self.count == 1 else f", {self.count} {'together' if is_one else 'at once'}"
+        return f"{self.title} on {self.where}{others}"
+
+    @property
+    def where(self) -> str:
+        """Return the device, with its machine if there are several."""
+        return f"{self.machine} {self.device}" if self.is_of_several else self.device
 
     @property
     def title(self) -> str:
@@ -92,24 +103,32 @@ def size_in_words(size: int | None) -> str:
     return f"{size / 2 ** (10 * power):g} {('B', 'KiB', 'MiB', 'GiB')[power]}" if size else ""
 
 
-def checks_of(launches: Sequence[Launch], machine: str = "") -> list[Check]:
-    """Return the checks of a machine's launches, in their order, not judged yet; `machine`: its name, if there are several."""
-    counted = counting(launches)
-    rows = launch_rows(counted)
+def checks_of(launches: Sequence[Launch], machine: str = "", is_of_several: bool = False) -> list[Check]:
+    """Return the checks of a machine's launches, in their order, not judged yet; `is_of_several`: of machines that are judged
+    together.
+    """
     files: dict[str, list[Launch]] = {}
-    for launch in counted:
+    for launch in last_tries(launches):
         files.setdefault(launch.cell, []).append(launch)
+    files = {cell: alike.of_cell(of_cell) for cell, of_cell in files.items()}  # also of several runs
+    rows = launch_rows(launch for of_cell in files.values() for launch in of_cell)
     checks = [check for cell in CellIndex(rows).figures for check in _of_cell(cell, files[cell.row.cell])]
     prior = intervals.learned_of([check.ratios for check in checks if check.ratios])
-    return [replace(check, machine=machine, ratio=_moments(check.ratios, prior, check.figure)) for check in checks]
+    return [
+        replace(
+            check, machine=machine, is_of_several=is_of_several, ratio=_moments(check.ratios, prior, check.figure)
+        )
+        for check in checks
+    ]  # fmt: skip
 
 
 def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Check]:
     row, ok = cell.row, [launch for launch in launches if launch.is_ok]
-    told = (ok or launches)[0]
+    told, trouble = (ok or launches)[0], _trouble(launches)
     ranks = [list(map(float, each.rank_rates)) for each in cell.ok if each.rank_rates]
     common: dict[str, Any] = {
         "operation": row.workload, "model": row.model, "unit": row.unit, "devices": row.devices, "count": row.count,
+        "trouble": trouble,
     }  # fmt: skip
     if not ok:
         outcome = f"{told.outcome}: {told.error}" if told.error else told.outcome
@@ -130,6 +149,14 @@ def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Chec
             **common, device=device, place=None if together else 0, key=key_of(told, 0), value=cell.estimate().value,
             launches=ok, figure=cell.moments(), limit=math.nan if together else _limit(told, 0),
         )  # fmt: skip
+
+
+def _trouble(launches: Sequence[Launch]) -> str:
+    """Say which launches gave no figure, what a healthy server doesn't have first; "" if all did."""
+    bad = [launch for launch in launches if not launch.is_ok]
+    bad.sort(key=lambda launch: launch.outcome not in _FAILED)
+    why = next((f": {launch.error}" for launch in bad if launch.error), "")
+    return f"{bad[0].outcome}: {len(bad)} of {len(launches)} launches{why}" if bad else ""
 
 
 def _moments(values: Sequence[float], prior: Prior, of_launches: Moments | None) -> Moments | None:
@@ -161,8 +188,9 @@ def _bandwidth(gpu: Gpu, facts: gpu_specs.GpuFacts | None) -> float:
     """Return the GB/s of a GPU's memory: two transfers per clock over its width, as the driver tells them, else by its data
     sheet.
     """
-    if gpu.clocks_max_memory_mhz and gpu.memory_bus_bits and not gpu.slice_of:
-        return 2 * float(gpu.clocks_max_memory_mhz) * 1e6 * gpu.memory_bus_bits / 8 / 1e9
+    clock = float(gpu.clocks_max_memory_mhz or 0)
+    if clock > 0 and gpu.memory_bus_bits and not gpu.slice_of:
+        return 2 * clock * 1e6 * gpu.memory_bus_bits / 8 / 1e9
     return (facts.bandwidth_gb_per_second or math.nan) / facts.devices_per_card if facts else math.nan
 
 
@@ -190,10 +218,18 @@ def _limit(launch: Launch, place: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """All checks of a machine, judged. `host`: as its first launch recorded it."""
+    """All checks of a machine, or of several, judged."""
 
     checks: Sequence[Check]
-    host: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def hosts(self) -> dict[str, Mapping[str, Any]]:
+        """Return each machine as its first launch recorded it."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for check in self.checks:
+            if check.launches:
+                found.setdefault(check.machine, check.launches[0].host)
+        return found
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -230,8 +266,7 @@ def judged(
         for number, check in enumerate(checks)
     ]
     number = sum(check.reference is not None and check.outcome == "ok" for check in found)
-    host = checks[0].launches[0].host if checks else {}
-    return Acceptance(checks=[replace(check, judged=_judge(check, number)) for check in found], host=host)
+    return Acceptance(checks=[replace(check, judged=_judge(check, number)) for check in found])
 
 
 def _first(finders: Sequence[Find], check: Check) -> Reference | None:
@@ -244,6 +279,15 @@ def _judge(check: Check, checks: int) -> Judged:
         verdict = FAIL if outcome in _FAILED else UNDECIDED
         again = "; continue the run" if outcome in UNFINISHED else ""
         return Judged(verdict=verdict, figure=Interval(value=math.nan), why=f"{check.outcome}{again}")
+    judged = _by_reference(check, checks)
+    if check.trouble:
+        return replace(judged, verdict=FAIL if check.trouble.startswith(_FAILED) else UNDECIDED, why=check.trouble, more=None)
+    if check.value > BEYOND * check.limit:
+        return replace(judged, verdict=UNDECIDED, why="it is more than the device can do: look for a wrong limit, or clock")
+    return judged
+
+
+def _by_reference(check: Check, checks: int) -> Judged:
     by_ratio = check.reference is not None and check.reference.kind == judging.SIBLINGS and check.ratio is not None
     if not by_ratio:
         return judging.judge(check.figure, check.value, check.reference, checks)
@@ -290,3 +334,15 @@ def gpu_of(check: Check) -> Gpu | None:
     """Return the GPU that a check is about; None for several, and for CPUs."""
     gpus = check.launches[0].devices.gpus if check.launches else ()
     return gpus[check.place] if check.place is not None and check.place < len(gpus) else None
+
+
+def not_launched(planned: Sequence[CellName], checks: Sequence[Check], machine: str, is_of_several: bool) -> list[Check]:
+    """Return a check for each planned cell of which nothing was launched."""
+    seen = {(check.operation, check.devices) for check in checks}
+    return [
+        Check(
+            operation=cell.workload, model="", unit="", devices=cell.devices, device=cell.devices, place=None, count=1, key={},
+            value=math.nan, outcome="not launched", machine=machine, is_of_several=is_of_several,
+        )
+        for cell in planned if (cell.workload, cell.devices) not in seen
+    ]  # fmt: skip

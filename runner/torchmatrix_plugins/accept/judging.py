@@ -1,6 +1,7 @@
 """Judge a figure by a reference: passed, failed, or undecided, corrected for all checks of an acceptance. Pure.
 
-A check passes if its whole interval lies above the bound, and fails if it lies below. The bound is a share of the reference's
+A check passes if its whole interval lies above the bound, and fails if it lies below. What lies above a bound that is lower
+than the share, since others differ so much, is undecided. The bound is a share of the reference's
 lower edge or, where other devices or machines show how much healthy ones differ, what a healthy one all but surely exceeds (and
 at most 1 - TOLERATED), whichever is higher: devices that are alike tell a weak one below 5 %.
 
@@ -30,6 +31,8 @@ TOLERATED = 0.02
 LIMIT, SIBLINGS, BASELINE, PUBLISHED = "limit", "siblings", "baseline", "published"
 """The kinds of references: what the device can do at most, the other devices of the machine, other machines, a published
 figure. A verdict is by one of them."""
+FEWEST_LAUNCHES = 3
+"""As many launches are made where one has no interval."""
 FEWEST_SIBLINGS = 2
 """Other devices that are needed to tell a weak one: of two devices nobody knows which is right."""
 
@@ -96,8 +99,7 @@ def judge(figure: Moments | None, value: float, reference: Reference | None, che
     """Judge a figure as one of so many checks with a reference. `figure`: None of a single launch, whose `value` is known."""
     if figure is None:
         alone = intervals.Interval(value=value)
-        verdict = UNDECIDED if reference else NO_REFERENCE
-        return Judged(verdict=verdict, figure=alone, more=3 if reference else None, why="one launch: no interval")
+        return Judged(verdict=UNDECIDED, figure=alone, more=FEWEST_LAUNCHES, why="one launch: no interval")
     level = WRONGLY / max(1, checks)
     own_level = (1 - intervals.CONFIDENCE) / 2 if reference and reference.is_population else level
     half = _half_width(figure, own_level)
@@ -108,10 +110,12 @@ def judge(figure: Moments | None, value: float, reference: Reference | None, che
     judged = Judged(verdict=UNDECIDED, figure=limits, ratio=_interval(away, half), bound=math.exp(bound - reference.log))
     if figure.disturbed:
         return replace(judged, why="other programs disturbed its launches")
-    if figure.log - half >= bound:
-        return replace(judged, verdict=PASS)
     if figure.log + half < bound:
         return replace(judged, verdict=FAIL)
+    if figure.log - half >= max(bound, reference.log + math.log(reference.share)):
+        return replace(judged, verdict=PASS)
+    if figure.log - half >= bound:
+        return replace(judged, why="it is slower, but those that it is held against differ as much")
     return replace(judged, more=_needed(figure, abs(figure.log - bound), own_level), why="its interval holds the bound")
 
 

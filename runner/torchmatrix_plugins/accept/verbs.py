@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -100,13 +99,16 @@ def accept(
         asked = _matrix(quick, matrix, each)
         folders = _measured(asked, burn_in, until_decided, rules, engine, results, new, anyway, volume)
         store = Results(results)
-    if write_baseline:
-        machines = {name: checks for name, checks in _by_machine(folders).items() if checks}
-        write_new(write_baseline, baselines.written(baselines.of_checks(machines)))
     notes: list[str] = []
-    with ExitStack() as stack:
-        shown, command = _redacted(store, folders, stack) if redact else (folders, as_typed())
-        acceptance = _judge(_by_machine(shown), rules, notes)
+    machines, command = _by_machine(folders), as_typed()
+    acceptance = _judge(machines, rules, notes)
+    if redact:
+        with TemporaryDirectory(prefix="torchmatrix-") as folder:
+            copies, command = _redacted(store, folders, Path(folder))
+            machines = _by_machine(copies)
+        acceptance = _shown(acceptance, machines)
+    if write_baseline:
+        write_new(write_baseline, baselines.written(baselines.of_checks(machines)))
     page = certificate.render(acceptance, [folder.id for folder in folders], notes, command)
     certificate.write(page, output)
     if junit:
@@ -191,14 +193,18 @@ def _by_machine(folders: "Sequence[RunFolder]") -> "dict[str, list[Check]]":
     """Return the checks of each machine, of all its runs together: a launch that is repeated joins its group."""
     from torchmatrix.facts.launch import Launch
     from torchmatrix.facts.reading import launches_below
-    from torchmatrix_plugins.accept.checks import checks_of
+    from torchmatrix_plugins.accept.checks import checks_of, not_launched
 
     launches: dict[str, list[Launch]] = {}
     for folder in folders:
         found = [launch for launch in launches_below(folder.path) if isinstance(launch, Launch)]
         launches.setdefault(folder.path.parent.name, []).extend(found)
-    several = len(launches) > 1
-    return {name: checks_of(found, name if several else "") for name, found in launches.items()}
+    machines, several = {}, len(launches) > 1
+    for name, found in launches.items():
+        checks = checks_of(found, name, several)
+        planned = [cell for folder in folders if folder.path.parent.name == name for cell in folder.read_record().planned]
+        machines[name] = [*checks, *not_launched(planned, checks, name, several)]
+    return machines
 
 
 def _judge(machines: "Mapping[str, Sequence[Check]]", rules: Rules, notes: list[str]) -> "Acceptance":
@@ -220,11 +226,20 @@ def _judge(machines: "Mapping[str, Sequence[Check]]", rules: Rules, notes: list[
     return checks.judged(every, decides, last, beside)
 
 
-def _redacted(store: "Results", folders: "Sequence[RunFolder]", stack: ExitStack) -> "tuple[list[RunFolder], str]":
+def _shown(acceptance: "Acceptance", machines: "Mapping[str, Sequence[Check]]") -> "Acceptance":
+    """Return the acceptance with what redacted copies of its launches say, and its own verdicts: names decide some."""
+    shown = [check for found in machines.values() for check in found]
+    pairs = zip(acceptance.checks, shown, strict=True)
+    judged = ("judged", "reference", "beside")
+    return replace(
+        acceptance, checks=[replace(copy, **{name: getattr(check, name) for name in judged}) for check, copy in pairs]
+    )
+
+
+def _redacted(store: "Results", folders: "Sequence[RunFolder]", root: Path) -> "tuple[list[RunFolder], str]":
     """Return copies of the runs, and the command, in which hosts, serial numbers and addresses are pseudonyms."""
     from torchmatrix.reporting import redaction
 
-    root = Path(stack.enter_context(TemporaryDirectory(prefix="torchmatrix-")))
     with redaction.redacting(store, say) as cleaner:
         copies = [redaction.staged(folder, cleaner, root) for folder in folders]
         return copies, redaction.of_texts(folders, cleaner)(as_typed())
