@@ -31,7 +31,7 @@ def verdicts(random: Random, between: float, noise: Noise, by: str, slow: float,
         references = [judging.siblings(row, known) for row in figures]
     else:
         others = random.normal(0.0, between, (OPERATIONS, MACHINES))
-        groups = [[intervals.moments(_launches(random, value, noise, 0.0), prior) for value in row] for row in others]
+        groups = [[intervals.moments(_launches(random, value, noise, drift), prior) for value in row] for row in others]
         known = judging.prior_of(groups)
         references = [[judging.among(group, judging.BASELINE, known)] * DEVICES for group in groups]
     checks = OPERATIONS * DEVICES
