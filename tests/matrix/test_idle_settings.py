@@ -75,6 +75,20 @@ def test_a_setting_that_may_have_an_effect_is_not_reported(workload: str) -> Non
     assert notes(workload) == ()
 
 
+@pytest.mark.parametrize(
+    ("workload", "idle"),
+    [
+        ('model = "gemm"\nbatch = 8\nparallel = "fsdp"', {"batch", "parallel"}),
+        ('model = ["triad", "all-reduce"]\nmode = "train"\nprecision = "half"', {"mode", "precision"}),
+        ('model = ["gemm", "triad"]\nmode = "micro"\nprecision = "half"', set()),
+        ('model = ["gemm", "resnet50"]\nbatch = 8\nparallel = "ddp"', set()),
+    ],
+)
+def test_what_means_nothing_to_operations_is_reported(workload: str, idle: set[str]) -> None:
+    lines = matrix_file.parse(f"{STACK}[[workload]]\n{workload}\n").notes
+    assert {line.partition(": has no effect: it means nothing to")[0].rpartition(", ")[2] for line in lines} == idle
+
+
 def test_tables_that_apply_to_nothing_are_reported() -> None:
     lines = notes('model = "resnet50"', STACK + CPU, tail="[cpus]\ncounts = [1]\n")
     assert lines == (

@@ -199,6 +199,10 @@ def test_a_workload_s_demands_are_checked_against_the_gpus_of_the_set(nvidia_hos
         ('model = "bert-large-cased"\noptimizer = "sgd"', 332_531_714 * 12 / GIB),
         ('model = "bert-large-cased"\nmode = "infer"', 332_531_714 * 4 / GIB),
         ('model = "resnet50"\nprecision = "amp"', 25_557_032 * 12 / GIB),  # autocast keeps fp32 weights
+        ('model = "gemm"\nshape = "8192x4096x16384"', (8192 * 16384 + 16384 * 4096 + 8192 * 4096) * 4 / GIB),
+        ('model = "gemm"\nprecision = "half"\nshape = "8192x8192x8192"', 3 * 8192**2 * 2 / GIB),
+        ('model = "triad"\nbytes = 268435456', 0.75),
+        ('model = "host-copy"\nbytes = 268435456', 0.25),
     ],
 )
 def test_a_gpu_that_cannot_hold_the_models_own_bytes_is_a_skip(nvidia_host: Host, workload: str, gib: float) -> None:

@@ -35,6 +35,19 @@ def sides(shape: str) -> tuple[int, int, int]:
 SHAPE = r"[1-9]\d{0,6}(x[1-9]\d{0,6}){2}"
 
 
+_BYTES = {"fp8": 1, "half": 2, "bf16-weights": 2}
+"""Bytes of an operand by precision, where they aren't 4; a product of float8 is in bfloat16."""
+
+
+def held_bytes(model: str, factors: Mapping[str, Any]) -> int:
+    """Return the bytes of the arrays that an operation holds on each device: a lower bound, without what libraries take."""
+    if model == "gemm":
+        rows, columns, inner = sides(str(factors["shape"]))
+        each = _BYTES.get(str(factors["precision"]), 4)
+        return (rows + columns) * inner * each + rows * columns * max(each, 2)
+    return int(factors["bytes"] or 0) * _ARRAYS.get(model, 1)
+
+
 def amount(model: str, factors: Mapping[str, Any], ranks: int) -> float:
     """Return how many TFLOP, GB or operations one operation of one of the ranks counts; NaN if that isn't known."""
     if model == "gemm":

@@ -1,6 +1,6 @@
 """Check a matrix as a whole: packages that its stacks lack for its workloads, and settings that have no effect."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -12,7 +12,7 @@ from torchmatrix.core.toml_keys import Place, Problems, Table
 from torchmatrix.facts.operations import MICRO
 from torchmatrix.matrix import catalog, factors
 from torchmatrix.matrix.catalog import Extra
-from torchmatrix.matrix.factors import BY_NAME, FACTORS, Factor
+from torchmatrix.matrix.factors import ALWAYS, BY_NAME, FACTORS, Factor
 from torchmatrix.matrix.method import Method
 from torchmatrix.matrix.stacks import Stack
 from torchmatrix.matrix.workloads import Workload
@@ -106,6 +106,8 @@ def idle_workload_keys(table: Table, made: Sequence[Workload]) -> Iterator[tuple
 def _why_idle(factor: Factor, given: Any, made: Sequence[Workload]) -> str:
     """Say why a factor changes nothing; empty if it may. A list of several values is no mistake: it is a negative control."""
     models, modes = ({getattr(workload, name) for workload in made} for name in ("model", "mode"))
+    if modes == {MICRO} and _is_of_models_only(factor, given, models):
+        return f"it means nothing to {', '.join(sorted(models))}"
     if all(workload.factors[factor.name] is None for workload in made):
         for name, allowed, used in (("device", factor.devices, {made[0].device}), ("mode", factor.modes, modes)):
             if allowed and not used & set(allowed):
@@ -119,6 +121,12 @@ def _why_idle(factor: Factor, given: Any, made: Sequence[Workload]) -> str:
     if is_one and all(any(fnmatchcase(model, glob) for glob in factor.idle_for) for model in models):
         return f"it can't change the speed of {', '.join(sorted(models))}"
     return ""
+
+
+def _is_of_models_only(factor: Factor, given: Any, operations: Collection[str]) -> bool:
+    """Check whether a factor that every workload has means nothing to `operations`: they take it from themselves."""
+    taken = {"model", *(name for operation in operations if (found := catalog.find(operation)) for name in found.takes)}
+    return factor.name in ALWAYS and factor.name not in taken and given not in (MICRO, [MICRO])
 
 
 def note_idle_tables(data: Table, stacks: Sequence[Stack], made: Sequence[Sequence[Workload]], problems: Problems) -> None:

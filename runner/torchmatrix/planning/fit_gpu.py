@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from torchmatrix.facts.operations import MICRO
+from torchmatrix.facts.operations import MICRO, held_bytes
 from torchmatrix.machine.host import Gpu, Host
 from torchmatrix.machine.vendors import VENDORS
 from torchmatrix.matrix import catalog
@@ -78,7 +78,7 @@ def why_not_memory(workload: Workload, gpus: Iterable[Gpu], devices: int = 1) ->
         f"{workload.model} needs more than {needed / 2**30:.1f} GiB of GPU memory{_at(workload)}"
         f" ({_contents(workload)}); {small.name} has {small.memory_bytes / 2**30:.1f} GiB"
     )
-    return Why(reason=reason, fix="use a GPU with more memory (choose it with [gpus] lists) or a smaller model")
+    return Why(reason=reason, fix=f"use a GPU with more memory (choose it with [gpus] lists) or {_smaller(workload)}")
 
 
 def why_not_host_memory(workload: Workload, processes: int, devices: int, host: Host) -> Why | None:
@@ -94,7 +94,7 @@ def why_not_host_memory(workload: Workload, processes: int, devices: int, host: 
         f"{workload.model} needs more than {needed / 2**30:.1f} GiB of memory{_at(workload)}"
         f" ({_contents(workload)}{each}); this machine has {memory / 2**30:.1f} GiB"
     )
-    return Why(reason=reason, fix="use a smaller model, or a machine with more memory")
+    return Why(reason=reason, fix=f"use {_smaller(workload)}, or a machine with more memory")
 
 
 def surprises(planned: Iterable[tuple[Stack, Workload, Iterable[Gpu]]]) -> list[str]:
@@ -103,7 +103,7 @@ def surprises(planned: Iterable[tuple[Stack, Workload, Iterable[Gpu]]]) -> list[
     unknown: set[str] = set()
     for stack, workload, gpus in planned:
         named = {gpu.name: gpu.capability for gpu in gpus if gpu.vendor == "nvidia" and gpu.capability}
-        if least_bytes(workload) is None and workload.mode != MICRO:
+        if least_bytes(workload) is None:
             unknown.add(workload.model)
         for name, capability in named.items():
             notes.update(_surprises_of(stack, workload, name, capability))
@@ -134,14 +134,22 @@ _MOST_NAMED = 3
 
 def _at(workload: Workload) -> str:
     """Return the batch that a bound is of: only the cache of a generation grows with it."""
+    if workload.mode == MICRO:
+        return ""
     is_one = workload.mode == "generate" and isinstance(workload.batch, int)
     return f" at batch {workload.batch}" if is_one else " at any batch size"
 
 
 def _contents(workload: Workload) -> str:
+    if workload.mode == MICRO:
+        return "the arrays that it works on"
     if workload.trains:
         return "weights, gradients and the optimizer's state"
     return "weights and the cache of keys and values" if workload.mode == "generate" else "weights"
+
+
+def _smaller(workload: Workload) -> str:
+    return "smaller arrays" if workload.mode == MICRO else "a smaller model"
 
 
 def least_bytes(workload: Workload, devices: int = 1) -> int | None:
@@ -152,8 +160,10 @@ def least_bytes(workload: Workload, devices: int = 1) -> int | None:
     optimizer's state besides: 4 (SGD with momentum) or 8 (AdamW). In half precision all takes half as much; with master
     weights 12 bytes of weights and gradients in both types, and all of the state. In generation the cache of keys and values
     comes on top. So do activations, buffers, the context and the libraries' workspaces, which aren't counted: what passes may
-    still be out of memory.
+    still be out of memory. Of an operation: operations.held_bytes.
     """
+    if workload.mode == MICRO:
+        return held_bytes(workload.model, workload.factors)
     model = catalog.find(workload.model)
     parameters = model.parameters if model else None
     if model is None or parameters is None:
