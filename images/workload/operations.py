@@ -6,6 +6,7 @@ self-check its load (deep.py). copy and triad are those of STREAM (McCalpin, 199
 
 import collections
 import random
+import re
 
 import torch
 
@@ -38,6 +39,8 @@ def product(world, shape, dtype, sets=1, pattern=RANDOM):
     """
     rows, columns, inner = shape
     is_float8 = dtype not in _MOST
+    if pattern == ONES and dtype == torch.float16 and inner > torch.finfo(dtype).max:
+        raise Unsupported("sums of %d ones are more than float16 holds" % inner)
     lefts = [_matrix(world, (rows, inner), dtype, pattern) for _ in range(sets)]
     rights = [_matrix(world, (columns, inner), dtype, pattern).t() for _ in range(sets)]
     rights = rights if is_float8 else [right.contiguous() for right in rights]
@@ -56,7 +59,9 @@ def product(world, shape, dtype, sets=1, pattern=RANDOM):
         some, others = (sorted(draw.sample(range(count), min(_SAMPLED, count))) for count in (rows, columns))
         left, right = lefts[last[0]].float()[some].cpu().double(), rights[last[0]].float()[:, others].cpu().double()
         exact, size = left @ right, (left.square() @ right.square()).sqrt().clamp(min=1e-30)
-        error = float(((result[some][:, others].cpu().double() - exact).abs() / size).max())
+        rounding = torch.finfo(result.dtype).eps * exact.abs()
+        away = (result[some][:, others].cpu().double() - exact).abs() - rounding
+        error = float((away / size).max())
         return None if error <= _MOST[result.dtype] else "an element of the product is %.2g away from that in float64" % error
 
     return Operation(run, check)
@@ -129,12 +134,24 @@ def exchange(world, name, size):
         raise Unsupported("%s needs two devices" % name)
     try:
         wrong = sum(world.gather(collectives.wrong_elements(world, name, size)))
-    except (RuntimeError, ValueError, AttributeError) as error:  # on all ranks alike: a library may lack it
-        raise Unsupported("%s of %s: %s" % (world.backend, name, str(error).split("\n")[0][:200])) from error
+    except (RuntimeError, ValueError, AttributeError) as error:  # on all ranks alike
+        _refuse_lack("%s of %s" % (world.backend, name), error)
+        raise
     long = collectives.all_reduce_for_long if name == collectives.ALL_REDUCE else collectives.OPERATIONS[name][0]
     made = long(world, max(1, size // 4))
     made.sent.copy_(_array(4 * len(made.sent), world.device))
     return Operation(lambda index: made.run(), lambda: "%d elements arrived wrong" % wrong if wrong else None)
+
+
+def _refuse_lack(what, error):
+    """Raise Unsupported where a library lacks something; any other error is one of the machine."""
+    is_lack = _LACKS.search(str(error)) and not _IS_OF_DEVICE.search(str(error))
+    if isinstance(error, (AttributeError, NotImplementedError)) or is_lack:
+        raise Unsupported("%s: %s" % (what, str(error).split("\n")[0][:200])) from error
+
+
+_LACKS = re.compile("support|not implemented|could not run", re.IGNORECASE)
+_IS_OF_DEVICE = re.compile("(CUDA|HIP|NCCL|RCCL) error")
 
 
 def make(args, world):
@@ -149,7 +166,8 @@ def make(args, world):
             made = product(world, shape, torch.float8_e4m3fn, args.batches, args.pattern)
             made.run(0)
         except (AttributeError, NotImplementedError, RuntimeError) as error:  # an older torch, or another device
-            raise Unsupported("products in float8: %s" % str(error).split("\n")[0][:200]) from error
+            _refuse_lack("products in float8", error)
+            raise
         return made
     if args.model in ("triad", "copy"):
         return stream(world, args.model, args.bytes, args.pattern)

@@ -206,7 +206,9 @@ def test_the_limit_decides_only_where_it_is_asked_to(torchmatrix: Command, tmp_p
     assert judged(torchmatrix, tmp_path / "results", code=1)["counts"]["NO REFERENCE"] == 2
     assert judged(torchmatrix, tmp_path / "results", "--of-limit", "0.7", code=0)["counts"]["PASS"] == 2
     assert judged(torchmatrix, tmp_path / "results", "--of-limit", "0.9", code=5)["counts"]["FAIL"] == 2
-    assert judged(torchmatrix, tmp_path / "results", "--published-decides")["counts"]["NO REFERENCE"] == 0
+    record = judged(torchmatrix, tmp_path / "results", "--published-decides", code=1)
+    assert record["counts"]["NO REFERENCE"] == 1 and record["counts"]["PASS"] == 1  # the best of many shapes decides nothing
+    assert "deciding nothing" not in (tmp_path / "page.html").read_text()
 
 
 def test_the_limit_of_memory_is_that_of_its_clock_and_width_where_the_driver_tells_them(
@@ -361,8 +363,9 @@ def test_what_is_undecided_is_measured_again_and_joins_its_group(
     words = ("accept", "--matrix", str(fake_matrix), "--engine", "local", "--json")
     first = torchmatrix(*words, "--write-baseline", str(tmp_path / "b.json"))
     assert first.returncode == 1 and json.loads(first.stdout)["counts"]["NO REFERENCE"] == 1, first.stderr
-    own = (tmp_path / "b.json").read_text().replace(f'"machine": "{machine_of(tmp_path)}"', '"machine": "another"')
-    (tmp_path / "b.json").write_text(own)
+    own = json.loads((tmp_path / "b.json").read_text())
+    own["entries"][0]["devices"][0]["machine"] = "another"
+    (tmp_path / "b.json").write_text(json.dumps(own))
     (paces := tmp_path / "paces.json").write_text(json.dumps([[1.0, 1.05, 0.95, 1.02, 0.98, 1.0, 1.0, 1.0]]))
     monkeypatch.setenv("FAKE_PACES", str(paces))
     done = torchmatrix(*words, "--baseline", str(tmp_path / "b.json"), "--until-decided", "--results", "again")
@@ -398,6 +401,8 @@ def test_a_machine_is_not_held_against_itself_and_redaction_changes_no_verdict(t
     assert verdicts[()] == verdicts[("--redact",)] == ["FAIL"] * 8
     torchmatrix("accept", *both, *words, "--redact", "--write-baseline", str(tmp_path / "shown.json"))
     assert "alpha" not in (tmp_path / "shown.json").read_text()
+    done = torchmatrix("accept", both[1], *words, "--baseline", str(tmp_path / "shown.json"))  # alpha failed: it is left out
+    assert {check["reference"]["kind"] for check in json.loads(done.stdout)["checks"]} == {"siblings"}
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [("numerics", "FAIL"), ("crashed", "FAIL"), ("oom", "UNDECIDED")])
@@ -418,6 +423,8 @@ ALIKE = ("gemm", "gemm-fp32", "triad", "copy", "host-copy")
 WEAK = {
     "two of eight at everything": Server(slow={(name, place): 0.85 for name in ALIKE for place in (1, 4)}),
     "three of eight": Server(slow={("gemm", place): 0.5 for place in (0, 1, 2)}, work=("gemm",)),
+    "five of eight, by 30 %": Server(slow={("gemm", place): 0.7 for place in range(5)}, work=("gemm",)),
+    "six of eight, by 8 %": Server(slow={("gemm", place): 0.92 for place in range(6)}, work=("gemm",)),
     "half of them": Server(slow={("gemm", place): 0.5 for place in (0, 1, 2, 3)}, work=("gemm",)),
     "one of three at everything": Server(count=3, slow={(name, 1): 0.5 for name in ALIKE}, work=ALIKE),
     "two of three": Server(count=3, slow={("gemm", place): 0.6 for place in (0, 1)}, work=("gemm",)),
@@ -432,7 +439,6 @@ def test_weak_devices_never_pass_because_they_make_others_differ(torchmatrix: Co
     checks = judged(torchmatrix, tmp_path / "results")["checks"]
     weak = {(f"gpu{place}", name.partition("-fp32")[0]) for name, place in server.slow}
     bad = [check for check in checks if (check["device"], check["operation"].partition("-micro")[0]) in weak]
-    bad = [check for check in bad if check["ratio"] is not None and check["ratio"] < 0.97]
     assert bad and "PASS" not in {check["verdict"] for check in bad}
 
 
@@ -443,6 +449,121 @@ def test_what_was_planned_and_not_launched_is_undecided(torchmatrix: Command, tm
     record = judged(torchmatrix, tmp_path / "results", code=1)
     (check,) = (check for check in record["checks"] if check["verdict"] != "PASS")
     assert (check["verdict"], check["why"]) == ("UNDECIDED", "not launched") and check["operation"].startswith("triad")
+
+
+def test_a_baseline_judges_a_run_that_was_interrupted(torchmatrix: Command, tmp_path: Path) -> None:
+    written_baseline(torchmatrix, tmp_path, Server(work=("gemm", "triad")))
+    run = write(tmp_path / "results", Server(work=("gemm", "triad")))
+    for path in run.path.glob("*/triad*/*/round*.jsonl"):
+        path.unlink()
+    record = judged(torchmatrix, tmp_path / "results", "--baseline", str(tmp_path / "baseline.json"), code=1)
+    assert record["counts"]["PASS"] == 8 and record["counts"]["UNDECIDED"] == 1
+
+
+def failing(text: str) -> Callable[[dict[str, Any]], None]:
+    def edit(line: dict[str, Any]) -> None:
+        if line["event"] == "done":
+            line |= {"event": "failure", "kind": "crashed", "rank": 3, "message": text}
+        elif line["event"] == "exit":
+            line |= {"returncode": 1}
+
+    return edit
+
+
+def test_what_failed_launches_say_is_redacted_too(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(work=("gemm",)), failing("connect to node17secret 10.1.2.3 failed"))
+    for redact, is_told in (((), True), (("--redact",), False)):
+        files = [tmp_path / name for name in ("page.html", "a.xml")]
+        record = judged(torchmatrix, tmp_path / "results", "--junit", str(files[1]), *redact, code=5)
+        every = json.dumps(record) + "".join(path.read_text() for path in files)
+        assert ("node17secret" in every) == ("10.1.2.3" in every) == is_told
+        assert record["checks"][0]["why"].startswith("crashed") and not record["checks"][0]["causes"]
+
+
+def under_another_stack(root: Path, server: Server, stack: str) -> None:
+    """Write a run beside that of the machine, all of it under another stack."""
+    run = write(root.parent / "beside", server)
+    (own,) = {path.parent.parent.name for path in run.path.glob("*/*/*/*.jsonl")} and {
+        p.name for p in run.path.iterdir() if p.is_dir()
+    }
+    moved = run.path.rename(next(root.rglob("20260101T000000Z")).with_name("20260102T000000Z"))
+    (moved / own).rename(moved / stack)
+    for path in moved.rglob("*.jsonl"):
+        path.write_text(path.read_text().replace("20260101T000000Z", "20260102T000000Z").replace(own, stack))
+
+
+def test_stacks_are_judged_apart_and_named(torchmatrix: Command, tmp_path: Path) -> None:
+    for count in (1, 4):
+        root = tmp_path / str(count) / "results"
+        write(root, server := Server(count=count, work=("gemm",)))
+        under_another_stack(root, server, "torch9.9.9-cu999")
+        words = ("--results", str(root), "--json", "--output", str(tmp_path / "page.html"))
+        checks = json.loads(torchmatrix("accept", "all", *words).stdout)["checks"]
+        assert len({check["name"] for check in checks}) == len(checks) == 2 * count
+        kinds = {check["reference"] and check["reference"]["others"] for check in checks}
+        assert kinds == ({None} if count == 1 else {3})
+        assert sum("torch9.9.9-cu999" in check["name"] for check in checks) == count
+
+
+def test_of_two_kinds_of_devices_each_has_its_own_published_figure_and_together_they_are_no_server_of_one(
+    torchmatrix: Command, tmp_path: Path
+) -> None:
+    a100 = {"name": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30, "capability": "8.0"}
+    write(tmp_path / "results", Server(change={place: a100 for place in range(4, 8)}, work=("triad", "all-reduce")))
+    checks = judged(torchmatrix, tmp_path / "results")["checks"]
+    shown = {check["device"]: [other["value"] for other in check["beside"] if other["kind"] == "published"] for check in checks}
+    assert shown["gpu0"] == pytest.approx([2970]) and shown["gpu5"] == pytest.approx([1759])
+    (together,) = (check for check in checks if check["operation"].startswith("all-reduce"))
+    assert together["key"]["device"] == "NVIDIA A100-SXM4-80GB + NVIDIA H100 80GB HBM3" and not together["beside"]
+
+
+def test_a_baseline_holds_only_sound_figures_and_tells_what_it_leaves_out(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(slow={("triad", 2): 3.0, ("gemm", 5): 0.5}, work=("gemm", "triad")))
+    path = tmp_path / "b.json"
+    words = ("accept", "last", "--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"))
+    done = torchmatrix(*words, "--write-baseline", str(path))
+    assert "2 checks that failed, or without a sound figure" in done.stderr
+    entries = json.loads(path.read_text())["entries"]
+    assert [len(entry["devices"]) for entry in entries] == [7, 7]
+    write(tmp_path / "other", Server(name="other", seed=3, work=("gemm", "triad")))
+    assert judged(torchmatrix, tmp_path / "other", "--baseline", str(path), code=0)["counts"]["PASS"] == 16
+
+
+def test_other_software_of_a_baseline_is_told(torchmatrix: Command, tmp_path: Path) -> None:
+    content = written_baseline(torchmatrix, tmp_path, Server(work=("gemm",)))
+    for device in content["entries"][0]["devices"]:
+        device["software"] = "2.0.0, 11.8, 2.14.3"
+    (tmp_path / "baseline.json").write_text(json.dumps(content))
+    write(tmp_path / "results", Server(work=("gemm",)))
+    words = ("accept", "last", "--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"))
+    assert (
+        "was measured with 2.0.0, 11.8, 2.14.3; this is"
+        in torchmatrix(*words, "--baseline", str(tmp_path / "baseline.json")).stderr
+    )
+
+
+def test_one_other_machine_does_not_show_how_much_machines_differ(torchmatrix: Command, tmp_path: Path) -> None:
+    """Devices of one machine that are alike to 0.2 % say nothing of another one, 2.8 % below."""
+    written_baseline(torchmatrix, tmp_path, Server(between=0.002, work=("gemm",)))
+    write(tmp_path / "results", Server(slow={("gemm", place): 0.972 for place in range(8)}, between=0.002, work=("gemm",)))
+    record = judged(torchmatrix, tmp_path / "results", "--baseline", str(tmp_path / "baseline.json"))
+    assert not record["counts"]["FAIL"] and record["checks"][0]["bound"] < 0.95
+
+
+def test_the_figure_beside_a_ratio_is_that_of_the_ratio(torchmatrix: Command, tmp_path: Path) -> None:
+    write(tmp_path / "results", Server(within=0.05, count=1, work=("gemm",), launches=5))
+    (check,) = judged(torchmatrix, tmp_path / "results", "--of-limit", "0.6")["checks"]
+    assert check["value"] / check["ratio"] == pytest.approx(check["reference"]["value"]) == pytest.approx(check["limit"])
+    assert check["of_limit"] == pytest.approx(check["value"] / check["limit"])
+
+
+def test_devices_of_several_machines_stand_in_strips_of_their_own(torchmatrix: Command, tmp_path: Path) -> None:
+    for name in ("alpha", "beta"):
+        write(tmp_path / "results", Server(name=name, count=2, work=("gemm",)))
+    runs = [f"{name}/20260101T000000Z" for name in ("alpha", "beta")]
+    torchmatrix("accept", *runs, "--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"))
+    page = (tmp_path / "p").read_text()
+    assert page.count('class="strip"') == 2 and "alpha gpu1 " in page and "beta gpu1 " in page
 
 
 def test_runs_under_other_conditions_are_no_group(torchmatrix: Command, tmp_path: Path) -> None:

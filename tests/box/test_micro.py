@@ -78,6 +78,29 @@ def test_other_patterns_are_checked_too(real_python: str, pattern: str) -> None:
         assert code == 0 and only(events, "reference")["problems"] == [], stderr
 
 
+def test_sums_of_ones_are_held_against_what_the_type_can_hold(real_python: str) -> None:
+    words = ("--model", "gemm", "--shape", "8x8x70000", *SHORT, "--pattern", "ones", "--precision")
+    code, events, stderr = bench(real_python, *words, "bf16-weights")
+    assert code == 0 and only(events, "reference")["problems"] == [], stderr
+    code, events, _ = bench(real_python, *words, "half")
+    assert code and only(events, "failure")["kind"] == "unsupported" and "70000 ones" in only(events, "failure")["message"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Backend gloo does not support this", "unsupported"),
+        ("NCCL error: unhandled system error", "crashed"),
+        ("CUDA error: operation not supported", "crashed"),
+    ],
+)
+def test_a_library_that_lacks_a_collective_is_no_broken_one(real_python: str, said: str, kind: str) -> None:
+    broken = f"import torch.distributed as dist\ndef broken(*given, **named):\n    raise RuntimeError({said!r})\n"
+    words = ("--model", "send-receive", "--bytes", "4096", *SHORT)
+    code, events, _ = bench(real_python, *words, processes=2, before=broken + "dist.batch_isend_irecv = broken")
+    assert code and {event["kind"] for event in events if event["event"] == "failure"} == {kind}
+
+
 def test_products_in_float8_are_checked_and_unsupported_where_there_are_none(real_python: str, newest_python: str) -> None:
     words = ("--model", "gemm", "--shape", "64x48x80", *SHORT, "--precision", "fp8")
     code, events, stderr = bench(newest_python, *words)

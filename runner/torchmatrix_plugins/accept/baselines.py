@@ -1,8 +1,10 @@
 """The file of what other machines reached: written by `accept --write-baseline`, checked when it is read, never a guess."""
 
+import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -23,6 +25,9 @@ FAR_BELOW = 0.2
 MOST_ERROR = 0.5
 """A figure with a larger relative error is none."""
 DEFINITION = "mean of logarithms over launches of {unit}/s per {per}, each launch afresh; its error is that of the mean"
+FEWEST_MACHINES = 3
+"""Other machines that show how much healthy ones differ: devices of one machine share what makes it differ from others."""
+MOST_LAUNCHES = 1_000_000
 _HINT = "torchmatrix accept --write-baseline FILE writes one"
 
 
@@ -84,7 +89,7 @@ def _refuse_impossible(path: Path, entry: Entry, limit: float | None) -> None:
     if not entry.devices:
         raise BadInput(f"{where} has no device", hint=_HINT)
     for device in entry.devices:
-        is_figure = math.isfinite(device.log) and abs(device.log) < 100 and device.launches > 1
+        is_figure = math.isfinite(device.log) and abs(device.log) < 100 and 1 < device.launches < MOST_LAUNCHES
         if not (is_figure and 0 <= device.error < MOST_ERROR):
             raise BadInput(f"{where}: the figure of {shown(device.device)} is no figure", hint=_HINT)
         if limit is not None and math.exp(device.log) > BEYOND * limit:
@@ -105,6 +110,7 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
     """Yield what a reader must know of a baseline, held against these checks. Raises BadInput where units differ, or where it
     is about other devices.
     """
+    checks = [check for check in checks if check.key]  # what wasn't launched has no device
     refuse_others(baseline, {check.key["device"] for check in checks})
     found = False
     for entry in baseline.entries:
@@ -122,8 +128,14 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
             value = math.exp(max(device.log for device in entry.devices))
             if value < FAR_BELOW * limit:
                 yield f"the baseline of {name} is {100 * value / limit:.0f} % of what the device can do: look at its unit"
+            ours = {check.software for check in checks if is_of(entry, check) and check.software}
+            if theirs := {shown(device.software) for device in entry.devices if device.software} - ours:
+                yield f"the baseline of {name} was measured with {', '.join(sorted(theirs))}; this is {', '.join(sorted(ours))}"
     if not found:
-        yield "the baseline has no operation on such a device: memory, link, power limit, partition and number must agree, too"
+        yield (
+            "the baseline has no operation on such a device: memory, link, power limit, partition, number and stack must agree,"
+            " too"
+        )
 
 
 def is_of(entry: Entry, check: Check) -> bool:
@@ -138,42 +150,54 @@ def finder(baseline: Baseline) -> Callable[[Check], Reference | None]:
 
     def find(check: Check) -> Reference | None:
         entry = next((entry for entry in baseline.entries if is_of(entry, check)), None)
-        others = [device for device in entry.devices if device.machine != check.machine] if entry else []
+        others = [device for device in entry.devices if device.machine != _digest(check.machine)] if entry else []
         if not others:
             return None
-        source = f"{count(len(others), 'device')} of {count(len({device.machine for device in others}), 'other machine')}"
-        return judging.among(_moments(others), judging.BASELINE, prior if len(others) > 1 else NO_PRIOR, source)
+        machines = len({device.machine for device in others})
+        source = f"{count(len(others), 'device')} of {count(machines, 'other machine')}"
+        found = judging.among(_moments(others), judging.BASELINE, prior if len(others) > 1 else NO_PRIOR, source)
+        return found if machines >= FEWEST_MACHINES else replace(found, scatter=math.nan)
 
     return find
+
+
+def _digest(machine: str) -> str:
+    """Return what tells a machine from others in a file that may go to others, and says nothing else of it."""
+    return hashlib.sha256(machine.encode()).hexdigest()[:16]
 
 
 def _moments(devices: Sequence[Device]) -> list[Moments]:
     return [Moments(log=d.log, squared_error=d.error**2, freedom=max(1, d.launches - 1)) for d in devices]
 
 
-def of_checks(machines: Mapping[str, Sequence[Check]]) -> Baseline:
-    """Make a baseline of the checks of machines by their names: of figures with an interval that nothing disturbed."""
+def of_checks(checks: Sequence[Check]) -> tuple[Baseline, int]:
+    """Make a baseline of the checks that have a sound figure and didn't fail; return how many are left out, too."""
     entries: dict[tuple[object, ...], Entry] = {}
-    for machine, checks in machines.items():
-        for check in checks:
-            if check.figure is None or check.outcome != "ok" or check.figure.disturbed:
-                continue
-            told = check.launches[-1]
-            versions = (
-                (told.reported.torch, told.reported.cuda or told.reported.hip, told.reported.nccl) if told.reported else ()
-            )
-            device = Device(
-                machine=machine, device=check.device, log=check.figure.log, error=math.sqrt(check.figure.squared_error),
-                launches=check.figure.launches, software=", ".join(filter(None, versions)), measured=utc(told.unix_seconds),
-            )  # fmt: skip
-            together, key = check.place is None, (check.operation, check.place is None, *sorted(check.key.items()))
-            definition = DEFINITION.format(unit=check.unit, per="launch" if together else "device")
-            empty = Entry(
-                operation=check.operation, unit=check.unit, key=dict(check.key), together=together, devices=[],
-                definition=definition, limit=None if math.isnan(check.limit) else check.limit,
-            )  # fmt: skip
-            entries.setdefault(key, empty).devices.append(device)
-    return Baseline(torchmatrix_baseline=VERSION, entries=list(entries.values()))
+    sound = [(check, reached) for check in checks if (reached := _sound(check))]
+    for check, reached in sound:
+        told = check.launches[-1]
+        device = Device(
+            machine=_digest(check.machine), device=check.device, log=reached.log,
+            error=math.sqrt(reached.squared_error), launches=reached.launches, software=check.software,
+            measured=utc(told.unix_seconds),
+        )  # fmt: skip
+        together, key = check.place is None, (check.operation, check.place is None, *sorted(check.key.items()))
+        definition = DEFINITION.format(unit=check.unit, per="launch" if together else "device")
+        empty = Entry(
+            operation=check.operation, unit=check.unit, key=dict(check.key), together=together, devices=[],
+            definition=definition, limit=None if math.isnan(check.limit) else check.limit,
+        )  # fmt: skip
+        entries.setdefault(key, empty).devices.append(device)
+    return Baseline(torchmatrix_baseline=VERSION, entries=list(entries.values())), len(checks) - len(sound)
+
+
+def _sound(check: Check) -> Moments | None:
+    """Return the figure that others may be held against; None without one, if launches went wrong, or if the check failed."""
+    found = check.figure
+    if found is None or found.disturbed or check.said or check.judged.verdict == judging.FAIL:
+        return None
+    is_possible = found.squared_error < MOST_ERROR**2 and not math.exp(found.log) > BEYOND * check.limit
+    return found if is_possible else None
 
 
 def written(baseline: Baseline) -> str:

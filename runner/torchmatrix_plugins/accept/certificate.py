@@ -43,15 +43,15 @@ def answer(acceptance: Acceptance) -> str:
     for check in acceptance.with_verdict(FAIL):
         by_device.setdefault(check.where, []).append(check)
     for device, checks in sorted(by_device.items(), key=lambda item: -len(item[1])):
-        found = next((cause for check in checks for cause in causes_of(check).found), "")
+        found = next((cause for check in checks if (causes := _causes(check)) for cause in causes.found), "")
         why = checks[0].judged.why or found
         sentence += f" {device} fails {len(checks)}{f': {clipped(printable(why))}' if why else ', no cause found'}."
     return sentence
 
 
-def _is_slow(check: Check) -> bool:
-    """Check whether it was measured, so that a cause of its figure may be looked for."""
-    return check.outcome == "ok" and not check.trouble
+def _causes(check: Check) -> Causes | None:
+    """Return the causes of a check that failed by its figure; None of any other."""
+    return causes_of(check) if check.judged.verdict == FAIL and not check.said else None
 
 
 _WORDS = {FAIL: "failed", UNDECIDED: "undecided", NO_REFERENCE: "without a reference", PASS: "passed"}
@@ -87,8 +87,7 @@ def in_words(acceptance: Acceptance) -> Iterator[str]:
         for check in acceptance.with_verdict(verdict):
             yield f"{verdict:<12}  {check.name}: {value_in_words(check, check.judged.figure)}"
             yield f"{'':12}  {ratio_in_words(check)}"
-            if verdict == FAIL and _is_slow(check):
-                causes = causes_of(check)
+            if causes := _causes(check):
                 yield from (f"{'':12}  likely: {cause}" for cause in causes.found)
                 if not causes.found:
                     fine, unknown = ", ".join(causes.fine) or "nothing", ", ".join(causes.unknown)
@@ -105,14 +104,14 @@ def as_record(acceptance: Acceptance, run: str) -> dict[str, Any]:
 
 def _check_record(check: Check) -> dict[str, Any]:
     judged, reference = check.judged, check.reference
-    causes = causes_of(check) if judged.verdict == FAIL else Causes(found=(), fine=(), unknown=())
+    causes = _causes(check) or Causes(found=(), fine=(), unknown=())
     return {
         "name": check.name, "operation": check.operation, "devices": check.devices, "device": check.device,
         "count": check.count, "verdict": judged.verdict, "why": judged.why, "unit": f"{check.unit}/s",
         "launches": len(check.launches),
         **judged.figure.columns("value"), **judged.ratio.columns("ratio"), "bound": judged.bound,
         "launches_to_decide": judged.more, "limit": check.limit, "of_limit": check.of_limit, "key": dict(check.key),
-        "reference": reference and _reference_record(reference, check.value / judged.ratio.value),
+        "reference": reference and _reference_record(reference, judged.figure.value / judged.ratio.value),
         "beside": [_reference_record(other, other.value) for other in check.beside],
         "causes": list(causes.found), "fine": list(causes.fine), "unknown": list(causes.unknown),
     }  # fmt: skip
@@ -137,9 +136,9 @@ def junit(acceptance: Acceptance, run: str) -> str:
         verdict = check.judged.verdict
         said = f"{value_in_words(check, check.judged.figure)}; {ratio_in_words(check)}"
         if verdict == FAIL:
-            causes = causes_of(check).found
             node = ElementTree.SubElement(case, "failure", message=_xml(said))
-            node.text = _xml("\n".join(causes))
+            causes = _causes(check)
+            node.text = _xml("\n".join(causes.found)) if causes else None
         elif verdict != PASS:
             ElementTree.SubElement(case, "skipped", message=_xml(f"{verdict}: {said}"))
     ElementTree.indent(suite)
@@ -168,8 +167,9 @@ def nccl_tests(acceptance: Acceptance) -> list[dict[str, Any]]:
             if not size:
                 continue
             ranks, in_place = check.count, check.model == "all-reduce"
-            seconds = size * BUS[check.model](ranks) / 1e9 / check.value
-            timed = {"time": 1e6 * seconds, "alg_bw": size / seconds / 1e9, "bus_bw": check.value, "nwrong": 0}
+            value = check.judged.figure.value
+            seconds = size * BUS[check.model](ranks) / 1e9 / value
+            timed = {"time": 1e6 * seconds, "alg_bw": size / seconds / 1e9, "bus_bw": value, "nwrong": 0}
             result = {"size": size, "count": size // 4, "type": "float", "redop": _reduces(check)}
             documents.append(
                 {
@@ -217,7 +217,7 @@ def _line(check: Check) -> Line:
         bound=f"{100 * judged.bound:.1f} %" if has_bar else UNKNOWN, ratio=ratio_in_words(check),
         of_limit=f"{100 * check.of_limit:.0f} %" if is_known(check.of_limit) else UNKNOWN,
         bar=tuple(_placed(end) for end in (ratio.low, ratio.high, ratio.value, judged.bound)) if has_bar else None,
-        causes=causes_of(check) if judged.verdict == FAIL and _is_slow(check) else None,
+        causes=_causes(check),
     )  # fmt: skip
 
 
@@ -235,16 +235,17 @@ class Strip:
 
 
 def _strips(checks: Sequence[Check]) -> list[Strip]:
-    groups: dict[tuple[str, str], list[Check]] = {}
+    groups: dict[tuple[str, ...], list[Check]] = {}
     for check in checks:
         if check.place is not None and check.ratio is not None:
-            groups.setdefault((check.operation, check.devices), []).append(check)
+            stack = f", {check.stack}" if check.names_stack else ""
+            groups.setdefault((f"{check.operation}{stack}", check.machine, check.devices), []).append(check)
     return [
         Strip(
             operation=operation,
-            cells=[(c.device, f"{100 * math.exp(c.ratio.log):.1f} %", c.judged.verdict) for c in group if c.ratio],
+            cells=[(c.where, f"{100 * math.exp(c.ratio.log):.1f} %", c.judged.verdict) for c in group if c.ratio],
         )
-        for (operation, _), group in groups.items()
+        for (operation, *_), group in groups.items()
     ]
 
 
@@ -264,8 +265,9 @@ def render(acceptance: Acceptance, runs: Sequence[str], notes: Sequence[str], co
         lines=[_line(check) for check in ordered],
         references=list(dict.fromkeys(check.reference.source for check in ordered if check.reference)),
         published=_published(acceptance.checks),
+        published_decides=any(check.reference and check.reference.kind == judging.PUBLISHED for check in ordered),
         strips=_strips(acceptance.checks),
-        record=[row for host in acceptance.hosts.values() for row in _record(host, launches)],
+        record=[row for machine, host in acceptance.hosts.items() for row in _record(host, acceptance.launches_of(machine))],
         notes=notes,
         command=command,
         runs=runs,

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -63,13 +64,16 @@ class Check:
     trouble: str = ""
     machine: str = ""
     is_of_several: bool = False
+    stack: str = ""
+    names_stack: bool = False
 
     @property
     def name(self) -> str:
         """Return its name among all: the operation and the devices."""
         is_one = self.place is None and (self.model in TOGETHER or self.unit not in ("TFLOP", "GB"))
         others = "" if self.count == 1 else f", {self.count} {'together' if is_one else 'at once'}"
-        return f"{self.title} on {self.where}{others}"
+        stack = f", {self.stack}" if self.names_stack else ""
+        return f"{self.title} on {self.where}{others}{stack}"
 
     @property
     def where(self) -> str:
@@ -94,7 +98,21 @@ class Check:
     @property
     def of_limit(self) -> float:
         """Return the figure over what the device can do at most; NaN if that isn't known."""
-        return self.value / self.limit
+        figure = self.judged.figure.value
+        return (self.value if math.isnan(figure) else figure) / self.limit
+
+    @property
+    def software(self) -> str:
+        """Return the versions of PyTorch, CUDA or ROCm, and NCCL or RCCL of its launches."""
+        told = self.launches[-1].reported if self.launches else None
+        return ", ".join(filter(None, (told.torch, told.cuda or told.hip, told.nccl))) if told else ""
+
+    @property
+    def said(self) -> str:
+        """Return what its launches say of why they gave no figure, or not all did."""
+        if self.outcome == "ok":
+            return self.trouble
+        return f"{self.outcome}; continue the run" if self.outcome.partition(":")[0] in UNFINISHED else self.outcome
 
 
 def size_in_words(size: int | None) -> str:
@@ -128,26 +146,26 @@ def _of_cell(cell: Cell[LaunchRow], launches: Sequence[Launch]) -> Iterator[Chec
     ranks = [list(map(float, each.rank_rates)) for each in cell.ok if each.rank_rates]
     common: dict[str, Any] = {
         "operation": row.workload, "model": row.model, "unit": row.unit, "devices": row.devices, "count": row.count,
-        "trouble": trouble,
+        "trouble": trouble, "stack": row.stack,
     }  # fmt: skip
     if not ok:
         outcome = f"{told.outcome}: {told.error}" if told.error else told.outcome
         failed: dict[str, Any] = {"device": row.devices, "place": None, "value": math.nan, "outcome": outcome}
-        yield Check(**common, **failed, key=key_of(told, 0), launches=launches)
+        yield Check(**common, **failed, key=key_of(told, None), launches=launches)
     elif row.count > 1 and ranks and len(ranks) == len(cell.ok):
-        for place, name in enumerate(row.device_list):
-            rates = [rank[place] for rank in ranks]
-            ratios = [rank[place] / median_of(rank) for rank in ranks]
+        for number, name in enumerate(row.device_list):
+            rates = [rank[number] for rank in ranks]
+            ratios = [rank[number] / median_of(rank) for rank in ranks]
             yield Check(
-                **common, device=name, place=place, key=key_of(told, place), value=median_of(rates), launches=ok,
-                figure=_moments(rates, cell.prior("throughput"), cell.moments()), ratios=ratios, limit=_limit(told, place),
+                **common, device=name, place=number, key=key_of(told, number), value=median_of(rates), launches=ok,
+                figure=_moments(rates, cell.prior("throughput"), cell.moments()), ratios=ratios, limit=_limit(told, number),
             )  # fmt: skip
     else:
-        together = row.count > 1
-        device = row.devices if together else row.device_list[0]
+        place = None if row.count > 1 else 0
+        device = row.devices if place is None else row.device_list[0]
         yield Check(
-            **common, device=device, place=None if together else 0, key=key_of(told, 0), value=cell.estimate().value,
-            launches=ok, figure=cell.moments(), limit=math.nan if together else _limit(told, 0),
+            **common, device=device, place=place, key=key_of(told, place), value=cell.estimate().value,
+            launches=ok, figure=cell.moments(), limit=math.nan if place is None else _limit(told, place),
         )  # fmt: skip
 
 
@@ -166,16 +184,21 @@ def _moments(values: Sequence[float], prior: Prior, of_launches: Moments | None)
     return intervals.moments(values, prior)._replace(disturbed=of_launches.disturbed)
 
 
-def key_of(launch: Launch, place: int) -> dict[str, str]:
+def key_of(launch: Launch, place: int | None) -> dict[str, str]:
     """Return what makes a device's figure comparable with another machine's: its model, memory, link, power limit, partition,
-    and how many take part; of a CPU its name and how many threads a process has.
+    the stack, and how many take part; of a CPU its name and how many threads a process has. `place`: None of all together.
     """
-    key = {"devices": str(launch.devices.count)}
+    key = {"devices": str(launch.devices.count), "stack": launch.stack.name}
     if not launch.devices.gpus:
         return key | {"device": str(launch.host.get("cpu") or "unknown CPU"), "threads": str(launch.devices.threads)}
-    gpu = launch.devices.gpus[min(place, len(launch.devices.gpus) - 1)]
+    gpus = launch.devices.gpus
+    each = list(map(_key_of_gpu, gpus if place is None else [gpus[min(place, len(gpus) - 1)]]))
+    return key | {name: " + ".join(dict.fromkeys(sorted(one[name] for one in each))) for name in each[0]}
+
+
+def _key_of_gpu(gpu: Gpu) -> dict[str, str]:
     link = PCIE.match(gpu.pcie or "")
-    return key | {
+    return {
         "device": str(gpu.name),
         "memory": "unknown" if gpu.memory_bytes is None else f"{gpu.memory_bytes / 2**30:.0f} GiB",
         "link": f"gen{link[3]} x{link[4]}" if link else "unknown",
@@ -231,6 +254,10 @@ class Acceptance:
                 found.setdefault(check.machine, check.launches[0].host)
         return found
 
+    def launches_of(self, machine: str) -> list[Launch]:
+        """Return the launches of a machine's checks."""
+        return [launch for check in self.checks if check.machine == machine for launch in check.launches]
+
     @cached_property
     def counts(self) -> dict[str, int]:
         """Return how many checks have each verdict."""
@@ -249,10 +276,14 @@ Find = Callable[[Check], Reference | None]
 
 
 def judged(
-    checks: Sequence[Check], decides: Sequence[Find] = (), last: Sequence[Find] = (), beside: Sequence[Find] = ()
+    checks: Sequence[Check],
+    decides: Sequence[Find] = (),
+    last: Sequence[Find] = (),
+    beside: Sequence[Find] = (),
+    looks: int = 1,
 ) -> Acceptance:
-    """Judge all checks together. The first that knows a reference decides: what `decides` finds, the check's siblings, what
-    `last` finds. `beside`: what is only shown.
+    """Judge all checks together, of launches that are looked at so many times. The first that knows a reference decides: what
+    `decides` finds, the check's siblings, what `last` finds. `beside`: what is only shown.
     """
     siblings, groups = _siblings(checks), _groups(checks)
     alone = {number: [checks[n].launches[-1] for n in group if n != number] for group in groups.values() for number in group}
@@ -265,8 +296,11 @@ def judged(
         )
         for number, check in enumerate(checks)
     ]
-    number = sum(check.reference is not None and check.outcome == "ok" for check in found)
-    return Acceptance(checks=[replace(check, judged=_judge(check, number)) for check in found])
+    number = looks * sum(check.reference is not None and check.outcome == "ok" for check in found)
+    names = Counter(check.name for check in found)
+    return Acceptance(
+        checks=[replace(check, judged=_judge(check, number), names_stack=names[check.name] > 1) for check in found]
+    )
 
 
 def _first(finders: Sequence[Find], check: Check) -> Reference | None:
@@ -275,15 +309,14 @@ def _first(finders: Sequence[Find], check: Check) -> Reference | None:
 
 def _judge(check: Check, checks: int) -> Judged:
     if check.outcome != "ok":
-        outcome = check.outcome.partition(":")[0]
-        verdict = FAIL if outcome in _FAILED else UNDECIDED
-        again = "; continue the run" if outcome in UNFINISHED else ""
-        return Judged(verdict=verdict, figure=Interval(value=math.nan), why=f"{check.outcome}{again}")
+        verdict = FAIL if check.outcome.partition(":")[0] in _FAILED else UNDECIDED
+        return Judged(verdict=verdict, figure=Interval(value=math.nan), why=check.said)
     judged = _by_reference(check, checks)
     if check.trouble:
         return replace(judged, verdict=FAIL if check.trouble.startswith(_FAILED) else UNDECIDED, why=check.trouble, more=None)
     if check.value > BEYOND * check.limit:
-        return replace(judged, verdict=UNDECIDED, why="it is more than the device can do: look for a wrong limit, or clock")
+        why = "it is more than the device can do: look for a wrong limit, or clock"
+        return replace(judged, verdict=UNDECIDED, why=why, more=None)
     return judged
 
 
@@ -319,7 +352,7 @@ def _groups(checks: Sequence[Check]) -> dict[tuple[object, ...], list[int]]:
         if check.place is not None and check.model not in TOGETHER:
             alike = tuple(value for name, value in check.key.items() if name in ("device", "memory", "partition"))
             together = check.devices if check.count > 1 else ""
-            groups.setdefault((check.machine, check.operation, check.count, together, alike), []).append(number)
+            groups.setdefault((check.machine, check.stack, check.operation, check.count, together, alike), []).append(number)
     return groups
 
 
@@ -338,11 +371,11 @@ def gpu_of(check: Check) -> Gpu | None:
 
 def not_launched(planned: Sequence[CellName], checks: Sequence[Check], machine: str, is_of_several: bool) -> list[Check]:
     """Return a check for each planned cell of which nothing was launched."""
-    seen = {(check.operation, check.devices) for check in checks}
+    seen = {(check.stack, check.operation, check.devices) for check in checks}
     return [
         Check(
             operation=cell.workload, model="", unit="", devices=cell.devices, device=cell.devices, place=None, count=1, key={},
-            value=math.nan, outcome="not launched", machine=machine, is_of_several=is_of_several,
+            value=math.nan, outcome="not launched", machine=machine, is_of_several=is_of_several, stack=cell.stack,
         )
-        for cell in planned if (cell.workload, cell.devices) not in seen
+        for cell in planned if (cell.stack, cell.workload, cell.devices) not in seen
     ]  # fmt: skip

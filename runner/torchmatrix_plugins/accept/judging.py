@@ -1,7 +1,8 @@
 """Judge a figure by a reference: passed, failed, or undecided, corrected for all checks of an acceptance. Pure.
 
 A check passes if its whole interval lies above the bound, and fails if it lies below. What lies above a bound that is lower
-than the share, since others differ so much, is undecided. The bound is a share of the reference's
+than the share, since others differ so much, is undecided; so is what doesn't reach the share of their better quarter: the
+others' median may be that of weak devices. The bound is a share of the reference's
 lower edge or, where other devices or machines show how much healthy ones differ, what a healthy one all but surely exceeds (and
 at most 1 - TOLERATED), whichever is higher: devices that are alike tell a weak one below 5 %.
 
@@ -42,7 +43,8 @@ class Reference:
     """What a figure is held against. `log`: the logarithm of its centre, with the standard `error` and degrees of `freedom`.
 
     `scatter`: the standard deviation of the logarithms of healthy devices or machines, with `scatter_freedom`; NaN where one
-    alone is known. `others`: how many these are. `share`: of its lower edge that a figure must reach. `source`: in words.
+    alone is known. `better`: the upper quartile of theirs. `others`: how many these are. `share`: of its lower
+    edge that a figure must reach. `source`: in words.
     """
 
     kind: str
@@ -51,6 +53,7 @@ class Reference:
     freedom: float = math.inf
     scatter: float = math.nan
     scatter_freedom: float = 0.0
+    better: float = -math.inf
     others: int = 1
     share: float = SHARE
     source: str = ""
@@ -101,7 +104,7 @@ def judge(figure: Moments | None, value: float, reference: Reference | None, che
         alone = intervals.Interval(value=value)
         return Judged(verdict=UNDECIDED, figure=alone, more=FEWEST_LAUNCHES, why="one launch: no interval")
     level = WRONGLY / max(1, checks)
-    own_level = (1 - intervals.CONFIDENCE) / 2 if reference and reference.is_population else level
+    own_level = level if reference and not reference.is_population else (1 - intervals.CONFIDENCE) / 2
     half = _half_width(figure, own_level)
     limits = _interval(figure.log, half)
     if reference is None:
@@ -112,7 +115,7 @@ def judge(figure: Moments | None, value: float, reference: Reference | None, che
         return replace(judged, why="other programs disturbed its launches")
     if figure.log + half < bound:
         return replace(judged, verdict=FAIL)
-    if figure.log - half >= max(bound, reference.log + math.log(reference.share)):
+    if figure.log - half >= max(bound, max(reference.log, reference.better) + math.log(reference.share)):
         return replace(judged, verdict=PASS)
     if figure.log - half >= bound:
         return replace(judged, why="it is slower, but those that it is held against differ as much")
@@ -164,7 +167,7 @@ def among(others: Sequence[Moments], kind: str, prior: Prior = intervals.NO_PRIO
     known = freedom + prior.freedom
     return Reference(
         kind=kind, log=median_of(logs), error=scatter * math.sqrt(math.pi / 2 / len(logs)), freedom=known, scatter=scatter,
-        scatter_freedom=known, others=len(logs), source=source,
+        scatter_freedom=known, better=float(np.quantile(logs, 0.75, method="higher")), others=len(logs), source=source,
     )  # fmt: skip
 
 

@@ -91,7 +91,8 @@ def accept(
         raise BadInput("--matrix says itself what is measured", hint="leave out --quick and --each, or --matrix")
     if write_baseline and write_baseline.exists():  # before an hour of measuring
         raise BadInput(f"{write_baseline} exists", hint="name a new file: --write-baseline FILE")
-    rules = Rules(baseline=held, of_limit=of_limit, published_decides=published_decides)
+    looks = _MOST_RUNS if until_decided else 1
+    rules = Rules(baseline=held, of_limit=of_limit, published_decides=published_decides, looks=looks)
     if runs:
         list_runs(store := Results(results))
         folders = select_each(store, runs)
@@ -102,13 +103,12 @@ def accept(
     notes: list[str] = []
     machines, command = _by_machine(folders), as_typed()
     acceptance = _judge(machines, rules, notes)
+    if write_baseline:
+        _write_baseline(write_baseline, acceptance, notes)
     if redact:
         with TemporaryDirectory(prefix="torchmatrix-") as folder:
             copies, command = _redacted(store, folders, Path(folder))
-            machines = _by_machine(copies)
-        acceptance = _shown(acceptance, machines)
-    if write_baseline:
-        write_new(write_baseline, baselines.written(baselines.of_checks(machines)))
+            acceptance = _shown(acceptance, _by_machine(copies))
     page = certificate.render(acceptance, [folder.id for folder in folders], notes, command)
     certificate.write(page, output)
     if junit:
@@ -124,13 +124,25 @@ def accept(
     raise typer.Exit(certificate.exit_code(acceptance))
 
 
+def _write_baseline(path: Path, acceptance: "Acceptance", notes: list[str]) -> None:
+    from torchmatrix_plugins.accept import baselines
+
+    made, left_out = baselines.of_checks(acceptance.checks)
+    write_new(path, baselines.written(made))
+    if left_out:
+        notes.append(f"not in {path}: {count(left_out, 'check')} that failed, or without a sound figure")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What decides a verdict besides siblings: a baseline, a share of the device's limit, published figures."""
+    """What decides a verdict besides siblings: a baseline, a share of the device's limit, published figures; and how many times
+    launches are judged, until they are decided.
+    """
 
     baseline: "Baseline | None" = None
     of_limit: float | None = None
     published_decides: bool = False
+    looks: int = 1
 
 
 def _matrix(quick: bool, path: Path | None, each: bool) -> "Matrix":
@@ -221,19 +233,22 @@ def _judge(machines: "Mapping[str, Sequence[Check]]", rules: Rules, notes: list[
         notes += baselines.doubts(rules.baseline, every)
         decides.append(baselines.finder(rules.baseline))
     elif len(machines) > 1:
-        decides.append(baselines.finder(baselines.of_checks(machines)))
-    last: list[Find] = [*([limit] if rules.of_limit else []), *([published.find] if rules.published_decides else [])]
-    return checks.judged(every, decides, last, beside)
+        decides.append(baselines.finder(baselines.of_checks(every)[0]))
+    last: list[Find] = [*([limit] if rules.of_limit else []), *([published.bound] if rules.published_decides else [])]
+    return checks.judged(every, decides, last, beside, rules.looks)
 
 
 def _shown(acceptance: "Acceptance", machines: "Mapping[str, Sequence[Check]]") -> "Acceptance":
     """Return the acceptance with what redacted copies of its launches say, and its own verdicts: names decide some."""
     shown = [check for found in machines.values() for check in found]
     pairs = zip(acceptance.checks, shown, strict=True)
-    judged = ("judged", "reference", "beside")
-    return replace(
-        acceptance, checks=[replace(copy, **{name: getattr(check, name) for name in judged}) for check, copy in pairs]
-    )
+    return replace(acceptance, checks=[_shown_as(copy, check) for check, copy in pairs])
+
+
+def _shown_as(copy: "Check", check: "Check") -> "Check":
+    """Return the redacted copy of a check with its verdict, but what launches say as the copy has it."""
+    kept = {name: getattr(check, name) for name in ("reference", "beside", "names_stack")}
+    return replace(copy, judged=replace(check.judged, why=copy.said or check.judged.why), **kept)
 
 
 def _redacted(store: "Results", folders: "Sequence[RunFolder]", root: Path) -> "tuple[list[RunFolder], str]":
