@@ -1,8 +1,8 @@
 """Judge a figure by a reference: passed, failed, or undecided, corrected for all checks of an acceptance. Pure.
 
 A check passes if its whole interval lies above the bound, and fails if it lies below. What lies above a bound that is lower
-than the share, since others differ so much, is undecided; so is what doesn't reach the share of their better quarter: the
-others' median may be that of weak devices. The bound is a share of the reference's
+than the share, since others differ so much, is undecided; so is what is far below their better quarter: the others'
+median may be that of weak devices. The bound is a share of the reference's
 lower edge or, where other devices or machines show how much healthy ones differ, what a healthy one all but surely exceeds (and
 at most 1 - TOLERATED), whichever is higher: devices that are alike tell a weak one below 5 %.
 
@@ -29,6 +29,8 @@ WRONGLY = 0.01
 SHARE = 0.95
 TOLERATED = 0.02
 """A device that is less than this below the others is not weak, however alike these are."""
+OF_BETTER = 0.93
+"""The share of the others' better quarter that passes: of healthy devices that scatter by 2 % nearly all reach it."""
 LIMIT, SIBLINGS, BASELINE, PUBLISHED = "limit", "siblings", "baseline", "published"
 """The kinds of references: what the device can do at most, the other devices of the machine, other machines, a published
 figure. A verdict is by one of them."""
@@ -115,7 +117,8 @@ def judge(figure: Moments | None, value: float, reference: Reference | None, che
         return replace(judged, why="other programs disturbed its launches")
     if figure.log + half < bound:
         return replace(judged, verdict=FAIL)
-    if figure.log - half >= max(bound, max(reference.log, reference.better) + math.log(reference.share)):
+    least = max(reference.log + math.log(reference.share), reference.better + math.log(OF_BETTER))
+    if figure.log - half >= max(bound, least):
         return replace(judged, verdict=PASS)
     if figure.log - half >= bound:
         return replace(judged, why="it is slower, but those that it is held against differ as much")
