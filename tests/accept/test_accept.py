@@ -12,6 +12,9 @@ import pytest
 
 from support import Command
 from support.accepted import H100, MI300X, RTX_4090, Server, write
+from torchmatrix.facts.launch import Launch
+from torchmatrix.facts.reading import launches_below
+from torchmatrix_plugins.accept import checks as accept_checks
 
 HEALTHY = Server()
 CARD_5 = {("host-copy", 5): 0.52}
@@ -256,6 +259,9 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "with a wrong type": (changed({"devices": "x"}), "is no baseline"),
     "above the limit that it doesn't say": (lambda content: (raised(content), changed({"limit": None})(content)), "can do"),
     "twice": (lambda content: content["entries"].append(content["entries"][0]), "is there twice"),
+    "of launches that nobody made": (
+        lambda content: content["entries"][0]["devices"][0].update(launches=10**400), "is no figure",
+    ),
     "without a sure figure": (lambda content: content["entries"][0]["devices"][0].update(error=9.0), "is no figure"),
 }  # fmt: skip
 
@@ -555,6 +561,25 @@ def test_the_figure_beside_a_ratio_is_that_of_the_ratio(torchmatrix: Command, tm
     (check,) = judged(torchmatrix, tmp_path / "results", "--of-limit", "0.6")["checks"]
     assert check["value"] / check["ratio"] == pytest.approx(check["reference"]["value"]) == pytest.approx(check["limit"])
     assert check["of_limit"] == pytest.approx(check["value"] / check["limit"])
+
+
+def test_launches_that_are_judged_four_times_have_lower_bounds(tmp_path: Path) -> None:
+    run = write(tmp_path / "results", Server(work=("gemm",)))
+    found = accept_checks.checks_of([launch for launch in launches_below(run.path) if isinstance(launch, Launch)])
+    once, four = (accept_checks.judged(found, looks=looks).checks[0].judged.bound for looks in (1, 4))
+    assert four < once <= 0.98
+
+
+def test_each_machine_has_its_own_software_on_the_record(torchmatrix: Command, tmp_path: Path) -> None:
+    def newer(line: dict[str, Any]) -> None:
+        if line["event"] == "environment":
+            line |= {"torch": "9.9.9+cu999"}
+
+    for name, edit in (("alpha", lambda line: None), ("beta", newer)):
+        write(tmp_path / "results", Server(name=name, work=("gemm",)), edit)
+    runs = [f"{name}/20260101T000000Z" for name in ("alpha", "beta")]
+    torchmatrix("accept", *runs, "--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"))
+    assert (tmp_path / "p").read_text().count("<dt>PyTorch</dt><dd>9.9.9+cu999</dd>") == 1
 
 
 def test_devices_of_several_machines_stand_in_strips_of_their_own(torchmatrix: Command, tmp_path: Path) -> None:
