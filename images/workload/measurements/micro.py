@@ -1,6 +1,6 @@
 """Microbenchmarks: windows of one operation (operations.py) on each device, or of all devices together."""
 
-import functools
+import math
 
 import chance
 import measure
@@ -52,7 +52,7 @@ def launch(channel, args, world, timed, windows):
         return
     windows(channel, args, world, step)
     problems = timed("proof", lambda: _problems(channel, args, world, operation))
-    flops = {"flops_per_item": 2.0 * functools.reduce(int.__mul__, map(int, args.shape.split("x")))} if args.shape else {}
+    flops = {"flops_per_item": 2.0 * math.prod(map(int, args.shape.split("x")))} if args.shape else {}
     channel.emit("reference", proof="full", problems=problems, agrees=not problems, **flops)
     world.barrier()  # the line is written before any rank ends
     if problems:

@@ -254,9 +254,9 @@ def _unlike(scene: Scene, name: str) -> str:
 
 
 def _word(value: object) -> str:
-    return (
-        {True: "on", False: "off", None: "not known"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
-    )
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def _name(gpu: Gpu) -> str:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -307,8 +306,3 @@ def _record(host: Mapping[str, object], launches: Sequence[Any]) -> Iterator[tup
         if value:
             yield word, str(value)
     yield "cooling", "not read"
-
-
-def write(text: str, path: Path) -> None:
-    """Write one of these files whole. Raises EngineUnusable."""
-    page.save(text, path)

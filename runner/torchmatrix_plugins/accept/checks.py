@@ -273,6 +273,7 @@ class Acceptance:
 
 
 Find = Callable[[Check], Reference | None]
+Groups = dict[tuple[object, ...], list[int]]
 
 
 def judged(
@@ -285,7 +286,8 @@ def judged(
     """Judge all checks together, of launches that are looked at so many times. The first that knows a reference decides: what
     `decides` finds, the check's siblings, what `last` finds. `beside`: what is only shown.
     """
-    siblings, groups = _siblings(checks), _groups(checks)
+    groups = _groups(checks)
+    siblings = _siblings(checks, groups)
     alone = {number: [checks[n].launches[-1] for n in group if n != number] for group in groups.values() for number in group}
     found = [
         replace(
@@ -329,11 +331,10 @@ def _by_reference(check: Check, checks: int) -> Judged:
     return replace(seen, figure=figure)
 
 
-def _siblings(checks: Sequence[Check]) -> dict[int, Reference | None]:
+def _siblings(checks: Sequence[Check], groups: Groups) -> dict[int, Reference | None]:
     """Return by number the reference of each check among the other devices that do the same: at the same moment, compared
     within each launch, or each alone.
     """
-    groups = _groups(checks)
     figures = {key: [checks[n].ratio or checks[n].figure for n in numbers] for key, numbers in groups.items()}
     prior = judging.prior_of(list(figures.values()))
     references: dict[int, Reference | None] = dict.fromkeys(range(len(checks)))
@@ -345,9 +346,9 @@ def _siblings(checks: Sequence[Check]) -> dict[int, Reference | None]:
     return references
 
 
-def _groups(checks: Sequence[Check]) -> dict[tuple[object, ...], list[int]]:
+def _groups(checks: Sequence[Check]) -> Groups:
     """Return the numbers of the checks whose devices are siblings: alike, at one operation, at one moment or each alone."""
-    groups: dict[tuple[object, ...], list[int]] = {}
+    groups: Groups = {}
     for number, check in enumerate(checks):
         if check.place is not None and check.model not in TOGETHER:
             alike = tuple(value for name, value in check.key.items() if name in ("device", "memory", "partition"))

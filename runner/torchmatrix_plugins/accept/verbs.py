@@ -81,6 +81,7 @@ def accept(
     Measures products, memory, copies and collectives, and what you will run; judges, and names the cause.
     """
     from torchmatrix.facts.store import Results, select_each
+    from torchmatrix.reporting import page
     from torchmatrix_plugins.accept import baselines, certificate
 
     volume = volume_of(quiet, verbose)
@@ -109,12 +110,11 @@ def accept(
         with TemporaryDirectory(prefix="torchmatrix-") as folder:
             copies, command = _redacted(store, folders, Path(folder))
             acceptance = _shown(acceptance, _by_machine(copies))
-    page = certificate.render(acceptance, [folder.id for folder in folders], notes, command)
-    certificate.write(page, output)
+    page.save(certificate.render(acceptance, [folder.id for folder in folders], notes, command), output)
     if junit:
-        certificate.write(certificate.junit(acceptance, folders[-1].id), junit)
+        page.save(certificate.junit(acceptance, folders[-1].id), junit)
     if nccl_tests:
-        certificate.write(in_json(certificate.nccl_tests(acceptance)), nccl_tests)
+        page.save(in_json(certificate.nccl_tests(acceptance)), nccl_tests)
     for note in notes:
         say(f"note: {note}", volume)
     print(
