@@ -1,6 +1,8 @@
 """Print what every verb prints on stderr: errors, the machine, progress; and set how much of it."""
 
+import glob
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -66,6 +68,21 @@ def write_new(path: Path, text: str) -> None:
     with disk_errors(path, hint="name another file: --write FILE"):
         write_whole(path, text.encode())
     say(f"wrote {path}")
+
+
+def answer_for_files(verb: str, words: list[str], as_json: bool, **options: Any) -> None:
+    """Print what a plugin says of files that another tool wrote, and end; do nothing where no word names a file or a folder."""
+    import typer
+
+    from torchmatrix.core import plugins
+
+    if not any(os.path.lexists(word) or glob.has_magic(word) for word in words if "\0" not in word):
+        return
+    if given := plugins.answer(verb, words, options):
+        print(in_json(given.record) if as_json else given.text, end="\n" if as_json or given.text else "")
+        for note in given.notes:
+            say(printable(note))
+        raise typer.Exit(given.exit_code)
 
 
 def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import in_json, list_runs, read_prices, say, say_unreadable, width, write_file
+from torchmatrix.cli.console import answer_for_files, in_json, list_runs, read_prices, say, say_unreadable, width, write_file
 from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.files import scratch
 from torchmatrix.core.formatting import count
@@ -26,7 +26,7 @@ def compare(
         str,
         typer.Argument(
             metavar="A",
-            help="A run, last, last~1, a machine, a file or folder, a stack, or RUN:STACK.",
+            help="A run, last, last~1, a machine, a file or folder (another tool's, too), a stack, or RUN:STACK.",
             autocompletion=options.complete_runs_and_machines,
         ),
     ],
@@ -56,6 +56,7 @@ def compare(
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
 
+    answer_for_files("compare", [a, b], as_json, reasons=reasons)
     store = Results(results)
     held = read_prices(prices, store.runs() if prices else ())
     compared = metric_for(metrics.named(metric), held)

@@ -1,8 +1,9 @@
 """Find what plugins add, by group and name, and load it when it is used. A stranger's code may raise anything, an exit too."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -22,7 +23,20 @@ PAGES = "torchmatrix.pages"
 of its first page."""
 JOBS = "torchmatrix.jobs"
 """Names are first words of what jobs call, not for people; each is called with the other words and returns an exit code."""
+FILES = "torchmatrix.files"
+"""Names are free; each is called with a verb (compare or audit), its words and its options by name, and returns an Answer, or
+None where the words name no files that it reads."""
 _OURS = "torchmatrix_plugins."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a verb says of files that others wrote: `text` for stdout, or `record` for --json, and `notes` for stderr."""
+
+    text: str
+    record: Any
+    notes: tuple[str, ...] = ()
+    exit_code: int = 0
 
 
 @cache
@@ -83,6 +97,14 @@ def made(group: str, name: str, is_right: Callable[[Any], bool], *given: Any) ->
     except BaseException as error:  # an exit, too: it would be the command's
         raise EngineUnusable(printable(f"the plugin {name} failed: {why(error)}"), hint="leave it out, or mend it") from None
     return result
+
+
+def answer(verb: str, words: list[str], options: Mapping[str, Any]) -> Answer | None:
+    """Return what the first plugin that knows the files says (FILES); None if none does. Raises as `made` does."""
+    answers = (
+        made(FILES, name, lambda given: given is None or isinstance(given, Answer), verb, words, options) for name in names(FILES)
+    )
+    return next((given for given in answers if given), None)
 
 
 def why(error: BaseException) -> str:

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from torchmatrix.cli import options
-from torchmatrix.cli.console import in_json, list_runs, say, say_unreadable
-from torchmatrix.core.errors import ExitCode
+from torchmatrix.cli.console import answer_for_files, in_json, list_runs, say, say_unreadable
+from torchmatrix.core.errors import BadInput, ExitCode
 from torchmatrix.core.formatting import count
 
 
@@ -16,12 +16,21 @@ def audit(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="FILE.csv|RUN",
-            help="A published table, or a run, last, last~1, a folder.",
+            metavar="FILE|RUN",
+            help="A published table, another tool's file or folder, or a run, last, last~1, a folder.",
             autocompletion=options.complete_runs,
         ),
     ],
     results: options.ResultsOption = options.RESULTS,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="Of another tool's file: the GPUs, such as '8x H100 SXM5 80GB'.")
+    ] = None,
+    parameters: Annotated[
+        float | None, typer.Option("--parameters", metavar="N", help="Of another tool's file: those that a token uses, as 8.03e9.")
+    ] = None,
+    bits: Annotated[
+        float | None, typer.Option("--bits", metavar="N", help="Of another tool's file: of a weight, such as 16.")
+    ] = None,
     as_json: options.JsonOption = False,
 ) -> None:
     """Check throughputs for impossible or inconsistent values.
@@ -34,6 +43,9 @@ def audit(
     from torchmatrix.reporting import audit_words
     from torchmatrix_plugins.audit import words
 
+    answer_for_files("audit", [target], as_json, gpu=gpu, parameters=parameters, bits=bits)
+    if (gpu, parameters, bits) != (None, None, None):
+        raise BadInput("--gpu, --parameters and --bits are about a file of another tool", hint="see docs/other-tools.md")
     store = Results(results)
     if not Path(target).is_file():
         list_runs(store)

@@ -1,0 +1,1 @@
+"""One module for each tool; each has `read`, which an entry point names."""

@@ -1,0 +1,78 @@
+"""guidellm: the JSON report of `guidellm run` (or `guidellm benchmark run`)."""
+
+from torchmatrix_plugins.foreign.document import MS, Document, Fields
+from torchmatrix_plugins.foreign.readers import serving
+from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile, Requests
+
+KEYS = {name: (name,) for name in ("mean", "median")} | {q: ("percentiles", q) for q in ("p90", "p95", "p99")}
+TIMES = (
+    ("time_to_first_token_ms", "TTFT", serving.FIRST, "ms"),
+    ("time_per_output_token_ms", "TPOT", "latency / tokens, the first one included, weighted by tokens", "ms"),
+    ("inter_token_latency_ms", "ITL", "(latency − TTFT) / (tokens − 1), weighted by tokens", "ms"),
+    ("request_latency", "latency", serving.WHOLE, "s"),
+)
+RATES = (
+    ("requests_per_second", "requests", serving.OVER_RUN),
+    ("output_tokens_per_second", "output tokens", serving.BY_SERVER),
+    ("prompt_tokens_per_second", "input tokens", serving.BY_SERVER),
+)
+
+
+def read(document: Document) -> ForeignFile | None:
+    """Read a report: a case for each benchmark (rate or number of streams)."""
+    fields = document.object
+    if "guidellm_version" not in fields.part("metadata") or "benchmarks" not in fields:
+        return None
+    asked = next(iter(fields.parts("config", "spec", "data")), Fields({}, document.name))
+    cases = tuple(_case(part, asked) for part in fields.parts("benchmarks"))
+    version, began = fields.text("metadata", "guidellm_version"), fields.parts("benchmarks")
+    return ForeignFile(
+        path=document.path, tool="guidellm", cases=cases, version=version, tried=("0.8",),
+        began=began[0].text("start_time") if began else "",
+    )  # fmt: skip
+
+
+def _case(part: Fields, asked: Fields) -> Case:
+    metrics = part.part("metrics")
+    figures = [
+        figure for key, quantity, definition, unit in TIMES
+        for figure in serving.times(metrics.part(key, "successful"), quantity, definition, unit, KEYS)
+    ]  # fmt: skip
+    for key, quantity, definition in RATES:
+        definition = serving.BY_CLIENT if definition == serving.BY_SERVER and not _by_server(part) else definition
+        if value := metrics.positive(key, "successful", "mean"):
+            figures.append(Figure(quantity=quantity, value=value, definition=definition))
+    strategy, requests = part.part("config", "strategy"), part.parts("requests", "successful")
+    kind, is_exact = strategy.text("type_"), not asked.positive("output_tokens_stdev")
+    concurrency = strategy.positive("streams") or (1.0 if kind == "synchronous" else None)
+    rate = strategy.positive("rate") if kind in ("constant", "poisson") else None
+    output, prompt = (metrics.number(f"{word}_token_count", "successful", "total_sum") for word in ("output", "prompt"))
+    cached = [request.number("cached_tokens") for request in requests]
+    done = Requests(
+        completed=metrics.whole("request_totals", "successful"), failed=metrics.whole("request_totals", "errored"),
+        duration=part.positive("duration"), concurrency=concurrency, rate=rate, is_closed_loop=kind in ("concurrent", "synchronous"),
+        input_tokens=None if prompt is None else int(prompt), output_tokens=None if output is None else int(output),
+        asked_output=asked.positive("output_tokens") if is_exact else None,
+        asked_input=asked.positive("prompt_tokens") if not asked.positive("prompt_tokens_stdev") else None,
+        cached_tokens=None if None in cached or not cached else int(sum(value or 0 for value in cached)),
+        **_each(requests),
+    )  # fmt: skip
+    name, work, setup = serving.load(done, rate or serving.ALL_AT_ONCE, kind)
+    setup |= {"model": part.text("config", "backend", "model"), "backend": part.text("config", "backend", "kind")}
+    problems = tuple(warning.text("message") for warning in part.parts("warnings"))
+    return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=done, problems=problems)
+
+
+def _by_server(part: Fields) -> bool:
+    return part.data.get("config", {}).get("prefer_response_metrics") is True
+
+
+def _each(requests: list[Fields]) -> dict[str, tuple[float, ...]]:
+    rows = [
+        (one.number("output_tokens"), one.number("time_to_first_token_ms"), one.number("request_latency")) for one in requests
+    ]
+    whole = [(n, ttft / MS["s"], latency) for n, ttft, latency in rows if n is not None and ttft is not None and latency is not None]
+    if not whole or len(whole) < len(rows):
+        return {}
+    lengths, ttfts, latencies = zip(*whole, strict=True)
+    return {"lengths": lengths, "ttfts": ttfts, "latencies": latencies}

@@ -1,0 +1,70 @@
+"""inference-perf: its lifecycle reports (JSON), and the report of llm-d 0.2 (YAML or JSON), which others write, too."""
+
+from torchmatrix_plugins.foreign.document import Document, Fields
+from torchmatrix_plugins.foreign.readers import serving
+from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile, Requests
+
+_TIMES = {
+    "time_to_first_token": ("TTFT", serving.FIRST),
+    "time_per_output_token": ("TPOT", "(last token − first) / (tokens − 1), over requests" + serving.CLIENTS),
+    "inter_token_latency": ("ITL", "between tokens, over all gaps of all requests" + serving.CLIENTS),
+    "request_latency": ("latency", serving.WHOLE),
+}  # fmt: skip
+_RATES = {
+    "requests": ("requests_per_sec", "request_rate", serving.OVER_RUN),
+    "input tokens": ("input_tokens_per_sec", "input_token_rate", serving.BY_SERVER),
+    "output tokens": ("output_tokens_per_sec", "output_token_rate", serving.BY_CLIENT),
+}
+_P = {f"p{q}": (f"p{q}",) for q in (90, 95, 99)}
+
+
+def read(document: Document) -> ForeignFile | None:
+    """Read a report. Neither kind says the version of inference-perf; the report of llm-d says that of its schema."""
+    fields = document.object
+    if all(key in fields for key in ("load_summary", "successes", "failures")):
+        return ForeignFile(path=document.path, tool="inference-perf", cases=(_native(fields),), tried=("0.7",))
+    report = document.yaml or fields
+    if report.part("results", "request_performance", "aggregate").data:
+        return ForeignFile(
+            path=document.path, tool="llm-d report", cases=(_report(report),), version=report.text("version"), tried=("0.2",),
+            began=report.text("run", "time", "start"),
+        )  # fmt: skip
+    return None
+
+
+def _native(fields: Fields) -> Case:
+    good = fields.part("successes")
+    keys = {"mean": ("mean",), "median": ("median",)} | _P
+    figures = [figure for key, about in _TIMES.items() for figure in serving.times(good.part("latency", key), *about, "s", keys)]
+    for quantity, (key, _, definition) in _RATES.items():
+        if value := good.positive("throughput", key):
+            figures.append(Figure(quantity=quantity, value=value, definition=definition))
+    requests = Requests(
+        completed=good.whole("count"), failed=fields.whole("failures", "count"),
+        duration=fields.positive("benchmark_time_seconds"), concurrency=fields.positive("load_summary", "concurrency"),
+        rate=fields.positive("load_summary", "requested_rate"),
+        input_tokens=good.whole("prompt_tokens", "total"), output_tokens=good.whole("output_tokens", "total"),
+        cached_tokens=good.whole("prompt_tokens", "cached"),
+    )  # fmt: skip
+    name, work, setup = serving.load(requests, requests.rate)
+    wrong = good.whole("token_count_mismatches")
+    problem = f"of {wrong} requests the client's tokenizer counts other tokens than the server; rates and TPOT are by the former"
+    return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests, problems=(problem,) if wrong else ())
+
+
+def _report(report: Fields) -> Case:
+    whole = report.part("results", "request_performance", "aggregate")
+    keys, figures = {"mean": ("mean",), "median": ("p50",)} | _P, []
+    for key, about in _TIMES.items():
+        part = whole.part("latency", key)
+        figures += serving.times(part, *about, part.text("units").split("/")[0] or "s", keys)
+    for quantity, (_, key, definition) in _RATES.items():
+        if value := whole.positive("throughput", key, "mean"):
+            figures.append(Figure(quantity=quantity, value=value, definition=definition))
+    total, failed = whole.whole("requests", "total"), whole.whole("requests", "failures")
+    completed = total - failed if total is not None and failed is not None else None
+    each = {key: whole.number("requests", f"{key}_length", "mean") for key in ("input", "output")}
+    tokens = {key: round(value * completed) if value is not None and completed else None for key, value in each.items()}
+    requests = Requests(completed=completed, failed=failed, input_tokens=tokens["input"], output_tokens=tokens["output"])
+    _, work, setup = serving.load(requests, None)
+    return Case(work=work, setup=setup, figures=tuple(figures), requests=requests)

@@ -1,0 +1,45 @@
+"""llama.cpp: the output of llama-bench (-o json, jsonl or csv)."""
+
+from torchmatrix_plugins.foreign.document import Document, Fields
+from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile
+
+NEEDED = ("build_commit", "n_prompt", "n_gen", "avg_ts", "model_type")
+WORK = ("n_depth", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn")
+SETUP = {
+    "model": "model_type", "build": "build_commit", "CPU": "cpu_info", "GPU": "gpu_info", "backends": "backends",
+    "threads": "n_threads", "GPU layers": "n_gpu_layers",
+}  # fmt: skip
+_RATE = "tokens / time, the mean of the repetitions' rates in one process"
+
+
+def read(document: Document) -> ForeignFile | None:
+    """Read a case for each test."""
+    rows = document.records
+    if not rows or not all(all(key in row for key in NEEDED) for row in rows):
+        return None
+    return ForeignFile(
+        path=document.path, tool="llama-bench", cases=tuple(map(_case, rows)), version=f"build {rows[0].text('build_number')}",
+        tried=TRIED, began=rows[0].text("test_time"),
+    )  # fmt: skip
+
+
+TRIED = ("build",)
+"""Any build: the file has no version of its own; a key that is missing or of another type is told."""
+
+
+def _case(row: Fields) -> Case:
+    prompt, generated = row.whole("n_prompt") or 0, row.whole("n_gen") or 0
+    quantity = "prompt and generation" if prompt and generated else "prompt processing" if prompt else "generation"
+    rate = row.positive("avg_ts")
+    figures = (Figure(quantity=quantity, statistic="mean", value=rate, definition=_RATE),) if rate else ()
+    work: dict[str, str | float | None] = {"prompt": prompt, "generated": generated, "model": row.text("model_type") or None}
+    work |= {key: row.text(key) or None for key in WORK}
+    name = "+".join([f"pp{prompt}"] * bool(prompt) + [f"tg{generated}"] * bool(generated))
+    gpus = [name.strip() for name in row.text("gpu_info").split(",") if name.strip()]
+    is_offloaded = (row.whole("n_gpu_layers") or 0) > 0 and gpus
+    return Case(
+        name=name + (f" @ d{row.text('n_depth')}" if row.positive("n_depth") else ""), work=work,
+        setup={word: row.text(key) for word, key in SETUP.items()}, figures=figures, weight_bytes=row.positive("model_size"),
+        parameters=row.positive("model_n_params"), device=gpus[0] if is_offloaded and len(set(gpus)) == 1 else "",
+        devices=len(gpus) or None,
+    )  # fmt: skip

@@ -1,0 +1,35 @@
+"""nvbandwidth: the JSON of -j."""
+
+import math
+
+from torchmatrix_plugins.foreign.document import Document
+from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile
+
+
+def read(document: Document) -> ForeignFile | None:
+    """Read a case for each pair of each test; a pair is written as text, and one that wasn't measured as N/A."""
+    root = document.object
+    if "nvbandwidth" not in root:
+        return None
+    fields = root.part("nvbandwidth")
+    setup = {"driver": fields.text("Driver Version"), "CUDA": fields.text("CUDA Runtime Version")}
+    cases = []
+    for test in fields.parts("testcases"):
+        name, rows = test.text("name"), test.data.get("bandwidth_matrix")
+        for y, row in enumerate(rows if isinstance(rows, list) else []):
+            for x, text in enumerate(row if isinstance(row, list) else []):
+                if (value := _number(text)) > 0:
+                    figure = Figure(quantity="bandwidth", statistic="median", value=value, definition=test.text("bandwidth_description"))
+                    pair = {"test": name, "row": float(y), "column": float(x), "buffer": fields.text("bufferSize") or None}
+                    cases.append(Case(name=f"{name} [{y}, {x}]", work=pair, setup=setup, figures=(figure,)))
+    return ForeignFile(
+        path=document.path, tool="nvbandwidth", cases=tuple(cases), version=fields.text("version").lstrip("v"), tried=("0",)
+    )
+
+
+def _number(text: object) -> float:
+    try:
+        value = float(text) if isinstance(text, (str, int, float)) else math.nan
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan

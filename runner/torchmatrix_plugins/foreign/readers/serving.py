@@ -1,0 +1,61 @@
+"""What clients of serving engines have in common: rates over the whole run, times of requests, percentiles."""
+
+from collections.abc import Iterable, Mapping
+
+from torchmatrix_plugins.foreign.document import MS, Fields
+from torchmatrix_plugins.foreign.results import Figure, Requests
+
+OVER_RUN = "completed / duration of the run"
+BY_SERVER = "tokens as the server counts them / duration of the run"
+BY_CLIENT = "tokens as the client's tokenizer counts them / duration of the run"
+GOOD = "requests that meet all limits / duration of the run"
+CLIENTS = ", tokens as the client's tokenizer counts them"
+FIRST = "from sending to the first event with a token, over requests"
+AFTER_FIRST = "(latency − TTFT) / (tokens − 1), over requests"
+EVENTS = "between events, over all gaps of all requests"
+WHOLE = "from sending to the last event, over requests"
+ALL_AT_ONCE = "all at once"
+STATISTICS = ("mean", "median", "p90", "p95", "p99")
+
+
+def rates(fields: Fields, names: Mapping[str, tuple[str, str]]) -> list[Figure]:
+    """Return the rates of a run, by the key of each: its quantity, and its definition."""
+    values = ((quantity, definition, fields.positive(key)) for key, (quantity, definition) in names.items())
+    return [Figure(quantity=quantity, value=value, definition=definition) for quantity, definition, value in values if value]
+
+
+def times(
+    part: Fields, quantity: str, definition: str, unit: str, keys: Mapping[str, tuple[str, ...]] | None = None
+) -> list[Figure]:
+    """Return the figures of a time, by statistic. `keys`: where each statistic stands in the part, by its name here."""
+    paths = keys or {name: (name,) for name in STATISTICS}
+    found = ((statistic, part.positive(*path)) for statistic, path in paths.items())
+    return [
+        Figure(quantity=quantity, statistic=statistic, value=value * MS[unit], definition=definition)
+        for statistic, value in found
+        if value
+    ]
+
+
+def flat(fields: Fields, key: str, quantity: str, definition: str, statistics: Iterable[str] = STATISTICS) -> list[Figure]:
+    """Return the figures of a time whose keys are STATISTIC_KEY_ms, as vLLM and SGLang write them."""
+    return times(fields, quantity, definition, "ms", {name: (f"{name}_{key}_ms",) for name in statistics})
+
+
+def load(
+    requests: Requests, rate: float | str | None, arrivals: str | None = None
+) -> tuple[str, dict[str, str | float | None], dict[str, str]]:
+    """Return the name of a load, what decides how much work it is, and what else a reader should know.
+
+    `rate`: requests/s, or in words how else they were sent, such as ALL_AT_ONCE; None is unknown. `arrivals`: those of a rate.
+    """
+    concurrency, number = requests.concurrency, requests.completed
+    work: dict[str, str | float | None] = {"concurrency": concurrency, "rate": rate}
+    if concurrency is None and rate is not None:
+        work["concurrency"] = "without a limit"
+    if isinstance(rate, float):
+        work["arrivals"] = arrivals
+    totals = {"input tokens": requests.input_tokens, "output tokens": requests.output_tokens}
+    work |= {f"{word} per request": total / number if total is not None and number else None for word, total in totals.items()}
+    parts = [f"{rate:g} requests/s" if isinstance(rate, float) else "", f"concurrency {concurrency:g}" if concurrency else ""]
+    return " ".join(filter(None, parts)) or str(rate or ""), work, {"requests": str(number) if number else ""}

@@ -1,0 +1,73 @@
+"""vLLM: the files of `vllm bench serve` (also with --append-result), `latency` and `throughput`."""
+
+from torchmatrix_plugins.foreign.document import Document, Fields
+from torchmatrix_plugins.foreign.readers import serving
+from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile, Requests
+
+RATES = {
+    "request_throughput": ("requests", serving.OVER_RUN),
+    "request_goodput": ("goodput", serving.GOOD),
+    "output_throughput": ("output tokens", serving.BY_SERVER),
+    "total_token_throughput": ("all tokens", serving.BY_SERVER),
+}
+
+
+def read(document: Document) -> ForeignFile | None:
+    """Read what `vllm bench` wrote. It never says its version."""
+    objects, first = document.objects, (document.objects or (document.object,))[0]
+    if all(key in first for key in ("request_throughput", "total_token_throughput", "burstiness", "num_prompts")):
+        cases = tuple(_serve(fields) for fields in objects)
+    elif all(key in document.object for key in ("avg_latency", "latencies", "percentiles")):
+        cases = (_latency(document.object),)
+    elif all(key in document.object for key in ("elapsed_time", "num_requests", "total_num_tokens", "tokens_per_second")):
+        cases = (_throughput(document.object),)
+    else:
+        return None
+    return ForeignFile(path=document.path, tool="vLLM", cases=cases, tried=("0.32",), began=first.text("date"))
+
+
+def _serve(fields: Fields) -> Case:
+    figures = [
+        *serving.rates(fields, RATES), *serving.flat(fields, "ttft", "TTFT", serving.FIRST),
+        *serving.flat(fields, "tpot", "TPOT", serving.AFTER_FIRST), *serving.flat(fields, "itl", "ITL", serving.EVENTS),
+        *serving.flat(fields, "e2el", "latency", serving.WHOLE),
+    ]  # fmt: skip
+    completed, tokens = fields.whole("completed"), fields.whole("total_output_tokens")
+    rate, concurrency, bursts = fields.number("request_rate"), fields.positive("max_concurrency"), fields.number("burstiness")
+    lengths, ttfts, gaps = fields.numbers("output_lens"), fields.numbers("ttfts"), fields.lists("itls")
+    ok = [place for place, length in enumerate(lengths) if length > 0]
+    latencies = fields.numbers("latencies")
+    whole = len(lengths) == len(ttfts)
+    requests = Requests(
+        completed=completed, failed=fields.whole("failed"), duration=fields.positive("duration"), concurrency=concurrency, rate=rate,
+        is_closed_loop=rate is None and concurrency is not None, input_tokens=fields.whole("total_input_tokens"),
+        output_tokens=tokens, lengths=tuple(lengths[place] for place in ok),
+        ttfts=tuple(ttfts[place] for place in ok) if whole else (),
+        latencies=tuple(latencies[place] for place in ok) if len(latencies) == len(lengths) else (),
+        gaps=tuple(gaps[place] for place in ok) if len(gaps) == len(lengths) else (),
+        tokens_per_step=fields.positive("spec_decode_acceptance_length"),
+    )  # fmt: skip
+    name, work, setup = serving.load(requests, rate or serving.ALL_AT_ONCE, "poisson" if bursts == 1 else f"gamma, burstiness {bursts}")
+    setup |= {"model": fields.text("model_id"), "backend": fields.text("backend"), "label": fields.text("label")}
+    return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests)
+
+
+def _latency(fields: Fields) -> Case:
+    times = [("mean", fields.positive("avg_latency")), ("median", fields.positive("percentiles", "50"))]
+    times += [(f"p{q}", fields.positive("percentiles", q)) for q in ("90", "99")]
+    figures = tuple(
+        Figure(quantity="latency", statistic=name, value=1e3 * value, definition="one batch in process, over iterations")
+        for name, value in times
+        if value
+    )
+    work = dict.fromkeys(("batch", "input tokens", "output tokens"))
+    return Case(name="latency", work=work, setup={"model": fields.text("model_id")}, figures=figures)
+
+
+def _throughput(fields: Fields) -> Case:
+    definition = "prompts and output of all requests in process / elapsed time"
+    rates = {"requests_per_second": ("requests", definition), "tokens_per_second": ("all tokens", definition)}
+    work = {"requests": fields.whole("num_requests"), "all tokens": fields.whole("total_num_tokens")}
+    return Case(
+        name="throughput", work=work, setup={"model": fields.text("model_id")}, figures=tuple(serving.rates(fields, rates))
+    )

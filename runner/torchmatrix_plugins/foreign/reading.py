@@ -1,0 +1,91 @@
+"""Find the tool that wrote a file, and read it. Readers are entry points: those of strangers count as ours do."""
+
+import glob
+from pathlib import Path
+
+from torchmatrix.core import plugins
+from torchmatrix.core.errors import BadInput
+from torchmatrix.core.formatting import as_text
+from torchmatrix_plugins.foreign.document import HINT, Aggregate, read
+from torchmatrix_plugins.foreign.results import ForeignFile
+
+READERS = "torchmatrix.readers"
+"""Names are tools; each is called with a Document and returns a ForeignFile, or None for a file of another tool."""
+SUFFIXES = (".json", ".jsonl", ".csv", ".txt", ".yaml", ".yml")
+MOST_FILES = 200
+"""Of one side."""
+
+
+def tools() -> str:
+    """Return the names of the tools whose files are read."""
+    return ", ".join(plugins.names(READERS))
+
+
+def paths_of(word: str) -> list[Path]:
+    """Return the files that a word names: one, those of a folder, or those that a glob fits; [] if it names none.
+
+    A folder of ours (it holds run.jsonl, or lies in one that does) is none.
+    """
+    path = Path(word)
+    try:
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return [] if (path / "run.jsonl").exists() else _inside(path)
+        return sorted(path for path in map(Path, glob.glob(word)) if path.is_file()) if glob.has_magic(word) else []
+    except (OSError, ValueError):
+        return []
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return the files in a folder; if there are none, those up to three folders below, as AIPerf keeps its runs."""
+    levels = [
+        sorted(path for path in folder.glob(pattern) if path.suffix in SUFFIXES and path.name[0] != "." and path.is_file())
+        for pattern in ("*", "*/*", "*/*/*")
+    ]
+    return levels[0] or [*levels[1], *levels[2]]
+
+
+def read_file(path: Path) -> ForeignFile | None:
+    """Read a file; None if no reader knows it. Raises BadInput for one that a reader knows and can't read."""
+    try:
+        document = read(path)
+    except FileNotFoundError:
+        raise BadInput(f"can't read {as_text(path)}: there is no such file", hint=HINT) from None
+    for name in plugins.names(READERS):
+        found = plugins.made(READERS, name, lambda made: made is None or isinstance(made, ForeignFile), document)
+        if found is not None:
+            if not any(case.figures for case in found.cases):
+                raise BadInput(f"{as_text(path)} is {found.tool}'s, but holds no figure", hint=HINT)
+            return found  # type: ignore[no-any-return]
+    return None
+
+
+def read_side(word: str) -> tuple[ForeignFile, ...]:
+    """Read the files of other tools that a word names, in the order in which they were made, as far as they say; () if they are
+    ours, or nobody's. Raises BadInput for files of several tools."""
+    paths = paths_of(word)
+    if len(paths) > MOST_FILES:
+        raise BadInput(f"{word} names {len(paths)} files", hint=f"name at most {MOST_FILES}")
+    files, aggregates = [], []
+    for path in filter(_may_be_foreign, paths):
+        try:
+            files += filter(None, [read_file(path)])
+        except Aggregate as error:
+            aggregates.append(error)
+    if aggregates and not files:
+        raise aggregates[0]
+    if len({file.tool for file in files}) > 1:
+        raise BadInput(f"{word} holds files of {', '.join(sorted({file.tool for file in files}))}", hint="name files of one tool")
+    return tuple(sorted(files, key=lambda file: (file.began, str(file.path))))
+
+
+def _may_be_foreign(path: Path) -> bool:
+    """Check whether a file isn't a launch of ours, which begins with its header."""
+    if path.suffix != ".jsonl":
+        return True
+    with path.open("rb") as file:
+        return not file.read(len(_HEADER)) == _HEADER
+
+
+_HEADER = b'{"event'
