@@ -142,7 +142,8 @@ def export(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="csv, json, parquet (needs pyarrow), md; repeatable; default: all.",
+            help="csv, json, parquet (needs pyarrow), md (default: these four), hud, junit, llm-d, prometheus, "
+            "pull-request; repeatable.",
             show_default=False,
         ),
     ] = None,

@@ -26,6 +26,9 @@ JOBS = "torchmatrix.jobs"
 FILES = "torchmatrix.files"
 """Names are free; each is called with a verb (compare or audit), its words and its options by name, and returns an Answer, or
 None where the words name no files that it reads."""
+FORMATS = "torchmatrix.formats"
+"""Names are formats of `export --format`; each is called with a run's reporting.exports.Tables and returns the contents (bytes)
+of its files by their names."""
 _OURS = "torchmatrix_plugins."
 
 
@@ -102,7 +105,8 @@ def made(group: str, name: str, is_right: Callable[[Any], bool], *given: Any) ->
 def answer(verb: str, words: list[str], options: Mapping[str, Any]) -> Answer | None:
     """Return what the first plugin that knows the files says (FILES); None if none does. Raises as `made` does."""
     answers = (
-        made(FILES, name, lambda given: given is None or isinstance(given, Answer), verb, words, options) for name in names(FILES)
+        made(FILES, name, lambda given: given is None or isinstance(given, Answer), verb, words, options)
+        for name in names(FILES)
     )
     return next((given for given in answers if given), None)
 

@@ -26,7 +26,8 @@ def audit(
         str | None, typer.Option("--gpu", metavar="NAME", help="Of another tool's file: the GPUs, such as '8x H100 SXM5 80GB'.")
     ] = None,
     parameters: Annotated[
-        float | None, typer.Option("--parameters", metavar="N", help="Of another tool's file: those that a token uses, as 8.03e9.")
+        float | None,
+        typer.Option("--parameters", metavar="N", help="Of another tool's file: those that a token uses, as 8.03e9."),
     ] = None,
     bits: Annotated[
         float | None, typer.Option("--bits", metavar="N", help="Of another tool's file: of a weight, such as 16.")

@@ -76,10 +76,14 @@ def claim_of(gpu: str | None, parameters: float | None, bits: float | None) -> C
     named = gpu_specs.split_name(gpu) if gpu else None
     facts = gpu_specs.find_published(named.gpu) if named else None
     if gpu and facts is None:
-        raise BadInput(f'no GPU is called "{gpu}", or several are', hint="reports/published/gpus.csv has the names: --gpu 'H100 SXM5 80GB'")
+        raise BadInput(
+            f'no GPU is called "{gpu}", or several are', hint="reports/published/gpus.csv has the names: --gpu 'H100 SXM5 80GB'"
+        )
     for name, value in (("--parameters", parameters), ("--bits", bits)):
         if value is not None and not 0 < value < math.inf:
-            raise BadInput(f"{name} {value:g} is not a number above 0", hint=f"{name} 8.03e9" if name == "--parameters" else f"{name} 16")
+            raise BadInput(
+                f"{name} {value:g} is not a number above 0", hint=f"{name} 8.03e9" if name == "--parameters" else f"{name} 16"
+            )
     return Claim(gpu=facts, gpus=(named.count if named else None) or 1, parameters=parameters, bits=bits)
 
 
@@ -89,11 +93,12 @@ def audit(files: Sequence[ForeignFile], claim: Claim) -> Audit:
     for file in files:
         for case in file.cases:
             label = " ".join(filter(None, [file.path.name if len(files) > 1 else "", case.name])) or file.path.name
-            findings += [Finding(case=label, level=SUSPECT, check="the tool itself", reason=text) for text in case.problems if text]
             for name, check in CHECKS.items():
                 said = list(check(case, claim))
                 made += not any(isinstance(one, str) for one in said)
-                findings += [Finding(case=label, level=one[0], check=name, reason=one[1]) for one in said if not isinstance(one, str)]
+                findings += [
+                    Finding(case=label, level=one[0], check=name, reason=one[1]) for one in said if not isinstance(one, str)
+                ]
                 unchecked += [Unchecked(case=label, check=name, reason=one) for one in said if isinstance(one, str) and one]
     findings += _repeated(files)
     return Audit(findings=tuple(findings), unchecked=tuple(unchecked), made=made)
@@ -101,6 +106,12 @@ def audit(files: Sequence[ForeignFile], claim: Claim) -> Audit:
 
 NOT_ITS_KIND = ""
 """A check that has nothing to do with a case says this: it is neither made nor missing."""
+
+
+def _own_words(case: Case, claim: Claim) -> Iterator[Said]:
+    if case.problems is None:
+        yield NOT_ITS_KIND
+    yield from ((SUSPECT, f"it says: {text}") for text in case.problems or () if text)
 
 
 def _failed(case: Case, claim: Claim) -> Iterator[Said]:
@@ -125,7 +136,10 @@ def _few(case: Case, claim: Claim) -> Iterator[Said]:
         few = [name for name in names if number * (1 - _percent(name) / 100) < 1 - 1e-9 and _quantity_of(case, name)]
         if few:
             needed = math.ceil(1 / (1 - _percent(few[0]) / 100) - 1e-6)
-            yield UNCLEAR, f"{', '.join(few)} of {number} requests {'is' if len(few) == 1 else 'are'} little else than their maximum ({few[0]} needs {needed})"
+            yield (
+                UNCLEAR,
+                f"{', '.join(few)} of {number} requests {'is' if len(few) == 1 else 'are'} little else than their maximum ({few[0]} needs {needed})",
+            )
 
 
 def _quantity_of(case: Case, statistic: str) -> bool:
@@ -220,7 +234,11 @@ def _counted(case: Case, claim: Claim) -> Iterator[Said]:
     if asked.duration is None:
         yield "the file doesn't say how long the run took"
         return
-    for name, total in (("requests", asked.completed), ("output tokens", asked.output_tokens), ("input tokens", asked.input_tokens)):
+    for name, total in (
+        ("requests", asked.completed),
+        ("output tokens", asked.output_tokens),
+        ("input tokens", asked.input_tokens),
+    ):
         rate = case.figure(name)
         if rate and total is not None and _apart(rate.value, total / asked.duration):
             yield (
@@ -266,7 +284,10 @@ def _cached(case: Case, claim: Claim) -> Iterator[Said]:
         yield "the file doesn't say how many prompt tokens came from the server's cache"
     elif asked.input_tokens and asked.cached_tokens > TOKENS * asked.input_tokens:
         share = asked.cached_tokens / asked.input_tokens
-        yield SUSPECT, f"{asked.cached_tokens:,} of {asked.input_tokens:,} prompt tokens ({share:.0%}) came from the server's cache"
+        yield (
+            SUSPECT,
+            f"{asked.cached_tokens:,} of {asked.input_tokens:,} prompt tokens ({share:.0%}) came from the server's cache",
+        )
 
 
 def _roof(case: Case, claim: Claim) -> Iterator[Said]:
@@ -287,9 +308,14 @@ def _roof(case: Case, claim: Claim) -> Iterator[Said]:
     else:
         steps = (asked.tokens_per_step if asked and asked.tokens_per_step else 1.0) * at_once
         roof = 1e9 * gpu.bandwidth_gb_per_second * gpus / size * steps
-        words = f"{gpus} × {gpu.name} read {shown(size / 1e9)} GB of weights at most {shown(roof / steps)} times a second: at most "
+        words = (
+            f"{gpus} × {gpu.name} read {shown(size / 1e9)} GB of weights at most {shown(roof / steps)} times a second: at most "
+        )
         if rate.value > PAST_PEAK * roof:
-            yield IMPOSSIBLE, f"{words}{shown(roof)} tokens/s of {at_once:g} at once, not {shown(rate.value)}, unless a step gives several tokens or uses a part of the weights"
+            yield (
+                IMPOSSIBLE,
+                f"{words}{shown(roof)} tokens/s of {at_once:g} at once, not {shown(rate.value)}, unless a step gives several tokens or uses a part of the weights",
+            )
 
 
 def _mfu(case: Case, claim: Claim) -> Iterator[Said]:
@@ -351,7 +377,7 @@ def _gpu_of(case: Case, claim: Claim) -> tuple[GpuFacts | None, int]:
 
 
 CHECKS: dict[str, Callable[[Case, Claim], Iterator[Said]]] = {
-    "failed requests": _failed, "percentiles": _few, "sum of times": _adds_up,
+    "the tool itself": _own_words, "failed requests": _failed, "percentiles": _few, "sum of times": _adds_up,
     "Little's law": _littles_law, "rate": _rate, "totals": _counted, "lengths": _lengths, "one token": _one_token, "cache": _cached,
     "bandwidth": _roof, "MFU": _mfu, "links": _bus,
 }  # fmt: skip

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchmatrix.analysis import pairs, verdicts
-from torchmatrix.analysis.intervals import Interval
+from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.rows import group_by
-from torchmatrix_plugins.foreign.results import QUANTITIES, Case, Figure, ForeignFile
+from torchmatrix_plugins.foreign.results import ESTIMATED, QUANTITIES, Case, Figure, ForeignFile
 
-SHOWN = ("", "mean", "median", "p99")
-"""The statistics that are compared, the first of mean and median that both have."""
+SHOWN = ("", "mean", "median", "p90", "p99", f"{ESTIMATED} p90", f"{ESTIMATED} p99")
+"""The statistics that are compared: of mean and median the first that both have."""
 _EITHER = {"mean", "median"}
 
 
@@ -100,7 +100,9 @@ def compare(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> Comparison:
         for (label, above, below, pair, runs), verdict in zip(rows, judged, strict=True)
     )  # fmt: skip
     names = {name for pair in shared for name in pair}
-    only = [f"{side}: {name or 'a case'}" for side, cases in zip("AB", sides, strict=True) for name in cases if name not in names]
+    only = [
+        f"{side}: {name or 'a case'}" for side, cases in zip("AB", sides, strict=True) for name in cases if name not in names
+    ]
     return Comparison(
         tools=(a[0].tool, b[0].tool), ratios=ratios, refused=tuple(refused), unknown=tuple(unknown),
         setup=_setup(a, b), only_one=tuple(only), notes=tuple(dict.fromkeys(filter(None, (file.note for file in (*a, *b))))),
@@ -142,8 +144,8 @@ def _other_work(a: Cases, b: Cases) -> str:
 
 def _alike(key: str, a: Sequence[Any], b: Sequence[Any]) -> bool:
     every = [*a, *b]
-    if key.endswith("tokens") and all(isinstance(value, (int, float)) for value in every):
-        return max(every) <= (1 + NEARLY) * min(every)
+    if "tokens" in key and all(isinstance(value, (int, float)) for value in every):
+        return bool(max(every) <= (1 + NEARLY) * min(every))
     return set(a) == set(b)
 
 
@@ -158,20 +160,24 @@ def _unknown(a: Cases, b: Cases) -> list[str]:
     return [f"{key} ({' and '.join(missing)})" for key, missing in sides.items() if missing]
 
 
-def _figures(label: str, a: Cases, b: Cases) -> tuple[list[tuple[str, Figure, Figure, pairs.Pair, tuple[int, int]]], list[Refused]]:
+def _figures(
+    label: str, a: Cases, b: Cases
+) -> tuple[list[tuple[str, Figure, Figure, pairs.Pair, tuple[int, int]]], list[Refused]]:
     """Return the ratios of a case, and the figures that both have by other definitions."""
     rows, refused = [], []
     for quantity, about in QUANTITIES.items():
         kinds = [_kinds(side, quantity) for side in (a, b)]
         common = [statistic for statistic in SHOWN if all(statistic in side for side in kinds)]
-        if _EITHER <= {*common}:
+        if {*common} >= _EITHER:
             common.remove("median")
         for statistic in common:
             above, below = (side[statistic] for side in kinds)
             definitions = {figure.definition for figure in (*above, *below)}
             name = above[0].name
             if len(definitions) > 1:
-                why = "A: {}; B: {}".format(*(" and ".join(dict.fromkeys(f.definition for f in side)) for side in (above, below)))
+                why = "A: {}; B: {}".format(
+                    *(" and ".join(dict.fromkeys(f.definition for f in side)) for side in (above, below))
+                )
                 refused.append(Refused(case=label, what=name, why=f"other definitions: {why}"))
                 continue
             values = _runs(above), _runs(below)
@@ -195,7 +201,7 @@ def _runs(figures: Sequence[Figure]) -> list[float]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return pairs.intervals.geometric_mean(values).value
+    return geometric_mean(values).value
 
 
 def _setup(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> dict[str, tuple[str, str]]:

@@ -152,7 +152,9 @@ class Document:
         values = self.json if isinstance(self.json, list) else [self.json]
         if not all(isinstance(value, dict) for value in values):
             return ()
-        return tuple(Fields(value, f"{self.name}, {index}" if len(values) > 1 else self.name) for index, value in enumerate(values, 1))
+        return tuple(
+            Fields(value, f"{self.name}, {index}" if len(values) > 1 else self.name) for index, value in enumerate(values, 1)
+        )
 
     @cached_property
     def object(self) -> Fields:
@@ -166,7 +168,7 @@ class Document:
         if self.path.suffix not in (".yaml", ".yml"):
             return None
         try:
-            import yaml
+            import yaml  # type: ignore[import-untyped]
         except ImportError:
             hint = "pip install pyyaml, or convert it to JSON"
             raise BadInput(f"{self.path} is YAML, and PyYAML isn't installed", hint=hint) from None

@@ -32,7 +32,8 @@ def paths_of(word: str) -> list[Path]:
             return [path]
         if path.is_dir():
             return [] if (path / "run.jsonl").exists() else _inside(path)
-        return sorted(path for path in map(Path, glob.glob(word)) if path.is_file()) if glob.has_magic(word) else []
+        found = glob.glob(word) if glob.has_magic(word) else []  # noqa: PTH207 (a pattern with folders, absolute or not)
+        return sorted(path for path in map(Path, found) if path.is_file())
     except (OSError, ValueError):
         return []
 
@@ -67,7 +68,8 @@ def read_side(word: str) -> tuple[ForeignFile, ...]:
     paths = paths_of(word)
     if len(paths) > MOST_FILES:
         raise BadInput(f"{word} names {len(paths)} files", hint=f"name at most {MOST_FILES}")
-    files, aggregates = [], []
+    files: list[ForeignFile] = []
+    aggregates = []
     for path in filter(_may_be_foreign, paths):
         try:
             files += filter(None, [read_file(path)])
@@ -76,7 +78,9 @@ def read_side(word: str) -> tuple[ForeignFile, ...]:
     if aggregates and not files:
         raise aggregates[0]
     if len({file.tool for file in files}) > 1:
-        raise BadInput(f"{word} holds files of {', '.join(sorted({file.tool for file in files}))}", hint="name files of one tool")
+        raise BadInput(
+            f"{word} holds files of {', '.join(sorted({file.tool for file in files}))}", hint="name files of one tool"
+        )
     return tuple(sorted(files, key=lambda file: (file.began, str(file.path))))
 
 
@@ -85,7 +89,7 @@ def _may_be_foreign(path: Path) -> bool:
     if path.suffix != ".jsonl":
         return True
     with path.open("rb") as file:
-        return not file.read(len(_HEADER)) == _HEADER
+        return file.read(len(_HEADER)) != _HEADER
 
 
 _HEADER = b'{"event'

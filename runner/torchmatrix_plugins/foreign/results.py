@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +40,13 @@ QUANTITIES = {
     "bandwidth": Quantity(unit="GB/s", more_is_better=True),
     "collective": Quantity(unit="us"),
 }  # fmt: skip
-"""Each quantity, under the name that tables show. Two figures are of one kind if quantity, statistic and definition are equal."""
+"""Each quantity, under the name that tables show. Figures are of one kind if quantity, statistic and definition are."""
+
+
+Amount: TypeAlias = str | float | None
+"""What decides how much work a case is: a number or a word; None is unknown."""
+ESTIMATED = "estimated"
+"""The beginning of a statistic that the tool estimates to lie above the one it saw."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +80,8 @@ class Requests:
     """The requests to a server in one run. Times in seconds; None and () are what the file doesn't say.
 
     `completed` and `failed`: numbers of requests. `duration`: from the first one's start to the last one's end. `concurrency`:
-    the most that were sent at once, by what was asked. `rate`: the requests/s that were asked for. `is_closed_loop`: whether the next one was sent as soon as one ended.
+    the most that were sent at once, by what was asked. `rate`: the requests/s that were asked for. `is_closed_loop`: whether
+    the next one was sent as soon as one ended.
     `input_tokens` and `output_tokens`: of all completed ones together; `asked_input` and `asked_output`: of each.
     `cached_tokens`: prompt tokens that the server had in its cache. `lengths`, `ttfts`, `latencies`: output tokens, time to the
     first one and whole time of each completed request, in one order; `gaps`: the times between its events.
@@ -101,15 +109,14 @@ class Requests:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One benchmark of a file. `work`: what decides how much is done, by name; two cases are the same work if all of it is
-    equal, and a value of None is unknown. `setup`: what it was done with (model, server, device, …). `seconds`: when it began
-    (Unix time).
+    equal, and a value of None is unknown. `setup`: what it was done with (model, server, device, …).
 
-    `bytes_per_token`: of weights that each step of generation reads at least. `device`: a GPU's name, and `devices` their number.
-    `problems`: what the tool itself says against its figures.
+    `weight_bytes`: that each step of generation reads at least. `device`: a GPU's name, and `devices` their number.
+    `problems`: what the tool itself says against its figures; None of a tool that says nothing of the kind.
     """
 
     name: str = ""
-    work: Mapping[str, str | float | None] = field(default_factory=dict)
+    work: Mapping[str, Amount] = field(default_factory=dict)
     setup: Mapping[str, str] = field(default_factory=dict)
     figures: tuple[Figure, ...] = ()
     requests: Requests | None = None
@@ -117,7 +124,7 @@ class Case:
     parameters: float | None = None
     device: str = ""
     devices: int | None = None
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] | None = None
 
     def figure(self, quantity: str, *statistics: str) -> Figure | None:
         """Return the figure of a quantity by the first of these statistics that it has."""

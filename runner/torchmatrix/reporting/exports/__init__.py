@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from torchmatrix.core import __version__
+from torchmatrix.core import __version__, plugins
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.files import content_of, disk_errors, files_below, scratch, write_whole
 from torchmatrix.core.secrets import cleaned_value
@@ -103,11 +103,22 @@ class Embedded:
 
 def export_tables(tables: Tables, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write every table in every format, and columns.csv, into an existing folder; return the files in order."""
-    contents = {f"{name}.{word}": FORMATS[word](name, table) for name, table in tables.values.items() for word in formats}
+    own = [word for word in formats if word in FORMATS]
+    contents = {f"{name}.{word}": FORMATS[word](name, table) for name, table in tables.values.items() for word in own}
+    for word in formats:
+        contents |= {} if word in FORMATS else plugins.made(plugins.FORMATS, word, _are_files, tables)
     contents[COLUMNS_FILE] = to_csv("columns", described(tables.values))
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in contents]
+
+
+def _are_files(given: Any) -> bool:
+    """Check whether a plugin's format gave contents by plain names."""
+    return isinstance(given, Mapping) and all(
+        isinstance(content, bytes) and isinstance(name, str) and name == Path(name).name and name[:1] not in ("", ".")
+        for name, content in given.items()
+    )
 
 
 def embedded(tables: Tables, plain_up_to_bytes: int = PLAIN_UP_TO_BYTES) -> dict[str, Embedded]:
@@ -218,11 +229,14 @@ def _put(part: Path, target: Path, names: Iterable[str], gone: Iterable[str]) ->
 
 
 def _readme(tables: Tables, charts: Sequence[Chart], formats: Sequence[str]) -> str:
+    own = [word for word in formats if word in FORMATS]
     title = f"Run {escaped(tables.run)}" if "launches" in tables.values else "Machines side by side"
     lines = [
         f"# {title}, exported by torchmatrix {__version__}",
         "",
-        f"Every table is here as {', '.join(f'`.{word}`' for word in formats)}.",
+        f"Every table is here as {', '.join(f'`.{word}`' for word in own)}."
+        if own
+        else "The tables of this run, in other tools' formats.",
         f"`{COLUMNS_FILE}` says what each column means, with its unit.",
         "",
         "| table | rows | what it is |",

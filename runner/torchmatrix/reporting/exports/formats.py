@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torchmatrix.analysis.gpu_specs import PEAKED
 from torchmatrix.analysis.rows import Row
+from torchmatrix.core import plugins
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import csv_field, figure, in_one_line, plain_text
 from torchmatrix.core.toml_keys import nearest
@@ -238,10 +239,11 @@ def usable() -> list[str]:
 
 def names_of(formats: Sequence[str]) -> tuple[str, ...]:
     """Return the requested formats, each once; raises BadInput for an unknown one, and for Parquet without pyarrow."""
+    known = (*FORMATS, *plugins.names(plugins.FORMATS))
     for word in formats:
-        if word not in FORMATS:
-            raise BadInput(f'there is no format "{word}"', hint=nearest(word, FORMATS))
-        if word not in usable():
+        if word not in known:
+            raise BadInput(f'there is no format "{word}"', hint=nearest(word, known))
+        if word in FORMATS and word not in usable():
             raise BadInput(NO_PARQUET, hint=INSTALL)
     return tuple(dict.fromkeys(formats))
 

@@ -37,7 +37,7 @@ def _case(fields: Fields) -> Case:
         "goodput": ("goodput", serving.GOOD),
     }  # fmt: skip
     figures = [
-        figure for key, (quantity, definition) in rates.items() for figure in serving.rates(fields.part(key), {"avg": (quantity, definition)})
+        figure for key, about in rates.items() for figure in serving.rates(fields.part(key), {"avg": about})
     ]  # fmt: skip
     for key, (quantity, definition) in _TIMES.items():
         by_client = serving.CLIENTS if quantity == "TPOT" and not of_server else ""
@@ -55,8 +55,18 @@ def _case(fields: Fields) -> Case:
         cached_tokens=fields.whole("usage_prompt_cached_tokens", "sum"),
     )  # fmt: skip
     name, work, setup = serving.load(requests, rate or (serving.ALL_AT_ONCE if concurrency else None), phase.text("type"))
-    setup |= {"model": ", ".join(one.text("name") for one in config.parts("models", "items")), "endpoint": config.text("endpoint", "type")}
-    return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests, problems=tuple(_problems(fields, of_server)))
+    setup |= {
+        "model": ", ".join(one.text("name") for one in config.parts("models", "items")),
+        "endpoint": config.text("endpoint", "type"),
+    }
+    return Case(
+        name=name,
+        work=work,
+        setup=setup,
+        figures=tuple(figures),
+        requests=requests,
+        problems=tuple(_problems(fields, of_server)),
+    )
 
 
 def _window(fields: Fields) -> float | None:
@@ -76,7 +86,5 @@ def _problems(fields: Fields, of_server: bool) -> list[str]:
     problems = ["the run was cancelled"] if fields.data.get("was_cancelled") is True else []
     server, client = fields.positive("total_usage_completion_tokens", "avg"), fields.positive("total_osl", "avg")
     if server and client and not of_server and server != client:
-        problems.append(
-            f"the server counts {server:,.0f} output tokens, the client's tokenizer {client:,.0f}: rates per token and TPOT are by the latter"
-        )
+        problems.append(f"{client:,.0f} output tokens, of the server {server:,.0f}: {serving.OTHER_COUNTS}")
     return problems

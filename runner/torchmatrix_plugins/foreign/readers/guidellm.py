@@ -48,14 +48,16 @@ def _case(part: Fields, asked: Fields) -> Case:
     rate = strategy.positive("rate") if kind in ("constant", "poisson") else None
     output, prompt = (metrics.number(f"{word}_token_count", "successful", "total_sum") for word in ("output", "prompt"))
     cached = [request.number("cached_tokens") for request in requests]
+    lengths, ttfts, latencies = _each(requests)
     done = Requests(
         completed=metrics.whole("request_totals", "successful"), failed=metrics.whole("request_totals", "errored"),
-        duration=part.positive("duration"), concurrency=concurrency, rate=rate, is_closed_loop=kind in ("concurrent", "synchronous"),
+        duration=part.positive("duration"), concurrency=concurrency, rate=rate,
+        is_closed_loop=kind in ("concurrent", "synchronous"),
         input_tokens=None if prompt is None else int(prompt), output_tokens=None if output is None else int(output),
         asked_output=asked.positive("output_tokens") if is_exact else None,
         asked_input=asked.positive("prompt_tokens") if not asked.positive("prompt_tokens_stdev") else None,
         cached_tokens=None if None in cached or not cached else int(sum(value or 0 for value in cached)),
-        **_each(requests),
+        lengths=lengths, ttfts=ttfts, latencies=latencies,
     )  # fmt: skip
     name, work, setup = serving.load(done, rate or serving.ALL_AT_ONCE, kind)
     setup |= {"model": part.text("config", "backend", "model"), "backend": part.text("config", "backend", "kind")}
@@ -67,12 +69,11 @@ def _by_server(part: Fields) -> bool:
     return part.data.get("config", {}).get("prefer_response_metrics") is True
 
 
-def _each(requests: list[Fields]) -> dict[str, tuple[float, ...]]:
-    rows = [
-        (one.number("output_tokens"), one.number("time_to_first_token_ms"), one.number("request_latency")) for one in requests
-    ]
-    whole = [(n, ttft / MS["s"], latency) for n, ttft, latency in rows if n is not None and ttft is not None and latency is not None]
-    if not whole or len(whole) < len(rows):
-        return {}
-    lengths, ttfts, latencies = zip(*whole, strict=True)
-    return {"lengths": lengths, "ttfts": ttfts, "latencies": latencies}
+def _each(requests: list[Fields]) -> tuple[tuple[float, ...], ...]:
+    """Return tokens, seconds to the first one and seconds in all, of each request; three times () unless all say them."""
+    keys = ("output_tokens", "time_to_first_token_ms", "request_latency")
+    columns = [[one.number(key) for one in requests] for key in keys]
+    if not requests or any(value is None for column in columns for value in column):
+        return (), (), ()
+    lengths, first, whole = (tuple(value for value in column if value is not None) for column in columns)
+    return lengths, tuple(value / MS["s"] for value in first), whole

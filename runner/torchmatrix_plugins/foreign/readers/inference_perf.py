@@ -35,7 +35,9 @@ def read(document: Document) -> ForeignFile | None:
 def _native(fields: Fields) -> Case:
     good = fields.part("successes")
     keys = {"mean": ("mean",), "median": ("median",)} | _P
-    figures = [figure for key, about in _TIMES.items() for figure in serving.times(good.part("latency", key), *about, "s", keys)]
+    figures = [
+        figure for key, about in _TIMES.items() for figure in serving.times(good.part("latency", key), *about, "s", keys)
+    ]
     for quantity, (key, _, definition) in _RATES.items():
         if value := good.positive("throughput", key):
             figures.append(Figure(quantity=quantity, value=value, definition=definition))
@@ -47,9 +49,13 @@ def _native(fields: Fields) -> Case:
         cached_tokens=good.whole("prompt_tokens", "cached"),
     )  # fmt: skip
     name, work, setup = serving.load(requests, requests.rate)
-    wrong = good.whole("token_count_mismatches")
-    problem = f"of {wrong} requests the client's tokenizer counts other tokens than the server; rates and TPOT are by the former"
-    return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests, problems=(problem,) if wrong else ())
+    problems = []
+    if wrong := good.whole("token_count_mismatches"):
+        problems.append(f"of {wrong} requests {serving.OTHER_COUNTS}")
+    load = fields.part("load_summary")
+    if "requested_rate" not in load and "concurrency" not in load:
+        problems.append("its rates are also over the time between stages; stage_N_lifecycle_metrics.json has each")
+    return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests, problems=tuple(problems))
 
 
 def _report(report: Fields) -> Case:

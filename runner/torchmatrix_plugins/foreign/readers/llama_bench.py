@@ -1,7 +1,7 @@
 """llama.cpp: the output of llama-bench (-o json, jsonl or csv)."""
 
 from torchmatrix_plugins.foreign.document import Document, Fields
-from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile
+from torchmatrix_plugins.foreign.results import Amount, Case, Figure, ForeignFile
 
 NEEDED = ("build_commit", "n_prompt", "n_gen", "avg_ts", "model_type")
 WORK = ("n_depth", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn")
@@ -32,7 +32,7 @@ def _case(row: Fields) -> Case:
     quantity = "prompt and generation" if prompt and generated else "prompt processing" if prompt else "generation"
     rate = row.positive("avg_ts")
     figures = (Figure(quantity=quantity, statistic="mean", value=rate, definition=_RATE),) if rate else ()
-    work: dict[str, str | float | None] = {"prompt": prompt, "generated": generated, "model": row.text("model_type") or None}
+    work: dict[str, Amount] = {"prompt": prompt, "generated": generated, "model": row.text("model_type") or None}
     work |= {key: row.text(key) or None for key in WORK}
     name = "+".join([f"pp{prompt}"] * bool(prompt) + [f"tg{generated}"] * bool(generated))
     gpus = [name.strip() for name in row.text("gpu_info").split(",") if name.strip()]

@@ -44,9 +44,10 @@ def _cases(fields: Fields) -> Iterator[Case]:
                 if value
             )
             wrong = part.number("nwrong")
-            problems = (f"{wrong:g} elements are wrong",) if wrong else ()
+            problems = None if wrong is None else (f"{wrong:g} elements are wrong",) if wrong else ()
             if figures:
                 yield Case(
                     name=f"{operation} {row.text('size')} B {place.replace('_', '-')}", work=work | {"buffers": place},
-                    setup=setup, figures=figures, device=device if hosts == 1 else "", devices=len(ranks) or None, problems=problems,
+                    setup=setup, figures=figures, device=device if hosts == 1 else "", devices=len(ranks) or None,
+                    problems=problems,
                 )  # fmt: skip

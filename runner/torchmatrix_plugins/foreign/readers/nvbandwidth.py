@@ -3,7 +3,7 @@
 import math
 
 from torchmatrix_plugins.foreign.document import Document
-from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile
+from torchmatrix_plugins.foreign.results import Amount, Case, Figure, ForeignFile
 
 
 def read(document: Document) -> ForeignFile | None:
@@ -19,8 +19,15 @@ def read(document: Document) -> ForeignFile | None:
         for y, row in enumerate(rows if isinstance(rows, list) else []):
             for x, text in enumerate(row if isinstance(row, list) else []):
                 if (value := _number(text)) > 0:
-                    figure = Figure(quantity="bandwidth", statistic="median", value=value, definition=test.text("bandwidth_description"))
-                    pair = {"test": name, "row": float(y), "column": float(x), "buffer": fields.text("bufferSize") or None}
+                    figure = Figure(
+                        quantity="bandwidth", statistic="median", value=value, definition=test.text("bandwidth_description")
+                    )
+                    pair: dict[str, Amount] = {
+                        "test": name,
+                        "row": float(y),
+                        "column": float(x),
+                        "buffer": fields.text("bufferSize") or None,
+                    }
                     cases.append(Case(name=f"{name} [{y}, {x}]", work=pair, setup=setup, figures=(figure,)))
     return ForeignFile(
         path=document.path, tool="nvbandwidth", cases=tuple(cases), version=fields.text("version").lstrip("v"), tried=("0",)

@@ -1,10 +1,13 @@
 """optimum-benchmark: benchmark_report.json, and benchmark.json, which holds the configuration, too."""
 
 from torchmatrix_plugins.foreign.document import MS, Document, Fields
-from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile
+from torchmatrix_plugins.foreign.results import Amount, Case, Figure, ForeignFile
 
 TARGETS = {"prefill": "prefill", "decode": "decode", "forward": "latency", "call": "latency", "train": "step"}
-_RATES = {"tokens/s": {"prefill": "prompt processing", "decode": "generation"}, "samples/s": {"forward": "inference", "train": "training"}}
+_RATES = {
+    "tokens/s": {"prefill": "prompt processing", "decode": "generation"},
+    "samples/s": {"forward": "inference", "train": "training"},
+}
 
 
 def read(document: Document) -> ForeignFile | None:
@@ -17,7 +20,7 @@ def read(document: Document) -> ForeignFile | None:
         return None
     config = whole.part("config") if "config" in whole else Fields({}, document.name)
     scenario = config.part("scenario")
-    work: dict[str, str | float | None] = {"batch": scenario.number("input_shapes", "batch_size")}
+    work: dict[str, Amount] = {"batch": scenario.number("input_shapes", "batch_size")}
     work |= {"sequence length": scenario.number("input_shapes", "sequence_length")}
     work |= {"new tokens": scenario.number("generate_kwargs", "max_new_tokens")}
     setup = {"model": config.text("backend", "model"), "backend": config.text("backend", "name")}
@@ -35,7 +38,9 @@ def _figures(report: Fields, name: str) -> list[Figure]:
     for statistic, key in (("mean", "mean"), ("median", "p50"), ("p90", "p90"), ("p99", "p99")):
         if value := part.positive(key):
             definition = "of the whole batch, over iterations in one process"
-            figures.append(Figure(quantity=TARGETS[name], statistic=statistic, value=value * MS.get(unit, MS["s"]), definition=definition))
+            figures.append(
+                Figure(quantity=TARGETS[name], statistic=statistic, value=value * MS.get(unit, MS["s"]), definition=definition)
+            )
     rate, per = report.positive(name, "throughput", "value"), report.text(name, "throughput", "unit")
     if rate and (quantity := _RATES.get(per, {}).get(name)):
         figures.append(Figure(quantity=quantity, value=rate, definition="work of an iteration / mean latency"))

@@ -28,7 +28,7 @@ def _case(part: Fields, whole: Fields) -> Case:
     metadata = Fields(own, part.place)
     runs = [run.numbers("values") for run in part.parts("runs")]
     means = tuple(sum(values) / len(values) for values in runs if values and min(values) > 0)
-    figures = ()
+    figures: tuple[Figure, ...] = ()
     if means and metadata.text("unit") in _UNITS:
         figures = (
             Figure(

@@ -23,5 +23,7 @@ def read(document: Document) -> ForeignFile | None:
 
 def _case(part: Fields, setup: dict[str, str]) -> Case:
     values = ((name, part.positive("stats", name)) for name in ("mean", "median"))
-    figures = tuple(Figure(quantity="time", statistic=name, value=value, definition=_DEFINITION) for name, value in values if value)
+    figures = tuple(
+        Figure(quantity="time", statistic=name, value=value, definition=_DEFINITION) for name, value in values if value
+    )
     return Case(name=part.text("fullname"), work={"test": part.text("fullname") or None}, setup=setup, figures=figures)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from torchmatrix_plugins.foreign.document import MS, Fields
-from torchmatrix_plugins.foreign.results import Figure, Requests
+from torchmatrix_plugins.foreign.results import Amount, Figure, Requests
 
 OVER_RUN = "completed / duration of the run"
 BY_SERVER = "tokens as the server counts them / duration of the run"
@@ -14,6 +14,7 @@ FIRST = "from sending to the first event with a token, over requests"
 AFTER_FIRST = "(latency − TTFT) / (tokens − 1), over requests"
 EVENTS = "between events, over all gaps of all requests"
 WHOLE = "from sending to the last event, over requests"
+OTHER_COUNTS = "the client's tokenizer counts other tokens than the server; rates per token and TPOT are by the former"
 ALL_AT_ONCE = "all at once"
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
 
@@ -44,13 +45,13 @@ def flat(fields: Fields, key: str, quantity: str, definition: str, statistics: I
 
 def load(
     requests: Requests, rate: float | str | None, arrivals: str | None = None
-) -> tuple[str, dict[str, str | float | None], dict[str, str]]:
+) -> tuple[str, dict[str, Amount], dict[str, str]]:
     """Return the name of a load, what decides how much work it is, and what else a reader should know.
 
     `rate`: requests/s, or in words how else they were sent, such as ALL_AT_ONCE; None is unknown. `arrivals`: those of a rate.
     """
     concurrency, number = requests.concurrency, requests.completed
-    work: dict[str, str | float | None] = {"concurrency": concurrency, "rate": rate}
+    work: dict[str, Amount] = {"concurrency": concurrency, "rate": rate}
     if concurrency is None and rate is not None:
         work["concurrency"] = "without a limit"
     if isinstance(rate, float):

@@ -15,7 +15,9 @@ RATES = {
 def read(document: Document) -> ForeignFile | None:
     """Read what `bench_serving` wrote. Its version is the server's, where that is SGLang."""
     objects = document.objects
-    if not objects or not all("total_output_tokens_retokenized" in fields and "random_range_ratio" in fields for fields in objects):
+    if not objects or not all(
+        "total_output_tokens_retokenized" in fields and "random_range_ratio" in fields for fields in objects
+    ):
         return None
     version = objects[0].text("server_info", "version")
     return ForeignFile(path=document.path, tool="SGLang", cases=tuple(map(_case, objects)), version=version, tried=("0.5",))
@@ -34,7 +36,8 @@ def _case(fields: Fields) -> Case:
     ok = [place for place, length in enumerate(lengths) if length > 0] if len(lengths) == len(ttfts) == len(gaps) else []
     requests = Requests(
         completed=fields.whole("completed"), duration=fields.positive("duration"), concurrency=concurrency, rate=open_loop,
-        failed=len(lengths) - len(ok) if ok else None, is_closed_loop=open_loop is None and rate != "trace" and bool(concurrency),
+        failed=len(lengths) - len(ok) if ok else None,
+        is_closed_loop=open_loop is None and rate != "trace" and bool(concurrency),
         input_tokens=fields.whole("total_input_tokens"), output_tokens=fields.whole("total_output_tokens"),
         asked_input=fields.positive("random_input_len") if exact else None,
         asked_output=fields.positive("random_output_len") if exact else None,
@@ -42,6 +45,8 @@ def _case(fields: Fields) -> Case:
         lengths=tuple(lengths[place] for place in ok), ttfts=tuple(ttfts[place] for place in ok),
         gaps=tuple(gaps[place] for place in ok), tokens_per_step=fields.positive("accept_length"),
     )  # fmt: skip
-    name, work, setup = serving.load(requests, open_loop or ("as traced" if rate == "trace" else serving.ALL_AT_ONCE), "poisson")
+    name, work, setup = serving.load(
+        requests, open_loop or ("as traced" if rate == "trace" else serving.ALL_AT_ONCE), "poisson"
+    )
     setup |= {"backend": fields.text("backend"), "tag": fields.text("tag"), "model": fields.text("server_info", "model_path")}
     return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests)

@@ -1,7 +1,7 @@
 """timm: the results of benchmark.py (CSV or JSON), and the tables of its results folder."""
 
 from torchmatrix_plugins.foreign.document import Document, Fields
-from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile
+from torchmatrix_plugins.foreign.results import Amount, Case, Figure, ForeignFile
 
 _RATE, _STEP = "batch / step, the zeroing of gradients included", "forward, backward and optimizer, without zeroing gradients"
 
@@ -23,8 +23,10 @@ def _case(row: Fields, mode: str) -> Case | None:
         definition = _RATE if mode == "train" else "batch / step"
         figures.append(Figure(quantity=quantity, value=rate, definition=definition))
     if step:
-        figures.append(Figure(quantity="step", statistic="mean", value=step, definition=_STEP if mode == "train" else "forward"))
-    work: dict[str, str | float | None] = {"model": row.text("model") or None, "mode": quantity}
+        figures.append(
+            Figure(quantity="step", statistic="mean", value=step, definition=_STEP if mode == "train" else "forward")
+        )
+    work: dict[str, Amount] = {"model": row.text("model") or None, "mode": quantity}
     work |= {"batch": row.number(f"{mode}_batch_size"), "image size": row.number(f"{mode}_img_size")}
     name = f"{row.text('model')} {quantity}"
     return Case(name=name, work=work, figures=tuple(figures)) if figures else None

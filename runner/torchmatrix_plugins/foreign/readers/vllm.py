@@ -39,7 +39,8 @@ def _serve(fields: Fields) -> Case:
     latencies = fields.numbers("latencies")
     whole = len(lengths) == len(ttfts)
     requests = Requests(
-        completed=completed, failed=fields.whole("failed"), duration=fields.positive("duration"), concurrency=concurrency, rate=rate,
+        completed=completed, failed=fields.whole("failed"), duration=fields.positive("duration"), rate=rate,
+        concurrency=concurrency,
         is_closed_loop=rate is None and concurrency is not None, input_tokens=fields.whole("total_input_tokens"),
         output_tokens=tokens, lengths=tuple(lengths[place] for place in ok),
         ttfts=tuple(ttfts[place] for place in ok) if whole else (),
@@ -47,7 +48,9 @@ def _serve(fields: Fields) -> Case:
         gaps=tuple(gaps[place] for place in ok) if len(gaps) == len(lengths) else (),
         tokens_per_step=fields.positive("spec_decode_acceptance_length"),
     )  # fmt: skip
-    name, work, setup = serving.load(requests, rate or serving.ALL_AT_ONCE, "poisson" if bursts == 1 else f"gamma, burstiness {bursts}")
+    name, work, setup = serving.load(
+        requests, rate or serving.ALL_AT_ONCE, "poisson" if bursts == 1 else f"gamma, burstiness {bursts}"
+    )
     setup |= {"model": fields.text("model_id"), "backend": fields.text("backend"), "label": fields.text("label")}
     return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests)
 
