@@ -86,5 +86,5 @@ def _problems(fields: Fields, of_server: bool) -> list[str]:
     problems = ["the run was cancelled"] if fields.data.get("was_cancelled") is True else []
     server, client = fields.positive("total_usage_completion_tokens", "avg"), fields.positive("total_osl", "avg")
     if server and client and not of_server and server != client:
-        problems.append(f"{client:,.0f} output tokens, of the server {server:,.0f}: {serving.OTHER_COUNTS}")
+        problems.append(f"{client:,.0f} output tokens, {server:,.0f} of the server: {serving.OTHER_COUNTS}")
     return problems
