@@ -71,8 +71,9 @@ Cases = Sequence[Case]
 
 
 def compare(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> Comparison:
-    """Compare the cases of two sides. Those of one name belong together; where each side has one alone, these two."""
-    sides = _by_name(a), _by_name(b)
+    """Compare the cases of two sides. Those of one label belong together; where each side has one alone, these two."""
+    varying = _varying([*a, *b])
+    sides = _by_label(a, varying), _by_label(b, varying)
     if all(len(side) == 1 for side in sides):
         shared = [(*sides[0], *sides[1])]
     else:
@@ -109,8 +110,24 @@ def compare(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> Comparison:
     )  # fmt: skip
 
 
-def _by_name(files: Sequence[ForeignFile]) -> dict[str, list[Case]]:
-    return group_by((case for file in files for case in file.cases), lambda case: case.name)
+def _varying(files: Sequence[ForeignFile]) -> Mapping[str, list[str]]:
+    """Return by name in what cases of this name differ that one file holds, as a sweep does."""
+    keys: dict[str, dict[str, None]] = {}
+    for file in files:
+        for name, cases in group_by(file.cases, lambda case: case.name).items():
+            found = [{**case.setup, **case.work} for case in cases]
+            keys.setdefault(name, {}).update(
+                (key, None) for key in found[0] if not _alike(key, [found[0][key]], [one.get(key) for one in found])
+            )
+    return {name: list(each) for name, each in keys.items()}
+
+
+def _by_label(files: Sequence[ForeignFile], varying: Mapping[str, list[str]]) -> dict[str, list[Case]]:
+    def label(case: Case) -> str:
+        said = {**case.setup, **case.work}
+        return ", ".join(filter(None, [case.name, *(f"{key} {_values([said.get(key)])}" for key in varying[case.name])]))
+
+    return group_by((case for file in files for case in file.cases), label)
 
 
 def _works(cases: Cases) -> dict[str, list[Any]]:
@@ -217,4 +234,7 @@ def _setup(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> dict[str, tupl
         sides.append({key: ", ".join(values) for key, values in found.items()})
     keys = dict.fromkeys([*sides[0], *sides[1]])
     texts = {key: (sides[0].get(key, "unknown"), sides[1].get(key, "unknown")) for key in keys}
-    return {key: both for key, both in texts.items() if both[0] != both[1] or "unknown" in both}
+    return {key: both for key, both in texts.items() if both[0] != both[1] or both == UNSAID}
+
+
+UNSAID = ("unknown", "unknown")

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -201,10 +202,10 @@ def _typed(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    try:
-        return float(text) if text.strip() else None
-    except ValueError:
-        return text
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text) if text.strip() else None
+    return text
 
 
 def read(path: Path) -> Document:

@@ -135,7 +135,7 @@ class Case:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForeignFile:
     """What one file says. `version`: of the tool, "" if it doesn't say. `tried`: the versions whose files were tried with the
-    reader, as they begin. `began`: a text that sorts by time, "" if unknown."""
+    reader, as they begin; () of a tool whose versions say nothing of its files. `began`: a text that sorts by time, "" if unknown."""
 
     path: Path
     tool: str
@@ -147,8 +147,10 @@ class ForeignFile:
     @property
     def note(self) -> str:
         """Return what a reader must know of its version; "" for one that was tried."""
+        if not self.tried:
+            return ""
         if not self.version:
-            return f"{self.tool}'s file doesn't say its version; read as {self.tried[0]} writes it" if self.tried else ""
+            return f"{self.tool}'s file doesn't say its version; read as {self.tried[0]} writes it"
         if any(f"{self.version}.".startswith(f"{tried}.") for tried in self.tried):
             return ""
         return f"{self.tool} {self.version} wasn't tried; read as {self.tried[0]} writes it"

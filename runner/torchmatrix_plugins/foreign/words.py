@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.core.formatting import count, figure, printable
 from torchmatrix_plugins.foreign.auditing import Audit
-from torchmatrix_plugins.foreign.comparing import Comparison, Ratio
+from torchmatrix_plugins.foreign.comparing import UNSAID, Comparison, Ratio
 
 _HEAD = ("", "A", "B", "", "A over B", "95 % interval", "runs", "verdict")
 
@@ -31,7 +31,9 @@ def comparison_in_words(comparison: Comparison, reasons: bool) -> str:
     if comparison.unknown:
         lines.append(f"unknown, so perhaps not the same work: {', '.join(comparison.unknown)}")
     lines += ["", "set-up: A, then B" if comparison.setup else "set-up: no difference in what both say"]
-    lines += [f"  {key}: {a}  |  {b}" for key, (a, b) in comparison.setup.items()]
+    lines += [f"  {key}: {a}  |  {b}" for key, (a, b) in comparison.setup.items() if (a, b) != UNSAID]
+    if unsaid := [key for key, both in comparison.setup.items() if both == UNSAID]:
+        lines.append(f"  said by neither: {', '.join(unsaid)}")
     return "\n".join(map(printable, lines))
 
 

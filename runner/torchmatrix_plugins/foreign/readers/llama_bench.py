@@ -1,12 +1,15 @@
 """llama.cpp: the output of llama-bench (-o json, jsonl or csv)."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
 from torchmatrix_plugins.foreign.document import Document, Fields
 from torchmatrix_plugins.foreign.results import Amount, Case, Figure, ForeignFile
 
 NEEDED = ("build_commit", "n_prompt", "n_gen", "avg_ts", "model_type")
 WORK = ("n_depth", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn")
 SETUP = {
-    "model": "model_type", "build": "build_commit", "CPU": "cpu_info", "GPU": "gpu_info", "backends": "backends",
+    "model": "model_type", "CPU": "cpu_info", "GPU": "gpu_info", "backends": "backends",
     "threads": "n_threads", "GPU layers": "n_gpu_layers",
 }  # fmt: skip
 _RATE = "tokens / time, the mean of the repetitions' rates in one process"
@@ -18,13 +21,18 @@ def read(document: Document) -> ForeignFile | None:
     if not rows or not all(all(key in row for key in NEEDED) for row in rows):
         return None
     return ForeignFile(
-        path=document.path, tool="llama-bench", cases=tuple(map(_case, rows)), version=f"build {rows[0].text('build_number')}",
-        tried=TRIED, began=rows[0].text("test_time"),
+        path=document.path, tool="llama-bench", cases=tuple(_numbered(map(_case, rows))), version=rows[0].text("build_commit"),
+        began=rows[0].text("test_time"),
     )  # fmt: skip
 
 
-TRIED = ("build",)
-"""Any build: the file has no version of its own; a key that is missing or of another type is told."""
+def _numbered(cases: Iterable[Case]) -> Iterator[Case]:
+    """Yield the cases; a repeated one, as of an option that is given twice, under a name of its own: it is no run of its own."""
+    times: dict[object, int] = {}
+    for case in cases:
+        key = case.name, tuple(case.work.items()), tuple(case.setup.items())
+        times[key] = times.get(key, 0) + 1
+        yield replace(case, name=f"{case.name} ({times[key]})") if times[key] > 1 else case
 
 
 def _case(row: Fields) -> Case:
@@ -35,11 +43,12 @@ def _case(row: Fields) -> Case:
     work: dict[str, Amount] = {"prompt": prompt, "generated": generated, "model": row.text("model_type") or None}
     work |= {key: row.text(key) or None for key in WORK}
     name = "+".join([f"pp{prompt}"] * bool(prompt) + [f"tg{generated}"] * bool(generated))
+    name += f" @ d{row.text('n_depth')}" if row.positive("n_depth") else ""
     gpus = [name.strip() for name in row.text("gpu_info").split(",") if name.strip()]
     is_offloaded = (row.whole("n_gpu_layers") or 0) > 0 and gpus
     return Case(
-        name=name + (f" @ d{row.text('n_depth')}" if row.positive("n_depth") else ""), work=work,
-        setup={word: row.text(key) for word, key in SETUP.items()}, figures=figures, weight_bytes=row.positive("model_size"),
+        name=name, work=work,
+        setup={word: row.text(key) or ("none" if word == "GPU" else "") for word, key in SETUP.items()}, figures=figures, weight_bytes=row.positive("model_size"),
         parameters=row.positive("model_n_params"), device=gpus[0] if is_offloaded and len(set(gpus)) == 1 else "",
         devices=len(gpus) or None,
     )  # fmt: skip
