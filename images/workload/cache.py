@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 
-_SEAL = "complete"
+_SEAL, _DATA = "complete", "data"
 
 
 def prepare(folder, rank, sealed=""):
@@ -35,6 +35,16 @@ def prepare(folder, rank, sealed=""):
     return state
 
 
+def data_folder(args):
+    """Return the folder for data sets, and whether it is "kept": it lies in the sealed folder once a launch has sealed it."""
+    sealed = os.path.join(args.sealed_cache, _DATA) if args.sealed_cache else ""
+    if sealed and os.path.isdir(sealed):
+        return sealed, "kept"
+    if args.cache:
+        return os.path.join(args.cache, _DATA), "kept"
+    return tempfile.mkdtemp(prefix="torchmatrix-data-"), "temporary"
+
+
 def seal(folder, rank):
     """Mark `folder` as filled by a complete launch."""
     if folder and rank == 0:
@@ -54,7 +64,9 @@ def _empty(folder):
 
 def _copy(sealed, folder):
     """Copy the contents of files, not their modes: a sealed file can't be written, its copy can."""
-    for root, _, names in os.walk(sealed):
+    for root, folders, names in os.walk(sealed):
+        if root == sealed and _DATA in folders:  # it is read where it lies
+            folders.remove(_DATA)
         target = os.path.join(folder, os.path.relpath(root, sealed))
         os.makedirs(target, exist_ok=True)
         for name in names:

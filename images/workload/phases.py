@@ -19,6 +19,7 @@ import extras
 import families
 import float8
 import measure
+import loading
 import measurements
 import precision
 import profiling
@@ -55,13 +56,13 @@ def _profile(channel, args, world):
 
 
 def _measure_and_prove(channel, args, world):
-    begun, seconds_per_step, watched = _measure(channel, args, world)
+    begun, seconds_per_step, watched, told = _measure(channel, args, world)
     is_proven = args.proof != work.NONE and measurements.of(args).MODE["windows"]
     roof = _timed(channel, "proof-roof", lambda: _products_roof(args, world)) if is_proven else None
     notes = _look_at_compiled(channel, args, world, begun)
     is_mixed, more = _prove_precision(channel, args, world, begun, watched.varies)
     unproven = [] if is_proven or args.proof == work.NONE else [_UNPROVEN]
-    channel.emit("remarks", texts=[*notes, *more, *unproven, *extras.missing(world)])
+    channel.emit("remarks", texts=[*told, *notes, *more, *unproven, *extras.missing(world)])
     if is_proven:
         timed, first = {"model": begun.model, "step": begun.step}, begun.first
         del begun  # the reference needs the memory
@@ -113,10 +114,16 @@ def _begin(channel, args, world):
 
 
 def _measure(channel, args, world):
-    """Run everything that is timed; return the Begun, the seconds per step and what windows.Watch saw."""
+    """Run everything that is timed; return the Begun, the seconds per step, what windows.Watch saw, and remarks."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
-    timed, seconds_per_step, watched = _time_windows(channel, args, world, step, begun)
+    feed = _timed(channel, "data", lambda: loading.feed(args, world, begun))
+    timed, seconds_per_step, watched = _time_windows(channel, args, world, feed.wrap(step) if feed else step, begun)
+    told = []
+    if feed:
+        facts = feed.close(timed)
+        channel.emit("loading", **facts)
+        told.append(loading.remark(facts))
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)
@@ -135,7 +142,7 @@ def _measure(channel, args, world):
             channel.emit("all-reduce", sizes=sizes, gradient_bytes=gradient_bytes)
         for operation, records, error in collectives.others(world, gradient_bytes):
             channel.emit("collective", operation=operation, sizes=records, error=error)
-    return begun, seconds_per_step, watched
+    return begun, seconds_per_step, watched, told
 
 
 def _products_roof(args, world):

@@ -12,6 +12,10 @@ _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
 """Columns of a CPU in /proc/stat: user, nice, system, irq and softirq; steal, which a hypervisor took. Guests are in user."""
 
 
+HELPERS = set()
+"""Processes of this rank, such as those that load its data: what they do is its own."""
+
+
 def read():
     """Return the counters as they are now; None for what can't be read."""
     usage, cpus = resource.getrusage(resource.RUSAGE_SELF), sorted(os.sched_getaffinity(0))
@@ -56,10 +60,12 @@ def _grown(now, before):
 def _of_threads():
     """Return of each thread the nanoseconds in which it ran, and in which it waited for a CPU."""
     counted = {}
-    for thread in os.listdir("/proc/self/task"):
-        words = (_text("/proc/self/task/%s/schedstat" % thread) or "").split()  # a thread may just have ended
-        if len(words) == 3:
-            counted[thread] = int(words[0]), int(words[1])
+    for process in ("self", *sorted(HELPERS)):
+        folder = "/proc/%s/task" % process
+        for thread in os.listdir(folder) if os.path.isdir(folder) else ():
+            words = (_text("%s/%s/schedstat" % (folder, thread)) or "").split()  # a thread may just have ended
+            if len(words) == 3:
+                counted[thread] = int(words[0]), int(words[1])
     return counted
 
 

@@ -69,7 +69,8 @@ class Watch:
         begun, family = self._begun, families.of(self._args)
         varies = varying.look(self._args, family, begun.plain, begun.batches[0])
         problems = self._check_cpus() + self._check_fused(steps) + self._check_optimizer_holds()
-        problems += [] if varies else self._check_writes(steps) + self._check_jump(losses)
+        problems += [] if varies else self._check_writes(steps)
+        problems += [] if varies or self._args.data == "disk" else self._check_jump(losses)  # else each step has other data
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
             problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
         problems = rules.of_all_ranks(self._world, problems) + rules.shared_norm(self._args, self._world, now)
@@ -87,6 +88,7 @@ class Watch:
         busy, wall = cpu_seconds() - self._clocks[0], time.perf_counter() - self._clocks[1]
         given = self._begun.settings["threads"]
         most = MORE_CPUS * given + (OF_GLOO if self._world.size > 1 else 0)
+        given += self._args.workers if self._args.data == "disk" else 0
         if self._args.device != "cpu" or wall < LEAST_SECONDS or busy <= most * wall:
             return []
         return [_MORE_CPUS % (busy / wall, given)]

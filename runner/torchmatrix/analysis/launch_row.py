@@ -313,6 +313,9 @@ _RUNNING_COLUMNS = (
              of=_shared("stolen"), cell=_most("stolen")),
     a_flag("disturbed", DEFINITIONS["disturbed"], of=_shared("disturbed"), **_LAUNCH_ONLY),
     a_whole("launches_disturbed", DEFINITIONS["disturbed"], "disturbed", cell=lambda cell: cell.disturbed, **_CELL_ONLY),
+    a_number("loader_wait_fraction", "share of the timed windows in which the training process waited for the DataLoader; data "
+             "from disk only", of=lambda read: read.launch.loading.waiting if read.launch.loading else math.nan,
+             cell=_most("loader_wait_fraction")),
     a_text("changed_settings", "what the model's code changed in torch",
            of=lambda read: "; ".join(read.launch.changed_settings) or None),
     a_text("remarks", "remarks on what ran, such as parameters without a gradient",

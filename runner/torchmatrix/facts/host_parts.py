@@ -101,6 +101,12 @@ class AskedWorkload(Struct, frozen=True, kw_only=True, dict=True):
     optimizer: Text | None = None
     checkpointing: bool | None = None
     accumulate: Count | None = None
+    data: Term | None = None
+    workers: Whole | None = None
+    prefetch: Count | None = None
+    pin_memory: bool | None = None
+    decoder: Term | None = None
+    page_cache: Term | None = None
     batch: Whole | Text
     image_size: Whole | None = None
     sequence_length: Whole | None = None

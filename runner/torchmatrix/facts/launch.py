@@ -55,7 +55,8 @@ class Launch(Header, frozen=True, kw_only=True):
     named phases.
 
     `batches`: how many take turns, None if unknown. `changed_settings`: the settings of torch that the model's code changed, in
-    words. `remarks`: the workload's remarks that a reader must know of the figure. `phases`: seconds by name.
+    words. `loading`: what loading data from disk took. `remarks`: the workload's remarks that a reader must know of the figure.
+    `phases`: seconds by name.
     `enqueue_seconds`: host time for a step on an idle device, for each rank that reported it. `collectives`: the probed ones.
     `other_nodes`: the other nodes of a cluster that took part; `transport`: how the nodes communicate. `refused`: why the
     workload's version can't be read. `malformed`: its first invalid line. `exit`: None if the file was cut off. `verified`: the
@@ -95,6 +96,7 @@ class Launch(Header, frozen=True, kw_only=True):
     malformed: str | None
     exit: Exit | None
     verified: bool
+    loading: wire.Loading | None = None
     left_out: str = ""
     apart: str = ""
 

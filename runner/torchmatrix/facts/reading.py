@@ -42,7 +42,7 @@ _READ = (
         "collective",
         "hello",
     ),
-    *("warm-up", "remarks", "reference", "enqueue", "phase", "memory", "telemetry", "node", "transport", "failure"),
+    *("warm-up", "remarks", "loading", "reference", "enqueue", "phase", "memory", "telemetry", "node", "transport", "failure"),
 )
 """The events that make fields of a launch; of several malformed lines the first in this order is reported."""
 _OF_THE_HOST: Mapping[str, type[wire.Line]] = {"telemetry": Readings, "node": OtherNode, "transport": Transport}
@@ -210,6 +210,7 @@ def launch_fields(events: Sequence[Event]) -> dict[str, Any]:
         "precision": precision.effective if precision else (),
         "changed_settings": precision.changed if precision else (),
         "remarks": tuple(text for line in decoded["remarks"] for text in line.texts),
+        "loading": first["loading"],
         "reference": first["reference"],
         "collectives": (*decoded["all-reduce"], *decoded["collective"]),
         "telemetry": decoded["telemetry"],

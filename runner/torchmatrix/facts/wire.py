@@ -498,6 +498,28 @@ class Checkpointed(Line, frozen=True, tag="checkpointing"):
     recomputed: Count | None = None
 
 
+class Loading(Line, frozen=True, tag="loading", kw_only=True):
+    """What loading a data set from disk took in the timed windows, of each rank: seconds of waiting for batches; seconds of
+    reading, and of decoding and augmenting, of all its loading processes together. `place`: kept from launch to launch, or
+    temporary. `epochs`: that the first rank read in all. `window_seconds`: of all windows.
+    """
+
+    kind: Literal["images", "tokens"]
+    items: Count | None = None
+    bytes: Count | None = None
+    place: Literal["kept", "temporary"]
+    wait_seconds: tuple[Seconds, ...] = ()
+    read_seconds: tuple[Seconds, ...] = ()
+    work_seconds: tuple[Seconds, ...] = ()
+    epochs: Finite | None = None
+    window_seconds: Seconds | None = None
+
+    @property
+    def waiting(self) -> float:
+        """Return the share of the windows' time in which the rank that waited most waited for batches; NaN if unknown."""
+        return max(self.wait_seconds) / self.window_seconds if self.wait_seconds and self.window_seconds else nan
+
+
 class Remarks(Line, frozen=True, tag="remarks"):
     """Remarks that a reader must know of the figure."""
 
@@ -757,6 +779,7 @@ EVENTS: Mapping[str, type[Line]] = {
             Enqueue,
             Compiled,
             Checkpointed,
+            Loading,
             Remarks,
         ),
         *(AllReduce, Collective, ProbedDevices, Peers, Load, Precisions, Reference, Profile, Part, SelfTest, Failure, Done),

@@ -403,6 +403,34 @@ FACTORS = (
         label="accumulate {}", modes=("train",), needs=("mode", "train"),
     ),
     Factor(
+        name="data", kind=str, default="synthetic", choices=("synthetic", "disk"), flag="--data", part="{}", place=11,
+        meaning="synthetic: random tensors that are there already; disk: files that torch's DataLoader reads: JPEGs or tokens",
+        label="data from {}", modes=("train",), needs=("mode", "train"),
+        contrasts=(Contrast(name="disk", value="disk", over="synthetic", words=("data from disk", "synthetic data")),),
+    ),
+    Factor(
+        name="workers", meaning="processes per device that load data; 0: the training process itself", kind=int, default=4,
+        minimum=0, maximum=256, flag="--workers", part="w{}", place=11, label="{} workers", modes=("train",),
+        needs=("data", "disk"),
+    ),
+    Factor(
+        name="prefetch", meaning="batches that each of them loads ahead", kind=int, default=2, minimum=1, maximum=64,
+        flag="--prefetch", part="ahead{}", place=11, label="{} ahead", modes=("train",), needs=("data", "disk"),
+    ),
+    Factor(
+        name="pin_memory", meaning="a GPU copies batches from memory that can't be paged out", kind=bool, default=True,
+        flag="--no-pin-memory", part="pageable", place=11, label="pageable", modes=("train",), needs=("data", "disk"),
+    ),
+    Factor(
+        name="decoder", meaning="what decodes JPEGs", kind=str, default="torchvision", choices=("torchvision", "pillow"),
+        flag="--decoder", part="{}", place=11, modes=("train",), needs=("data", "disk"),
+    ),
+    Factor(
+        name="page_cache", meaning="warm: the files are in memory when the windows begin; cold: each is read from the disk",
+        kind=str, default="warm", choices=("warm", "cold"), flag="--page-cache", part="{}-cache", place=11,
+        label="{} page cache", modes=("train",), needs=("data", "disk"),
+    ),
+    Factor(
         name="batch", meaning="items per device and step; with accumulate, of each micro batch", kind=int, minimum=1,
         flag="--batch", part="b{}", place=4, decides=False, has_column=False,
     ),  # two launches must share the batch that was used, which is recorded apart

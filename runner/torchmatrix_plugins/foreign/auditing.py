@@ -107,7 +107,7 @@ def audit(files: Sequence[ForeignFile], claim: Claim) -> Audit:
 def _each(case: Case, claim: Claim) -> Iterator[tuple[str, list[Said]]]:
     """Yield each check of the case's kind by its name, with what it says."""
     if case.problems is not None:
-        yield "the tool itself", [(SUSPECT, f"it says: {text}") for text in case.problems]
+        yield "the file itself", [(SUSPECT, text) for text in case.problems]
     if case.requests is not None:
         for name, check in OF_REQUESTS.items():
             yield name, list(check(case, case.requests))

@@ -37,6 +37,10 @@ class Fields:
     def __contains__(self, key: str) -> bool:
         return key in self.data
 
+    def is_object(self, key: str) -> bool:
+        """Check whether an object stands under this key."""
+        return isinstance(self.data.get(key), dict)
+
     def number(self, *keys: str) -> float | None:
         """Return the number at a path of keys. A number that isn't one (NaN, infinite) is None."""
         value = self._at(keys)
@@ -135,9 +139,17 @@ class Document:
     @cached_property
     def json(self) -> Any:
         """Return the file as JSON, of several lines of objects a list; None if it isn't meant to be JSON. Raises BadInput for
-        one that is cut or damaged."""
+        one that is cut or damaged, if its name says that it is JSON."""
         if not self.looks_like_json:
             return None
+        try:
+            return self._json()
+        except BadInput:
+            if self.path.suffix in (".json", ".jsonl"):
+                raise
+            return None
+
+    def _json(self) -> Any:
         lines = [line for line in self.text.splitlines() if line.strip()]
         if len(lines) > 1 and all(line.startswith("{") for line in lines) and _is_object(lines[0]):
             return [self._parsed(line, f"{self.path}, line {number}") for number, line in enumerate(lines, 1)]

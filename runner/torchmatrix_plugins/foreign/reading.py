@@ -1,6 +1,8 @@
 """Find the tool that wrote a file, and read it. Readers are entry points: those of strangers count as ours do."""
 
 import glob
+import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 from torchmatrix.core import plugins
@@ -31,7 +33,7 @@ def paths_of(word: str) -> list[Path]:
         if path.is_file():
             return [path]
         if path.is_dir():
-            return [] if (path / "run.jsonl").exists() else _inside(path)
+            return [] if _is_ours(path / "run.jsonl") else _inside(path)
         found = glob.glob(word) if glob.has_magic(word) else []  # noqa: PTH207 (a pattern with folders, absolute or not)
         return sorted(path for path in map(Path, found) if path.is_file())
     except (OSError, ValueError):
@@ -57,7 +59,9 @@ def read_file(path: Path) -> ForeignFile | None:
         found = plugins.made(READERS, name, lambda made: made is None or isinstance(made, ForeignFile), document)
         if found is not None:
             if not any(case.figures for case in found.cases):
-                raise BadInput(f"{as_text(path)} is {found.tool}'s, but holds no figure", hint=HINT)
+                failed = sum(case.requests.failed or 0 for case in found.cases if case.requests)
+                why = f": all {failed} requests failed" if failed else ""
+                raise BadInput(f"{as_text(path)} is {found.tool}'s, but holds no figure{why}", hint=HINT)
             return found  # type: ignore[no-any-return]
     return None
 
@@ -70,13 +74,14 @@ def read_side(word: str) -> tuple[ForeignFile, ...]:
         raise BadInput(f"{word} names {len(paths)} files", hint=f"name at most {MOST_FILES}")
     files: list[ForeignFile] = []
     aggregates = []
-    for path in filter(_may_be_foreign, paths):
+    for path in itertools.filterfalse(_is_ours, paths):
         try:
             files += filter(None, [read_file(path)])
         except Aggregate as error:
             aggregates.append(error)
     if aggregates and not files:
         raise aggregates[0]
+    files = _each_once(files)
     if len({file.tool for file in files}) > 1:
         raise BadInput(
             f"{word} holds files of {', '.join(sorted({file.tool for file in files}))}", hint="name files of one tool"
@@ -84,12 +89,26 @@ def read_side(word: str) -> tuple[ForeignFile, ...]:
     return tuple(sorted(files, key=lambda file: (file.began, str(file.path))))
 
 
-def _may_be_foreign(path: Path) -> bool:
-    """Check whether a file isn't a launch of ours, which begins with its header."""
-    if path.suffix != ".jsonl":
-        return True
+def _each_once(files: Iterable[ForeignFile]) -> list[ForeignFile]:
+    """Return the files without copies, as of one run in two formats: of those with equal figures the one that says most."""
+    by_figures: dict[object, ForeignFile] = {}
+    for file in files:
+        key = tuple(figure.value for case in file.cases for figure in case.figures)
+        if key not in by_figures or _known(file) > _known(by_figures[key]):
+            by_figures[key] = file
+    return list(by_figures.values())
+
+
+def _known(file: ForeignFile) -> int:
+    return sum(value is not None for case in file.cases for value in case.work.values())
+
+
+def _is_ours(path: Path) -> bool:
+    """Check whether a file is a launch or a run of ours, which begin with a header."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
     with path.open("rb") as file:
-        return file.read(len(_HEADER)) != _HEADER
+        return file.read(len(_HEADER)) == _HEADER
 
 
 _HEADER = b'{"event'

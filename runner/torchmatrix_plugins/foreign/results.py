@@ -112,7 +112,7 @@ class Case:
     equal, and a value of None is unknown. `setup`: what it was done with (model, server, device, …).
 
     `weight_bytes`: that each step of generation reads at least. `device`: a GPU's name, and `devices` their number.
-    `problems`: what the tool itself says against its figures; None of a tool that says nothing of the kind.
+    `problems`: what the file itself says against its figures; None of a tool whose files say nothing of the kind.
     """
 
     name: str = ""
@@ -135,7 +135,9 @@ class Case:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ForeignFile:
     """What one file says. `version`: of the tool, "" if it doesn't say. `tried`: the versions whose files were tried with the
-    reader, as they begin; () of a tool whose versions say nothing of its files. `began`: a text that sorts by time, "" if unknown."""
+    reader, as they begin; () of a tool whose versions say nothing of its files. `began`: a text that sorts by time, "" if
+    unknown.
+    """
 
     path: Path
     tool: str

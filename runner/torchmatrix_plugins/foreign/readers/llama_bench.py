@@ -21,8 +21,8 @@ def read(document: Document) -> ForeignFile | None:
     if not rows or not all(all(key in row for key in NEEDED) for row in rows):
         return None
     return ForeignFile(
-        path=document.path, tool="llama-bench", cases=tuple(_numbered(map(_case, rows))), version=rows[0].text("build_commit"),
-        began=rows[0].text("test_time"),
+        path=document.path, tool="llama-bench", cases=tuple(_numbered(map(_case, rows))),
+        version=rows[0].text("build_commit"), began=rows[0].text("test_time"),
     )  # fmt: skip
 
 
@@ -45,10 +45,9 @@ def _case(row: Fields) -> Case:
     name = "+".join([f"pp{prompt}"] * bool(prompt) + [f"tg{generated}"] * bool(generated))
     name += f" @ d{row.text('n_depth')}" if row.positive("n_depth") else ""
     gpus = [name.strip() for name in row.text("gpu_info").split(",") if name.strip()]
-    is_offloaded = (row.whole("n_gpu_layers") or 0) > 0 and gpus
+    device = gpus[0] if len(set(gpus)) == 1 and row.number("n_gpu_layers") != 0 else ""
+    setup = {word: row.text(key) or ("none" if word == "GPU" else "") for word, key in SETUP.items()}
     return Case(
-        name=name, work=work,
-        setup={word: row.text(key) or ("none" if word == "GPU" else "") for word, key in SETUP.items()}, figures=figures, weight_bytes=row.positive("model_size"),
-        parameters=row.positive("model_n_params"), device=gpus[0] if is_offloaded and len(set(gpus)) == 1 else "",
-        devices=len(gpus) or None,
+        name=name, work=work, setup=setup, figures=figures, weight_bytes=row.positive("model_size"),
+        parameters=row.positive("model_n_params"), device=device, devices=len(gpus) or None,
     )  # fmt: skip

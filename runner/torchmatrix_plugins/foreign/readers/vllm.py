@@ -34,9 +34,9 @@ def _serve(fields: Fields) -> Case:
     ]  # fmt: skip
     completed, tokens = fields.whole("completed"), fields.whole("total_output_tokens")
     rate, concurrency, bursts = fields.number("request_rate"), fields.positive("max_concurrency"), fields.number("burstiness")
+    latencies = fields.numbers("latencies")
     lengths, ttfts, gaps = fields.numbers("output_lens"), fields.numbers("ttfts"), fields.lists("itls")
     ok = [place for place, length in enumerate(lengths) if length > 0]
-    latencies = fields.numbers("latencies")
     whole = len(lengths) == len(ttfts)
     requests = Requests(
         completed=completed, failed=fields.whole("failed"), duration=fields.positive("duration"), rate=rate,
@@ -48,6 +48,9 @@ def _serve(fields: Fields) -> Case:
         gaps=tuple(gaps[place] for place in ok) if len(gaps) == len(lengths) else (),
         tokens_per_step=fields.positive("spec_decode_acceptance_length"),
     )  # fmt: skip
+    if requests.latencies and not any(figure.quantity == "latency" for figure in figures):
+        mean = 1e3 * sum(requests.latencies) / len(requests.latencies)
+        figures.append(Figure(quantity="latency", statistic="mean", value=mean, definition=serving.WHOLE))
     name, work, setup = serving.load(
         requests, rate or serving.ALL_AT_ONCE, "poisson" if bursts == 1 else f"gamma, burstiness {bursts}"
     )
