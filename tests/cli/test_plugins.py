@@ -2,14 +2,12 @@
 nothing.
 """
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from support.records import write_run
+from support.strangers import call, install
 
 VERB = """\
 from torchmatrix.cli.options import ResultsOption, RESULTS
@@ -20,21 +18,6 @@ def count_runs(results: ResultsOption = RESULTS) -> None:
     '''Count the runs.'''
     print(len(Results(results).runs()))
 """
-
-
-def call(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    variables = {**os.environ, "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "torchmatrix", *words]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
-
-
-def install(folder: Path, module: str, **hooks: str) -> None:
-    """Install a stranger's package with one `module`. `hooks`: by group, lines such as "name = strange:function"."""
-    (folder / "strange.py").write_text(module)
-    about = folder / "strange-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("".join(f"[torchmatrix.{group}]\n{lines}\n" for group, lines in hooks.items()))
 
 
 @pytest.fixture

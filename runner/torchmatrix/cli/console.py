@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchmatrix.cli.options import Volume
 from torchmatrix.core import __version__
-from torchmatrix.core.errors import BadInput
+from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.files import disk_errors, write_to, write_whole
 from torchmatrix.core.formatting import as_text, count, printable
 from torchmatrix.core.secrets import cleaned, cleaned_value
@@ -78,11 +78,19 @@ def answer_for_files(verb: str, words: list[str], as_json: bool, **options: Any)
 
     if not any(os.path.lexists(word) or glob.has_magic(word) for word in words if "\0" not in word):
         return
-    if given := plugins.answer(verb, words, options):
-        print(in_json(given.record) if as_json else given.text, end="\n" if as_json or given.text else "")
-        for note in given.notes:
-            say(printable(note))
-        raise typer.Exit(given.exit_code)
+    for name in plugins.names(plugins.FILES):
+        try:
+            given = plugins.made(
+                plugins.FILES, name, lambda given: given is None or isinstance(given, plugins.Answer), verb, words, options
+            )
+        except EngineUnusable as error:
+            say(f"note: {error}")
+            continue
+        if given:
+            print(in_json(given.record) if as_json else given.text, end="\n" if as_json or given.text else "")
+            for note in given.notes:
+                say(printable(note))
+            raise typer.Exit(given.exit_code)
 
 
 def say_unreadable(unreadable: "Sequence[Unreadable]", volume: Volume = Volume.NORMAL) -> None:

@@ -1,7 +1,7 @@
 """Find what plugins add, by group and name, and load it when it is used. A stranger's code may raise anything, an exit too."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -100,15 +100,6 @@ def made(group: str, name: str, is_right: Callable[[Any], bool], *given: Any) ->
     except BaseException as error:  # an exit, too: it would be the command's
         raise EngineUnusable(printable(f"the plugin {name} failed: {why(error)}"), hint="leave it out, or mend it") from None
     return result
-
-
-def answer(verb: str, words: list[str], options: Mapping[str, Any]) -> Answer | None:
-    """Return what the first plugin that knows the files says (FILES); None if none does. Raises as `made` does."""
-    answers = (
-        made(FILES, name, lambda given: given is None or isinstance(given, Answer), verb, words, options)
-        for name in names(FILES)
-    )
-    return next((given for given in answers if given), None)
 
 
 def why(error: BaseException) -> str:

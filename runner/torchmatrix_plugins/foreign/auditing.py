@@ -108,7 +108,9 @@ def _each(case: Case, claim: Claim) -> Iterator[tuple[str, list[Said]]]:
     """Yield each check of the case's kind by its name, with what it says."""
     if case.problems is not None:
         yield "the file itself", [(SUSPECT, text) for text in case.problems]
-    if case.requests is not None:
+    if case.requests is not None and not case.figures:
+        yield "failed requests", list(_failed(case, case.requests))
+    elif case.requests is not None:
         for name, check in OF_REQUESTS.items():
             yield name, list(check(case, case.requests))
     for name, (quantities, limit) in OF_RATES.items():
@@ -125,7 +127,8 @@ def _failed(case: Case, asked: Requests) -> Iterator[Said]:
         yield "the file doesn't say how many requests failed"
     elif asked.failed:
         every = asked.failed + (asked.completed or 0)
-        yield SUSPECT, f"{asked.failed} of {every} requests failed; times and rates are of the others only, which had less load"
+        others = "; times and rates are of the others only, which had less load" if asked.completed else ": there is no figure"
+        yield SUSPECT, f"{asked.failed} of {every} requests failed{others}"
 
 
 def _few(case: Case, asked: Requests) -> Iterator[Said]:

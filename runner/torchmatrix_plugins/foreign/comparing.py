@@ -204,6 +204,11 @@ def _figures(
         if not common and all(kinds):
             names = [", ".join(side) or "rate" for side in kinds]
             refused.append(Refused(case=label, what=quantity, why=f"other statistics: A: {names[0]}; B: {names[1]}"))
+    if not rows and not refused:
+        sides = [side for side, cases in zip("AB", (a, b), strict=True) if not any(case.figures for case in cases)]
+        refused.append(
+            Refused(case=label, what="all figures", why=f"{' and '.join(sides)} has none" if sides else "none is of both")
+        )
     return rows, refused
 
 

@@ -67,6 +67,10 @@ class Fields:
         value = self._at(keys)
         return clipped(str(value), 200) if isinstance(value, (str, int, float)) else ""
 
+    def flag(self, *keys: str) -> bool:
+        """Check whether true stands at a path of keys."""
+        return self._at(keys) is True
+
     def part(self, *keys: str) -> "Fields":
         """Return the object at a path of keys; an empty one where none is."""
         value = self._at(keys)

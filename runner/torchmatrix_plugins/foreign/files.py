@@ -42,7 +42,7 @@ def _compare(a: Sequence[ForeignFile], b: Sequence[ForeignFile], options: Mappin
     comparison = compare(a, b)
     text = words.comparison_in_words(comparison, bool(options.get("reasons")))
     code = ExitCode.OK if comparison.ratios else ExitCode.BAD_INPUT
-    return Answer(text=text, record=comparison.as_record(), notes=comparison.notes, exit_code=code)
+    return Answer(text=text, record=comparison.as_record(), notes=(*reading.BROKEN.values(), *comparison.notes), exit_code=code)
 
 
 def _audit(files: Sequence[ForeignFile], options: Mapping[str, Any]) -> Answer:
@@ -50,7 +50,11 @@ def _audit(files: Sequence[ForeignFile], options: Mapping[str, Any]) -> Answer:
 
     claim = auditing.claim_of(options.get("gpu"), options.get("parameters"), options.get("bits"))
     audit = auditing.audit(files, claim)
-    notes = [*dict.fromkeys(filter(None, (file.note for file in files))), *words.unchecked_in_words(audit)]
+    notes = [
+        *reading.BROKEN.values(),
+        *dict.fromkeys(filter(None, (file.note for file in files))),
+        *words.unchecked_in_words(audit),
+    ]
     notes.append(words.result_in_words(audit, sum(len(file.cases) for file in files)))
     clean = audit.made and not audit.findings
     return Answer(

@@ -169,8 +169,8 @@ def pull_request(tables: Tables) -> dict[str, bytes]:
 
 
 def _markdown(value: Any) -> str:
-    text = _text(value).replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;")
-    return "".join(f"\\{character}" if character in "\\`*_[]|#~" else character for character in text)
+    text = "".join(f"\\{character}" if character in "\\`*_[]|~" else character for character in _text(value))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;")
 
 
 def llm_d(tables: Tables) -> dict[str, bytes]:

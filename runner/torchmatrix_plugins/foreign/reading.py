@@ -2,13 +2,13 @@
 
 import glob
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from torchmatrix.core import plugins
-from torchmatrix.core.errors import BadInput
+from torchmatrix.core.errors import BadInput, EngineUnusable
 from torchmatrix.core.formatting import as_text
-from torchmatrix_plugins.foreign.document import HINT, Aggregate, read
+from torchmatrix_plugins.foreign.document import HINT, Aggregate, Document, read
 from torchmatrix_plugins.foreign.results import ForeignFile
 
 READERS = "torchmatrix.readers"
@@ -16,6 +16,10 @@ READERS = "torchmatrix.readers"
 SUFFIXES = (".json", ".jsonl", ".csv", ".txt", ".yaml", ".yml")
 MOST_FILES = 200
 """Of one side."""
+
+
+BROKEN: dict[str, str] = {}
+"""What is to be said of readers that can't be used, by name: they stop no other."""
 
 
 def tools() -> str:
@@ -49,6 +53,20 @@ def _inside(folder: Path) -> list[Path]:
     return levels[0] or [*levels[1], *levels[2]]
 
 
+def reader_of(name: str) -> Callable[[Document], ForeignFile | None]:
+    """Return the reader of this name; raises EngineUnusable for one that can't be loaded or fails."""
+
+    def read_by(document: Document) -> ForeignFile | None:
+        made: ForeignFile | None = plugins.made(READERS, name, _is_read, document)
+        return made
+
+    return read_by
+
+
+def _is_read(given: object) -> bool:
+    return given is None or isinstance(given, ForeignFile)
+
+
 def read_file(path: Path) -> ForeignFile | None:
     """Read a file; None if no reader knows it. Raises BadInput for one that a reader knows and can't read."""
     try:
@@ -56,13 +74,15 @@ def read_file(path: Path) -> ForeignFile | None:
     except FileNotFoundError:
         raise BadInput(f"can't read {as_text(path)}: there is no such file", hint=HINT) from None
     for name in plugins.names(READERS):
-        found = plugins.made(READERS, name, lambda made: made is None or isinstance(made, ForeignFile), document)
+        try:
+            found = reader_of(name)(document)
+        except EngineUnusable as error:
+            BROKEN[name] = f"note: {error}"
+            continue
         if found is not None:
-            if not any(case.figures for case in found.cases):
-                failed = sum(case.requests.failed or 0 for case in found.cases if case.requests)
-                why = f": all {failed} requests failed" if failed else ""
-                raise BadInput(f"{as_text(path)} is {found.tool}'s, but holds no figure{why}", hint=HINT)
-            return found  # type: ignore[no-any-return]
+            if not any(case.figures or case.requests for case in found.cases):
+                raise BadInput(f"{as_text(path)} is {found.tool}'s, but holds no figure", hint=HINT)
+            return found
     return None
 
 

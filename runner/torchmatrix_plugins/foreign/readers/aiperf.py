@@ -29,7 +29,7 @@ def read(document: Document) -> ForeignFile | None:
 
 def _case(fields: Fields) -> Case:
     config = fields.part("input_config")
-    of_server = config.data.get("endpoint", {}).get("use_server_token_count") is True
+    of_server = config.flag("endpoint", "use_server_token_count")
     counted = serving.BY_SERVER if of_server else serving.BY_CLIENT
     rates = {
         "request_throughput": ("requests", serving.OVER_RUN), "output_token_throughput": ("output tokens", counted),
@@ -83,7 +83,7 @@ def _exact(asked: Fields, key: str) -> float | None:
 
 
 def _problems(fields: Fields, of_server: bool) -> list[str]:
-    problems = ["the run was cancelled"] if fields.data.get("was_cancelled") is True else []
+    problems = ["the run was cancelled"] if fields.flag("was_cancelled") else []
     server, client = fields.positive("total_usage_completion_tokens", "avg"), fields.positive("total_osl", "avg")
     if server and client and not of_server and server != client:
         problems.append(f"{client:,.0f} output tokens, {server:,.0f} of the server: {serving.OTHER_COUNTS}")

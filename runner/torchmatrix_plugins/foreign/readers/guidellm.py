@@ -38,8 +38,9 @@ def _case(part: Fields, asked: Fields) -> Case:
         figure for key, quantity, definition, unit in TIMES
         for figure in serving.times(metrics.part(key, "successful"), quantity, definition, unit, KEYS)
     ]  # fmt: skip
+    by_server = part.flag("config", "prefer_response_metrics")
     for key, quantity, definition in RATES:
-        definition = serving.BY_CLIENT if definition == serving.BY_SERVER and not _by_server(part) else definition
+        definition = serving.BY_CLIENT if definition == serving.BY_SERVER and not by_server else definition
         if value := metrics.positive(key, "successful", "mean"):
             figures.append(Figure(quantity=quantity, value=value, definition=definition))
     strategy, requests = part.part("config", "strategy"), part.parts("requests", "successful")
@@ -63,10 +64,6 @@ def _case(part: Fields, asked: Fields) -> Case:
     setup |= {"model": part.text("config", "backend", "model"), "backend": part.text("config", "backend", "kind")}
     problems = tuple(warning.text("message") for warning in part.parts("warnings"))
     return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=done, problems=problems)
-
-
-def _by_server(part: Fields) -> bool:
-    return part.data.get("config", {}).get("prefer_response_metrics") is True
 
 
 def _each(requests: list[Fields]) -> tuple[tuple[float, ...], ...]:

@@ -27,7 +27,7 @@ def read(document: Document) -> ForeignFile | None:
 
 
 def _numbered(cases: Iterable[Case]) -> Iterator[Case]:
-    """Yield the cases; a repeated one, as of an option that is given twice, under a name of its own: it is no run of its own."""
+    """Yield the cases; a repeated one, as of an option that is given twice, under a name of its own."""
     times: dict[object, int] = {}
     for case in cases:
         key = case.name, tuple(case.work.items()), tuple(case.setup.items())
