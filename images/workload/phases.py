@@ -18,8 +18,8 @@ import devices
 import extras
 import families
 import float8
-import measure
 import loading
+import measure
 import measurements
 import precision
 import profiling

@@ -22,7 +22,8 @@ def run_job(folder: Path, **inputs: str) -> "subprocess.CompletedProcess[str]":
     environment = {
         **os.environ, "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "RUNNER_TEMP": f"{folder}/temporary", "GITHUB_ACTION_PATH": str(ACTION), "GITHUB_STEP_SUMMARY": f"{folder}/summary",
-        "MATRIX": "matrix.toml", "ENGINE": "local", "RESULTS": f"{folder}/kept", "BASELINE": "", "COMMENT": "true", "PULL_REQUEST": "7", "GH_ENDS": "0", **inputs,
+        "MATRIX": "matrix.toml", "ENGINE": "local", "RESULTS": f"{folder}/kept", "BASELINE": "", "COMMENT": "true",
+        "PULL_REQUEST": "7", "GH_ENDS": "0", **inputs,
     }  # fmt: skip
     return subprocess.run([ACTION / "run"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
 

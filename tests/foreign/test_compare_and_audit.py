@@ -175,6 +175,19 @@ REAL = {
 }  # fmt: skip
 
 
+def test_the_cache_is_named_where_it_was_on_alone(tmp_path: Path) -> None:
+    for state in ("on", "off"):
+        (tmp_path / state).mkdir()
+        for number in (1, 2, 3):
+            (tmp_path / state / f"{number}.json").write_bytes((DATA / f"vllm/cache_{state}_{number}.json").read_bytes())
+        found = [one for one in audited(tmp_path / state).findings if one.check == "cache"]
+        assert len(found) == (state == "on")
+    assert "cache" in {one.check for one in audited(DATA / "sglang/two_reps.jsonl").findings}
+    comparison = compare(reading.read_side(str(tmp_path / "on")), reading.read_side(str(tmp_path / "off")))
+    assert {row.runs for row in comparison.ratios} == {(3, 3)} and not comparison.refused
+    assert next(row for row in comparison.ratios if row.figure == "mean TTFT").ratio.value > 1  # the cache's side is faster
+
+
 @pytest.mark.parametrize("check", REAL)
 def test_what_is_wrong_in_real_files_is_found(check: str, tmp_path: Path) -> None:
     name, words = REAL[check]

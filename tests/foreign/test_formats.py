@@ -68,7 +68,8 @@ def test_a_comment_for_a_pull_request_says_figures_and_verdicts(exported: Path) 
 
 
 HOSTILE = {
-    "cell": ["s/<b>@me|`x`</b>\x1b[31m/cpu0"], "stack": ["s"], "workload": ['w"\\'], "devices": ["cpu0"], "model": ["<script>|x"],
+    "cell": ["s/<b>@me|`x`</b>\x1b[31m/cpu0"], "stack": ["s"], "workload": ['w"\\'], "devices": ["cpu0"],
+    "model": ["<script>|x"],
     "mode": ["generate"], "precision": ["fp32"], "compile": [False], "batch_per_device": [2], "torch": ["2"],
     "device_name": ['a"b\\c\nd'], "unit": ["tokens"], "device_count": [1], "outcome": ["ok"], "error": [None],
     "items_per_second": [5.0], "items_per_second_low": [float("nan")], "items_per_second_high": [float("nan")],

@@ -89,6 +89,16 @@ def test_repetitions_in_a_file() -> None:
     assert sum("(2)" in name for name in names) == 4  # an option that was given twice: no runs of their own
 
 
+def test_lines_of_one_file_are_runs() -> None:
+    assert [case.name for case in one("vllm/append.json").cases] == ["concurrency 2"] * 2
+    (rate,) = one("sglang/rate5.jsonl").cases
+    assert rate.name == "5 requests/s" and rate.requests and rate.requests.asked_output == 32
+    text = (DATA / "sglang/two_reps.jsonl").read_text(encoding="utf-8")
+    assert '"request_rate": Infinity' in text and len(one("sglang/two_reps.jsonl").cases) == 2
+    (case,) = one("sglang/failing.jsonl").cases
+    assert case.requests and (case.requests.completed, case.requests.failed) == (13, 7)
+
+
 def test_copies_and_aggregates_count_once(tmp_path: Path) -> None:
     assert len(reading.read_side(str(DATA / "optimum-benchmark" / "run1"))) == 1
     assert reading.read_side(str(DATA / "optimum-benchmark" / "run1"))[0].cases[0].work["batch"] == 2
@@ -112,7 +122,7 @@ def read_text(data: Any, like: Path) -> ForeignFile:
     return found[0]
 
 
-JSONS = [path for path in FILES if path.suffix == ".json" and path != DATA / LOADS]
+JSONS = [path for path in FILES if path.suffix == ".json" and path not in (DATA / LOADS, DATA / "vllm/append.json")]
 WRONG: tuple[Any, ...] = ("text", [], {}, True, -1, 0, 1e400, [[1]], ["x"], None, 10**30)
 
 
