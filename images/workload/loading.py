@@ -109,7 +109,7 @@ class Feed:
         )  # fmt: skip
 
     def _problem(self):
-        """Return what shows that an item wasn't read once in each epoch, or that its content is another one; None for nothing."""
+        """Return what shows that an item wasn't read once in each epoch, or that its content is another one, or None."""
         numbers = [number for taken, *_ in self._taken for number in taken.tolist()]
         size = len(self._own)
         for begin in range(0, len(numbers), size):
@@ -131,9 +131,13 @@ def remark(facts):
     if share <= WAITING:
         return "the loader kept up: %.1f %% of the windows' time was spent waiting for it" % (100 * share)
     why = "storage" if busy > 0.5 else "decoding and augmenting" if facts["kind"] == "images" else "copying"
-    return "the loader limits the throughput: %.0f %% of the windows' time was spent waiting for it, and %s took most of its time (reading %.0f %%)" % (
-        100 * share, why, 100 * busy,
-    )  # fmt: skip
+    return _LIMITS % (100 * share, why, 100 * busy)
+
+
+_LIMITS = (
+    "the loader limits the throughput: %.0f %% of the windows' time was spent waiting for it, and %s took most of its time "
+    "(reading %.0f %%)"
+)
 
 
 class _Epochs(torch.utils.data.Sampler):
