@@ -21,7 +21,7 @@ SHORT = (
     "--warmup-cap",
     "2",
 )
-ITEMS = 30
+ITEMS = 12
 DISK = (*SHORT, "--data", "disk", "--threads", "1")
 
 

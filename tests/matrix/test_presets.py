@@ -41,6 +41,8 @@ STACKS = {
     "bridger-2023-core": ["torch2.15.0-cu132 3.12"],
     "bridger-2023-cpu": ["torch2.5.1-cpu 3.11", "torch2.7.1-cpu 3.11"],
     "bridger-2023-half": ["torch2.15.0-cu132 3.12"],
+    "disk": ["torch2.9.1-cu128 3.11", "torch2.15.0-cu132 3.12", "torch2.9.1-rocm6.3 3.11"],
+    "disk-cpu": ["torch2.7.1-cpu 3.11"],
     "lambda": ["nvidia-pytorch-22.10-py3", "nvidia-pytorch-24.03-py3", "nvidia-pytorch-25.06-py3", *NEWEST],
     "llm-cpu": ["torch2.7.1-cpu 3.11", "torch2.15.0-cpu 3.12"],
     "llm-decode": ["torch2.7.1-cu128 3.11", "torch2.15.0-cu132 3.12", "torch2.7.1-rocm6.3 3.11"],
@@ -61,6 +63,8 @@ STACKS = {
 OUR_OWN = (
     "accept",
     "accept-quick",
+    "disk",
+    "disk-cpu",
     "llm-cpu",
     "llm-decode",
     "llm-train",

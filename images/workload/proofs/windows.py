@@ -86,9 +86,8 @@ class Watch:
         start its own.
         """
         busy, wall = cpu_seconds() - self._clocks[0], time.perf_counter() - self._clocks[1]
-        given = self._begun.settings["threads"]
+        given = self._begun.settings["threads"] + (self._args.workers if self._args.data == "disk" else 0)
         most = MORE_CPUS * given + (OF_GLOO if self._world.size > 1 else 0)
-        given += self._args.workers if self._args.data == "disk" else 0
         if self._args.device != "cpu" or wall < LEAST_SECONDS or busy <= most * wall:
             return []
         return [_MORE_CPUS % (busy / wall, given)]
