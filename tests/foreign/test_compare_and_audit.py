@@ -296,6 +296,19 @@ def test_the_commands(torchmatrix: Command, tmp_path: Path) -> None:
     assert torchmatrix("audit", str(DATA / "vllm" / "*_failing.json")).stdout.count("requests failed") == 1
 
 
+def test_timms_tables_stay_published_tables_to_an_audit(torchmatrix: Command, tmp_path: Path) -> None:
+    name = "benchmark-infer-amp-nhwc-pt240-cu124-rtx4090.csv"
+    row = "resnet50,{},1.0,256,224,4.09,25.56\n"
+    head = "model,infer_samples_per_sec,infer_step_time,infer_batch_size,infer_img_size,infer_gmacs,param_count\n"
+    (tmp_path / name).write_text(head + row.format("90000.0"))
+    done = torchmatrix("audit", name)
+    assert done.returncode == 1 and "impossible" in done.stdout and "1 figure" in done.stderr, done.stdout
+    other = name.replace("rtx4090", "rtx3090")
+    (tmp_path / other).write_text(head + row.format("45000.0"))
+    done = torchmatrix("compare", name, other)
+    assert done.returncode == 0 and "2.000×" in done.stdout
+
+
 READER = """\
 from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile
 

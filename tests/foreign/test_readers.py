@@ -99,6 +99,12 @@ def test_lines_of_one_file_are_runs() -> None:
     assert case.requests and (case.requests.completed, case.requests.failed) == (13, 7)
 
 
+def test_timm_has_both_modes() -> None:
+    figures = {figure.name: figure.value for case in one("timm/both.json").cases for figure in case.figures}
+    assert figures["inference"] == 16.52 and figures["training"] == 5.93
+    assert figures["mean step"] == 1346.844 and [case.work["batch"] for case in one("timm/both.json").cases] == [8, 8]
+
+
 def test_copies_and_aggregates_count_once(tmp_path: Path) -> None:
     assert len(reading.read_side(str(DATA / "optimum-benchmark" / "run1"))) == 1
     assert reading.read_side(str(DATA / "optimum-benchmark" / "run1"))[0].cases[0].work["batch"] == 2

@@ -32,14 +32,17 @@ def _serve(fields: Fields) -> Case:
         *serving.flat(fields, "tpot", "TPOT", serving.AFTER_FIRST), *serving.flat(fields, "itl", "ITL", serving.EVENTS),
         *serving.flat(fields, "e2el", "latency", serving.WHOLE),
     ]  # fmt: skip
+    asked, failed = fields.whole("num_prompts"), fields.whole("failed")
     completed, tokens = fields.whole("completed"), fields.whole("total_output_tokens")
     rate, concurrency, bursts = fields.number("request_rate"), fields.positive("max_concurrency"), fields.number("burstiness")
     latencies = fields.numbers("latencies")
     lengths, ttfts, gaps = fields.numbers("output_lens"), fields.numbers("ttfts"), fields.lists("itls")
     ok = [place for place, length in enumerate(lengths) if length > 0]
+    if failed is None and asked is not None and completed is not None:
+        failed = max(0, asked - completed)  # of clients that derive from an earlier one
     whole = len(lengths) == len(ttfts)
     requests = Requests(
-        completed=completed, failed=fields.whole("failed"), duration=fields.positive("duration"), rate=rate,
+        completed=completed, failed=failed, duration=fields.positive("duration"), rate=rate,
         concurrency=concurrency,
         is_closed_loop=rate is None and concurrency is not None, input_tokens=fields.whole("total_input_tokens"),
         output_tokens=tokens, lengths=tuple(lengths[place] for place in ok),
