@@ -124,12 +124,12 @@ class Feed:
 
 
 def remark(facts):
-    """Return a sentence on what the loader cost."""
+    """Return a sentence on what the loader cost, or None if it kept up."""
     share = max(facts["wait_seconds"]) / facts["window_seconds"] if facts["window_seconds"] else 0.0
     read, worked = sum(facts["read_seconds"]), sum(facts["work_seconds"])
     busy = read / (read + worked) if read + worked else 0.0
     if share <= WAITING:
-        return "the loader kept up: %.1f %% of the windows' time was spent waiting for it" % (100 * share)
+        return None
     why = "storage" if busy > 0.5 else "decoding and augmenting" if facts["kind"] == "images" else "copying"
     return _LIMITS % (100 * share, why, 100 * busy)
 

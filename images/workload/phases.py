@@ -123,7 +123,7 @@ def _measure(channel, args, world):
     if feed:
         facts = feed.close(timed)
         channel.emit("loading", **facts)
-        told.append(loading.remark(facts))
+        told += filter(None, [loading.remark(facts)])
     new = Unseen(args, world, step)
     if new.problem:
         channel.emit("unseen", error=new.problem)

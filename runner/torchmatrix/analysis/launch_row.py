@@ -43,7 +43,7 @@ from torchmatrix.facts import plausible
 from torchmatrix.facts.host_parts import AskedWorkload
 from torchmatrix.facts.launch import Launch, measured_seconds, rates_of_ranks
 from torchmatrix.facts.wire import Facts, SeenDevice
-from torchmatrix.matrix.factors import BY_NAME, COLUMNS, CONTRASTED, FACTORS, IN_FLOAT8, Factor
+from torchmatrix.matrix.factors import BY_NAME, COLUMNS, FACTORS, IN_FLOAT8, SETTLED, Factor
 
 if TYPE_CHECKING:
     from torchmatrix.analysis.cells import Cell
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _COMPACT, _SORTED = json.JSONEncoder(separators=(",", ":")), json.JSONEncoder(sort_keys=True)
 """Encoders made once: json.dumps makes a new one in each call with settings other than its defaults."""
 _NO_OTHER_SETTING = frozenset({
-    "id", "batch", "batch_for", "parallel", "explain", "stacks", "counts", *(factor.name for factor in CONTRASTED),
+    "id", "batch", "batch_for", "parallel", "explain", "stacks", "counts", *(factor.name for factor in SETTLED),
     *(factor.name for factor in FACTORS if not factor.decides),
 })  # fmt: skip
 

@@ -16,7 +16,7 @@ from torchmatrix.core.errors import BadInput
 from torchmatrix.facts.environments import Compared, Differences, Environment, compared, differing, environment_of, values_of
 from torchmatrix.facts.launch import Launch
 from torchmatrix.facts.reading import read_launch
-from torchmatrix.matrix.factors import CONTRASTED, Value
+from torchmatrix.matrix.factors import CONTRASTED, SETTLED, Value
 
 # Tables of ratios of throughputs: each stack over a baseline, each setting over its opposite, geometric means.
 #
@@ -149,7 +149,7 @@ def geometric_means(table: Sequence[Row], by: Sequence[str]) -> list[Row]:
 
 
 _PAIRS = tuple((factor.name, pair) for factor in CONTRASTED for pair in factor.contrasts)
-_CONTRASTED = tuple(factor.name for factor in CONTRASTED)
+_SETTLED = tuple(factor.name for factor in SETTLED)
 _SHOWN = ("model", "mode", "unit", "devices", "batch")
 
 
@@ -162,8 +162,8 @@ def _all_but(cell: Cell, **changes: Value) -> tuple[Any, ...]:
 
     The batch is the requested one: failed launches have no other.
     """
-    fields = {name: cell.row.value(name) for name in ("mode", *_CONTRASTED)} | changes
-    settled = (factor.settled(fields) for factor in CONTRASTED)
+    fields = {name: cell.row.value(name) for name in ("mode", *_SETTLED)} | changes
+    settled = (factor.settled(fields) for factor in SETTLED)
     return (cell.row.stack, cell.row.device_list, cell.row.other_settings, cell.row.batch_requested, *settled)
 
 

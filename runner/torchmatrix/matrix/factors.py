@@ -410,12 +410,12 @@ FACTORS = (
     ),
     Factor(
         name="workers", meaning="processes per device that load data; 0: the training process itself", kind=int, default=4,
-        minimum=0, maximum=256, flag="--workers", part="w{}", place=11, label="{} workers", modes=("train",),
+        minimum=0, maximum=256, flag="--workers", part="w{}", place=11, label="workers {}", modes=("train",),
         needs=("data", "disk"),
     ),
     Factor(
         name="prefetch", meaning="batches that each of them loads ahead", kind=int, default=2, minimum=1, maximum=64,
-        flag="--prefetch", part="ahead{}", place=11, label="{} ahead", modes=("train",), needs=("data", "disk"),
+        flag="--prefetch", part="ahead{}", place=11, label="prefetch {}", modes=("train",), needs=("data", "disk"),
     ),
     Factor(
         name="pin_memory", meaning="a GPU copies batches from memory that can't be paged out", kind=bool, default=True,
@@ -533,6 +533,8 @@ BY_NAME = {factor.name: factor for factor in FACTORS}
 COLUMNS = tuple(factor for factor in FACTORS if factor.has_column)
 CONTRASTED = tuple(factor for factor in FACTORS if factor.contrasts)
 """The factors of whose values the charts show pairs."""
+SETTLED = tuple(f for f in COLUMNS if f.contrasts or (f.needs and f.needs[0] in {other.name for other in CONTRASTED}))
+"""These, and those that act with one of their values alone, as the number of workers does with data from disk."""
 
 
 def id_of(values: Mapping[str, Value]) -> str:

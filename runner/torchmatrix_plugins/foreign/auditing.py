@@ -16,10 +16,12 @@ from torchmatrix.analysis.rows import group_by
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import as_text
 from torchmatrix.core.formatting import figure as shown
-from torchmatrix_plugins.foreign.results import Case, ForeignFile, Requests
+from torchmatrix_plugins.foreign.results import BETWEEN_EVENTS, Case, ForeignFile, Requests
 
 LITTLE, WITHIN, TOKENS = 0.05, 0.02, 0.01
 """By how much Little's law, sums of times and numbers of tokens may miss."""
+EVENTS = 0.2
+"""A mean gap between events above TPOT by this share: empty events, and rounding, explain less."""
 PAST_PEAK = 1.02
 """Cards run a little above their vendor's boost clock."""
 
@@ -238,6 +240,21 @@ def _one_token(case: Case, asked: Requests) -> Iterator[Said]:
         yield UNCLEAR, "requests gave one token each: there is no time per further token, and a 0 in the file is none"
 
 
+def _events(case: Case, asked: Requests) -> Iterator[Said]:
+    """Check for events of several tokens, whose gaps are no times between tokens."""
+    per_event = _tokens_per_event(case)
+    if per_event is None:
+        yield "mean TPOT, or the gaps between events, aren't in the file"
+    elif per_event > 1 + EVENTS:
+        words = f"ITL is {shown(per_event)} times TPOT: events come with several tokens, as in speculative decoding"
+        yield UNCLEAR, f"{words}, so that ITL is no time between tokens"
+
+
+def _tokens_per_event(case: Case) -> float | None:
+    tpot, gap = case.figure("TPOT", "mean"), case.figure("ITL", "mean")
+    return gap.value / tpot.value if tpot and gap and gap.definition == BETWEEN_EVENTS else None
+
+
 def _cached(case: Case, asked: Requests) -> Iterator[Said]:
     if asked.cached_tokens is None:
         yield "the file doesn't say how many prompt tokens came from the server's cache"
@@ -251,7 +268,8 @@ def _cached(case: Case, asked: Requests) -> Iterator[Said]:
 
 OF_REQUESTS: Mapping[str, Callable[[Case, Requests], Iterator[Said]]] = {
     "failed requests": _failed, "percentiles": _few, "sum of times": _adds_up, "Little's law": _littles_law, "rate": _rate,
-    "totals": _counted, "lengths": _lengths, "one token": _one_token, "cache": _cached,
+    "totals": _counted, "lengths": _lengths, "one token": _one_token, "events": _events,
+    "cache": _cached,
 }  # fmt: skip
 """Each check of requests by its name: it yields what it finds, or one sentence on why it couldn't be made."""
 
@@ -271,7 +289,8 @@ def _roof(case: Case, rate: float, claim: Claim) -> Iterator[Said]:
         yield "how many requests were sent at once isn't known"
     else:
         steps = 1e9 * gpu.bandwidth_gb_per_second * gpus / size
-        roof = steps * at_once * (asked.tokens_per_step if asked and asked.tokens_per_step else 1.0)
+        several = (asked.tokens_per_step if asked else None) or max(1.0, _tokens_per_event(case) or 1.0)
+        roof = steps * at_once * several
         if rate > PAST_PEAK * roof:
             words = f"{gpus} × {gpu.name} read {shown(size / 1e9)} GB of weights at most {shown(steps)} times a second"
             limit = f"{shown(roof)} tokens/s of {at_once:g} at once, not {shown(rate)}"

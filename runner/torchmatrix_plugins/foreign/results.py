@@ -45,6 +45,7 @@ QUANTITIES = {
 
 Amount: TypeAlias = str | float | None
 """What decides how much work a case is: a number or a word; None is unknown."""
+BETWEEN_EVENTS = "between events, over all gaps of all requests"
 ESTIMATED = "estimated"
 """The beginning of a statistic that the tool estimates to lie above the one it saw."""
 

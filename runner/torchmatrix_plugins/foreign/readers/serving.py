@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from torchmatrix_plugins.foreign.document import MS, Fields
-from torchmatrix_plugins.foreign.results import Amount, Figure, Requests
+from torchmatrix_plugins.foreign.results import BETWEEN_EVENTS, Amount, Figure, Requests
 
 OVER_RUN = "completed / duration of the run"
 BY_SERVER = "tokens as the server counts them / duration of the run"
@@ -12,7 +12,7 @@ GOOD = "requests that meet all limits / duration of the run"
 CLIENTS = ", tokens as the client's tokenizer counts them"
 FIRST = "from sending to the first event with a token, over requests"
 AFTER_FIRST = "(latency − TTFT) / (tokens − 1), over requests"
-EVENTS = "between events, over all gaps of all requests"
+EVENTS = BETWEEN_EVENTS
 WHOLE = "from sending to the last event, over requests"
 OTHER_COUNTS = "the client's tokenizer counts other tokens than the server; rates per token and TPOT are by the former"
 ALL_AT_ONCE = "all at once"
