@@ -35,14 +35,15 @@ def prepare(folder, rank, sealed=""):
     return state
 
 
-def data_folder(args):
-    """Return the folder for data sets, and whether it is "kept": it lies in the sealed folder once a launch has sealed it."""
+def data_folder(args, makes):
+    """Return the folder for data sets, and whether it is "kept": it lies in the sealed folder once a launch has sealed it.
+    A "temporary" one is made by the rank that `makes` it; others get ""."""
     sealed = os.path.join(args.sealed_cache, _DATA) if args.sealed_cache else ""
     if sealed and os.path.isdir(sealed):
         return sealed, "kept"
     if args.cache:
         return os.path.join(args.cache, _DATA), "kept"
-    return tempfile.mkdtemp(prefix="torchmatrix-data-"), "temporary"
+    return tempfile.mkdtemp(prefix="torchmatrix-data-") if makes else "", "temporary"
 
 
 def seal(folder, rank):

@@ -16,6 +16,7 @@ import torch.utils.data
 
 import cache
 import families
+import measurements
 import sharing
 from channel import Numerics, Unsupported
 
@@ -39,7 +40,13 @@ WAITING = 0.02
 
 def feed(args, world, begun):
     """Return the Feed of a launch; None with synthetic data. Raises Unsupported."""
-    return Feed(args, world, begun.batches) if args.data == "disk" else None
+    if args.data != "disk":
+        return None
+    if not measurements.trains(args):
+        raise Unsupported("data disk is for training")
+    if args.parallel in families.ONE_BATCH:
+        raise Unsupported("data disk gives each rank a batch of its own, and with parallel %s all have one" % args.parallel)
+    return Feed(args, world, begun.batches)
 
 
 class Feed:
@@ -61,7 +68,7 @@ class Feed:
         )  # fmt: skip
         self._batch_of = iter(self._loader)
         sharing.HELPERS.update(worker.pid for worker in getattr(self._batch_of, "_workers", ()))
-        self._taken, self._waits, self._read, self._worked = [], [], 0.0, 0.0
+        self._taken, self._waits = [], []
 
     def wrap(self, step):
         """Return `step` with a `run` that loads its batch first."""
@@ -74,9 +81,9 @@ class Feed:
 
     def _load(self, batch):
         begin = time.perf_counter()
-        loaded, *marks = next(self._batch_of)
+        loaded, numbers, marks, read, worked = next(self._batch_of)
         self._waits.append(time.perf_counter() - begin)
-        self._taken.append(marks)
+        self._taken.append((numbers.tolist(), marks.tolist(), read, worked))  # each tensor of a worker holds an open file
         for name, tensor in loaded.items():
             batch[name].copy_(tensor, non_blocking=True)
 
@@ -89,8 +96,9 @@ class Feed:
         for batch, kept in zip(self._batches, self._kept):
             for name, tensor in kept.items():
                 batch[name].copy_(tensor)
-        problem = self._problem()
-        problems = [text for text in self._world.gather(problem) if text]
+        problems = [text for text in self._world.gather(self._problem()) if text]
+        if self._place == "temporary":
+            shutil.rmtree(os.path.dirname(self._folder), ignore_errors=True)
         if problems:
             raise Numerics(problems[0])
         steps = sum(len(ranks[0]["step_seconds"]) for ranks in timed)
@@ -110,14 +118,14 @@ class Feed:
 
     def _problem(self):
         """Return what shows that an item wasn't read once in each epoch, or that its content is another one, or None."""
-        numbers = [number for taken, *_ in self._taken for number in taken.tolist()]
+        numbers = [number for taken, *_ in self._taken for number in taken]
         size = len(self._own)
         for begin in range(0, len(numbers), size):
             epoch = numbers[begin : begin + size]
             if len(set(epoch)) < len(epoch) or not set(epoch) <= set(self._own):
                 return "the loader gave an item twice in an epoch, or one that isn't this rank's"
         for taken, marks, *_ in self._taken:
-            for number, mark in zip(taken.tolist(), marks.tolist()):
+            for number, mark in zip(taken, marks):
                 if not abs(mark - self._data.mark(number)) <= self._data.MOST:
                     return "item %d of the data set was not read as it was written" % number
         return None
@@ -165,7 +173,7 @@ def _collated(items):
 
 def _kind_of(batch):
     """Return the class of data sets that gives such batches. Raises Unsupported."""
-    images = batch.get("images")
+    images = batch.get(_name_of_images(batch))
     if images is not None and images.dim() == 4 and images.shape[1] == 3 and batch.get("labels", images).dim() == 1:
         return Images
     if "input_ids" in batch and batch["input_ids"].dim() == 2:
@@ -173,11 +181,16 @@ def _kind_of(batch):
     raise Unsupported("data disk is for classifiers of images and for models of text")
 
 
+def _name_of_images(batch):
+    return "pixel_values" if "pixel_values" in batch else "images"  # transformers' name, and ours
+
+
 def _folder(args, world, kind, batch):
     """Return the folder of the data set, which the first launch writes, and "kept" or "temporary"."""
-    parent, place = cache.data_folder(args)
-    folder = os.path.join(parent, kind.KIND)
-    if int(os.environ.get("LOCAL_RANK", "0")) == 0 and not os.path.exists(os.path.join(folder, _INDEX)):
+    here = int(os.environ.get("LOCAL_RANK", "0"))
+    parent, place = cache.data_folder(args, makes=here == 0)
+    folder = os.path.join(world.gather(parent)[world.rank - here], kind.KIND)  # of the first rank on this node
+    if here == 0 and not os.path.exists(os.path.join(folder, _INDEX)):
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         index = kind.write(folder, batch)
@@ -228,7 +241,7 @@ class Images(torch.utils.data.Dataset):
         self.folder, self._cold, self._pillow = folder, args.page_cache == "cold", args.decoder == "pillow"
         self._index = _read_index(folder)
         self.bytes = sum(self._index["bytes"])
-        self._augment = _augment(args.image_size, self._pillow)
+        self._augment, self._name = _augment(args.image_size, self._pillow), _name_of_images(batch)
 
     def __len__(self):
         return len(self._index["marks"])
@@ -245,7 +258,7 @@ class Images(torch.utils.data.Dataset):
         sizes, shares = zip(*SIZES)
         marks, written = [], []
         for number in range(ITEMS):
-            (width, height), = chance.choices(sizes, shares)
+            ((width, height),) = chance.choices(sizes, shares)
             smooth = torch.rand(1, 3, 8, 8, generator=generator)
             colours = torch.nn.functional.interpolate(smooth, (height, width), mode="bilinear", align_corners=False)[0]
             noise = torch.randn(3, height, width, generator=generator)
@@ -263,7 +276,7 @@ class Images(torch.utils.data.Dataset):
         read = time.perf_counter()
         image = _by_pillow(data) if self._pillow else _by_torchvision(data)
         mark = _mean_of_pillow(image) if self._pillow else _mean(image)
-        item = {"images": self._augment(image), "labels": torch.tensor(number % 1000)}
+        item = {self._name: self._augment(image), "labels": torch.tensor(number % 1000)}
         return item, number, mark, read - begin, time.perf_counter() - read
 
 

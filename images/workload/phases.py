@@ -52,7 +52,9 @@ def run(channel, args):
 
 def _profile(channel, args, world):
     profiling.prepare(args)
-    profiling.run(channel, args, world, _begin(channel, args, world).step)
+    begun = _begin(channel, args, world)
+    feed = loading.feed(args, world, begun)
+    profiling.run(channel, args, world, feed.wrap(begun.step) if feed else begun.step)
 
 
 def _measure_and_prove(channel, args, world):

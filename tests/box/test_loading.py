@@ -1,5 +1,6 @@
 """A cell that reads its data from disk, with real PyTorch: what is read, that it is proven, what limits it, what is refused."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,27 @@ def test_tokens_are_mapped(real_python: str, tmp_path: Path, model: str) -> None
     assert only(events, "reference")["problems"] == []
 
 
-def test_ranks_share_the_items(real_python: str, kept: Path, tmp_path: Path) -> None:
+def test_ranks_share_the_items_also_of_a_temporary_data_set(real_python: str, kept: Path, tmp_path: Path) -> None:
     code, events, stderr = launched(real_python, kept, tmp_path, "--workers", "1", processes=2)
     assert code == 0, stderr
     loading = only(events, "loading")
     assert len(loading["wait_seconds"]) == 2 and only(events, "reference")["problems"] == []
+    before = f"import os, loading\nloading.ITEMS = {ITEMS}\nos.environ['TMPDIR'] = {str(tmp_path)!r}"
+    code, events, stderr = bench(real_python, "--model", "resnet18", *DISK, "--workers", "0", processes=2, before=before)
+    assert code == 0, stderr
+    assert only(events, "loading")["place"] == "temporary" and not list(tmp_path.glob("torchmatrix-data-*"))
+
+
+def test_steps_hold_no_files_open(real_python: str, kept: Path, tmp_path: Path) -> None:
+    before = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))"
+    words = ("--workers", "1", "--steps", "150", "--batch", "2", "--proof", "none")
+    code, _, stderr = launched(real_python, kept, tmp_path, *words, before=before)
+    assert code == 0, stderr
+
+
+def test_classifiers_of_transformers_name_their_images_otherwise(real_python: str, kept: Path, tmp_path: Path) -> None:
+    code, events, stderr = launched(real_python, kept, tmp_path, "--model", "vit-small", "--workers", "0")
+    assert code == 0 and only(events, "loading")["kind"] == "images", stderr
 
 
 SABOTAGES = {
@@ -117,7 +134,21 @@ def test_a_cold_page_cache_needs_a_disk_and_images(real_python: str, kept: Path,
         assert code and "lies in memory" in only(events, "failure")["message"]
 
 
-def test_other_models_have_no_data_on_disk(real_python: str) -> None:
-    code, events, _ = bench(real_python, "--model", "deeplabv3_resnet50", *DISK)
-    assert code and only(events, "failure")["kind"] == "unsupported"
-    assert "classifiers of images and for models of text" in only(events, "failure")["message"]
+REFUSED = {
+    "classifiers of images and for models of text": ("--model", "deeplabv3_resnet50"),
+    "is for training": ("--model", "resnet18", "--mode", "infer"),
+    "parallel tp all have one": ("--model", "lm-10m", "--parallel", "tp"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_has_no_data_on_disk_is_refused(real_python: str, words: str) -> None:
+    code, events, _ = bench(real_python, *DISK, *REFUSED[words], processes=2 if "tp" in words else 1)
+    failures = [event for event in events if event["event"] == "failure"]
+    assert code and failures and all(one["kind"] == "unsupported" and words in one["message"] for one in failures)
+
+
+def test_a_profile_is_of_steps_that_load(real_python: str, kept: Path, tmp_path: Path) -> None:
+    code, events, stderr = launched(real_python, kept, tmp_path, "--workers", "0", "--profile", "2")
+    assert code == 0, stderr
+    assert "decode" in json.dumps(events), [event["event"] for event in events]

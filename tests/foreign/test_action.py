@@ -30,11 +30,11 @@ def run_job(folder: Path, **inputs: str) -> "subprocess.CompletedProcess[str]":
 
 def test_a_job_measures_comments_and_ends_as_the_gate_does(fake_matrix: Path) -> None:
     folder = fake_matrix.parent
-    done = run_job(folder)
+    done = run_job(folder, BASELINE="last~1")
     assert done.returncode == 0, done.stderr
     assert (folder / "words").read_text().startswith("pr comment 7 --body-file ")
     comment = (folder / "comment").read_text()
-    assert "| resnet50 | train | fp32 | cpu0 | fake |" in comment and (folder / "summary").read_text() == comment
+    assert "| resnet50-train-fp32-b4-224px | cpu0 | fake |" in comment and (folder / "summary").read_text() == comment
     assert "Nothing to compare with yet." in comment
     (folder / "words").unlink()
     done = run_job(folder, COMMENT="false", BASELINE="last~1", GH_ENDS="1")
@@ -47,7 +47,10 @@ def test_a_comment_that_cannot_be_written_fails_nothing_and_a_run_without_figure
     done = run_job(folder, GH_ENDS="1")
     assert done.returncode == 0 and "could not be written" in done.stderr
     fake_matrix.write_text("[[stack]]\nnope = 1\n", encoding="utf-8")
-    assert run_job(folder, RESULTS=f"{folder}/other").returncode == 2
+    (folder / "words").unlink()
+    for results in ("other", "kept"):  # kept has an earlier run, whose figures are none of this one
+        done = run_job(folder, RESULTS=f"{folder}/{results}")
+        assert done.returncode == 2 and not (folder / "words").exists()
 
 
 def test_no_input_is_text_of_a_script() -> None:

@@ -76,7 +76,7 @@ def test_other_definitions_are_refused_with_the_difference(tmp_path: Path) -> No
             "vllm/cache_on_1.json",
             "not the same work: concurrency without a limit and 2; rate 5 and all at once",
         ),
-        ("aiperf/single1", "aiperf/servertok", "output tokens per request 30 and 16"),
+        ("vllm/one_token.json", "vllm/cache_on_1.json", "output tokens per request 1 and 32"),
         ("loadgen/server_valid", "loadgen/server_invalid", "asked queries/s 200 and 300"),
     ],
 )
@@ -97,7 +97,7 @@ def test_files_of_one_side_must_be_the_same_work(tmp_path: Path) -> None:
 def test_cases_of_a_sweep_are_told_apart_by_what_varies() -> None:
     comparison = compared("llama-bench/threads_fa.json", "llama-bench/threads_fa.json")
     labels = [row.case for row in comparison.ratios]
-    assert len(labels) == len({*labels}) == 12 and "pp64, threads 1, flash_attn 0" in labels
+    assert len(labels) == len({*labels}) == 12 and "pp64, threads 1, flash attention 0" in labels
     comparison = compared("llama-bench/run1.json", "llama-bench/run.csv")
     assert [row.case for row in comparison.ratios] == ["pp64", "pp128", "tg16", "tg32"]
     one_sided = compared("guidellm/rep1.json", "guidellm/two_levels.json")
@@ -172,11 +172,10 @@ REAL = {
     "failed requests": ("vllm/failing.json", "4 of 30 requests failed"),
     "percentiles": ("vllm/rate5.json", "p99 of 30 requests is little else than their maximum (p99 needs 100)"),
     "rate": ("guidellm/poisson_duration.json", "15.33 requests/s, 8 were asked for: the client sent more"),
-    "lengths": ("aiperf/single1", "30.00 output tokens per request, 16 were asked for"),
-    "totals": ("inference-perf/stage_0_lifecycle_metrics.json", "384 output tokens in 3.767 s are 101.9 per second, not 191.1"),
-    "one token": ("vllm/one_token.json", "requests gave one token each"),
+    "lengths": ("aiperf/single1", "57.20 input tokens per request, 64 were asked for"),
+        "one token": ("vllm/one_token.json", "requests gave one token each"),
     "the file itself": ("optimum-benchmark/run1", "per_token holds 1045 times, but 11 calls of 16 tokens have 165"),
-    "cache": ("vllm-cache-on", "the same prompts again come from the server's prefix cache"),
+    "cache": ("vllm-cache-on", "as if the same prompts came from the server's prefix cache"),
 }  # fmt: skip
 
 
@@ -273,7 +272,123 @@ def test_nvbandwidth_and_timm(tmp_path: Path) -> None:
     assert {figure.name: figure.value for figure in file.cases[0].figures} == {"inference": 1000.5, "mean step": 63.9}
 
 
+# What is no finding, and what is told
+
+
+def vllm_file(folder: Path, name: str, **changes: Any) -> Path:
+    data = json.loads((DATA / "vllm/cache_on_1.json").read_text(encoding="utf-8"))
+    without_details(data)
+    (folder / f"{name}.json").write_text(json.dumps(data | changes))
+    return folder / f"{name}.json"
+
+
+def test_honest_runs_raise_no_alarm(tmp_path: Path) -> None:
+    latency = {"mean_e2el_ms": 10_000.0}
+    drained = vllm_file(
+        tmp_path, "drained", request_rate=10.0, max_concurrency=None, num_prompts=100, completed=100, duration=20.0,
+        request_throughput=5.0, total_output_tokens=3200, output_throughput=160.0, total_token_throughput=800.0, **latency,
+    )  # fmt: skip
+    few = vllm_file(
+        tmp_path, "few", max_concurrency=256, num_prompts=100, completed=100, duration=1.0, request_throughput=100.0,
+        total_output_tokens=3200, output_throughput=3200.0, total_token_throughput=16000.0, mean_e2el_ms=800.0,
+    )  # fmt: skip
+    for path in (drained, few):
+        assert not {one.check for one in audited(path).findings} & {"rate", "Little's law", "totals"}, path
+    slow = vllm_file(
+        tmp_path, "slow", request_rate=10.0, max_concurrency=None, num_prompts=100, completed=100, duration=40.0,
+        request_throughput=2.5, total_output_tokens=3200, output_throughput=80.0, total_token_throughput=400.0, **latency,
+    )  # fmt: skip
+    assert "kept up with less" in {one.check: one.reason for one in audited(slow).findings}["rate"]
+    sweep = tmp_path / "sweep"
+    sweep.mkdir()
+    for number, tokens in enumerate((2048, 1024, 512)):  # other work, not the same prompts
+        vllm_file(sweep, f"{number}", date=f"{number}", total_input_tokens=30 * tokens, mean_ttft_ms=tokens / 10,
+                  median_ttft_ms=tokens / 10)  # fmt: skip
+    assert "cache" not in {one.check for one in audited(sweep).findings}
+    stage = audited(DATA / "inference-perf/stage_0_lifecycle_metrics.json")  # rates and TPOT are by the client's own count
+    assert {one.check for one in stage.findings} == {"the file itself", "percentiles"}
+
+
+def test_experts_use_a_part_of_the_weights(tmp_path: Path) -> None:
+    row = json.loads((DATA / "llama-bench/run1.json").read_text(encoding="utf-8"))[2]
+    row |= {
+        "gpu_info": "NVIDIA GeForce RTX 4090",
+        "model_size": 17_700_000_000,
+        "model_n_params": 30_500_000_000,
+        "avg_ts": 190.0,
+    }
+    for kind, findings in (("qwen3moe 30B.A3B Q4_K - Medium", 0), ("llama 8x7B Q4_K", 0), ("llama 30B Q4_K", 1)):
+        (tmp_path / "m.json").write_text(json.dumps([row | {"model_type": kind}]))
+        assert len(audited(tmp_path / "m.json").findings) == findings, kind
+
+
+def test_what_speaks_against_a_side_is_told() -> None:
+    doubts = compared("loadgen/single_invalid", "loadgen/single_valid").doubts
+    assert doubts == ("A: the result is INVALID: not satisfied: min duration, min queries",)
+    assert (
+        "B: 4 of 30 requests of a run failed, and are in no figure" in compared("vllm/rate5.json", "vllm/failing.json").doubts
+    )
+
+
+def test_failed_runs_stay_runs(tmp_path: Path) -> None:
+    for number in (6, 7):
+        data = json.loads((DATA / "vllm/all_failing.json").read_text(encoding="utf-8")) | {
+            "failed": number,
+            "num_prompts": number,
+        }
+        (tmp_path / f"{number}.json").write_text(json.dumps(data))
+    assert len([one for one in audited(tmp_path).findings if one.check == "failed requests"]) == 2
+
+
+def test_repetitions_may_differ_in_their_number_of_requests(tmp_path: Path) -> None:
+    lines = (DATA / "sglang/two_reps.jsonl").read_text(encoding="utf-8").splitlines()
+    for side in "ab":
+        rows = [json.loads(line) for line in lines]
+        for number, row in enumerate(rows):
+            for key in ("completed", "total_input_tokens", "total_output_tokens"):
+                row[key] = row[key] * (30 - number) // 30
+        (tmp_path / f"{side}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows) + " " * (side == "b"))
+    comparison = compare(*(reading.read_side(str(tmp_path / f"{side}.jsonl")) for side in "ab"))
+    assert {row.runs for row in comparison.ratios} == {(2, 2)} and not comparison.only_one
+
+
+def test_settings_of_a_build_are_its_set_up(tmp_path: Path) -> None:
+    rows = json.loads((DATA / "llama-bench/run1.json").read_text(encoding="utf-8"))
+    for name, value in (("a", 0), ("b", 1)):
+        (tmp_path / f"{name}.json").write_text(json.dumps([row | {"flash_attn": value} for row in rows]))
+    comparison = compare(*(reading.read_side(str(tmp_path / f"{name}.json")) for name in "ab"))
+    assert len(comparison.ratios) == 4 and comparison.setup["flash attention"] == ("0", "1")
+
+
 # The commands
+
+
+def test_secrets_and_hostile_texts_reach_no_terminal(torchmatrix: Command, tmp_path: Path) -> None:
+    secret = {"model_id": "http://bob:hunter2secret@host/v1", "label": "OPENAI_API_KEY=sk-abcdefghijklmnopqrstuvwx"}
+    vllm_file(tmp_path, "a", **secret, backend="\x1b[31mred\u202e")
+    vllm_file(tmp_path, "b", mean_ttft_ms=1e300)
+    for words in (("compare", "a.json", "b.json"), ("compare", "a.json", "b.json", "--json"), ("audit", "a.json")):
+        done = torchmatrix(*words)
+        shown = done.stdout + done.stderr
+        assert "hunter2secret" not in shown and "sk-abcdefg" not in shown and "\x1b" not in shown and "\u202e" not in shown
+        assert max(map(len, done.stdout.splitlines())) < 300 or "--json" in words
+    record = json.loads(torchmatrix("compare", "a.json", "b.json", "--json").stdout, parse_constant=pytest.fail)
+    assert record["rows"][0]["ratio_low"] is None and record["rows"][0]["runs"] == [1, 1]
+
+
+def test_what_lies_beside_results_stops_nothing(torchmatrix: Command, tmp_path: Path) -> None:
+    (tmp_path / "side").mkdir()
+    vllm_file(tmp_path / "side", "a")
+    (tmp_path / "side" / "compose.yaml").write_text("a: &x 1\nb: *x\n")
+    (tmp_path / "side" / "broken.json").write_text("{")
+    (tmp_path / "side" / "log.txt").write_text("[1] started\n")
+    done = torchmatrix("audit", "side")
+    assert "1 case: " in done.stderr and "note: left out: side/broken.json is not valid JSON" in done.stderr, done.stderr
+    many = tmp_path / "many" / "host"
+    for number in range(205):
+        (many / f"{number}").mkdir(parents=True)
+        (many / f"{number}" / "run.jsonl").write_text('{"event": "run"}\n')
+    assert "names 205 files" not in torchmatrix("compare", "many/host", "many/host").stderr
 
 
 def test_the_commands(torchmatrix: Command, tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ class Watch:
         missing = steps - min((now - then for then, now in zip(self._normed, self._count_normed())), default=steps)
         problems = [_NOT_NORMED % (missing, steps)] if missing > 0 else []
         draws = not self._args.model_file and self._args.device == "cpu" and families.has_dropout(self._begun.plain)
+        draws = draws and not (self._args.data == "disk" and self._args.workers == 0)  # which draws in this process, too
         is_idle = draws and steps and torch.equal(self._generator, torch.get_rng_state())
         return problems + ([_NO_DROPOUT] if is_idle else [])
 

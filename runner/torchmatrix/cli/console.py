@@ -87,7 +87,7 @@ def answer_for_files(verb: str, words: list[str], as_json: bool, **options: Any)
             say(f"note: {error}")
             continue
         if given:
-            print(in_json(given.record) if as_json else given.text, end="\n" if as_json or given.text else "")
+            print(in_json(given.record) if as_json else cleaned(given.text), end="\n" if as_json or given.text else "")
             for note in given.notes:
                 say(printable(note))
             raise typer.Exit(given.exit_code)

@@ -85,7 +85,7 @@ def by_cdi(options: dict[str, Any], discovered: Collection[str] | None) -> dict[
 
 def communication_options(gpus: GpuSet) -> dict[str, Any]:
     """Return shared memory, and for several GPUs the limits that NCCL and RCCL need (a daemon may refuse to raise limits)."""
-    options: dict[str, Any] = {"shm_size": "8g" if gpus.vendor != "cpu" else "1g"}
+    options: dict[str, Any] = {"shm_size": "8g"}
     if gpus.vendor != "cpu" and gpus.count > 1:
         options["ulimits"] = [Ulimit(name="memlock", soft=-1, hard=-1), Ulimit(name="stack", soft=67108864, hard=67108864)]
     return options

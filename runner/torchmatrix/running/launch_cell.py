@@ -158,7 +158,8 @@ def _peak_flops(attempt: Attempt) -> float | None:
 
 
 _TRIAL = {
-    "steps": 1, "seconds": None, "windows": None, "requests": None, "warmup_steps": 1, "warmup_seconds": None, "warmup_cap": 1,
+    "page_cache": None, "steps": 1, "seconds": None, "windows": None, "requests": None, "warmup_steps": 1,
+    "warmup_seconds": None, "warmup_cap": 1,
 }  # fmt: skip
 """The lengths of a launch that only sees whether the batch fits; None: the workload's default."""
 

@@ -20,6 +20,8 @@ from torchmatrix_plugins.foreign.results import BETWEEN_EVENTS, Case, ForeignFil
 
 LITTLE, WITHIN, TOKENS = 0.05, 0.02, 0.01
 """By how much Little's law, sums of times and numbers of tokens may miss."""
+FULL = 3
+"""A closed loop of fewer requests than so many for each stream is filling and draining most of the time."""
 EVENTS = 0.2
 """A mean gap between events above TPOT by this share: empty events, and rounding, explain less."""
 PAST_PEAK = 1.02
@@ -165,7 +167,7 @@ def _adds_up(case: Case, asked: Requests) -> Iterator[Said]:
     elif asked.lengths and max(asked.lengths) != min(asked.lengths):
         yield "requests differ in length, so that means needn't add up"
     else:
-        tokens = asked.output_tokens / asked.completed
+        tokens = (asked.client_output or asked.output_tokens) / asked.completed
         with_first = "the first one included" in tpot.definition
         total = tokens * tpot.value if with_first else ttft.value + (tokens - 1) * tpot.value
         if _apart(total, latency.value):
@@ -189,11 +191,13 @@ def _littles_law(case: Case, asked: Requests) -> Iterator[Said]:
     else:
         at_once = rate.value * latency.value / 1e3
         words = f"{shown(rate.value)} requests/s × {shown(latency.value)} ms = {shown(at_once)} at once"
-        drained = min(0.5, asked.concurrency / max(1, asked.completed or 1))  # at the end fewer than all streams are busy
-        if at_once > (1 + LITTLE) * asked.concurrency:
-            yield IMPOSSIBLE, f"{words}, but at most {asked.concurrency:g} were sent at once"
-        elif asked.is_closed_loop and at_once < (1 - LITTLE - drained) * asked.concurrency:
-            yield SUSPECT, f"{words} of {asked.concurrency:g}: the client left the server idle, or its clock is another one"
+        every = (asked.completed or 0) + (asked.failed or 0)
+        most = min(asked.concurrency, every) if every else asked.concurrency
+        drained = min(0.5, most / max(1, every))  # at the end fewer than all streams are busy
+        if at_once > (1 + LITTLE) * most:
+            yield IMPOSSIBLE, f"{words}, but at most {most:g} were sent at once"
+        elif asked.is_closed_loop and every >= FULL * most and at_once < (1 - LITTLE - drained) * most:
+            yield SUSPECT, f"{words} of {most:g}: the client left the server idle, or its clock is another one"
 
 
 def _rate(case: Case, asked: Requests) -> Iterator[Said]:
@@ -201,9 +205,17 @@ def _rate(case: Case, asked: Requests) -> Iterator[Said]:
     rate = case.figure("requests")
     if asked.rate is None or rate is None or not asked.completed:
         yield from () if asked.is_closed_loop else ("the file doesn't say at what rate requests were sent, or completed",)
-    elif abs(rate.value / asked.rate - 1) > LITTLE + 3 / math.sqrt(asked.completed):
-        why = "the server kept up with less" if rate.value < asked.rate else "the client sent more than it was asked to"
-        yield SUSPECT, f"{shown(rate.value)} requests/s, {asked.rate:g} were asked for: {why}"
+    else:
+        latency, margin = case.figure("latency", "mean"), LITTLE + 3 / math.sqrt(asked.completed)
+        drain = latency.value / 1e3 if latency else 0.0  # after the last one was sent
+        sending = asked.completed / max(1e-9, (asked.duration or asked.completed / rate.value) - drain)
+        if rate.value > (1 + margin) * asked.rate:
+            yield SUSPECT, f"{shown(rate.value)} requests/s, {asked.rate:g} were asked for: the client sent more"
+        elif sending < (1 - margin) * asked.rate:
+            yield (
+                SUSPECT,
+                f"{shown(rate.value)} requests/s, {asked.rate:g} were asked for: the server or the client kept up with less",
+            )
 
 
 def _counted(case: Case, asked: Requests) -> Iterator[Said]:
@@ -211,7 +223,8 @@ def _counted(case: Case, asked: Requests) -> Iterator[Said]:
     if asked.duration is None:
         yield "the file doesn't say how long the run took"
         return
-    totals = {"requests": asked.completed, "output tokens": asked.output_tokens, "input tokens": asked.input_tokens}
+    output, prompts = asked.client_output or asked.output_tokens, asked.client_input or asked.input_tokens
+    totals = {"requests": asked.completed, "output tokens": output, "input tokens": prompts}
     for name, total in totals.items():
         rate = case.figure(name)
         if rate and total is not None and _apart(rate.value, total / asked.duration):
@@ -356,7 +369,8 @@ OF_RATES: Mapping[str, tuple[tuple[str, ...], Callable[[Case, float, Claim], Ite
 
 def _repeated(files: Sequence[ForeignFile]) -> Iterator[Finding]:
     """Look for a cache that the first run filled: TTFT falls from the first run to all later ones, and TPOT doesn't."""
-    for name, cases in group_by((case for file in files for case in file.cases), lambda case: case.name).items():
+    every = [case for file in files for case in file.cases if case.requests and case.requests.cached_tokens != 0]
+    for cases in group_by(every, lambda case: (case.name, *case.work.items(), *case.setup.items())).values():
         ttfts = [figure.value for case in cases if (figure := case.figure("TTFT", "median", "mean"))]
         tpots = [figure.value for case in cases if (figure := case.figure("TPOT", "median", "mean"))]
         if len(ttfts) == len(tpots) > 1 and max(ttfts[1:]) < FALLS * ttfts[0] and max(tpots[1:]) > FALLS * tpots[0]:
@@ -364,8 +378,8 @@ def _repeated(files: Sequence[ForeignFile]) -> Iterator[Finding]:
                 f"TTFT falls from {shown(ttfts[0])} ms in the first run to {shown(max(ttfts[1:]))} ms and less in later ones"
             )
             steady = f"TPOT doesn't ({shown(tpots[0])}, then {shown(min(tpots[1:]))} to {shown(max(tpots[1:]))} ms)"
-            reason = f"{falls}, and {steady}: the same prompts again come from the server's prefix cache"
-            yield Finding(case=name, level=SUSPECT, check="cache", reason=reason)
+            reason = f"{falls}, and {steady}, as if the same prompts came from the server's prefix cache"
+            yield Finding(case=cases[0].name, level=SUSPECT, check="cache", reason=reason)
 
 
 FALLS = 0.7

@@ -1,12 +1,13 @@
 """Compare two sides of files: which cases are the same work, which figures have the same definition, and their ratios. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torchmatrix.analysis import pairs, verdicts
 from torchmatrix.analysis.intervals import Interval, geometric_mean
 from torchmatrix.analysis.rows import group_by
+from torchmatrix.core.formatting import without_nan
 from torchmatrix_plugins.foreign.results import ESTIMATED, QUANTITIES, Case, Figure, ForeignFile
 
 SHOWN = ("", "mean", "median", "p90", "p99", f"{ESTIMATED} p90", f"{ESTIMATED} p99")
@@ -39,10 +40,11 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """All ratios of what both sides have. `unknown`: what decides the amount of work and neither, or one, says, by case.
+    """All ratios of what both sides have. `doubts`: what the files themselves say against their figures, and failed requests.
+    `unknown`: what decides the amount of work and neither, or one, says, by case.
     `setup`: how the sides' set-ups differ, A's and B's. `only_one`: cases of one side."""
 
-    tools: tuple[str, str]
+    doubts: tuple[str, ...]
     ratios: tuple[Ratio, ...]
     refused: tuple[Refused, ...]
     unknown: tuple[str, ...]
@@ -52,19 +54,16 @@ class Comparison:
 
     def as_record(self) -> dict[str, Any]:
         """Return the comparison for --json."""
-        rows = [
-            {
-                "case": row.case, "figure": row.figure, "unit": row.unit, "a": row.a, "b": row.b, "runs": row.runs,
-                **row.ratio.columns("ratio"), "verdict": row.verdict.verdict, "reason": row.verdict.reason,
-                "adjusted_p_value": row.verdict.adjusted_p_value,
-            }
-            for row in self.ratios
-        ]  # fmt: skip
-        refused = [{"case": row.case, "what": row.what, "why": row.why} for row in self.refused]
-        return {
-            "tools": self.tools, "rows": rows, "refused": refused, "unknown": self.unknown, "setup": self.setup,
-            "only_one": self.only_one, "notes": self.notes, "correction": verdicts.CORRECTION,
-        }  # fmt: skip
+        record = asdict(self)
+        record["rows"] = [
+            row | pair.ratio.columns("ratio") | {"verdict": pair.verdict.verdict} | _test_of(pair.verdict)
+            for row, pair in zip(record.pop("ratios"), self.ratios, strict=True)
+        ]
+        return dict(without_nan(record | {"correction": verdicts.CORRECTION}))
+
+
+def _test_of(verdict: verdicts.Verdict) -> dict[str, Any]:
+    return {"reason": verdict.reason, "adjusted_p_value": verdict.adjusted_p_value}
 
 
 Cases = Sequence[Case]
@@ -105,7 +104,8 @@ def compare(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> Comparison:
         f"{side}: {name or 'a case'}" for side, cases in zip("AB", sides, strict=True) for name in cases if name not in names
     ]
     return Comparison(
-        tools=(a[0].tool, b[0].tool), ratios=ratios, refused=tuple(refused), unknown=tuple(unknown),
+        doubts=tuple(dict.fromkeys([*_doubts("A", a), *_doubts("B", b)])),
+        ratios=ratios, refused=tuple(refused), unknown=tuple(unknown),
         setup=_setup(a, b), only_one=tuple(only), notes=tuple(dict.fromkeys(filter(None, (file.note for file in (*a, *b))))),
     )  # fmt: skip
 
@@ -226,6 +226,14 @@ def _mean(values: Sequence[float]) -> float:
     return geometric_mean(values).value
 
 
+def _doubts(side: str, files: Sequence[ForeignFile]) -> Iterator[str]:
+    for case in (case for file in files for case in file.cases):
+        yield from (f"{side}: {problem}" for problem in case.problems or ())
+        if case.requests and case.requests.failed:
+            every = case.requests.failed + (case.requests.completed or 0)
+            yield f"{side}: {case.requests.failed} of {every} requests of a run failed, and are in no figure"
+
+
 def _setup(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> dict[str, tuple[str, str]]:
     sides = []
     for files in (a, b):
@@ -234,7 +242,8 @@ def _setup(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> dict[str, tupl
             found["tool"][file.tool] = None
             found["version"][file.version or "unknown"] = None
             for case in file.cases:
-                for key, value in case.setup.items():
+                number = case.requests.completed if case.requests else None
+                for key, value in {**case.setup, **({"requests": str(number)} if number else {})}.items():
                     found.setdefault(key, {})[value or "unknown"] = None
         sides.append({key: ", ".join(values) for key, values in found.items()})
     keys = dict.fromkeys([*sides[0], *sides[1]])

@@ -12,7 +12,7 @@ from typing import Any
 
 from torchmatrix.core import inputs
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import clipped, in_one_line
+from torchmatrix.core.formatting import as_text, clipped, in_one_line, printable
 
 MOST_BYTES = 64 << 20
 """Of a file: 1,000 requests of 1,000 tokens each, with all their times, take 20 MB."""
@@ -132,8 +132,13 @@ class Document:
 
     @property
     def name(self) -> str:
-        """Return the file's name."""
-        return self.path.name
+        """Return the file's name, fit for a line."""
+        return printable(as_text(self.path.name))
+
+    @property
+    def place(self) -> str:
+        """Return its path, fit for a line."""
+        return printable(as_text(self.path))
 
     @cached_property
     def looks_like_json(self) -> bool:
@@ -156,8 +161,8 @@ class Document:
     def _json(self) -> Any:
         lines = [line for line in self.text.splitlines() if line.strip()]
         if len(lines) > 1 and all(line.startswith("{") for line in lines) and _is_object(lines[0]):
-            return [self._parsed(line, f"{self.path}, line {number}") for number, line in enumerate(lines, 1)]
-        return self._parsed(self.text, str(self.path))
+            return [self._parsed(line, f"{self.place}, line {number}") for number, line in enumerate(lines, 1)]
+        return self._parsed(self.text, self.place)
 
     @staticmethod
     def _parsed(text: str, place: str) -> Any:
@@ -188,13 +193,13 @@ class Document:
             import yaml  # type: ignore[import-untyped]
         except ImportError:
             hint = "pip install pyyaml, or convert it to JSON"
-            raise BadInput(f"{self.path} is YAML, and PyYAML isn't installed", hint=hint) from None
+            raise BadInput(f"{self.place} is YAML, and PyYAML isn't installed", hint=hint) from None
         try:
             if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(self.text, Loader=yaml.SafeLoader)):
-                raise BadInput(f"{self.path} has aliases, which no such report needs", hint=HINT)
+                raise BadInput(f"{self.place} has aliases, which no such report needs", hint=HINT)
             data = yaml.safe_load(self.text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise BadInput(f"{self.path} is not valid YAML: {in_one_line(str(error))}", hint=HINT) from None
+            raise BadInput(f"{self.place} is not valid YAML: {in_one_line(str(error))}", hint=HINT) from None
         return Fields(data, self.name) if isinstance(data, dict) else None
 
     @cached_property

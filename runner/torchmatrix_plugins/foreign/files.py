@@ -44,7 +44,7 @@ def _compare(a: Sequence[ForeignFile], b: Sequence[ForeignFile], options: Mappin
     comparison = compare(a, b)
     text = words.comparison_in_words(comparison, bool(options.get("reasons")))
     code = ExitCode.OK if comparison.ratios else ExitCode.BAD_INPUT
-    return Answer(text=text, record=comparison.as_record(), notes=(*reading.BROKEN.values(), *comparison.notes), exit_code=code)
+    return Answer(text=text, record=comparison.as_record(), notes=(*reading.NOTES.values(), *comparison.notes), exit_code=code)
 
 
 def _audit(files: Sequence[ForeignFile], options: Mapping[str, Any]) -> Answer:
@@ -53,7 +53,7 @@ def _audit(files: Sequence[ForeignFile], options: Mapping[str, Any]) -> Answer:
     claim = auditing.claim_of(options.get("gpu"), options.get("parameters"), options.get("bits"))
     audit = auditing.audit(files, claim)
     notes = [
-        *reading.BROKEN.values(),
+        *reading.NOTES.values(),
         *dict.fromkeys(filter(None, (file.note for file in files))),
         *words.unchecked_in_words(audit),
     ]

@@ -33,7 +33,20 @@ def _text(value: Any) -> str:
     return printable(str(value).lower() if isinstance(value, bool) else str(value))
 
 
-_SETTINGS = ("stack", "devices", "model", "mode", "precision", "compile", "batch_per_device", "torch", "device_name", "unit")
+_SETTINGS = (
+    "cell",
+    "workload",
+    "stack",
+    "devices",
+    "model",
+    "mode",
+    "precision",
+    "compile",
+    "batch_per_device",
+    "torch",
+    "device_name",
+    "unit",
+)
 
 
 def hud(tables: Tables) -> dict[str, bytes]:
@@ -115,7 +128,7 @@ def prometheus(tables: Tables) -> dict[str, bytes]:
         lines += [f"# HELP torchmatrix_{name} {about}", f"# TYPE torchmatrix_{name} gauge"]
         for cell in _cells(tables):
             if isinstance(value := cell[column], (int, float)) and math.isfinite(value):
-                labels = {"cell": cell["cell"], **{name: cell[name] for name in _SETTINGS}, "run": tables.run}
+                labels = {**{name: cell[name] for name in _SETTINGS}, "run": tables.run}
                 lines.append(
                     f"torchmatrix_{name}{{{','.join(_label(*pair) for pair in labels.items() if _text(pair[1]))}}} {value}"
                 )
@@ -133,18 +146,9 @@ def pull_request(tables: Tables) -> dict[str, bytes]:
     lines = [f"### torchmatrix {__version__}, run {_markdown(tables.run)}", ""]
     good = [cell for cell in cells if cell["outcome"] == "ok"]
     if good:
-        lines += [
-            "| model | mode | precision | devices | stack | throughput | 95 % interval | launches |",
-            "|---|---|---|---|---|--:|--:|--:|",
-        ]
+        lines += ["| workload | devices | stack | throughput | 95 % interval | launches |", "|---|---|---|--:|--:|--:|"]
     for cell in good:
-        words = [
-            cell["model"],
-            cell["mode"],
-            f"{cell['precision']}{' + compile' if cell['compile'] else ''}",
-            cell["devices"],
-            cell["stack"],
-        ]
+        words = [cell["workload"], cell["devices"], cell["stack"]]
         limits = " to ".join(figure(cell[f"items_per_second_{edge}"]) for edge in ("low", "high"))
         rate = f"{figure(cell['items_per_second'])} {cell['unit']}/s"
         lines.append("| " + " | ".join(_markdown(word) for word in [*words, rate, limits, cell["launches_ok"]]) + " |")

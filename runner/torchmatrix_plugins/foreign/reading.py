@@ -18,8 +18,8 @@ MOST_FILES = 200
 """Of one side."""
 
 
-BROKEN: dict[str, str] = {}
-"""What is to be said of readers that can't be used, by name: they stop no other."""
+NOTES: dict[str, str] = {}
+"""What is to be said of readers that can't be used, and of files that are left out: they stop no other."""
 
 
 def tools() -> str:
@@ -77,7 +77,7 @@ def read_file(path: Path) -> ForeignFile | None:
         try:
             found = reader_of(name)(document)
         except EngineUnusable as error:
-            BROKEN[name] = f"note: {error}"
+            NOTES[name] = f"note: {error}"
             continue
         if found is not None:
             if not any(case.figures or case.requests for case in found.cases):
@@ -88,19 +88,22 @@ def read_file(path: Path) -> ForeignFile | None:
 
 def read_side(word: str) -> tuple[ForeignFile, ...]:
     """Read the files of other tools that a word names, in the order in which they were made, as far as they say; () if they are
-    ours, or nobody's. Raises BadInput for files of several tools."""
-    paths = paths_of(word)
+    ours, or nobody's. In a folder or a glob, what can't be read is left out with a note. Raises BadInput for a file of its own
+    that can't be read, and for files of several tools.
+    """
+    paths = list(itertools.filterfalse(_is_ours, paths_of(word)))
     if len(paths) > MOST_FILES:
         raise BadInput(f"{word} names {len(paths)} files", hint=f"name at most {MOST_FILES}")
     files: list[ForeignFile] = []
-    aggregates = []
-    for path in itertools.filterfalse(_is_ours, paths):
+    errors: list[BadInput] = []
+    for path in paths:
         try:
             files += filter(None, [read_file(path)])
-        except Aggregate as error:
-            aggregates.append(error)
-    if aggregates and not files:
-        raise aggregates[0]
+        except BadInput as error:
+            errors.append(error)
+    if errors and not files:
+        raise errors[0]
+    NOTES.update((str(error), f"note: left out: {error}") for error in errors if not isinstance(error, Aggregate))
     files = _each_once(files)
     if len({file.tool for file in files}) > 1:
         raise BadInput(
@@ -111,12 +114,13 @@ def read_side(word: str) -> tuple[ForeignFile, ...]:
 
 def _each_once(files: Iterable[ForeignFile]) -> list[ForeignFile]:
     """Return the files without copies, as of one run in two formats: of those with equal figures the one that says most."""
-    by_figures: dict[object, ForeignFile] = {}
+    once: dict[object, ForeignFile] = {}
     for file in files:
-        key = tuple(figure.value for case in file.cases for figure in case.figures)
-        if key not in by_figures or _known(file) > _known(by_figures[key]):
-            by_figures[key] = file
-    return list(by_figures.values())
+        figures = tuple(figure.value for case in file.cases for figure in case.figures)
+        key = figures or file.path
+        if key not in once or _known(file) > _known(once[key]):
+            once[key] = file
+    return list(once.values())
 
 
 def _known(file: ForeignFile) -> int:

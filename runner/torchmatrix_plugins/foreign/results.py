@@ -84,6 +84,7 @@ class Requests:
     the most that were sent at once, by what was asked. `rate`: the requests/s that were asked for. `is_closed_loop`: whether
     the next one was sent as soon as one ended.
     `input_tokens` and `output_tokens`: of all completed ones together; `asked_input` and `asked_output`: of each.
+    `client_input`, `client_output`: the same as the client's tokenizer counts them, where the file's rates are by that.
     `cached_tokens`: prompt tokens that the server had in its cache. `lengths`, `ttfts`, `latencies`: output tokens, time to the
     first one and whole time of each completed request, in one order; `gaps`: the times between its events.
     `tokens_per_step`: those that speculative decoding accepted at once, on average.
@@ -99,6 +100,8 @@ class Requests:
     output_tokens: int | None = None
     asked_input: float | None = None
     asked_output: float | None = None
+    client_input: int | None = None
+    client_output: int | None = None
     cached_tokens: int | None = None
     lengths: tuple[float, ...] = ()
     ttfts: tuple[float, ...] = ()

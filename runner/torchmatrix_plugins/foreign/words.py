@@ -24,6 +24,7 @@ def comparison_in_words(comparison: Comparison, reasons: bool) -> str:
             lines += [f"  {row.figure}: {row.verdict.verdict}: {REASONS[row.verdict.reason]}" for row in rows]
     if any(1 in row.runs for row in comparison.ratios):
         lines.append("one file of a side is a single run: no interval; name several by a folder or a quoted glob")
+    lines += [f"doubtful: {text}" for text in comparison.doubts]
     for refused in comparison.refused:
         lines.append(f"not compared: {refused.case + ', ' if refused.case else ''}{refused.what}: {refused.why}")
     if comparison.only_one:
@@ -46,9 +47,13 @@ def _more(texts: Sequence[str]) -> str:
 
 def _columns(row: Ratio) -> tuple[str, ...]:
     ratio = row.ratio
-    interval = f"{ratio.low:.3f} to {ratio.high:.3f}" if ratio.low == ratio.low else "–"
+    interval = f"{_times(ratio.low)} to {_times(ratio.high)}" if ratio.low == ratio.low else "–"
     runs = str(row.runs[0]) if row.runs[0] == row.runs[1] else f"{row.runs[0]}, {row.runs[1]}"
-    return row.figure, figure(row.a), figure(row.b), row.unit, f"{ratio.value:.3f}×", interval, runs, row.verdict.verdict
+    return row.figure, figure(row.a), figure(row.b), row.unit, f"{_times(ratio.value)}×", interval, runs, row.verdict.verdict
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3f}" if 1e-3 < ratio < 1e4 else f"{ratio:.3g}"
 
 
 def audit_in_words(audit: Audit) -> str:

@@ -45,17 +45,19 @@ def _case(fields: Fields) -> Case:
     phase = next((one for one in config.parts("phases") if one.text("kind") == "profiling"), Fields({}, fields.place))
     asked = next(iter(config.parts("datasets")), Fields({}, fields.place))
     concurrency, rate = phase.positive("concurrency"), phase.positive("rate") or phase.positive("request_rate")
-    completed, output = fields.whole("request_count", "avg"), fields.whole("total_osl", "avg")
-    prompts = fields.whole("total_isl", "avg")
+    client = {word: fields.whole(f"total_{word}", "avg") for word in ("isl", "osl")}
+    server = {
+        word: fields.whole(f"total_usage_{key}_tokens", "avg") for word, key in (("isl", "prompt"), ("osl", "completion"))
+    }
     requests = Requests(
-        completed=completed, failed=fields.whole("error_request_count", "avg") or 0,
-        duration=_window(fields), concurrency=concurrency, rate=rate,
-        is_closed_loop=phase.text("type") == "concurrency", input_tokens=prompts, output_tokens=output,
-        asked_input=_exact(asked, "isl"), asked_output=_exact(asked, "osl"),
-        cached_tokens=fields.whole("usage_prompt_cached_tokens", "sum"),
+        completed=fields.whole("request_count", "avg"), failed=fields.whole("error_request_count", "avg") or 0,
+        duration=_window(fields), concurrency=concurrency, rate=rate, is_closed_loop=phase.text("type") == "concurrency",
+        input_tokens=server["isl"] or client["isl"], output_tokens=server["osl"] or client["osl"],
+        client_input=client["isl"], client_output=client["osl"], asked_input=_exact(asked, "isl"),
+        asked_output=_exact(asked, "osl"), cached_tokens=fields.whole("usage_prompt_cached_tokens", "sum"),
     )  # fmt: skip
-    name, work, setup = serving.load(requests, rate or (serving.ALL_AT_ONCE if concurrency else None), phase.text("type"))
-    setup |= {
+    name, work = serving.load(requests, rate or (serving.ALL_AT_ONCE if concurrency else None), phase.text("type"))
+    setup = {
         "model": ", ".join(one.text("name") for one in config.parts("models", "items")),
         "endpoint": config.text("endpoint", "type"),
     }

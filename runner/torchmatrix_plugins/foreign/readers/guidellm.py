@@ -60,8 +60,8 @@ def _case(part: Fields, asked: Fields) -> Case:
         cached_tokens=None if None in cached or not cached else int(sum(value or 0 for value in cached)),
         lengths=lengths, ttfts=ttfts, latencies=latencies,
     )  # fmt: skip
-    name, work, setup = serving.load(done, rate or serving.ALL_AT_ONCE, kind)
-    setup |= {"model": part.text("config", "backend", "model"), "backend": part.text("config", "backend", "kind")}
+    name, work = serving.load(done, rate or serving.ALL_AT_ONCE, kind)
+    setup = {"model": part.text("config", "backend", "model"), "backend": part.text("config", "backend", "kind")}
     problems = tuple(warning.text("message") for warning in part.parts("warnings"))
     return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=done, problems=problems)
 

@@ -46,16 +46,21 @@ def _native(fields: Fields) -> Case:
         duration=fields.positive("benchmark_time_seconds"), concurrency=fields.positive("load_summary", "concurrency"),
         rate=fields.positive("load_summary", "requested_rate"),
         input_tokens=good.whole("prompt_tokens", "total"), output_tokens=good.whole("output_tokens", "total"),
-        cached_tokens=good.whole("prompt_tokens", "cached"),
+        client_output=_total(good, "output_len"), cached_tokens=good.whole("prompt_tokens", "cached"),
     )  # fmt: skip
-    name, work, setup = serving.load(requests, requests.rate)
+    name, work = serving.load(requests, requests.rate)
     problems = []
     if wrong := good.whole("token_count_mismatches"):
         problems.append(f"of {wrong} requests {serving.OTHER_COUNTS}")
     load = fields.part("load_summary")
     if "requested_rate" not in load and "concurrency" not in load:
         problems.append("its rates are also over the time between stages; stage_N_lifecycle_metrics.json has each")
-    return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests, problems=tuple(problems))
+    return Case(name=name, work=work, figures=tuple(figures), requests=requests, problems=tuple(problems))
+
+
+def _total(good: Fields, key: str) -> int | None:
+    mean, count = good.number(key, "mean"), good.number("count")
+    return None if mean is None or count is None else round(mean * count)
 
 
 def _report(report: Fields) -> Case:
@@ -72,5 +77,5 @@ def _report(report: Fields) -> Case:
     each = {key: whole.number("requests", f"{key}_length", "mean") for key in ("input", "output")}
     tokens = {key: round(value * completed) if value is not None and completed else None for key, value in each.items()}
     requests = Requests(completed=completed, failed=failed, input_tokens=tokens["input"], output_tokens=tokens["output"])
-    _, work, setup = serving.load(requests, None)
-    return Case(work=work, setup=setup, figures=tuple(figures), requests=requests)
+    _, work = serving.load(requests, None)
+    return Case(work=work, figures=tuple(figures), requests=requests)

@@ -43,10 +43,8 @@ def flat(fields: Fields, key: str, quantity: str, definition: str, statistics: I
     return times(fields, quantity, definition, "ms", {name: (f"{name}_{key}_ms",) for name in statistics})
 
 
-def load(
-    requests: Requests, rate: float | str | None, arrivals: str | None = None
-) -> tuple[str, dict[str, Amount], dict[str, str]]:
-    """Return the name of a load, what decides how much work it is, and what else a reader should know.
+def load(requests: Requests, rate: float | str | None, arrivals: str | None = None) -> tuple[str, dict[str, Amount]]:
+    """Return the name of a load, and what decides how much work it is.
 
     `rate`: requests/s, or in words how else they were sent, such as ALL_AT_ONCE; None is unknown. `arrivals`: those of a rate.
     """
@@ -59,4 +57,4 @@ def load(
     totals = {"input tokens": requests.input_tokens, "output tokens": requests.output_tokens}
     work |= {f"{word} per request": total / number if total is not None and number else None for word, total in totals.items()}
     parts = [f"{rate:g} requests/s" if isinstance(rate, float) else "", f"concurrency {concurrency:g}" if concurrency else ""]
-    return " ".join(filter(None, parts)) or str(rate or ""), work, {"requests": str(number) if number else ""}
+    return " ".join(filter(None, parts)) or str(rate or ""), work

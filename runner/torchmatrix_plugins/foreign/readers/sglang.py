@@ -45,8 +45,6 @@ def _case(fields: Fields) -> Case:
         lengths=tuple(lengths[place] for place in ok), ttfts=tuple(ttfts[place] for place in ok),
         gaps=tuple(gaps[place] for place in ok), tokens_per_step=fields.positive("accept_length"),
     )  # fmt: skip
-    name, work, setup = serving.load(
-        requests, open_loop or ("as traced" if rate == "trace" else serving.ALL_AT_ONCE), "poisson"
-    )
-    setup |= {"backend": fields.text("backend"), "tag": fields.text("tag"), "model": fields.text("server_info", "model_path")}
+    name, work = serving.load(requests, open_loop or ("as traced" if rate == "trace" else serving.ALL_AT_ONCE), "poisson")
+    setup = {"backend": fields.text("backend"), "tag": fields.text("tag"), "model": fields.text("server_info", "model_path")}
     return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests)

@@ -54,10 +54,10 @@ def _serve(fields: Fields) -> Case:
     if requests.latencies and not any(figure.quantity == "latency" for figure in figures):
         mean = 1e3 * sum(requests.latencies) / len(requests.latencies)
         figures.append(Figure(quantity="latency", statistic="mean", value=mean, definition=serving.WHOLE))
-    name, work, setup = serving.load(
+    name, work = serving.load(
         requests, rate or serving.ALL_AT_ONCE, "poisson" if bursts == 1 else f"gamma, burstiness {bursts}"
     )
-    setup |= {"model": fields.text("model_id"), "backend": fields.text("backend"), "label": fields.text("label")}
+    setup = {"model": fields.text("model_id"), "backend": fields.text("backend"), "label": fields.text("label")}
     return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests)
 
 
