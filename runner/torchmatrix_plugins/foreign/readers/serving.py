@@ -1,6 +1,7 @@
 """What clients of serving engines have in common: rates over the whole run, times of requests, percentiles."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from torchmatrix_plugins.foreign.document import MS, Fields
 from torchmatrix_plugins.foreign.results import BETWEEN_EVENTS, Amount, Figure, Requests
@@ -58,3 +59,23 @@ def load(requests: Requests, rate: float | str | None, arrivals: str | None = No
     work |= {f"{word} per request": total / number if total is not None and number else None for word, total in totals.items()}
     parts = [f"{rate:g} requests/s" if isinstance(rate, float) else "", f"concurrency {concurrency:g}" if concurrency else ""]
     return " ".join(filter(None, parts)) or str(rate or ""), work
+
+
+def of_client(fields: Fields, rates_of: Mapping[str, tuple[str, str]], latency: str) -> list[Figure]:
+    """Return the figures of a run, under the keys that vLLM's and SGLang's clients share. `latency`: their key of it."""
+    return [
+        *rates(fields, rates_of), *flat(fields, "ttft", "TTFT", FIRST), *flat(fields, "tpot", "TPOT", AFTER_FIRST),
+        *flat(fields, "itl", "ITL", EVENTS), *flat(fields, latency, "latency", WHOLE),
+    ]  # fmt: skip
+
+
+def each_of(fields: Fields) -> dict[str, Any]:
+    """Return the lists of Requests, of those that completed, as these clients write them; a failed one has no output."""
+    lengths = fields.numbers("output_lens")
+    done = [place for place, length in enumerate(lengths) if length > 0]
+
+    def chosen(values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(values[place] for place in done) if len(values) == len(lengths) else ()
+
+    each = {"lengths": lengths, "ttfts": fields.numbers("ttfts"), "latencies": fields.numbers("latencies")}
+    return {**{name: chosen(values) for name, values in each.items()}, "gaps": chosen(fields.lists("itls"))}

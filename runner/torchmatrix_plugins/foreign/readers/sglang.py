@@ -24,26 +24,20 @@ def read(document: Document) -> ForeignFile | None:
 
 
 def _case(fields: Fields) -> Case:
-    figures = [
-        *serving.rates(fields, RATES), *serving.flat(fields, "ttft", "TTFT", serving.FIRST),
-        *serving.flat(fields, "tpot", "TPOT", serving.AFTER_FIRST), *serving.flat(fields, "itl", "ITL", serving.EVENTS),
-        *serving.flat(fields, "e2e_latency", "latency", serving.WHOLE),
-    ]  # fmt: skip
+    figures = serving.of_client(fields, RATES, "e2e_latency")
     rate, concurrency = fields.data.get("request_rate"), fields.positive("max_concurrency")
     open_loop = fields.positive("request_rate") if not isinstance(rate, str) else None
     exact = fields.text("dataset_name").startswith("random") and fields.number("random_range_ratio") == 1
-    lengths, ttfts, gaps = fields.numbers("output_lens"), fields.numbers("ttfts"), fields.lists("itls")
-    ok = [place for place, length in enumerate(lengths) if length > 0] if len(lengths) == len(ttfts) == len(gaps) else []
+    each, sent = serving.each_of(fields), len(fields.numbers("output_lens"))
     requests = Requests(
         completed=fields.whole("completed"), duration=fields.positive("duration"), concurrency=concurrency, rate=open_loop,
-        failed=len(lengths) - len(ok) if ok else None,
+        failed=sent - len(each["lengths"]) if sent else None,
         is_closed_loop=open_loop is None and rate != "trace" and bool(concurrency),
         input_tokens=fields.whole("total_input_tokens"), output_tokens=fields.whole("total_output_tokens"),
         asked_input=fields.positive("random_input_len") if exact else None,
         asked_output=fields.positive("random_output_len") if exact else None,
-        cached_tokens=fields.whole("cache_report", "total_cached_tokens"),
-        lengths=tuple(lengths[place] for place in ok), ttfts=tuple(ttfts[place] for place in ok),
-        gaps=tuple(gaps[place] for place in ok), tokens_per_step=fields.positive("accept_length"),
+        cached_tokens=fields.whole("cache_report", "total_cached_tokens"), tokens_per_step=fields.positive("accept_length"),
+        **each,
     )  # fmt: skip
     name, work = serving.load(requests, open_loop or ("as traced" if rate == "trace" else serving.ALL_AT_ONCE), "poisson")
     setup = {"backend": fields.text("backend"), "tag": fields.text("tag"), "model": fields.text("server_info", "model_path")}

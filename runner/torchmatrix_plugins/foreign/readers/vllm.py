@@ -27,29 +27,16 @@ def read(document: Document) -> ForeignFile | None:
 
 
 def _serve(fields: Fields) -> Case:
-    figures = [
-        *serving.rates(fields, RATES), *serving.flat(fields, "ttft", "TTFT", serving.FIRST),
-        *serving.flat(fields, "tpot", "TPOT", serving.AFTER_FIRST), *serving.flat(fields, "itl", "ITL", serving.EVENTS),
-        *serving.flat(fields, "e2el", "latency", serving.WHOLE),
-    ]  # fmt: skip
-    asked, failed = fields.whole("num_prompts"), fields.whole("failed")
-    completed, tokens = fields.whole("completed"), fields.whole("total_output_tokens")
+    figures = serving.of_client(fields, RATES, "e2el")
+    asked, completed, failed = (fields.whole(key) for key in ("num_prompts", "completed", "failed"))
     rate, concurrency, bursts = fields.number("request_rate"), fields.positive("max_concurrency"), fields.number("burstiness")
-    latencies = fields.numbers("latencies")
-    lengths, ttfts, gaps = fields.numbers("output_lens"), fields.numbers("ttfts"), fields.lists("itls")
-    ok = [place for place, length in enumerate(lengths) if length > 0]
     if failed is None and asked is not None and completed is not None:
         failed = max(0, asked - completed)  # of clients that derive from an earlier one
-    whole = len(lengths) == len(ttfts)
     requests = Requests(
-        completed=completed, failed=failed, duration=fields.positive("duration"), rate=rate,
-        concurrency=concurrency,
+        completed=completed, failed=failed, duration=fields.positive("duration"), rate=rate, concurrency=concurrency,
         is_closed_loop=rate is None and concurrency is not None, input_tokens=fields.whole("total_input_tokens"),
-        output_tokens=tokens, lengths=tuple(lengths[place] for place in ok),
-        ttfts=tuple(ttfts[place] for place in ok) if whole else (),
-        latencies=tuple(latencies[place] for place in ok) if len(latencies) == len(lengths) else (),
-        gaps=tuple(gaps[place] for place in ok) if len(gaps) == len(lengths) else (),
-        tokens_per_step=fields.positive("spec_decode_acceptance_length"),
+        output_tokens=fields.whole("total_output_tokens"), tokens_per_step=fields.positive("spec_decode_acceptance_length"),
+        **serving.each_of(fields),
     )  # fmt: skip
     if requests.latencies and not any(figure.quantity == "latency" for figure in figures):
         mean = 1e3 * sum(requests.latencies) / len(requests.latencies)
