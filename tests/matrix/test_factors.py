@@ -146,3 +146,12 @@ def test_only_training_accumulates_and_one_micro_batch_is_no_part_of_an_id() -> 
     factor = BY_NAME["accumulate"]
     assert factor.words_for(four.factors["accumulate"]) == ("--accumulate", "4")
     assert factor.words_for(infer.factors["accumulate"]) == () and factor.recorded_in({"mode": "train"}) == 1
+
+
+def test_what_acts_with_data_from_disk_has_no_value_elsewhere() -> None:
+    dependents = [factor for factor in factors.FACTORS if factor.needs and factor.needs[0] == "data"]
+    assert {factor.name for factor in dependents} == {"workers", "prefetch", "pin_memory", "decoder", "page_cache"}
+    for factor in dependents:
+        for data in ({}, {"data": "synthetic"}):  # of facts from before there was a choice, too
+            assert factor.recorded_in({"mode": "train", **data, factor.name: factor.default}) is None
+        assert factor.recorded_in({"mode": "train", "data": "disk", factor.name: factor.default}) == factor.default

@@ -16,7 +16,7 @@ from torchmatrix.analysis.pairs import Pair
 from torchmatrix.analysis.rows import LaunchRow, group_by
 from torchmatrix.analysis.verdicts import FALSE_DISCOVERIES, are_comparable, of_picked
 from torchmatrix.matrix import factors
-from torchmatrix.matrix.factors import COLUMNS, Value
+from torchmatrix.matrix.factors import COLUMNS, OF_THE_JOB, Value
 
 # A cube consists of the cells of one model, mode, size and device set that differ in settings only.
 
@@ -120,7 +120,7 @@ def points_of(
 
 def _job(row: LaunchRow) -> tuple[Any, ...]:
     """Return the key that all cells of a cube share."""
-    return row.model, row.mode, row.devices, row.flops_key, row.other_settings
+    return row.model, row.mode, row.devices, row.flops_key, row.other_settings, row.value(OF_THE_JOB)
 
 
 def _points(cells: Sequence[Cell], metric: Metric) -> Points:

@@ -130,6 +130,10 @@ RUNTIMES_BY_NAME = {runtime.name: runtime for runtime in RUNTIMES}
 Value = str | int | float | bool | None
 
 
+OF_THE_JOB = "data"
+"""The factor whose values are other jobs: what reads its data does more work, and is never advised against."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contrast:
     """Two values that are compared with all else equal: `value` over `over`, in `words` for a chart's title.
@@ -229,7 +233,12 @@ class Factor:
         return (self.flag,) if isinstance(value, bool) else (self.flag, str(value))
 
     def recorded_in(self, workload: Mapping[str, Any]) -> Any:
-        """Return its value in a launch's facts; the default where they are older than the factor and it applies, else None."""
+        """Return its value in a launch's facts; the default where they are older than the factor and it applies, else None.
+
+        What acts with data from disk alone has none elsewhere.
+        """
+        if self.needs and self.needs[0] == OF_THE_JOB != self.name and workload.get(OF_THE_JOB) != self.needs[1]:
+            return None
         if self.name in workload:
             return workload[self.name]
         return self.default if self.applies((), workload.get("mode"), workload.get("device", "gpu")) else None

@@ -12,7 +12,7 @@ from torchmatrix.analysis.rows import LaunchRow
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.toml_keys import nearest
 from torchmatrix.matrix import catalog
-from torchmatrix.matrix.factors import FACTORS, Factor, Value
+from torchmatrix.matrix.factors import FACTORS, OF_THE_JOB, Factor, Value
 
 AIMS = (*(metric.name for metric in METRICS), "latency")
 """Aims for which a configuration may be chosen."""
@@ -117,7 +117,9 @@ def _never_varied(points: Points) -> Iterable[Factor]:
     model = catalog.find(points.model)
     takes = model.takes if model else ()
     for factor in FACTORS:
-        applies = factor.has_column and factor.name not in ("model", "mode", *points.varied)
+        applies = factor.has_column and factor.name not in ("model", "mode", OF_THE_JOB, *points.varied)
+        if factor.needs and factor.needs[0] == OF_THE_JOB and row.value(OF_THE_JOB) != factor.needs[1]:
+            continue
         if applies and factor.applies(takes, points.mode, device) and row.value(factor.name) is not None:
             yield factor
 
