@@ -20,6 +20,7 @@ FIRST = (
     "test_gpu_identity",
     "test_speed",
     "test_gpu_operations",
+    "test_gpu_loading",
     "test_gpu_figures",
     "test_trouble",
     "test_sabotage",
