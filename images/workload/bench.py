@@ -131,6 +131,7 @@ def leave(code):
     """End without tearing the interpreter down: everything has been written, and threads of a process group may abort there
     ("terminate called without an active exception", seen once in some eighty launches of two ranks with gloo).
     """
+    cache.remove_temporary()
     for stream in (sys.stdout, sys.stderr):  # a user's model may have printed
         stream.flush()
     os._exit(code)

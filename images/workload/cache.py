@@ -43,7 +43,19 @@ def data_folder(args, makes):
         return sealed, "kept"
     if args.cache:
         return os.path.join(args.cache, _DATA), "kept"
-    return tempfile.mkdtemp(prefix="torchmatrix-data-") if makes else "", "temporary"
+    if makes:
+        _temporary.append(tempfile.mkdtemp(prefix="torchmatrix-data-"))
+    return _temporary[-1] if makes else "", "temporary"
+
+
+_temporary = []
+"""Folders of data sets that nothing keeps."""
+
+
+def remove_temporary():
+    """Remove what this process has put into temporary folders, as it ends."""
+    for folder in _temporary:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def seal(folder, rank):

@@ -120,3 +120,25 @@ def test_a_baseline_and_a_missing_ratio_have_no_verdict(tmp_path: Path) -> None:
     rows = speedups.ratios_of(index(tmp_path, cell(rate=100.0), cell("b", rate=130.0), cell("c", outcome="oom"))).speedups
     assert {row["stack"]: row["verdict"] for row in rows} == {"a": "", "b": "FASTER", "c": ""}
     assert [math.isnan(row["adjusted_p_value"]) for row in rows] == [True, False, True]
+
+
+def test_pairs_of_a_setting_differ_in_it_alone(tmp_path: Path) -> None:
+    def cell(rate: float, **job: object) -> dict[str, Any]:
+        name = "-".join(map(str, job.values()))
+        return {"stack": "a", "workload": name, "job": {"batch": 4, **job}, "rate": rate, "devices": (0, 1)}
+
+    cells = (
+        cell(100.0, parallel="ddp", precision="fp32"), cell(200.0, parallel="ddp", precision="amp"),
+        cell(50.0, parallel="fsdp", precision="fp32"), cell(80.0, parallel="fsdp", precision="amp"),
+        cell(70.0, parallel="ddp", precision="fp32", data="disk", workers=2),
+        cell(60.0, parallel="ddp", precision="fp32", data="disk", workers=2, decoder="pillow"),
+    )  # fmt: skip
+    found = {
+        (row["setting"], row["workload"], row["over"]): row["ratio"] for row in speedups.settings_table(index(tmp_path, *cells))
+    }
+    assert found == {
+        ("amp", "ddp-amp", "ddp-fp32"): pytest.approx(2.0), ("amp", "fsdp-amp", "fsdp-fp32"): pytest.approx(1.6),
+        ("fsdp", "fsdp-fp32", "ddp-fp32"): pytest.approx(0.5), ("fsdp", "fsdp-amp", "ddp-amp"): pytest.approx(0.4),
+        ("disk", "ddp-fp32-disk-2", "ddp-fp32"): pytest.approx(0.7),
+        ("disk", "ddp-fp32-disk-2-pillow", "ddp-fp32"): pytest.approx(0.6),
+    }  # fmt: skip

@@ -75,7 +75,7 @@ def test_ranks_share_the_items_also_of_a_temporary_data_set(real_python: str, ke
     assert code == 0, stderr
     loading = only(events, "loading")
     assert len(loading["wait_seconds"]) == 2 and only(events, "reference")["problems"] == []
-    before = f"import os, loading\nloading.ITEMS = {ITEMS}\nos.environ['TMPDIR'] = {str(tmp_path)!r}"
+    before = f"import os, loading\nloading.ITEMS = {ITEMS}\nimport tempfile; tempfile.tempdir = {str(tmp_path)!r}"
     code, events, stderr = bench(real_python, "--model", "resnet18", *DISK, "--workers", "0", processes=2, before=before)
     assert code == 0, stderr
     assert only(events, "loading")["place"] == "temporary" and not list(tmp_path.glob("torchmatrix-data-*"))
@@ -98,6 +98,9 @@ SABOTAGES = {
     "a file that isn't read": "import loading\nfirst = []\ncontent = loading._content\n"
     "def once(path, cold):\n    first.append(content(path, cold)) if not first else None\n    return first[0]\n"
     "loading._content = once",
+    "tokens that are another file": "import loading\nwrite = loading.Tokens.write\n"
+    "def spoil(folder, batch):\n    index = write(folder, batch)\n    open(folder + '/tokens.bin', 'r+b').write(bytes(8192))\n"
+    "    return index\nloading.Tokens.write = spoil",
     "a decoder that does nothing": "import loading, torch\n"
     "loading._by_torchvision = lambda data: torch.zeros(3, 300, 300, dtype=torch.uint8)",
 }  # fmt: skip
@@ -105,7 +108,12 @@ SABOTAGES = {
 
 @pytest.mark.parametrize("name", SABOTAGES)
 def test_data_that_was_not_read_is_no_figure(real_python: str, kept: Path, tmp_path: Path, name: str) -> None:
-    code, events, _ = launched(real_python, kept, tmp_path, "--workers", "0", before=SABOTAGES[name])
+    if "tokens" in name:
+        words = ("--model", "lm-1m", *DISK, "--workers", "0", "--seed", "0", "--cache", str(tmp_path))
+        before = SABOTAGES[name] + "\nloading.TOKENS = 4096"
+        code, events, _ = bench(real_python, *words, before=before)
+    else:
+        code, events, _ = launched(real_python, kept, tmp_path, "--workers", "0", before=SABOTAGES[name])
     assert code and only(events, "failure")["kind"] == "numerics"
     words = "twice in an epoch" if "twice" in name else "was not read as it was written"
     assert words in only(events, "failure")["message"]
@@ -149,6 +157,8 @@ def test_what_has_no_data_on_disk_is_refused(real_python: str, words: str) -> No
 
 
 def test_a_profile_is_of_steps_that_load(real_python: str, kept: Path, tmp_path: Path) -> None:
-    code, events, stderr = launched(real_python, kept, tmp_path, "--workers", "0", "--profile", "2")
-    assert code == 0, stderr
+    before = f"import loading, cache, tempfile\nloading.ITEMS = {ITEMS}\ntempfile.tempdir = {str(tmp_path)!r}"
+    words = ("--model", "resnet18", *DISK, "--workers", "0", "--profile", "2")
+    code, events, stderr = bench(real_python, *words, before=before)
+    assert code == 0 and not list(tmp_path.glob("torchmatrix-data-*")), stderr
     assert "decode" in json.dumps(events), [event["event"] for event in events]

@@ -155,7 +155,7 @@ PLANTED = {
     "Little's law": (vllm(slower), "but at most 2 were sent at once"),
     "Little's law, idle": (vllm(idle), "left the server idle"),
     "totals": (vllm(faster_than_counted), "960 output tokens in"),
-    "one token": (vllm(short), "3 of 30 requests gave one token"),
+    "short outputs": (vllm(short), "3 of 30 requests gave one token"),
 }  # fmt: skip
 
 
@@ -173,7 +173,7 @@ REAL = {
     "percentiles": ("vllm/rate5.json", "p99 of 30 requests is little else than their maximum (p99 needs 100)"),
     "rate": ("guidellm/poisson_duration.json", "15.33 requests/s, 8 were asked for: the client sent more"),
     "lengths": ("aiperf/single1", "57.20 input tokens per request, 64 were asked for"),
-        "one token": ("vllm/one_token.json", "requests gave one token each"),
+        "short outputs": ("vllm/one_token.json", "requests gave one token each"),
     "the file itself": ("optimum-benchmark/run1", "per_token holds 1045 times, but 11 calls of 16 tokens have 165"),
     "cache": ("vllm-cache-on", "as if the same prompts came from the server's prefix cache"),
 }  # fmt: skip
@@ -309,6 +309,41 @@ def test_honest_runs_raise_no_alarm(tmp_path: Path) -> None:
     assert {one.check for one in stage.findings} == {"the file itself", "percentiles"}
 
 
+def test_what_was_sent_all_at_once_is_as_much_work_as_its_requests(tmp_path: Path) -> None:
+    a, b = (
+        vllm_file(tmp_path, f"{number}", max_concurrency=None, num_prompts=number, completed=number, failed=0,
+                  total_input_tokens=128 * number, total_output_tokens=32 * number)
+        for number in (30, 1000)
+    )  # fmt: skip
+    comparison = compare(reading.read_side(str(a)), reading.read_side(str(b)))
+    assert not comparison.ratios and "requests at once 30 and 1000" in comparison.refused[0].why
+    ramp = vllm_file(tmp_path, "ramp", ramp_up_strategy="linear", ramp_up_start_rps=1, ramp_up_end_rps=20, mean_e2el_ms=50.0)
+    (file,) = reading.read_side(str(ramp))
+    assert "linear ramp, 1 to 20 requests/s" in str(file.cases[0].work["rate"])
+    assert "Little's law" not in {one.check for one in audited(ramp).findings}
+    good = [vllm_file(tmp_path, f"good{number}", request_goodput=number) for number in (5.0, 10.0)]
+    unknown = compare(*(reading.read_side(str(path)) for path in good)).unknown
+    assert "limits of goodput (A and B)" in unknown
+
+
+def test_peaks_of_types_that_the_table_lacks_are_no_lower_ones(tmp_path: Path) -> None:
+    for gpu, bits, tokens, is_impossible in (
+        ("A100 80GB SXM4", 8, 25_000, False), ("A100 80GB SXM4", 8, 40_000, True), ("A100 80GB SXM4", 16, 25_000, True),
+        ("B200", 4, 350_000, False), ("H100 SXM5 80GB", 4, 200_000, False),
+    ):  # fmt: skip
+        path = vllm_file(tmp_path, "p", total_token_throughput=float(tokens))
+        found = {one.check for one in audited(path, gpu, 8.03e9, bits).findings}
+        assert ("MFU" in found) == is_impossible, (gpu, bits, tokens)
+
+
+def test_results_below_other_files_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    vllm_file(tmp_path / "a" / "b", "r")
+    (tmp_path / "note.json").write_text("[1]")
+    (tmp_path / "a" / "log.txt").write_text("text")
+    assert len(reading.read_side(str(tmp_path))) == 1
+
+
 def test_experts_use_a_part_of_the_weights(tmp_path: Path) -> None:
     row = json.loads((DATA / "llama-bench/run1.json").read_text(encoding="utf-8"))[2]
     row |= {
@@ -367,6 +402,8 @@ def test_secrets_and_hostile_texts_reach_no_terminal(torchmatrix: Command, tmp_p
     secret = {"model_id": "http://bob:hunter2secret@host/v1", "label": "OPENAI_API_KEY=sk-abcdefghijklmnopqrstuvwx"}
     vllm_file(tmp_path, "a", **secret, backend="\x1b[31mred\u202e")
     vllm_file(tmp_path, "b", mean_ttft_ms=1e300)
+    sentence = "requests gave one token each"
+    assert sentence in torchmatrix("audit", str(DATA / "vllm/one_token.json")).stdout  # which holds no credential
     for words in (("compare", "a.json", "b.json"), ("compare", "a.json", "b.json", "--json"), ("audit", "a.json")):
         done = torchmatrix(*words)
         shown = done.stdout + done.stderr

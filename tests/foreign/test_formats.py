@@ -57,7 +57,7 @@ def test_prometheus_has_a_sample_for_each_figure(exported: Path) -> None:
     values = [float(line.rsplit(" ", 1)[1]) for line in samples if line.startswith("torchmatrix_items_per_second{")]
     assert values == [cell["items_per_second"] for cell in cells_of(exported)]
     names = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert len(names) == len({*names}) == 5  # one group of lines for each
+    assert len(names) == len({*names}) == 6  # one group of lines for each
 
 
 def test_a_comment_for_a_pull_request_says_figures_and_verdicts(exported: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_comment_for_a_pull_request_says_figures_and_verdicts(exported: Path) 
 HOSTILE = {
     "cell": ["s/<b>@me|`x`</b>\x1b[31m/cpu0"], "stack": ["s"], "workload": ['w"\\'], "devices": ["cpu0"],
     "model": ["<script>|x"],
-    "mode": ["generate"], "precision": ["fp32"], "compile": [False], "batch_per_device": [2], "torch": ["2"],
+    "mode": ["generate"], "precision": ["fp32"], "runtime": [None], "compile": [False], "batch_per_device": [2], "torch": ["2"],
     "device_name": ['a"b\\c\nd'], "unit": ["tokens"], "device_count": [1], "outcome": ["ok"], "error": [None],
     "items_per_second": [5.0], "items_per_second_low": [float("nan")], "items_per_second_high": [float("nan")],
     "launches_ok": [1], "launches_not_ok": [0], "first_token_p50_seconds": [0.5], "per_output_token_p50_seconds": [0.1],
@@ -88,11 +88,28 @@ def test_names_from_elsewhere_break_no_format() -> None:
     text = formats.pull_request(tables())["pull-request.md"].decode()
     text += formats.pull_request(tables(outcome=["oom"]))["pull-request.md"].decode()
     assert "<b>" not in text and "&#64;me" in text and "@me" not in text and "\x1b" not in text and r'w"\\' in text
-    line = next(line for line in formats.prometheus(tables())["torchmatrix.prom"].decode().splitlines() if line[0] != "#")
+    line = next(
+        line for line in formats.prometheus(tables())["torchmatrix.prom"].decode().splitlines() if "device_name" in line
+    )
     assert r'device_name="a\"b\\c d"' in line and "\n" not in line
     ElementTree.fromstring(formats.junit(tables(outcome=["crashed"], error=["\x00<&\ud800"]))["junit.xml"])
     assert "nan" not in formats.prometheus(tables())["torchmatrix.prom"].decode().lower()
     json.loads(formats.hud(tables())["pytorch-hud.json"])
+
+
+def test_a_launch_that_failed_is_told_though_others_did_not() -> None:
+    partly = tables(launches_not_ok=[1], runtime=["onnxruntime"])
+    (test,) = ElementTree.fromstring(formats.junit(partly)["junit.xml"]).findall("testcase")
+    failure = test.find("failure")
+    assert failure is not None and failure.get("message") == "1 of 2 launches failed" and test.find("system-out") is not None
+    assert "1 of 2 launches failed" in formats.pull_request(partly)["pull-request.md"].decode()
+    assert json.loads(formats.hud(partly)["pytorch-hud.json"])[0]["model"]["backend"] == "onnxruntime"
+
+
+def test_series_go_on_from_run_to_run() -> None:
+    texts = [formats.prometheus(Tables(run=run, values=tables().values))["torchmatrix.prom"].decode() for run in ("1", "2")]
+    series = [{line.rsplit(" ", 1)[0] for line in text.splitlines() if "_info" not in line} for text in texts]
+    assert series[0] == series[1] and texts[0] != texts[1]
 
 
 def test_a_failed_cell_has_no_figure_anywhere() -> None:

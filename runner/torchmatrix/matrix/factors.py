@@ -542,7 +542,8 @@ BY_NAME = {factor.name: factor for factor in FACTORS}
 COLUMNS = tuple(factor for factor in FACTORS if factor.has_column)
 CONTRASTED = tuple(factor for factor in FACTORS if factor.contrasts)
 """The factors of whose values the charts show pairs."""
-SETTLED = tuple(f for f in COLUMNS if f.contrasts or (f.needs and f.needs[0] in {other.name for other in CONTRASTED}))
+_NAMES = {factor.name for factor in CONTRASTED}
+SETTLED = tuple(f for f in FACTORS if f.contrasts or (f.has_column and f.needs and f.needs[0] in _NAMES))
 """These, and those that act with one of their values alone, as the number of workers does with data from disk."""
 
 

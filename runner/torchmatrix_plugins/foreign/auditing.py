@@ -281,7 +281,7 @@ def _cached(case: Case, asked: Requests) -> Iterator[Said]:
 
 OF_REQUESTS: Mapping[str, Callable[[Case, Requests], Iterator[Said]]] = {
     "failed requests": _failed, "percentiles": _few, "sum of times": _adds_up, "Little's law": _littles_law, "rate": _rate,
-    "totals": _counted, "lengths": _lengths, "one token": _one_token, "events": _events,
+    "totals": _counted, "lengths": _lengths, "short outputs": _one_token, "events": _events,
     "cache": _cached,
 }  # fmt: skip
 """Each check of requests by its name: it yields what it finds, or one sentence on why it couldn't be made."""
@@ -329,9 +329,13 @@ def _mfu(case: Case, rate: float, claim: Claim) -> Iterator[Said]:
 
 
 def _peak(gpu: GpuFacts, bits: float) -> float | None:
-    """Return the highest peak that weights of so many bits can be computed at."""
-    names = ("fp8", "amp", "amp-bf16") if bits <= 8.5 else ("amp", "amp-bf16") if bits <= 16.5 else ("tf32", "fp32")
-    return max(filter(None, (gpu_specs.peak_flops(gpu, name) for name in names)), default=None)
+    """Return a peak that no product with weights of so many bits exceeds: of a type without one in gpus.csv (int8, FP4), twice
+    that of the type with twice the bits."""
+    wide = {name: gpu_specs.peak_flops(gpu, name) for name in ("fp8", "amp", "amp-bf16", "tf32", "fp32")}
+    full = max(filter(None, (wide["tf32"], wide["fp32"])), default=None)
+    half = max(filter(None, (wide["amp"], wide["amp-bf16"])), default=full)
+    eight = max(filter(None, (wide["fp8"], 2 * half if half else None)), default=None)
+    return full if bits > 16.5 else half if bits > 8.5 else eight if bits > 4.5 or eight is None else 2 * eight
 
 
 def _bus(case: Case, rate: float, claim: Claim) -> Iterator[Said]:

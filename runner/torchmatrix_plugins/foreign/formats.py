@@ -68,7 +68,7 @@ def hud(tables: Tables) -> dict[str, bytes]:
                     "name": "torchmatrix", "mode": "training" if trains else "inference", "dtype": cell["precision"],
                     "extra_info": extra | {"run": tables.run, "tool": __version__},
                 },
-                "model": {"name": cell["model"], "type": "OSS model", "backend": "inductor" if cell["compile"] else "eager"},
+                "model": {"name": cell["model"], "type": "OSS model", "backend": _backend(cell)},
                 "metric": {
                     "name": f"{cell['unit']}_per_second", "benchmark_values": without_nan(values),
                     "extra_info": {edge: _text(cell[f"items_per_second_{edge}"]) for edge in ("low", "high")},
@@ -82,10 +82,15 @@ def hud(tables: Tables) -> dict[str, bytes]:
     return {"pytorch-hud.json": _json(records)}
 
 
+def _backend(cell: Row) -> str:
+    runtime = _text(cell["runtime"])
+    return runtime if runtime not in ("", "eager") else "inductor" if cell["compile"] else "eager"
+
+
 def junit(tables: Tables) -> dict[str, bytes]:
     """Write JUnit's XML: a test for each cell, which fails where a launch did, and one that is skipped for each skip."""
     cells, skips = _cells(tables), _rows(tables, "skips")
-    bad = [cell for cell in cells if cell["outcome"] != "ok"]
+    bad = [cell for cell in cells if cell["outcome"] != "ok" or cell["launches_not_ok"]]
     suite = ElementTree.Element(
         "testsuite", name=f"torchmatrix {_xml(tables.run)}", tests=str(len(cells) + len(skips)), failures=str(len(bad)),
         errors="0", skipped=str(len(skips)),
@@ -96,13 +101,17 @@ def junit(tables: Tables) -> dict[str, bytes]:
         )
         if cell["outcome"] == "ok":
             ElementTree.SubElement(case, "system-out").text = _xml(_figure(cell))
-        else:
-            ElementTree.SubElement(case, "failure", type=_xml(cell["outcome"]), message=_xml(cell["error"]))
+        if cell["outcome"] != "ok" or cell["launches_not_ok"]:
+            ElementTree.SubElement(case, "failure", type=_xml(cell["outcome"]), message=_xml(cell["error"] or _lost(cell)))
     for skip in skips:
         case = ElementTree.SubElement(suite, "testcase", classname=_xml(skip["stack"]), name=_xml(skip["cell"]))
         ElementTree.SubElement(case, "skipped", message=_xml(skip["reason"]))
     ElementTree.indent(suite)
     return {"junit.xml": b'<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="utf-8") + b"\n"}
+
+
+def _lost(cell: Row) -> str:
+    return f"{cell['launches_not_ok']} of {cell['launches_not_ok'] + cell['launches_ok']} launches failed"
 
 
 def _figure(cell: Row) -> str:
@@ -123,12 +132,13 @@ def prometheus(tables: Tables) -> dict[str, bytes]:
         "launches_ok": ("launches_ok", "Launches that succeeded."),
         "launches_not_ok": ("launches_not_ok", "Launches that failed."),
     }  # fmt: skip
-    lines: list[str] = []
+    lines = ["# HELP torchmatrix_run_info The run that the figures are of.", "# TYPE torchmatrix_run_info gauge"]
+    lines.append(f"torchmatrix_run_info{{{_label('run', tables.run)},{_label('tool', __version__)}}} 1")
     for name, (column, about) in gauges.items():
         lines += [f"# HELP torchmatrix_{name} {about}", f"# TYPE torchmatrix_{name} gauge"]
         for cell in _cells(tables):
             if isinstance(value := cell[column], (int, float)) and math.isfinite(value):
-                labels = {**{name: cell[name] for name in _SETTINGS}, "run": tables.run}
+                labels = {name: cell[name] for name in _SETTINGS}
                 lines.append(
                     f"torchmatrix_{name}{{{','.join(_label(*pair) for pair in labels.items() if _text(pair[1]))}}} {value}"
                 )
@@ -169,6 +179,8 @@ def pull_request(tables: Tables) -> dict[str, bytes]:
     if bad:
         lines += ["", f"{len(bad)} of {len(cells)} cells have no figure:", ""]
         lines += [f"* {_markdown(cell['cell'])}: {_markdown(cell['outcome'])}" for cell in bad]
+    if lost := [cell for cell in good if cell["launches_not_ok"]]:
+        lines += ["", *(f"* {_markdown(cell['cell'])}: {_lost(cell)}" for cell in lost)]
     return {"pull-request.md": ("\n".join(lines) + "\n").encode()}
 
 
@@ -186,7 +198,7 @@ def llm_d(tables: Tables) -> dict[str, bytes]:
     for number, cell in enumerate(
         (cell for cell in _cells(tables) if cell["mode"] == "generate" and cell["outcome"] == "ok"), 1
     ):
-        batch = cell["batch_per_device"]
+        batch = (cell["batch_per_device"] or 0) * (cell["device_count"] or 1) or None
         times = dict(_times(cell))
         report = {
             "version": "0.2",

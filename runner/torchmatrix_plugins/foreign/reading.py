@@ -27,30 +27,29 @@ def tools() -> str:
     return ", ".join(plugins.names(READERS))
 
 
-def paths_of(word: str) -> list[Path]:
-    """Return the files that a word names: one, those of a folder, or those that a glob fits; [] if it names none.
+def paths_of(word: str) -> list[list[Path]]:
+    """Return the files that a word names: one, those of a folder, by its depth, or those that a glob fits; [] if it names none.
 
     A folder of ours (it holds run.jsonl, or lies in one that does) is none.
     """
     path = Path(word)
     try:
         if path.is_file():
-            return [path]
+            return [[path]]
         if path.is_dir():
             return [] if _is_ours(path / "run.jsonl") else _inside(path)
         found = glob.glob(word) if glob.has_magic(word) else []  # noqa: PTH207 (a pattern with folders, absolute or not)
-        return sorted(path for path in map(Path, found) if path.is_file())
+        return [sorted(path for path in map(Path, found) if path.is_file())]
     except (OSError, ValueError):
         return []
 
 
-def _inside(folder: Path) -> list[Path]:
-    """Return the files in a folder; if there are none, those up to three folders below, as AIPerf keeps its runs."""
-    levels = [
+def _inside(folder: Path) -> list[list[Path]]:
+    """Return the files in a folder, those one folder below, and those two below, where AIPerf keeps its runs."""
+    return [
         sorted(path for path in folder.glob(pattern) if path.suffix in SUFFIXES and path.name[0] != "." and path.is_file())
         for pattern in ("*", "*/*", "*/*/*")
     ]
-    return levels[0] or [*levels[1], *levels[2]]
 
 
 def reader_of(name: str) -> Callable[[Document], ForeignFile | None]:
@@ -91,16 +90,19 @@ def read_side(word: str) -> tuple[ForeignFile, ...]:
     ours, or nobody's. In a folder or a glob, what can't be read is left out with a note. Raises BadInput for a file of its own
     that can't be read, and for files of several tools.
     """
-    paths = list(itertools.filterfalse(_is_ours, paths_of(word)))
-    if len(paths) > MOST_FILES:
-        raise BadInput(f"{word} names {len(paths)} files", hint=f"name at most {MOST_FILES}")
     files: list[ForeignFile] = []
     errors: list[BadInput] = []
-    for path in paths:
-        try:
-            files += filter(None, [read_file(path)])
-        except BadInput as error:
-            errors.append(error)
+    for level in paths_of(word):
+        paths = list(itertools.filterfalse(_is_ours, level))
+        if len(paths) > MOST_FILES:
+            raise BadInput(f"{word} names {len(paths)} files", hint=f"name at most {MOST_FILES}")
+        for path in paths:
+            try:
+                files += filter(None, [read_file(path)])
+            except BadInput as error:
+                errors.append(error)
+        if files:
+            break
     if errors and not files:
         raise errors[0]
     NOTES.update((str(error), f"note: left out: {error}") for error in errors if not isinstance(error, Aggregate))

@@ -53,6 +53,8 @@ def load(requests: Requests, rate: float | str | None, arrivals: str | None = No
     work: dict[str, Amount] = {"concurrency": concurrency, "rate": rate}
     if concurrency is None and rate is not None:
         work["concurrency"] = "without a limit"
+        if rate == ALL_AT_ONCE:
+            work["requests at once"] = (number or 0) + (requests.failed or 0) or None
     if isinstance(rate, float):
         work["arrivals"] = arrivals
     totals = {"input tokens": requests.input_tokens, "output tokens": requests.output_tokens}

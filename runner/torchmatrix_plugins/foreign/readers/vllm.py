@@ -32,9 +32,11 @@ def _serve(fields: Fields) -> Case:
     rate, concurrency, bursts = fields.number("request_rate"), fields.positive("max_concurrency"), fields.number("burstiness")
     if failed is None and asked is not None and completed is not None:
         failed = max(0, asked - completed)  # of clients that derive from an earlier one
+    ramp = fields.text("ramp_up_strategy")  # which takes no rate
+    load = f"{ramp} ramp, {fields.text('ramp_up_start_rps')} to {fields.text('ramp_up_end_rps')} requests/s" if ramp else rate
     requests = Requests(
         completed=completed, failed=failed, duration=fields.positive("duration"), rate=rate, concurrency=concurrency,
-        is_closed_loop=rate is None and concurrency is not None, input_tokens=fields.whole("total_input_tokens"),
+        is_closed_loop=load is None and concurrency is not None, input_tokens=fields.whole("total_input_tokens"),
         output_tokens=fields.whole("total_output_tokens"), tokens_per_step=fields.positive("spec_decode_acceptance_length"),
         **serving.each_of(fields),
     )  # fmt: skip
@@ -42,8 +44,10 @@ def _serve(fields: Fields) -> Case:
         mean = 1e3 * sum(requests.latencies) / len(requests.latencies)
         figures.append(Figure(quantity="latency", statistic="mean", value=mean, definition=serving.WHOLE))
     name, work = serving.load(
-        requests, rate or serving.ALL_AT_ONCE, "poisson" if bursts == 1 else f"gamma, burstiness {bursts}"
+        requests, load or serving.ALL_AT_ONCE, "poisson" if bursts == 1 else f"gamma, burstiness {bursts}"
     )
+    if fields.positive("request_goodput"):
+        work["limits of goodput"] = None
     setup = {"model": fields.text("model_id"), "backend": fields.text("backend"), "label": fields.text("label")}
     return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=requests)
 
