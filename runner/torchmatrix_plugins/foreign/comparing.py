@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from torchmatrix.analysis import pairs, verdicts
 from torchmatrix.analysis.intervals import Interval, geometric_mean
@@ -41,8 +41,9 @@ class Refused:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     """All ratios of what both sides have. `doubts`: what the files themselves say against their figures, and failed requests.
-    `unknown`: what decides the amount of work and neither, or one, says, by case.
-    `setup`: how the sides' set-ups differ, A's and B's. `only_one`: cases of one side."""
+    `unknown`: what decides the amount of work and neither side, or one, doesn't say. `setup`: how the sides' set-ups differ,
+    A's and B's. `only_one`: cases of one side. `notes`: on versions that weren't tried.
+    """
 
     doubts: tuple[str, ...]
     ratios: tuple[Ratio, ...]
@@ -66,7 +67,9 @@ def _test_of(verdict: verdicts.Verdict) -> dict[str, Any]:
     return {"reason": verdict.reason, "adjusted_p_value": verdict.adjusted_p_value}
 
 
-Cases = Sequence[Case]
+Cases: TypeAlias = Sequence[Case]
+Compared: TypeAlias = tuple[str, Figure, Figure, pairs.Pair, tuple[int, int]]
+"""The label of two cases, a figure of each, over all runs, their ratio, and the numbers of runs."""
 
 
 def compare(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> Comparison:
@@ -77,7 +80,7 @@ def compare(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> Comparison:
         shared = [(*sides[0], *sides[1])]
     else:
         shared = [(name, name) for name in sides[0] if name in sides[1]]
-    rows: list[tuple[str, Figure, Figure, pairs.Pair, tuple[int, int]]] = []
+    rows: list[Compared] = []
     refused: list[Refused] = []
     unknown: dict[str, None] = {}
     for name, other in shared:
@@ -177,9 +180,7 @@ def _unknown(a: Cases, b: Cases) -> list[str]:
     return [f"{key} ({' and '.join(missing)})" for key, missing in sides.items() if missing]
 
 
-def _figures(
-    label: str, a: Cases, b: Cases
-) -> tuple[list[tuple[str, Figure, Figure, pairs.Pair, tuple[int, int]]], list[Refused]]:
+def _figures(label: str, a: Cases, b: Cases) -> tuple[list[Compared], list[Refused]]:
     """Return the ratios of a case, and the figures that both have by other definitions."""
     rows, refused = [], []
     for quantity, about in QUANTITIES.items():

@@ -16,8 +16,6 @@ READERS = "torchmatrix.readers"
 SUFFIXES = (".json", ".jsonl", ".csv", ".txt", ".yaml", ".yml")
 MOST_FILES = 200
 """Of one side."""
-
-
 NOTES: dict[str, str] = {}
 """What is to be said of readers that can't be used, and of files that are left out: they stop no other."""
 
@@ -30,7 +28,7 @@ def tools() -> str:
 def paths_of(word: str) -> list[list[Path]]:
     """Return the files that a word names: one, those of a folder, by its depth, or those that a glob fits; [] if it names none.
 
-    A folder of ours (it holds run.jsonl, or lies in one that does) is none.
+    A folder of a run of ours is none.
     """
     path = Path(word)
     try:

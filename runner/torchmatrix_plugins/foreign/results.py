@@ -32,7 +32,6 @@ QUANTITIES = {
     "training": Quantity(unit="samples/s", more_is_better=True),
     "inference": Quantity(unit="samples/s", more_is_better=True),
     "step": Quantity(unit="ms"),
-    "queries": Quantity(unit="queries/s", more_is_better=True),
     "samples": Quantity(unit="samples/s", more_is_better=True),
     "time": Quantity(unit="s"),
     "algorithm bandwidth": Quantity(unit="GB/s", more_is_better=True),
