@@ -119,7 +119,7 @@ def _measure(channel, args, world):
     """Run everything that is timed; return the Begun, the seconds per step, what windows.Watch saw, and remarks."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
-    feed = _timed(channel, "data", lambda: loading.feed(args, world, begun))
+    feed = _timed(channel, "data", lambda: loading.feed(args, world, begun)) if args.data == "disk" else None
     timed, seconds_per_step, watched = _time_windows(channel, args, world, feed.wrap(step) if feed else step, begun)
     told = []
     if feed:

@@ -379,7 +379,9 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
     ],
     "phases.py": [  # a CPU; what is only profiled; failures; modes without windows
         "profiling.prepare(args)",
-        "profiling.run(channel, args, world, _begin(channel, args, world).step)",
+        "begun = _begin(channel, args, world)",
+        "feed = loading.feed(args, world, begun)",
+        "profiling.run(channel, args, world, feed.wrap(begun.step) if feed else begun.step)",
         "record.refuse_native_kernels()",
         'channel.emit("unseen", error=new.problem)',
         'channel.emit("memory", phase="warm", **_peaks(world))',
@@ -497,6 +499,7 @@ def test_every_line_that_a_gpu_reaches_is_executed(on_cuda: Callable[..., Done])
         on_cuda(*IN_HALF_PRECISION, processes=2, clock=1000.0, below=BELOW),
         on_cuda(*INFERENCE_IN_TF32, below=BELOW),
         on_cuda("--optimizer", "adamw", *KNOBS, "--warmup-cap", "2", capability=[7, 5], below=BELOW),
+        on_cuda("--data", "disk", "--workers", "0", below=BELOW),
     ]
     launches += [
         on_cuda("--model", name, "--mode", "micro", *words, processes=processes, below=BELOW)

@@ -23,7 +23,8 @@ def stated(results: Results, word: str) -> Taken:
     if word.lower().endswith(".csv"):
         return figure_files.take(path)
     if path.is_file() and path.suffix != ".jsonl":
-        raise BadInput(f"{word} is neither a CSV file nor a launch file", hint=f"save the table as CSV; {HINT}")
+        text = f"{word} is neither a CSV file nor a launch file, nor a file of another tool that is read"
+        raise BadInput(text, hint=f"save the table as CSV; {HINT}; docs/other-tools.md lists the tools")
     chosen = choose_launches(results, word)
     index = CellIndex(launch_rows(chosen.launches))
     measured, mixed = published.measured(index.figures), published.mixed(index.figures)
