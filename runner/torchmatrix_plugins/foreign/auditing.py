@@ -130,9 +130,8 @@ def _failed(case: Case, asked: Requests) -> Iterator[Said]:
     if asked.failed is None:
         yield "the file doesn't say how many requests failed"
     elif asked.failed:
-        every = asked.failed + (asked.completed or 0)
         others = "; times and rates are of the others only, which had less load" if asked.completed else ": there is no figure"
-        yield SUSPECT, f"{asked.failed} of {every} requests failed{others}"
+        yield SUSPECT, f"{asked.failed} of {asked.ended} requests failed{others}"
 
 
 def _few(case: Case, asked: Requests) -> Iterator[Said]:
@@ -191,7 +190,7 @@ def _littles_law(case: Case, asked: Requests) -> Iterator[Said]:
     else:
         at_once = rate.value * latency.value / 1e3
         words = f"{shown(rate.value)} requests/s × {shown(latency.value)} ms = {shown(at_once)} at once"
-        every = (asked.completed or 0) + (asked.failed or 0)
+        every = asked.ended
         most = min(asked.concurrency, every) if every else asked.concurrency
         drained = min(0.5, most / max(1, every))  # at the end fewer than all streams are busy
         if at_once > (1 + LITTLE) * most:

@@ -231,8 +231,7 @@ def _doubts(side: str, files: Sequence[ForeignFile]) -> Iterator[str]:
     for case in (case for file in files for case in file.cases):
         yield from (f"{side}: {problem}" for problem in case.problems or ())
         if case.requests and case.requests.failed:
-            every = case.requests.failed + (case.requests.completed or 0)
-            yield f"{side}: {case.requests.failed} of {every} requests of a run failed, and are in no figure"
+            yield f"{side}: {case.requests.failed} of {case.requests.ended} requests of a run failed, and are in no figure"
 
 
 def _setup(a: Sequence[ForeignFile], b: Sequence[ForeignFile]) -> dict[str, tuple[str, str]]:

@@ -2,21 +2,20 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
+from torchmatrix.analysis.rows import Row
 from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import figure, printable, without_nan
 from torchmatrix.reporting.exports import Tables
-
-Row = Mapping[str, Any]
+from torchmatrix.reporting.exports.formats import by_row
 
 
 def _rows(tables: Tables, name: str) -> list[Row]:
-    table = tables.values.get(name, {})
-    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+    return by_row(tables.values.get(name, {}))
 
 
 def _cells(tables: Tables) -> list[Row]:

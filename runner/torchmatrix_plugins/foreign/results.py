@@ -108,6 +108,11 @@ class Requests:
     gaps: tuple[tuple[float, ...], ...] = ()
     tokens_per_step: float | None = None
 
+    @property
+    def ended(self) -> int:
+        """Return the number of requests that completed or failed, as far as the file says."""
+        return (self.completed or 0) + (self.failed or 0)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from torchmatrix.analysis.rows import group_by
 from torchmatrix.analysis.verdicts import REASONS
 from torchmatrix.core.formatting import count, figure, printable
-from torchmatrix_plugins.foreign.auditing import Audit
+from torchmatrix_plugins.foreign.auditing import Audit, Finding, Unchecked
 from torchmatrix_plugins.foreign.comparing import UNSAID, Comparison, Ratio
 
 _HEAD = ("", "A", "B", "", "A over B", "95 % interval", "runs", "verdict")
@@ -15,8 +16,7 @@ def comparison_in_words(comparison: Comparison, reasons: bool) -> str:
     lines: list[str] = []
     if any(row.unit in ("ms", "s", "us") for row in comparison.ratios):
         lines.append("of times the ratio is B's over A's: above 1, A is better in each line")
-    for case in dict.fromkeys(row.case for row in comparison.ratios):
-        rows = [row for row in comparison.ratios if row.case == case]
+    for case, rows in group_by(comparison.ratios, lambda row: row.case).items():
         table = [(case or "figure", *_HEAD[1:]), *map(_columns, rows)]
         widths = [max(len(row[column]) for row in table) for column in range(len(_HEAD))]
         lines += ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in table]
@@ -62,23 +62,18 @@ def audit_in_words(audit: Audit) -> str:
 
 
 def _findings(audit: Audit) -> Iterator[str]:
-    alike: dict[tuple[str, str, str], list[str]] = {}
-    for one in audit.findings:
-        alike.setdefault((one.level, one.check, one.reason), []).append(one.case)
-    for (level, check, reason), cases in alike.items():
-        yield f"{_cases(cases)}: {level}, {check}: {reason}"
+    for (level, check, reason), alike in group_by(audit.findings, lambda one: (one.level, one.check, one.reason)).items():
+        yield f"{_cases(alike)}: {level}, {check}: {reason}"
 
 
 def unchecked_in_words(audit: Audit) -> list[str]:
     """Write a line for each reason why checks could not be made, for stderr."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for one in audit.unchecked:
-        alike.setdefault((one.check, one.reason), []).append(one.case)
-    return [printable(f"not checked: {check}, of {_cases(cases)}: {reason}") for (check, reason), cases in alike.items()]
+    every = group_by(audit.unchecked, lambda one: (one.check, one.reason))
+    return [printable(f"not checked: {check}, of {_cases(alike)}: {reason}") for (check, reason), alike in every.items()]
 
 
-def _cases(cases: Sequence[str]) -> str:
-    return cases[0] if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more"
+def _cases(alike: Sequence[Finding | Unchecked]) -> str:
+    return alike[0].case if len(alike) == 1 else f"{alike[0].case} and {len(alike) - 1} more"
 
 
 def result_in_words(audit: Audit, cases: int) -> str:

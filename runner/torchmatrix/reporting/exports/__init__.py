@@ -105,8 +105,8 @@ def export_tables(tables: Tables, folder: Path, formats: Sequence[str]) -> list[
     """Write every table in every format, and columns.csv, into an existing folder; return the files in order."""
     own = [word for word in formats if word in FORMATS]
     contents = {f"{name}.{word}": FORMATS[word](name, table) for name, table in tables.values.items() for word in own}
-    for word in formats:
-        contents |= {} if word in FORMATS else plugins.made(plugins.FORMATS, word, _are_files, tables)
+    for word in (word for word in formats if word not in FORMATS):
+        contents |= plugins.made(plugins.FORMATS, word, _are_files, tables)
     contents[COLUMNS_FILE] = to_csv("columns", described(tables.values))
     for name, content in contents.items():
         (folder / name).write_bytes(content)

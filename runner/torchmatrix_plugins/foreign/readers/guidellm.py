@@ -2,7 +2,7 @@
 
 from torchmatrix_plugins.foreign.document import MS, Document, Fields
 from torchmatrix_plugins.foreign.readers import serving
-from torchmatrix_plugins.foreign.results import Case, Figure, ForeignFile, Requests
+from torchmatrix_plugins.foreign.results import Case, ForeignFile, Requests
 
 KEYS = {name: (name,) for name in ("mean", "median")} | {q: ("percentiles", q) for q in ("p90", "p95", "p99")}
 TIMES = (
@@ -10,11 +10,6 @@ TIMES = (
     ("time_per_output_token_ms", "TPOT", "latency / tokens, the first one included, weighted by tokens", "ms"),
     ("inter_token_latency_ms", "ITL", "(latency − TTFT) / (tokens − 1), weighted by tokens", "ms"),
     ("request_latency", "latency", serving.WHOLE, "s"),
-)
-RATES = (
-    ("requests_per_second", "requests", serving.OVER_RUN),
-    ("output_tokens_per_second", "output tokens", serving.BY_SERVER),
-    ("prompt_tokens_per_second", "input tokens", serving.BY_SERVER),
 )
 
 
@@ -38,11 +33,13 @@ def _case(part: Fields, asked: Fields) -> Case:
         figure for key, quantity, definition, unit in TIMES
         for figure in serving.times(metrics.part(key, "successful"), quantity, definition, unit, KEYS)
     ]  # fmt: skip
-    by_server = part.flag("config", "prefer_response_metrics")
-    for key, quantity, definition in RATES:
-        definition = serving.BY_CLIENT if definition == serving.BY_SERVER and not by_server else definition
-        if value := metrics.positive(key, "successful", "mean"):
-            figures.append(Figure(quantity=quantity, value=value, definition=definition))
+    counted = serving.BY_SERVER if part.flag("config", "prefer_response_metrics") else serving.BY_CLIENT
+    rates = {
+        "requests_per_second": ("requests", serving.OVER_RUN),
+        "output_tokens_per_second": ("output tokens", counted),
+        "prompt_tokens_per_second": ("input tokens", counted),
+    }
+    figures += serving.rates(metrics, rates, "successful", "mean")
     strategy, requests = part.part("config", "strategy"), part.parts("requests", "successful")
     kind, is_exact = strategy.text("type_"), not asked.positive("output_tokens_stdev")
     concurrency = strategy.positive("streams") or (1.0 if kind == "synchronous" else None)

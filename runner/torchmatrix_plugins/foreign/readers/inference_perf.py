@@ -11,10 +11,11 @@ _TIMES = {
     "request_latency": ("latency", serving.WHOLE),
 }  # fmt: skip
 _RATES = {
-    "requests": ("requests_per_sec", "request_rate", serving.OVER_RUN),
-    "input tokens": ("input_tokens_per_sec", "input_token_rate", serving.BY_SERVER),
-    "output tokens": ("output_tokens_per_sec", "output_token_rate", serving.BY_CLIENT),
-}
+    "request": ("requests", serving.OVER_RUN), "input_token": ("input tokens", serving.BY_SERVER),
+    "output_token": ("output tokens", serving.BY_CLIENT),
+}  # fmt: skip
+_NATIVE_RATES = {f"{word}s_per_sec": about for word, about in _RATES.items()}
+_REPORT_RATES = {f"{word}_rate": about for word, about in _RATES.items()}
 _P = {f"p{q}": (f"p{q}",) for q in (90, 95, 99)}
 
 
@@ -38,9 +39,7 @@ def _native(fields: Fields) -> Case:
     figures = [
         figure for key, about in _TIMES.items() for figure in serving.times(good.part("latency", key), *about, "s", keys)
     ]
-    for quantity, (key, _, definition) in _RATES.items():
-        if value := good.positive("throughput", key):
-            figures.append(Figure(quantity=quantity, value=value, definition=definition))
+    figures += serving.rates(good.part("throughput"), _NATIVE_RATES)
     requests = Requests(
         completed=good.whole("count"), failed=fields.whole("failures", "count"),
         duration=fields.positive("benchmark_time_seconds"), concurrency=fields.positive("load_summary", "concurrency"),
@@ -65,13 +64,12 @@ def _total(good: Fields, key: str) -> int | None:
 
 def _report(report: Fields) -> Case:
     whole = report.part("results", "request_performance", "aggregate")
-    keys, figures = {"mean": ("mean",), "median": ("p50",)} | _P, []
+    keys = {"mean": ("mean",), "median": ("p50",)} | _P
+    figures: list[Figure] = []
     for key, about in _TIMES.items():
         part = whole.part("latency", key)
         figures += serving.times(part, *about, part.text("units").split("/")[0] or "s", keys)
-    for quantity, (_, key, definition) in _RATES.items():
-        if value := whole.positive("throughput", key, "mean"):
-            figures.append(Figure(quantity=quantity, value=value, definition=definition))
+    figures += serving.rates(whole.part("throughput"), _REPORT_RATES, "mean")
     total, failed = whole.whole("requests", "total"), whole.whole("requests", "failures")
     completed = total - failed if total is not None and failed is not None else None
     each = {key: whole.number("requests", f"{key}_length", "mean") for key in ("input", "output")}

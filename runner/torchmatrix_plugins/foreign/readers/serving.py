@@ -20,9 +20,9 @@ ALL_AT_ONCE = "all at once"
 STATISTICS = ("mean", "median", "p90", "p95", "p99")
 
 
-def rates(fields: Fields, names: Mapping[str, tuple[str, str]]) -> list[Figure]:
-    """Return the rates of a run, by the key of each: its quantity, and its definition."""
-    values = ((quantity, definition, fields.positive(key)) for key, (quantity, definition) in names.items())
+def rates(fields: Fields, names: Mapping[str, tuple[str, str]], *path: str) -> list[Figure]:
+    """Return the rates of a run, by the key of each: its quantity, and its definition. `path`: leads on from the key."""
+    values = ((quantity, definition, fields.positive(key, *path)) for key, (quantity, definition) in names.items())
     return [Figure(quantity=quantity, value=value, definition=definition) for quantity, definition, value in values if value]
 
 
@@ -54,7 +54,7 @@ def load(requests: Requests, rate: float | str | None, arrivals: str | None = No
     if concurrency is None and rate is not None:
         work["concurrency"] = "without a limit"
         if rate == ALL_AT_ONCE:
-            work["requests at once"] = (number or 0) + (requests.failed or 0) or None
+            work["requests at once"] = requests.ended or None
     if isinstance(rate, float):
         work["arrivals"] = arrivals
     totals = {"input tokens": requests.input_tokens, "output tokens": requests.output_tokens}
