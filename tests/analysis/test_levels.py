@@ -79,6 +79,16 @@ def test_figures_without_scatter(figures: list[float], places: list[int]) -> Non
     assert levels.level_changes(figures) == places
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_chances_that_are_not_computed_change_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(seed)
+    steps = np.repeat(random.normal(scale=0.03, size=6), random.integers(3, 60, size=6))
+    figures = np.exp(steps + random.standard_t(3, size=len(steps)) * 0.008).tolist()
+    found = levels.level_changes(figures)
+    monkeypatch.setattr(levels, "ndtri", lambda chance: math.inf)  # no t is too small
+    assert levels.level_changes(figures) == found and (seed != 1 or found)
+
+
 def test_the_same_figures_give_the_same_changes() -> None:
     figures = noisy(5, (40, 100.0), (40, 97.0))
     assert (

@@ -60,8 +60,13 @@ def test_whatever_a_plugins_module_does_the_other_verbs_work(tmp_path: Path, mod
     assert len(notes) == bool(why) and all(line.startswith(f"note: the plugin odd is left out: {why}") for line in notes), notes
 
 
-def test_our_own_plugins_are_found_the_same_way(tmp_path: Path) -> None:
-    shown = call(tmp_path, "--help").stdout
+def test_our_own_plugins_are_found_the_same_way_and_loaded_only_for_their_verbs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, sys\natexit.register(lambda: print('gather', 'torchmatrix_plugins.gather' in sys.modules))\n"
+    )
+    loaded = {words: call(tmp_path, *words).stdout for words in (("presets",), ("gather", "--help"), ("--help",), ("nope",))}
+    assert [text.rstrip().endswith("gather True") for text in loaded.values()] == [False, True, True, True]
+    shown = loaded["--help",]
     assert all(f" {verb} " in shown for verb in ("bundle", "gather", "nightly")), shown
     assert call(tmp_path, "gather", "--help").returncode == 0
 

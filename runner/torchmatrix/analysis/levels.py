@@ -13,7 +13,7 @@ import numpy.typing as npt
 from torchmatrix.analysis.centers import median_of, variance_of
 from torchmatrix.analysis.intervals import NOTEWORTHY, SEEN_FROM, Numbers, adjusted
 from torchmatrix.analysis.rows import LaunchRow
-from torchmatrix.analysis.special import gammaincc, stdtr
+from torchmatrix.analysis.special import gammaincc, ndtri, stdtr
 from torchmatrix.core.formatting import in_digits
 
 # Two levels of launches, as where a library chooses its algorithm, or memory is laid out, anew in each launch.
@@ -208,11 +208,12 @@ def _compared_in(values: Figures, intervals: Sequence[tuple[int, int]], shrinkin
     lengths = np.array([end - begin for begin, end in intervals])
     cuts = lengths - 2 * SHORTEST + 1
     first, chances, distances = np.cumsum(cuts) - cuts, np.empty(cuts.sum()), np.empty(cuts.sum())
+    least = -ndtri(ALPHA / cuts.sum() / 2)  # a t that isn't larger is no improbable cut, whatever its degrees of freedom
     for length in set(lengths.tolist()):
         alike = np.flatnonzero(lengths == length)
         places = first[alike][:, None] + np.arange(length - 2 * SHORTEST + 1)
         windows = np.lib.stride_tricks.sliding_window_view(values, length)[[intervals[place][0] for place in alike.tolist()]]
-        chances[places], distances[places] = _compared(windows, shrinking)
+        chances[places], distances[places] = _compared(windows, shrinking, least)
     return chances, distances
 
 
@@ -235,9 +236,9 @@ def _without_outliers(logs: Figures) -> Figures:
     return np.clip(logs - center, -width, width)
 
 
-def _compared(values: Figures, shrinking: float) -> tuple[Figures, Figures]:
+def _compared(values: Figures, shrinking: float, least: float) -> tuple[Figures, Figures]:
     """Return for every cut of `values`, along their last axis, the chance of Student's t between its sides (pooled variance,
-    two-sided), and |t|."""
+    two-sided), and |t|. The chance is 1 where |t| isn't above `least`."""
     n = values.shape[-1]
     left = np.arange(SHORTEST, n - SHORTEST + 1)
     right = n - left
@@ -247,7 +248,9 @@ def _compared(values: Figures, shrinking: float) -> tuple[Figures, Figures]:
     resolution = (NOTEWORTHY / 100) ** 2  # so that figures without any scatter have a t
     variance = np.maximum(squares / (n - 2), resolution)
     t = shrinking * np.abs(before - after) / np.sqrt(variance * (1 / left + 1 / right))
-    return np.asarray(2 * stdtr(n - 2, -t)), t
+    chances, is_far = np.ones(t.shape), t > least
+    chances[is_far] = 2 * stdtr(n - 2, -t[is_far])
+    return chances, t
 
 
 def _shrinking(logs: Figures) -> float:

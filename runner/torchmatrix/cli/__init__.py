@@ -48,7 +48,7 @@ def invoke(words: list[str]) -> int:
         process.require_address_space()
         if words[:1] and words[0] in plugins.jobs():  # Typer would add a quarter to a launch's cost
             return int(core_plugins.made(core_plugins.JOBS, words[0], lambda code: isinstance(code, int), words[1:]))
-        command = plugins.command()
+        command = plugins.command(*words[:1])
         plugins.tell_broken()
         with command.make_context("torchmatrix", words) as context:
             return int(command.invoke(context) or 0)

@@ -29,10 +29,16 @@ def jobs() -> set[str]:
     return names - verbs
 
 
-def _add_verbs() -> None:
-    """Add the verb of each entry point to the command, after the core's; one that can't be used goes to BROKEN."""
-    taken = _of_core()
-    for entry in plugins.entries(plugins.VERBS):
+def _add_verbs(word: str) -> None:
+    """Add the verb of each entry point to the command, after the core's; one that can't be used goes to BROKEN.
+
+    `word`: the first of the command line. If it is a verb, ours of other names aren't loaded, which takes a while.
+    """
+    taken, entries = _of_core(), plugins.entries(plugins.VERBS)
+    is_verb = word in taken | {entry.name for entry in entries}
+    for entry in entries:
+        if is_verb and entry.name != word and plugins.is_ours(entry):
+            continue
         try:
             if entry.name in taken:
                 raise ValueError("the core, or another plugin, has a verb of that name")
@@ -47,9 +53,11 @@ def _add_verbs() -> None:
 
 
 @cache
-def command() -> Any:
-    """Return the whole command. Where it can't be made, verbs of plugins whose parameters can't be are left out."""
-    _add_verbs()
+def command(word: str = "") -> Any:
+    """Return the command, whole or as far as a command line that begins with this word needs it. Where it can't be made,
+    verbs of plugins whose parameters can't be are left out.
+    """
+    _add_verbs(word)
     try:
         return typer.main.get_command(app)
     except Exception:

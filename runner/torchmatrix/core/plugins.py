@@ -48,11 +48,14 @@ def _installed() -> Any:
     return entry_points()
 
 
+def is_ours(entry: EntryPoint) -> bool:
+    """Check whether an entry point names what comes with this tool."""
+    return entry.value.startswith(_OURS)
+
+
 def entries(group: str) -> list[EntryPoint]:
     """Return the entry points of a group by name; of two of one name ours, or else the first, comes first."""
-    return sorted(
-        _installed().select(group=group), key=lambda entry: (entry.name, not entry.value.startswith(_OURS), entry.value)
-    )
+    return sorted(_installed().select(group=group), key=lambda entry: (entry.name, not is_ours(entry), entry.value))
 
 
 def names(group: str) -> tuple[str, ...]:

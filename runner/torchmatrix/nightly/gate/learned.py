@@ -25,6 +25,8 @@ _ALIKE, _TOO_LOW, _FEW, _MOST_ALIKE = 1.1, 3.0, 10, 0.8
 """n pairs of neighbours show a correlation that is too low by 1 / (_ALIKE (1 + _TOO_LOW / n)): simulated, since what a night
 is off contains the median of the seven before it. _FEW independent pairs are added; more than _MOST_ALIKE is not
 believed."""
+_NOTHING = 1e-20
+"""A part of an integral that is smaller than this share of the largest is left out: a sum of numbers doesn't see it."""
 _FREEDOMS = np.geomspace(1.0, 1000.0, 25)
 _LOGS = np.log(_FREEDOMS)
 
@@ -80,6 +82,8 @@ def factor(freedom: float, v: float, alike: float = 0.0, chance: float = FALSE) 
     log_s, shared = np.linspace(-7, 1.6, 201)[:, None], np.linspace(-6, 6, 31)[None, :]
     s, correlation = np.exp(log_s), (v + alike) / (1 + v)
     weights = np.exp(freedom * (log_s - s**2 / 2) - shared**2 / 2)
+    counts = weights.max(axis=1) > _NOTHING * weights.max()
+    s, weights = s[counts], weights[counts]
     low, high = 0.0, 1000.0
     for _ in range(30):
         k = (low + high) / 2
