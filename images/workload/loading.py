@@ -39,9 +39,7 @@ WAITING = 0.02
 
 
 def feed(args, world, begun):
-    """Return the Feed of a launch; None with synthetic data. Raises Unsupported."""
-    if args.data != "disk":
-        return None
+    """Return the Feed of a launch whose data is on disk. Raises Unsupported."""
     if not measurements.trains(args):
         raise Unsupported("data disk is for training")
     if args.parallel in families.ONE_BATCH:

@@ -70,7 +70,7 @@ def test_a_comment_for_a_pull_request_says_figures_and_verdicts(exported: Path) 
 
 
 HOSTILE = {
-    "cell": ["s/<b>@me|`x`</b>\x1b[31m/cpu0"], "stack": ["s"], "workload": ['w"\\'], "devices": ["cpu0"],
+    "cell": ["s/<b>@me|`x`</b>\x1b[31m/cpu0"], "stack": ["s"], "workload": ['w"\\ #12 https://a.example'], "devices": ["cpu0"],
     "model": ["<script>|x"],
     "mode": ["generate"], "precision": ["fp32"], "runtime": [None], "compile": [False], "batch_per_device": [2], "torch": ["2"],
     "device_name": ['a"b\\c\nd'], "unit": ["tokens"], "device_count": [1], "outcome": ["ok"], "error": [None],
@@ -87,7 +87,8 @@ def tables(**changes: list[object]) -> Tables:
 def test_names_from_elsewhere_break_no_format() -> None:
     text = formats.pull_request(tables())["pull-request.md"].decode()
     text += formats.pull_request(tables(outcome=["oom"]))["pull-request.md"].decode()
-    assert "<b>" not in text and "&#64;me" in text and "@me" not in text and "\x1b" not in text and r'w"\\' in text
+    assert "<b>" not in text and "@&#8203;me" in text and "@me" not in text and "\x1b" not in text and r'w"\\' in text
+    assert "https://" not in text and "#12" not in text
     line = next(
         line for line in formats.prometheus(tables())["torchmatrix.prom"].decode().splitlines() if "device_name" in line
     )

@@ -11,7 +11,7 @@ from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import figure, printable, without_nan
 from torchmatrix.reporting.exports import Tables
-from torchmatrix.reporting.exports.formats import by_row
+from torchmatrix.reporting.exports.formats import by_row, escaped
 
 
 def _rows(tables: Tables, name: str) -> list[Row]:
@@ -145,8 +145,8 @@ def prometheus(tables: Tables) -> dict[str, bytes]:
 
 
 def _label(name: str, value: Any) -> str:
-    escaped = _text(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return f'{name}="{escaped}"'
+    text = _text(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return f'{name}="{text}"'
 
 
 def pull_request(tables: Tables) -> dict[str, bytes]:
@@ -184,8 +184,7 @@ def pull_request(tables: Tables) -> dict[str, bytes]:
 
 
 def _markdown(value: Any) -> str:
-    text = "".join(f"\\{character}" if character in "\\`*_[]|~" else character for character in _text(value))
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;")
+    return escaped(_text(value))
 
 
 def llm_d(tables: Tables) -> dict[str, bytes]:
