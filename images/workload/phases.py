@@ -53,7 +53,7 @@ def run(channel, args):
 def _profile(channel, args, world):
     profiling.prepare(args)
     begun = _begin(channel, args, world)
-    feed = loading.feed(args, world, begun)
+    feed = _feed(channel, args, world, begun)
     profiling.run(channel, args, world, feed.wrap(begun.step) if feed else begun.step)
 
 
@@ -115,11 +115,16 @@ def _begin(channel, args, world):
     return Begun(model, plain, blocks, step, batches, mark, first, gradient_bytes, initial, chosen.get("attention"), fallbacks)
 
 
+def _feed(channel, args, world, begun):
+    """Return what loads data from disk; None with synthetic data."""
+    return _timed(channel, "data", lambda: loading.feed(args, world, begun)) if args.data == "disk" else None
+
+
 def _measure(channel, args, world):
     """Run everything that is timed; return the Begun, the seconds per step, what windows.Watch saw, and remarks."""
     begun = _begin(channel, args, world)
     step, gradient_bytes = begun.step, begun.gradient_bytes
-    feed = _timed(channel, "data", lambda: loading.feed(args, world, begun)) if args.data == "disk" else None
+    feed = _feed(channel, args, world, begun)
     timed, seconds_per_step, watched = _time_windows(channel, args, world, feed.wrap(step) if feed else step, begun)
     told = []
     if feed:

@@ -380,7 +380,7 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
     "phases.py": [  # a CPU; what is only profiled; failures; modes without windows
         "profiling.prepare(args)",
         "begun = _begin(channel, args, world)",
-        "feed = loading.feed(args, world, begun)",
+        "feed = _feed(channel, args, world, begun)",
         "profiling.run(channel, args, world, feed.wrap(begun.step) if feed else begun.step)",
         "record.refuse_native_kernels()",
         'channel.emit("unseen", error=new.problem)',
