@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from support import Command
+from support.records import write_run
 from support.strangers import call, install
 from torchmatrix.core.errors import BadInput
 from torchmatrix.reporting.exports import Tables
@@ -105,6 +106,13 @@ def test_a_launch_that_failed_is_told_though_others_did_not() -> None:
     assert failure is not None and failure.get("message") == "1 of 2 launches failed" and test.find("system-out") is not None
     assert "1 of 2 launches failed" in formats.pull_request(partly)["pull-request.md"].decode()
     assert json.loads(formats.hud(partly)["pytorch-hud.json"])[0]["model"]["backend"] == "onnxruntime"
+
+
+def test_a_stack_that_failed_is_told_beside_a_baseline_that_did_not(tmp_path: Path) -> None:
+    write_run(tmp_path, [*({"rate": 100.0 + n, "stack": "a"} for n in range(3)), {"outcome": "oom", "stack": "b"}])
+    done = call(tmp_path, "export", "last", "out", "--results", str(tmp_path), "--no-charts", "--format", "pull-request")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 2 cells have no figure" in (tmp_path / "out/pull-request.md").read_text()
 
 
 def test_series_go_on_from_run_to_run() -> None:

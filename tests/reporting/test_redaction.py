@@ -163,6 +163,63 @@ def test_names_and_addresses_become_pseudonyms(text: str, shown: str) -> None:
     assert learnt(HEADER).text(text) == shown
 
 
+_ID = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("--data /srv/lab9//hidden/set", "hidden"), ("/opt//hidden/y", "hidden"), ("/home/jo//hidden/a/b", "hidden"),
+        ("-isystem/srv/hidden/include", "srv"), ("-B/srv/hidden/bin", "srv"), ("</srv/hidden/a>", "srv"),
+        (r"b'failed\n/srv/hidden/x'", "srv"), ("\x1b[31m/srv/hidden/x", "srv"),
+        ("no way to 10.11.12.13.", "10.11"), ("10.11.12.14-10.11.12.20", "10.11"), ("node-10.11.12.13 a_10.11.12.14", "10.11"),
+        ("[0]eth0:fe80::aaaa:bbbb:cccc:1%eth0<0>", "fe80"), ("3c:ec:ef:12:34:56: up", "3c:ec"),
+        (f"libpod-{_ID}.scope", _ID), (f"cri-containerd-{_ID}.scope", _ID), (f"/kubepods/pod1/{_ID}", _ID),
+        (f"container_id={_ID[:12]}", _ID[:12]), ("mailto:jo@lab9.example", "lab9"),
+        ("docker -H ssh://carol9@box9.example ps; by carol9", "carol9"), ("ssh -p 22 eve99@box10.lab9.example; eve99, box10", "99"),
+        ("scp x eve99@box10.lab9.example:y; box10", "box10"),
+    ],
+)  # fmt: skip
+def test_paths_and_addresses_in_less_usual_places_go(text: str, hidden: str) -> None:
+    redaction = cleaner()
+    redaction.learn({"text": text})
+    assert hidden not in redaction.text(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["libnccl 2.21.5.1-1+cuda12", "torch-2.1.0.1", "</div></p>", f"pull x@sha256:{_ID}", "https://pypi.org//simple//x"]
+)
+def test_versions_tags_and_digests_stay(text: str) -> None:
+    assert cleaner().text(text) == text
+
+
+def test_a_private_registry_of_a_stack_that_was_not_launched_is_hidden() -> None:
+    redaction = learnt({"event": "run", "matrix": '[[stack]]\nimage = "registry.lab9.example:5000/team/x:1"\n'})
+    skipped = {"event": "skip", "cell": "a/b/c", "reason": "registry.lab9.example doesn't answer"}
+    assert "lab9" not in json.dumps(shown(redaction, skipped)) + redaction.text("registry.lab9.example")
+
+
+def test_a_name_that_one_run_tells_is_hidden_in_the_texts_of_all(tmp_path: Path) -> None:
+    runs = []
+    for number, text in enumerate(("beside zbox2, by zjane", "beside zbox1, in /home/zjane/x")):
+        told = [{"event": "remarks", "texts": [text]}]
+        write_run(
+            tmp_path / "results",
+            [{"rate": 100.0, "told": told}],
+            folder=f"zbox{number + 1}",
+            run=f"2026010{number + 1}T000000Z",
+        )
+    results = Results(tmp_path / "results")
+    runs = results.runs()
+    with redaction.redacting(results, print) as together:
+        copies = redaction.staged_together(runs, together, tmp_path / "all")
+    with redaction.redacting(results, print) as later:  # which learns no more than the names that are kept
+        alone = redaction.staged(runs[0], later, tmp_path / "one")
+    for copy in (*copies, alone):
+        texts = "".join(path.read_text() for path in copy.path.rglob("*.jsonl"))
+        assert not any(name in texts for name in ("zbox1", "zbox2", "zjane")), texts
+
+
 def test_fields_are_replaced_and_products_are_not() -> None:
     host = shown(learnt(HEADER), HEADER)["host"]
     gpu = host["gpus"][0]

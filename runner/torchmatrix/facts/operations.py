@@ -26,13 +26,12 @@ TOGETHER = frozenset((*BUS, "all-reduce-latency"))
 """Operations that all ranks do together; in all others each device works by itself."""
 
 
-def sides(shape: str) -> tuple[int, int, int]:
-    """Return M, N and K of a product of an M × K and a K × N matrix, such as "4096x4096x8192"."""
-    rows, columns, inner = map(int, shape.split("x"))
-    return rows, columns, inner
-
-
 SHAPE = r"[1-9]\d{0,6}(x[1-9]\d{0,6}){2}"
+
+
+def sides(shape: str) -> tuple[int, ...] | None:
+    """Return M, N and K of a product of an M × K and a K × N matrix, such as "4096x4096x8192"; None for other texts."""
+    return tuple(map(int, shape.split("x"))) if re.fullmatch(SHAPE, shape) else None
 
 
 _BYTES = {"fp8": 1, "half": 2, "bf16-weights": 2}
@@ -42,7 +41,7 @@ _BYTES = {"fp8": 1, "half": 2, "bf16-weights": 2}
 def held_bytes(model: str, factors: Mapping[str, Any]) -> int:
     """Return the bytes of the arrays that an operation holds on each device: a lower bound, without what libraries take."""
     if model == "gemm":
-        rows, columns, inner = sides(str(factors["shape"]))
+        rows, columns, inner = sides(str(factors["shape"])) or (0, 0, 0)
         each = _BYTES.get(str(factors["precision"]), 4)
         return (rows + columns) * inner * each + rows * columns * max(each, 2)
     return int(factors["bytes"] or 0) * _ARRAYS.get(model, 1)
@@ -51,15 +50,13 @@ def held_bytes(model: str, factors: Mapping[str, Any]) -> int:
 def amount(model: str, factors: Mapping[str, Any], ranks: int) -> float:
     """Return how many TFLOP, GB or operations one operation of one of the ranks counts; NaN if that isn't known."""
     if model == "gemm":
-        shape = str(factors.get("shape"))
-        if not re.fullmatch(SHAPE, shape):
-            return math.nan
-        return 2 * math.prod(sides(shape)) / _TERA
+        found = sides(str(factors.get("shape")))
+        return 2 * math.prod(found) / _TERA if found else math.nan
     if model == "all-reduce-latency":
         return 1 / ranks
     size = factors.get("bytes")
     if not size:
         return math.nan
     if model in BUS:
-        return float(size * BUS[model](ranks) / ranks / _GIGA)
+        return float(size * BUS[model](ranks) / ranks / _GIGA) if ranks > 1 else math.nan
     return float(size * (2 if factors.get("direction") == "both" else _ARRAYS.get(model, 1)) / _GIGA)

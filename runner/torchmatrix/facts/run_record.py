@@ -12,7 +12,7 @@ from torchmatrix.core import inputs
 from torchmatrix.core.files import open_regular
 from torchmatrix.core.inputs import Malformed, Record
 from torchmatrix.facts import parts
-from torchmatrix.facts.host_parts import HostName, HostRecord, Identity, UsedMethod
+from torchmatrix.facts.host_parts import HostName, HostRecord, Identity, Reference, UsedMethod
 from torchmatrix.facts.lines import Event, as_written, events_in
 from torchmatrix.facts.wire import (
     As,
@@ -134,7 +134,7 @@ class RunHeader(RunLine, frozen=True, kw_only=True):
     machine: Identity | None = None
     key: Text | None = None
     command: Text | None = None
-    matrix: Text = ""
+    matrix: Reference = ""
     launches: Count | None = None
     seed: Whole | None = None
     workload_hash: Text | None = None

@@ -47,6 +47,8 @@ def bound(check: Check) -> Reference | None:
 
 def _is_large(asked: AskedWorkload) -> bool:
     sizes = sides(asked.shape) if asked.shape else ()
+    if sizes is None:
+        return False
     is_full = min(sizes, default=_LEAST_SIDE) >= _LEAST_SIDE and (asked.bytes or _LEAST_BYTES) >= _LEAST_BYTES
     return is_full and asked.pattern in (None, "random") and asked.pinned is not False
 

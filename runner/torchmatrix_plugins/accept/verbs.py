@@ -256,5 +256,5 @@ def _redacted(store: "Results", folders: "Sequence[RunFolder]", root: Path) -> "
     from torchmatrix.reporting import redaction
 
     with redaction.redacting(store, say) as cleaner:
-        copies = [redaction.staged(folder, cleaner, root) for folder in folders]
+        copies = redaction.staged_together(folders, cleaner, root)
         return copies, redaction.of_texts(folders, cleaner)(as_typed())

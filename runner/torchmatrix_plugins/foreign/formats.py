@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from torchmatrix.analysis.rows import Row
 from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import figure, printable, without_nan
+from torchmatrix.core.formatting import figure, is_known, printable, without_nan
 from torchmatrix.reporting.exports import Tables
 from torchmatrix.reporting.exports.formats import by_row, escaped
 
@@ -161,7 +161,7 @@ def pull_request(tables: Tables) -> dict[str, bytes]:
         limits = " to ".join(figure(cell[f"items_per_second_{edge}"]) for edge in ("low", "high"))
         rate = f"{figure(cell['items_per_second'])} {cell['unit']}/s"
         lines.append("| " + " | ".join(_markdown(word) for word in [*words, rate, limits, cell["launches_ok"]]) + " |")
-    ratios = [row for row in _rows(tables, "speedups") if row["stack"] != row["baseline"] and row["verdict"] != "n/a"]
+    ratios = [row for row in _rows(tables, "speedups") if row["stack"] != row["baseline"] and is_known(row["ratio"])]
     if ratios:
         lines += ["", "| cell | over | speed-up | 95 % interval | verdict |", "|---|---|--:|--:|---|"]
     for row in ratios:

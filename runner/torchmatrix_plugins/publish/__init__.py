@@ -132,6 +132,8 @@ def _write_runs(
     """Write the folders of the runs whose facts or renderers changed since the last time; yield their permalinks."""
     prints = {run: _fingerprint(run, cleaner, price_list, brand) for run in links}
     due = [(number, run) for number, run in enumerate(links, start=1) if not _is_published(target, links[run], prints[run])]
+    for _, run in due:  # a name that one of them tells may stand in the texts of another
+        cleaner.learn_run(run)
     with scratch() as temporary:
         copies = (_waiting(number, run, links[run], cleaner, temporary / str(number)) for number, run in due)
         for item, summary, files in rendered(copies, len(due), price_list, brand):

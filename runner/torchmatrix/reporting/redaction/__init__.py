@@ -35,7 +35,7 @@ from torchmatrix.facts.store import Results, RunFolder
 from torchmatrix.facts.wire import Reveals
 from torchmatrix.reporting.redaction.identities import Identities, Places, Pseudonyms, load
 
-__all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "redacting", "staged", "staged_choice"]
+__all__ = ["Pseudonyms", "Redaction", "for_results", "redacted", "redacting", "staged", "staged_choice", "staged_together"]
 
 _NUMBERS: tuple[type, ...] = (int, float, type(None))
 _NO_NAMES = (None, Reveals.NOTHING, Reveals.TEXT, Reveals.MESSAGE, Reveals.IMAGE)
@@ -65,6 +65,9 @@ class Redaction:
         self._done: dict[str, str] = {}
         self._words: dict[str, str] = {}
         self._forms = Identities(Pseudonyms())
+        self._learnt: set[Path] = set()
+        for kind, name in names.kept() if enabled else ():
+            self._identities.know(kind, name)
         self.dropped: set[tuple[str, str]] = set()
         """The fields that nobody declares, which were left out: (event, field)."""
 
@@ -91,6 +94,16 @@ class Redaction:
     def learn_line(self, event: Event) -> None:
         """Learn the names in a line of a launch file or of a run's record."""
         self.learn(event, fields_of(event["event"]))
+
+    def learn_run(self, run: RunFolder) -> None:
+        """Learn the names in all facts of a run, once."""
+        if not self.enabled or run.path in self._learnt:
+            return
+        self._learnt.add(run.path)
+        self.know("host", run.path.parent.name)
+        for path in _facts_of(run):
+            for event in _events_with_names(path):
+                self.learn_line(event)
 
     def text(self, text: str) -> str:
         """Redact a text."""
@@ -285,9 +298,8 @@ def redacting(results: Results, tell: Callable[[str], None], with_messages: bool
 
 def staged_choice(chosen: Sequence[Chosen], redaction: Redaction, root: Path) -> list[Chosen]:
     """Copy the facts of chosen runs, redacted, below `root`, and return the same choice of the copies."""
-    return machines.copied(
-        chosen, [staged(choice.run, redaction, root) for choice in chosen], partial(redaction.named, "machine")
-    )
+    copies = staged_together([choice.run for choice in chosen], redaction, root)
+    return machines.copied(chosen, copies, partial(redaction.named, "machine"))
 
 
 def tell_dropped(cleaner: Redaction, tell: Callable[[str], None]) -> None:
@@ -302,19 +314,22 @@ def cleaned(run: RunFolder, root: Path) -> RunFolder:
     return staged(run, for_results(results, False, Pseudonyms(), with_messages=True), root)
 
 
+def staged_together(runs: Sequence[RunFolder], redaction: Redaction, root: Path) -> list[RunFolder]:
+    """Copy runs as `staged` does; what one of them names is known in the texts of all."""
+    for run in runs:
+        redaction.learn_run(run)
+    return [staged(run, redaction, root) for run in runs]
+
+
 def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False) -> RunFolder:
     """Copy a run's facts, redacted, below `root` (as HOST/RUN); `logs`: with what was printed.
     A truncated line is left out. The names of folders and files change in the same way as the cells' ids in them.
     Raises BadInput if two names become one.
     """
-    redaction.know("host", run.path.parent.name)
-    paths = [path for path in files_below(run.path) if path.suffix == ".jsonl"]
-    for path in paths:
-        for event in _events_with_names(path):
-            redaction.learn_line(event)
+    redaction.learn_run(run)
     target = RunFolder(root / redaction.named("host", run.path.parent.name) / redaction.text(run.id))
     sources: dict[Path, Path] = {}
-    for path in paths:
+    for path in _facts_of(run):
         content = lines.read(path)
         damage = content.damage if path == run.record else content.damage_of_launch
         copy = target.path / _shown(path, run, redaction)
@@ -330,6 +345,10 @@ def staged(run: RunFolder, redaction: Redaction, root: Path, logs: bool = False)
         shown = redaction.text(path.read_text(encoding="utf-8", errors="replace"))
         _put(target.path / _shown(path, run, redaction), shown.encode())
     return target
+
+
+def _facts_of(run: RunFolder) -> list[Path]:
+    return [path for path in files_below(run.path) if path.suffix == ".jsonl"]
 
 
 def _redacted(content: Lines, damage: str | None, redaction: Redaction) -> bytes:

@@ -6,7 +6,7 @@ import ipaddress
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +36,11 @@ class Pseudonyms:
             return hmac.new(self.secret.encode(), name.casefold().encode(), hashlib.sha256).hexdigest()[:16]
         numbers = self._numbers.setdefault(kind, {})
         return f"{kind}-{numbers.setdefault(name.casefold(), len(numbers) + 1)}"
+
+    def kept(self) -> Iterator[tuple[str, str]]:
+        """Yield the kind and the name of each pseudonym that was given."""
+        for kind, names in self._numbers.items():
+            yield from ((kind, name) for name in names)
 
     def save(self, root: Path) -> None:
         """Store the pseudonyms in a results folder, readable only by its owner. Raises EngineUnusable."""
@@ -77,9 +82,11 @@ def load(root: Path) -> Pseudonyms:
 # Paths and addresses in texts: absolute paths are removed and, on request, private addresses.
 
 _SEGMENT = r"""[^\s"'`<>|:;,()\[\]{}=*?&$!#\\/]+"""
-_START = r"(?:(?<![\w./~…<+-])|(?<=-I)|(?<=-L))(?!//)"
-"""Where a path can begin: not inside a word, a relative path, an address or a closing tag, but after a compiler's -I."""
-_HOME = rf"(?:/[\w.@+-]{{1,255}}){{0,30}}?/(?:home|Users)/{_SEGMENT}|{_START}/root(?![\w.-])"
+_AFTER = ("-I", "-L", "-B", "-F", "-isystem", "-iquote", r"\\n", r"\\r", r"\\t", r"\[\dm", r"\[\d\dm", r"\[\d;\d\dm")
+"""What a path can follow without a gap: a compiler's options, escaped line breaks and tabs, a terminal's colours."""
+_START = rf"(?:(?<![\w./~…<+-])|(?<=<)(?=/[^\s<>/]+/)|{'|'.join(f'(?<={text})' for text in _AFTER)})(?!//)"
+"""Where a path can begin: not inside a word, a relative path, an address or a closing tag."""
+_HOME = rf"(?:/+[\w.@+-]{{1,255}}){{0,30}}?/+(?:home|Users)/+{_SEGMENT}|{_START}/root(?![\w.-])"
 """The part before a home is bounded, because it is scanned again from each of its slashes."""
 _URL = r"""[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s"'<>]*"""
 _FILE = re.compile(r"(?i)\b(?:[a-z]+\+)?file://[^/\s]*(?=/)")
@@ -111,10 +118,10 @@ class Places:
         self._is_hiding = is_hiding
         self._host_of = host_of
         named = "|".join(re.escape(root) for root in sorted(self._roots, key=len, reverse=True)) or r"(?!)"
-        below = rf"(?:/{_SEGMENT})*"
+        below = rf"(?:/+{_SEGMENT})*"
         self._pattern = re.compile(
             rf"(?P<url>{_URL})|{_START}(?P<root>{named})(?![\w.-])(?P<rest>{below})"
-            rf"|(?P<home>{_HOME})(?P<below>{below})|{_START}(?P<path>(?:/{_SEGMENT})+)"
+            rf"|(?P<home>{_HOME})(?P<below>{below})|{_START}(?P<path>(?:/+{_SEGMENT})+)"
         )
 
     def text(self, text: str) -> str:
@@ -133,7 +140,8 @@ class Places:
             return "~" + self._below_home(match["below"] or match["rest"] or "")
         return self._roots[match["root"]] + match["rest"] if match["root"] else _anchored(match["path"])
 
-    def _below_home(self, rest: str) -> str:
+    def _below_home(self, written: str) -> str:
+        rest = _SLASHES.sub("/", written)
         if not self._is_hiding or rest.count("/") < 2:
             return rest
         anchor = _ANCHORS.search(rest)
@@ -181,8 +189,12 @@ def _shipped_hosts() -> frozenset[str]:
     return frozenset(host.lower() for file in files for host in hosts_in(file.read_text(encoding="utf-8")))
 
 
-def _anchored(path: str) -> str:
+_SLASHES = re.compile("/+")
+
+
+def _anchored(written: str) -> str:
     """Return the part of an absolute path that reveals nothing about the machine."""
+    path = _SLASHES.sub("/", written)
     if _IN_CONTAINER.match(path):
         return path
     name = path.rpartition("/")[2]
@@ -198,17 +210,29 @@ _GPU = re.compile(
     rf"|(?:(?:MIG-)?GPU-|MIG-)?{_UUID}(?:/\d+/\d+)?)(?![\w-])"
 )
 _PCI = re.compile(r"(?i)(?:(?<![\w:.])|(?<=PCI:))[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?(?![\w:])")
-_MAC = re.compile(r"(?i)(?<![\w:.-])[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18})(?![\w:-])")
+_MAC = re.compile(r"(?i)(?<![\w:.-])[0-9a-f]{2}(?:([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18})(?![:-]?\w)")
 _GUID = re.compile(r"(?i)(?<![\w:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![\w:])")
-_IPV4 = re.compile(r"(?<![\w.=-])\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])|(?<=[^=]=)(?<!VERSION=)\d{1,3}(?:\.\d{1,3}){3}(?![\w.-])")
-_IPV6 = re.compile(r"(?i)(?<![\w:.])(?=[0-9a-f]{0,4}:[0-9a-f]{0,4}:)([0-9a-f:.]{2,44}[0-9a-f:])(?:%\w{1,40})?(?![\w:])")
-_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?!sha\d|\d)[A-Za-z][\w-]*(?:\.[\w-]+)*")
+_V4 = r"\d{1,3}(?:\.\d{1,3}){3}"
+_PRIVATE = r"(?=10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.)"
+_IPV4 = re.compile(
+    rf"(?:(?<![\w.=-])|(?<=[^=]=)(?<!VERSION=)|(?<=[a-z][_-]){_PRIVATE}|(?<=\d-){_PRIVATE}){_V4}(?!\w|\.\w|-(?!{_V4}))"
+)
+"""Four numbers; versions have them, too, so that behind a name or a number only private addresses count."""
+_IPV6 = re.compile(
+    r"(?i)(?:(?<![\w:.])|(?<=\w:)(?=fe[89ab]|f[cd]))(?=[0-9a-f]{0,4}:[0-9a-f]{0,4}:)([0-9a-f:.]{2,44}[0-9a-f:])(?:%\w{1,40})?(?![\w:])"
+)
+_MAIL = re.compile(r"(?:(?<![\w/])…|(?<![\w.+-])[\w.+-]{1,64})@(?!sha\d|\d)[A-Za-z][\w-]*(?:\.[\w-]+)*")
 _HOST = re.compile(
     r"(?i)(?<![\w./-])(?=[a-z0-9-]*[0-9-]|[\w-]+\.[\w-]+\.)[a-z0-9][\w-]*(?:\.[\w-]+)*\.(?:local|lan|internal|intranet|corp|localdomain)(?![\w.-])"
 )
 _PROCESS = re.compile(r"process (\d+) \([^()\n]*, user ([^\s()]+)\)")
-_CONTAINER = re.compile(r"(?i)(\bcontainers?\b[\"'/:= ]{1,4}(?:id[\"':= ]{1,3})?|/docker[/-])([0-9a-f]{12,64})(?!\w)")
+_CONTAINER = re.compile(
+    r"(?i)(\bcontainers?(?:[_-]?id)?\b[\"'/:= ]{1,4}(?:id[\"':= ]{1,3})?|/docker[/-])([0-9a-f]{12,64})(?!\w)"
+    r"|(?<=[/-])(?<!sha256-)(?P<id>[0-9a-f]{64})(?!\w)"
+)
 _HOME_OF = re.compile(r"/(?:home|Users)/([^\s\"'`/:;,|<>()\\]+)")
+_USER_OF = re.compile(r"ssh://([^\s/@:]+)@")
+_BY_SSH = re.compile(r"\b(?:ssh|scp|sftp|rsync)\b[^\n@]{0,100}?\s([\w.-]+)@([\w.-]*\w)")
 _REGISTRY = re.compile(r"(?i)(?<![\w./@:-])([a-z0-9][\w-]*(?:\.[\w-]+)+(?::\d+)?|[a-z0-9][\w-]*:\d+)/[a-z0-9]")
 _DOMAIN = re.compile(r"(?i)(?:\.[a-z][a-z0-9-]*)*")
 _GOES_ON = re.compile(r"[A-Za-z0-9]")
@@ -233,7 +257,7 @@ class Identities:
         self._lengths: dict[str, list[int]] = {}
         self._forms = (
             (_PROCESS, lambda match: f"process {match[1]} (a program, user {self.of('user', match[2])})"),
-            (_CONTAINER, lambda match: match[1] + self.of("container", match[2][:12])),
+            (_CONTAINER, lambda match: (match[1] or "") + self.of("container", (match[2] or match["id"])[:12])),
             (_GPU, self._gpu),
             (_PCI, lambda match: self.of("PCI", match[0])),
             (_MAC, lambda match: self.of("MAC", match[0])),
@@ -257,8 +281,11 @@ class Identities:
 
     def learn_from(self, text: str) -> None:
         """Learn the users and private hosts that a text shows."""
-        for user in (*_HOME_OF.findall(text), *(user for _, user in _PROCESS.findall(text))):
+        for user in (*_HOME_OF.findall(text), *(user for _, user in _PROCESS.findall(text)), *_USER_OF.findall(text)):
             self.know("user", user)
+        for user, host in _BY_SSH.findall(text):
+            self.know("user", user)
+            self.know("host", host)
         for host in hosts_in(text):
             if not is_public(host):
                 self.know("mirror", host)
