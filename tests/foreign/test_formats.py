@@ -76,7 +76,8 @@ HOSTILE = {
     "mode": ["generate"], "precision": ["fp32"], "runtime": [None], "compile": [False], "batch_per_device": [2], "torch": ["2"],
     "device_name": ['a"b\\c\nd'], "unit": ["tokens"], "device_count": [1], "outcome": ["ok"], "error": [None],
     "items_per_second": [5.0], "items_per_second_low": [float("nan")], "items_per_second_high": [float("nan")],
-    "launches_ok": [1], "launches_not_ok": [0], "first_token_p50_seconds": [0.5], "per_output_token_p50_seconds": [0.1],
+    "launches_ok": [1], "launches_not_ok": [0], "parallel": [""],
+    "first_token_p50_seconds": [0.5], "per_output_token_p50_seconds": [0.1],
 }  # fmt: skip
 
 

@@ -595,7 +595,7 @@ def test_the_text_begins_with_the_verdict_and_says_what_to_do(tmp_path: Path) ->
     assert lines[3].startswith(f"regression  {CELL}  0.9530 of the baseline (slower below 0.9881: ")
     assert lines[3].endswith("7 nights scatter by 0.36 %, moderated by 3 cells), nights before: 0.9500")
     assert f"  repeat: torchmatrix reproduce {CELL} --results elsewhere" in lines
-    assert f"  compare: torchmatrix compare {day(9)}:stack-a {day(7)}:stack-a --results elsewhere" in lines
+    assert f"  compare: torchmatrix compare testhost/{day(9)}:stack-a testhost/{day(7)}:stack-a --results elsewhere" in lines
     assert "new         e/resnet50-train-fp32-b4/gpu0: no night before measured it" in lines
     assert not any("c/resnet50" in line for line in lines)
 

@@ -176,7 +176,8 @@ _ID = "0123456789abcdef" * 4
         ("[0]eth0:fe80::aaaa:bbbb:cccc:1%eth0<0>", "fe80"), ("3c:ec:ef:12:34:56: up", "3c:ec"),
         (f"libpod-{_ID}.scope", _ID), (f"cri-containerd-{_ID}.scope", _ID), (f"/kubepods/pod1/{_ID}", _ID),
         (f"container_id={_ID[:12]}", _ID[:12]), ("mailto:jo@lab9.example", "lab9"),
-        ("docker -H ssh://carol9@box9.example ps; by carol9", "carol9"), ("ssh -p 22 eve99@box10.lab9.example; eve99, box10", "99"),
+        ("docker -H ssh://carol9@box9.example ps; by carol9", "carol9"),
+        ("ssh -p 22 eve99@box10.lab9.example; eve99, box10", "99"),
         ("scp x eve99@box10.lab9.example:y; box10", "box10"),
     ],
 )  # fmt: skip

@@ -336,19 +336,22 @@ def variances_of_history(
 ) -> BetweenRuns | None:
     """Learn how runs differ in a metric from other runs of the machine that measured both sides.
 
-    None where several machines did, or there are too few runs.
+    None where several machines did, by name or identity, or there are too few runs.
     """
     all_runs = results.runs()
     runs_by_side = [_runs_of(side, all_runs) for side in (a, b)]
     homes = {host_of(run) for runs in runs_by_side for run in runs}
-    if len(homes) != 1 or not between_runs.differ(a, b):
+    machines = {launch.machine for launch in (*a, *b)}
+    if len(homes) != 1 or len(machines) != 1 or not between_runs.differ(a, b):
         return None
-    (home,) = homes
+    (home,), (machine,) = homes, machines
     measured = {run.path for runs in runs_by_side for run in runs}
-    others = [run for run in all_runs if host_of(run) == home and run.path not in measured]
-    places = [place for place, run in enumerate(run for run in all_runs if host_of(run) == home) if run.path in measured]
-    lag = max(places) - min(places)
-    read = facts_cache.each(results, others[-between_runs.MOST_RUNS :], price_list)
+    here = [run for run in all_runs if host_of(run) == home]
+    places = [place for place, run in enumerate(here) if run.path in measured]
+    recent = [run for run in here if run.path not in measured][-between_runs.MOST_RUNS :]
+    same = {run.path for run in (*recent, *here[places[0] : places[-1]]) if run.read_header().machine == machine}
+    lag = sum(run.path in same or run.path in measured for run in here[places[0] : places[-1]])
+    read = facts_cache.each(results, [run for run in recent if run.path in same], price_list)
     return between_runs.estimated(between_runs.figures((run.cells for run in read), metric), max(1, lag))
 
 
@@ -362,9 +365,10 @@ def families(results: Results, *sides: Sequence[Launch], price_list: PriceList =
 
 
 def _runs_of(launches: Iterable[Launch], all_runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Return the runs that the launches belong to, by their ids; of a folder that was renamed since, by where they lie."""
-    ids, folders = set[str](), set[Path]()
+    """Return the runs that the launches belong to, by where they lie; of launches that lie elsewhere, by the runs' ids."""
+    here, ids, folders = {run.path for run in all_runs}, set[str](), set[Path]()
     for launch in launches:
-        ids.add(launch.run)
-        folders.update(launch.path.absolute().parents)
+        around = here.intersection(launch.path.absolute().parents)
+        folders |= around
+        ids |= set() if around else {launch.run}
     return [run for run in all_runs if run.id in ids or run.path in folders]

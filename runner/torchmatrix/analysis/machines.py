@@ -324,12 +324,12 @@ def choose_launches(results: Results, word: str, newest: RunFolder | None = None
     `word`: a launch file, a cell's or a run's folder; a run's id; `last` or `last~N`; a machine's label, name or identity,
     which stands for its newest complete run; else a glob on the stacks of the newest run, or of RUN (or MACHINE) in RUN:GLOB.
     """
-    path = Path(word)
+    path, may_be_path = Path(word), bool(word) and not store.counts_back(word)
     try:
         path = Path(os.path.realpath(path)) if ".." in path.parts else path
-        if word and path.is_file():
+        if may_be_path and path.is_file():
             return ChosenLaunches(launches=[launch_at(path)])
-        if word and path.is_dir():
+        if may_be_path and path.is_dir():
             return _in_folder(path)
     except OSError as error:
         raise BadInput(
@@ -389,6 +389,6 @@ def _known_names(results: Results) -> str:
     stacks = sorted({launch.stack.name for run in runs[-1:] for launch in run.launches()})
     labels = [machine.label for machine, _ in grouped(runs)]
     return (
-        f"runs: {', '.join(run.id for run in runs[-5:]) or 'none'}; machines: {', '.join(labels[:5]) or 'none'}; "
+        f"runs: {', '.join(store.short_names(runs)[-5:]) or 'none'}; machines: {', '.join(labels[:5]) or 'none'}; "
         f"stacks of the newest: {', '.join(stacks) or 'none'}"
     )

@@ -152,6 +152,8 @@ def _clean_runs(results: Path, keep: int | None, disk_gb: float | None, pins: li
     else:
         for run in choice.remove:
             print(f"{run.name}  {run.bytes / 1e9:.3f} GB")
+        if logs := keeping.logs_without_runs(store, Journal(results), stored, choice.remove):
+            say(f"and {count(len(logs), 'log')} of nights")
     for run in stored:
         if run.stays:
             say(f"stays: {run.name}: {run.stays}")

@@ -15,6 +15,8 @@ from torchmatrix.core.formatting import printable
 
 BROKEN: dict[str, str] = {}
 """Why a plugin's verb can't be used, by the name of its entry point."""
+_TRIED: set[EntryPoint] = set()
+"""The entry points whose verbs were added, or can't be."""
 
 
 def _of_core() -> set[str]:
@@ -37,8 +39,9 @@ def _add_verbs(word: str) -> None:
     taken, entries = _of_core(), plugins.entries(plugins.VERBS)
     is_verb = word in taken | {entry.name for entry in entries}
     for entry in entries:
-        if is_verb and entry.name != word and plugins.is_ours(entry):
+        if entry in _TRIED or (is_verb and entry.name != word and plugins.is_ours(entry)):
             continue
+        _TRIED.add(entry)
         try:
             if entry.name in taken:
                 raise ValueError("the core, or another plugin, has a verb of that name")

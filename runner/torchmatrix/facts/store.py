@@ -291,7 +291,7 @@ class Results:
 
     def new_run(self, host: str) -> RunFolder:
         """Create a folder below `host` (see `home`), named by the UTC time."""
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        stamp = stamp_of(time.time())
         for suffix in ("", *(f"-{n}" for n in range(2, 1000))):
             path = self.root / host / (stamp + suffix)
             with disk_errors(path):
@@ -472,6 +472,16 @@ def find(runs: Sequence[RunFolder], word: str) -> list[RunFolder]:
     return [run for run in runs if word in (run.id, f"{host_of(run)}/{run.id}")]
 
 
+def counts_back(word: str) -> bool:
+    """Check whether a word is last or last~N, whatever files are called."""
+    return _BACK.fullmatch(word) is not None
+
+
+def stamp_of(seconds: float) -> str:
+    """Return the id of a run that begins then: its UTC time."""
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(seconds))
+
+
 def host_of(run: RunFolder) -> str:
     """Return the name of the host of a run."""
     return run.path.parent.name
@@ -486,10 +496,16 @@ def _moment(text: str) -> float:
         raise BadInput(f'"{shown(text)}" is not a date', hint="write it as 2026-01-31, or 2026-01-31T12:00 (UTC)") from None
 
 
+def short_names(runs: Sequence[RunFolder]) -> list[str]:
+    """Return the ids of runs; HOST/ID where several hosts have a run of one id."""
+    ids = Counter(run.id for run in runs)
+    return [run.id if ids[run.id] == 1 else f"{host_of(run)}/{run.id}" for run in runs]
+
+
 def _list_runs(runs: Sequence[RunFolder]) -> str:
     hosts = sorted({host_of(run) for run in runs})
     several = f" (hosts: {', '.join(hosts)})" if len(hosts) > 1 else ""
-    newest = ", ".join(run.id for run in runs[-5:]) or "none"
+    newest = ", ".join(short_names(runs)[-5:]) or "none"
     return f"runs there: {newest}{several}; name one by: {WORDS}" if runs else "measure first: torchmatrix run"
 
 

@@ -7,14 +7,14 @@ Nothing but our own files is ever removed: a run whose folder holds anything els
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchmatrix.core.files import link_below, make_below
-from torchmatrix.facts.store import Results, RunFolder
-from torchmatrix.nightly.journal import FOLDER, STAMP, Journal, Night
+from torchmatrix.facts.store import Results, RunFolder, select, stamp_of
+from torchmatrix.nightly.journal import FOLDER, STAMP, Journal
 
 PIN = "pinned"
 _OURS = re.compile(
@@ -22,6 +22,8 @@ _OURS = re.compile(
     r"|.+/(round|batch|probe)\d+-try\d+\.(jsonl|log)"
 )
 """The files of a run's folder: see facts/store.py; `reproduce` adds the contexts of builds, a killed command a .part file."""
+_SECONDS_TO_RECORD = 2
+"""How long after its folder was made a run's record may have begun."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,14 +55,15 @@ def name_of(run: RunFolder) -> str:
 
 
 def stored_runs(results: Results, host: str, pins: Sequence[str]) -> list[Stored]:
-    """List the runs of one host, oldest first. `pins`: names of runs that stay, RUN or HOST/RUN."""
+    """List the runs of one host, oldest first. `pins`: words for runs that stay (see store.select). Raises BadInput."""
     listed = results.listed()
-    runs = [run for run in listed.runs if run.path.parent.name == host]
+    runs = select(results, "all", host=host, all_runs=listed.runs) if listed.runs else []
+    pinned = {run.path for word in pins for run in select(results, word, all_runs=listed.runs)}
     copied = {original: f"copied to {name_of(copy)}, which would then count" for copy, original in listed.copies.items()}
     return [
         Stored(
             run=run, is_complete=is_complete(run), bytes=bytes_on_disk(run.path),
-            stays=_why_it_stays(run, pins) or copied.get(run),
+            stays=_why_it_stays(run, pinned) or copied.get(run),
         )
         for run in runs
     ]  # fmt: skip
@@ -89,17 +92,29 @@ def choose(runs: Sequence[Stored], keep: int | None, limit_bytes: int | None, us
     return Choice(remove=tuple(remove), over_bytes=max(left - limit_bytes, 0) if limit_bytes is not None else 0)
 
 
-def logs_without_runs(logs: Iterable[Path], nights: Iterable[Night], runs: Sequence[Stored]) -> list[Path]:
-    """Return the logs of nights whose run is gone, and of nights without a run that are older than every run that may go."""
-    run_of = {night.id: night.run for night in nights}
-    names = {run.name for run in runs}
-    oldest = min((run.run.id for run in runs if run.stays is None), default="")
+def logs_without_runs(results: Results, journal: Journal, runs: Sequence[Stored], gone: Sequence[Stored]) -> list[Path]:
+    """Return the logs of nights whose run is none of the results folder, whatever its host, or one of `gone`; and of nights
+    without a run that are older than every run of `runs`, those of one host, that may go.
+    """
+    listed, removed = results.listed(), {run.run.path for run in gone}
+    left = [run for run in (*listed.runs, *listed.copies) if run.path not in removed]
+    names = {name for run in left for name in _names_of(run)}
+    oldest = min((run.run.id for run in runs if run.stays is None and run not in gone), default="")
+    run_of = {night.id: night.run for night in journal.nights()}
 
     def is_needed(log: Path) -> bool:
         run = run_of.get(log.stem)
         return run in names if run else log.stem >= oldest
 
-    return [log for log in logs if not is_needed(log)]
+    return [log for log in journal.logs() if not is_needed(log)]
+
+
+def _names_of(run: RunFolder) -> Iterator[str]:
+    """Yield the name of a run, and those that it can have had before it was renamed, by when it began."""
+    yield name_of(run)
+    if not STAMP.fullmatch(run.id) and math.isfinite(run.started):
+        for second in range(int(run.started) - _SECONDS_TO_RECORD, int(run.started) + 1):
+            yield f"{run.path.parent.name}/{stamp_of(second)}"
 
 
 def set_aside(results: Results, run: Stored) -> None:
@@ -144,7 +159,7 @@ def remove_chosen(results: Results, journal: Journal, runs: Sequence[Stored], ch
         if not run.run.path.exists():
             gone.append(run)
             yield f"removed {run.name}, {run.bytes / 1e9:.3f} GB"
-    for log in logs_without_runs(journal.logs(), journal.nights(), [run for run in runs if run not in gone]):
+    for log in logs_without_runs(results, journal, runs, gone):
         with suppress(OSError):  # the next night tries again
             log.unlink()
             yield f"removed {log.name}"
@@ -154,8 +169,8 @@ def _aside(results: Results) -> Path:
     return results.root / FOLDER / "removed"
 
 
-def _why_it_stays(run: RunFolder, pins: Sequence[str]) -> str | None:
-    if (run.path / PIN).exists() or run.id in pins or name_of(run) in pins:
+def _why_it_stays(run: RunFolder, pinned: Collection[Path]) -> str | None:
+    if (run.path / PIN).exists() or run.path in pinned:
         return "pinned"
     if not STAMP.fullmatch(run.id):
         return "renamed"

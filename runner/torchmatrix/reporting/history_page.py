@@ -66,8 +66,8 @@ def changes_by_run(trends: Sequence[Trend]) -> dict[tuple[str, str], list[tuple[
 def _headline_of_page(pairs: Sequence[tuple[Trend, Change]], cells: int, several: bool) -> str:
     """Return the headline of a run with the command that shows more; `several`: whether the page has more than one host."""
     trend, first = pairs[0]
-    place = f"{trend.host}: " if several else ""
-    return f"{place}{headline(pairs, cells)} More: torchmatrix compare {first.before} {first.run}"
+    place, folder = (f"{trend.host}: ", f"{trend.host}/") if several else ("", "")
+    return f"{place}{headline(pairs, cells)} More: torchmatrix compare {folder}{first.before} {folder}{first.run}"
 
 
 def headline(pairs: Sequence[tuple[Trend, Change]], cells: int) -> str:

@@ -10,6 +10,7 @@ from torchmatrix.analysis.rows import Row
 from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
 from torchmatrix.core.formatting import figure, is_known, printable, without_nan
+from torchmatrix.facts.launch import batches_per_step
 from torchmatrix.reporting.exports import Tables
 from torchmatrix.reporting.exports.formats import by_row, escaped
 
@@ -196,7 +197,8 @@ def llm_d(tables: Tables) -> dict[str, bytes]:
     for number, cell in enumerate(
         (cell for cell in _cells(tables) if cell["mode"] == "generate" and cell["outcome"] == "ok"), 1
     ):
-        batch = (cell["batch_per_device"] or 0) * (cell["device_count"] or 1) or None
+        batches = batches_per_step(cell["parallel"], cell["device_count"] or 1)
+        batch = (cell["batch_per_device"] or 0) * batches or None
         times = dict(_times(cell))
         report = {
             "version": "0.2",

@@ -31,10 +31,11 @@ def judge(
 ) -> Gate:
     """Judge the last of `runs` (of one host, oldest first) by those before it. Raises BadInput if no cell is the canary.
 
-    `accepted`: by cell the run with which its baseline begins (see judged.py). With `options.named` the first run is the
-    baseline; the runs between show how nights differ, and whether a cell was slower before.
+    `accepted`: by cell the run with which its baseline begins (see judged.py), unless that is later than the last one. With
+    `options.named` the first run is the baseline; the runs between show how nights differ, and whether a cell was slower.
     """
     last, before = runs[-1], runs[:-1]
+    accepted = {cell: one for cell, one in accepted.items() if not one.started > last.started}
     reference = before[:1] if options.named else before[-options.nights :]
     cells = dict.fromkeys(cell for run in (last, *reversed(reference)) for cell in (*run.planned, *run.cells.named))
     since = {cell: _since_acceptance(accepted.get(cell), before) for cell in cells}
@@ -226,6 +227,9 @@ def _judge_metric(
         return JudgedCell(cell=cell, verdict="n/a", why=seen, **about)
     others = {run.id: why for run in reference if (why := _difference(run.cell(cell), last.cell(cell)))}
     history = evidence.histories[cell, metric.name]
+    if options.named and not reference:
+        why = "a slow-down was accepted after the run that it is to be compared with"
+        return JudgedCell(cell=cell, verdict="new", why=why, **about)
     if options.named and reference[0] not in history.before:
         verdict, why = ("n/a", _not_comparable(others)) if others else ("new", f"{reference[0].id} did not measure it")
         if _is_spoilt(reference[0].cell(cell), metric):

@@ -249,6 +249,6 @@ def _movement_in_words(judged: JudgedCell) -> str:
     percent = round(100 * (judged.ratio - 1), 1) + 0.0  # no -0.0
     if judged.verdict == "ok":
         return f"moved by {percent:+.1f} %, within its limits"
-    if math.isnan(percent):
+    if math.isnan(percent) or judged.verdict not in _MOVES:
         return "failed" if judged.verdict == "failed" else f"is {judged.verdict}"
     return f"is {abs(percent):.1f} % {_MOVES[judged.verdict]}"

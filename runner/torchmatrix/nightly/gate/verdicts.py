@@ -91,7 +91,7 @@ def commands(gate: Gate, judged: JudgedCell, results: Path | None = None) -> lis
     if judged.verdict in ("failed", "regression", "suspected"):
         lines.append(f"repeat: {shlex.join(['torchmatrix', 'reproduce', judged.cell, *where])}")
     if judged.nights:
-        sides = [f"{run}:{judged.stack}" for run in (gate.run, judged.nights[-1])]
+        sides = [f"{gate.host}/{run}:{judged.stack}" for run in (gate.run, judged.nights[-1])]
         metric = [] if judged.metric == "throughput" else ["--metric", judged.metric]
         lines.append(f"compare: {shlex.join(['torchmatrix', 'compare', *sides, *metric, *where])}")
     return [in_one_line(line) for line in lines]
