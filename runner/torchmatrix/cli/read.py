@@ -56,7 +56,8 @@ def compare(
     from torchmatrix.facts.store import Results
     from torchmatrix.reporting import terminal
 
-    answer_for_files("compare", [a, b], as_json, reasons=reasons)
+    of_runs = {"--own-batch": own_batch, "--metric": metric != "throughput", "--prices": prices is not None}
+    answer_for_files("compare", [a, b], as_json, reasons=reasons, of_runs=[name for name, given in of_runs.items() if given])
     store = Results(results)
     held = read_prices(prices, store.runs() if prices else ())
     compared = metric_for(metrics.named(metric), held)

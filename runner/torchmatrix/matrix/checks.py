@@ -1,6 +1,6 @@
 """Check a matrix as a whole: packages that its stacks lack for its workloads, and settings that have no effect."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -99,6 +99,10 @@ def idle_workload_keys(table: Table, made: Sequence[Workload]) -> Iterator[tuple
         yield "fraction", f"leaves only the first value of {pairs[0]}" if pairs else "has no effect: no list has two values"
     if table.get("explain") and not any(workload.trains and workload.parallel == "ddp" for workload in made):
         yield "explain", "has no effect: only training by ddp is explained"
+    if "counts" in table and table.get("explain") and table["counts"] == [1]:
+        yield "explain", "has no effect: it needs more devices than one"
+    if "request_seconds" in table and table.get("requests") == 0:
+        yield "request_seconds", "has no effect: no request is timed"
     if table.get("requests") == 1 and "infer" in {workload.mode for workload in made}:
         yield "requests", "a single request has no median: its latency is neither compared nor judged"
 
@@ -115,12 +119,23 @@ def _why_idle(factor: Factor, given: Any, made: Sequence[Workload]) -> str:
         return f"it means nothing to {', '.join(sorted(models))}"
     if factor.needs and all(workload.factors[factor.needs[0]] != factor.needs[1] for workload in made):
         return f"it needs {factor.needs[0]} = {str(factor.needs[1]).lower()}"
+    for needed, is_idle in _ALSO_IDLE.get(factor.name, {}).items():
+        if all(map(is_idle, made)):
+            return needed
     if factor.acts_in and not modes & set(factor.acts_in):
         return f"it is for mode = {' or '.join(factor.acts_in)}"
     is_one = not isinstance(given, list) or len(given) == 1
     if is_one and all(any(fnmatchcase(model, glob) for glob in factor.idle_for) for model in models):
         return f"it can't change the speed of {', '.join(sorted(models))}"
     return ""
+
+
+_ALSO_IDLE: Mapping[str, Mapping[str, Callable[[Workload], bool]]] = {
+    "prefetch": {"no worker loads": lambda workload: workload.factors["workers"] == 0},
+    "pin_memory": {"it is for device = gpu": lambda workload: workload.device == "cpu"},
+    "decoder": {"only images are decoded": lambda workload: workload.unit != "images"},
+}
+"""Settings of data from disk that change nothing beside others, and then not in a list either: what two values share is one."""
 
 
 def _is_of_models_only(factor: Factor, given: Any, operations: Collection[str]) -> bool:
@@ -152,6 +167,14 @@ def _may_run_somewhere(stack: Stack, workload: Workload) -> bool:
     """Check whether a workload may run on a stack on some machine; see plan.make_plan for this one."""
     fits = stack.accelerator == "any" or (stack.accelerator == "cpu") == (workload.device == "cpu")
     return fits and _is_selected(stack, workload)
+
+
+def too_short(timeout_seconds: float, workloads: Sequence[Workload]) -> Iterator[str]:
+    """Yield a note if warm-up and windows of a workload take as long as a launch may."""
+    longest = max((workload.least_seconds for workload in workloads), default=0.0)
+    if longest >= timeout_seconds:
+        asked = f"warm-up and windows take {longest:g} s and more, and [run] timeout_minutes ends a launch after"
+        yield f"{asked} {timeout_seconds:g} s: no such launch can give a figure"
 
 
 def idle_method_settings(chosen: Method, workloads: Sequence[Workload]) -> Iterator[str]:

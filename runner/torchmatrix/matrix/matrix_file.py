@@ -212,7 +212,8 @@ def under(matrix: Matrix, request: Request) -> Matrix:
         workloads = tuple(changed(w, warmup_seconds=long, seconds=long, windows=1) for w in workloads)
     if not chosen.warms_up:
         workloads = tuple(changed(w, warmup_cap_seconds=0.0) for w in workloads)
-    notes = (*matrix.notes, *checks.idle_method_settings(chosen, matrix.workloads))
+    too_short = checks.too_short(matrix.timeout_seconds, workloads)
+    notes = (*matrix.notes, *checks.idle_method_settings(chosen, matrix.workloads), *too_short)
     return replace(matrix, method=chosen, workloads=workloads, notes=tuple(dict.fromkeys(notes)))
 
 

@@ -182,7 +182,10 @@ def _cache_bytes(workload: Workload, model: catalog.Model) -> int:
     """Return the bytes of a generation's cache in 16 bits; 0 of another mode. Batch "auto" is one sequence at least."""
     if workload.mode != "generate":
         return 0
-    tokens = sum(int(str(workload.factors[name])) for name in ("sequence_length", "output_length"))
+    lengths = [workload.factors[name] for name in ("sequence_length", "output_length")]
+    if None in lengths:
+        return 0  # of a model that can't generate
+    tokens = sum(map(int, map(str, lengths)))
     beyond = max(tokens - model.window, 0) * model.windowed_bytes_per_token
     return (model.kv_bytes_per_token * tokens - beyond) * (workload.batch if isinstance(workload.batch, int) else 1)
 

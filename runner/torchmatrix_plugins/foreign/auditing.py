@@ -34,7 +34,7 @@ class Claim:
     `parameters`: those that each token uses. `bits`: of a weight."""
 
     gpu: GpuFacts | None = None
-    gpus: int = 1
+    gpus: int | None = None
     parameters: float | None = None
     bits: float | None = None
 
@@ -84,7 +84,7 @@ def claim_of(gpu: str | None, parameters: float | None, bits: float | None) -> C
     for name, value in (("--parameters", parameters), ("--bits", bits)):
         if value is not None and not 0 < value < math.inf:
             raise BadInput(f"{name} {value:g} is not a number above 0", hint="such as --parameters 8.03e9 --bits 16")
-    return Claim(gpu=facts, gpus=(named.count if named else None) or 1, parameters=parameters, bits=bits)
+    return Claim(gpu=facts, gpus=named.count if named else None, parameters=parameters, bits=bits)
 
 
 def audit(files: Sequence[ForeignFile], claim: Claim) -> Audit:
@@ -129,6 +129,8 @@ def _each(case: Case, claim: Claim) -> Iterator[tuple[str, list[Said]]]:
 def _failed(case: Case, asked: Requests) -> Iterator[Said]:
     if asked.failed is None:
         yield "the file doesn't say how many requests failed"
+    elif not asked.ended:
+        yield SUSPECT, "no request was made: there is no figure"
     elif asked.failed:
         others = "; times and rates are of the others only, which had less load" if asked.completed else ": there is no figure"
         yield SUSPECT, f"{asked.failed} of {asked.ended} requests failed{others}"
@@ -195,6 +197,8 @@ def _littles_law(case: Case, asked: Requests) -> Iterator[Said]:
         drained = min(0.5, most / max(1, every))  # at the end fewer than all streams are busy
         if at_once > (1 + LITTLE) * most:
             yield IMPOSSIBLE, f"{words}, but at most {most:g} were sent at once"
+        elif asked.is_closed_loop and asked.failed:
+            yield f"{asked.failed} requests failed, after times that the file doesn't say"
         elif asked.is_closed_loop and every >= FULL * most and at_once < (1 - LITTLE - drained) * most:
             yield SUSPECT, f"{words} of {most:g}: the client left the server idle, or its clock is another one"
 
@@ -207,13 +211,14 @@ def _rate(case: Case, asked: Requests) -> Iterator[Said]:
     else:
         latency, margin = case.figure("latency", "mean"), LITTLE + 3 / math.sqrt(asked.completed)
         drain = latency.value / 1e3 if latency else 0.0  # after the last one was sent
-        sending = asked.completed / max(1e-9, (asked.duration or asked.completed / rate.value) - drain)
-        if rate.value > (1 + margin) * asked.rate:
-            yield SUSPECT, f"{shown(rate.value)} requests/s, {asked.rate:g} were asked for: the client sent more"
+        sending = asked.ended / max(1e-9, (asked.duration or asked.completed / rate.value) - drain)
+        ended = rate.value * asked.ended / asked.completed
+        if ended > (1 + margin) * asked.rate:
+            yield SUSPECT, f"{shown(ended)} requests/s, {asked.rate:g} were asked for: the client sent more"
         elif sending < (1 - margin) * asked.rate:
             yield (
                 SUSPECT,
-                f"{shown(rate.value)} requests/s, {asked.rate:g} were asked for: the server or the client kept up with less",
+                f"{shown(ended)} requests/s, {asked.rate:g} were asked for: the server or the client kept up with less",
             )
 
 
@@ -292,7 +297,7 @@ def _roof(case: Case, rate: float, claim: Claim) -> Iterator[Said]:
     """Check that weights aren't read faster than memory gives them: each step of generation reads them all once."""
     asked, (gpu, gpus) = case.requests, _gpu_of(case, claim)
     size = case.weight_bytes or (claim.parameters * claim.bits / 8 if claim.parameters and claim.bits else None)
-    at_once = 1.0 if case.weight_bytes else asked.concurrency if asked else None
+    at_once = case.sequences or (asked.concurrency if asked else None)
     if gpu is None or not gpu.bandwidth_gb_per_second:
         yield UNKNOWN_GPU
     elif size is None:
@@ -356,7 +361,7 @@ UNKNOWN_GPU = "the GPU isn't known: --gpu NAME"
 
 def _gpu_of(case: Case, claim: Claim) -> tuple[GpuFacts | None, int]:
     if claim.gpu:
-        return claim.gpu, claim.gpus
+        return claim.gpu, claim.gpus or case.devices or 1
     return (gpu_specs.find(case.device, None) if case.device else None), case.devices or 1
 
 

@@ -10,7 +10,7 @@ from torchmatrix.analysis.rows import group_by
 from torchmatrix.core.formatting import without_nan
 from torchmatrix_plugins.foreign.results import ESTIMATED, QUANTITIES, Case, Figure, ForeignFile
 
-SHOWN = ("", "mean", "median", "p90", "p99", f"{ESTIMATED} p90", f"{ESTIMATED} p99")
+SHOWN = ("", "mean", "median", "p90", "p95", "p99", f"{ESTIMATED} p90", f"{ESTIMATED} p99")
 """The statistics that are compared: of mean and median the first that both have."""
 _EITHER = {"mean", "median"}
 

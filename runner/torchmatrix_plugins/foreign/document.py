@@ -17,7 +17,10 @@ from torchmatrix.core.formatting import as_text, clipped, in_one_line, printable
 MOST_BYTES = 64 << 20
 """Of a file: 1,000 requests of 1,000 tokens each, with all their times, take 20 MB."""
 HINT = "docs/other-tools.md lists the files that are read"
-MS = {"s": 1e3, "sec": 1e3, "seconds": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+MS = {
+    "min": 6e4, "s": 1e3, "sec": 1e3, "seconds": 1e3, "ms": 1.0, "milliseconds": 1.0, "us": 1e-3, "microseconds": 1e-3,
+    "ns": 1e-6, "nanoseconds": 1e-6,
+}  # fmt: skip
 """Milliseconds in a unit."""
 
 
@@ -66,6 +69,12 @@ class Fields:
         """Return a text, or a number as one, at a path of keys; "" for none."""
         value = self._at(keys)
         return clipped(str(value), 200) if isinstance(value, (str, int, float)) else ""
+
+    def milliseconds(self, unit: str) -> float:
+        """Return the milliseconds in a unit of this object's times."""
+        if unit not in MS:
+            raise BadInput(f"{self.place}: the unit {in_one_line(unit)} isn't known", hint=f"known units: {', '.join(MS)}")
+        return MS[unit]
 
     def flag(self, *keys: str) -> bool:
         """Check whether true stands at a path of keys."""
@@ -223,9 +232,13 @@ def _typed(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _number(text: str) -> Any:
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text) if text.strip() else None
+    if not text.strip():
+        return None
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        value = float(text)
+        return value if math.isfinite(value) or text.strip().lstrip("+-").isalpha() else text  # a commit such as 12e4567
     return text
 
 

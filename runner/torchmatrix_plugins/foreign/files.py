@@ -23,6 +23,8 @@ def answer(verb: str, words: Sequence[str], options: Mapping[str, Any]) -> Answe
         return None  # a published table, which audit reads with more than its file says
     if verb == "audit":
         return _audit([file for side in sides for file in side], options)
+    if of_runs := options.get("of_runs"):
+        raise BadInput(f"{of_runs[0]} is for runs, not for files of other tools", hint="leave it out")
     if missing := next((word for word, side in zip(words, sides, strict=True) if not side), None):
         raise BadInput(f"{missing} is no file of another tool that is read, and the other side is", hint=_hint())
     return _compare(sides[0], sides[1], options)

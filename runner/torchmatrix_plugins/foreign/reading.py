@@ -36,8 +36,11 @@ def paths_of(word: str) -> list[list[Path]]:
             return [[path]]
         if path.is_dir():
             return [] if _is_ours(path / "run.jsonl") else _inside(path)
-        found = glob.glob(word) if glob.has_magic(word) else []  # noqa: PTH207 (a pattern with folders, absolute or not)
-        return [sorted(path for path in map(Path, found) if path.is_file())]
+        found = glob.glob(word, recursive=True) if glob.has_magic(word) else []  # noqa: PTH207 (a pattern, absolute or not)
+        files = sorted(path for path in map(Path, found) if path.is_file())
+        folders = [path for path in map(Path, found) if path.is_dir() and not _is_ours(path / "run.jsonl")]
+        levels = zip(*map(_inside, folders), strict=True)
+        return [files] if files else [[path for level in each for path in level] for each in levels]
     except (OSError, ValueError):
         return []
 

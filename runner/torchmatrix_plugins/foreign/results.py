@@ -38,6 +38,7 @@ QUANTITIES = {
     "bus bandwidth": Quantity(unit="GB/s", more_is_better=True),
     "bandwidth": Quantity(unit="GB/s", more_is_better=True),
     "collective": Quantity(unit="us"),
+    "memory latency": Quantity(unit="ns"),
 }  # fmt: skip
 """Each quantity, under the name that tables show. Figures are of one kind if quantity, statistic and definition are."""
 
@@ -119,7 +120,8 @@ class Case:
     """One benchmark of a file. `work`: what decides how much is done, by name; two cases are the same work if all of it is
     equal, and a value of None is unknown. `setup`: what it was done with (model, server, device, …).
 
-    `weight_bytes`: that each step of generation reads at least. `device`: a GPU's name, and `devices` their number.
+    `weight_bytes`: that each step of generation reads at least. `sequences`: how many it generates at once, of a tool without
+    requests. `device`: a GPU's name, and `devices` their number.
     `problems`: what the file itself says against its figures; None of a tool whose files say nothing of the kind.
     """
 
@@ -129,6 +131,7 @@ class Case:
     figures: tuple[Figure, ...] = ()
     requests: Requests | None = None
     weight_bytes: float | None = None
+    sequences: float | None = None
     parameters: float | None = None
     device: str = ""
     devices: int | None = None

@@ -57,6 +57,7 @@ def _case(fields: Fields) -> Case:
         asked_output=_exact(asked, "osl"), cached_tokens=fields.whole("usage_prompt_cached_tokens", "sum"),
     )  # fmt: skip
     name, work = serving.load(requests, rate or (serving.ALL_AT_ONCE if concurrency else None), phase.text("type"))
+    work |= {"limits of goodput": None} if fields.positive("goodput", "avg") else {}
     setup = {
         "model": ", ".join(one.text("name") for one in config.parts("models", "items")),
         "endpoint": config.text("endpoint", "type"),

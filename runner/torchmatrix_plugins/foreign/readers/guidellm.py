@@ -42,7 +42,7 @@ def _case(part: Fields, asked: Fields) -> Case:
     figures += serving.rates(metrics, rates, "successful", "mean")
     strategy, requests = part.part("config", "strategy"), part.parts("requests", "successful")
     kind, is_exact = strategy.text("type_"), not asked.positive("output_tokens_stdev")
-    concurrency = strategy.positive("streams") or (1.0 if kind == "synchronous" else None)
+    concurrency = 1.0 if kind == "synchronous" else strategy.positive("streams") or strategy.positive("max_concurrency")
     rate = strategy.positive("rate") if kind in ("constant", "poisson") else None
     output, prompt = (metrics.number(f"{word}_token_count", "successful", "total_sum") for word in ("output", "prompt"))
     cached = [request.number("cached_tokens") for request in requests]
@@ -50,14 +50,14 @@ def _case(part: Fields, asked: Fields) -> Case:
     done = Requests(
         completed=metrics.whole("request_totals", "successful"), failed=metrics.whole("request_totals", "errored"),
         duration=part.positive("duration"), concurrency=concurrency, rate=rate,
-        is_closed_loop=kind in ("concurrent", "synchronous"),
+        is_closed_loop=kind in ("concurrent", "synchronous") or (kind == "throughput" and concurrency is not None),
         input_tokens=None if prompt is None else int(prompt), output_tokens=None if output is None else int(output),
         asked_output=asked.positive("output_tokens") if is_exact else None,
         asked_input=asked.positive("prompt_tokens") if not asked.positive("prompt_tokens_stdev") else None,
         cached_tokens=None if None in cached or not cached else int(sum(value or 0 for value in cached)),
         lengths=lengths, ttfts=ttfts, latencies=latencies,
     )  # fmt: skip
-    name, work = serving.load(done, rate or serving.ALL_AT_ONCE, kind)
+    name, work = serving.load(done, rate or (serving.ALL_AT_ONCE if kind else None), kind)
     setup = {"model": part.text("config", "backend", "model"), "backend": part.text("config", "backend", "kind")}
     problems = tuple(warning.text("message") for warning in part.parts("warnings"))
     return Case(name=name, work=work, setup=setup, figures=tuple(figures), requests=done, problems=problems)

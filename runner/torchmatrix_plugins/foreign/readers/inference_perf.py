@@ -40,14 +40,15 @@ def _native(fields: Fields) -> Case:
         figure for key, about in _TIMES.items() for figure in serving.times(good.part("latency", key), *about, "s", keys)
     ]
     figures += serving.rates(good.part("throughput"), _NATIVE_RATES)
+    concurrency = fields.positive("load_summary", "concurrency")
     requests = Requests(
         completed=good.whole("count"), failed=fields.whole("failures", "count"),
-        duration=fields.positive("benchmark_time_seconds"), concurrency=fields.positive("load_summary", "concurrency"),
-        rate=fields.positive("load_summary", "requested_rate"),
+        duration=fields.positive("benchmark_time_seconds"), concurrency=concurrency, is_closed_loop=concurrency is not None,
+        rate=None if concurrency else fields.positive("load_summary", "requested_rate"),  # else it is the number of requests
         input_tokens=good.whole("prompt_tokens", "total"), output_tokens=good.whole("output_tokens", "total"),
         client_output=_total(good, "output_len"), cached_tokens=good.whole("prompt_tokens", "cached"),
     )  # fmt: skip
-    name, work = serving.load(requests, requests.rate)
+    name, work = serving.load(requests, requests.rate or (serving.ALL_AT_ONCE if concurrency else None))
     problems = []
     if wrong := good.whole("token_count_mismatches"):
         problems.append(f"of {wrong} requests {serving.OTHER_COUNTS}")

@@ -51,6 +51,7 @@ def _case(row: Fields) -> Case:
     device = gpus[0] if len(set(gpus)) == 1 and row.number("n_gpu_layers") != 0 else ""
     setup = {word: row.text(key) or ("none" if word == "GPU" else "") for word, key in SETUP.items()}
     return Case(
-        name=name, work=work, setup=setup, figures=figures, weight_bytes=row.positive("model_size") if is_dense else None,
+        name=name, work=work, setup=setup, figures=figures, sequences=1.0,
+        weight_bytes=row.positive("model_size") if is_dense else None,
         parameters=row.positive("model_n_params") if is_dense else None, device=device, devices=len(gpus) or None,
     )  # fmt: skip

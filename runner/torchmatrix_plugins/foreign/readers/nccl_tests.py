@@ -27,7 +27,7 @@ def read(document: Document) -> ForeignFile | None:
 def _cases(fields: Fields) -> Iterator[Case]:
     ranks, args = fields.parts("ranks"), fields.data.get("args")
     command = str(args[0]) if isinstance(args, list) and args else ""
-    operation = command.rsplit("/", 1)[-1].removesuffix("_perf").replace("_", "-")
+    operation = command.rsplit("/", 1)[-1].partition("_perf")[0].replace("_", "-")  # a build may add a suffix
     names = {rank.text("device_info").split("] ")[-1].strip() for rank in ranks}
     device = names.pop() if len(names) == 1 else ""
     hosts = len({rank.text("hostname") for rank in ranks})

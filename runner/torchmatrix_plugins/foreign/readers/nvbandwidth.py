@@ -1,6 +1,7 @@
 """nvbandwidth: the JSON of -j."""
 
 import math
+from collections.abc import Iterator
 
 from torchmatrix_plugins.foreign.document import Document
 from torchmatrix_plugins.foreign.results import Amount, Case, Figure, ForeignFile
@@ -14,13 +15,19 @@ def read(document: Document) -> ForeignFile | None:
     fields = root.part("nvbandwidth")
     setup = {"driver": fields.text("Driver Version"), "CUDA": fields.text("CUDA Runtime Version")}
     cases = []
+    warning = fields.text("warning")
     for test in fields.parts("testcases"):
         name, rows = test.text("name"), test.data.get("bandwidth_matrix")
+        is_latency = "(ns)" in test.text("bandwidth_description")  # which is written under the same key
+        quantity, status = "memory latency" if is_latency else "bandwidth", test.text("status")
+        problems = tuple(filter(None, [warning, *_failure(status, test.text("error"))]))
+        if problems and not isinstance(rows, list):
+            cases.append(Case(name=name, setup=setup, problems=problems))
         for y, row in enumerate(rows if isinstance(rows, list) else []):
             for x, text in enumerate(row if isinstance(row, list) else []):
                 if (value := _number(text)) > 0:
                     figure = Figure(
-                        quantity="bandwidth", statistic="median", value=value, definition=test.text("bandwidth_description")
+                        quantity=quantity, statistic="median", value=value, definition=test.text("bandwidth_description")
                     )
                     pair: dict[str, Amount] = {
                         "test": name,
@@ -28,10 +35,16 @@ def read(document: Document) -> ForeignFile | None:
                         "column": float(x),
                         "buffer": fields.text("bufferSize") or None,
                     }
-                    cases.append(Case(name=f"{name} [{y}, {x}]", work=pair, setup=setup, figures=(figure,)))
+                    place = f"{name} [{y}, {x}]"
+                    cases.append(Case(name=place, work=pair, setup=setup, figures=(figure,), problems=problems))
     return ForeignFile(
         path=document.path, tool="nvbandwidth", cases=tuple(cases), version=fields.text("version").lstrip("v"), tried=("0",)
     )
+
+
+def _failure(status: str, error: str) -> Iterator[str]:
+    if status not in ("Passed", "Waived", "Not Found", ""):
+        yield f"it ended with {status}{f': {error}' if error else ''}"
 
 
 def _number(text: object) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from torchmatrix_plugins.foreign.document import MS, Document, Fields
+from torchmatrix_plugins.foreign.document import Document, Fields
 from torchmatrix_plugins.foreign.results import Amount, Case, Figure, ForeignFile
 
 TARGETS = {"prefill": "prefill", "decode": "decode", "forward": "latency", "call": "latency", "train": "step"}
@@ -21,14 +21,17 @@ def read(document: Document) -> ForeignFile | None:
     setup = {"model": config.text("backend", "model"), "backend": config.text("backend", "name")}
     setup["precision"] = config.text("backend", "dtype") or config.text("backend", "torch_dtype")
     figures = tuple(figure for name in targets for figure in _figures(report, name))
-    case = Case(work=work | {"new tokens": tokens}, setup=setup, figures=figures, problems=tuple(_problems(report, tokens)))
+    case = Case(
+        work=work | {"new tokens": tokens}, setup=setup, figures=figures, problems=tuple(_problems(report, tokens)),
+        sequences=shapes.positive("batch_size"),
+    )  # fmt: skip
     version = config.text("environment", "optimum_benchmark_version")
     return ForeignFile(path=document.path, tool="optimum-benchmark", cases=(case,), version=version, tried=("0.6",))
 
 
 def _figures(report: Fields, name: str) -> Iterator[Figure]:
     part = report.part(name, "latency")
-    scale = MS.get(part.text("unit") or "s", MS["s"])
+    scale = part.milliseconds(part.text("unit") or "s")
     for statistic, key in (("mean", "mean"), ("median", "p50"), ("p90", "p90"), ("p99", "p99")):
         if value := part.positive(key):
             yield Figure(quantity=TARGETS[name], statistic=statistic, value=value * scale, definition=_OVER)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torchmatrix_plugins.foreign.document import MS, Fields
+from torchmatrix_plugins.foreign.document import Fields
 from torchmatrix_plugins.foreign.results import BETWEEN_EVENTS, Amount, Figure, Requests
 
 OVER_RUN = "completed / duration of the run"
@@ -30,10 +30,10 @@ def times(
     part: Fields, quantity: str, definition: str, unit: str, keys: Mapping[str, tuple[str, ...]] | None = None
 ) -> list[Figure]:
     """Return the figures of a time, by statistic. `keys`: where each statistic stands in the part, by its name here."""
-    paths = keys or {name: (name,) for name in STATISTICS}
+    paths, scale = keys or {name: (name,) for name in STATISTICS}, part.milliseconds(unit) if part.data else 1.0
     found = ((statistic, part.positive(*path)) for statistic, path in paths.items())
     return [
-        Figure(quantity=quantity, statistic=statistic, value=value * MS[unit], definition=definition)
+        Figure(quantity=quantity, statistic=statistic, value=value * scale, definition=definition)
         for statistic, value in found
         if value
     ]

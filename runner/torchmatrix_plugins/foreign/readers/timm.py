@@ -10,10 +10,11 @@ def read(document: Document) -> ForeignFile | None:
     """Read a case for each model, mode and batch."""
     rows = document.records
     keys = [f"{mode}_samples_per_sec" for mode in ("train", "infer")]
-    if not rows or not all("model" in row and any(key in row for key in keys) for row in rows):
+    if not all("model" in row for row in rows) or not any(key in row for row in rows for key in keys):
         return None
     cases = tuple(case for row in rows for mode in ("train", "infer") if (case := _case(row, mode)))
-    return ForeignFile(path=document.path, tool="timm", cases=cases, tried=("1.0",))
+    failed = (Case(name=row.text("model"), problems=(f"it failed: {row.text('error')}",)) for row in rows if "error" in row)
+    return ForeignFile(path=document.path, tool="timm", cases=(*cases, *failed), tried=("1.0",))
 
 
 def _case(row: Fields, mode: str) -> Case | None:
