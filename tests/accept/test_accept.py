@@ -392,6 +392,37 @@ def machine_of(folder: Path) -> str:
     return machine
 
 
+def test_a_baseline_that_can_tell_nothing_says_why_and_files_of_one_name_are_refused(
+    torchmatrix: Command, tmp_path: Path
+) -> None:
+    for name, work in (("alpha", ("gemm",)), ("beta", ("triad",))):
+        write(tmp_path / "results", Server(name=name, work=work, count=1))
+    words = ("--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"))
+    run = "alpha/20260101T000000Z"
+    for name in ("alpha", "beta"):
+        torchmatrix("accept", f"{name}/20260101T000000Z", *words, "--write-baseline", str(tmp_path / name))
+    own = torchmatrix("accept", run, *words, "--baseline", str(tmp_path / "alpha"))
+    assert "this machine alone" in own.stderr
+    other = torchmatrix("accept", run, *words, "--baseline", str(tmp_path / "beta"))
+    assert "none of these operations: it has triad" in other.stderr
+    twice = json.loads((tmp_path / "beta").read_text())
+    twice["entries"][0]["devices"] *= 2
+    (tmp_path / "twice").write_text(json.dumps(twice))
+    bad = (("--baseline", str(tmp_path / "twice")), ("--junit", str(tmp_path / "p")), ("--anyway",), ("--engine", "local"))
+    assert [torchmatrix("accept", run, *words, *more).returncode for more in bad] == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("shape", ["4096x4096", "x", "4096x4096x0"])
+def test_a_shape_that_is_none_has_no_published_figure(torchmatrix: Command, tmp_path: Path, shape: str) -> None:
+    def edit(line: dict[str, Any]) -> None:
+        if line["event"] == "launch":
+            line["workload"]["shape"] = shape
+
+    write(tmp_path / "results", Server(work=("gemm",), count=1), edit)
+    done = torchmatrix("accept", "last", "--results", str(tmp_path / "results"), "--output", str(tmp_path / "p"))
+    assert done.returncode == 1, done.stderr
+
+
 def test_a_machine_is_not_held_against_itself_and_redaction_changes_no_verdict(torchmatrix: Command, tmp_path: Path) -> None:
     slow = {("gemm", place): 0.5 for place in range(8)}
     for name, factors in (("alpha", slow), ("beta", {})):

@@ -43,6 +43,11 @@ def notes(workload: str, head: str = STACK, request: Request | None = None, tail
         ('model = "resnet50"\ncounts = [1, 2]\ncompile = [true, false]\nfraction = "1/2"', "only the first value of compile"),
         ('model = "resnet50"\nmode = "infer"\nexplain = true', "explain: has no effect: only training by ddp is explained"),
         ('model = "resnet50"\nmode = "infer"\nrequests = 1', "a single request has no median"),
+        ('model = "resnet50"\nmode = "infer"\nrequests = 0\nrequest_seconds = 5', "request_seconds: has no effect: no request"),
+        ('model = "resnet50"\ncounts = [1]\nexplain = true', "explain: has no effect: it needs more devices than one"),
+        ('model = "resnet50"\ndata = "disk"\nworkers = 0\nprefetch = [2, 4]', "prefetch: has no effect: no worker loads"),
+        ('model = "gpt2"\ndata = "disk"\ndecoder = "pillow"', "decoder: has no effect: only images are decoded"),
+        ('model = "resnet50"\nseconds = 1800', "no such launch can give a figure"),
         ('model = "resnet50"\ndevice = "cpu"', "no [[stack]] of this matrix runs it: its device is cpu"),
     ],
 )
@@ -50,7 +55,16 @@ def test_a_setting_without_effect_is_reported_with_its_place_and_why(workload: s
     assert any(line.endswith(note) or note in line for line in notes(workload)), notes(workload)
 
 
+def test_what_an_empty_list_leaves_out_is_told() -> None:
+    workload = 'model = "resnet50"\ndevice = "cpu"'
+    assert any("[cpus], counts: is empty" in line for line in notes(workload, CPU, tail="[cpus]\ncounts = []\n"))
+    assert any("its stacks are none" in line for line in notes(f"{workload}\nstacks = []", CPU))
+    assert not any("empty" in line for line in notes('model = "resnet50"', tail="[gpus]\ncounts = []\nlists = [[0, 1]]\n"))
+
+
 def test_a_setting_without_effect_on_a_cpu_is_reported() -> None:
+    pageable = 'model = "resnet50"\ndevice = "cpu"\ndata = "disk"\npin_memory = [true, false]'
+    assert any("pin_memory: has no effect: it is for device = gpu" in line for line in notes(pageable, CPU))
     workload = 'model = "resnet50"\ndevice = "cpu"\ncudnn_benchmark = false'
     assert [line.partition(", cudnn")[2] for line in notes(workload, CPU)] == [
         "_benchmark: has no effect: it is for device = gpu"

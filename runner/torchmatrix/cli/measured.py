@@ -95,8 +95,9 @@ def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str]
             hint=f"{first.why.fix}; torchmatrix plan --skipped lists {'all' if number > 1 else 'it'}",
         )
     if not [*globs, *where]:
-        hint = 'a workload is for GPUs unless it says device = "cpu", which needs a CPU stack, or your own Python and no GPU'
-        raise NothingSelected("no workload of the matrix is for the kind of device that a stack of it runs on here", hint=hint)
+        usual = 'a workload is for GPUs unless it says device = "cpu", which needs a CPU stack, or your own Python and no GPU'
+        hint = "; ".join(s.matrix.notes[:2]) or usual
+        raise NothingSelected("no workload of the matrix has devices here, and a stack that runs on them", hint=hint)
     nearest_ids = misses(s, globs, where)
     near = list(dict.fromkeys(cell_id for ids in nearest_ids.values() for cell_id in ids))
     message = "the selection matches no cell"

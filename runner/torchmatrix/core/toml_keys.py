@@ -159,7 +159,7 @@ def _value(table: Table, name: str, key: Key, place: Place, problems: Problems) 
         problems.add(place, name, "must be one value, not a list")
         return key.default
     values = given if several else [given]
-    if several and not values and (key.axis or (key.plural and key.default)):
+    if several and not values and key.axis:
         problems.add(place, name, "the list is empty")
     checked = []
     for value in values:

@@ -151,7 +151,8 @@ def note_idle_tables(data: Table, stacks: Sequence[Stack], made: Sequence[Sequen
         for key, why in idle_workload_keys(data["workload"][number], of_table):
             problems.note(place, key, why)
         if not any(_may_run_somewhere(stack, workload) for stack in stacks for workload in of_table):
-            problems.note(place, None, f"no [[stack]] of this matrix runs it: its device is {of_table[0].device}")
+            why = f"its device is {of_table[0].device}" if of_table[0].stacks else "its stacks are none"
+            problems.note(place, None, f"no [[stack]] of this matrix runs it: {why}")
     workloads = [workload for of_table in made for workload in of_table]
     for number, stack in enumerate(stacks):
         if not any(_may_run_somewhere(stack, workload) for workload in workloads):
@@ -159,7 +160,10 @@ def note_idle_tables(data: Table, stacks: Sequence[Stack], made: Sequence[Sequen
             problems.note(place, None, f"no [[workload]] of this matrix runs on {stack.name}")
     devices = {workload.device for workload in workloads}
     for device in ("gpu", "cpu"):
-        if data.get(f"{device}s") and device not in devices:
+        table = data.get(f"{device}s", {})
+        if table.get("counts") == [] and not (table.get("lists") or table.get("each")):
+            problems.note(Place(header=f"[{device}s]"), "counts", "is empty: no set of devices is measured")
+        if table and device not in devices:
             problems.note(Place(header=f"[{device}s]"), None, f"has no effect: no [[workload]] has device = {device}")
 
 

@@ -88,6 +88,8 @@ def _refuse_impossible(path: Path, entry: Entry, limit: float | None) -> None:
     where = f"{path}: {shown(entry.operation)}"
     if not entry.devices:
         raise BadInput(f"{where} has no device", hint=_HINT)
+    if len({(device.machine, device.device) for device in entry.devices}) < len(entry.devices):
+        raise BadInput(f"{where}: a device is there twice", hint=_HINT)
     for device in entry.devices:
         is_figure = math.isfinite(device.log) and abs(device.log) < 100 and 1 < device.launches < MOST_LAUNCHES
         if not (is_figure and 0 <= device.error < MOST_ERROR):
@@ -131,7 +133,17 @@ def doubts(baseline: Baseline, checks: Sequence[Check]) -> Iterator[str]:
             ours = {check.software for check in checks if is_of(entry, check) and check.software}
             if theirs := {shown(device.software) for device in entry.devices if device.software} - ours:
                 yield f"the baseline of {name} was measured with {', '.join(sorted(theirs))}; this is {', '.join(sorted(ours))}"
-    if not found:
+    yield from _whole(baseline, checks, found)
+
+
+def _whole(baseline: Baseline, checks: Sequence[Check], found: bool) -> Iterator[str]:
+    """Yield what is to be said of a baseline as a whole. `found`: it has an operation on such a device."""
+    own, names = {_digest(check.machine) for check in checks}, [shown(entry.operation) for entry in baseline.entries]
+    if found and all(device.machine in own for entry in baseline.entries for device in entry.devices):
+        yield "the baseline is of this machine alone, which can't be a reference of itself"
+    elif not found and not {*names} & {check.operation for check in checks}:
+        yield f"the baseline has none of these operations: it has {', '.join(dict.fromkeys(names))}"
+    elif not found:
         yield (
             "the baseline has no operation on such a device: memory, link, power limit, partition, number and stack must agree,"
             " too"

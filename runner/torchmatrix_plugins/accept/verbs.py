@@ -65,9 +65,14 @@ def accept(
     engine: options.EngineOption = "auto",
     results: options.ResultsOption = options.RESULTS,
     output: options.OutputOption = PAGE,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit's XML.")] = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdicts as JUnit's XML.", callback=options.a_file)
+    ] = None,
     nccl_tests: Annotated[
-        Path | None, typer.Option("--nccl-tests", metavar="FILE", help="Write the collectives as nccl-tests' JSON.")
+        Path | None,
+        typer.Option(
+            "--nccl-tests", metavar="FILE", help="Write the collectives as nccl-tests' JSON.", callback=options.a_file
+        ),
     ] = None,
     redact: options.RedactOption = False,
     new: options.NewOption = False,
@@ -86,12 +91,13 @@ def accept(
 
     volume = volume_of(quiet, verbose)
     held = baselines.read(baseline) if baseline else None
-    if runs and (quick or burn_in or until_decided or matrix or each or new):
+    if runs and (quick or burn_in or until_decided or matrix or each or new or anyway or engine != "auto"):
         raise BadInput("RUN is judged as it is: nothing is measured", hint="leave out the run, or the options that measure")
     if matrix and (quick or each):
         raise BadInput("--matrix says itself what is measured", hint="leave out --quick and --each, or --matrix")
     if write_baseline and write_baseline.exists():  # before an hour of measuring
         raise BadInput(f"{write_baseline} exists", hint="name a new file: --write-baseline FILE")
+    _refuse_one_name(output, junit, nccl_tests, write_baseline)
     looks = _MOST_RUNS if until_decided else 1
     rules = Rules(baseline=held, of_limit=of_limit, published_decides=published_decides, looks=looks)
     if runs:
@@ -122,6 +128,12 @@ def accept(
     )
     say(f"\n{output}", volume)
     raise typer.Exit(certificate.exit_code(acceptance))
+
+
+def _refuse_one_name(*files: Path | None) -> None:
+    named = [path.absolute() for path in files if path]
+    if len({*named}) < len(named):
+        raise BadInput("two files would have one name", hint="name each once: --output, --junit, --nccl-tests")
 
 
 def _write_baseline(path: Path, acceptance: "Acceptance", notes: list[str]) -> None:
