@@ -41,6 +41,11 @@ CHANGED = {
         "return x",
         "changes float32_matmul_precision from highest to medium",
     ),
+    "an autocast that is left open": (
+        "torch.autocast('cpu', torch.bfloat16).__enter__()",
+        "pass",
+        "changes autocast from {'cpu': None} to {'cpu': 'bfloat16'}, which",
+    ),
     "autocast for ever": (
         "torch.set_autocast_enabled('cpu', True)",
         "pass",
