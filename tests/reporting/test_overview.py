@@ -188,7 +188,7 @@ def test_the_gain_of_a_setting_follows_its_corrected_verdict(
 
 def test_several_devices_say_multiple_and_efficiency(overview_of: Callable[..., Overview]) -> None:
     two = answer(overview_of(*repeated(SLOW), *repeated([190.0, 191.0, 190.5, 189.5], devices=(0, 1))), "devices")
-    assert two.title == "2 GPUs bring" and two.figure == "1.90×" and f"95{words.THIN}% efficiency" in two.text
+    assert two.title == "2 GPUs bring" and two.figure == "1.898×" and f"95{words.THIN}% efficiency" in two.text
 
 
 def test_one_device_has_no_answer_on_devices(overview_of: Callable[..., Overview]) -> None:

@@ -202,14 +202,18 @@ class OfGpu:
 def mean_over(pairs: Sequence[OfGpu], level: Significance) -> MeanRatio:
     """Return the geometric mean of these ratios.
 
-    It is over machines where two or more of both GPUs measured all of them: each machine then counts once, by its own mean,
-    since its cells share it. Otherwise it is over launches of these machines. Raises ValueError without a pair.
+    It is over machines where several of both GPUs measured one of them: each machine then counts once, by its own mean, since
+    its cells share it, and only the ratios count that all these machines measured. Otherwise it is over launches of these
+    machines. Raises ValueError without a pair.
     """
-    sides = [[pair.machines[side] for pair in pairs] for side in (0, 1)]
-    complete = [all(each.keys() == side[0].keys() and len(each) > 1 for each in side) for side in sides if side]
-    if complete and all(complete):
-        above, below = ([math.exp(mean_of([each[name] for each in side])) for name in side[0]] for side in sides)
-        return as_mean(pair(above, below), [item.ratio for item in pairs], level)
+    every = [{name for item in pairs for name in item.machines[side]} for side in (0, 1)]
+    common = [item for item in pairs if all(item.machines[side].keys() == every[side] for side in (0, 1))]
+    if common and all(len(names) > 1 for names in every):
+        above, below = (
+            [math.exp(mean_of([item.machines[side][name] for item in common])) for name in sorted(every[side])]
+            for side in (0, 1)
+        )
+        return as_mean(pair(above, below), [item.ratio for item in common], level)
     moments_by_side = {side: moments for pair in pairs for side, moments in zip(pair.sides, pair.moments, strict=True)}
     return mean_ratio([(*pair.sides, pair.ratio) for pair in pairs], moments_by_side, level)
 

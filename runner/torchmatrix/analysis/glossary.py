@@ -59,7 +59,7 @@ DEFINITIONS = {
     "multiplication and addition in a product counts, by the tool's own formulas, which no version of torch changes. A "
     "stack that can't count (torch 1.12) takes another's count for the same model and sizes (flops_from). Where a model "
     "computes in several types, the peak is the harmonic mean of theirs, weighted with the FLOPs of each type in a step. Not "
-    "known for an unknown GPU, or without a type's peak. By the median throughput of the launches, without an interval.",
+    "known for an unknown GPU, or without a type's peak. By the median throughput of the launches, whose interval is its own.",
     "S": "Speed-up: T_N / T_1, the throughput on N devices over that of the first of them alone; same stack, workload and "
     "batch per device (weak scaling). With tensor parallelism (tp) all N devices compute that one batch (strong scaling).",
     "E": "Efficiency: S / N.",
@@ -96,7 +96,8 @@ DEFINITIONS = {
     "trend": "Throughput of one cell over the runs, with their 95 % intervals as a band. A cross on the axis: a run without a "
     "figure, because no launch was ok or (grey) the cell was skipped. A dotted line: the environment (machine, driver, image, "
     "packages) or the workload's code or batch changed.",
-    "level": "A vertical line: the level changed, in per cent, median over median. A new level lasts at least 3 runs, differs "
+    "level": "A vertical line: the level changed, in per cent, geometric mean over geometric mean. A new level lasts at "
+    "least 3 runs, differs "
     "by more than 1 %, and would come from scatter alone in 1 of 100 series (seeded binary segmentation with Student's t on "
     "the logarithms, Bonferroni-corrected; outliers clipped). A slow drift shows as a staircase.",
     "level_of_inference": "What an interval is over. Launches: how well these very machines were measured. Machines: it "

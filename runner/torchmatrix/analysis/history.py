@@ -35,7 +35,7 @@ _WORK_FIELDS = ("workload hash", "batch per device", "method")
 class Change:
     """A new level of one cell. `run`: the first on it; `before`: the last measured one on the level before.
 
-    `ratio`: the new level over the old one, median over median, with Welch's 95 % interval; `runs`: how many measured runs
+    `ratio`: the new level over the old one, of geometric means, with Welch's 95 % interval; `runs`: how many measured runs
     each of them has. `environment`: in what the environments differ; they changed in `environment_run` (`run` itself or one
     near it; None if no change was recorded). `compared`: how much of the list of conditions `before` and `run` both recorded.
     """

@@ -336,6 +336,6 @@ def _weighted_pair(value: float, parts: Sequence[tuple[float, intervals.Moments]
     variance = math.fsum(weight**2 * figure.squared_error for weight, figure in parts)
     return Pair(
         value=value, log=math.log(value), error=math.sqrt(variance), freedom=freedom_of(figures, weights),
-        disturbed=len({figure.disturbed for figure in figures}) > 1,
+        jump=max((figure.jump for figure in figures), default=0.0), disturbed=len({figure.disturbed for figure in figures}) > 1,
         looks=max((figure.looks for figure in figures), default=1.0),
     )  # fmt: skip

@@ -116,6 +116,16 @@ def effect_interval(value: float, low: float | None, high: float | None) -> str:
     return _around(value, low, high, _places(value, low, high))
 
 
+def share_interval(low: float | None, high: float | None) -> str:
+    """Write both ends of a share, "36.5 to 36.7 %", of which a ± in per cent could be a part; "" without them, or if they are
+    written alike.
+    """
+    if not is_known(low) or not is_known(high) or low is None or high is None:
+        return ""
+    ends = f"{100 * low:.1f}", percent(high, 1)
+    return "" if ends[1].startswith(f"{ends[0]}{THIN}") else " to ".join(ends)
+
+
 def change(value: Any) -> str:
     """Write a ratio as a change in per cent: +1.7 %, with a true minus sign."""
     if not is_known(value):
@@ -198,6 +208,11 @@ CONTRASTS = {pair.name: pair.words for factor in CONTRASTED for pair in factor.c
     "amp": ("AMP", "fp32"), "amp-bf16": ("AMP bf16", "fp32"),
 }  # fmt: skip
 """The labels of both settings, by the name of the pair."""
+
+
+def brings(setting: str) -> str:
+    """Write what a setting does, such as "AMP brings", "bfloat16 weights bring"."""
+    return f"{setting} bring{'' if setting.endswith('weights') or '+' in setting else 's'}"
 
 
 def precision(name: str) -> str:

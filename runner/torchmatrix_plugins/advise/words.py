@@ -33,7 +33,8 @@ def _advice_lines(advice: Advice, run: str, to_measure: str) -> Iterator[str]:
         alike = ", with no difference shown" if advice.usual in advice.as_good and advice.point.moments else ""
         is_same_stack = advice.usual.row.stack == row.stack
         usual = settings_of(advice.usual) if is_same_stack else f"{advice.usual.row.stack}: {settings_of(advice.usual)}"
-        yield f"  {ratio_of(advice.gain)} over the usual settings ({usual}){alike}"
+        than = "over" if advice.aim.more_is_better else "better than"
+        yield f"  {ratio_of(advice.gain)} {than} the usual settings ({usual}){alike}"
     yield from _cost_lines(advice.point)
     yield from _equal_lines(advice)
     yield "rests on:"

@@ -45,8 +45,7 @@ def relative(gpus: Gpus) -> Chart | None:
         id="relative", nav=f"{gpus.noun} against {gpus.noun}", title=_relative_title(gpus),
         sub=f"Throughput over that of {gpus.relative.baseline} on as many devices, for the same workload and "
         f"{'batch' if gpus.relative.batch == 'same' else 'each at its own batch'}. Bar: the geometric mean over the workloads "
-        "that both measured; strokes: the workloads. ± is over launches of these machines: another machine with such a "
-        f"{gpus.device} may differ by some per cent.",
+        f"that both measured; strokes: the workloads. {gpus.rule.replace('It is', '± is').replace(' it is', ' ± is')}",
         panels=tuple((Panel(title=answers.of_each(gpus, count), unit=f"{gpus.relative.baseline} = 1×", rows=rows[count],
                             high=high, kind="rel", ticks=ticks),) for count in ends),
         legend=_legend(gpus),

@@ -109,6 +109,11 @@ class Gpus:
         return f" One machine with {' and one with '.join(lone)}: others may differ by some per cent."
 
     @property
+    def rule(self) -> str:
+        """Say what intervals are over."""
+        return OVER_MACHINES if any(row["level"] == "machines" for row in self.rows) else RULE
+
+    @property
     def least(self) -> int:
         return self.counts[0] if self.counts else min((row["count"] for row in self.rows), default=1)
 
@@ -268,6 +273,11 @@ class Scope:
     def _is_known(self, row: Row) -> bool:
         return bool(row["n"] and is_known(row[self.column]))
 
+    def _missing(self, rows: Sequence[Row]) -> str:
+        """Say why rows have no figure: one that has a price lacks the energy that this price takes."""
+        has_price = self.name == "cost" and self.gpus.price_list.formulas([rows[0]["gpu"]])
+        return "energy not read" if has_price else self.missing
+
     def unit(self, row: Row) -> str:
         """Return the unit of the figure of a row."""
         return self.unit_text.format(unit=row["unit"])
@@ -298,17 +308,19 @@ class Scope:
         measured = [row for row in rows if self._is_known(row) and setting_of(row) in settings]
         best = {setting: pick(same, key=lambda row: row[self.column])
                 for setting, same in group_by(measured, setting_of).items()}  # fmt: skip
+        missing = self._missing(rows)
         if not best:
             failed = next((row["why"] for row in rows if not row["n"] and row.get("why") in words.OUTCOMES), "")
-            return Standing(who=who, rows={}, problem=self.missing if any(row["n"] for row in rows) else words.failed(failed))
+            return Standing(who=who, rows={}, problem=missing if any(row["n"] for row in rows) else words.failed(failed))
         top = pick(best.values(), key=lambda row: row[self.column])
         note = "; ".join(f"{setting_in_words(setting)}: {row['workload']}, {row['stack']}" for setting, row in best.items())
-        lacks = {setting_of(row): self.missing.removeprefix("energy ") if row["n"] else "failed" for row in rows
+        lacks = {setting_of(row): missing.removeprefix("energy ") if row["n"] else "failed" for row in rows
                  if setting_of(row) not in best and (row["n"] or row.get("why") in words.OUTCOMES)}  # fmt: skip
         return Standing(who=who, rows=best, lacks=lacks, top=top, note=note)
 
 
 RULE = "It is over launches of these machines: another machine of the same GPU may differ by a few per cent."
+OVER_MACHINES = "Of GPUs with several machines each it is over machines, else over launches of these machines."
 
 
 def answers(gpus: Gpus) -> Answers:
@@ -319,7 +331,7 @@ def answers(gpus: Gpus) -> Answers:
         _fastest_answer(gpus), _next_answer(gpus), _settings_answer(gpus), _devices_answer(gpus),
         _worth_answer(gpus, "joule"), _worth_answer(gpus, "cost") or _worth_answer(gpus, "price"),
     ]  # fmt: skip
-    return Answers(lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), rule=RULE)
+    return Answers(lead=" ".join(_lead(gpus)), each=tuple(answer for answer in possible if answer), rule=gpus.rule)
 
 
 def compared(gpus: Gpus, gpu: str, over: str) -> tuple[MeanRatio, str, str] | None:
@@ -347,7 +359,8 @@ def _comparison(gpus: Gpus, gpu: str, over: str, name: str, title: str, figure: 
         value = Interval(value=value.value)
     limits = words.effect_interval(value.value, value.low, value.high)
     effect = words.effect(value.value, value.low, value.high)
-    each = f", from {span([mean.lowest, mean.highest], words.effect)}" if mean.n > 1 else ""
+    ends = span([mean.lowest, mean.highest], words.effect)
+    each = f", {'from ' if ' to ' in ends else 'each '}{ends}" if mean.n > 1 else ""
     text = (
         f"{words.effect_with_interval(value)} beside {over}: {verdict}{each}." if figure else f"{verdict.capitalize()}{each}."
     )
@@ -432,9 +445,10 @@ def _settings_answer(gpus: Gpus) -> Answer | None:
     over = "eager" if name == "torch.compile" else "fp32" if name == "AMP" else "fp32, eager"
     verdicts = list(dict.fromkeys(words.verdict_of(mean) for mean in means.values()))
     verdict = f"{verdicts[0]} on {'each' if len(means) > 1 else 'it'}" if len(verdicts) == 1 else "verdicts differ"
+    figure = span(values, words.effect)
     return Answer(
-        name="settings", title=f"{name} bring" if "+" in name else f"{name} brings", figure=span(values, words.effect),
-        text=f"over {over}: {verdict}" + (f"; least on {least}, most on {most}." if len(means) > 1 else "."),
+        name="settings", title=words.brings(name), figure=figure,
+        text=f"over {over}: {verdict}" + (f"; least on {least}, most on {most}." if " to " in figure else "."),
         note="Geometric means of pairs that differ in nothing else.", chart="fastest", value=max(values), low=min(values),
         high=max(values), unit="×",
     )  # fmt: skip

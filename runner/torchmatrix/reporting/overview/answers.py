@@ -117,7 +117,7 @@ def answers(cells: Cells, price_list: PriceList, since: Since | None, failed: Se
         _energy_answer(cells, price_list), _since_answer(since),
     ]  # fmt: skip
     each = tuple(answer for answer in possible if answer)
-    lead = "".join(_lead(cells, ranked))
+    lead = _lead(cells, ranked)
     warnings = [
         levels_in_words(cells.data.jump), RESEMBLE if cells.data.resemble else "",
         _of_one_launch([row for row in cells.rows if row.n]),
@@ -211,7 +211,7 @@ def _fastest_answer(cells: Cells, ranked: Ranking) -> Answer:
     rate = words.with_unit(top.rate, f"{top.unit}/s")
     low, high = number_or_nan(top.low), number_or_nan(top.high)
     limits = words.rate_interval(top.rate, low, high)
-    how = f"{cells.model(top)}, {cells.settings(top)}, {cells.place(top)}"
+    how = ", ".join([cells.model(top), cells.settings(top), *cells.varied_sizes(top, ranked.candidates), cells.place(top)])
     verdict, text = _against_others(cells, ranked)
     lone = "" if limits else f"{words.NO_INTERVAL[:1].upper()}{words.NO_INTERVAL[1:]}."
     return Answer(
@@ -352,7 +352,7 @@ def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | 
         ranked = sorted(each_model, key=lambda item: -item[1].interval.value)
         told = [f"{words.effect(each.interval.value)} {name} ({words.verdict_of(each)})" for name, each in ranked]
         return Answer(
-            name=chart, title=f"{setting} brings", figure=span([each.interval.value for _, each in ranked], words.effect),
+            name=chart, title=words.brings(setting), figure=span([each.interval.value for _, each in ranked], words.effect),
             text=f"the throughput of {baseline}; it differs by model: {words.enumerated(told)}.",
             note="A geometric mean for each model; they differ, so there is none of all.", chart="settings", unit="×",
             verdict="AMBIGUOUS",
@@ -363,7 +363,7 @@ def _setting_answer(cells: Cells, kinds: Sequence[str], chart: str) -> Answer | 
     verdict = words.verdict_of(mean) if limits else _why_untested(cells, pairs)
     note = "One pair of cells." if mean.n == 1 else "Geometric mean of the pairs that differ in nothing else."
     return Answer(
-        name=chart, title=f"{setting} brings", figure=words.effect(value.value, value.low, value.high), interval=limits,
+        name=chart, title=words.brings(setting), figure=words.effect(value.value, value.low, value.high), interval=limits,
         text=f"the throughput of {baseline}: {verdict}{each}.",
         note=note, chart="settings", value=value.value, low=value.low, high=value.high, unit="×", verdict=mean.verdict,
     )  # fmt: skip
@@ -401,7 +401,8 @@ def _devices_answer(cells: Cells, top: ShownCell) -> Answer | None:
     every = [other.S for other in rows]
     over = f" All {len(rows)} settings: {span(every, words.ratio)}." if len(rows) > 1 else ""
     return Answer(
-        name="devices", title=f"{count} {noun}s bring", figure=words.ratio(row.S), interval=limits, text=text,
+        name="devices", title=f"{count} {noun}s bring", figure=words.effect(row.S, row.S_low, row.S_high), interval=limits,
+        text=text,
         note=f"{cells.model(row)}, {cells.settings(row)}, {cells.who(row)}.{over}", chart="scaling", value=row.S,
         low=number_or_nan(row.S_low), high=number_or_nan(row.S_high), unit="×",
     )  # fmt: skip
@@ -519,15 +520,25 @@ def what_else(since: Since) -> str:
     return f"What else changed: {changed}." if changed else f"No recorded condition changed ({known})."
 
 
-def _lead(cells: Cells, ranked: Ranking) -> Iterator[str]:
-    """Yield the parts of a sentence of at most 30 words about one cell, the highest, with all its settings: its figure, what it
-    is beside others, how far it scales. Where nothing varied, it is no advice.
+MOST_WORDS = 30
+
+
+def _lead(cells: Cells, ranked: Ranking) -> str:
+    """Return a sentence of at most MOST_WORDS about one cell, the highest, with all its settings: its figure, what it is beside
+    others and, if there is room, how far it scales.
     """
+    said, top = "".join(_lead_parts(cells, ranked)), ranked.top
+    scales = f"; {cells.label(top, 'devices')} do {words.ratio(top.S)} the work of one." if top.S is not None else "."
+    return said + (scales if len(f"{said}{scales}".split()) <= MOST_WORDS else ".")
+
+
+def _lead_parts(cells: Cells, ranked: Ranking) -> Iterator[str]:
+    """Yield the parts of the first sentence, but for how far it scales; where nothing varied, it is no advice."""
     top, slowest = ranked.top, ranked.candidates[-1]
     rate = words.with_unit(top.rate, f"{top.unit}/s")
     model, verb = cells.model(top), words.verb(cells.value(top, "mode"))
-    batch = [cells.label(top, "batch")] if cells.is_generation(top) else []
-    how = f"with {words.enumerated([*cells.settings(top).split(', '), *batch], 9)} on {cells.who(top)}"
+    sizes = cells.varied_sizes(top, ranked.candidates)
+    how = f"with {words.enumerated([*cells.settings(top).split(', '), *sizes], 9)} on {cells.who(top)}"
     if len(ranked.candidates) == 1:
         yield f"{model} {verb} at {rate} {how}"
     elif cells.moments(top) is None:
@@ -540,7 +551,6 @@ def _lead(cells: Cells, ranked: Ranking) -> Iterator[str]:
         yield f"{model} {verb} fastest {how}: {rate}"
         if top.rate / slowest.rate > WORTH_SAYING:
             yield f", {words.ratio(top.rate / slowest.rate)} the throughput of {_named(cells, slowest, top)}"
-    yield f"; {cells.label(top, 'devices')} do {words.ratio(top.S)} the work of one." if top.S is not None else "."
 
 
 def _others(cells: Cells, others: Sequence[ShownCell], top: ShownCell) -> str:

@@ -168,6 +168,12 @@ class Cells:
         """Return the batch and what else sizes the input: "batch 64", "224 pixels"."""
         return [self.label(row, name) for name in _SIZES if self.value(row, name) != "none"]
 
+    def varied_sizes(self, row: ShownCell, among: Sequence[ShownCell]) -> list[str]:
+        """Return the sizes of a cell in which others differ from it, and the batch of a generation."""
+        others = [self.sizes(other) for other in among]
+        batch = self.label(row, "batch") if self.is_generation(row) else ""
+        return [size for size in self.sizes(row) if size == batch or any(size not in sizes for sizes in others)]
+
     def device(self, row: ShownCell) -> str:
         """Return the noun for one device of the cell."""
         return "core group" if self.label(row, "gpu").startswith("CPU") else "GPU"

@@ -160,5 +160,5 @@ def _utilization_bar(cells: Cells, row: ShownCell) -> Bar:
     shown = words.percent(row.mfu, 1) if is_known(row.mfu) else ""
     return Bar(
         label=_label(cells, row), value=value, low=low, high=high, colour=row.stack,
-        figures=(flops, formula, shown, words.rate_interval(value, low, high)), marks=cells.marks.get(row.place, ()),
+        figures=(flops, formula, shown, words.share_interval(low, high)), marks=cells.marks.get(row.place, ()),
     )  # fmt: skip
