@@ -143,7 +143,7 @@ def test_a_selection_that_matches_nothing_names_the_nearest(
 def test_workloads_for_other_devices_than_the_stacks_are_named(torchmatrix: Command, fake_matrix: Path, verb: str) -> None:
     fake_matrix.write_text(fake_matrix.read_text(encoding="utf-8").replace('device = "cpu"', ""), encoding="utf-8")
     done = torchmatrix(verb)
-    assert done.returncode == 3 and "no workload of the matrix is for the kind of device" in done.stderr
+    assert done.returncode == 3 and "no workload of the matrix has devices here" in done.stderr
     assert 'hint: a workload is for GPUs unless it says device = "cpu"' in done.stderr
 
 

@@ -316,9 +316,7 @@ def find_prerequisites(stacks: Iterable[Stack], engine: Engine, locks: Mapping[s
 
     `locks`: those of stacks that are built from one. `is_here`: the engine runs on this machine, so that its disk can be seen.
     """
-    every = list(stacks)
-    to_build = [stack for stack in every if stack.source != "interpreter"]
-    gone = {stack.name for stack in every if stack.source == "interpreter" and not Path(str(stack.python)).exists()}
+    to_build = [stack for stack in stacks if stack.source != "interpreter"]
     built = frozenset(stack.name for stack in to_build if ready_recipe(stack, engine, locks.get(stack.name)))
     missing = [stack for stack in to_build if stack.name not in built]
     why_not = engine.why_not_built() if missing else ""
@@ -328,8 +326,7 @@ def find_prerequisites(stacks: Iterable[Stack], engine: Engine, locks: Mapping[s
         stored=built | {s.name for s in missing if any(map(engine.is_stored, recipes(s, locks.get(s.name))))},
         unbuildable=why_not,
         unreachable=frozenset() if why_not else frozenset(unreachable_indexes(indexes_to_probe(missing))),
-        pythonless=(frozenset() if engine.capabilities.isolates else _pythonless(missing, locks))
-        | (gone if is_here else set()),
+        pythonless=frozenset() if engine.capabilities.isolates else _pythonless(missing, locks),
         disk=engine.disk() if is_here else None,
     )
 

@@ -105,8 +105,7 @@ class Prerequisites:
     `containers`: is a container engine chosen? `how_to_have_containers`: what to do if not. `built`: stacks that are built;
     `stored`: built stacks and stacks whose layers are on disk, so that building takes little space. `unbuildable`: why
     nothing else can be built here.
-    `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this machine neither has nor can download, or
-    whose interpreter isn't there.
+    `unreachable`: indexes that don't answer. `pythonless`: stacks whose Python this machine neither has nor can download.
     `disk`: None if its free space is unknown; then it isn't checked. `nodes`: how many machines like this one there are.
     `elsewhere`: the engine isn't known to run on this machine.
     """
@@ -249,8 +248,6 @@ def _why_not_index(stack: Stack, prerequisites: Prerequisites) -> Why | None:
 def _why_not_python(stack: Stack, prerequisites: Prerequisites) -> Why | None:
     if stack.name not in prerequisites.pythonless:
         return None
-    if stack.source == "interpreter":
-        return Why(reason=f"there is no {stack.python} on this machine", fix="give python the path of one that has PyTorch")
     wanted = f"{stack.python} (or {stack.python_range})" if stack.python_range else stack.python
     reason = f"this machine has no Python {wanted}, and uv can't download it"
     return Why(reason=reason, fix=f"install Python {stack.python} or let uv reach its downloads, or use a container engine")
