@@ -96,7 +96,8 @@ def refuse_nothing(s: "Session", globs: Iterable[str] = (), where: Iterable[str]
         )
     if not [*globs, *where]:
         usual = 'a workload is for GPUs unless it says device = "cpu", which needs a CPU stack, or your own Python and no GPU'
-        hint = "; ".join(s.matrix.notes[:2]) or usual
+        empty = [note for note in s.matrix.notes if "is empty" in note or "stacks are none" in note]
+        hint = "; ".join(empty[:2]) or usual
         raise NothingSelected("no workload of the matrix has devices here, and a stack that runs on them", hint=hint)
     nearest_ids = misses(s, globs, where)
     near = list(dict.fromkeys(cell_id for ids in nearest_ids.values() for cell_id in ids))
