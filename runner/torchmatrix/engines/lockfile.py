@@ -98,7 +98,15 @@ def from_table(table: Mapping[str, Any]) -> StackLock:
     for line in (*values["packages"], *filter(None, [values.get("installer")])):
         if problem := locked_line_problem(line):
             raise TypeError(f'"{shown(line)}" {problem}')
+    if bare := _without_hash(values["packages"]):
+        raise TypeError(f'"{shown(bare)}" has lost its hash, which others have: nothing tells whether it is what was locked')
     return StackLock(**values)
+
+
+def _without_hash(lines: Iterable[str]) -> str | None:
+    """Return a version without a hash beside others with one; an address names what it is of."""
+    hashed = {line: "--hash=" in line for line in lines if " @ " not in line}
+    return next((line for line, has_hash in hashed.items() if not has_hash), None) if any(hashed.values()) else None
 
 
 def from_text(text: str) -> StackLock | None:

@@ -143,6 +143,8 @@ def _load(file: IO[bytes], archive: Path, folder: Path, engine: Engine, force: b
         raise EngineUnusable(
             f"the bundle contains Docker's images, which {engine.name} can't load", hint=HOW_TO_HAVE_CONTAINERS
         )
+    if missing := [name for name in ("matrix.toml", "matrix.lock") if name not in index["files"]]:
+        raise BadInput(f"{archive} is incomplete: it has no {missing[0]}", hint=_CUT)
     if index["images"] and IMAGES not in index["files"]:
         raise BadInput(f"{archive} is incomplete: it lists images, but has no {IMAGES}", hint=_CUT)
     wheelhouse = cache_folder() / "wheelhouse"

@@ -243,7 +243,7 @@ def _await_facts(
         reason = "its job is being ended" if waiting and waiting[0].state == "COMPLETING" else reason
         if polls >= most and not tasks and system.has(job):
             polls, reason = 0, system.hidden(job)
-        if reason not in ("None", "Priority", reported):
+        if reason and reason not in ("None", "Priority", reported):
             reported = reason
             tell(f"waiting for {node.name}: {reason}; Ctrl-C ends it")
         time.sleep(job_system.POLL_SECONDS)

@@ -4,7 +4,7 @@ import itertools
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -165,6 +165,9 @@ class JobSystem(ABC):
     @abstractmethod
     def tasks(self, name: str) -> list[Task]:
         """Return the tasks of all jobs of this name that are still listed, also those that are over. Raises EngineUnusable."""
+
+    def forget(self, jobs: Collection[str]) -> None:  # noqa: B027 (nothing is to be done where jobs that are over count no more)
+        """Remove jobs that are over and count towards a limit. Raises Unanswered."""
 
     @abstractmethod
     def cancel(self, name: str) -> None:

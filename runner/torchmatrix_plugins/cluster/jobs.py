@@ -9,7 +9,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torchmatrix.core.errors import BadInput, EngineUnusable, ExitCode, ToolError
@@ -135,14 +135,29 @@ class Submitted:
             if not self.cluster.system.queues and busy & set(batch.nodes):
                 continue
             try:
-                self._submit(batch)
+                self._submit_part(batch)
             except job_system.NotNow:
                 self.refused_at = len(self.waiting)
                 if not self.waiting:
                     raise
                 return
-            self.later.remove(batch)
+            if not batch.launches:
+                self.later.remove(batch)
             busy |= set(batch.nodes)
+
+    def _submit_part(self, batch: Batch) -> None:
+        """Submit a batch, and take it out of it; if nothing is with Slurm that would end, as much of it as its limit allows."""
+        size = len(batch.launches)
+        while True:
+            try:
+                self._submit(replace(batch, launches=batch.launches[:size]))
+            except job_system.NotNow:
+                if self.waiting or size == 1:
+                    raise
+                size = (size + 1) // 2
+            else:
+                del batch.launches[:size]
+                return
 
     def _submit(self, batch: Batch) -> None:
         order, kind = self.cluster.order, batch.kind
@@ -156,7 +171,7 @@ class Submitted:
             output=str(order.place / "jobs" / f"{number}-%a.out"),
             key=key,
             gpus=next(node.gpus for node in kind.nodes if node.name == batch.nodes[0]),
-            after=tuple(dict.fromkeys(self.last[node] for node in batch.nodes if node in self.last and not batch.retries)),
+            after=tuple(dict.fromkeys(self.last[node] for node in batch.nodes if node in self.last)),
         )
         try:
             job = self.cluster.system.submit(submission)
@@ -164,7 +179,7 @@ class Submitted:
             orders.drop_launches(order, number)
             raise
         job = orders.keep_job(order, number, job)
-        self.last |= {} if batch.retries else dict.fromkeys(batch.nodes, job)
+        self.last |= dict.fromkeys(batch.nodes, job)
         for task, (cell, its_round) in enumerate(batch.launches):
             self.waiting[f"{job}_{task}"] = SubmittedLaunch(kind=kind, cell=cell, number=its_round, retries=batch.retries)
 
@@ -184,7 +199,8 @@ def submit_all(cluster: Cluster) -> Submitted:
             for nodes in dict.fromkeys(kind.at[cell.id] for cell, _ in left):
                 submitted.add(kind, nodes, [(cell, number) for cell, number in left if kind.at[cell.id] == nodes])
     submitted.add_further()
-    submitted.submit()
+    with suppress(job_system.NotNow):  # others' jobs are at the limit, or ours that are being removed: `watch` asks again
+        submitted.submit()
     return submitted
 
 
@@ -213,12 +229,15 @@ def _attach(submitted: Submitted, todo: Mapping[str, Sequence[tuple[Cell, int]]]
 
 def watch(submitted: Submitted) -> Generator[ProgressEvent, None, None]:
     """Yield what becomes of the launches until none is left; submit lost launches again."""
-    refusals = 0
+    refusals, forgotten = 0, set[str]()
     while submitted.waiting or submitted.later:
         time.sleep(job_system.POLL_SECONDS)
         try:
             submitted.submit()
         except job_system.NotNow:  # others' jobs are at the limit, and may end
+            with suppress(ToolError):
+                submitted.cluster.system.forget(submitted.finished - forgotten)
+                forgotten |= submitted.finished
             refusals += 1
             if refusals > MOST_REFUSALS:
                 raise

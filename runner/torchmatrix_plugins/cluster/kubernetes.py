@@ -9,7 +9,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -44,8 +44,17 @@ _HOPELESS = {
 }  # fmt: skip
 """Reasons for which a container waits in vain."""
 _STARTING = ("ContainerCreating", "PodInitializing")
-_OF_NODE = {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "NodeAffinity"}
-"""Reasons of a failed pod that lie with its node."""
+_OF_NODE = {
+    "Evicted",
+    "NodeLost",
+    "NodeShutdown",
+    "Shutdown",
+    "Terminated",
+    "Preempting",
+    "NodeAffinity",
+    "UnexpectedAdmissionError",
+}
+"""Reasons of a failed pod that lie with its node; so do OutOfcpu and the like, by which a kubelet refuses a pod."""
 _DRIVERS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "node.kubernetes.io/instance-type", "kubernetes.io/arch")
 """Labels by which nodes differ."""
 _QUANTITY = re.compile(r"\+?(\d{1,20}(\.\d{0,20})?|\.\d{1,20})([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII)
@@ -209,7 +218,7 @@ class Kubernetes(JobSystem):
         try:
             name, _ = job_system.array_index(job)
             self._asked(partial(self._batch.delete_namespaced_job, name, self._site.namespace, dry_run="All"), _kind)
-        except _NotThere:
+        except (_NotThere, BadInput):  # with some webhooks no change can be tried: then only lists tell
             return False
         return True
 
@@ -218,7 +227,10 @@ class Kubernetes(JobSystem):
         return {"namespace": self._site.namespace, "label_selector": f"{RUN}={_label(name)}"}
 
     def _job(self, name: str, submission: Submission) -> dict[str, Any]:
-        site, vendor, (node,) = self._site, self._vendors[submission.nodes[0]], submission.nodes
+        site, (node,) = self._site, submission.nodes
+        if (vendor := self._vendors.get(node)) is None:
+            hint = f"{self.look} shows it; the same command then continues"
+            raise EngineUnusable(f"what the server says of {node}, on which this run goes on, can't be read", hint=hint)
         labels = {"app.kubernetes.io/name": "torchmatrix", RUN: _label(submission.name)}
         of_node = {"valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
         variables = {
@@ -293,6 +305,12 @@ class Kubernetes(JobSystem):
             return False
         since = self._waiting.setdefault(job, time.monotonic())
         return task.reason.partition(":")[0] in _HOPELESS or time.monotonic() - since > 60 * self._site.wait_minutes
+
+    def forget(self, jobs: Collection[str]) -> None:
+        for job in {job_system.array_index(task)[0] for task in jobs}:
+            with suppress(_NotThere):
+                delete = partial(self._batch.delete_namespaced_job, job, self._site.namespace)
+                self._asked(partial(delete, propagation_policy="Background"), _kind)
 
     def cancel(self, name: str) -> None:
         delete = partial(self._batch.delete_collection_namespaced_job, propagation_policy="Foreground", **self._of(name))
@@ -395,6 +413,8 @@ def _task(job: Mapping[str, Any], pod: Mapping[str, Any] | None) -> Task:
     elif "Failed" in conditions:
         state, why = _failure(pod)
         why = printable(clipped(why, 300))
+    elif {"FailureTarget", "SuccessCriteriaMet"} & conditions:  # its pods are being ended, for ever where a node is lost
+        state = "COMPLETING"
     elif pod is None or pod.get("status", {}).get("phase", "Pending") == "Pending":
         state, reason = "PENDING", _waiting_reason(pod)
     node = (pod or {}).get("spec", {}).get("nodeName", "")
@@ -422,7 +442,7 @@ def _failure(pod: Mapping[str, Any] | None) -> tuple[str, str]:
     disruption = next((condition for condition in _true(pod) if condition["type"] == "DisruptionTarget"), {})
     reason = disruption.get("reason") or status.get("reason", "")
     words = ": ".join(filter(None, (reason, disruption.get("message") or status.get("message"))))
-    if disruption or reason in _OF_NODE or "deletionTimestamp" in pod["metadata"]:
+    if disruption or reason in _OF_NODE or reason.startswith("OutOf") or "deletionTimestamp" in pod["metadata"]:
         return "NODE_FAIL", words or "its pod is being removed"
     if reason == "DeadlineExceeded":
         return "TIMEOUT", words

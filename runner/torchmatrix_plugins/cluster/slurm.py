@@ -76,15 +76,12 @@ WARNING_SECONDS = 30
 """The time before its time limit at which a job is asked to end."""
 MOST_TASKS = 1000
 """The most tasks of one array, where Slurm doesn't state its limit."""
-_LIMITS = (
-    "submit limit",
-    "SubmitJob",
-    "JobLimit",
-    "temporarily unable to accept",
-    "maximum number of jobs",
-    "Resource temporarily",
-)
+_LIMITS = ("submit limit", "temporarily unable to accept", "maximum number of jobs", "Resource temporarily")
 """Words in a refusal that is due to the number of jobs."""
+_POLICY, _OF_JOBS = re.compile(r"\b(?:QOS|Assoc)\w+"), re.compile(r"(?:Max|Grp)(?:Submit)?Jobs?(?:Per\w+)?Limit")
+"""The name of the limit that a job violates, and the names of those on the number of jobs; the sentence about any of them says
+"submit limit". Slurm's job_reason_codes
+"""
 _UNANSWERED = ("Unable to contact", "timed out", "Zero Bytes", "Communication ", "standby mode", "Connection ")
 """Words of a command whose controller did not answer; it may have carried out what it was asked. Slurm's slurm_errno.c"""
 _AGAIN = "is the controller up? scontrol ping tells; the same command then continues"
@@ -105,6 +102,13 @@ class Node(job_system.Node):
     @property
     def standing(self) -> NodeState:
         return node_state(self.state)
+
+
+def _is_of_their_number(message: str) -> bool:
+    """Check whether a refusal is due to the number of jobs, so that it ends as jobs end."""
+    if named := _POLICY.findall(message):
+        return any(_OF_JOBS.search(name) for name in named)
+    return any(word in message for word in _LIMITS)
 
 
 class Slurm(JobSystem):
@@ -163,7 +167,7 @@ class Slurm(JobSystem):
         job = done.stdout.strip().partition(";")[0]
         if done.returncode:
             message = done.stderr.strip().removeprefix("sbatch: error: ") or f"sbatch ended with {done.returncode}"
-            if any(word in message for word in _LIMITS):
+            if _is_of_their_number(message):
                 raise NotNow(
                     f"Slurm takes no more jobs: {message}", hint="wait until some have ended; the same command continues"
                 )

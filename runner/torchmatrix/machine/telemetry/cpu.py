@@ -81,7 +81,9 @@ class CpuSensor:
         self._limits = limits
         self._energy = tuple(energy)
         self._throttles = tuple(throttles)
-        self._times = system.cpu_times()
+        self._times: Any = None
+        with suppress(Exception):  # as where /proc/stat is empty
+            self._times = system.cpu_times()
 
     def read(self) -> list[Reading]:
         """Return one reading; a key that can't be read is absent."""
@@ -114,6 +116,8 @@ class CpuSensor:
         """
         before, now = self._times, self._system.cpu_times()
         self._times = now
+        if before is None:
+            return {}
         # "The value in this field may decrease in certain conditions": proc(5) of iowait.
         spent = {name: getattr(now, name) - getattr(before, name) for name in now._fields}
         if min(spent["user"], spent["system"], spent["idle"]) < 0:
