@@ -8,7 +8,8 @@ to report how they failed.
 import json
 import math
 import os
-import time
+from time import monotonic
+from time import time as unix_time
 
 VERSION = 1
 PREFIX = b"@matrix "
@@ -40,7 +41,7 @@ class Channel:
         self._write("failure", {"kind": kind, "rank": self.rank, "message": message[:1500]})
 
     def _write(self, event, fields):
-        record = dict(event=event, unix_seconds=time.time(), monotonic_seconds=time.monotonic(), **fields)
+        record = dict(event=event, unix_seconds=unix_time(), monotonic_seconds=monotonic(), **fields)
         data = PREFIX + _json(record).encode() + b"\n"
         while data:
             data = data[os.write(self._fd, data) :]

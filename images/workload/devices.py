@@ -4,7 +4,7 @@ A new kind is one class here. No other module asks which kind a device is: it as
 """
 
 import resource
-import time
+from time import perf_counter_ns
 
 import torch
 import torch.distributed as dist
@@ -57,7 +57,7 @@ class Device:
 
     def mark(self):
         """Return a point in time on the device's clock; a GPU's can be read only after a wait for the device."""
-        return time.perf_counter_ns()
+        return perf_counter_ns()
 
     @staticmethod
     def seconds(begin, end):

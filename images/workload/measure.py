@@ -8,7 +8,7 @@ import collections
 import contextlib
 import gc
 import math
-import time
+from time import monotonic, perf_counter_ns
 
 import sharing
 import steady
@@ -109,16 +109,16 @@ def run_steps(world, step, steps, first):
     """
     run, mark, marks = step.run, world.kind.mark, []
     world.synchronize()
-    begin = time.monotonic()
-    start = time.perf_counter_ns()
+    begin = monotonic()
+    start = perf_counter_ns()
     marks.append(mark())
     for index in range(first, first + steps):
         run(index)
         marks.append(mark())
-    enqueued = time.perf_counter_ns()
+    enqueued = perf_counter_ns()
     world.synchronize()
-    stop = time.perf_counter_ns()
-    end = time.monotonic()
+    stop = perf_counter_ns()
+    end = monotonic()
     return {
         "seconds": (stop - start) / 1e9,
         "start_monotonic_seconds": begin,

@@ -9,7 +9,7 @@ import argparse
 import itertools
 import random
 import statistics
-import time
+from time import perf_counter
 
 import torch
 
@@ -121,7 +121,7 @@ class Unseen:
 
     def _draw_batch(self, device):
         """Draw items that no other batch has; return their numbers and a batch of them."""
-        begin = time.perf_counter()
+        begin = perf_counter()
         few = argparse.Namespace(**dict(vars(self._args), batch=self._items))
         self._drawn.append(families.draw(few, self._generator))
         rows = range(self._items * (len(self._drawn) - 1), self._items * len(self._drawn))
@@ -129,7 +129,7 @@ class Unseen:
         self._newest = tuple(rows if is_whole else self._random.choices(rows, k=self._size))
         self._used.add(self._newest)
         batch = _map_tensors(lambda tensor: tensor.to(device), self._drawn[-1]) if is_whole else self._assemble_batch(device)
-        self._cost = time.perf_counter() - begin
+        self._cost = perf_counter() - begin
         return self._newest, batch
 
     def _assemble_batch(self, device):

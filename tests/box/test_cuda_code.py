@@ -319,7 +319,7 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
     "devices.py": [
         "return None",
         'return "gloo"',
-        "return time.perf_counter_ns()",
+        "return perf_counter_ns()",
         "return (end - begin) / 1e9",
         'return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}',
         "return None",

@@ -123,6 +123,47 @@ def test_a_model_is_trained_and_proven_whatever_its_gradients_are(real_python: s
     assert "discards the imaginary part" not in stderr
 
 
+HOOKED = {
+    "hooks that clip": (
+        "self.layer.weight.register_post_accumulate_grad_hook(lambda p: (p.grad.clamp_(-0.01, 0.01), None)[1])",
+        "pass",
+    ),
+    "checkpoints that enter again": (
+        "import torch.utils.checkpoint; self.again = torch.utils.checkpoint.checkpoint",
+        "inputs = self.again(torch.tanh, inputs.clone().requires_grad_(), use_reentrant=True)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOOKED)
+def test_what_acts_in_a_backward_pass_alone_is_proven(real_python: str, tmp_path: Path, kind: str) -> None:
+    code, events, stderr = launched(real_python, tmp_path, init=HOOKED[kind][0], forward=HOOKED[kind][1])
+    assert code == 0 and only(events, "reference")["agrees"] is True, stderr
+
+
+def test_of_whole_numbers_it_is_told_that_not_every_step_is_looked_at(real_python: str, tmp_path: Path) -> None:
+    text = NET.format(init="pass", forward="return self.layer(inputs).argmax(-1)")
+    text = text.replace(
+        'nn.functional.cross_entropy(getattr(outputs, "logits", outputs), targets)', "(outputs == targets).float().mean()"
+    )
+    _, events, stderr = bench(real_python, *own_model(tmp_path, text), "--mode", "infer")
+    failures = [event["message"] for event in events if event["event"] == "failure"]
+    assert not any("computes nothing" in message for message in failures), (failures, stderr)
+
+
+def test_clocks_that_a_models_file_replaces_are_not_the_launchs(real_python: str, tmp_path: Path) -> None:
+    slower = "; ".join(
+        f"real_{name} = time.{name}; time.{name} = lambda real=real_{name}: type(real())(real() / 2)"
+        for name in ("perf_counter", "perf_counter_ns", "monotonic", "time")
+    )
+    code, events, stderr = launched(real_python, tmp_path, "--mode", "infer", init=f"import time; {slower}")
+    assert code == 0, stderr
+    windows = [event for event in events if event["event"] == "sample" and event["phase"] == "measure"]
+    for window in windows:
+        wall = window["stop_monotonic_seconds"] - window["start_monotonic_seconds"]
+        assert windows and 0.8 < max(window["seconds"]) / wall < 1.01
+
+
 def test_a_quick_check_takes_another_branch_than_the_first_step(real_python: str, tmp_path: Path) -> None:
     """The batches' sums have both signs, so that half of the layers has no part in a step."""
     init = "self.other = nn.Linear(6, 3)"

@@ -7,8 +7,8 @@ with a forward pass of the whole sequence without a cache.
 """
 
 import math
-import time
 from statistics import fmean
+from time import monotonic, perf_counter_ns
 
 import torch
 
@@ -158,18 +158,18 @@ def streams(args, world, step, pace, new):
     inputs = new.on_device()
     with torch.no_grad(), measure.no_garbage_collection():
         world.barrier()
-        start = time.monotonic()
+        start = monotonic()
         for request in range(count):
             batch = step.batches[next(inputs)]
             world.synchronize()
-            begin = time.perf_counter_ns()
+            begin = perf_counter_ns()
             for phase, _ in step.serve(batch):
                 world.synchronize()
-                end = time.perf_counter_ns()
+                end = perf_counter_ns()
                 for field, value in (("items", items[phase]), ("seconds", (end - begin) / 1e9), ("requests", request)):
                     phases[phase][field].append(value)
                 begin = end
-        edges = start, time.monotonic()
+        edges = start, monotonic()
         roof = extras.attempt("the roof", lambda: _roof(args, world, step, pace, phases[DECODE]["seconds"]))
         roofs = world.gather(roof)
     lines = [line for name, rows in phases.items() for line in measurements.stream(world, name, "tokens", rows, edges)]

@@ -7,7 +7,7 @@ requests.
 """
 
 import math
-import time
+from time import monotonic, perf_counter_ns
 
 import measure
 
@@ -42,16 +42,16 @@ def _time_requests(world, kinds, count):
     seconds, making = {kind: [] for kind in kinds}, dict.fromkeys(kinds, 0.0)
     with measure.no_garbage_collection():
         world.barrier()
-        start = time.monotonic()
+        start = monotonic()
         for _ in range(count):
             for kind, (request, inputs) in kinds.items():
-                before = time.perf_counter_ns()
+                before = perf_counter_ns()
                 batch = next(inputs)
                 world.synchronize()
-                begin = time.perf_counter_ns()
+                begin = perf_counter_ns()
                 making[kind] += (begin - before) / 1e9
                 request(batch)
                 world.synchronize()
-                seconds[kind].append((time.perf_counter_ns() - begin) / 1e9)
-        edges = {"start_monotonic_seconds": start, "stop_monotonic_seconds": time.monotonic()}
+                seconds[kind].append((perf_counter_ns() - begin) / 1e9)
+        edges = {"start_monotonic_seconds": start, "stop_monotonic_seconds": monotonic()}
     return {kind: dict(edges, seconds=times, inputs_seconds=making[kind]) for kind, times in seconds.items()}

@@ -1,6 +1,6 @@
 """Eager float32: the same model from the same seed, its loss and gradients by plain automatic differentiation, and its FLOPs.
 
-It shares no code with the timed step: no DDP, no optimizer, no autocast of precision.py, no backward(). An error of a runtime,
+It shares no code with the timed step: no DDP, no optimizer, no autocast of precision.py. An error of a runtime,
 a wrapper or a setting in the timed step does not occur here.
 """
 
@@ -145,10 +145,12 @@ class Reference:
             loss = self.family.loss(outputs, batch)
         if not training:
             return float(loss), deeds.tensors_of(outputs)
-        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        gradients = iter(torch.autograd.grad(loss * scale, parameters, allow_unused=True))
-        pairs = [(p, next(gradients) if p.requires_grad else None) for p in self.model.parameters()]
-        return float(loss.detach()), [_float_numbers(torch.zeros_like(p) if g is None else g) / scale for p, g in pairs]
+        self.model.zero_grad(set_to_none=True)
+        (loss * scale).backward()  # not autograd.grad: a model may have hooks on gradients, and checkpoints that refuse it
+        pairs = [(p, p.grad if p.requires_grad else None) for p in self.model.parameters()]
+        gradients = [_float_numbers(torch.zeros_like(p) if g is None else g) / scale for p, g in pairs]
+        self.model.zero_grad(set_to_none=True)
+        return float(loss.detach()), gradients
 
     def _keep_in(self, dtype):
         """Convert weights and inputs to another type; they stay rounded when they are float32 again."""

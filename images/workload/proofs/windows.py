@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import os
-import time
+from time import perf_counter, process_time
 
 import torch
 
@@ -49,7 +49,7 @@ class Watch:
 
     def __init__(self, args, world, begun, steps):
         self._args, self._world, self._begun, self._steps = args, world, begun, steps
-        self._clocks = cpu_seconds(), time.perf_counter()
+        self._clocks = cpu_seconds(), perf_counter()
         if measurements.trains(args):
             done = steps + 1 if begun.step.taken() is None else begun.step.taken()
             self._rates = [growth // max(done, 1) for growth in begun.mark.growth()]
@@ -85,7 +85,7 @@ class Watch:
         """Check that the process and its children ran on no more CPUs at a time, on the mean, than it has threads: a model may
         start its own.
         """
-        busy, wall = cpu_seconds() - self._clocks[0], time.perf_counter() - self._clocks[1]
+        busy, wall = cpu_seconds() - self._clocks[0], perf_counter() - self._clocks[1]
         given = self._begun.settings["threads"] + (self._args.workers if self._args.data == "disk" else 0)
         most = MORE_CPUS * given + (OF_GLOO if self._world.size > 1 else 0)
         if self._args.device != "cpu" or wall < LEAST_SECONDS or busy <= most * wall:
@@ -212,6 +212,8 @@ class Watch:
         tensors = kept.tensors_of(step.outputs())
         sizes = [float(families.numbers_of(tensor).float().square().mean().sqrt()) for tensor in tensors]
         first, second = (numbers for _, numbers in step.kept.take())
+        if not tensors:
+            return [], _WHOLE_NUMBERS
         given = {tensor.data_ptr() for tensor in (*begun.plain.parameters(), *begun.batches[0].values())}
         if all(tensor.data_ptr() in given for tensor in tensors):
             return [_NOTHING_COMPUTED], None
@@ -239,7 +241,7 @@ def cpu_seconds():
     while True:
         more = {process for process, parent in known.items() if parent in family} - family
         if not more:
-            return time.process_time() + sum(seconds[process] for process in family - {os.getpid()})
+            return process_time() + sum(seconds[process] for process in family - {os.getpid()})
         family |= more
 
 
@@ -254,6 +256,7 @@ _UNKNOWN = "whether every step of the windows changed the parameters: torch coun
 _NOTHING_COMPUTED = (
     "all tensors that a step gives are inputs or weights of the model: it computes nothing, or only when it is read"
 )
+_WHOLE_NUMBERS = "whether every step of the windows computed its outputs: they are whole numbers"
 _BY_CHANCE = "whether every step of the windows computed its outputs: two steps on one batch give other ones each time"
 _JUMPED = "where the windows begin, the losses of the same batches jump by %.2g; before, they changed by at most %.2g"
 
