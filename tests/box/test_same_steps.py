@@ -72,6 +72,16 @@ def test_a_step_that_does_less_where_it_is_timed_is_caught_or_told(
     assert (code and failures and failures[0]["kind"] == "numerics") or (what in TOLD and told), stderr
 
 
+def test_work_that_varies_a_little_hides_no_step_that_does_less(real_python: str, tmp_path: Path) -> None:
+    """A small product comes by chance; all else is left out once the weights have moved from where they were."""
+    small = "(torch.rand(()) < 0.5 and self.last(torch.zeros(1, 512)) is None)"
+    moved = "not torch.equal(self.last.bias.detach(), self.__dict__.setdefault('first', self.last.bias.detach().clone()))"
+    code, events, stderr = launched(real_python, tmp_path, f"{small} or {moved}", "--mode", "train")
+    told = [text for event in events if event["event"] == "remarks" for text in event["texts"] if "that were proven" in text]
+    failures = [event["message"] for event in events if event["event"] == "failure"]
+    assert (code and "takes" in failures[0]) or told, (failures, stderr)
+
+
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_the_same_model_passes_where_it_always_works(real_python: str, tmp_path: Path, mode: str) -> None:
     code, events, stderr = launched(real_python, tmp_path, "names & files", "--mode", mode)

@@ -16,6 +16,9 @@ PASSES = 32
 SAME = 1e-6
 """Relative differences of equal work."""
 
+SLIGHT = 0.02
+"""Work that scatters by no more is as good as equal for the time that a step takes."""
+
 Varying = collections.namedtuple("Varying", "per_item deviation")
 """FLOPs of the forward pass of an item, the mean over PASSES, and the standard deviation of a pass, relative to it."""
 
@@ -58,7 +61,7 @@ def mean_of_steps(varying, flops, forward, items):
 
 def remarks(varying):
     """Say that the work varies and which figure stands for it."""
-    text = "each step leaves parts out by chance: the FLOPs of one vary by %.0f %%, and their mean over %d passes counts"
+    text = "each step leaves parts out by chance: the FLOPs of one vary by %.2g %%, and their mean over %d passes counts"
     return [text % (100 * varying.deviation, PASSES)] if varying else []
 
 

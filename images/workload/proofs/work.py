@@ -17,7 +17,7 @@ import measurements
 import roofline
 from proofs import agreement, arithmetic, deeds, drawing, operations, pace, parity, rules
 from proofs.reference import Reference, fresh
-from proofs.varying import mean_of_steps
+from proofs.varying import SLIGHT, mean_of_steps
 from world import ONE_MODEL
 
 BATCH = 1
@@ -37,7 +37,7 @@ def prove(args, world, timed, first, clock, varying, seconds):
     names, draws = drawing.look(args, fresh_model)
     drawing.mark(timed["model"], names)
     is_noisy = _is_noisy(args, fresh_model)
-    usual = None if varying else seconds
+    usual = None if varying and varying.deviation > SLIGHT else seconds
     done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy, usual))
     record["problems"] += done.pop("pace")
     record["problems"] += clock("proof-ranks", lambda: _judge_without_reference(args, world, fresh_model, done, first))
