@@ -121,8 +121,8 @@ def test_data_that_was_not_read_is_no_figure(real_python: str, kept: Path, tmp_p
 
 def test_a_slow_loader_is_told_with_its_cause(real_python: str, kept: Path, tmp_path: Path) -> None:
     slow = "import loading, time\n{}"
-    decode = "by = loading._by_torchvision\nloading._by_torchvision = lambda data: (time.sleep(0.05), by(data))[1]"
-    read = "content = loading._content\nloading._content = lambda path, cold: (time.sleep(0.05), content(path, cold))[1]"
+    decode = "by = loading._by_torchvision\nloading._by_torchvision = lambda data: (time.sleep(0.15), by(data))[1]"
+    read = "content = loading._content\nloading._content = lambda path, cold: (time.sleep(0.15), content(path, cold))[1]"
     for code_of, cause in ((decode, "decoding and augmenting took most"), (read, "storage took most")):
         code, events, stderr = launched(real_python, kept, tmp_path, "--workers", "1", before=slow.format(code_of))
         assert code == 0, stderr

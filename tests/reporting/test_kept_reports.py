@@ -153,4 +153,7 @@ def test_an_interruption_waits_for_no_process(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(run_summary, "part_of", endless)
     with pytest.raises(KeyboardInterrupt):
         run_summary.read_parts(run, run.read_record())
+    until = time.monotonic() + PATIENCE_SECONDS / 60  # a second interruption may come before the ended ones are gone
+    while active_children() and time.monotonic() < until:
+        time.sleep(0.01)
     assert not active_children()
