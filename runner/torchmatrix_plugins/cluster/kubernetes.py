@@ -282,9 +282,7 @@ class Kubernetes(JobSystem):
                 task = replace(task, reason=self._why_no_pod(job))
             if self._is_in_vain(job, task):
                 given_up[job] = replace(task, state="FAILED", why=task.reason or "no pod was started")
-                with suppress(_NotThere):
-                    delete = partial(self._batch.delete_namespaced_job, job, self._site.namespace)
-                    self._asked(partial(delete, propagation_policy="Background"), _kind)
+                self._remove(job)
             else:
                 tasks.append(task)
         return [*tasks, *given_up.values()]
@@ -308,9 +306,12 @@ class Kubernetes(JobSystem):
 
     def forget(self, jobs: Collection[str]) -> None:
         for job in {job_system.array_index(task)[0] for task in jobs}:
-            with suppress(_NotThere):
-                delete = partial(self._batch.delete_namespaced_job, job, self._site.namespace)
-                self._asked(partial(delete, propagation_policy="Background"), _kind)
+            self._remove(job)
+
+    def _remove(self, job: str) -> None:
+        with suppress(_NotThere):
+            delete = partial(self._batch.delete_namespaced_job, job, self._site.namespace)
+            self._asked(partial(delete, propagation_policy="Background"), _kind)
 
     def cancel(self, name: str) -> None:
         delete = partial(self._batch.delete_collection_namespaced_job, propagation_policy="Foreground", **self._of(name))
