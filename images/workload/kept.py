@@ -34,7 +34,11 @@ class Kept:
 
     def keep(self, index, outputs):
         """Keep a number of each real tensor in `outputs`, which are those of a step on batch `index`."""
-        self._steps.append((index, [self._number(*pair) for pair in enumerate(tensors_of(outputs))]))
+        self._steps.append((index, self.numbers(outputs)))
+
+    def numbers(self, outputs):
+        """Return the number of each real tensor in `outputs`, from the places that are kept."""
+        return [self._number(*pair) for pair in enumerate(tensors_of(outputs))]
 
     def _number(self, position, tensor):
         key = position, tensor.shape

@@ -40,6 +40,7 @@ ENQUEUE_REPEATS = 5
 def run(channel, args):
     """Measure what `args` ask for and emit all results; raise on any failure."""
     devices.of_kind(args.device).require()
+    windows.keep_orphans()
     world = _timed(channel, "init", lambda: World(args))
     alone = getattr(measurements.of(args), "launch", None)
     with world.naming_unused_parameters():
@@ -219,7 +220,7 @@ def _prove_work(channel, args, world, timed, first, watched, seconds, roof):
     device's peak and the `roof` of its products; 0 where no peak applies.
     """
     prove = work.prove if args.proof == work.FULL else work.glance
-    record = prove(args, world, timed, first, functools.partial(_timed, channel), watched.varies, watched.seconds)
+    record = prove(args, world, timed, first, functools.partial(_timed, channel), watched)
     record["problems"][:0] = watched.problems
     record["unwatched"] = "; ".join(filter(None, (watched.unknown, record.pop("coarse", None)))) or None
     record["problems"] += rules.speed(args, record.get("flops_per_item"), seconds, world.size, roof) if seconds else []

@@ -1,5 +1,6 @@
 """Precision and settings of a model are read from the model that was timed: no figure has another name."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from test_kinds_of_own_models import NET
 
 from support import sabotaged
 from support.boxes import WITH_KERNELS, bench, only, own_model, remarks_of
+from torchmatrix.core import assets
 from torchmatrix.facts import wire
 
 pytestmark = pytest.mark.xdist_group("own model")  # one process runs all of the files
@@ -77,13 +79,41 @@ def test_a_process_that_keeps_more_cpus_busy_than_its_threads_gives_no_figure(re
         assert not is_told or "CPUs busy, and was given 1: the model starts threads" in only(events, "failure")["message"]
 
 
+ORPHAN = """
+import os, time
+from proofs import windows
+windows.keep_orphans()
+before = windows.cpu_seconds() - time.process_time()
+read, write = os.pipe()
+child = os.fork()
+if not child:
+    if os.fork():
+        os._exit(0)
+    while time.process_time() < 0.3:
+        pass
+    os.write(write, b"x")
+    time.sleep(60)
+os.waitpid(child, 0)
+os.read(read, 1)
+print(windows.cpu_seconds() - time.process_time() - before)
+os.killpg(0, 9)
+"""
+
+
+def test_the_cpu_time_of_processes_that_have_left_their_parents_counts(real_python: str) -> None:
+    done = subprocess.run(
+        [real_python, "-uc", ORPHAN], cwd=assets.WORKLOAD, capture_output=True, text=True, start_new_session=True, check=False
+    )
+    assert float(done.stdout) > 0.25, done.stderr
+
+
 def test_a_model_of_several_types_is_measured_and_called_mixed(real_python: str, tmp_path: Path) -> None:
     init, half = "self.b = nn.Linear(6, 6)", "with torch.autocast('cpu', torch.bfloat16): inputs = self.b(inputs)"
     words = written(tmp_path, init, f"{half}\n        inputs = inputs.float()")
     code, events, stderr = bench(real_python, *words, *INFER, "--peak-flops", "1")
     assert code == 0, f"{stderr}: no one peak is that of several types"
     (effective,) = only(events, "precision")["effective"]
-    assert effective["mixed"] == "mixed: bfloat16 62 %, float32 38 %" and effective["matmul"] == "fp32"
+    assert effective["mixed"] == "mixed: bfloat16 59 %, float32 41 %" and effective["matmul"] == "fp32"
     assert effective["types"]["parameters"] == {"float32": 63} and effective["types"]["outputs"] == ["float32"]
     # of two items 6 × 6 in bfloat16 and 6 × 3 in float32, two FLOPs each
     assert effective["types"]["flops"] == {"bfloat16": 2 * 2 * 36, "float32": 2 * 2 * 18}
@@ -131,7 +161,7 @@ def test_a_model_that_its_builder_casts_is_what_it_is_where_that_is_asked_for(re
     )
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
     (effective,) = only(events, "precision")["effective"]
-    assert effective["types"]["products"] == {"bfloat16": 30} and effective["mixed"] is None
+    assert effective["types"]["products"] == {"bfloat16": 42} and effective["mixed"] is None
 
 
 @pytest.mark.parametrize(

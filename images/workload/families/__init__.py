@@ -188,8 +188,17 @@ def batches(args, device):
     A batch holds what one step takes: the items of all its micro batches.
     """
     generator = torch.Generator().manual_seed(seed_of(args))
+    return [_whole_batch(args, device, generator) for _ in range(args.batches)]
+
+
+def batch_of(args, device, seed):
+    """Return the batch of this rank on `device` that `seed` draws."""
+    return _whole_batch(args, device, torch.Generator().manual_seed(seed + seed_of(args) - args.seed))
+
+
+def _whole_batch(args, device, generator):
     whole = argparse.Namespace(**dict(vars(args), batch=batch_of_step(args)))
-    return [{name: tensor.to(device) for name, tensor in draw(whole, generator).items()} for _ in range(args.batches)]
+    return {name: tensor.to(device) for name, tensor in draw(whole, generator).items()}
 
 
 def batch_of_step(args):

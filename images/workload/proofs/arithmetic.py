@@ -13,6 +13,7 @@ import re
 import torch
 
 import checkpointing
+import extras
 import failures
 import families
 import measurements
@@ -124,12 +125,13 @@ def _describe_shares(shares):
 
 
 def _watch_passes(args, world, family, begun):
-    """Watch a timed step, and the model called alone, with a few items; with all where the model takes no fewer.
+    """Watch a timed step, and the model called alone, with a few items; with all where the model takes no fewer, and a user's
+    own, which could tell them by their number.
 
     Return both Watched and the reason why nothing could be seen, or None.
     """
     reason = None
-    for items in (FEW, args.batch):
+    for items in (args.batch, FEW) if args.model_file else (FEW, args.batch):
         few = {name: tensor[: items * args.accumulate] for name, tensor in begun.batches[0].items()}
         step, alone = Watched(), Watched()
         try:
@@ -174,6 +176,20 @@ def _see_step(begun, watched, batch):
     finally:
         begun.batches.pop()
     begun.step.losses()
+
+
+def flops_of(args, model, action):
+    """Return the FLOPs of a step, which `action` runs with `model`, in eager mode; None where they aren't known."""
+    if not CAN_WATCH or args.runtime != "eager":
+        return None
+    watched = Watched()
+
+    def watch():
+        with _without_compile(model), watched:
+            action()
+        return watched.total(measurements.trains(args))[0]
+
+    return extras.attempt("the FLOPs of the step that is proven", watch)
 
 
 @contextlib.contextmanager

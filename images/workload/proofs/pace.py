@@ -19,37 +19,38 @@ ordinary ones took so many seconds: a machine that is disturbed slows both, for 
 
 
 Usual = collections.namedtuple("Usual", "seconds slow_seconds")
-"""The seconds of a timed step, and those of the slow ones among them: a user's own model may do something in one of many."""
+"""The seconds of a timed step, and those of slow ones among them."""
 
 
-def usual(args, blocks, windows, batch):
-    """Return the Usual of the timed `windows` on this batch, of the slowest rank, by their median; of all steps where there are
-    none. `blocks`: all of the warm-up and the windows, as measure.window gives them.
+def usual(args, blocks, windows):
+    """Return the Usual of the timed `windows`, of the slowest rank: the median of the steps or their mean, whichever is less,
+    since a figure is made of all. `blocks`: all of the warm-up and the windows, as measure.window gives them.
 
-    Of a user's own model, which may do something in one of many steps, it is that of all batches, and the mean of the slowest
-    tenth.
+    The slow ones are those on the batch with the largest median; of a user's own model, which may do something in one of many
+    steps, the slowest tenth.
     """
-    count, seconds, of_batch = 0, [], []
+    count, seconds, of_batch = 0, [], collections.defaultdict(list)
     for ranks in sorted(blocks, key=lambda ranks: ranks[0]["start_monotonic_seconds"]):
         steps = [max(together) for together in zip(*(rank["step_seconds"] for rank in ranks))]
         if any(ranks is window for window in windows):
             seconds += steps
-            of_batch += [step for number, step in enumerate(steps, count) if number % args.batches == batch % args.batches]
+            for number, step in enumerate(steps, count):
+                of_batch[number % args.batches].append(step)
         count += len(steps)
-    if args.model_file:
-        return Usual(statistics.median(seconds), statistics.mean(sorted(seconds)[len(seconds) * 9 // 10 :]))
-    return Usual(*[statistics.median(of_batch or seconds)] * 2)
+    slow = max(map(statistics.median, of_batch.values()))
+    slowest = statistics.mean(sorted(seconds)[len(seconds) * 9 // 10 :]) if args.model_file else slow
+    return Usual(min(statistics.median(seconds), statistics.mean(seconds)), slowest)
 
 
-def proven(world, step, batch, prove, timed):
+def proven(world, step, prove, timed):
     """Run the step that is proven; return what it gives, and texts about one that takes longer than the timed ones, whose Usual
-    is `timed` (None: that isn't known). It is run again while it does: what counts is the fastest. `prove`: runs it; it
-    returns what it gives, and its seconds.
+    is `timed` (None: that isn't known). It is run again while it does, by turns with an ordinary one: the fastest counts.
+    `prove`: runs it, each time on a batch that no step has seen; it returns what it gives, and its seconds.
     """
     most, ordinary = LONGER_ALONE if world.kind.is_gpu else LONGER, []
     given, least = _slowest(world, *prove())
     while timed and least > most * timed.seconds + SLACK and (len(ordinary) < ROUNDS or sum(ordinary) < AWHILE):
-        ordinary.append(max(rank["seconds"] for rank in measure.window(world, step, 1, batch)))
+        ordinary.append(max(rank["seconds"] for rank in measure.window(world, step, 1, 0)))
         given, least = min((given, least), _slowest(world, *prove()), key=lambda pair: pair[1])
     if not timed or least <= most * timed.seconds + SLACK:
         return given, []

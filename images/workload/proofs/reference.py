@@ -6,6 +6,7 @@ a wrapper or a setting in the timed step does not occur here.
 
 import argparse
 import contextlib
+import math
 
 import torch
 
@@ -16,6 +17,7 @@ import families
 import float8
 import measurements
 import precision
+from kept import tensors_of as kept_tensors
 from proofs import arithmetic, deeds, quantizing
 from recipes import FLOAT8
 
@@ -54,14 +56,13 @@ DRAWS = 8
 
 
 class Reference:
-    """The fresh model on the device, and the batch of one step."""
+    """The fresh model on the device, and the batch of one step, which `seed` draws."""
 
-    def __init__(self, args, world, model, index):
+    def __init__(self, args, world, model, seed):
         self._args, self._reference_args, self._world = args, arguments(args), world
         precision.set_knobs("fp32", world.device)
         self.family, self.model = families.of(args), model.to(world.device)
-        batches = families.batches(self._reference_args, world.device)
-        self.batch = batches[index % len(batches)]
+        self.batch = families.batch_of(self._reference_args, world.device, seed)
         if args.precision in _WEIGHT_TYPES:  # a user's file may give inputs in that type
             self._keep_in(torch.float32)
         self._kept = [buffer.detach().clone() for buffer in self.model.buffers()], chance.states(self.model)
@@ -126,6 +127,24 @@ class Reference:
         finally:
             self._keep_in(torch.float32)
             precision.set_knobs("fp32", device)
+
+    def away(self, index, kept, numbers):
+        """Return how far `numbers`, which were `kept` of the outputs for the timed batch `index`, are from this model's: the
+        largest difference, relative to the largest number of its tensor; infinite where they have other tensors.
+        """
+        self._reset()
+        judged, self.batch = self.batch, families.batches(self._reference_args, self._world.device)[index]
+        if self._args.precision in _WEIGHT_TYPES:
+            self.batch = {name: precision.in_type(tensor, torch.float32) for name, tensor in self.batch.items()}
+        with torch.no_grad():
+            outputs = families.infer(self.family, self.model, self.batch)
+        self.batch = judged
+        tensors = kept_tensors(outputs)
+        if len(tensors) != len(numbers):
+            return math.inf
+        sizes = [float(families.numbers_of(tensor).abs().max()) for tensor in tensors]
+        pairs = zip(kept.numbers(outputs), numbers, sizes)
+        return max((abs(complex(expected) - found) / max(size, 1e-30) for expected, found, size in pairs), default=0.0)
 
     def _answer(self, rounding=None, scale=1.0):
         """Return the means over the step's micro batches, of which each goes through the model by itself."""

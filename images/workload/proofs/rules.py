@@ -68,6 +68,29 @@ def judged(args):
     return "gradient" if measurements.trains(args) else "output"
 
 
+LESS = 0.05
+"""The largest share of a step's FLOPs that may be missing in eager fp32's count."""
+TIMES_LIMIT = 2.0
+"""Outputs of another batch may be so many times as far away as those of the one whose noise is known."""
+
+
+def less_work(world, found, expected):
+    """Check that the FLOPs `found` in a whole step as it is timed are no fewer than those `expected`; None: not known."""
+    pairs = [pair for pair in world.gather((found, expected)) if None not in pair]
+    text = "the timed step computes %.4g FLOPs, eager fp32 %.4g for the same batch: less was done"
+    return [text % pair for pair in pairs if pair[0] < (1 - LESS) * pair[1]][:1]
+
+
+def unlike_windows(away, allowed):
+    """Check what the timed steps gave for one of their batches. `away`: by how much of the largest output eager fp32 differs
+    from it; None: not known. `allowed`: the limit for the judged batch.
+    """
+    if away is None or away <= TIMES_LIMIT * allowed:
+        return []
+    text = "what the windows' steps gave for a batch differs from eager fp32 by %.2g of the largest output, more than %.2g"
+    return [text % (away, TIMES_LIMIT * allowed)]
+
+
 def losses(args, world, measured, exact, rounded):
     """Return the record of the losses of all ranks, with the `problems`."""
     ranks = world.gather((measured, exact, rounded))
@@ -92,10 +115,10 @@ def _deviation(value, expected):
     return difference if math.isfinite(difference) else 1e9
 
 
-def batch(args, given):
-    """Check that every tensor of a step's batch has the requested number of items."""
-    asked = families.batch_of_step(args)
-    wrong = ["%s has %d items" % (name, len(tensor)) for name, tensor in given.items() if len(tensor) != asked]
+def sizes(args, batches):
+    """Check that every tensor of the steps' batches has the requested number of items."""
+    asked, pairs = families.batch_of_step(args), (pair for batch in batches for pair in batch.items())
+    wrong = dict.fromkeys("%s has %d items" % (name, len(tensor)) for name, tensor in pairs if len(tensor) != asked)
     return ["a batch of %d was asked for, but %s" % (asked, " and ".join(wrong))] if wrong else []
 
 

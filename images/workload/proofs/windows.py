@@ -7,6 +7,7 @@ window, and no weights are copied but those few.
 
 import collections
 import contextlib
+import ctypes
 import functools
 import math
 import os
@@ -20,7 +21,7 @@ import masters
 import measure
 import measurements
 import sharded
-from proofs import deeds, pace, rules, varying, work
+from proofs import deeds, pace, rules, varying
 
 AS_LARGE = 0.5
 """A group of parameters that the first step changed must change while its gradient is at least this share of the first one."""
@@ -38,10 +39,11 @@ _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 """Modules that skip whole paths, whose gradients are then zero."""
 
 
-Watched = collections.namedtuple("Watched", "problems unknown varies seconds")
-"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, and the
-pace.Usual of the timed steps on the batch that is proven (None without windows)."""
-NOTHING = Watched([], None, None, None)
+Watched = collections.namedtuple("Watched", "problems unknown varies seconds numbers")
+"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, the pace.Usual of
+the timed steps (None without windows), and the numbers that all steps of inference kept of this rank's batches, by their
+number (empty where they may differ)."""
+NOTHING = Watched([], None, None, None, {})
 
 
 class Watch:
@@ -59,16 +61,17 @@ class Watch:
 
     def end(self, before, timed):
         """Return the Watched of the `timed` windows and the blocks `before` them, as measure.window gives them."""
-        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed, work.BATCH)
+        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed)
         numbers, losses = _losses_in_order(blocks, self._world.rank)
+        sizes = rules.sizes(self._args, self._begun.batches)
         if not measurements.trains(self._args):
-            problems, unknown = self._check_equal_numbers()
-            problems = self._check_cpus() + self._check_equal_losses(numbers, losses) + problems
-            return Watched(rules.of_all_ranks(self._world, problems), unknown, None, seconds)
+            problems, unknown, known = self._check_equal_numbers()
+            problems = sizes + self._check_cpus() + self._check_equal_losses(numbers, losses) + problems
+            return Watched(rules.of_all_ranks(self._world, problems), unknown, None, seconds, known)
         now, steps = self._mark.read(0.0), len(losses) - self._steps
         begun, family = self._begun, families.of(self._args)
         varies = varying.look(self._args, family, begun.plain, begun.batches[0])
-        problems = self._check_cpus() + self._check_fused(steps) + self._check_optimizer_holds()
+        problems = sizes + self._check_cpus() + self._check_fused(steps) + self._check_optimizer_holds()
         problems += [] if varies else self._check_writes(steps)
         problems += [] if varies or self._args.data == "disk" else self._check_jump(losses)  # else each step has other data
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
@@ -79,7 +82,7 @@ class Watch:
         problems += rules.shares(self._args, self._world, self._begun, blocks)
         problems += rules.of_all_ranks(self._world, self._check_mode(steps))
         unknown = varying.UNKNOWN if varies else None if any(self._rates) else _UNKNOWN
-        return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies, seconds)
+        return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies, seconds, {})
 
     def _check_cpus(self):
         """Check that the process and its children ran on no more CPUs at a time, on the mean, than it has threads: a model may
@@ -200,12 +203,12 @@ class Watch:
         return []
 
     def _check_equal_numbers(self):
-        """Check that every step gave the same numbers for the same batch; where two steps that follow each other now don't,
-        return no problem, but what can't be known.
+        """Check that every step gave the same numbers for the same batch. Return problems, what can't be known (that, where two
+        steps that follow each other now don't), and the numbers of each batch.
         """
         begun, step = self._begun, self._begun.step
         if step.kept is None:
-            return [], None
+            return [], None, {}
         steps = step.kept.take()
         for _ in range(2):
             measure.run_steps(self._world, step, 1, 0)
@@ -213,20 +216,28 @@ class Watch:
         sizes = [float(families.numbers_of(tensor).float().square().mean().sqrt()) for tensor in tensors]
         first, second = (numbers for _, numbers in step.kept.take())
         if not tensors:
-            return [], _WHOLE_NUMBERS
+            return [], _WHOLE_NUMBERS, {}
         given = {tensor.data_ptr() for tensor in (*begun.plain.parameters(), *begun.batches[0].values())}
         if all(tensor.data_ptr() in given for tensor in tensors):
-            return [_NOTHING_COMPUTED], None
+            return [_NOTHING_COMPUTED], None, {}
         differ = functools.partial(step.kept.differ, sizes=sizes, most=TIMES * rules.STRANGE[self._args.arithmetic])
         if differ(first, second) is not None:
-            return [], _BY_CHANCE
+            return [], _BY_CHANCE, {}
         known = {}
         for count, (index, numbers) in enumerate(steps):
             then = known.setdefault(index, numbers)
             pair = differ(then, numbers)
             if pair is not None:
-                return [step.kept.UNLIKE % (count, *pair)], None
-        return [], None
+                return [step.kept.UNLIKE % (count, *pair)], None, {}
+        return [], None, known if type(step.kept) is kept.Kept else {}  # tokens are compared by other means
+
+
+def keep_orphans():
+    """Let processes below this one stay below it if their parent ends (PR_SET_CHILD_SUBREAPER of prctl(2)): their CPU time is
+    this one's.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 
 
 def cpu_seconds():

@@ -1,11 +1,14 @@
-"""The proof of work (docs/method.md): the timed callable, with its weights set back, against eager float32 on the same batch.
+"""The proof of work (docs/method.md): the timed callable, with its weights set back, against eager float32 on a batch that is
+drawn after everything timed, by a seed that nothing else knows.
 
 It judges the loss, the gradients by group of parameters (in inference the outputs), the parameters' change, the ranks' shared
 values, and whether the callable still does what it did in its first step. It runs after everything timed.
 """
 
+import collections
 import gc
 import math
+import random
 
 import torch
 
@@ -21,38 +24,40 @@ from proofs.varying import SLIGHT, mean_of_steps
 from world import ONE_MODEL
 
 BATCH = 1
-"""Index of the judged batch, not the first: a callable that returns its first result is found."""
+"""Index of the batch that makes place for the judged one, not the first: a callable that returns its first result is found."""
 FULL, FINGERPRINT, NONE = "full", "fingerprint", "none"
 
 
-def prove(args, world, timed, first, clock, varying, seconds):
+def prove(args, world, timed, first, clock, watched):
     """Return the record of a full proof, with texts of `problems`; `error` says why where no reference can be had.
 
     `timed`: the "model" and "step" that were timed; emptied, since the reference needs the memory. `first`: the fingerprints of
-    the first step by rank. `clock`: calls an action as a phase with a name. `varying`: see proofs/varying.py. `seconds`: of a
-    step on the judged batch in the windows.
+    the first step by rank. `clock`: calls an action as a phase with a name. `watched`: what windows.Watch saw.
     """
     record = {"proof": FULL, "problems": [], "agrees": None, "error": None, "fingerprint": deeds.of_ranks(first)}
     fresh_model = clock("proof-model", lambda: fresh(args))
     names, draws = drawing.look(args, fresh_model)
     drawing.mark(timed["model"], names)
     is_noisy = _is_noisy(args, fresh_model)
-    usual = None if varying and varying.deviation > SLIGHT else seconds
+    varying = watched.varies
+    usual = None if varying and varying.deviation > SLIGHT else watched.seconds
     done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy, usual))
+    kept, seed = Windows(timed["step"].kept, watched.numbers), done.pop("seed")
     record["problems"] += done.pop("pace")
     record["problems"] += clock("proof-ranks", lambda: _judge_without_reference(args, world, fresh_model, done, first))
     timed.clear()
     _free_memory(world)
     try:
-        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy, varying))
+        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy, varying, seed, kept))
         problem = _DRAWS if draws else None
     except Exception as error:  # the figure has been measured; a float32 model that doesn't fit is reported, not raised
         if failures.kind_of(error) != "oom":
             raise
-        expected, problem = {}, failures.describe(error)
+        expected, problem = {"flops": None}, failures.describe(error)
     scope = "forward and backward" if measurements.trains(args) else "forward"
     record.update(expected.pop("counted", {}), flops_scope=scope, quiet=is_noisy)
     record.update(formula_flops_per_item=_by_formula(args, fresh_model, record.get("flops_per_item")))
+    record["problems"] += rules.less_work(world, done.pop("flops"), None if varying else expected.pop("flops"))
     record["error"] = next((p for p in world.gather(problem) if p), None)
     if record["error"] is None:
         clock("proof-judgement", lambda: _judge(args, world, fresh_model, done, expected, record))
@@ -61,6 +66,10 @@ def prove(args, world, timed, first, clock, varying, seconds):
     if record["error"] is None or record["problems"]:
         record["agrees"] = not record["problems"]
     return record
+
+
+Windows = collections.namedtuple("Windows", "kept numbers")
+"""What the timed steps kept, for those to be asked of another's outputs: a kept.Kept, and the numbers by batch."""
 
 
 _DRAWS = "it draws random numbers that can't be turned off for a comparison, and what is compiled draws others than eager code"
@@ -88,7 +97,7 @@ def _is_noisy(args, model):
     return model.training and (rounds_much or families.has_dropout(model))
 
 
-def glance(args, world, timed, first, clock, _varying, _seconds):
+def glance(args, world, timed, first, clock, _watched):
     """Run a quick check, one more step after the windows, where a launch of the cell was proven.
 
     The host compares the fingerprint of the first step, and all losses, with those of that launch.
@@ -112,8 +121,9 @@ def _free_memory(world):
 
 
 def _run_steps(args, world, timed, fresh_model, is_noisy, seconds):
-    """Run the timed callable: "again" (its first step), "timed" and, where that is too noisy to be judged, "quiet". "pace":
-    texts about a "timed" one that takes longer than `seconds`, None for a step that varies.
+    """Run the timed callable: "again" (its first step), "timed" on the batch of a "seed" and, where that is too noisy to be
+    judged, "quiet". "pace": texts about a "timed" one that takes longer than `seconds`, None for a step that varies. "flops":
+    of that step of a user's own model; None: not known.
     """
     model, step = timed["model"], timed["step"]
     is_training = measurements.trains(args)
@@ -122,7 +132,15 @@ def _run_steps(args, world, timed, fresh_model, is_noisy, seconds):
         deeds.restore(model, fresh_model)
     mark, look = deeds.Fingerprint(step, model), deeds.training if is_training else deeds.inference
     done = {"again": mark.read(look(*here, 0)[0].loss)}
-    done["timed"], done["pace"] = pace.proven(world, step, BATCH, lambda: look(*here, BATCH), seconds)
+
+    def prove():
+        seed = _place_batch(args, world, step.batches)
+        deed, taken = look(*here, BATCH)
+        return (deed, seed), taken
+
+    (done["timed"], done["seed"]), done["pace"] = pace.proven(world, step, prove, seconds)
+    _place_batch(args, world, step.batches, done["seed"])
+    done["flops"] = arithmetic.flops_of(args, model, lambda: look(*here, BATCH)) if args.model_file else None
     if is_noisy:
         deeds.restore(model, fresh_model)
         with families.quiet(model):
@@ -131,17 +149,31 @@ def _run_steps(args, world, timed, fresh_model, is_noisy, seconds):
     return done
 
 
+def _place_batch(args, world, batches, seed=None):
+    """Put the batch of `seed` (None: one that is drawn now, the same on all ranks) at BATCH, in place of another, so that it
+    needs no more memory. Return the seed.
+    """
+    if seed is None:
+        seed = world.gather(random.SystemRandom().randrange(2**62))[0]
+    batches[BATCH:] = [None, *batches[BATCH + 1 :]]
+    batches[BATCH] = families.batch_of(args, world.device, seed)
+    return seed
+
+
 def _forget_graphs(args):
     """Reset torch.compile: old versions compile a model's settings into its graph without a guard."""
     if args.compile:
         torch._dynamo.reset()
 
 
-def _compute_expected(args, world, fresh_model, is_noisy, varying):
+def _compute_expected(args, world, fresh_model, is_noisy, varying, seed, kept):
     """Return the answers of eager float32 for the judged step ("exact"), of the precision alone ("rounded"), and if that step
-    isn't the timed one, those for the timed one, from the weights and from rounded ones ("rough").
+    isn't the timed one, those for the timed one, from the weights and from rounded ones ("rough"). "seen": how far the numbers
+    that the timed steps of inference `kept` of one of their batches, drawn now, are from eager float32's.
     """
-    reference = Reference(args, world, fresh_model, BATCH)
+    reference = Reference(args, world, fresh_model, seed)
+    index = random.SystemRandom().choice(sorted(kept.numbers)) if kept.numbers and not is_noisy else None
+    seen = None if index is None else reference.away(index, kept.kept, kept.numbers[index])
     rough = None
     if not is_noisy:
         (exact, *counted), rounded = reference.counted_answer(), reference.rounded()
@@ -157,6 +189,8 @@ def _compute_expected(args, world, fresh_model, is_noisy, varying):
         "rounded": rounded,
         "rough": rough,
         "counted": _counted(args, varying, *counted),
+        "flops": counted[0],
+        "seen": seen,
         "reference": reference,
     }
 
@@ -193,6 +227,7 @@ def _judge(args, world, fresh_model, done, expected, record):
         figures, allowed = parity.figures(measured, exact), parity.limits(args.arithmetic, parity.figures(rounded, exact))
         record["parity"] = dict(figures, **allowed)
         problems += parity.problems(args.arithmetic, figures, allowed, "eager fp32")
+        problems += rules.unlike_windows(expected["seen"], allowed["relative_allowed"])
     if problems and args.arithmetic != "fp32" and agreement.COARSE < noise[None] < math.inf:  # the precision alone goes far
         own = "eager " + args.arithmetic
         problems = rules.too_far(args, own, agreement.distances(measured, rounded, labels), tolerances)
@@ -201,7 +236,7 @@ def _judge(args, world, fresh_model, done, expected, record):
         record["coarse"] = _COARSE % (rules.judged(args), noise[None], args.arithmetic)
     problems += rules.unshown_precision(args, distances, noise)
     losses = rules.losses(args, world, deed.loss, loss, rounded_loss)
-    problems += losses.pop("problems") + rules.batch(args, expected["reference"].batch)
+    problems += losses.pop("problems")
     if measurements.trains(args):
         draw = None if args.runtime == "eager" and not args.compile else expected["reference"].losses_of_other_draws
         problems += rules.rough(done["timed"], expected["rough"], labels, draw)
