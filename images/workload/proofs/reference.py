@@ -6,6 +6,7 @@ a wrapper or a setting in the timed step does not occur here.
 
 import argparse
 import contextlib
+import functools
 import math
 
 import torch
@@ -56,10 +57,12 @@ DRAWS = 8
 
 
 class Reference:
-    """The fresh model on the device, and the batch of one step, which `seed` draws."""
+    """The fresh model on the device, and the batch of one step, which `seed` draws. ``draw()``: sets the default generators to
+    the step's.
+    """
 
-    def __init__(self, args, world, model, seed):
-        self._args, self._reference_args, self._world = args, arguments(args), world
+    def __init__(self, args, world, model, seed, draw):
+        self._args, self._reference_args, self._world, self._draw = args, arguments(args), world, draw
         precision.set_knobs("fp32", world.device)
         self.family, self.model = families.of(args), model.to(world.device)
         self.batch = families.batch_of(self._reference_args, world.device, seed)
@@ -77,7 +80,7 @@ class Reference:
         buffers, generators = self._kept
         deeds.set_buffers(self.model, buffers)
         chance.restore(self.model, generators)
-        chance.seed(self._args.seed)
+        self._draw()
 
     def twice(self):
         """Return the losses of two answers."""
@@ -85,11 +88,11 @@ class Reference:
 
     def losses_of_other_draws(self):
         """Return the losses with the random numbers of other seeds."""
-        losses, seed = [], self._args.seed
+        losses, draw = [], self._draw
         for number in range(1, DRAWS + 1):
-            self._args = argparse.Namespace(**dict(vars(self._args), seed=seed + number))
+            self._draw = functools.partial(chance.seed, self._args.seed + number)
             losses.append(self.answer()[0])
-        self._args = argparse.Namespace(**dict(vars(self._args), seed=seed))
+        self._draw = draw
         return losses
 
     def counted_answer(self):
