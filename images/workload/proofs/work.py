@@ -120,7 +120,7 @@ def _free_memory(world):
 
 
 def _run_steps(args, world, timed, fresh_model, is_noisy, live):
-    """Return the steps of the timed callable: "timed", which is that of `live`, "again" (the launch's first one, once more) and,
+    """Return the steps of the timed callable: "timed", which is that of `live`, "again" (the first of the launch, once more) and,
     where "timed" is too noisy to be judged, "quiet"; "flops": those of "timed" of a user's own model, None: not known.
     Give `fresh_model` the state from which "timed" began.
     """
