@@ -14,22 +14,6 @@ def seed(number):
         sys.modules["numpy"].random.seed(number % 2**32)
 
 
-def keep(device):
-    """Return a function that gives all default generators, with that of `device`, the states that they have now."""
-    numpy = sys.modules.get("numpy")
-    pairs = [(torch.set_rng_state, torch.get_rng_state()), (random.setstate, random.getstate())]
-    pairs += [(numpy.random.set_state, numpy.random.get_state())] if numpy else []
-    if device.type != "cpu":
-        kind = getattr(torch, device.type)
-        pairs.append((lambda state: kind.set_rng_state(state, device), kind.get_rng_state(device)))
-
-    def set_back():
-        for write, state in pairs:
-            write(state)
-
-    return set_back
-
-
 def states(model):
     """Return the states of all generators that are attributes of `model` and its modules, in order."""
     return [read() for read, _ in _generators(model)]

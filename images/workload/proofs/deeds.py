@@ -71,81 +71,31 @@ _OTHER_BUFFERS = (
 )
 
 
-class Standing:
-    """Prepares a step that begins where the model stands. In training it is the optimizer's first; of the rest nothing is
-    changed. `start`: what it begins from.
-    """
-
-    def __init__(self, world, model, step):
-        self._world, self._model, self._step, self.start = world, model, step, None
-
-    def __call__(self):
-        """Return the parameters that the step begins with."""
-        parameters = None
-        if self._step.optimizer:
-            parameters = sharded.of_each(self._model, lambda parameter: sharded.whole(parameter.detach()).cpu().clone())
-            masters.reset(self._step.optimizer)
-        is_module = isinstance(self._model, torch.nn.Module)
-        buffers = [buffer.detach().cpu().clone() for buffer in self._model.buffers()] if is_module else None
-        states = chance.states(self._model) if is_module else []
-        self.start = Start(parameters, buffers, states, chance.keep(self._world.device))
-        return parameters
-
-
-Start = collections.namedtuple("Start", "parameters buffers generators draw")
-"""The state of a model before a step: whole parameters on the CPU (in training) and buffers, in order, the states of its own
-generators, and a function that sets the default ones back. None: those of an unused instance."""
-
-
-def begin_from(fresh, start):
-    """Give `fresh` the state of `start`."""
-    if start.parameters is not None:
-        with torch.no_grad():
-            for parameter, value in zip(fresh.parameters(), start.parameters):
-                parameter.copy_(value)
-    if start.buffers is not None:
-        set_buffers(fresh, start.buffers)
-    chance.restore(fresh, start.generators)
-
-
-class SetBack:
-    """Prepares a step that begins with the state of `fresh`; ``draw()`` sets the default generators. In training it is the
-    optimizer's first.
-    """
-
-    def __init__(self, model, step, fresh, draw):
-        self._model, self._step, self._fresh, self._draw = model, step, fresh, draw
-
-    def __call__(self):
-        """Return the parameters that the step begins with."""
-        if self._step.optimizer is None:
-            restore_all_but_parameters(self._model, self._fresh)
-        else:
-            restore(self._model, self._fresh)
-            masters.reset(self._step.optimizer)
-        self._draw()
-        return self._fresh.parameters()
-
-
-def run(world, step, index, prepare):
-    """Run one timed step on batch `index`; return its loss, its seconds, and the parameters that it began with. `prepare`: a
-    Standing or SetBack.
+def run(args, world, model, step, fresh, index):
+    """Run one timed step on batch `index` from the state of `fresh`; return its loss and its seconds. In training it begins
+    with the weights of `fresh`, and is the optimizer's first.
     """
     for _ in range(SCALER_TRIES):
-        began = prepare()
+        if step.optimizer is None:
+            restore_all_but_parameters(model, fresh)
+        else:
+            restore(model, fresh)
+            masters.reset(step.optimizer)
+        chance.seed(args.seed)
         scale = step.scaler.get_scale() if step.scaler else 0.0
         with measure.no_garbage_collection(collect=False):
             record = measure.run_steps(world, step, 1, index)
         loss = step.losses()[-1]
         if not step.scaler or step.scaler.get_scale() >= scale:  # it is lowered by a skipped step
             break
-    return loss, record["seconds"], began
+    return loss, record["seconds"]
 
 
-def training(world, model, step, index, prepare):
+def training(args, world, model, step, fresh, index):
     """Run a step of training as `run` does; return its Deed and its seconds."""
-    loss, seconds, began = run(world, step, index, prepare)
-    before = [families.numbers_of(value.detach().to(parameter.dtype)) for parameter, value in zip(model.parameters(), began)]
+    loss, seconds = run(args, world, model, step, fresh, index)
+    pairs = zip(model.parameters(), fresh.parameters())
+    before = [families.numbers_of(fresh_parameter.detach().to(parameter.dtype)) for parameter, fresh_parameter in pairs]
     traces = sharded.of_each(model, functools.partial(_read_parameter, step.optimizer), gradients=True)
     gradients, idle, weights = ([trace[part] for trace in traces] for part in range(3))
     return Deed(loss, gradients, idle, before, weights), seconds
@@ -171,9 +121,9 @@ def _copy_to_cpu(tensor):
     return families.numbers_of(sharded.whole(tensor.detach()).cpu()).clone()
 
 
-def inference(world, model, step, index, prepare):
+def inference(args, world, model, step, fresh, index):
     """Run a step of inference as `run` does; return its Answer and its seconds."""
-    loss, seconds, _ = run(world, step, index, prepare)
+    loss, seconds = run(args, world, model, step, fresh, index)
     return Answer(loss, tensors_of(step.outputs())), seconds
 
 

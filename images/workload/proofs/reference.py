@@ -6,7 +6,6 @@ a wrapper or a setting in the timed step does not occur here.
 
 import argparse
 import contextlib
-import functools
 import math
 
 import torch
@@ -57,12 +56,10 @@ DRAWS = 8
 
 
 class Reference:
-    """The fresh model on the device, and the batch of one step, which `seed` draws. ``draw()``: sets the default generators to
-    the step's.
-    """
+    """The fresh model on the device, and the batch of one step, which `seed` draws."""
 
-    def __init__(self, args, world, model, seed, draw):
-        self._args, self._reference_args, self._world, self._draw = args, arguments(args), world, draw
+    def __init__(self, args, world, model, seed):
+        self._args, self._reference_args, self._world = args, arguments(args), world
         precision.set_knobs("fp32", world.device)
         self.family, self.model = families.of(args), model.to(world.device)
         self.batch = families.batch_of(self._reference_args, world.device, seed)
@@ -80,7 +77,7 @@ class Reference:
         buffers, generators = self._kept
         deeds.set_buffers(self.model, buffers)
         chance.restore(self.model, generators)
-        self._draw()
+        chance.seed(self._args.seed)
 
     def twice(self):
         """Return the losses of two answers."""
@@ -88,11 +85,11 @@ class Reference:
 
     def losses_of_other_draws(self):
         """Return the losses with the random numbers of other seeds."""
-        losses, draw = [], self._draw
+        losses, seed = [], self._args.seed
         for number in range(1, DRAWS + 1):
-            self._draw = functools.partial(chance.seed, self._args.seed + number)
+            self._args = argparse.Namespace(**dict(vars(self._args), seed=seed + number))
             losses.append(self.answer()[0])
-        self._draw = draw
+        self._args = argparse.Namespace(**dict(vars(self._args), seed=seed))
         return losses
 
     def counted_answer(self):

@@ -21,7 +21,7 @@ import masters
 import measure
 import measurements
 import sharded
-from proofs import deeds, live, pace, rules, varying
+from proofs import deeds, pace, rules, varying
 
 AS_LARGE = 0.5
 """A group of parameters that the first step changed must change while its gradient is at least this share of the first one."""
@@ -39,10 +39,10 @@ _RANDOM_PATHS = ("StochasticDepth", "DropPath")
 """Modules that skip whole paths, whose gradients are then zero."""
 
 
-Watched = collections.namedtuple("Watched", "problems unknown varies live numbers")
-"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, the live.Live of
-the step that is proven (None where the launch isn't proven in full), and the numbers that all steps of inference kept of this
-rank's batches, by their number (empty where they may differ)."""
+Watched = collections.namedtuple("Watched", "problems unknown varies seconds numbers")
+"""Texts about the problems of all ranks, a text about what can't be known or None, a varying.Varying or None, the pace.Usual of
+the timed steps (None without windows), and the numbers that all steps of inference kept of this rank's batches, by their
+number (empty where they may differ)."""
 NOTHING = Watched([], None, None, None, {})
 
 
@@ -61,18 +61,19 @@ class Watch:
 
     def end(self, before, timed):
         """Return the Watched of the `timed` windows and the blocks `before` them, as measure.window gives them."""
-        blocks = before + timed
+        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed)
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         sizes = rules.sizes(self._args, self._begun.batches)
         if not measurements.trains(self._args):
             problems, unknown, known = self._check_equal_numbers()
             problems = sizes + self._check_cpus() + self._check_equal_losses(numbers, losses) + problems
-            proven = self._run_proven_step(blocks, timed)
-            return Watched(rules.of_all_ranks(self._world, problems), unknown, None, proven, known)
+            return Watched(rules.of_all_ranks(self._world, problems), unknown, None, seconds, known)
         now, steps = self._mark.read(0.0), len(losses) - self._steps
+        begun, family = self._begun, families.of(self._args)
+        varies = varying.look(self._args, family, begun.plain, begun.batches[0])
         problems = sizes + self._check_cpus() + self._check_fused(steps) + self._check_optimizer_holds()
-        of_equal_steps = self._check_writes(steps)
-        of_equal_steps += [] if self._args.data == "disk" else self._check_jump(losses)  # else each step has other data
+        problems += [] if varies else self._check_writes(steps)
+        problems += [] if varies or self._args.data == "disk" else self._check_jump(losses)  # else each step has other data
         if "gradient_norm" in now and "gradient_norm" in self._gradients_before:  # GradScaler skipped neither last step
             problems += self._check_values(now) + self._check_gradients(now, steps) + self._check_repeated_losses(now, losses)
         problems = rules.of_all_ranks(self._world, problems) + rules.shared_norm(self._args, self._world, now)
@@ -80,18 +81,8 @@ class Watch:
             problems += rules.same_weights(self._world, deeds.samples(self._begun.model))
         problems += rules.shares(self._args, self._world, self._begun, blocks)
         problems += rules.of_all_ranks(self._world, self._check_mode(steps))
-        proven, begun = self._run_proven_step(blocks, timed), self._begun
-        varies = varying.look(self._args, families.of(self._args), begun.plain, begun.batches[0])
-        problems += rules.of_all_ranks(self._world, [] if varies else of_equal_steps)
         unknown = varying.UNKNOWN if varies else None if any(self._rates) else _UNKNOWN
-        return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies, proven, {})
-
-    def _run_proven_step(self, blocks, timed):
-        """Return the live.Live, before anything looks on; None in a launch that isn't proven in full."""
-        if self._args.proof != live.FULL:
-            return None
-        usual = pace.usual(self._args, blocks, timed)
-        return live.step(self._args, self._world, self._begun.model, self._begun.step, usual)
+        return Watched(problems, next(filter(None, self._world.gather(unknown)), None), varies, seconds, {})
 
     def _check_cpus(self):
         """Check that the process and its children ran on no more CPUs at a time, on the mean, than it has threads: a model may

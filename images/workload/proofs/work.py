@@ -1,31 +1,31 @@
-"""The proof of work (docs/method.md): the step of live.py, against eager float32 from the same state on the same batch.
+"""The proof of work (docs/method.md): the timed callable, with its weights set back, against eager float32 on a batch that is
+drawn after everything timed, by a seed that nothing else knows.
 
 It judges the loss, the gradients by group of parameters (in inference the outputs), the parameters' change, the ranks' shared
 values, and whether the callable still does what it did in its first step. It runs after everything timed.
 """
 
 import collections
-import functools
 import gc
 import math
 import random
 
 import torch
 
-import chance
 import extras
 import failures
 import families
 import measure
 import measurements
 import roofline
-from proofs import agreement, arithmetic, deeds, drawing, operations, parity, rules
-from proofs.live import BATCH, FULL, Placed
+from proofs import agreement, arithmetic, deeds, drawing, operations, pace, parity, rules
 from proofs.reference import Reference, fresh
 from proofs.varying import SLIGHT, mean_of_steps
 from world import ONE_MODEL
 
-FINGERPRINT, NONE = "fingerprint", "none"
+BATCH = 1
+"""Index of the batch that makes place for the judged one, not the first: a callable that returns its first result is found."""
+FULL, FINGERPRINT, NONE = "full", "fingerprint", "none"
 
 
 def prove(args, world, timed, first, clock, watched):
@@ -39,15 +39,16 @@ def prove(args, world, timed, first, clock, watched):
     names, draws = drawing.look(args, fresh_model)
     drawing.mark(timed["model"], names)
     is_noisy = _is_noisy(args, fresh_model)
-    varying, live = watched.varies, watched.live
-    done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy, live))
-    kept = Windows(timed["step"].kept, watched.numbers)
-    record["problems"] += [] if varying and varying.deviation > SLIGHT else live.pace
+    varying = watched.varies
+    usual = None if varying and varying.deviation > SLIGHT else watched.seconds
+    done = clock("proof-steps", lambda: _run_steps(args, world, timed, fresh_model, is_noisy, usual))
+    kept, seed = Windows(timed["step"].kept, watched.numbers), done.pop("seed")
+    record["problems"] += done.pop("pace")
     record["problems"] += clock("proof-ranks", lambda: _judge_without_reference(args, world, fresh_model, done, first))
     timed.clear()
     _free_memory(world)
     try:
-        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy, varying, live, kept))
+        expected = clock("proof-reference", lambda: _compute_expected(args, world, fresh_model, is_noisy, varying, seed, kept))
         problem = _DRAWS if draws else None
     except Exception as error:  # the figure has been measured; a float32 model that doesn't fit is reported, not raised
         if failures.kind_of(error) != "oom":
@@ -119,32 +120,44 @@ def _free_memory(world):
     world.kind.release()
 
 
-def _run_steps(args, world, timed, fresh_model, is_noisy, live):
-    """Return the steps of the timed callable: "timed", which is that of `live`, "again" (the first of the launch, once more) and,
-    where "timed" is too noisy to be judged, "quiet"; "flops": those of "timed" of a user's own model, None: not known.
-    Give `fresh_model` the state from which "timed" began.
+def _run_steps(args, world, timed, fresh_model, is_noisy, seconds):
+    """Run the timed callable: "again" (its first step), "timed" on the batch of a "seed" and, where that is too noisy to be
+    judged, "quiet". "pace": texts about a "timed" one that takes longer than `seconds`, None for a step that varies. "flops":
+    of that step of a user's own model; None: not known.
     """
     model, step = timed["model"], timed["step"]
     is_training = measurements.trains(args)
-    first = deeds.SetBack(model, step, fresh_model, functools.partial(chance.seed, args.seed))
+    here = args, world, model, step, fresh_model
     if is_training:
         deeds.restore(model, fresh_model)
-    mark = deeds.Fingerprint(step, model)
-    done = {"timed": live.deed, "again": mark.read(deeds.run(world, step, 0, first)[0]), "flops": None}
-    deeds.begin_from(fresh_model, live.start)
-    look = functools.partial(
-        deeds.training if is_training else deeds.inference,
-        *(world, model, step, BATCH, deeds.SetBack(model, step, fresh_model, live.start.draw)),
-    )
-    with Placed(args, world, step.batches, live.seed):
-        if args.model_file:
-            done["flops"] = arithmetic.flops_of(args, model, look)
-        if is_noisy:
-            deeds.restore(model, fresh_model)
-            with families.quiet(model):
-                _forget_graphs(args)
-                done["quiet"], _ = look()
+    mark, look = deeds.Fingerprint(step, model), deeds.training if is_training else deeds.inference
+    done = {"again": mark.read(look(*here, 0)[0].loss)}
+
+    def prove():
+        seed = _place_batch(args, world, step.batches)
+        deed, taken = look(*here, BATCH)
+        return (deed, seed), taken
+
+    (done["timed"], done["seed"]), done["pace"] = pace.proven(world, step, prove, seconds)
+    _place_batch(args, world, step.batches, done["seed"])
+    done["flops"] = arithmetic.flops_of(args, model, lambda: look(*here, BATCH)) if args.model_file else None
+    if is_noisy:
+        deeds.restore(model, fresh_model)
+        with families.quiet(model):
+            _forget_graphs(args)
+            done["quiet"], _ = look(*here, BATCH)
     return done
+
+
+def _place_batch(args, world, batches, seed=None):
+    """Put the batch of `seed` (None: one that is drawn now, the same on all ranks) at BATCH, in place of another, so that it
+    needs no more memory. Return the seed.
+    """
+    if seed is None:
+        seed = world.gather(random.SystemRandom().randrange(2**62))[0]
+    batches[BATCH:] = [None, *batches[BATCH + 1 :]]
+    batches[BATCH] = families.batch_of(args, world.device, seed)
+    return seed
 
 
 def _forget_graphs(args):
@@ -153,12 +166,12 @@ def _forget_graphs(args):
         torch._dynamo.reset()
 
 
-def _compute_expected(args, world, fresh_model, is_noisy, varying, live, kept):
+def _compute_expected(args, world, fresh_model, is_noisy, varying, seed, kept):
     """Return the answers of eager float32 for the judged step ("exact"), of the precision alone ("rounded"), and if that step
     isn't the timed one, those for the timed one, from the weights and from rounded ones ("rough"). "seen": how far the numbers
     that the timed steps of inference `kept` of one of their batches, drawn now, are from eager float32's.
     """
-    reference = Reference(args, world, fresh_model, live.seed, live.start.draw)
+    reference = Reference(args, world, fresh_model, seed)
     index = random.SystemRandom().choice(sorted(kept.numbers)) if kept.numbers and not is_noisy else None
     seen = None if index is None else reference.away(index, kept.kept, kept.numbers[index])
     rough = None
