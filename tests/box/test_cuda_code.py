@@ -435,6 +435,8 @@ NEVER_ON_A_GPU: dict[str, list[str]] = {
         'if failures.kind_of(error) == "oom":',
         "raise",
         "return self.answer(), None, failures.describe(error), 0",
+        "self.batch = {name: precision.in_type(tensor, torch.float32) for name, tensor in self.batch.items()}",
+        "return math.inf",
     ],
     "record.py": [  # what a stack lacks
         "except (AttributeError, RuntimeError, TypeError):",

@@ -115,8 +115,8 @@ def test_a_model_of_several_types_is_measured_and_called_mixed(real_python: str,
     (effective,) = only(events, "precision")["effective"]
     assert effective["mixed"] == "mixed: bfloat16 59 %, float32 41 %" and effective["matmul"] == "fp32"
     assert effective["types"]["parameters"] == {"float32": 63} and effective["types"]["outputs"] == ["float32"]
-    # of two items 6 × 6 in bfloat16 and 6 × 3 in float32, two FLOPs each
-    assert effective["types"]["flops"] == {"bfloat16": 2 * 2 * 36, "float32": 2 * 2 * 18}
+    # of four items 6 × 6 in bfloat16 and 6 × 3 in float32, two FLOPs each
+    assert effective["types"]["flops"] == {"bfloat16": 4 * 2 * 36, "float32": 4 * 2 * 18}
     wire.check(only(events, "precision"))
 
 

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -149,6 +150,35 @@ def test_ctrl_c_deletes_the_jobs_of_this_run_alone_and_the_same_command_continue
     assert len(counted) == 1 and set(counted.values()) == {1} and len(Results(share / "results").runs()) == 1
 
 
+def test_a_job_that_is_still_ending_when_the_command_continues_was_ended_by_nobody_else(
+    share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_SECONDS", "60")
+    begin = cluster._started
+
+    def slow_to_end(container: dict[str, Any], place: str) -> Any:
+        script = """trap 'kill $child; sleep 4; exit 143' TERM; "$@" & child=$!; wait $child; wait"""
+        waits = ["/bin/bash", "-c", script, "x", *container["command"]]
+        return begin(dict(container, command=waits) if "launch" in container["args"] else container, place)
+
+    monkeypatch.setattr(cluster, "_started", slow_to_end)
+
+    def interrupt_twice() -> None:
+        until(lambda: list(share.glob("results/*/*/*/*/*/round1-try1.jsonl")))
+        _thread.interrupt_main()
+        until(lambda: not cluster.left)
+        time.sleep(0.5)
+        _thread.interrupt_main()
+
+    cluster.on_launch = lambda number: threading.Thread(target=interrupt_twice).start() if number == 1 else None
+    assert run("*resnet18*").returncode == 130 and cluster.running()
+    monkeypatch.delenv("FAKE_SECONDS")
+    cluster.on_launch = lambda number: None
+    done = run("*resnet18*")
+    assert done.returncode == 0 and "cancelled by somebody" not in done.stderr, done.stderr
+    assert [launch.outcome for launch in launches(share)].count("ok") == 1 and len(Results(share / "results").runs()) == 1
+
+
 def test_ctrl_c_between_two_submissions_leaves_no_job(
     share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +302,29 @@ def test_a_job_whose_answer_was_lost_is_of_this_run_also_if_the_next_list_leaves
     done = run("*resnet18*")
     assert done.returncode == 0, done.stderr
     assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.created) == 2
+
+
+QUOTA = "is forbidden: exceeded quota: q, requested: count/jobs.batch=1, used: count/jobs.batch=1, limited: count/jobs.batch=1"
+
+
+@pytest.mark.parametrize("answer", [(403, "Forbidden", QUOTA), (422, "Invalid", "denied the request: no further Job")])
+def test_a_refusal_is_not_believed_if_the_job_is_there(
+    share: Path, cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str, str]
+) -> None:
+    """The server asks quotas and webhooks before it compares names: what it created before fills the quota itself."""
+    status, reason, message = answer
+    create, disturb = cluster.create, in_turn("after ended")
+
+    def refuse_again(job: dict[str, Any]) -> Any:
+        if job["metadata"]["name"] in cluster.jobs:
+            return status, {"kind": "Status", "reason": reason, "message": message}
+        return create(job)
+
+    monkeypatch.setattr(cluster, "create", refuse_again)
+    cluster.disturb = lambda request: disturb(request) if request == "POST jobs" else None
+    done = run("*resnet18*")
+    assert done.returncode == 0, done.stderr
+    assert [launch.outcome for launch in launches(share)] == ["ok"] and len(cluster.launched) == 1
 
 
 @pytest.mark.representative

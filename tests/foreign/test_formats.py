@@ -116,6 +116,19 @@ def test_a_stack_that_failed_is_told_beside_a_baseline_that_did_not(tmp_path: Pa
     assert "1 of 2 cells have no figure" in (tmp_path / "out/pull-request.md").read_text()
 
 
+@pytest.mark.parametrize("failed", [0, 1])
+@pytest.mark.parametrize("launches", [(1, 1), (1, 2), (2, 1), (3, 1), (0, 1), (2, 3)])
+def test_every_format_takes_cells_of_any_number_of_launches(tmp_path: Path, launches: tuple[int, int], failed: int) -> None:
+    cells = [{"rate": 100.0 + n, "stack": stack} for stack, count in zip("ab", launches, strict=True) for n in range(count)]
+    write_run(tmp_path, [*cells, *({"outcome": "oom", "stack": stack} for stack in "ab" for _ in range(failed))])
+    words = [part for name in (*NAMES, "json", "csv") for part in ("--format", name)]
+    done = call(tmp_path, "export", "last", "out", "--results", str(tmp_path), "--no-charts", *words)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "out/pull-request.md").read_text(encoding="utf-8")
+    assert "nan" not in text.lower() and "None" not in text and "– to" not in text and "to –" not in text
+    assert ("× | – |" in text) == (min(launches) == 1)
+
+
 def test_series_go_on_from_run_to_run() -> None:
     texts = [formats.prometheus(Tables(run=run, values=tables().values))["torchmatrix.prom"].decode() for run in ("1", "2")]
     series = [{line.rsplit(" ", 1)[0] for line in text.splitlines() if "_info" not in line} for text in texts]

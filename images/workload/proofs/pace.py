@@ -22,35 +22,36 @@ Usual = collections.namedtuple("Usual", "seconds slow_seconds")
 """The seconds of a timed step, and those of slow ones among them."""
 
 
-def usual(args, blocks, windows):
-    """Return the Usual of the timed `windows`, of the slowest rank: the median of the steps or their mean, whichever is less,
-    since a figure is made of all. `blocks`: all of the warm-up and the windows, as measure.window gives them.
+def usual(args, blocks, windows, batch):
+    """Return the Usual of the timed `windows` on this batch, of the slowest rank: their median or mean, whichever is less, as a
+    figure is made of all; of all steps where there are none. `blocks`: all of the warm-up and the windows, as measure.window
+    gives them.
 
-    The slow ones are those on the batch with the largest median; of a user's own model, which may do something in one of many
-    steps, the slowest tenth.
+    Of a user's own model, which may do something in one of many steps, it is that of all batches, and the mean of the slowest
+    tenth.
     """
-    count, seconds, of_batch = 0, [], collections.defaultdict(list)
+    count, seconds, of_batch = 0, [], []
     for ranks in sorted(blocks, key=lambda ranks: ranks[0]["start_monotonic_seconds"]):
         steps = [max(together) for together in zip(*(rank["step_seconds"] for rank in ranks))]
         if any(ranks is window for window in windows):
             seconds += steps
-            for number, step in enumerate(steps, count):
-                of_batch[number % args.batches].append(step)
+            of_batch += [step for number, step in enumerate(steps, count) if number % args.batches == batch % args.batches]
         count += len(steps)
-    slow = max(map(statistics.median, of_batch.values()))
-    slowest = statistics.mean(sorted(seconds)[len(seconds) * 9 // 10 :]) if args.model_file else slow
-    return Usual(min(statistics.median(seconds), statistics.mean(seconds)), slowest)
+    chosen = seconds if args.model_file else of_batch or seconds
+    typical = min(statistics.median(chosen), statistics.mean(chosen))
+    slowest = statistics.mean(sorted(seconds)[len(seconds) * 9 // 10 :]) if args.model_file else typical
+    return Usual(typical, slowest)
 
 
-def proven(world, step, prove, timed):
+def proven(world, step, batch, prove, timed):
     """Run the step that is proven; return what it gives, and texts about one that takes longer than the timed ones, whose Usual
-    is `timed` (None: that isn't known). It is run again while it does, by turns with an ordinary one: the fastest counts.
-    `prove`: runs it, each time on a batch that no step has seen; it returns what it gives, and its seconds.
+    is `timed` (None: that isn't known). It is run again while it does, by turns with an ordinary one on `batch`: the fastest
+    counts. `prove`: runs it; it returns what it gives, and its seconds.
     """
     most, ordinary = LONGER_ALONE if world.kind.is_gpu else LONGER, []
     given, least = _slowest(world, *prove())
     while timed and least > most * timed.seconds + SLACK and (len(ordinary) < ROUNDS or sum(ordinary) < AWHILE):
-        ordinary.append(max(rank["seconds"] for rank in measure.window(world, step, 1, 0)))
+        ordinary.append(max(rank["seconds"] for rank in measure.window(world, step, 1, batch)))
         given, least = min((given, least), _slowest(world, *prove()), key=lambda pair: pair[1])
     if not timed or least <= most * timed.seconds + SLACK:
         return given, []

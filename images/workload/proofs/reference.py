@@ -9,6 +9,7 @@ import contextlib
 import math
 
 import torch
+from torch.autograd import backward
 
 import chance
 import devices
@@ -56,16 +57,20 @@ DRAWS = 8
 
 
 class Reference:
-    """The fresh model on the device, and the batch of one step, which `seed` draws."""
+    """The fresh model on the device, and the batch of one step: which `seed` draws; None: the timed one of number `index`."""
 
-    def __init__(self, args, world, model, seed):
+    def __init__(self, args, world, model, index, seed):
         self._args, self._reference_args, self._world = args, arguments(args), world
         precision.set_knobs("fp32", world.device)
         self.family, self.model = families.of(args), model.to(world.device)
-        self.batch = families.batch_of(self._reference_args, world.device, seed)
+        self.batch = self._timed_batch(index) if seed is None else families.batch_of(self._reference_args, world.device, seed)
         if args.precision in _WEIGHT_TYPES:  # a user's file may give inputs in that type
             self._keep_in(torch.float32)
         self._kept = [buffer.detach().clone() for buffer in self.model.buffers()], chance.states(self.model)
+
+    def _timed_batch(self, index):
+        batches = families.batches(self._reference_args, self._world.device)
+        return batches[index % len(batches)]
 
     def answer(self):
         """Return the loss, and in training the gradients of all parameters, else the outputs."""
@@ -133,7 +138,7 @@ class Reference:
         largest difference, relative to the largest number of its tensor; infinite where they have other tensors.
         """
         self._reset()
-        judged, self.batch = self.batch, families.batches(self._reference_args, self._world.device)[index]
+        judged, self.batch = self.batch, self._timed_batch(index)
         if self._args.precision in _WEIGHT_TYPES:
             self.batch = {name: precision.in_type(tensor, torch.float32) for name, tensor in self.batch.items()}
         with torch.no_grad():
@@ -165,7 +170,7 @@ class Reference:
         if not training:
             return float(loss), deeds.tensors_of(outputs)
         self.model.zero_grad(set_to_none=True)
-        (loss * scale).backward()  # not autograd.grad: a model may have hooks on gradients, and checkpoints that refuse it
+        backward(loss * scale)  # not autograd.grad: a model may have hooks on gradients, and checkpoints that refuse it
         pairs = [(p, p.grad if p.requires_grad else None) for p in self.model.parameters()]
         gradients = [_float_numbers(torch.zeros_like(p) if g is None else g) / scale for p, g in pairs]
         self.model.zero_grad(set_to_none=True)

@@ -21,7 +21,7 @@ import masters
 import measure
 import measurements
 import sharded
-from proofs import deeds, pace, rules, varying
+from proofs import deeds, pace, rules, varying, work
 
 AS_LARGE = 0.5
 """A group of parameters that the first step changed must change while its gradient is at least this share of the first one."""
@@ -61,7 +61,7 @@ class Watch:
 
     def end(self, before, timed):
         """Return the Watched of the `timed` windows and the blocks `before` them, as measure.window gives them."""
-        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed)
+        blocks, seconds = before + timed, pace.usual(self._args, before + timed, timed, work.BATCH)
         numbers, losses = _losses_in_order(blocks, self._world.rank)
         sizes = rules.sizes(self._args, self._begun.batches)
         if not measurements.trains(self._args):

@@ -1,5 +1,6 @@
-"""The proof of work (docs/method.md): the timed callable, with its weights set back, against eager float32 on a batch that is
-drawn after everything timed, by a seed that nothing else knows.
+"""The proof of work (docs/method.md): the timed callable, with its weights set back, against eager float32 on the same batch.
+
+A user's own model gets one that is drawn after everything timed, by a seed that nothing else knows.
 
 It judges the loss, the gradients by group of parameters (in inference the outputs), the parameters' change, the ranks' shared
 values, and whether the callable still does what it did in its first step. It runs after everything timed.
@@ -24,7 +25,7 @@ from proofs.varying import SLIGHT, mean_of_steps
 from world import ONE_MODEL
 
 BATCH = 1
-"""Index of the batch that makes place for the judged one, not the first: a callable that returns its first result is found."""
+"""Index of the judged batch, not the first: a callable that returns its first result is found."""
 FULL, FINGERPRINT, NONE = "full", "fingerprint", "none"
 
 
@@ -138,7 +139,8 @@ def _run_steps(args, world, timed, fresh_model, is_noisy, seconds):
         deed, taken = look(*here, BATCH)
         return (deed, seed), taken
 
-    (done["timed"], done["seed"]), done["pace"] = pace.proven(world, step, prove, seconds)
+    seen = 0 if args.model_file else BATCH
+    (done["timed"], done["seed"]), done["pace"] = pace.proven(world, step, seen, prove, seconds)
     _place_batch(args, world, step.batches, done["seed"])
     done["flops"] = arithmetic.flops_of(args, model, lambda: look(*here, BATCH)) if args.model_file else None
     if is_noisy:
@@ -150,9 +152,11 @@ def _run_steps(args, world, timed, fresh_model, is_noisy, seconds):
 
 
 def _place_batch(args, world, batches, seed=None):
-    """Put the batch of `seed` (None: one that is drawn now, the same on all ranks) at BATCH, in place of another, so that it
-    needs no more memory. Return the seed.
+    """Put the batch of `seed` (None: one that is drawn now, the same on all ranks) at BATCH for a user's own model, in place of
+    another, so that it needs no more memory. Return the seed; None where the timed batch stays.
     """
+    if not args.model_file:
+        return None
     if seed is None:
         seed = world.gather(random.SystemRandom().randrange(2**62))[0]
     batches[BATCH:] = [None, *batches[BATCH + 1 :]]
@@ -171,7 +175,7 @@ def _compute_expected(args, world, fresh_model, is_noisy, varying, seed, kept):
     isn't the timed one, those for the timed one, from the weights and from rounded ones ("rough"). "seen": how far the numbers
     that the timed steps of inference `kept` of one of their batches, drawn now, are from eager float32's.
     """
-    reference = Reference(args, world, fresh_model, seed)
+    reference = Reference(args, world, fresh_model, BATCH, seed)
     index = random.SystemRandom().choice(sorted(kept.numbers)) if kept.numbers and not is_noisy else None
     seen = None if index is None else reference.away(index, kept.kept, kept.numbers[index])
     rough = None

@@ -16,7 +16,7 @@ from torchmatrix.cli.console import complain
 from torchmatrix.cli.options import app
 from torchmatrix.core import __version__, process
 from torchmatrix.core import plugins as core_plugins
-from torchmatrix.core.errors import ExitCode, ToolError, lack_of
+from torchmatrix.core.errors import ExitCode, ToolError, is_interruption, lack_of
 from torchmatrix.core.formatting import clipped
 
 __all__ = ["invoke", "keep", "main", "measure", "read", "render", "start"]
@@ -57,14 +57,14 @@ def invoke(words: list[str]) -> int:
         return error.exit_code
     except typer.Exit as request:
         return request.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted", "the same command continues where it stopped")
-        exec("")  # CPython ends `python -m` by SIGINT if the last text evaluated, such as dataclasses', was interrupted
-        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except BaseException as error:  # a panic is no Exception
+        if isinstance(error, typer.Abort) or is_interruption(error):
+            complain("interrupted", "the same command continues where it stopped")
+            exec("")  # CPython ends `python -m` by SIGINT if the last text evaluated, such as dataclasses', was interrupted
+            return ExitCode.INTERRUPTED
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             complain(f"this name is too long: {clipped(str(error.filename))}", "no file and no folder can have it")
             return ExitCode.BAD_INPUT

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.files import resolve_links
 from torchmatrix.engines import choose
+from torchmatrix.reporting.redaction.identities import FILE as PSEUDONYMS
 
 # The Typer application that the verbs' modules add to, and the groups of verbs in its help.
 
@@ -149,12 +150,16 @@ def a_file(path: Path | None) -> Path | None:
     """Refuse "-" for a file to write: others take it for standard output, nobody wants a file of that name; and a name that
     facts, locks, matrices or models have, itself or where a link leads: they would be lost. Raises BadInput.
     """
-    return _a_file(path, ".jsonl", ".lock", ".log", ".toml", ".py")
+    return _a_file(path, ".toml", *_KEPT)
 
 
 def a_matrix(path: Path | None) -> Path | None:
     """Refuse for a matrix to write what a_file refuses for others. Raises BadInput."""
-    return _a_file(path, ".jsonl", ".lock", ".log", ".py")
+    return _a_file(path, *_KEPT)
+
+
+_KEPT = (".jsonl", ".lock", ".log", ".py", PSEUDONYMS)
+"""Endings and names of files that can't be made again."""
 
 
 def _a_file(path: Path | None, *kept: str) -> Path | None:
@@ -166,7 +171,7 @@ def _a_file(path: Path | None, *kept: str) -> Path | None:
     with suppress(OSError):  # told where it is written
         meant = resolve_links(path)
     if not {name.casefold() for name in (path.suffix, path.name, meant.suffix, meant.name)}.isdisjoint(kept):
-        what = "recorded facts, a lock, a matrix or a model"
+        what = "recorded facts, pseudonyms, a lock, a matrix or a model"
         raise BadInput(f"{path} has the name of {what}, or leads to one: it isn't written over", hint="name another file")
     return path
 

@@ -68,6 +68,13 @@ class LaunchFailed(Exception):
         self.is_own = is_own
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Check whether an interruption is the cause of an error: before Python 3.12 one that comes while a class is made gets
+    another name.
+    """
+    return isinstance(error, KeyboardInterrupt) or (error.__cause__ is not None and is_interruption(error.__cause__))
+
+
 def lack_of(error: BaseException) -> tuple[str, str] | None:
     """Return what this machine lacks (memory, threads, open files, disk, a library) and a hint; None for other errors."""
     words = str(error).strip()

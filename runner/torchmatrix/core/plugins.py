@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from torchmatrix.core.errors import EngineUnusable, ToolError
+from torchmatrix.core.errors import EngineUnusable, ToolError, is_interruption
 from torchmatrix.core.formatting import in_one_line, printable
 
 VERBS = "torchmatrix.verbs"
@@ -81,9 +81,9 @@ def load(group: str, name: str) -> Callable[..., Any]:
         raise KeyError(name)
     try:
         return loaded(entry)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if is_interruption(error):
+            raise
         raise EngineUnusable(
             printable(f"the plugin {name} can't be used: {why(error)}"), hint="install it again, or another version of it"
         ) from None
@@ -98,9 +98,11 @@ def made(group: str, name: str, is_right: Callable[[Any], bool], *given: Any) ->
         result = hook(*given)
         if not is_right(result):
             raise TypeError(f"it gives {result!r}")
-    except (ToolError, KeyboardInterrupt):
+    except ToolError:
         raise
     except BaseException as error:  # an exit, too: it would be the command's
+        if is_interruption(error):
+            raise
         raise EngineUnusable(printable(f"the plugin {name} failed: {why(error)}"), hint="leave it out, or mend it") from None
     return result
 

@@ -42,7 +42,9 @@ THE_CELLS = {"FAILED": "crashed", "OUT_OF_MEMORY": "oom", "TIMEOUT": "timeout", 
 
 @dataclass(kw_only=True, slots=True)
 class SubmittedLaunch:
-    """A launch that is with Slurm. `polls`: how often its job was found over, `ending`: ending; `retries`: how often lost."""
+    """A launch that is with Slurm. `polls`: how often its job was found over, `ending`: ending; `retries`: how often lost;
+    `was_ended`: an earlier command ended its job, which was still there when this one began.
+    """
 
     kind: NodeGroup
     cell: Cell
@@ -51,6 +53,7 @@ class SubmittedLaunch:
     polls: int = 0
     ending: int = 0
     retries: int = 0
+    was_ended: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,6 +227,7 @@ def _attach(submitted: Submitted, todo: Mapping[str, Sequence[tuple[Cell, int]]]
             is_there = task.state not in job_system.OVER if task else is_hidden
             if is_there and (cell, its_round) in missing:
                 waiting = SubmittedLaunch(kind=kinds[home], cell=missing[cell, its_round], number=its_round)
+                waiting.was_ended = task is not None and task.state == "COMPLETING"
                 submitted.waiting[f"{job}_{index}"] = waiting
 
 
@@ -296,7 +300,7 @@ def _settle(submitted: Submitted, name: str, waiting: SubmittedLaunch, task: Tas
         yield from _report_wait(submitted, waiting, system.hidden(name))
         return
     del submitted.waiting[name]
-    if state == "CANCELLED":
+    if state == "CANCELLED" and not waiting.was_ended:
         submitted.cancelled.append(waiting)
     elif _is_cluster_failure(state, folder, waiting) and waiting.retries < MOST_RETRIES:
         nodes = waiting.kind.at[waiting.cell.id]

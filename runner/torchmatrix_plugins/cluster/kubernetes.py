@@ -20,7 +20,7 @@ from kubernetes import client, config
 from kubernetes.utils import parse_quantity
 from urllib3.exceptions import HTTPError
 
-from torchmatrix.core.errors import BadInput, EngineUnusable, ToolError
+from torchmatrix.core.errors import BadInput, EngineUnusable, ToolError, is_interruption
 from torchmatrix.core.formatting import clipped, printable
 from torchmatrix.core.settings import KubernetesSettings
 from torchmatrix.running.kubernetes import GPUS, pod
@@ -140,6 +140,8 @@ class Kubernetes(JobSystem):
             options.retries = False  # the tool asks again by itself
             self._api = api = client.ApiClient(options)
         except Exception as error:  # of many kinds, some of which quote the file, where tokens are
+            if is_interruption(error):
+                raise
             text = f"no cluster of Kubernetes is configured ({type(error).__name__})"
             raise EngineUnusable(text, hint=_CONFIGURED) from None
         self._site, self._folder, self.nodes_used = site, Path(str(site.folder)), site.nodes
@@ -201,7 +203,10 @@ class Kubernetes(JobSystem):
         try:
             create: Callable[..., Any] = self._batch.create_namespaced_job
             self._asked(partial(create, self._site.namespace, self._job(job, submission)), _name)
-        except _AlreadyThere:  # it was created before, but no answer came
+        except (_AlreadyThere, BadInput, NotNow) as refusal:
+            # It may have been created before, but no answer came; a quota, or another rule, is asked before the name.
+            if not isinstance(refusal, _AlreadyThere) and not self.has(job):
+                raise
             # A list may leave it out, but shows it as another's only if it is.
             of_name = partial(self._batch.list_namespaced_job, self._site.namespace, field_selector=f"metadata.name={job}")
             found = self._listed(of_name, _name_and_run)

@@ -2,14 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
 from torchmatrix.analysis.rows import Row
 from torchmatrix.core import __version__
 from torchmatrix.core.errors import BadInput
-from torchmatrix.core.formatting import figure, is_known, printable, without_nan
+from torchmatrix.core.formatting import UNKNOWN, figure, is_known, printable, without_nan
 from torchmatrix.facts.launch import batches_per_step
 from torchmatrix.reporting.exports import Tables
 from torchmatrix.reporting.exports.formats import by_row, escaped
@@ -159,21 +159,15 @@ def pull_request(tables: Tables) -> dict[str, bytes]:
         lines += ["| workload | devices | stack | throughput | 95 % interval | launches |", "|---|---|---|--:|--:|--:|"]
     for cell in good:
         words = [cell["workload"], cell["devices"], cell["stack"]]
-        limits = " to ".join(figure(cell[f"items_per_second_{edge}"]) for edge in ("low", "high"))
+        limits = _limits(cell, "items_per_second", figure)
         rate = f"{figure(cell['items_per_second'])} {cell['unit']}/s"
         lines.append("| " + " | ".join(_markdown(word) for word in [*words, rate, limits, cell["launches_ok"]]) + " |")
     ratios = [row for row in _rows(tables, "speedups") if row["stack"] != row["baseline"] and is_known(row["ratio"])]
     if ratios:
         lines += ["", "| cell | over | speed-up | 95 % interval | verdict |", "|---|---|--:|--:|---|"]
     for row in ratios:
-        limits = " to ".join(f"{row[f'ratio_{edge}']:.3f}" for edge in ("low", "high"))
-        words = [
-            f"{row['workload']} {row['devices']}, {row['stack']}",
-            row["baseline"],
-            f"{row['ratio']:.3f}×",
-            limits,
-            row["verdict"],
-        ]
+        what, speed_up = f"{row['workload']} {row['devices']}, {row['stack']}", f"{row['ratio']:.3f}×"
+        words = [what, row["baseline"], speed_up, _limits(row, "ratio", "{:.3f}".format), row["verdict"]]
         lines.append("| " + " | ".join(map(_markdown, words)) + " |")
     bad = [cell for cell in cells if cell["outcome"] != "ok"]
     if bad:
@@ -182,6 +176,12 @@ def pull_request(tables: Tables) -> dict[str, bytes]:
     if lost := [cell for cell in good if cell["launches_not_ok"]]:
         lines += ["", *(f"* {_markdown(cell['cell'])}: {_lost(cell)}" for cell in lost)]
     return {"pull-request.md": ("\n".join(lines) + "\n").encode()}
+
+
+def _limits(row: Mapping[str, Any], name: str, text: Callable[[float], str]) -> str:
+    """Return the interval of a figure; a dash where one launch tells none."""
+    limits = [row[f"{name}_{edge}"] for edge in ("low", "high")]
+    return " to ".join(map(text, limits)) if all(map(is_known, limits)) else UNKNOWN
 
 
 def _markdown(value: Any) -> str:
