@@ -29,8 +29,9 @@ def test_micro_batches_give_the_step_of_a_batch_that_holds_them_all(newest_pytho
     "words", [RESNET, (*LM, "--precision", "amp-bf16", "--compile")], ids=["resnet18", "compiled lm in bf16"]
 )
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_step_of_micro_batches_is_proven(real_python: str, words: tuple[str, ...], ranks: int) -> None:
-    code, events, stderr = bench(real_python, *words, *IN_TWO, processes=ranks)
+def test_a_step_of_micro_batches_is_proven(newest_python: str, words: tuple[str, ...], ranks: int) -> None:
+    """Of an embedding torch 2.5.1 compiles a wrong gradient (findings/compiled-embedding-gradient.sh)."""
+    code, events, stderr = bench(newest_python, *words, *IN_TWO, processes=ranks)
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
 
 

@@ -62,8 +62,9 @@ def test_a_launch_that_checkpoints_nothing_is_unsupported(newest_python: str) ->
 
 
 @pytest.mark.sweep
-def test_a_compiled_model_is_checkpointed(real_python: str) -> None:
-    code, events, stderr = bench(real_python, *LM, *WITH, "--compile")
+def test_a_compiled_model_is_checkpointed(newest_python: str) -> None:
+    """Of an embedding torch 2.5.1 compiles a wrong gradient (findings/compiled-embedding-gradient.sh)."""
+    code, events, stderr = bench(newest_python, *LM, *WITH, "--compile")
     assert code == 0 and only(events, "reference")["agrees"] is True, stderr
 
 
