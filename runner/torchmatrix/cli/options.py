@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 from torchmatrix.core.errors import BadInput, ExitCode, ToolError
 from torchmatrix.core.files import resolve_links
 from torchmatrix.engines import choose
-from torchmatrix.reporting.redaction.identities import FILE as PSEUDONYMS
 
 # The Typer application that the verbs' modules add to, and the groups of verbs in its help.
 
@@ -148,7 +147,7 @@ def _starting_with(incomplete: str, words: Callable[[], Iterable[str]]) -> list[
 
 def a_file(path: Path | None) -> Path | None:
     """Refuse "-" for a file to write: others take it for standard output, nobody wants a file of that name; and a name that
-    facts, locks, matrices or models have, itself or where a link leads: they would be lost. Raises BadInput.
+    facts, pseudonyms, locks, matrices or models have, itself or where a link leads: they would be lost. Raises BadInput.
     """
     return _a_file(path, ".toml", *_KEPT)
 
@@ -158,8 +157,8 @@ def a_matrix(path: Path | None) -> Path | None:
     return _a_file(path, *_KEPT)
 
 
-_KEPT = (".jsonl", ".lock", ".log", ".py", PSEUDONYMS)
-"""Endings and names of files that can't be made again."""
+_KEPT = (".jsonl", ".lock", ".log", ".py")
+"""Endings of files that can't be made again."""
 
 
 def _a_file(path: Path | None, *kept: str) -> Path | None:
@@ -167,10 +166,14 @@ def _a_file(path: Path | None, *kept: str) -> Path | None:
         return None
     if str(path) == "-":
         raise BadInput('"-" is not the name of a file', hint="name the file to write, such as out.txt")
+    from torchmatrix.reporting.redaction import identities
+
     meant = path
     with suppress(OSError):  # told where it is written
         meant = resolve_links(path)
-    if not {name.casefold() for name in (path.suffix, path.name, meant.suffix, meant.name)}.isdisjoint(kept):
+    if not {name.casefold() for name in (path.suffix, path.name, meant.suffix, meant.name)}.isdisjoint(
+        (*kept, identities.FILE)
+    ):
         what = "recorded facts, pseudonyms, a lock, a matrix or a model"
         raise BadInput(f"{path} has the name of {what}, or leads to one: it isn't written over", hint="name another file")
     return path

@@ -226,9 +226,12 @@ def _attach(submitted: Submitted, todo: Mapping[str, Sequence[tuple[Cell, int]]]
             task = tasks.get(f"{job}_{index}")
             is_there = task.state not in job_system.OVER if task else is_hidden
             if is_there and (cell, its_round) in missing:
-                waiting = SubmittedLaunch(kind=kinds[home], cell=missing[cell, its_round], number=its_round)
-                waiting.was_ended = task is not None and task.state == "COMPLETING"
-                submitted.waiting[f"{job}_{index}"] = waiting
+                submitted.waiting[f"{job}_{index}"] = SubmittedLaunch(
+                    kind=kinds[home],
+                    cell=missing[cell, its_round],
+                    number=its_round,
+                    was_ended=task is not None and task.state == "COMPLETING",
+                )
 
 
 def watch(submitted: Submitted) -> Generator[ProgressEvent, None, None]:
