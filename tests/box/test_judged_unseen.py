@@ -76,9 +76,10 @@ FALSE = {
         ("precision fp32 was requested",),
     ),
     "four of ten steps left out": (
-        INFER, "",
-        "self.last = self.whole(inputs) if self.calls % 10 < 6 or self.calls < 4 else self.last; return self.last",
-        ("",),
+        INFER, "self.last = torch.zeros(0)",
+        "if self.calls % 10 < 6 or len(self.last) != len(inputs): self.last = self.whole(inputs)\n"
+        "        return self.last",
+        ("gave other outputs for a batch than a step before",),
     ),
 }  # fmt: skip
 HONEST = {
